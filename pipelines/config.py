@@ -1,0 +1,168 @@
+"""What a pipeline's configuration may say: frozen models that refuse unknown keys.
+
+Files, environments and command-line settings are merged in `pipelines.config_files`; this module
+only knows the result.
+"""
+
+from datetime import timedelta
+from typing import Annotated, Final, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
+
+from pipelines.intervals import Interval
+
+KAFKA_OPTIONS_WE_OWN: Final = frozenset(
+    {"bootstrap.servers", "group.id", "enable.auto.commit", "auto.offset.reset", "key.deserializer"}
+    | {"value.deserializer", "isolation.level"}
+)
+
+
+def _some_time(interval: timedelta) -> timedelta:
+    if not interval:
+        raise ValueError("expected an interval longer than zero, such as '10 seconds'")
+    return interval
+
+
+def _no_owned_option(options: dict[str, str]) -> dict[str, str]:
+    if owned := sorted(KAFKA_OPTIONS_WE_OWN & options.keys()):
+        raise ValueError(
+            f"Oncelake sets {', '.join(owned)} itself, since a wrong value loses data; remove it from the options"
+        )
+    return options
+
+
+PositiveInterval = Annotated[Interval, AfterValidator(_some_time)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class KafkaConfig(_Model):
+    """Where the events come from.
+
+    Attributes:
+        bootstrap_servers: `host:port`, several separated by commas.
+        topic: the topic to read.
+        starting_offsets: where a new checkpoint begins. `latest` skips what is already there.
+        isolation_level: `read_committed` leaves out what a producer's aborted transaction wrote.
+        max_offsets_per_trigger: an upper bound of records for one micro-batch of ingest.
+        connect_timeout: how long to wait for the cluster before giving up.
+        options: further settings of the Kafka client, by its own names (`security.protocol`, ...).
+        secrets: the same, for values that are never shown or logged.
+    """
+
+    bootstrap_servers: str = Field(pattern=r"^[^\s,]+:\d+(,[^\s,]+:\d+)*$")
+    topic: str = Field(pattern=r"^[a-zA-Z0-9._-]{1,249}$")
+    starting_offsets: Literal["earliest", "latest"] = "earliest"
+    isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed"
+    max_offsets_per_trigger: int | None = Field(default=None, ge=1)
+    connect_timeout: PositiveInterval = timedelta(seconds=30)
+    options: Annotated[dict[str, str], AfterValidator(_no_owned_option)] = {}
+    secrets: dict[str, SecretStr] = {}
+
+
+class LakeConfig(_Model):
+    """Where the tables are: `root` is a path or a URI that Spark can write (`s3a://...`)."""
+
+    root: str = Field(min_length=1)
+
+
+class IngestConfig(_Model):
+    """How often ingest takes a micro-batch from Kafka."""
+
+    trigger_interval: PositiveInterval = timedelta(seconds=10)
+
+
+class SpeedConfig(_Model):
+    """The real-time layer.
+
+    Attributes:
+        trigger_interval: how often a micro-batch is taken from bronze.
+        watermark_delay: for how long behind the newest event time a key is remembered; a duplicate
+            that is later than that is left to the nightly rebuild.
+        state_partitions: into how many partitions the state is divided. Fixed at the first batch of
+            a checkpoint: a later change has no effect until the checkpoint is made anew.
+        max_bytes_per_trigger: about how much of bronze one micro-batch takes (`512m`, `2g`).
+    """
+
+    trigger_interval: PositiveInterval = timedelta(seconds=10)
+    watermark_delay: PositiveInterval
+    state_partitions: int = Field(default=8, ge=1, le=10_000)
+    max_bytes_per_trigger: str | None = Field(default=None, pattern=r"^\d+[bkmgt]$")
+
+
+class DecodeConfig(_Model):
+    """Limits on event times: how far one may lie after its record's Kafka timestamp."""
+
+    max_future: PositiveInterval = timedelta(days=1)
+
+
+class BatchConfig(_Model):
+    """The nightly rebuild.
+
+    Attributes:
+        dedup_horizon_days: over how many neighbouring days, each way, copies of a key are one event.
+        lease_duration: how long a run that died keeps others from starting.
+    """
+
+    dedup_horizon_days: int = Field(default=1, ge=0, le=366)
+    lease_duration: PositiveInterval = timedelta(hours=1)
+
+
+class AuditConfig(_Model):
+    """What the audit lets pass.
+
+    Attributes:
+        offset_gaps: `fail`, or `warn` for topics where gaps are lawful (compacted, transactional).
+        examples: how many offending rows or records a check and the report keep.
+    """
+
+    offset_gaps: Literal["fail", "warn"] = "fail"
+    examples: int = Field(default=5, ge=0, le=100)
+
+
+class ServingConfig(_Model):
+    """The catalog view over both layers, such as `lake.flights`; none if not set."""
+
+    view: str | None = Field(default=None, pattern=r"^\w+(\.\w+){0,2}$")
+
+
+class SparkConfig(_Model):
+    """The Spark session, when a job is not started by spark-submit."""
+
+    master: str | None = None
+    conf: dict[str, str] = {}
+
+
+class PipelineConfig(_Model):
+    """Everything a pipeline is told, apart from its contract."""
+
+    name: str
+    contract: str
+    lake: LakeConfig
+    kafka: KafkaConfig
+    ingest: IngestConfig = IngestConfig()
+    speed: SpeedConfig
+    decode: DecodeConfig = DecodeConfig()
+    batch: BatchConfig = BatchConfig()
+    audit: AuditConfig = AuditConfig()
+    serving: ServingConfig = ServingConfig()
+    spark: SparkConfig = SparkConfig()
+
+    def table(self, layer: Literal["bronze", "speed", "batch", "quarantine"]) -> str:
+        """The path of one of this pipeline's tables."""
+        return f"{self.root}/{layer}/{self.name}"
+
+    def ops_table(self, table: str) -> str:
+        """The path of a table that all pipelines of a lake share."""
+        return f"{self.root}/ops/{table}"
+
+    def checkpoint(self, query: Literal["ingest", "speed", "quarantine"]) -> str:
+        """The path of a streaming query's checkpoint."""
+        return f"{self.root}/ops/checkpoints/{self.name}/{query}"
+
+    @property
+    def root(self) -> str:
+        """`lake.root` without a trailing slash."""
+        return self.lake.root.rstrip("/")

@@ -1,0 +1,189 @@
+"""Reads a pipeline's configuration: base, then the environment, then the command line.
+
+Later layers win, key by key:
+
+1. `CONF_DIR/base/oncelake.yml`, 2. `CONF_DIR/base/pipelines/NAME.yml`,
+3. `CONF_DIR/ENV/oncelake.yml`, 4. `CONF_DIR/ENV/pipelines/NAME.yml`,
+5. the environment variable `KAFKA_BOOTSTRAP_SERVERS`, 6. `--set key=value`.
+
+`${NAME}` in a text stands for an environment variable, so that no secret needs to be in a file.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from pipelines.config import PipelineConfig
+from pipelines.errors import ConfigError
+
+_VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+@dataclass(frozen=True)
+class _Layer:
+    origin: str
+    values: dict[str, Any]
+
+
+def load_config(
+    name: str,
+    *,
+    env: str = "local",
+    conf_dir: Path = Path("conf"),
+    settings: Sequence[str] = (),
+    environ: Mapping[str, str] = os.environ,
+) -> PipelineConfig:
+    """Merges and checks the configuration of one pipeline.
+
+    Args:
+        name: the pipeline's name, that of its file in `conf_dir/base/pipelines`.
+        env: the environment, a folder of `conf_dir`.
+        conf_dir: the folder of configuration.
+        settings: `key=value` pairs of the command line; keys have dots, values are YAML.
+        environ: the environment's variables.
+
+    Returns:
+        The checked configuration.
+
+    Raises:
+        ConfigError: something is missing, unknown or of the wrong form. The message names the file.
+    """
+    layers = [*_files(name, env, conf_dir), *_environment(environ), *_settings(settings)]
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        _merge(merged, _expand(layer.values, layer.origin, environ))
+    if "name" in merged:
+        raise ConfigError(f"{_origin(layers, ('name',))}: name: a pipeline is named by its file; remove this key")
+    try:
+        return PipelineConfig.model_validate({**merged, "name": name})
+    except ValidationError as error:
+        raise ConfigError("\n".join(_explain(e, layers) for e in error.errors())) from None
+
+
+def pipeline_names(conf_dir: Path) -> list[str]:
+    """The names of all pipelines that the folder of configuration has, sorted."""
+    return sorted(path.stem for path in (conf_dir / "base" / "pipelines").glob("*.yml"))
+
+
+def _files(name: str, env: str, conf_dir: Path) -> Iterator[_Layer]:
+    if not conf_dir.is_dir():
+        raise ConfigError(f"{conf_dir}: no such folder of configuration; name one with --conf-dir, or run `oncelake init`")
+    names = pipeline_names(conf_dir)
+    if name not in names:
+        close = get_close_matches(name, names, 1)
+        hint = f"did you mean '{close[0]}'?" if close else f"there are: {', '.join(names) or 'none'}"
+        raise ConfigError(f"{conf_dir}/base/pipelines/{name}.yml: no such pipeline; {hint}")
+    if env == "base" or not (conf_dir / env).is_dir():
+        envs = sorted(p.name for p in conf_dir.iterdir() if p.is_dir() and p.name != "base")
+        raise ConfigError(f"{conf_dir}/{env}: no such environment; --env takes one of: {', '.join(envs)}")
+    for folder in ("base", env):
+        for path in (conf_dir / folder / "oncelake.yml", conf_dir / folder / "pipelines" / f"{name}.yml"):
+            if path.exists():
+                yield _Layer(str(path), read_yaml(path))
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Reads a YAML file whose top level is a mapping; an empty file is an empty one.
+
+    Raises:
+        ConfigError: the file cannot be read, is not YAML or holds something else.
+    """
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(values, dict | None):
+        raise ConfigError(f"{path}: expected keys and values, got {type(values).__name__}")
+    return values or {}
+
+
+def _environment(environ: Mapping[str, str]) -> Iterator[_Layer]:
+    if servers := environ.get("KAFKA_BOOTSTRAP_SERVERS"):
+        yield _Layer("environment variable KAFKA_BOOTSTRAP_SERVERS", {"kafka": {"bootstrap_servers": servers}})
+
+
+def _settings(settings: Sequence[str]) -> Iterator[_Layer]:
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        parts = key.strip().split(".", 2)
+        if not equals or not all(parts):
+            raise ConfigError(f"--set {setting}: expected key=value, such as kafka.topic=flights")
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError:
+            value = text
+        for part in reversed(parts):
+            value = {part: value}
+        yield _Layer(f"--set {key}", value)
+
+
+def _merge(into: dict[str, Any], values: Mapping[str, Any]) -> None:
+    for key, value in values.items():
+        if isinstance(value, dict) and isinstance(into.get(key), dict):
+            _merge(into[key], value)
+        else:
+            into[key] = value
+
+
+def _expand(value: Any, origin: str, environ: Mapping[str, str]) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _expand(item, f"{origin}: {key}", environ) for key, item in value.items()}
+    if not isinstance(value, str):
+        return value
+
+    def variable(match: re.Match[str]) -> str:
+        if match[1] not in environ:
+            raise ConfigError(f"{origin}: the environment variable {match[1]} is not set; set it, or change the value")
+        return environ[match[1]]
+
+    return _VARIABLE.sub(variable, value)
+
+
+def _origin(layers: Sequence[_Layer], location: Sequence[str | int]) -> str:
+    """The last layer that says anything of this key, else of the nearest key above it."""
+    for length in range(len(location), 0, -1):
+        for layer in reversed(layers):
+            value: Any = layer.values
+            for key in location[:length]:
+                value = value.get(key) if isinstance(value, dict) and key in value else _Layer
+            if value is not _Layer:
+                return layer.origin
+    pipeline_files = [layer.origin for layer in layers if "pipelines" in layer.origin]
+    return pipeline_files[0] if pipeline_files else "configuration"
+
+
+def _explain(error: ErrorDetails, layers: Sequence[_Layer]) -> str:
+    location, found = error["loc"], error["input"]
+    where = f"{_origin(layers, location)}: {'.'.join(map(str, location))}"
+    match error["type"]:
+        case "extra_forbidden":
+            known = _known_keys(location[:-1])
+            close = get_close_matches(str(location[-1]), known, 1)
+            hint = f"did you mean '{close[0]}'?" if close else f"known keys: {', '.join(known)}"
+            return f"{where}: unknown key; {hint}"
+        case "missing":
+            return f"{where}: missing; add it here or with --set {'.'.join(map(str, location))}=VALUE"
+        case "value_error":
+            return f"{where}: {error['msg'].removeprefix('Value error, ')}"
+        case _:
+            shown = "a secret" if "secrets" in location else repr(found)
+            expected = error["msg"].replace("Input should be", "expected").replace("String should", "expected to")
+            return f"{where}: {expected}, got {shown}"
+
+
+def _known_keys(location: Sequence[str | int]) -> list[str]:
+    model: Any = PipelineConfig
+    for key in location:
+        field = getattr(model, "model_fields", {}).get(str(key))
+        model = field.annotation if field else None
+    return sorted(set(getattr(model, "model_fields", {})) - {"name"})

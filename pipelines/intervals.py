@@ -1,0 +1,57 @@
+"""Intervals as people write them: '2 hours', '1 day 12 hours', '500 milliseconds'."""
+
+import re
+from datetime import timedelta
+from typing import Annotated, Final
+
+from pydantic import BeforeValidator, PlainSerializer
+
+_UNITS: Final = {
+    "millisecond": timedelta(milliseconds=1),
+    "second": timedelta(seconds=1),
+    "minute": timedelta(minutes=1),
+    "hour": timedelta(hours=1),
+    "day": timedelta(days=1),
+    "week": timedelta(weeks=1),
+}
+_PART: Final = re.compile(r"(\d{1,9}) ?(" + "|".join(_UNITS) + r")s?\b *")
+
+
+def parse_interval(text: object) -> timedelta:
+    """Reads an interval.
+
+    Args:
+        text: one or more numbers with units, such as `2 hours` or `1 day 12 hours`.
+
+    Returns:
+        The length of the interval.
+
+    Raises:
+        ValueError: the text is not an interval; the message says what was expected and found.
+    """
+    refusal = f"expected an interval such as '2 hours', got {text!r}"
+    if isinstance(text, timedelta):
+        return text
+    if not isinstance(text, str):
+        raise ValueError(refusal)
+    total, position = timedelta(), 0
+    while match := _PART.match(text, position):
+        try:
+            total += int(match[1]) * _UNITS[match[2]]
+        except OverflowError:
+            raise ValueError(refusal) from None
+        position = match.end()
+    if position == 0 or position != len(text):
+        raise ValueError(refusal)
+    return total
+
+
+def format_interval(interval: timedelta) -> str:
+    """Writes an interval as Spark and `parse_interval` read it, in whole milliseconds or seconds."""
+    milliseconds = interval // timedelta(milliseconds=1)
+    if milliseconds % 1000:
+        return f"{milliseconds} milliseconds"
+    return f"{milliseconds // 1000} seconds"
+
+
+Interval = Annotated[timedelta, BeforeValidator(parse_interval), PlainSerializer(format_interval)]
