@@ -1,0 +1,275 @@
+"""The data of a quality report: one day of one pipeline, as numbers and words.
+
+The layer fills a ``ReportData`` from the lake; ``pipelines.quality.report`` renders it. Counts are records
+of Kafka or rows of a table, never negative. Instants are aware datetimes. Sums are *not* validated here: a
+report has to be able to show that they do not add up.
+"""
+
+from collections.abc import Iterable
+from datetime import date
+from typing import Annotated, Literal, TypeAlias
+from zoneinfo import ZoneInfo
+
+from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
+
+
+def _text(value: object) -> object:
+    """Take bytes and lone surrogates as text, so that a poison record cannot break its own report."""
+    if isinstance(value, bytes | bytearray):
+        return bytes(value).decode("utf-8", errors="backslashreplace")
+    if isinstance(value, str):
+        return value.encode("utf-8", errors="backslashreplace").decode("utf-8")
+    return value
+
+
+def _known_zone(name: str) -> str:
+    """Refuse a time zone that the tz database does not have.
+
+    Raises:
+        ValueError: the name is not an IANA time zone.
+    """
+    try:
+        ZoneInfo(name)
+    except (KeyError, OSError, ValueError) as error:
+        raise ValueError(f"{name!r} is not an IANA time zone such as 'America/New_York'") from error
+    return name
+
+
+Count: TypeAlias = Annotated[int, Field(ge=0)]
+Text: TypeAlias = Annotated[str, BeforeValidator(_text)]
+DayStatus: TypeAlias = Literal["certified", "failed", "not_certified", "open"]
+CheckKind: TypeAlias = Literal["integrity", "expectation"]
+CheckStatus: TypeAlias = Literal["passed", "failed", "warned", "skipped"]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Verdict(_Model):
+    """What the audit said about the day.
+
+    Attributes:
+        status: ``certified`` the audit passed and readers get the day from the batch layer; ``failed`` the
+            last audit failed; ``not_certified`` the day is over but no audit has passed; ``open`` the day
+            is not over or has not been rebuilt.
+        certified_at: when the day was certified, if it was.
+        run_id: the run whose audit this is.
+        batch_version: version of the batch table that was audited.
+        bronze_version: version of bronze that the rebuild read.
+        passed: checks that passed.
+        failed: checks that failed.
+        warned: checks that found something that does not stop the certification.
+    """
+
+    status: DayStatus
+    certified_at: AwareDatetime | None = None
+    run_id: Text | None = None
+    batch_version: Count | None = None
+    bronze_version: Count | None = None
+    passed: Count
+    failed: Count
+    warned: Count
+
+
+class Flow(_Model):
+    """Where the records went, in counts.
+
+    Two sums hold in a sound lake: ``bronze = other_days + quarantined + day_records`` and
+    ``day_records = batch + duplicates``. A third holds where nothing but lateness separates the layers:
+    ``batch = speed + late``.
+
+    Attributes:
+        bronze: records in bronze at the audited version.
+        other_days: of these, records whose event day is another one.
+        quarantined: of these, records that break the contract.
+        day_records: of these, records of this day.
+        duplicates: copies of the day's records that the rebuild removed.
+        conflicts: dedup keys of this day whose copies carry different payloads.
+        batch: rows of this day in the batch layer.
+        speed: rows of this day in the speed layer.
+        late: rows that only the rebuild has, as they came after the speed layer's horizon.
+    """
+
+    bronze: Count
+    other_days: Count
+    quarantined: Count
+    day_records: Count
+    duplicates: Count
+    conflicts: Count
+    batch: Count
+    speed: Count
+    late: Count
+
+    @property
+    def missing_from_day(self) -> int:
+        """Records of bronze that no destination accounts for; negative if there are too many. Zero is right."""
+        return self.bronze - self.other_days - self.quarantined - self.day_records
+
+    @property
+    def missing_from_batch(self) -> int:
+        """Records of the day that are neither a row nor a removed duplicate. Zero is right."""
+        return self.day_records - self.batch - self.duplicates
+
+    @property
+    def missing_from_speed(self) -> int:
+        """Rows of the batch layer that are neither in the speed layer nor known as late. Zero is right."""
+        return self.batch - self.speed - self.late
+
+
+class HourCount(_Model):
+    """One hour of the event day; a day has 23, 24 or 25.
+
+    Attributes:
+        hour_start: first instant of the hour (event time).
+        records: records of bronze in this hour, copies included.
+        duplicates: of these, the copies that the rebuild removed.
+    """
+
+    hour_start: AwareDatetime
+    records: Count
+    duplicates: Count
+
+
+class LatenessBucket(_Model):
+    """Records by lateness, which is the Kafka timestamp minus the event time.
+
+    Attributes:
+        label: the range in words, such as ``1 to 6 h``.
+        lower_s: lower bound in seconds, inclusive; None for no bound.
+        upper_s: upper bound in seconds, exclusive; None for no bound.
+        records: records of the day in this range.
+    """
+
+    label: Text
+    lower_s: float | None = None
+    upper_s: float | None = None
+    records: Count
+
+
+class QuarantineExample(_Model):
+    """One quarantined record, by its coordinates in Kafka.
+
+    Attributes:
+        topic: topic of the record.
+        partition: partition of the record.
+        offset: offset of the record.
+        kafka_timestamp: the record's own timestamp, if it has one.
+        column: the contract column that was broken, where there is one.
+        found: what stood there.
+        value_preview: the value as text; bytes are taken and decoded, invalid UTF-8 as ``\\xNN``.
+    """
+
+    topic: Text
+    partition: Count
+    offset: Count
+    kafka_timestamp: AwareDatetime | None = None
+    column: Text | None = None
+    found: Text | None = None
+    value_preview: Text | None = None
+
+
+class QuarantineReason(_Model):
+    """Quarantined records of one reason.
+
+    Attributes:
+        reason: reason code, such as ``malformed_json``.
+        records: how many records.
+        examples: a few of them.
+    """
+
+    reason: Text
+    records: Count
+    examples: tuple[QuarantineExample, ...] = ()
+
+
+class ReportCheck(_Model):
+    """One check of the audit and what it found.
+
+    Attributes:
+        name: name of the check.
+        kind: ``integrity`` for Oncelake's own checks, ``expectation`` for those from the contract.
+        status: verdict; ``skipped`` says that the check did not apply or could not run.
+        observed: what was found, in words or numbers.
+        expected: what would have been right.
+        detail: more for the one who has to mend it; may be empty.
+    """
+
+    name: Text
+    kind: CheckKind
+    status: CheckStatus
+    observed: Text
+    expected: Text
+    detail: Text
+
+
+class TrendDay(_Model):
+    """One day of the trend.
+
+    Attributes:
+        day: the event day.
+        status: its verdict.
+        rows: rows in the batch layer.
+        records: records of the day in bronze.
+        duplicates: copies removed.
+        conflicts: dedup keys whose copies differ in payload.
+        late: rows that only the rebuild has.
+    """
+
+    day: date
+    status: DayStatus
+    rows: Count
+    records: Count
+    duplicates: Count
+    conflicts: Count
+    late: Count
+
+
+def _by_day(days: Iterable[TrendDay]) -> tuple[TrendDay, ...]:
+    """Order the trend by day.
+
+    Raises:
+        ValueError: a day stands twice.
+    """
+    ordered = tuple(sorted(days, key=lambda entry: entry.day))
+    for before, after in zip(ordered, ordered[1:], strict=False):
+        if before.day == after.day:
+            raise ValueError(f"the trend has {after.day} twice; one entry for each day was expected")
+    return ordered
+
+
+class ReportData(_Model):
+    """Everything that a report shows.
+
+    Attributes:
+        pipeline: name of the pipeline; names the report's files too.
+        day: the event day.
+        time_zone: IANA zone of the event day; all instants are shown in it.
+        generated_at: when the numbers were read from the lake.
+        version: version of Oncelake.
+        verdict: the audit's verdict.
+        flow: counts from bronze to the batch layer.
+        duplicates_by_hour: records and duplicates for each hour of the day.
+        lateness: histogram of lateness, in ascending order.
+        quarantine: reasons with examples.
+        checks: checks of the audit.
+        trend: days up to and around this one; put in order of day.
+    """
+
+    pipeline: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+    day: date
+    time_zone: Annotated[str, AfterValidator(_known_zone)]
+    generated_at: AwareDatetime
+    version: Text
+    verdict: Verdict
+    flow: Flow
+    duplicates_by_hour: tuple[HourCount, ...] = ()
+    lateness: tuple[LatenessBucket, ...] = ()
+    quarantine: tuple[QuarantineReason, ...] = ()
+    checks: tuple[ReportCheck, ...] = ()
+    trend: Annotated[tuple[TrendDay, ...], AfterValidator(_by_day)] = ()
+
+    @property
+    def zone(self) -> ZoneInfo:
+        """The time zone in which days and hours are shown."""
+        return ZoneInfo(self.time_zone)
