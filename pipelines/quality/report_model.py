@@ -7,6 +7,7 @@ report has to be able to show that they do not add up.
 
 from collections.abc import Iterable
 from datetime import date
+from itertools import pairwise
 from typing import Annotated, Literal, TypeAlias
 from zoneinfo import ZoneInfo
 
@@ -232,7 +233,7 @@ def _by_day(days: Iterable[TrendDay]) -> tuple[TrendDay, ...]:
         ValueError: a day stands twice.
     """
     ordered = tuple(sorted(days, key=lambda entry: entry.day))
-    for before, after in zip(ordered, ordered[1:], strict=False):
+    for before, after in pairwise(ordered):
         if before.day == after.day:
             raise ValueError(f"the trend has {after.day} twice; one entry for each day was expected")
     return ordered

@@ -1,0 +1,271 @@
+"""Reads a data contract: Open Data Contract Standard (ODCS) v3 YAML -> `DataContract`.
+
+Of the standard, these parts are read (the rest may be there and is ignored):
+
+- `id`, `version`, and one object in `schema`, with its `properties`;
+- of a property: `name`, `logicalType` (string, integer, number, boolean, date, timestamp),
+  `physicalType` `decimal(p,s)`, `logicalTypeOptions` (`format` i32 or f32, `minimum`, `maximum`,
+  `pattern`, `minLength`, `maxLength`), `enum`, `required`, `primaryKey`, `primaryKeyPosition`;
+- `quality` with `type: library`: metric `rowCount` of the object, `nullValues` of a property;
+- `customProperties` of the object: `eventTime` (the property that says when it happened) and
+  `dayTimeZone` (IANA name, default UTC).
+
+No Spark session is needed here.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, Literal
+from zoneinfo import ZoneInfo
+
+import yaml
+from open_data_contract_standard.model import (
+    DataQuality,
+    OpenDataContractStandard,
+    SchemaObject,
+    SchemaProperty,
+)
+from pydantic import ValidationError
+from pyspark.sql.types import StructField, StructType
+
+from pipelines.contract_types import spark_type
+from pipelines.errors import ContractError
+
+RowRuleKind = Literal["minimum", "maximum", "pattern", "min_length", "max_length", "values"]
+_ROW_OPTIONS: Final[Mapping[str, RowRuleKind]] = {
+    "minimum": "minimum",
+    "maximum": "maximum",
+    "pattern": "pattern",
+    "minLength": "min_length",
+    "maxLength": "max_length",
+}
+
+
+@dataclass(frozen=True)
+class RowRule:
+    """A rule that every record obeys by itself; nulls obey all but `required`, which the schema holds."""
+
+    column: str
+    kind: RowRuleKind
+    value: Any
+
+    @property
+    def name(self) -> str:
+        """How reports call the rule, such as `distance minimum 0`."""
+        return f"{self.column} {self.kind} {self.value}"
+
+
+@dataclass(frozen=True)
+class DayRule:
+    """A rule on all rows of one day.
+
+    Attributes:
+        metric: `rowCount`, or `nullValues`: the share of nulls of `column`, in percent.
+        column: the column of `nullValues`; None for `rowCount`.
+        minimum: the least value allowed, None for no bound.
+        maximum: the greatest value allowed, None for no bound.
+    """
+
+    metric: Literal["rowCount", "nullValues"]
+    column: str | None
+    minimum: float | None
+    maximum: float | None
+
+
+@dataclass(frozen=True)
+class DataContract:
+    """What the records of a topic are.
+
+    Attributes:
+        path: the file, for messages.
+        id: the contract's identifier.
+        version: its version, kept with quarantined records.
+        schema: columns and types; a column that is not nullable is required.
+        key: the dedup key, in the order of `primaryKeyPosition`.
+        event_time: the timestamp column that decides the event day.
+        day_time_zone: the zone in which an event day begins and ends.
+        row_rules: rules on single records.
+        day_rules: rules on the rows of a day.
+    """
+
+    path: str
+    id: str
+    version: str
+    schema: StructType
+    key: tuple[str, ...]
+    event_time: str
+    day_time_zone: str
+    row_rules: tuple[RowRule, ...]
+    day_rules: tuple[DayRule, ...]
+
+    @cached_property
+    def zone(self) -> ZoneInfo:
+        """`day_time_zone` for Python's own datetimes."""
+        return ZoneInfo(self.day_time_zone)
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the contract's columns, in its order."""
+        return list(self.schema.fieldNames())
+
+    @property
+    def required(self) -> list[str]:
+        """The names of the columns that are never null."""
+        return [field.name for field in self.schema.fields if not field.nullable]
+
+
+def load_contract(path: Path) -> DataContract:
+    """Reads and checks a contract.
+
+    Args:
+        path: an ODCS v3 file in YAML.
+
+    Raises:
+        ContractError: the file is missing or breaks the standard or a need of Oncelake. The message
+            lists every reason, each with its place.
+    """
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        document = OpenDataContractStandard.model_validate(content)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ContractError(f"{path}: the contract cannot be read: {error}") from None
+    except yaml.YAMLError as error:
+        raise ContractError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+    except ValidationError as error:
+        reasons = (f"{path}: {'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        raise ContractError("\n".join(reasons) + "\nexpected an Open Data Contract Standard v3 document") from None
+    return _Reader(str(path)).read(document)
+
+
+class _Reader:
+    """Collects every reason for a refusal, so that a contract is mended in one go."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.refusals: list[str] = []
+
+    def refuse(self, place: str, reason: str) -> None:
+        self.refusals.append(f"{self.path}: {place}: {reason}")
+
+    def read(self, document: OpenDataContractStandard) -> DataContract:
+        if not (document.apiVersion or "").startswith("v3."):
+            self.refuse("apiVersion", f"expected v3.x of the standard, got {document.apiVersion!r}")
+        objects = document.schema_ or []
+        if len(objects) != 1:
+            self.refuse("schema", f"expected one object, got {len(objects)}; a pipeline reads one kind of record")
+            raise ContractError("\n".join(self.refusals))
+        properties = objects[0].properties or []
+        schema = self._schema(properties)
+        contract = DataContract(
+            path=self.path,
+            id=document.id or "",
+            version=str(document.version or ""),
+            schema=schema,
+            key=self._key(properties, schema),
+            event_time=self._event_time(objects[0], schema),
+            day_time_zone=self._zone(objects[0]),
+            row_rules=tuple(rule for p in properties for rule in self._row_rules(p)),
+            day_rules=tuple(self._day_rules(objects[0], properties)),
+        )
+        for attribute in ("id", "version"):
+            if not getattr(contract, attribute):
+                self.refuse(attribute, "missing")
+        if self.refusals:
+            raise ContractError("\n".join(self.refusals))
+        return contract
+
+    def _schema(self, properties: Sequence[SchemaProperty]) -> StructType:
+        fields: list[StructField] = []
+        for position, item in enumerate(properties):
+            name = item.name or ""
+            place = f"schema.properties.{name or position}"
+            if not name:
+                self.refuse(place, "name: missing")
+            elif name.startswith("_"):
+                self.refuse(place, "a name that begins with _ is kept for the columns that Oncelake adds; rename it")
+            elif name.casefold() in {field.name.casefold() for field in fields}:
+                self.refuse(place, "the name stands twice (upper and lower case are the same to Spark); rename one")
+            try:
+                kind = spark_type(item)
+            except ValueError as error:
+                self.refuse(place, str(error))
+                continue
+            required = bool(item.required) or bool(item.primaryKey)
+            fields.append(StructField(name, kind, nullable=not required))
+        if not properties:
+            self.refuse("schema.properties", "expected at least one property, got none")
+        return StructType(fields)
+
+    def _key(self, properties: Sequence[SchemaProperty], schema: StructType) -> tuple[str, ...]:
+        keys = [p for p in properties if p.primaryKey and p.name in schema.fieldNames()]
+        if not any(p.primaryKey for p in properties):
+            self.refuse(
+                "schema.properties",
+                "no dedup key: expected `primaryKey: true` on at least one property, got it on none",
+            )
+        return tuple(str(p.name) for p in sorted(keys, key=lambda p: p.primaryKeyPosition or 0))
+
+    def _event_time(self, item: SchemaObject, schema: StructType) -> str:
+        name = _custom(item).get("eventTime")
+        stamps = [f.name for f in schema.fields if f.dataType.typeName() == "timestamp"]
+        if name not in stamps:
+            found = "no such custom property" if name is None else repr(name)
+            self.refuse(
+                "schema.customProperties.eventTime",
+                f"expected the name of a timestamp property ({', '.join(stamps) or 'there is none'}), got {found}",
+            )
+        elif schema[str(name)].nullable:
+            self.refuse(f"schema.properties.{name}", "the event time must be there: add `required: true`")
+        return str(name)
+
+    def _zone(self, item: SchemaObject) -> str:
+        zone = str(_custom(item).get("dayTimeZone", "UTC"))
+        try:
+            ZoneInfo(zone)
+        except (KeyError, ValueError, OSError):
+            self.refuse(
+                "schema.customProperties.dayTimeZone",
+                f"expected a time zone such as 'America/New_York', got {zone!r}",
+            )
+            return "UTC"
+        return zone
+
+    def _row_rules(self, item: SchemaProperty) -> list[RowRule]:
+        options = item.logicalTypeOptions or {}
+        name = item.name or ""
+        rules = [RowRule(name, kind, options[key]) for key, kind in _ROW_OPTIONS.items() if key in options]
+        if item.enum:
+            rules.append(RowRule(name, "values", tuple(value.value for value in item.enum)))
+        return rules
+
+    def _day_rules(self, item: SchemaObject, properties: Sequence[SchemaProperty]) -> list[DayRule]:
+        rules = [self._day_rule(None, q) for q in item.quality or []]
+        rules += [self._day_rule(p.name, q) for p in properties for q in p.quality or []]
+        return [rule for rule in rules if rule]
+
+    def _day_rule(self, column: str | None, quality: DataQuality) -> DayRule | None:
+        place = f"schema.{'properties.' + column + '.' if column else ''}quality"
+        metric = quality.metric or quality.rule
+        if metric not in ("rowCount", "nullValues") or (metric == "rowCount") != (column is None):
+            self.refuse(
+                place, f"expected metric rowCount of the object or nullValues of a property, got {metric!r}"
+            )
+            return None
+        if metric == "nullValues" and quality.unit != "percent":
+            self.refuse(place, f"nullValues: expected `unit: percent`, got {quality.unit!r}")
+            return None
+        between = quality.mustBeBetween or [None, None]
+        minimum = between[0] if quality.mustBeGreaterOrEqualTo is None else quality.mustBeGreaterOrEqualTo
+        maximum = between[1] if quality.mustBeLessOrEqualTo is None else quality.mustBeLessOrEqualTo
+        if minimum is None and maximum is None:
+            self.refuse(
+                place, f"{metric}: expected mustBeBetween, mustBeGreaterOrEqualTo or mustBeLessOrEqualTo"
+            )
+            return None
+        return DayRule("rowCount" if column is None else "nullValues", column, minimum, maximum)
+
+
+def _custom(item: SchemaObject) -> dict[str, Any]:
+    return {str(p.property): p.value for p in item.customProperties or []}

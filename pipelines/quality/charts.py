@@ -1,0 +1,289 @@
+"""The report's charts, as inline SVG without script, made by Altair and vl-convert (no browser, no network).
+
+Colours are CSS variables of the page (``var(--name)``), so that one picture serves light mode, dark mode
+and print; the page gives every chart a title, a description and a table of the same numbers.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any, Final, TypeAlias
+from xml.etree import ElementTree
+
+import altair as alt
+import vl_convert
+
+from pipelines.quality.report_model import DayStatus, Flow, HourCount, LatenessBucket, ReportData, TrendDay
+
+Rows: TypeAlias = Sequence[Mapping[str, object]]
+
+WIDE: Final = 1040
+"""Width of a chart on a desk, px."""
+HALF: Final = 500
+"""Width of a chart that shares its line with another, px."""
+NARROW: Final = 330
+"""Width of a chart on a phone, px; the text keeps its size instead of shrinking with the picture."""
+
+_SVG = "http://www.w3.org/2000/svg"
+_VEGALITE = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
+_COUNT = ",.0f"
+_MAX_TREND_DAYS = 400
+_STATUS_SHAPE: Final[dict[DayStatus, tuple[str, str, str]]] = {
+    "certified": ("Certified", "circle", "var(--good)"),
+    "failed": ("Failed", "cross", "var(--bad)"),
+    "not_certified": ("Not certified", "triangle-up", "var(--warn)"),
+    "open": ("Open", "square", "var(--idle)"),
+}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One chart in the widths that the page chooses from.
+
+    Attributes:
+        wide: SVG for a desk and for paper.
+        narrow: SVG for a phone; empty if the page has a better form there.
+    """
+
+    wide: str
+    narrow: str = ""
+
+
+def hour_labels(hours: Sequence[HourCount], data: ReportData) -> list[str]:
+    """Name the hours of a day by local time, the second of a repeated hour marked by an asterisk.
+
+    Args:
+        hours: the hours, in order.
+        data: the report, for its time zone.
+
+    Returns:
+        One label for each hour: ``00``, ``01``, ``01*`` … or ``00:30`` where a day starts off the hour.
+    """
+    local = [hour.hour_start.astimezone(data.zone) for hour in hours]
+    pattern = "%H" if all(start.minute == 0 for start in local) else "%H:%M"
+    labels: list[str] = []
+    for start in local:
+        label = start.strftime(pattern)
+        labels.append(f"{label}*" if label in labels else label)
+    return labels
+
+
+def duplicates_chart(data: ReportData) -> Picture:
+    """Draw records and removed duplicates for each hour of the day, in two panels over one axis.
+
+    Args:
+        data: the report.
+
+    Returns:
+        The picture, or an empty one if the day has no records.
+    """
+    if not any(hour.records for hour in data.duplicates_by_hour):
+        return Picture("")
+    labels = hour_labels(data.duplicates_by_hour, data)
+    rows = [
+        {"at": label, "records": hour.records, "duplicates": hour.duplicates}
+        for label, hour in zip(labels, data.duplicates_by_hour, strict=True)
+    ]
+
+    def draw(width: int) -> str:
+        hours = alt.X("at:N", sort=None, title=f"hour of event time, {data.time_zone}")
+        hours = hours.axis(labelAngle=0, labelOverlap="greedy", labelSeparation=4)
+        top = _panel(rows, width, 130, "var(--duplicates)").encode(
+            x=hours.axis(None), y=_count_axis("duplicates", "duplicates")
+        )
+        bottom = _panel(rows, width, 90, "var(--records)").encode(
+            x=hours, y=_count_axis("records", "records")
+        )
+        return to_svg(alt.vconcat(top, bottom, spacing=14), f"dup{width}")
+
+    return Picture(draw(HALF), draw(NARROW))
+
+
+def lateness_chart(data: ReportData) -> Picture:
+    """Draw the histogram of lateness as bars with their counts.
+
+    Args:
+        data: the report.
+
+    Returns:
+        The picture, or an empty one if no record has a lateness.
+    """
+    total = sum(bucket.records for bucket in data.lateness)
+    if not total:
+        return Picture("")
+    rows = [_lateness_row(bucket) for bucket in data.lateness]
+    longest = max(bucket.records for bucket in data.lateness)
+
+    def draw(width: int) -> str:
+        base = alt.Chart(alt.Data(values=rows), width=width - 150, height=alt.Step(26))
+        bars = alt.Y("label:N", sort=None, title=None)
+        # Room beyond the longest bar for its own count.
+        counts = alt.X("records:Q", axis=None, scale=alt.Scale(domain=[0, longest * 1.35]))
+        return to_svg(
+            base.mark_bar(color="var(--records)", height={"band": 0.62}).encode(x=counts, y=bars)
+            + base.mark_text(align="left", dx=6, color="var(--ink)").encode(
+                x=counts, y=bars, text=alt.Text("records:Q", format=_COUNT)
+            ),
+            f"late{width}",
+        )
+
+    return Picture(draw(HALF), draw(NARROW))
+
+
+def trend_chart(data: ReportData) -> Picture:
+    """Draw rows with the verdict of each day, and what was removed or late, over the days.
+
+    Days between the first and the last that have no entry are drawn as gaps.
+
+    Args:
+        data: the report.
+
+    Returns:
+        The picture, or an empty one if there are fewer than two days.
+    """
+    if len(data.trend) < 2:
+        return Picture("")
+    days = _all_days(data.trend)
+    rows = [_trend_row(entry, data) for entry in data.trend]
+    parts = [
+        {"day": row["day"], "what": what, "count": row[key]}
+        for row in rows
+        for what, key in (("duplicates", "duplicates"), ("late", "late"), ("conflicts", "conflicts"))
+    ]
+
+    def draw(width: int) -> str:
+        day = alt.X("day:O", title=f"event day, {data.time_zone}").scale(alt.Scale(domain=days))
+        day = day.axis(labelAngle=0, labelOverlap="greedy", labelSeparation=10)
+        top = _panel(rows, width - 30, 130, "var(--records)").encode(
+            x=day.axis(None), y=_count_axis("rows", "rows"), opacity=alt.Opacity("weight:Q", scale=None)
+        )
+        lines = (
+            alt.Chart(alt.Data(values=parts), width=width - 30, height=110)
+            .mark_line(point=alt.OverlayMarkDef(size=26), strokeWidth=2)
+            .encode(
+                x=day,
+                y=_count_axis("count", "records"),
+                color=_legend_colour(),
+                strokeDash=alt.StrokeDash("what:N", legend=None, sort=None),
+            )
+        )
+        return to_svg(alt.vconcat(top, _verdict_strip(rows, day.axis(None), width - 30), lines, spacing=10), f"trend{width}")
+
+    return Picture(draw(WIDE), draw(NARROW))
+
+
+def _verdict_strip(rows: Rows, day: alt.X, width: int) -> alt.Chart:
+    names = [name for name, _, _ in _STATUS_SHAPE.values()]
+    legend = alt.Legend(title=None, orient="top", offset=4, columns=2 if width < HALF else 4)
+    return (
+        alt.Chart(alt.Data(values=rows), width=width, height=16)
+        .mark_point(filled=True, size=70, opacity=1)
+        .encode(
+            x=day,
+            shape=alt.Shape("status:N", legend=legend).scale(
+                alt.Scale(domain=names, range=[shape for _, shape, _ in _STATUS_SHAPE.values()])
+            ),
+            color=alt.Color("status:N", legend=legend).scale(
+                alt.Scale(domain=names, range=[colour for _, _, colour in _STATUS_SHAPE.values()])
+            ),
+        )
+    )
+
+
+def _legend_colour() -> alt.Color:
+    names = ["duplicates", "late", "conflicts"]
+    return (
+        alt.Color("what:N", sort=None)
+        .legend(title=None, orient="top", offset=4)
+        .scale(alt.Scale(domain=names, range=["var(--duplicates)", "var(--late)", "var(--conflicts)"]))
+    )
+
+
+def _panel(rows: Rows, width: int, height: int, colour: str) -> alt.Chart:
+    chart = alt.Chart(alt.Data(values=rows), width=width - 60, height=height)
+    return chart.mark_bar(color=colour, width={"band": 0.72})
+
+
+def _count_axis(field: str, title: str) -> alt.Y:
+    return alt.Y(f"{field}:Q", title=title).axis(
+        format="~s", tickCount=3, tickMinStep=1, domain=False, ticks=False, minExtent=34, maxExtent=34
+    )
+
+
+def _lateness_row(bucket: LatenessBucket) -> dict[str, object]:
+    return {"label": bucket.label, "records": bucket.records}
+
+
+def _trend_row(entry: TrendDay, data: ReportData) -> dict[str, object]:
+    return {
+        "day": entry.day.isoformat(),
+        "status": _STATUS_SHAPE[entry.status][0],
+        "rows": entry.rows,
+        "duplicates": entry.duplicates,
+        "late": entry.late,
+        "conflicts": entry.conflicts,
+        "weight": 1 if entry.day == data.day else 0.55,
+    }
+
+
+def _all_days(trend: Sequence[TrendDay]) -> list[str]:
+    first, last = trend[0].day, trend[-1].day
+    span = (last - first).days + 1
+    if span > _MAX_TREND_DAYS:
+        return [entry.day.isoformat() for entry in trend]
+    return [(first + timedelta(days=offset)).isoformat() for offset in range(span)]
+
+
+def to_svg(chart: Any, prefix: str) -> str:
+    """Turn a chart into SVG that can stand inside a page.
+
+    Args:
+        chart: an Altair chart; its data is inline.
+        prefix: put before every id, unique on the page.
+
+    Returns:
+        An ``svg`` element without script, external reference, fixed size, or an id that another chart has.
+
+    Raises:
+        ValueError: the chart refers to something outside itself.
+    """
+    styled = chart.configure(aria=False, background=None, padding=2, font="sans-serif")
+    styled = styled.configure_view(stroke=None)
+    styled = styled.configure_axis(
+        labelColor="var(--muted)",
+        titleColor="var(--muted)",
+        gridColor="var(--line)",
+        domainColor="var(--line)",
+        tickColor="var(--line)",
+        labelFontSize=12,
+        titleFontSize=12,
+        titleFontWeight="normal",
+        labelLimit=220,
+    )
+    styled = styled.configure_text(fontSize=12).configure_legend(
+        labelColor="var(--ink)", labelFontSize=12, symbolOpacity=1, labelLimit=220
+    )
+    drawn = vl_convert.vegalite_to_svg(styled.to_dict(), vl_version=_VEGALITE, allowed_base_urls=[])
+    return _embeddable(drawn, prefix)
+
+
+def _embeddable(drawn: str, prefix: str) -> str:
+    ElementTree.register_namespace("", _SVG)
+    root = ElementTree.fromstring(drawn)
+    for element in root.iter():
+        if element.tag.split("}")[-1] in {"script", "image", "foreignObject", "a", "style"}:
+            raise ValueError(f"chart {prefix} holds a <{element.tag}>; shapes and text alone were expected")
+        for name, value in list(element.attrib.items()):
+            if name.startswith("role") or name.startswith("aria-") or name == "class":
+                del element.attrib[name]
+            elif name == "id":
+                element.set(name, f"{prefix}-{value}")
+            elif name == "font-family":
+                element.set(name, "inherit")
+            elif "url(" in value:
+                element.set(name, re.sub(r"url\(#", f"url(#{prefix}-", value))
+    root.set("aria-hidden", "true")
+    root.set("focusable", "false")
+    return ElementTree.tostring(root, encoding="unicode")

@@ -1,0 +1,74 @@
+"""Where files live: those that come with Oncelake, and the home of what it fetches."""
+
+import atexit
+import os
+import shutil
+import sys
+import tempfile
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+from pipelines.errors import ConfigError
+
+
+@cache
+def resource(name: str) -> Path:
+    """Find a file or folder that comes with Oncelake, as a path that other programs can open too.
+
+    Args:
+        name: relative to the project's root, with forward slashes, e.g. ``conf/ivy.xml`` or ``data_contracts``.
+
+    Returns:
+        The one inside the installed package (wheel or zip) if there is one, else the one in the checkout.
+
+    Raises:
+        ConfigError: neither holds it: the package is incomplete.
+    """
+    package = files("pipelines")
+    bundled = package / "_bundled"
+    root = bundled if bundled.is_dir() else _checkout()
+    found = root.joinpath(*name.split("/"))
+    if not (found.is_file() or found.is_dir()):
+        raise ConfigError(
+            f"{name} is missing from {root}: this copy of Oncelake is incomplete. "
+            "Install it again, or package it again with `make package`."
+        )
+    return found if isinstance(found, Path) else _unpacked(found)
+
+
+def home() -> Path:
+    """Tell where Oncelake keeps what it fetches once: jars and the Java launcher.
+
+    Returns:
+        ``$ONCELAKE_HOME`` if set; inside a virtual environment its ``share/oncelake``, so that both go together;
+        else the user's cache folder. The folder need not exist yet.
+    """
+    if configured := os.environ.get("ONCELAKE_HOME"):
+        return Path(configured).expanduser().absolute()
+    if sys.prefix != sys.base_prefix:
+        return Path(sys.prefix) / "share" / "oncelake"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "oncelake"
+
+
+def _checkout() -> Path:
+    return Path(__file__).resolve().parent.parent
+
+
+def _unpacked(packed: Traversable) -> Path:
+    """Copy a file or folder out of the zip that Python imported this package from; gone when the process ends."""
+    folder = Path(tempfile.mkdtemp(prefix="oncelake-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    target = folder / packed.name
+    _copy(packed, target)
+    return target
+
+
+def _copy(packed: Traversable, target: Path) -> None:
+    if packed.is_dir():
+        target.mkdir()
+        for child in packed.iterdir():
+            _copy(child, target / child.name)
+    else:
+        target.write_bytes(packed.read_bytes())
