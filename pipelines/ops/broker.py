@@ -1,0 +1,262 @@
+"""A real Kafka broker on this machine (KRaft, one node), for demos, tests and trying things out."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import FrameType
+
+import psutil
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
+
+from pipelines.errors import InfrastructureError
+from pipelines.ops.broker_files import CLUSTER_ID, LOG4J, server_properties
+from pipelines.ops.jars import ensure_jars, exclusively
+from pipelines.ops.java import find_java
+
+BOOTSTRAP_VARIABLE = "KAFKA_BOOTSTRAP_SERVERS"
+_STATE = "broker.json"
+_START_ATTEMPTS = 5
+_READY_WITHIN_S = 90.0
+_STOP_WITHIN_S = 30.0
+_LOG_TAIL_LINES = 15
+_HEAP = "512m"
+
+
+class _PortTakenError(InfrastructureError):
+    """Another process took a port between our choosing it and the broker's binding it."""
+
+
+@dataclass(frozen=True)
+class EmbeddedBroker:
+    """A broker to talk to.
+
+    Attributes:
+        bootstrap_servers: ``host:port``, what clients connect to.
+        pid: its process, or None for a cluster that Oncelake did not start.
+        started: when that process started, in seconds since the epoch; pid and start name one process for good.
+        folder: its data, configuration and log, or None as above.
+    """
+
+    bootstrap_servers: str
+    pid: int | None = None
+    started: float | None = None
+    folder: Path | None = None
+
+    def is_running(self) -> bool:
+        """Tell whether the process that was started still lives; a recycled pid does not count."""
+        return self._process() is not None
+
+    def stop(self) -> None:
+        """End the process: ask it, and after half a minute kill it. Does nothing when it has ended or is not ours."""
+        process = self._process()
+        if process is not None:
+            _end(process)
+        if self.folder is not None:
+            (self.folder / _STATE).unlink(missing_ok=True)
+
+    def _process(self) -> psutil.Process | None:
+        if self.pid is None:
+            return None
+        try:
+            process = psutil.Process(self.pid)
+            alive = process.create_time() == self.started and process.status() != psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return None
+        return process if alive else None
+
+
+@contextmanager
+def broker(folder: Path | None = None) -> Iterator[EmbeddedBroker]:
+    """Run a broker for the length of a block; it ends with the block, also on Ctrl-C and SIGTERM.
+
+    With ``KAFKA_BOOTSTRAP_SERVERS`` in the environment that cluster is given instead and nothing is started.
+
+    Args:
+        folder: where its data, configuration and log go and stay; without it a temporary folder, removed at the end.
+
+    Yields:
+        The broker, ready for clients.
+
+    Raises:
+        InfrastructureError: it did not come up in time; the message ends with the tail of its log.
+    """
+    if servers := os.environ.get(BOOTSTRAP_VARIABLE):
+        yield EmbeddedBroker(servers)
+        return
+    own = Path(tempfile.mkdtemp(prefix="oncelake-broker-")) if folder is None else None
+    with _sigterm_as_exit():
+        try:
+            running = start_broker(folder or own or Path())
+            try:
+                yield running
+            finally:
+                running.stop()
+        finally:
+            if own is not None:
+                shutil.rmtree(own, ignore_errors=True)
+
+
+def start_broker(folder: Path) -> EmbeddedBroker:
+    """Start a broker that outlives this process, or give the one that already runs in `folder`.
+
+    A folder used before keeps its topics, and its port if that is still free.
+
+    Args:
+        folder: where its data, configuration and log go.
+
+    Returns:
+        The broker, ready for clients.
+
+    Raises:
+        InfrastructureError: as `broker`.
+    """
+    folder = folder.absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    with exclusively(folder / ".lock", "another process is starting this broker; waiting for it"):
+        running = running_broker(folder)
+        if running is not None:
+            return running
+        class_path = os.pathsep.join(map(str, ensure_jars("broker")))
+        attempts = Retrying(
+            stop=stop_after_attempt(_START_ATTEMPTS), retry=retry_if_exception_type(_PortTakenError), reraise=True
+        )
+        return attempts(_start, folder, class_path)
+
+
+def running_broker(folder: Path) -> EmbeddedBroker | None:
+    """Give the broker that was started in `folder` and still runs, else None."""
+    try:
+        state = json.loads((folder / _STATE).read_text(encoding="utf-8"))
+        found = EmbeddedBroker(state["bootstrap_servers"], state["pid"], state["started"], Path(state["folder"]))
+    except (OSError, ValueError, KeyError):
+        return None
+    return found if found.is_running() else None
+
+
+def _start(folder: Path, class_path: str) -> EmbeddedBroker:
+    """One attempt: configure, format the storage, start, wait until it answers."""
+    port, controller_port = _ports(folder)
+    properties = folder / "server.properties"
+    properties.write_text(server_properties(folder, port, controller_port), encoding="utf-8")
+    log4j = folder / "log4j2.properties"
+    log4j.write_text(LOG4J, encoding="utf-8")
+    java = [str(find_java().executable), f"-Xmx{_HEAP}", f"-Dlog4j2.configurationFile={log4j}", "-cp", class_path]
+    log = folder / "broker.log"
+    with log.open("wb") as output:
+        formatting = [*java, "kafka.tools.StorageTool", "format", "--ignore-formatted"]
+        formatted = subprocess.run(
+            [*formatting, "--cluster-id", CLUSTER_ID, "--config", str(properties)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+        if formatted.returncode != 0:
+            raise InfrastructureError(f"The broker's storage in {folder} cannot be formatted. {_tail(log)}")
+        # a session of its own: Ctrl-C in the terminal reaches Oncelake alone, which then ends the broker in order
+        process = psutil.Popen(
+            [*java, "kafka.Kafka", str(properties)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        started = EmbeddedBroker(f"127.0.0.1:{port}", process.pid, process.create_time(), folder)
+        _wait_until_ready(started, log)
+        _write_state(folder, started)
+    except BaseException:
+        _end(process)
+        raise
+    return started
+
+
+def _wait_until_ready(started: EmbeddedBroker, log: Path) -> None:
+    admin = AdminClient({"bootstrap.servers": started.bootstrap_servers, "log_level": 0})
+    deadline = time.monotonic() + _READY_WITHIN_S
+    while started.is_running():
+        try:
+            if admin.list_topics(timeout=1).brokers:
+                return
+        except KafkaException:
+            pass
+        if time.monotonic() > deadline:
+            raise InfrastructureError(f"The broker did not answer within {_READY_WITHIN_S:.0f} s. {_tail(log)}")
+    if "Address already in use" in log.read_text(encoding="utf-8", errors="replace"):
+        raise _PortTakenError(f"The broker found its port taken, {_START_ATTEMPTS} times. {_tail(log)}")
+    raise InfrastructureError(f"The broker died while starting. {_tail(log)}")
+
+
+def _write_state(folder: Path, running: EmbeddedBroker) -> None:
+    draft = folder / f"{_STATE}.{os.getpid()}"
+    draft.write_text(json.dumps(asdict(running), default=str), encoding="utf-8")
+    draft.replace(folder / _STATE)
+
+
+def _ports(folder: Path) -> tuple[int, int]:
+    """Two free ports; the client's port of the last start again if it is free."""
+    last = 0
+    properties = folder / "server.properties"
+    if properties.exists():
+        line = next(line for line in properties.read_text(encoding="utf-8").splitlines() if "advertised" in line)
+        last = int(line.rpartition(":")[2])
+    with _bound(last) as first, _bound(0) as second:
+        return first.getsockname()[1], second.getsockname()[1]
+
+
+def _bound(port: int) -> socket.socket:
+    """A socket bound to `port` on the loopback address, or to a free one if it is taken."""
+    bound = socket.socket()
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind(("127.0.0.1", port))
+    except OSError:
+        bound.bind(("127.0.0.1", 0))
+    return bound
+
+
+def _end(process: psutil.Process) -> None:
+    try:
+        process.terminate()
+        process.wait(_STOP_WITHIN_S)
+    except psutil.TimeoutExpired:
+        process.kill()
+        process.wait(_STOP_WITHIN_S)
+    except psutil.NoSuchProcess:
+        return
+
+
+def _tail(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-_LOG_TAIL_LINES:]
+    return f"The end of {log}:\n" + "\n".join(lines)
+
+
+@contextmanager
+def _sigterm_as_exit() -> Iterator[None]:
+    """Let SIGTERM unwind the stack like Ctrl-C, unless somebody handles it or this is not the main thread."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        del frame
+        raise SystemExit(128 + number)
+
+    try:
+        default = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        previous = signal.signal(signal.SIGTERM, leave) if default else None
+    except ValueError:  # only the main thread may set a handler
+        previous = None
+    try:
+        yield
+    finally:
+        if previous is not None:
+            signal.signal(signal.SIGTERM, previous)

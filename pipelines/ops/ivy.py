@@ -1,0 +1,127 @@
+"""Run Apache Ivy, which comes with pyspark, to retrieve jars with a cache of its own."""
+
+import os
+import re
+import shutil
+import subprocess
+import threading
+from collections import deque
+from importlib.util import find_spec
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
+
+from pipelines.errors import ConfigError, InfrastructureError
+from pipelines.ops.java import find_java
+from pipelines.resources import resource
+
+SETTINGS_VARIABLE = "ONCELAKE_IVY_SETTINGS"
+_ATTEMPTS = 3
+_ATTEMPT_WITHIN_S = 900
+_PROBLEMS_SHOWN = 6
+
+
+class _IvyFailedError(InfrastructureError):
+    """One attempt failed; a further one may not."""
+
+
+def retrieve(use: str, folder: Path, total: int | None) -> None:
+    """Retrieve the jars of one configuration of `conf/ivy.xml` into `folder/USE/`, with progress on standard error.
+
+    Args:
+        use: the Ivy configuration, e.g. ``spark``.
+        folder: an empty folder; Ivy's own cache is made in it too.
+        total: how many jars to expect, for the progress bar, when known.
+
+    Raises:
+        ConfigError: ``$ONCELAKE_IVY_SETTINGS`` names a file that is not there.
+        InfrastructureError: Ivy failed in every attempt; the message quotes it.
+    """
+    command = _command(use, folder)
+    attempts = Retrying(
+        stop=stop_after_attempt(_ATTEMPTS),
+        wait=wait_exponential(multiplier=2, max=20),
+        retry=retry_if_exception_type(_IvyFailedError),
+        reraise=True,
+    )
+    for attempt in attempts:
+        with attempt:
+            _run(command, use, total)
+    shutil.rmtree(folder / "cache", ignore_errors=True)
+
+
+def _command(use: str, folder: Path) -> list[str]:
+    settings = os.environ.get(SETTINGS_VARIABLE)
+    if settings and not Path(settings).is_file():
+        raise ConfigError(
+            f"${SETTINGS_VARIABLE} is {settings!r}, which is not a file: name an Ivy settings file, or unset it."
+        )
+    return [
+        str(find_java().executable),
+        # Ivy's default settings also look into the user's own Ivy folder; what lies there must not decide the result
+        f"-Divy.default.ivy.user.dir={folder / 'user'}",
+        "-cp",
+        str(_ivy_jar()),
+        "org.apache.ivy.Main",
+        *(["-settings", settings] if settings else []),
+        *("-ivy", str(resource("conf/ivy.xml"))),
+        *("-confs", use),
+        *("-cache", str(folder / "cache")),
+        *("-retrieve", f"{folder}/[conf]/[artifact]-[revision](-[classifier]).[ext]"),
+    ]
+
+
+def _ivy_jar() -> Path:
+    spec = find_spec("pyspark")
+    folders = spec.submodule_search_locations if spec else None
+    jars = [jar for folder in folders or [] for jar in sorted(Path(folder, "jars").glob("ivy-*.jar"))]
+    if not jars:
+        raise InfrastructureError(
+            "Apache Ivy, which fetches the jars, comes with the Python package pyspark (jars/ivy-*.jar), and it is "
+            "not there. Install pyspark as the requirements pin it."
+        )
+    return jars[-1]
+
+
+def _run(command: list[str], use: str, total: int | None) -> None:
+    """Run Ivy once and show the jars as it names them; end it when it takes too long."""
+    said: deque[str] = deque(maxlen=400)
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    watchdog = threading.Timer(_ATTEMPT_WITHIN_S, process.kill)
+    watchdog.start()
+    try:
+        _show(process, use, total, said)
+        code = process.wait()
+    finally:
+        watchdog.cancel()
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+    if code != 0:
+        problems = [line for line in said if re.search(r"problem|not found|UNRESOLVED|FAILED|error|exception", line, re.I)]
+        quoted = " | ".join(list(dict.fromkeys(problems or said))[:_PROBLEMS_SHOWN])
+        raise _IvyFailedError(
+            f"Ivy could not fetch the jars for {use} (exit code {code}, up to {_ATTEMPTS} attempts): {quoted}. Check "
+            "the network; behind a proxy set JAVA_TOOL_OPTIONS='-Dhttps.proxyHost=… -Dhttps.proxyPort=…'; "
+            f"for a mirror name an Ivy settings file in ${SETTINGS_VARIABLE}."
+        )
+
+
+def _show(process: "subprocess.Popen[str]", use: str, total: int | None, said: deque[str]) -> None:
+    """Follow Ivy's output: a bar on a terminal, a line for each jar elsewhere."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task(f"jars for {use}: finding versions", total=total)
+        for line in process.stdout or ():
+            said.append(line.strip())
+            if match := re.match(r"\s*downloading \S*?([^/\s]+\.jar) ", line):
+                progress.update(task, description=f"jars for {use}: {match.group(1)}")
+                if not console.is_terminal:
+                    console.print(f"jars for {use}: fetching {match.group(1)}", highlight=False, soft_wrap=True)
+            elif "[SUCCESSFUL ]" in line:
+                progress.advance(task)

@@ -1,0 +1,8 @@
+"""Write conf/jars.lock from conf/ivy.xml: `make lock-jars`."""
+
+from pathlib import Path
+
+from pipelines.ops.jars import LOCK, write_lock
+
+if __name__ == "__main__":
+    write_lock(Path(__file__).resolve().parent.parent / LOCK)
