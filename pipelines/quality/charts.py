@@ -8,14 +8,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import pairwise
 from typing import Any, Final, TypeAlias
 from xml.etree import ElementTree
 
 import altair as alt
 import vl_convert
+from markupsafe import Markup
 
-from pipelines.quality.report_model import DayStatus, Flow, HourCount, LatenessBucket, ReportData, TrendDay
+from pipelines.quality.report_model import DayStatus, LatenessBucket, ReportData, TrendDay
 
 Rows: TypeAlias = Sequence[Mapping[str, object]]
 
@@ -38,6 +38,10 @@ _STATUS_SHAPE: Final[dict[DayStatus, tuple[str, str, str]]] = {
 }
 
 
+NO_CHART: Final = Markup()
+"""Stands where there is nothing to draw."""
+
+
 @dataclass(frozen=True)
 class Picture:
     """One chart in the widths that the page chooses from.
@@ -47,21 +51,20 @@ class Picture:
         narrow: SVG for a phone; empty if the page has a better form there.
     """
 
-    wide: str
-    narrow: str = ""
+    wide: Markup
+    narrow: Markup = NO_CHART
 
 
-def hour_labels(hours: Sequence[HourCount], data: ReportData) -> list[str]:
+def hour_labels(data: ReportData) -> list[str]:
     """Name the hours of a day by local time, the second of a repeated hour marked by an asterisk.
 
     Args:
-        hours: the hours, in order.
-        data: the report, for its time zone.
+        data: the report.
 
     Returns:
         One label for each hour: ``00``, ``01``, ``01*`` … or ``00:30`` where a day starts off the hour.
     """
-    local = [hour.hour_start.astimezone(data.zone) for hour in hours]
+    local = [hour.hour_start.astimezone(data.zone) for hour in data.duplicates_by_hour]
     pattern = "%H" if all(start.minute == 0 for start in local) else "%H:%M"
     labels: list[str] = []
     for start in local:
@@ -80,14 +83,14 @@ def duplicates_chart(data: ReportData) -> Picture:
         The picture, or an empty one if the day has no records.
     """
     if not any(hour.records for hour in data.duplicates_by_hour):
-        return Picture("")
-    labels = hour_labels(data.duplicates_by_hour, data)
+        return Picture(NO_CHART)
+    labels = hour_labels(data)
     rows = [
         {"at": label, "records": hour.records, "duplicates": hour.duplicates}
         for label, hour in zip(labels, data.duplicates_by_hour, strict=True)
     ]
 
-    def draw(width: int) -> str:
+    def draw(width: int) -> Markup:
         hours = alt.X("at:N", sort=None, title=f"hour of event time, {data.time_zone}")
         hours = hours.axis(labelAngle=0, labelOverlap="greedy", labelSeparation=4)
         top = _panel(rows, width, 130, "var(--duplicates)").encode(
@@ -112,12 +115,12 @@ def lateness_chart(data: ReportData) -> Picture:
     """
     total = sum(bucket.records for bucket in data.lateness)
     if not total:
-        return Picture("")
+        return Picture(NO_CHART)
     rows = [_lateness_row(bucket) for bucket in data.lateness]
     longest = max(bucket.records for bucket in data.lateness)
 
-    def draw(width: int) -> str:
-        base = alt.Chart(alt.Data(values=rows), width=width - 150, height=alt.Step(26))
+    def draw(width: int) -> Markup:
+        base = alt.Chart(alt.InlineData(values=rows), width=width - 150, height=alt.Step(26))
         bars = alt.Y("label:N", sort=None, title=None)
         # Room beyond the longest bar for its own count.
         counts = alt.X("records:Q", axis=None, scale=alt.Scale(domain=[0, longest * 1.35]))
@@ -144,7 +147,7 @@ def trend_chart(data: ReportData) -> Picture:
         The picture, or an empty one if there are fewer than two days.
     """
     if len(data.trend) < 2:
-        return Picture("")
+        return Picture(NO_CHART)
     days = _all_days(data.trend)
     rows = [_trend_row(entry, data) for entry in data.trend]
     parts = [
@@ -153,14 +156,14 @@ def trend_chart(data: ReportData) -> Picture:
         for what, key in (("duplicates", "duplicates"), ("late", "late"), ("conflicts", "conflicts"))
     ]
 
-    def draw(width: int) -> str:
+    def draw(width: int) -> Markup:
         day = alt.X("day:O", title=f"event day, {data.time_zone}").scale(alt.Scale(domain=days))
         day = day.axis(labelAngle=0, labelOverlap="greedy", labelSeparation=10)
         top = _panel(rows, width - 30, 130, "var(--records)").encode(
             x=day.axis(None), y=_count_axis("rows", "rows"), opacity=alt.Opacity("weight:Q", scale=None)
         )
         lines = (
-            alt.Chart(alt.Data(values=parts), width=width - 30, height=110)
+            alt.Chart(alt.InlineData(values=parts), width=width - 30, height=110)
             .mark_line(point=alt.OverlayMarkDef(size=26), strokeWidth=2)
             .encode(
                 x=day,
@@ -169,7 +172,10 @@ def trend_chart(data: ReportData) -> Picture:
                 strokeDash=alt.StrokeDash("what:N", legend=None, sort=None),
             )
         )
-        return to_svg(alt.vconcat(top, _verdict_strip(rows, day.axis(None), width - 30), lines, spacing=10), f"trend{width}")
+        return to_svg(
+            alt.vconcat(top, _verdict_strip(rows, day.axis(None), width - 30), lines, spacing=10),
+            f"trend{width}",
+        )
 
     return Picture(draw(WIDE), draw(NARROW))
 
@@ -177,8 +183,8 @@ def trend_chart(data: ReportData) -> Picture:
 def _verdict_strip(rows: Rows, day: alt.X, width: int) -> alt.Chart:
     names = [name for name, _, _ in _STATUS_SHAPE.values()]
     legend = alt.Legend(title=None, orient="top", offset=4, columns=2 if width < HALF else 4)
-    return (
-        alt.Chart(alt.Data(values=rows), width=width, height=16)
+    strip: alt.Chart = (
+        alt.Chart(alt.InlineData(values=rows), width=width, height=16)
         .mark_point(filled=True, size=70, opacity=1)
         .encode(
             x=day,
@@ -190,6 +196,7 @@ def _verdict_strip(rows: Rows, day: alt.X, width: int) -> alt.Chart:
             ),
         )
     )
+    return strip
 
 
 def _legend_colour() -> alt.Color:
@@ -202,8 +209,9 @@ def _legend_colour() -> alt.Color:
 
 
 def _panel(rows: Rows, width: int, height: int, colour: str) -> alt.Chart:
-    chart = alt.Chart(alt.Data(values=rows), width=width - 60, height=height)
-    return chart.mark_bar(color=colour, width={"band": 0.72})
+    chart = alt.Chart(alt.InlineData(values=rows), width=width - 60, height=height)
+    bars: alt.Chart = chart.mark_bar(color=colour, width={"band": 0.72})
+    return bars
 
 
 def _count_axis(field: str, title: str) -> alt.Y:
@@ -236,7 +244,7 @@ def _all_days(trend: Sequence[TrendDay]) -> list[str]:
     return [(first + timedelta(days=offset)).isoformat() for offset in range(span)]
 
 
-def to_svg(chart: Any, prefix: str) -> str:
+def to_svg(chart: Any, prefix: str) -> Markup:
     """Turn a chart into SVG that can stand inside a page.
 
     Args:
@@ -249,7 +257,7 @@ def to_svg(chart: Any, prefix: str) -> str:
     Raises:
         ValueError: the chart refers to something outside itself.
     """
-    styled = chart.configure(aria=False, background=None, padding=2, font="sans-serif")
+    styled = chart.configure(aria=False, background="transparent", padding=2, font="sans-serif")
     styled = styled.configure_view(stroke=None)
     styled = styled.configure_axis(
         labelColor="var(--muted)",
@@ -269,9 +277,9 @@ def to_svg(chart: Any, prefix: str) -> str:
     return _embeddable(drawn, prefix)
 
 
-def _embeddable(drawn: str, prefix: str) -> str:
+def _embeddable(drawn: str, prefix: str) -> Markup:
     ElementTree.register_namespace("", _SVG)
-    root = ElementTree.fromstring(drawn)
+    root = ElementTree.fromstring(drawn)  # noqa: S314 - written by Vega just now, without a document type
     for element in root.iter():
         if element.tag.split("}")[-1] in {"script", "image", "foreignObject", "a", "style"}:
             raise ValueError(f"chart {prefix} holds a <{element.tag}>; shapes and text alone were expected")
@@ -286,4 +294,5 @@ def _embeddable(drawn: str, prefix: str) -> str:
                 element.set(name, re.sub(r"url\(#", f"url(#{prefix}-", value))
     root.set("aria-hidden", "true")
     root.set("focusable", "false")
-    return ElementTree.tostring(root, encoding="unicode")
+    # Serialized from a parsed tree of shapes and text alone, so that it is safe as markup.
+    return Markup(ElementTree.tostring(root, encoding="unicode"))  # noqa: S704

@@ -104,7 +104,7 @@ class Flow(_Model):
 
     @property
     def missing_from_day(self) -> int:
-        """Records of bronze that no destination accounts for; negative if there are too many. Zero is right."""
+        """Records of bronze that no destination accounts for; negative if too many do. Zero is right."""
         return self.bronze - self.other_days - self.quarantined - self.day_records
 
     @property
@@ -158,7 +158,7 @@ class QuarantineExample(_Model):
         kafka_timestamp: the record's own timestamp, if it has one.
         column: the contract column that was broken, where there is one.
         found: what stood there.
-        value_preview: the value as text; bytes are taken and decoded, invalid UTF-8 as ``\\xNN``.
+        value_preview: the value as text; bytes are taken and decoded, invalid UTF-8 as escapes.
     """
 
     topic: Text

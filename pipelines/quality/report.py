@@ -1,0 +1,303 @@
+"""Render a ``ReportData`` as one self-contained HTML page, and as JSON.
+
+The page needs no network and no script. Every text that comes from data passes ``visible`` (by Jinja's
+``finalize``) and is then escaped, so that a poison record can neither act nor hide in its own report. The
+same data gives the same bytes.
+"""
+
+import os
+import tempfile
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Final
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
+from markupsafe import Markup
+
+from pipelines.errors import InfrastructureError
+from pipelines.quality import charts
+from pipelines.quality.report_model import CheckStatus, ReportCheck, ReportData
+
+MAX_TEXT: Final = 400
+"""Characters shown of a text from the data; what is cut is said with the full length."""
+
+NOTHING: Final = "\u2013"
+"""Stands where there is no value: a dash."""
+
+_FIRST: Final[dict[CheckStatus, int]] = {"failed": 0, "warned": 1, "skipped": 2, "passed": 3}
+
+_REASONS: Final = {
+    "null_value": "The record has no value.",
+    "malformed_json": "The value is not JSON, or it is cut off.",
+    "not_an_object": "The value is JSON, but not an object with fields.",
+    "wrong_type": "A field holds a value of another type than the contract says.",
+    "missing_field": "A field that the contract requires is not there, or is null.",
+    "rule_failed": "A value breaks a rule of the contract.",
+    "event_time_future": "The event time lies further in the future than is allowed.",
+}
+
+
+@dataclass(frozen=True)
+class Part:
+    """One term of a sum: what it counts, how many, and the colour that it has in the pictures."""
+
+    name: str
+    count: int
+    tone: str
+
+
+@dataclass(frozen=True)
+class Sum:
+    """A sum that must hold between two steps of the flow.
+
+    Attributes:
+        whole: the left side.
+        parts: the right side.
+        missing: whole minus parts, zero if it adds up.
+        meaning: what the sum says, in words.
+        pending: the right side is not there yet, so that a difference is no fault.
+    """
+
+    whole: Part
+    parts: tuple[Part, ...]
+    missing: int
+    meaning: str
+    pending: bool = False
+
+    def width(self, part: Part) -> str:
+        """Share of a part in the bar, as a CSS width; negative room is not drawn."""
+        total = sum(each.count for each in self.parts) + max(self.missing, 0)
+        return f"{100 * part.count / total:.3f}%"
+
+
+def sums(data: ReportData) -> tuple[Sum, ...]:
+    """State the three sums of the flow, from bronze to the batch layer and across to the speed layer.
+
+    Args:
+        data: the report.
+
+    Returns:
+        The sums, in the direction of the flow.
+    """
+    flow = data.flow
+    pending = data.verdict.status == "open"
+    day = Part("records of this day", flow.day_records, "records")
+    batch = Part("rows in the batch layer", flow.batch, "batch")
+    return (
+        Sum(
+            Part("records in bronze", flow.bronze, "bronze"),
+            (
+                day,
+                Part("records of other days", flow.other_days, "other"),
+                Part("quarantined", flow.quarantined, "quarantined"),
+            ),
+            flow.missing_from_day,
+            "Everything that was read from Kafka is of this day, of another day, or in quarantine.",
+        ),
+        Sum(
+            day,
+            (batch, Part("duplicates removed", flow.duplicates, "duplicates")),
+            flow.missing_from_batch,
+            "Every record of the day is one row, or a copy of one.",
+            pending,
+        ),
+        Sum(
+            batch,
+            (
+                Part("rows that the speed layer had", flow.speed, "speed"),
+                Part("late rows, in the rebuild alone", flow.late, "late"),
+            ),
+            flow.missing_from_speed,
+            "The two layers differ by rows that came too late for the speed layer, and by nothing else.",
+            pending,
+        ),
+    )
+
+
+def headline(data: ReportData) -> str:
+    """Say the day's verdict in one line of plain words.
+
+    Args:
+        data: the report.
+
+    Returns:
+        One sentence without a full stop, beginning with the day.
+    """
+    verdict, day = data.verdict, data.day.isoformat()
+    if verdict.status == "certified":
+        if not data.flow.batch:
+            return f"{day} is certified: no event on this day"
+        return f"{day} is certified: every event once"
+    if verdict.status == "open":
+        return f"{day} is open: not yet rebuilt and audited"
+    if verdict.status == "failed":
+        total = verdict.passed + verdict.failed + verdict.warned
+        return f"{day} is NOT certified: {verdict.failed:,} of {plural(total, 'check')} failed"
+    return f"{day} is NOT certified: no audit of it has passed"
+
+
+def plural(count: int, noun: str) -> str:
+    """Count with its noun, such as ``1 check`` or ``1,200 checks``."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def share(part: int, whole: int) -> str:
+    """Part of a whole in per cent; never rounds something to 0 % or not all to 100 %."""
+    if not whole:
+        return NOTHING
+    per_cent = 100 * part / whole
+    if part and per_cent < 0.1:
+        return "< 0.1 %"
+    if part < whole and per_cent > 99.9:
+        return "> 99.9 %"
+    return f"{per_cent:.1f} %"
+
+
+class Shown(str):
+    """A text that has passed ``visible``, so that it is not cut a second time."""
+
+    __slots__ = ()
+
+
+def visible(value: object, limit: int = MAX_TEXT) -> object:
+    """Make a text from the data safe to look at: nothing invisible, nothing endless.
+
+    Control characters become their pictures (U+2400 …), characters that reorder, hide or have no glyph
+    become ``⟨U+202E⟩``, and what is longer than the limit is cut and says how long it was. Escaping for HTML
+    comes after.
+
+    Args:
+        value: a text; anything else (numbers, markup) is returned as it is.
+        limit: characters that are kept.
+
+    Returns:
+        The text to show.
+    """
+    if isinstance(value, Markup | Shown) or not isinstance(value, str):
+        return value
+    shown = "".join(_glyph(character) for character in value[:limit])
+    return Shown(f"{shown}… ({len(value):,} characters)" if len(value) > limit else shown)
+
+
+def _glyph(character: str) -> str:
+    code = ord(character)
+    if code < 0x20:
+        return chr(0x2400 + code)
+    if code == 0x7F:
+        return "\u2421"
+    if unicodedata.category(character) in {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}:
+        return f"⟨U+{code:04X}⟩"
+    return character
+
+
+def ordered_checks(checks: Iterable[ReportCheck]) -> list[ReportCheck]:
+    """Put failed checks first, then warned, skipped and passed ones; the order within each stays."""
+    return sorted(checks, key=lambda check: _FIRST[check.status])
+
+
+def render_html(data: ReportData) -> str:
+    """Render the report as one HTML page that needs nothing but itself.
+
+    Args:
+        data: the report.
+
+    Returns:
+        The page; the same bytes for the same data.
+    """
+
+    def local(instant: datetime) -> str:
+        return instant.astimezone(data.zone).strftime("%Y-%m-%d %H:%M:%S %Z")
+
+    return _template().render(
+        data=data,
+        headline=headline(data),
+        sums=sums(data),
+        checks=ordered_checks(data.checks),
+        failed_names=[check.name for check in data.checks if check.status == "failed"],
+        hours=list(zip(charts.hour_labels(data), data.duplicates_by_hour, strict=True)),
+        duplicates_chart=charts.duplicates_chart(data),
+        lateness_chart=charts.lateness_chart(data),
+        trend_chart=charts.trend_chart(data),
+        reasons=_REASONS,
+        local=local,
+    )
+
+
+def render_json(data: ReportData) -> str:
+    """Render the report as JSON, in the structure of ``ReportData``.
+
+    Args:
+        data: the report.
+
+    Returns:
+        Indented JSON with a final newline; ``ReportData.model_validate_json`` reads it back.
+    """
+    return data.model_dump_json(indent=2) + "\n"
+
+
+def write_report(data: ReportData, out: Path) -> tuple[Path, Path]:
+    """Write ``PIPELINE-DAY.html`` and ``PIPELINE-DAY.json``, each complete or not at all.
+
+    Args:
+        data: the report.
+        out: folder; made if it is not there.
+
+    Returns:
+        The paths of page and JSON.
+
+    Raises:
+        InfrastructureError: the folder cannot be made or written.
+    """
+    stem = f"{data.pipeline}-{data.day.isoformat()}"
+    page, numbers = out / f"{stem}.html", out / f"{stem}.json"
+    contents = {page: render_html(data), numbers: render_json(data)}
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for path, content in contents.items():
+            _replace(path, content)
+    except OSError as error:
+        raise InfrastructureError(
+            f"report of {data.pipeline} {data.day}: cannot write to {out}: {error.strerror or error}; "
+            "a folder that this user may write to was expected; name another one with --out"
+        ) from error
+    return page, numbers
+
+
+def _replace(path: Path, content: str) -> None:
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        # mkstemp makes files for their owner alone; a report is there to be read.
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _read(name: str) -> str:
+    # Not a file loader: the package may be a zip on the Python path.
+    return resources.files("pipelines.quality").joinpath("templates", name).read_text(encoding="utf-8")
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(
+        loader=FunctionLoader(_read),
+        autoescape=True,
+        finalize=visible,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(plural=plural, share=share, n=lambda count: f"{count:,}", cut=visible)
+    return environment.get_template("report.html.j2")
