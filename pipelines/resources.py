@@ -18,7 +18,7 @@ def resource(name: str) -> Path:
     """Find a file or folder that comes with Oncelake, as a path that other programs can open too.
 
     Args:
-        name: relative to the project's root, with forward slashes, e.g. ``conf/ivy.xml`` or ``data_contracts``.
+        name: relative to the project's root, with forward slashes, e.g. ``conf/ivy.xml``.
 
     Returns:
         The one inside the installed package (wheel or zip) if there is one, else the one in the checkout.
@@ -42,8 +42,8 @@ def home() -> Path:
     """Tell where Oncelake keeps what it fetches once: jars and the Java launcher.
 
     Returns:
-        ``$ONCELAKE_HOME`` if set; inside a virtual environment its ``share/oncelake``, so that both go together;
-        else the user's cache folder. The folder need not exist yet.
+        ``$ONCELAKE_HOME`` if set; inside a virtual environment its ``share/oncelake``, so that both go
+        together; else the user's cache folder. The folder need not exist yet.
     """
     if configured := os.environ.get("ONCELAKE_HOME"):
         return Path(configured).expanduser().absolute()
@@ -57,7 +57,7 @@ def _checkout() -> Path:
 
 
 def _unpacked(packed: Traversable) -> Path:
-    """Copy a file or folder out of the zip that Python imported this package from; gone when the process ends."""
+    """Copy a file or folder out of the zip that this package was imported from, for as long as we run."""
     folder = Path(tempfile.mkdtemp(prefix="oncelake-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     target = folder / packed.name

@@ -6,7 +6,9 @@ from pipelines.ops.jars import USES, ensure_jars, jars_folder
 
 
 @click.command()
-@click.option("--list", "as_list", is_flag=True, help="Print Spark's jars, comma-separated, for spark-submit --jars.")
+@click.option(
+    "--list", "as_list", is_flag=True, help="Print Spark's jars, comma-separated, for spark-submit --jars."
+)
 def jars(as_list: bool) -> None:
     """Fetch the jars that Spark and the embedded broker need, unless they are there, and check them."""
     if as_list:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -44,7 +45,7 @@ class EmbeddedBroker:
     Attributes:
         bootstrap_servers: ``host:port``, what clients connect to.
         pid: its process, or None for a cluster that Oncelake did not start.
-        started: when that process started, in seconds since the epoch; pid and start name one process for good.
+        started: when that process started, in seconds since the epoch; a pid alone can be used again.
         folder: its data, configuration and log, or None as above.
     """
 
@@ -58,7 +59,10 @@ class EmbeddedBroker:
         return self._process() is not None
 
     def stop(self) -> None:
-        """End the process: ask it, and after half a minute kill it. Does nothing when it has ended or is not ours."""
+        """End the process: ask it, and after half a minute kill it.
+
+        Does nothing when it has ended or was not started by Oncelake.
+        """
         process = self._process()
         if process is not None:
             _end(process)
@@ -83,7 +87,8 @@ def broker(folder: Path | None = None) -> Iterator[EmbeddedBroker]:
     With ``KAFKA_BOOTSTRAP_SERVERS`` in the environment that cluster is given instead and nothing is started.
 
     Args:
-        folder: where its data, configuration and log go and stay; without it a temporary folder, removed at the end.
+        folder: where its data, configuration and log go and stay; without it a temporary folder, removed at
+            the end.
 
     Yields:
         The broker, ready for clients.
@@ -129,7 +134,9 @@ def start_broker(folder: Path) -> EmbeddedBroker:
             return running
         class_path = os.pathsep.join(map(str, ensure_jars("broker")))
         attempts = Retrying(
-            stop=stop_after_attempt(_START_ATTEMPTS), retry=retry_if_exception_type(_PortTakenError), reraise=True
+            stop=stop_after_attempt(_START_ATTEMPTS),
+            retry=retry_if_exception_type(_PortTakenError),
+            reraise=True,
         )
         return attempts(_start, folder, class_path)
 
@@ -138,7 +145,9 @@ def running_broker(folder: Path) -> EmbeddedBroker | None:
     """Give the broker that was started in `folder` and still runs, else None."""
     try:
         state = json.loads((folder / _STATE).read_text(encoding="utf-8"))
-        found = EmbeddedBroker(state["bootstrap_servers"], state["pid"], state["started"], Path(state["folder"]))
+        found = EmbeddedBroker(
+            state["bootstrap_servers"], state["pid"], state["started"], Path(state["folder"])
+        )
     except (OSError, ValueError, KeyError):
         return None
     return found if found.is_running() else None
@@ -151,7 +160,13 @@ def _start(folder: Path, class_path: str) -> EmbeddedBroker:
     properties.write_text(server_properties(folder, port, controller_port), encoding="utf-8")
     log4j = folder / "log4j2.properties"
     log4j.write_text(LOG4J, encoding="utf-8")
-    java = [str(find_java().executable), f"-Xmx{_HEAP}", f"-Dlog4j2.configurationFile={log4j}", "-cp", class_path]
+    java = [
+        str(find_java().executable),
+        f"-Xmx{_HEAP}",
+        f"-Dlog4j2.configurationFile={log4j}",
+        "-cp",
+        class_path,
+    ]
     log = folder / "broker.log"
     with log.open("wb") as output:
         formatting = [*java, "kafka.tools.StorageTool", "format", "--ignore-formatted"]
@@ -164,7 +179,7 @@ def _start(folder: Path, class_path: str) -> EmbeddedBroker:
         )
         if formatted.returncode != 0:
             raise InfrastructureError(f"The broker's storage in {folder} cannot be formatted. {_tail(log)}")
-        # a session of its own: Ctrl-C in the terminal reaches Oncelake alone, which then ends the broker in order
+        # a session of its own: Ctrl-C in the terminal reaches Oncelake alone, which then ends the broker
         process = psutil.Popen(
             [*java, "kafka.Kafka", str(properties)],
             stdin=subprocess.DEVNULL,
@@ -192,7 +207,9 @@ def _wait_until_ready(started: EmbeddedBroker, log: Path) -> None:
         except KafkaException:
             pass
         if time.monotonic() > deadline:
-            raise InfrastructureError(f"The broker did not answer within {_READY_WITHIN_S:.0f} s. {_tail(log)}")
+            raise InfrastructureError(
+                f"The broker did not answer within {_READY_WITHIN_S:.0f} s. {_tail(log)}"
+            )
     if "Address already in use" in log.read_text(encoding="utf-8", errors="replace"):
         raise _PortTakenError(f"The broker found its port taken, {_START_ATTEMPTS} times. {_tail(log)}")
     raise InfrastructureError(f"The broker died while starting. {_tail(log)}")
@@ -209,8 +226,10 @@ def _ports(folder: Path) -> tuple[int, int]:
     last = 0
     properties = folder / "server.properties"
     if properties.exists():
-        line = next(line for line in properties.read_text(encoding="utf-8").splitlines() if "advertised" in line)
-        last = int(line.rpartition(":")[2])
+        advertised = re.search(
+            r"^advertised\..*:(\d+)$", properties.read_text(encoding="utf-8"), re.MULTILINE
+        )
+        last = int(advertised.group(1)) if advertised else 0
     with _bound(last) as first, _bound(0) as second:
         return first.getsockname()[1], second.getsockname()[1]
 

