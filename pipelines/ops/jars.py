@@ -153,8 +153,8 @@ def _fetch(use: Use, missing: list[LockedJar], folder: Path) -> None:
                 raise InfrastructureError(
                     f"{jar.name}, as fetched, is not the file this release was tested with: expected SHA-256 "
                     f"{jar.sha256}, found {found}. It was not kept. The download was damaged, or the "
-                    "repository serves something else: try again, or name another repository by an Ivy settings file in "
-                    "$ONCELAKE_IVY_SETTINGS."
+                    "repository serves something else: try again, or name another repository by an Ivy "
+                    "settings file in $ONCELAKE_IVY_SETTINGS."
                 )
             fetched.replace(folder / jar.name)
 

