@@ -117,7 +117,7 @@ def exclusively(lock_file: Path, waiting: str) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            _log.info("%s (%s)", waiting, lock_file)
+            _log.warning("%s (%s)", waiting, lock_file)
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 

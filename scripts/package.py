@@ -1,0 +1,37 @@
+"""Build the wheel, and the same bytes under the name .zip: `make package`.
+
+Spark's executors import from a zip given to --py-files, but not from a wheel.
+"""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def build(folder: Path) -> tuple[Path, Path]:
+    """Build both files.
+
+    Args:
+        folder: where they go; made if missing.
+
+    Returns:
+        The paths of the wheel and of the zip.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    with tempfile.TemporaryDirectory() as fresh:
+        command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", fresh, str(ROOT)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        (built,) = Path(fresh).glob("*.whl")
+        wheel = Path(shutil.copy(built, folder))
+    return wheel, Path(shutil.copy(wheel, folder / f"oncelake-{version}.zip"))
+
+
+if __name__ == "__main__":
+    for made in build(Path(sys.argv[1])):
+        print(made)
