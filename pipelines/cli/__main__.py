@@ -1,0 +1,5 @@
+"""`python -m pipelines.cli` is `oncelake`."""
+
+from pipelines.cli import main
+
+main()

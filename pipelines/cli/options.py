@@ -1,0 +1,74 @@
+"""The options that all jobs share, and what is loaded from them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import click
+
+from pipelines.config import PipelineConfig
+from pipelines.config_files import load_config
+from pipelines.contract import DataContract, load_contract
+
+LogFormat = Literal["text", "json"]
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class CommonOptions:
+    """What the user said of pipeline, environment and output.
+
+    Attributes:
+        pipeline: the pipeline's name.
+        env: the environment, a folder of `conf_dir`.
+        conf_dir: the folder of configuration.
+        contracts_dir: the folder of contracts.
+        settings: `key=value` pairs that win over every file.
+        log_format: `json` makes each line of the log and the summary a JSON object.
+    """
+
+    pipeline: str
+    env: str
+    conf_dir: Path
+    contracts_dir: Path
+    settings: tuple[str, ...]
+    log_format: LogFormat
+
+    def load(self) -> tuple[PipelineConfig, DataContract]:
+        """Reads and checks configuration and contract.
+
+        Raises:
+            ConfigError: the configuration is refused.
+            ContractError: the contract is refused.
+        """
+        config = load_config(
+            self.pipeline, env=self.env, conf_dir=self.conf_dir, settings=self.settings
+        )
+        return config, load_contract(self.contracts_dir / config.contract)
+
+
+_FOLDER = click.Path(file_okay=False, path_type=Path)
+_OPTIONS = (
+    click.option("--pipeline", required=True, metavar="NAME", help="The pipeline, e.g. flights."),
+    click.option("--env", default="local", show_default=True, help="The environment, a folder of conf/."),
+    click.option("--conf-dir", type=_FOLDER, default=Path("conf"), show_default=True),
+    click.option("--contracts-dir", type=_FOLDER, default=Path("data_contracts"), show_default=True),
+    click.option(
+        "--set",
+        "settings",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Overrides one setting, e.g. kafka.topic=flights. Repeatable.",
+    ),
+    click.option(
+        "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True
+    ),
+)
+
+
+def common_options(command: Command) -> Command:
+    """Adds the shared options to a click command, which takes them as keywords."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command

@@ -1,0 +1,1 @@
+"""One use case each: ingest, speed, batch, serving, report. They meet only in tables."""

@@ -1,0 +1,82 @@
+"""Ingest: every Kafka record, whole, into the bronze table."""
+
+import logging
+from typing import Any, Final
+
+from delta.tables import DeltaTable
+from pyspark.sql import SparkSession
+
+from pipelines.config import PipelineConfig
+from pipelines.errors import SourceError
+from pipelines.ops.preflight import Topic, find_topic
+from pipelines.ops.streams import run_streams
+from pipelines.sinks.delta import append_stream
+from pipelines.sinks.tables import ensure_bronze
+from pipelines.sources.kafka import read_envelopes
+
+_TOPIC_ID: Final = "oncelake.kafka.topicId"
+
+_log = logging.getLogger(__name__)
+
+
+def ingest(spark: SparkSession, config: PipelineConfig, *, once: bool) -> dict[str, Any]:
+    """Copies the topic into bronze until it is told to stop, or once what is there.
+
+    Args:
+        spark: the session.
+        config: the pipeline's configuration.
+        once: take what the topic holds now and return.
+
+    Returns:
+        `counts` (`records`, `batches`) and `offsets`: for each partition the first offset of this run and
+        the one after its last.
+
+    Raises:
+        ConfigError: there is no such topic.
+        SourceError: offsets are gone, or the topic is not the one that bronze was filled from.
+        InfrastructureError: the cluster or the lake does not answer.
+    """
+    topic = find_topic(spark, config.kafka)
+    ensure_bronze(spark, config)
+    _same_topic(spark, config, topic)
+    _log.info("reading topic %s, %d partitions", topic.name, topic.partitions)
+    totals = run_streams(
+        spark,
+        lambda: [
+            append_stream(
+                read_envelopes(spark, config.kafka),
+                config.table("bronze"),
+                name="ingest",
+                checkpoint=config.checkpoint("ingest"),
+                once=once,
+                interval=config.ingest.trigger_interval,
+            )
+        ],
+    )["ingest"]
+    return {
+        "counts": {"records": totals.records, "batches": totals.batches},
+        "offsets": _ranges(totals.start, totals.end),
+    }
+
+
+def _same_topic(spark: SparkSession, config: PipelineConfig, topic: Topic) -> None:
+    bronze = config.table("bronze")
+    properties = DeltaTable.forPath(spark, bronze).detail().select("properties").first()
+    known = properties[0].get(_TOPIC_ID) if properties else None
+    if known is None:
+        spark.sql(f"ALTER TABLE delta.`{bronze}` SET TBLPROPERTIES ('{_TOPIC_ID}' = '{topic.topic_id}')")
+    elif known != topic.topic_id:
+        raise SourceError(
+            f"kafka.topic: '{topic.name}' is not the topic that {bronze} was filled from: found id"
+            f" {topic.topic_id}, expected {known}. It was deleted and made anew, or the address is that of"
+            " another cluster. See docs/runbook.md, 'The topic was made anew'"
+        )
+
+
+def _ranges(start: Any, end: Any) -> dict[str, dict[str, list[int]]]:
+    """Kafka offsets of a run: topic -> partition -> [first, after last]."""
+    before = start or {}
+    return {
+        topic: {p: [before.get(topic, {}).get(p, 0), offset] for p, offset in partitions.items()}
+        for topic, partitions in (end or {}).items()
+    }

@@ -1,0 +1,78 @@
+"""Serving: one table to readers, certified days from the batch layer, all others from the speed layer."""
+
+from collections.abc import Iterator, Sequence
+from datetime import date, timedelta
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.config import PipelineConfig
+from pipelines.errors import ConfigError
+from pipelines.ops.certification import certified
+from pipelines.sinks.delta import read
+from pipelines.sinks.tables import exists
+
+
+def read_serving(spark: SparkSession, config: PipelineConfig) -> DataFrame:
+    """What readers ought to read: every event once, each day from the best layer that has it.
+
+    Certified days come from the version of the batch table that was audited, so a rebuild that is under
+    way, or has failed, is never seen. Other days come from the speed layer.
+
+    Args:
+        spark: a session with Delta.
+        config: the pipeline's configuration.
+
+    Returns:
+        The contract's columns + `_event_date date` + `_topic, _partition, _offset, _kafka_timestamp,
+        _ingested_at`.
+
+    Raises:
+        ConfigError: there is no lake yet at `lake.root`.
+    """
+    state = certified(spark, config)
+    speed, batch = config.table("speed"), config.table("batch")
+    if not exists(spark, speed) and state is None:
+        raise ConfigError(
+            f"{speed}: no such table; run ingest_stream and speed_stream first, or mend lake.root"
+        )
+    if state is None:
+        return read(spark, speed)
+    closed = _in_days(state.days)
+    certified_rows = read(spark, batch, state.version).where(closed)
+    if not exists(spark, speed):
+        return certified_rows
+    return certified_rows.unionByName(read(spark, speed).where(~closed))
+
+
+def refresh_view(spark: SparkSession, config: PipelineConfig) -> None:
+    """Makes the configured catalog view show the certified state; does nothing without one."""
+    state = certified(spark, config)
+    if config.serving.view is None or state is None:
+        return
+    days = _days_sql(state.days)
+    spark.sql(
+        f"CREATE OR REPLACE VIEW {config.serving.view} AS"
+        f" SELECT * FROM delta.`{config.table('batch')}` VERSION AS OF {state.version} WHERE {days}"
+        f" UNION ALL BY NAME SELECT * FROM delta.`{config.table('speed')}` WHERE NOT ({days})"
+    )
+
+
+def _in_days(days: Sequence[date]) -> Column:
+    return F.expr(_days_sql(days))
+
+
+def _days_sql(days: Sequence[date]) -> str:
+    """Ranges instead of a list of days, so that years of certified days stay a short condition."""
+    ranges = (f"_event_date BETWEEN DATE'{first}' AND DATE'{last}'" for first, last in _ranges(days))
+    return " OR ".join(ranges)
+
+
+def _ranges(days: Sequence[date]) -> Iterator[tuple[date, date]]:
+    first = last = days[0]
+    for day in days[1:]:
+        if day - last > timedelta(days=1):
+            yield first, last
+            first = day
+        last = day
+    yield first, last

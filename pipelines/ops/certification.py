@@ -1,0 +1,112 @@
+"""The ledger of verdicts: which days were certified or refused, at which versions of the tables."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from datetime import date, datetime
+from typing import Final, Literal
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.config import PipelineConfig
+from pipelines.sinks.delta import append, read
+from pipelines.sinks.tables import ensure_table, exists, shape
+
+_SHAPE: Final = (
+    "pipeline string, day date, status string, run_id string, batch_version bigint, bronze_version bigint,"
+    " records bigint, rows bigint, duplicates bigint, conflicts bigint, late bigint, quarantined bigint,"
+    " other_days bigint, bronze bigint, decided_at timestamp"
+)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a run decided about a day.
+
+    Attributes:
+        pipeline: the pipeline's name.
+        day: the event day.
+        status: `certified`, or `failed`: the audit did not pass and readers keep what they had.
+        run_id: the run that decided.
+        batch_version: the version of the batch table that was audited.
+        bronze_version: the version of bronze that it was built from.
+        records: valid records of the day in bronze.
+        rows: rows of the day in the batch layer.
+        duplicates: records - rows.
+        conflicts: keys whose copies carry different payloads.
+        late: rows that the speed layer had dropped as late.
+        quarantined: records in bronze that break the contract, of whatever day.
+        other_days: valid records in bronze of other days.
+        bronze: all records in bronze.
+        decided_at: when, in UTC.
+    """
+
+    pipeline: str
+    day: date
+    status: Literal["certified", "failed"]
+    run_id: str
+    batch_version: int
+    bronze_version: int
+    records: int
+    rows: int
+    duplicates: int
+    conflicts: int
+    late: int
+    quarantined: int
+    other_days: int
+    bronze: int
+    decided_at: datetime
+
+
+@dataclass(frozen=True)
+class Certified:
+    """What readers may see of the batch layer.
+
+    Attributes:
+        version: the version of the batch table that holds every certified day.
+        days: the certified days, in order.
+    """
+
+    version: int
+    days: tuple[date, ...]
+
+    @property
+    def cutover(self) -> date:
+        """The last certified day."""
+        return self.days[-1]
+
+
+def record_verdicts(spark: SparkSession, config: PipelineConfig, verdicts: Iterable[Verdict]) -> None:
+    """Appends verdicts as one commit; from then on readers see the days that are certified."""
+    table = config.ops_table("certifications")
+    ensure_table(spark, table, shape(_SHAPE), partitions=["pipeline"])
+    rows = [tuple(asdict(verdict).values()) for verdict in verdicts]
+    append(spark.createDataFrame(rows, shape(_SHAPE)).coalesce(1), table)
+
+
+def verdicts(spark: SparkSession, config: PipelineConfig) -> list[Verdict]:
+    """The newest verdict on each day of the pipeline, in the order of the days."""
+    table = config.ops_table("certifications")
+    if not exists(spark, table):
+        return []
+    names = [field.name for field in fields(Verdict)]
+    newest = F.max_by(F.struct(*names), F.struct("decided_at", "batch_version"))
+    ledger = read(spark, table).where(F.col("pipeline") == config.name)
+    rows = ledger.groupBy("day").agg(newest.alias("v")).orderBy("day").select("v.*").toLocalIterator()
+    return [Verdict(**row.asDict()) for row in rows]
+
+
+def certified(spark: SparkSession, config: PipelineConfig) -> Certified | None:
+    """The certified state of the batch layer; None if no day was ever certified.
+
+    A day stays certified when a later rebuild of it fails: readers keep the state that passed.
+    """
+    table = config.ops_table("certifications")
+    if not exists(spark, table):
+        return None
+    passed = read(spark, table).where((F.col("pipeline") == config.name) & (F.col("status") == "certified"))
+    found = passed.agg(F.max("batch_version").alias("version"), F.sort_array(F.collect_set("day")).alias("days"))
+    row = found.first()
+    if row is None or row["version"] is None:
+        return None
+    return Certified(row["version"], tuple(row["days"]))

@@ -1,0 +1,47 @@
+"""Spark's failures in plain words, with the exit code that a scheduler needs."""
+
+import re
+from typing import Final
+
+from pipelines.errors import InfrastructureError, OncelakeError, SourceError
+
+_LENGTH: Final = 500
+_UNTRUSTED: Final = (
+    (
+        re.compile(r"KAFKA_DATA_LOSS|failOnDataLoss|OffsetOutOfRange|Some data may have been lost"),
+        "records were deleted from Kafka before they were read, or the topic was made anew."
+        " See docs/runbook.md, 'Offsets are gone'",
+    ),
+    (
+        re.compile(r"UnknownTopicOrPartition|STREAMING_CHECKPOINT_MISSING_METADATA_FILE"),
+        "the topic or the checkpoint is not the one this stream began with."
+        " See docs/runbook.md, 'A foreign checkpoint'",
+    ),
+    (
+        re.compile(r"DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE|DELTA_SCHEMA_CHANGED"),
+        "the bronze table is not the one this checkpoint has read."
+        " See docs/runbook.md, 'A foreign checkpoint'",
+    ),
+)
+
+
+def explain_stream_failure(failure: BaseException) -> OncelakeError:
+    """Turns the failure of a streaming query into an error that says what to do.
+
+    Returns:
+        A `SourceError` if the source cannot be trusted any more, else an `InfrastructureError`. In both
+        cases the state is whole, and a later run goes on where this one stopped.
+    """
+    text = str(failure)
+    for pattern, meaning in _UNTRUSTED:
+        if pattern.search(text):
+            return SourceError(f"{meaning}. Spark says: {first_line(text)}")
+    return InfrastructureError(
+        f"the stream stopped: {first_line(text)}. Nothing is lost: start the job again when the cause is mended"
+    )
+
+
+def first_line(text: str) -> str:
+    """The first line that says something, cut to a readable length."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return (lines[0] if lines else "no message")[:_LENGTH]

@@ -1,0 +1,80 @@
+"""Looks at the Kafka cluster before a stream starts, with the very client and settings of the stream."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from pipelines.config import KafkaConfig
+from pipelines.errors import ConfigError, InfrastructureError
+from pipelines.ops.failures import first_line
+from pipelines.sources.kafka import client_options
+
+_MISSING: Final = "UnknownTopicOrPartitionException"
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic as its cluster describes it.
+
+    Attributes:
+        name: its name.
+        topic_id: the cluster's own identifier: a topic that is deleted and made anew gets another.
+        partitions: how many partitions it has.
+    """
+
+    name: str
+    topic_id: str
+    partitions: int
+
+
+def find_topic(spark: SparkSession, kafka: KafkaConfig) -> Topic:
+    """Asks the cluster for the topic.
+
+    Args:
+        spark: the session, whose JVM has the Kafka client.
+        kafka: the address, the topic and how long to wait.
+
+    Raises:
+        ConfigError: there is no such topic, or the client refuses its settings.
+        InfrastructureError: the cluster does not answer in time.
+    """
+    jvm: Any = spark.sparkContext._jvm
+    timeout_ms = kafka.connect_timeout // timedelta(milliseconds=1)
+    properties = jvm.java.util.Properties()
+    for key, value in client_options(kafka).items():
+        if key != "isolation.level":
+            properties.setProperty(key, value)
+    properties.setProperty("default.api.timeout.ms", str(timeout_ms))
+    properties.setProperty("request.timeout.ms", str(timeout_ms))
+    where = f"kafka.bootstrap_servers: {kafka.bootstrap_servers}"
+    try:
+        admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
+    except Py4JJavaError as error:
+        raise ConfigError(f"{where}: the Kafka client refuses to start: {_cause(error)}") from None
+    try:
+        names = jvm.java.util.Collections.singletonList(kafka.topic)
+        futures = admin.describeTopics(names).allTopicNames()
+        found = futures.get(timeout_ms, jvm.java.util.concurrent.TimeUnit.MILLISECONDS).get(kafka.topic)
+        return Topic(kafka.topic, found.topicId().toString(), found.partitions().size())
+    except Py4JJavaError as error:
+        if _MISSING in str(error.java_exception):
+            raise ConfigError(
+                f"kafka.topic: there is no topic '{kafka.topic}' at {kafka.bootstrap_servers};"
+                " create it, or name another"
+            ) from None
+        raise InfrastructureError(
+            f"{where}: no answer within {timeout_ms / 1000:g} s ({_cause(error)});"
+            " is the cluster up, and may this machine reach it?"
+        ) from None
+    finally:
+        admin.close(jvm.java.time.Duration.ofSeconds(1))
+
+
+def _cause(error: Py4JJavaError) -> str:
+    cause = error.java_exception
+    while cause.getCause() is not None:
+        cause = cause.getCause()
+    return first_line(str(cause.toString()))

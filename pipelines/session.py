@@ -1,0 +1,81 @@
+"""The Spark session that every job uses, started here or by spark-submit."""
+
+import os
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from pipelines.config import PipelineConfig
+from pipelines.errors import ConfigError
+from pipelines.ops.jars import ensure_jars
+from pipelines.ops.java import use_java
+
+# The same settings stand in conf/spark-defaults.conf for people who start sessions of their own.
+SETTINGS: Final = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # Instants are stored and compared in UTC; only the event day is local, to the contract's zone.
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    # Counting rows costs a read for each write; the metric of state rows then says 0.
+    "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
+    # Old state is dropped with the next data instead of in an empty batch of its own.
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+}
+
+
+def spark_session(config: PipelineConfig, job: str) -> SparkSession:
+    """Starts a session, or takes the one that spark-submit has prepared.
+
+    Without spark-submit, Java is looked for and the pinned jars are fetched if they are missing.
+
+    Args:
+        config: its `spark` part decides the master and further settings.
+        job: names the application, with the pipeline.
+
+    Raises:
+        ConfigError: spark-submit was called without the jars that the jobs need.
+        InfrastructureError: there is no usable Java, or the jars cannot be had.
+    """
+    builder = SparkSession.builder.appName(f"oncelake-{job}-{config.name}")
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    if not submitted:
+        use_java()
+        builder = builder.master(config.spark.master or "local[*]")
+        builder = builder.config("spark.jars", ",".join(map(str, ensure_jars("spark"))))
+        builder = builder.config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
+    settings = {
+        **SETTINGS,
+        "spark.sql.shuffle.partitions": str(config.speed.state_partitions),
+        **config.spark.conf,
+    }
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    try:
+        session = builder.getOrCreate()
+    except Exception as error:
+        if "io.delta" in str(error):
+            raise ConfigError(_NO_JARS) from None
+        raise
+    session.sparkContext.setLogLevel("ERROR")
+    if submitted:
+        _require_classes(session)
+    return session
+
+
+_NO_JARS: Final = (
+    "spark-submit: the Delta and Kafka jars are not on the class path; add --jars $(oncelake jars --list)"
+)
+
+
+def _require_classes(session: SparkSession) -> None:
+    loader = session.sparkContext._jvm.java.lang.Thread.currentThread().getContextClassLoader()  # type: ignore[union-attr]
+    for path in (
+        "io/delta/sql/DeltaSparkSessionExtension.class",
+        "org/apache/spark/sql/kafka010/KafkaSourceProvider.class",
+    ):
+        if loader.getResource(path) is None:
+            raise ConfigError(_NO_JARS)

@@ -1,0 +1,1 @@
+"""Writers: Delta tables, their shapes and their atomic commits."""

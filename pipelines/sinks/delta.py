@@ -1,0 +1,82 @@
+"""Writes to Delta tables: exactly once from a stream, atomically from a batch."""
+
+from datetime import date, timedelta
+
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import StreamingQuery
+
+from pipelines.intervals import format_interval
+from pipelines.sinks.tables import version
+
+
+def append_stream(
+    rows: DataFrame, table: str, *, name: str, checkpoint: str, once: bool, interval: timedelta
+) -> StreamingQuery:
+    """Starts a query that appends to a Delta table, each micro-batch exactly once.
+
+    Delta's sink records the query's id and the number of the batch with each commit, so a batch that is
+    tried again after a crash is not written twice.
+
+    Args:
+        rows: a streaming frame.
+        table: the path of the table.
+        name: the query's name, for logs and metrics.
+        checkpoint: the path of its checkpoint.
+        once: take what is there now and stop, instead of going on.
+        interval: the time between the starts of two micro-batches, when going on.
+    """
+    writer = rows.writeStream.format("delta").outputMode("append").queryName(name)
+    writer = writer.option("checkpointLocation", checkpoint)
+    if once:
+        writer = writer.trigger(availableNow=True)
+    else:
+        writer = writer.trigger(processingTime=format_interval(interval))
+    return writer.start(table)
+
+
+def replace_days(rows: DataFrame, table: str, first: date, last: date, *, note: str) -> int:
+    """Truncates a range of event days and writes their rows, as one atomic commit.
+
+    Args:
+        rows: rows whose `_event_date` lies within the range; Delta refuses any other.
+        table: the path of a Delta table partitioned by `_event_date`.
+        first: the first day.
+        last: the last day.
+        note: kept in the commit, as `userMetadata`.
+
+    Returns:
+        The version of the table that the commit made.
+    """
+    (
+        rows.write.format("delta")
+        .mode("overwrite")
+        .option("replaceWhere", f"_event_date >= '{first}' AND _event_date <= '{last}'")
+        .option("userMetadata", note)
+        .save(table)
+    )
+    return version(rows.sparkSession, table)
+
+
+def append(rows: DataFrame, table: str) -> None:
+    """Appends rows to a Delta table, as one commit."""
+    rows.write.format("delta").mode("append").save(table)
+
+
+def read(spark: SparkSession, table: str, at: int | None = None) -> DataFrame:
+    """A Delta table as a frame, of now or of an earlier version."""
+    reader = spark.read.format("delta")
+    if at is not None:
+        reader = reader.option("versionAsOf", at)
+    return reader.load(table)
+
+
+def restore(spark: SparkSession, table: str, to: int) -> None:
+    """Puts a table back to an earlier version, as a new commit; no data is copied."""
+    DeltaTable.forPath(spark, table).restoreToVersion(to)
+
+
+def days_between(first: date, last: date) -> "F.Column":
+    """Whether a row's `_event_date` lies in a range of days, both ends included."""
+    return F.col("_event_date").between(F.lit(first), F.lit(last))

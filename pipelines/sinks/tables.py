@@ -1,0 +1,118 @@
+"""The shapes of Oncelake's tables, and how a table comes to be."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, cast
+
+from delta.exceptions import DeltaConcurrentModificationException
+from delta.tables import DeltaTable
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+from pyspark.sql.types import DataType, StructType
+from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from pipelines.config import PipelineConfig
+from pipelines.contract import DataContract
+from pipelines.errors import ConfigError
+
+ORIGIN: Final = (
+    "_topic string, _partition int, _offset bigint, _kafka_timestamp timestamp, _ingested_at timestamp"
+)
+_ENVELOPE: Final = "key binary, value binary, headers array<struct<key: string, value: binary>>"
+BRONZE: Final = (
+    f"{_ENVELOPE}, _topic string, _partition int, _offset bigint, _kafka_timestamp timestamp,"
+    " _kafka_timestamp_type int, _ingested_at timestamp"
+)
+QUARANTINE: Final = (
+    f"{_ENVELOPE}, {ORIGIN}, _reason string, _column string, _found string, _contract_version string,"
+    " _quarantined_at timestamp"
+)
+
+
+def shape(ddl: str) -> StructType:
+    """The schema that a list of columns in SQL stands for."""
+    return cast(StructType, DataType.fromDDL(ddl))
+
+
+def events_schema(contract: DataContract) -> StructType:
+    """The shape of the speed and the batch layer: the contract's columns, the event day, the origin."""
+    added = shape(f"_event_date date, {ORIGIN}")
+    return StructType([*contract.schema.fields, *added.fields])
+
+
+def ensure_bronze(spark: SparkSession, config: PipelineConfig) -> None:
+    """Makes the bronze table if there is none. It refuses updates and deletes."""
+    ensure_table(spark, config.table("bronze"), shape(BRONZE), properties={"delta.appendOnly": "true"})
+
+
+def ensure_quarantine(spark: SparkSession, config: PipelineConfig) -> None:
+    """Makes the quarantine table if there is none."""
+    ensure_table(spark, config.table("quarantine"), shape(QUARANTINE))
+
+
+def ensure_speed(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> None:
+    """Makes the speed layer's table if there is none."""
+    ensure_table(spark, config.table("speed"), events_schema(contract), partitions=["_event_date"])
+
+
+def ensure_batch(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> None:
+    """Makes the batch layer's table if there is none."""
+    ensure_table(spark, config.table("batch"), events_schema(contract), partitions=["_event_date"])
+
+
+@retry(
+    retry=retry_if_exception_type(DeltaConcurrentModificationException),
+    wait=wait_random_exponential(multiplier=0.2, max=5),
+    stop=stop_after_attempt(6),
+    reraise=True,
+)
+def ensure_table(
+    spark: SparkSession,
+    path: str,
+    schema: StructType,
+    *,
+    partitions: Sequence[str] = (),
+    properties: Mapping[str, str] | None = None,
+) -> None:
+    """Makes a Delta table if there is none; two jobs may do so at the same time.
+
+    Args:
+        spark: the session.
+        path: where the table is.
+        schema: its columns.
+        partitions: the columns by which its files are divided.
+        properties: Delta table properties.
+
+    Raises:
+        ConfigError: a table with other columns is there already.
+    """
+    if exists(spark, path):
+        found = DeltaTable.forPath(spark, path).toDF().schema
+        if [(f.name, f.dataType) for f in found] != [(f.name, f.dataType) for f in schema]:
+            raise ConfigError(
+                f"{path}: the table has other columns than the contract asks for."
+                f" Found: {found.simpleString()}. Expected: {schema.simpleString()}."
+                " Use another lake.root, or rebuild the table under the new contract"
+            )
+        return
+    builder = DeltaTable.createIfNotExists(spark).location(path).addColumns(schema)
+    if partitions:
+        builder = builder.partitionedBy(*partitions)
+    for key, value in (properties or {}).items():
+        builder = builder.property(key, value)
+    builder.execute()
+
+
+def exists(spark: SparkSession, path: str) -> bool:
+    """Whether there is a Delta table at a path."""
+    try:
+        return DeltaTable.isDeltaTable(spark, path)
+    except AnalysisException:
+        return False
+
+
+def version(spark: SparkSession, path: str) -> int:
+    """The newest version of a Delta table."""
+    row = DeltaTable.forPath(spark, path).history(1).select("version").first()
+    if row is None:
+        raise ConfigError(f"{path}: the Delta table has no history; is its _delta_log whole?")
+    return int(row[0])

@@ -1,0 +1,1 @@
+"""Readers: Kafka topics and Delta tables as frames."""
