@@ -7,6 +7,7 @@ import click
 
 from pipelines.ops.broker import BOOTSTRAP_VARIABLE, running_broker, start_broker
 
+_KAFKA_PORT = 9092
 _folder = click.option(
     "--folder",
     type=click.Path(file_okay=False, path_type=Path),
@@ -24,8 +25,11 @@ def broker() -> None:
 @broker.command()
 @_folder
 def start(folder: Path) -> None:
-    """Start a broker in the background, or show the one that runs. Its topics stay in the folder."""
-    running = start_broker(folder)
+    """Start a broker in the background, or show the one that runs. Its topics stay in the folder.
+
+    It listens on localhost:9092, or on another port if that is taken.
+    """
+    running = start_broker(folder, _KAFKA_PORT)
     click.echo(f"broker runs: {running.bootstrap_servers} (pid {running.pid}, folder {running.folder})")
     click.echo(f"export {BOOTSTRAP_VARIABLE}={running.bootstrap_servers}")
 

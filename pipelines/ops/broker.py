@@ -112,13 +112,14 @@ def broker(folder: Path | None = None) -> Iterator[EmbeddedBroker]:
                 shutil.rmtree(own, ignore_errors=True)
 
 
-def start_broker(folder: Path) -> EmbeddedBroker:
+def start_broker(folder: Path, port: int = 0) -> EmbeddedBroker:
     """Start a broker that outlives this process, or give the one that already runs in `folder`.
 
     A folder used before keeps its topics, and its port if that is still free.
 
     Args:
         folder: where its data, configuration and log go.
+        port: for clients of a new folder; when it is taken, or 0, a free one.
 
     Returns:
         The broker, ready for clients.
@@ -138,7 +139,7 @@ def start_broker(folder: Path) -> EmbeddedBroker:
             retry=retry_if_exception_type(_PortTakenError),
             reraise=True,
         )
-        return attempts(_start, folder, class_path)
+        return attempts(_start, folder, class_path, port)
 
 
 def running_broker(folder: Path) -> EmbeddedBroker | None:
@@ -153,9 +154,9 @@ def running_broker(folder: Path) -> EmbeddedBroker | None:
     return found if found.is_running() else None
 
 
-def _start(folder: Path, class_path: str) -> EmbeddedBroker:
+def _start(folder: Path, class_path: str, wanted_port: int) -> EmbeddedBroker:
     """One attempt: configure, format the storage, start, wait until it answers."""
-    port, controller_port = _ports(folder)
+    port, controller_port = _ports(folder, wanted_port)
     properties = folder / "server.properties"
     properties.write_text(server_properties(folder, port, controller_port), encoding="utf-8")
     log4j = folder / "log4j2.properties"
@@ -221,16 +222,13 @@ def _write_state(folder: Path, running: EmbeddedBroker) -> None:
     draft.replace(folder / _STATE)
 
 
-def _ports(folder: Path) -> tuple[int, int]:
-    """Two free ports; the client's port of the last start again if it is free."""
-    last = 0
+def _ports(folder: Path, wanted: int) -> tuple[int, int]:
+    """Two free ports; for clients that of the last start, or the wanted one, if it is free."""
     properties = folder / "server.properties"
     if properties.exists():
-        advertised = re.search(
-            r"^advertised\..*:(\d+)$", properties.read_text(encoding="utf-8"), re.MULTILINE
-        )
-        last = int(advertised.group(1)) if advertised else 0
-    with _bound(last) as first, _bound(0) as second:
+        last = re.search(r"^advertised\..*:(\d+)$", properties.read_text(encoding="utf-8"), re.MULTILINE)
+        wanted = int(last.group(1)) if last else wanted
+    with _bound(wanted) as first, _bound(0) as second:
         return first.getsockname()[1], second.getsockname()[1]
 
 

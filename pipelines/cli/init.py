@@ -1,0 +1,34 @@
+"""`oncelake init`: lay out a new project."""
+
+from pathlib import Path
+
+import click
+
+from pipelines.errors import ConfigError
+from pipelines.ops.project import lay_out
+
+_NEXT = """
+A project is in {folder}. Next:
+
+  cd {folder}
+  make plan      # check contract and configuration, see what would run
+  make broker    # start a Kafka broker on this machine
+  make sample    # send it a day of made-up flights, with duplicates and broken records
+  make run       # ingest, speed layer, nightly rebuild with its audit, report
+"""
+
+
+@click.command()
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+def init(folder: Path) -> None:
+    """Lay out a new project in DIR, which must be new or empty: contracts, configuration, jobs, Makefile."""
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder} is a file; name a new or empty folder for the project.")
+    if folder.is_dir() and (present := sorted(path.name for path in folder.iterdir())):
+        raise ConfigError(
+            f"{folder} is not empty (it has {', '.join(present[:3])}{', …' if len(present) > 3 else ''}); "
+            "name a new or empty folder, so that nothing of yours is overwritten."
+        )
+    for path in lay_out(folder):
+        click.echo(f"  {path.relative_to(folder)}")
+    click.echo(_NEXT.format(folder=folder))
