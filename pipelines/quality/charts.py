@@ -16,6 +16,7 @@ import vl_convert
 from markupsafe import Markup
 
 from pipelines.quality.report_model import DayStatus, LatenessBucket, ReportData, TrendDay
+from pipelines.quality.report_text import visible
 
 Rows: TypeAlias = Sequence[Mapping[str, object]]
 
@@ -30,13 +31,16 @@ _SVG = "http://www.w3.org/2000/svg"
 _VEGALITE = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
 _COUNT = ",.0f"
 _MAX_TREND_DAYS = 400
-_STATUS_SHAPE: Final[dict[DayStatus, tuple[str, str, str]]] = {
-    "certified": ("Certified", "circle", "var(--good)"),
-    "failed": ("Failed", "cross", "var(--bad)"),
-    "not_certified": ("Not certified", "triangle-up", "var(--warn)"),
-    "open": ("Open", "square", "var(--idle)"),
+_MAX_LABEL = 40
+_AXIS_ROOM = 64
+_LABEL_ROOM = 128
+# The signs of the page's own verdicts, so that a state is told by shape as well as by colour.
+_STATUS_SIGN: Final[dict[DayStatus, tuple[str, str]]] = {
+    "certified": ("M-1,0.1L-0.3,0.8L1,-0.8", "var(--good)"),
+    "failed": ("M-0.9,-0.9L0.9,0.9M0.9,-0.9L-0.9,0.9", "var(--bad)"),
+    "not_certified": ("M0,-1L0,0.3M0,0.95L0,1.05", "var(--warn)"),
+    "open": ("circle", "var(--idle)"),
 }
-
 
 NO_CHART: Final = Markup()
 """Stands where there is nothing to draw."""
@@ -49,10 +53,12 @@ class Picture:
     Attributes:
         wide: SVG for a desk and for paper.
         narrow: SVG for a phone; empty if the page has a better form there.
+        note: what the reader must know to read it rightly; may be empty.
     """
 
     wide: Markup
     narrow: Markup = NO_CHART
+    note: str = ""
 
 
 def hour_labels(data: ReportData) -> list[str]:
@@ -92,13 +98,11 @@ def duplicates_chart(data: ReportData) -> Picture:
 
     def draw(width: int) -> Markup:
         hours = alt.X("at:N", sort=None, title=f"hour of event time, {data.time_zone}")
-        hours = hours.axis(labelAngle=0, labelOverlap="greedy", labelSeparation=4)
+        hours = hours.axis(labelAngle=0, labelOverlap="parity", labelSeparation=8)
         top = _panel(rows, width, 130, "var(--duplicates)").encode(
-            x=hours.axis(None), y=_count_axis("duplicates", "duplicates")
+            x=hours.axis(None), y=_count_axis(rows, "duplicates")
         )
-        bottom = _panel(rows, width, 90, "var(--records)").encode(
-            x=hours, y=_count_axis("records", "records")
-        )
+        bottom = _panel(rows, width, 90, "var(--records)").encode(x=hours, y=_count_axis(rows, "records"))
         return to_svg(alt.vconcat(top, bottom, spacing=14), f"dup{width}")
 
     return Picture(draw(HALF), draw(NARROW))
@@ -120,8 +124,9 @@ def lateness_chart(data: ReportData) -> Picture:
     longest = max(bucket.records for bucket in data.lateness)
 
     def draw(width: int) -> Markup:
-        base = alt.Chart(alt.InlineData(values=rows), width=width - 150, height=alt.Step(26))
+        base = alt.Chart(alt.InlineData(values=rows), width=width - _LABEL_ROOM - 10, height=alt.Step(26))
         bars = alt.Y("label:N", sort=None, title=None)
+        bars = bars.axis(domain=False, ticks=False, minExtent=_LABEL_ROOM, labelLimit=_LABEL_ROOM)
         # Room beyond the longest bar for its own count.
         counts = alt.X("records:Q", axis=None, scale=alt.Scale(domain=[0, longest * 1.35]))
         return to_svg(
@@ -148,86 +153,85 @@ def trend_chart(data: ReportData) -> Picture:
     """
     if len(data.trend) < 2:
         return Picture(NO_CHART)
-    days = _all_days(data.trend)
+    days = alt.Scale(domain=_all_days(data.trend))
     rows = [_trend_row(entry, data) for entry in data.trend]
-    parts = [
-        {"day": row["day"], "what": what, "count": row[key]}
-        for row in rows
-        for what, key in (("duplicates", "duplicates"), ("late", "late"), ("conflicts", "conflicts"))
-    ]
+    measures = (
+        ("rows", 110, "batch"),
+        ("duplicates", 52, "duplicates"),
+        ("late", 36, "late"),
+        ("conflicts", 36, "conflicts"),
+    )
 
     def draw(width: int) -> Markup:
-        day = alt.X("day:O", title=f"event day, {data.time_zone}").scale(alt.Scale(domain=days))
-        day = day.axis(labelAngle=0, labelOverlap="greedy", labelSeparation=10)
-        top = _panel(rows, width - 30, 130, "var(--records)").encode(
-            x=day.axis(None), y=_count_axis("rows", "rows"), opacity=alt.Opacity("weight:Q", scale=None)
-        )
-        lines = (
-            alt.Chart(alt.InlineData(values=parts), width=width - 30, height=110)
-            .mark_line(point=alt.OverlayMarkDef(size=26), strokeWidth=2)
-            .encode(
-                x=day,
-                y=_count_axis("count", "records"),
-                color=_legend_colour(),
-                strokeDash=alt.StrokeDash("what:N", legend=None, sort=None),
+        day = alt.X("day:O", title=f"event day, {data.time_zone}", scale=days)
+        shown = day.axis(labelAngle=0, labelOverlap="greedy", labelSeparation=22)
+        panels = [
+            _panel(rows, width, height, f"var(--{tone})").encode(
+                x=shown if measure == measures[-1][0] else day.axis(None),
+                y=_count_axis(rows, measure, 3 if height > 60 else 1),
+                opacity=alt.Opacity("weight:Q", scale=None),
             )
-        )
-        return to_svg(
-            alt.vconcat(top, _verdict_strip(rows, day.axis(None), width - 30), lines, spacing=10),
-            f"trend{width}",
-        )
+            for measure, height, tone in measures
+        ]
+        panels.insert(1, _verdict_strip(rows, day.axis(None), width))
+        return to_svg(alt.vconcat(*panels, spacing=12), f"trend{width}")
 
     return Picture(draw(WIDE), draw(NARROW))
 
 
 def _verdict_strip(rows: Rows, day: alt.X, width: int) -> alt.Chart:
-    names = [name for name, _, _ in _STATUS_SHAPE.values()]
-    legend = alt.Legend(title=None, orient="top", offset=4, columns=2 if width < HALF else 4)
+    signs = list(_STATUS_SIGN.values())
+    states = list(_STATUS_SIGN)
     strip: alt.Chart = (
-        alt.Chart(alt.InlineData(values=rows), width=width, height=16)
-        .mark_point(filled=True, size=70, opacity=1)
+        alt.Chart(alt.InlineData(values=rows), width=width - _AXIS_ROOM, height=18)
+        .mark_point(filled=False, strokeWidth=2.4, strokeCap="round", strokeJoin="round", opacity=1)
         .encode(
             x=day,
-            shape=alt.Shape("status:N", legend=legend).scale(
-                alt.Scale(domain=names, range=[shape for _, shape, _ in _STATUS_SHAPE.values()])
+            size=alt.value(56 if len(rows) * 12 < width else 12),
+            shape=alt.Shape(
+                "status:N", legend=None, scale=alt.Scale(domain=states, range=[s for s, _ in signs])
             ),
-            color=alt.Color("status:N", legend=legend).scale(
-                alt.Scale(domain=names, range=[colour for _, _, colour in _STATUS_SHAPE.values()])
+            stroke=alt.Stroke(
+                "status:N", legend=None, scale=alt.Scale(domain=states, range=[c for _, c in signs])
             ),
         )
     )
     return strip
 
 
-def _legend_colour() -> alt.Color:
-    names = ["duplicates", "late", "conflicts"]
-    return (
-        alt.Color("what:N", sort=None)
-        .legend(title=None, orient="top", offset=4)
-        .scale(alt.Scale(domain=names, range=["var(--duplicates)", "var(--late)", "var(--conflicts)"]))
-    )
-
-
 def _panel(rows: Rows, width: int, height: int, colour: str) -> alt.Chart:
-    chart = alt.Chart(alt.InlineData(values=rows), width=width - 60, height=height)
+    chart = alt.Chart(alt.InlineData(values=rows), width=width - _AXIS_ROOM, height=height)
     bars: alt.Chart = chart.mark_bar(color=colour, width={"band": 0.72})
     return bars
 
 
-def _count_axis(field: str, title: str) -> alt.Y:
-    return alt.Y(f"{field}:Q", title=title).axis(
-        format="~s", tickCount=3, tickMinStep=1, domain=False, ticks=False, minExtent=34, maxExtent=34
+def _count_axis(rows: Rows, field: str, ticks: int = 3) -> alt.Y:
+    most = max(int(str(row[field])) for row in rows)
+    return (
+        alt.Y(f"{field}:Q", title=field)
+        .scale(alt.Scale(domain=[0, max(most, 1)], nice=ticks))
+        .axis(
+            # Short numbers such as 120k keep the axes of all panels in one line.
+            format=",d" if most < 10_000 else "~s",
+            tickCount=ticks,
+            tickMinStep=1,
+            domain=False,
+            ticks=False,
+            minExtent=40,
+            maxExtent=40,
+        )
     )
 
 
 def _lateness_row(bucket: LatenessBucket) -> dict[str, object]:
-    return {"label": bucket.label, "records": bucket.records}
+    # Vega aborts the process on a NUL in a text, so that labels too must have passed visible.
+    return {"label": visible(bucket.label, _MAX_LABEL), "records": bucket.records}
 
 
 def _trend_row(entry: TrendDay, data: ReportData) -> dict[str, object]:
     return {
         "day": entry.day.isoformat(),
-        "status": _STATUS_SHAPE[entry.status][0],
+        "status": entry.status,
         "rows": entry.rows,
         "duplicates": entry.duplicates,
         "late": entry.late,

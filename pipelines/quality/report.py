@@ -7,7 +7,6 @@ same data gives the same bytes.
 
 import os
 import tempfile
-import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,17 +16,12 @@ from pathlib import Path
 from typing import Final
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
-from markupsafe import Markup
 
 from pipelines.errors import InfrastructureError
 from pipelines.quality import charts
+from pipelines.quality.flow_chart import flow_chart
 from pipelines.quality.report_model import CheckStatus, ReportCheck, ReportData
-
-MAX_TEXT: Final = 400
-"""Characters shown of a text from the data; what is cut is said with the full length."""
-
-NOTHING: Final = "\u2013"
-"""Stands where there is no value: a dash."""
+from pipelines.quality.report_text import plural, share, visible
 
 _FIRST: Final[dict[CheckStatus, int]] = {"failed": 0, "warned": 1, "skipped": 2, "passed": 3}
 
@@ -135,64 +129,30 @@ def headline(data: ReportData) -> str:
         return f"{day} is certified: every event once"
     if verdict.status == "open":
         return f"{day} is open: not yet rebuilt and audited"
-    if verdict.status == "failed":
+    if verdict.status == "failed" and verdict.failed:
         total = verdict.passed + verdict.failed + verdict.warned
         return f"{day} is NOT certified: {verdict.failed:,} of {plural(total, 'check')} failed"
-    return f"{day} is NOT certified: no audit of it has passed"
+    return f"{day} is NOT certified: {_why_not(data)}"
 
 
-def plural(count: int, noun: str) -> str:
-    """Count with its noun, such as ``1 check`` or ``1,200 checks``."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+def _why_not(data: ReportData) -> str:
+    return "its audit did not pass" if data.verdict.status == "failed" else "no audit of it has passed"
 
 
-def share(part: int, whole: int) -> str:
-    """Part of a whole in per cent; never rounds something to 0 % or not all to 100 %."""
-    if not whole:
-        return NOTHING
-    per_cent = 100 * part / whole
-    if part and per_cent < 0.1:
-        return "< 0.1 %"
-    if part < whole and per_cent > 99.9:
-        return "> 99.9 %"
-    return f"{per_cent:.1f} %"
-
-
-class Shown(str):
-    """A text that has passed ``visible``, so that it is not cut a second time."""
-
-    __slots__ = ()
-
-
-def visible(value: object, limit: int = MAX_TEXT) -> object:
-    """Make a text from the data safe to look at: nothing invisible, nothing endless.
-
-    Control characters become their pictures (U+2400 …), characters that reorder, hide or have no glyph
-    become ``⟨U+202E⟩``, and what is longer than the limit is cut and says how long it was. Escaping for HTML
-    comes after.
+def doubts(data: ReportData) -> list[str]:
+    """Name what the page's own numbers have against a certified verdict.
 
     Args:
-        value: a text; anything else (numbers, markup) is returned as it is.
-        limit: characters that are kept.
+        data: the report.
 
     Returns:
-        The text to show.
+        One clause for each contradiction; none if the day is not certified.
     """
-    if isinstance(value, Markup | Shown) or not isinstance(value, str):
-        return value
-    shown = "".join(_glyph(character) for character in value[:limit])
-    return Shown(f"{shown}… ({len(value):,} characters)" if len(value) > limit else shown)
-
-
-def _glyph(character: str) -> str:
-    code = ord(character)
-    if code < 0x20:
-        return chr(0x2400 + code)
-    if code == 0x7F:
-        return "\u2421"
-    if unicodedata.category(character) in {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}:
-        return f"⟨U+{code:04X}⟩"
-    return character
+    if data.verdict.status != "certified":
+        return []
+    found = [f"the {each.whole.name} do not add up" for each in sums(data) if each.missing]
+    failed = data.verdict.failed or sum(check.status == "failed" for check in data.checks)
+    return [*found, f"{plural(failed, 'check')} failed"] if failed else found
 
 
 def ordered_checks(checks: Iterable[ReportCheck]) -> list[ReportCheck]:
@@ -217,9 +177,11 @@ def render_html(data: ReportData) -> str:
         data=data,
         headline=headline(data),
         sums=sums(data),
+        doubts=doubts(data),
         checks=ordered_checks(data.checks),
         failed_names=[check.name for check in data.checks if check.status == "failed"],
         hours=list(zip(charts.hour_labels(data), data.duplicates_by_hour, strict=True)),
+        flow_chart=flow_chart(data),
         duplicates_chart=charts.duplicates_chart(data),
         lateness_chart=charts.lateness_chart(data),
         trend_chart=charts.trend_chart(data),
