@@ -11,6 +11,7 @@ from datetime import UTC, date, datetime, timedelta
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from sys import intern
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -159,7 +160,7 @@ def read_weather(days: Collection[date], path: Path | None = None) -> Iterator[d
         for row in rows:
             if (row["year"], row["month"], row["day"]) not in wanted:
                 continue
-            # From UTC to local time every instant has one answer; from local to UTC the repeated hour has two.
+            # From UTC to local time an instant has one answer; from local to UTC the repeated hour has two.
             local = _utc_hour(row["time_hour"]).astimezone(ZONE)
             _check_local(local, row, int(row["hour"]), f"{file}, line {rows.line_num}")
             measures = {name: _number(row[name]) for name in _WEATHER_MEASURES}
@@ -179,16 +180,17 @@ def _flight(row: Mapping[str, str], where: str) -> Flight:
         )
     tailnum = row["tailnum"]
     return Flight(
-        FlightKey(row["carrier"], int(row["flight"]), row["origin"], scheduled_departure),
+        # A year has few distinct texts and numbers, so sharing them halves the memory.
+        FlightKey(intern(row["carrier"]), int(row["flight"]), intern(row["origin"]), scheduled_departure),
         FlightPayload(
-            dest=row["dest"],
-            tailnum=None if tailnum in _MISSING else tailnum,
+            dest=intern(row["dest"]),
+            tailnum=None if tailnum in _MISSING else intern(tailnum),
             departure_delay=_number(row["dep_delay"]),
             arrival_delay=_number(row["arr_delay"]),
             air_time=_number(row["air_time"]),
-            distance=float(row["distance"]),
+            distance=_known_number(row["distance"]),
         ),
-        local.date(),
+        _day(local.year, local.month, local.day),
     )
 
 
@@ -209,7 +211,17 @@ def _check_local(local: datetime, row: Mapping[str, str], hour: int, where: str)
 
 
 def _number(text: str) -> float | None:
-    return None if text in _MISSING else float(text)
+    return None if text in _MISSING else _known_number(text)
+
+
+@cache
+def _known_number(text: str) -> float:
+    return float(text)
+
+
+@cache
+def _day(year: int, month: int, day: int) -> date:
+    return date(year, month, day)
 
 
 def _data_file(name: str) -> Path:

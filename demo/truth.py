@@ -1,7 +1,7 @@
 """What the lake must hold after a replay, derived from what was sent and from nothing else."""
 
 import hashlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
@@ -108,14 +108,17 @@ def expected_events(copies: Iterable[Copy]) -> dict[FlightKey, Expected]:
         The expected row of every event.
     """
     winners: dict[FlightKey, Copy] = {}
-    payloads: dict[FlightKey, set[FlightPayload]] = {}
+    contested: defaultdict[FlightKey, set[FlightPayload]] = defaultdict(set)
     for copy in copies:
         key = copy.flight.key
-        payloads.setdefault(key, set()).add(copy.flight.payload)
-        best = winners.get(key)
-        if best is None or copy[1:] < best[1:]:
+        best = winners.setdefault(key, copy)
+        if copy.flight.payload != best.flight.payload:
+            contested[key] |= {copy.flight.payload, best.flight.payload}
+        if copy[1:] < best[1:]:
             winners[key] = copy
     return {
-        key: Expected(copy.flight.day, copy.flight.payload, frozenset(payloads[key] - {copy.flight.payload}))
+        key: Expected(
+            copy.flight.day, copy.flight.payload, frozenset(contested.get(key, set()) - {copy.flight.payload})
+        )
         for key, copy in winners.items()
     }

@@ -1,6 +1,7 @@
 """How a flight looks on the wire: the key and the JSON value of its Kafka record."""
 
 import json
+from functools import cache
 from typing import Any
 
 from demo.source import ZONE, FlightKey, FlightPayload
@@ -15,7 +16,7 @@ def record_key(key: FlightKey) -> bytes:
     Returns:
         `carrier-flight-origin` in UTF-8.
     """
-    return f"{key.carrier}-{key.flight}-{key.origin}".encode()
+    return _name(key.carrier, key.flight, key.origin)
 
 
 def value_fields(key: FlightKey, payload: FlightPayload) -> dict[str, Any]:
@@ -43,3 +44,8 @@ def encode_value(content: object) -> bytes:
         UTF-8 JSON without spaces.
     """
     return json.dumps(content, separators=(",", ":")).encode()
+
+
+@cache
+def _name(carrier: str, flight: int, origin: str) -> bytes:
+    return f"{carrier}-{flight}-{origin}".encode()

@@ -1,0 +1,93 @@
+"""What the demo asks of the lake: cheaply while it fills, and as a reader at the end."""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from demo.compare import Served
+from demo.source import FlightKey, FlightPayload
+from pipelines.config import PipelineConfig
+from pipelines.layers.serving import read_serving
+
+_ORIGIN = ("_topic", "_partition", "_offset")
+
+
+def count_rows(table: Path) -> int:
+    """Count the rows of a small Delta table from its log alone, without Spark.
+
+    Args:
+        table: A local Delta table whose whole log is still there; it need not exist yet.
+
+    Returns:
+        The number of rows of the files that its newest version has.
+    """
+    files: dict[str, int] = {}
+    for commit in sorted((table / "_delta_log").glob("*.json")):
+        for line in commit.read_text(encoding="utf-8").splitlines():
+            action = json.loads(line)
+            if add := action.get("add"):
+                files[add["path"]] = json.loads(add["stats"])["numRecords"]
+            elif remove := action.get("remove"):
+                files.pop(remove["path"], None)
+    return sum(files.values())
+
+
+def served_rows(spark: SparkSession, config: PipelineConfig) -> list[Served]:
+    """Read flights as any reader does: closed days from the batch layer, later ones from the speed layer.
+
+    Args:
+        spark: A session.
+        config: That of the pipeline `flights`.
+
+    Returns:
+        Every row.
+    """
+    columns = [*FlightKey._fields, *FlightPayload._fields, "_event_date"]
+    return [_served(row) for row in _rows(read_serving(spark, config).select(columns))]
+
+
+def quarantined(spark: SparkSession, config: PipelineConfig) -> dict[str, int]:
+    """Count the records in quarantine, each once, however often it was put there.
+
+    Args:
+        spark: A session.
+        config: That of the pipeline.
+
+    Returns:
+        Number of records by reason.
+    """
+    records = spark.read.format("delta").load(config.table("quarantine")).select("_reason", *_ORIGIN)
+    counts = records.distinct().groupBy("_reason").count().collect()
+    return {row["_reason"]: row["count"] for row in counts}
+
+
+def brought_in_at_night(spark: SparkSession, config: PipelineConfig) -> int:
+    """Count the events that only the nightly run brought in: too late for the speed layer.
+
+    Args:
+        spark: A session.
+        config: That of the pipeline `flights`.
+
+    Returns:
+        Rows of the batch layer whose key the speed layer does not have.
+    """
+    batch, speed = (spark.read.format("delta").load(config.table(layer)) for layer in ("batch", "speed"))
+    return batch.join(speed, on=list(FlightKey._fields), how="left_anti").count()
+
+
+def _rows(frame: DataFrame) -> Iterator[tuple[Any, ...]]:
+    for batch in frame.toArrow().to_batches():
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+def _served(row: tuple[Any, ...]) -> Served:
+    carrier, flight, origin, departure, *rest = row
+    return Served(
+        FlightKey(carrier, flight, origin, departure.astimezone(UTC)),
+        FlightPayload(*rest[:-1]),
+        rest[-1],
+    )

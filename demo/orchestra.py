@@ -1,0 +1,242 @@
+"""The course of a demo: broker, jobs, replay, nightly run, report, comparison with the truth."""
+
+import os
+import sys
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from demo.compare import Findings, compare
+from demo.folder import DemoFolder
+from demo.lake import brought_in_at_night, count_rows, quarantined, served_rows
+from demo.narration import Narrator
+from demo.processes import Job, StreamingJobs, wait_until
+from demo.producer import Producers
+from demo.replay import Plan, plan_replay, split_waves
+from demo.source import demo_days, read_flights
+from demo.topic import create_topic, delete_topic
+from demo.verdict import show_verdict
+from pipelines.config import PipelineConfig
+from pipelines.config_files import load_config
+from pipelines.ops.broker import BOOTSTRAP_VARIABLE, broker
+from pipelines.session import spark_session
+
+ROOT = Path(__file__).resolve().parent.parent
+PIPELINE = "flights"
+PARTITIONS = 3
+
+_WAVES = 8
+_WAVES_AHEAD = 2
+_RESTARTS = 3
+_MINUTES = 60.0
+
+
+@dataclass(frozen=True)
+class Cast:
+    """What a running demo consists of.
+
+    Attributes:
+        plan: What is sent, and the truth.
+        folder: Where everything is.
+        servers: The broker's address.
+        topic: The demo's topic.
+        narrator: Who tells it.
+    """
+
+    plan: Plan
+    folder: DemoFolder
+    servers: str
+    topic: str
+    narrator: Narrator
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """What differs from the configuration in `conf/`, as `--set` takes it."""
+        return (
+            f"kafka.bootstrap_servers={self.servers}",
+            f"kafka.topic={self.topic}",
+            f"lake.root={self.folder.lake}",
+            "ingest.trigger_interval=2 seconds",
+            "speed.trigger_interval=2 seconds",
+        )
+
+    @property
+    def patience(self) -> float:
+        """Seconds that a job may need at most: some minutes, and more for more records."""
+        return 4 * _MINUTES + self.plan.truth.sent / 200
+
+    def config(self) -> PipelineConfig:
+        """The configuration that the jobs have."""
+        return load_config(PIPELINE, conf_dir=ROOT / "conf", settings=self.settings)
+
+    def job(self, command: str, *flags: str, name: str | None = None) -> Job:
+        """Prepare a job just as a user would call it.
+
+        Args:
+            command: `ingest_stream` and so on.
+            flags: Its own flags.
+            name: Distinguishes two runs of one command.
+
+        Returns:
+            The job, not started.
+        """
+        settings = [word for setting in self.settings for word in ("--set", setting)]
+        words = [sys.executable, "-m", "pipelines.cli", command, "--pipeline", PIPELINE, *settings, *flags]
+        return Job(name or command, words, ROOT, self.folder.logs)
+
+
+def run_demo(days: int, seed: int, folder: Path, narrator: Narrator) -> bool:
+    """Run the demo from an empty folder to the verdict.
+
+    Args:
+        days: Number of event days.
+        seed: Of the replay.
+        folder: Emptied, then filled.
+        narrator: Tells it.
+
+    Returns:
+        Whether the lake is what the truth says.
+
+    Raises:
+        OncelakeError: Something needed failed; the message says what, and which log to read.
+    """
+    place = DemoFolder(folder)
+    event_days = demo_days(days)
+    place.claim()
+    with ExitStack() as stack:
+        with narrator.step("Start a Kafka broker, and plan the replay", _PLANNING.format(days=days)):
+            planning = stack.enter_context(ThreadPoolExecutor(1))
+            planned: Future[Plan] = planning.submit(
+                lambda: plan_replay(read_flights(event_days), seed, PARTITIONS)
+            )
+            servers = stack.enter_context(broker(place.broker)).bootstrap_servers
+            topic = stack.enter_context(_topic(servers))
+            cast = Cast(planned.result(), place, servers, topic, narrator)
+        _introduce(cast)
+        streams = StreamingJobs(
+            [cast.job("ingest_stream"), cast.job("speed_stream")], _RESTARTS, narrator.say
+        )
+        stack.callback(streams.end)
+        _stream(cast, streams)
+        _close_days(cast, stack)
+        findings, late = _judge(cast, stack)
+    bronze = count_rows(place.lake / "bronze" / PIPELINE)
+    show_verdict(narrator, cast.plan, findings, bronze=bronze, late=late)
+    if streams.restarted:
+        narrator.say(f"Streaming jobs started again after they died: {streams.restarted}")
+    narrator.say(f"Lake: {place.lake}")
+    narrator.say(f"Report: {place.report}")
+    return findings.sound
+
+
+def _introduce(cast: Cast) -> None:
+    plan, truth = cast.plan, cast.plan.truth
+    cast.narrator.say(
+        f"{len(truth.events):,} flights of {len(plan.days)} days ({plan.days[0]} to {plan.days[-2]}, and "
+        f"{plan.days[-1]}, which stays open) become {truth.sent:,} records: {truth.duplicates:,} are sent "
+        f"again, {truth.late} come days late, {truth.conflicts} are told in two ways, "
+        f"{sum(truth.quarantined.values())} are broken."
+    )
+    cast.narrator.say(f"Broker {cast.servers}, topic {cast.topic}, lake {cast.folder.lake}")
+
+
+def _stream(cast: Cast, streams: StreamingJobs) -> None:
+    narrator, bronze = cast.narrator, cast.folder.lake / "bronze" / PIPELINE
+    streams.start()
+    narrator.say("")
+    narrator.say("ingest_stream and speed_stream start, each a process of its own.")
+    narrator.say("Kill one with `kill -9`, if you like: it is started again, and the result is the same.")
+    waves = split_waves(cast.plan.sends, _WAVES)
+    sent = [0]
+    with (
+        narrator.progress("Replay in waves, while the streaming jobs run", cast.plan.truth.sent) as bar,
+        Producers(cast.servers, cast.topic) as producers,
+    ):
+        for index, wave in enumerate(waves):
+            known = sent[max(1, index - _WAVES_AHEAD)] if index else 0
+            _await_bronze(bronze, known, cast, streams)
+            for count in producers.send(wave):
+                streams.check()
+                bar.advance(count)
+            sent.append(sent[-1] + len(wave))
+    with narrator.step("Wait until bronze has every record", "Its log says how many rows it has."):
+        _await_bronze(bronze, sent[-1], cast, streams)
+    with narrator.step("Stop the streaming jobs", "By SIGTERM, as any operator would; both must end with 0."):
+        streams.stop()
+
+
+def _await_bronze(bronze: Path, rows: int, cast: Cast, streams: StreamingJobs) -> None:
+    what = f"bronze had {rows:,} rows; see {cast.folder.logs}"
+    wait_until(lambda: count_rows(bronze) >= rows, cast.patience, what, streams.check)
+
+
+def _close_days(cast: Cast, stack: ExitStack) -> None:
+    first, last = cast.plan.days[0], cast.plan.days[-2]
+    _run(cast, stack, "Let the speed layer catch up", cast.job("speed_stream", "--once", name="speed_once"))
+    nightly = cast.job("nightly_batch", "--from", str(first), "--to", str(last))
+    _run(cast, stack, f"Rebuild, audit and certify {first} to {last}", nightly)
+
+
+def _run(cast: Cast, stack: ExitStack, title: str, job: Job) -> None:
+    stack.callback(job.end)
+    with cast.narrator.step(title, f"{job.name}; its log: {job.log}"):
+        job.start()
+        job.wait(cast.patience)
+
+
+def _judge(cast: Cast, stack: ExitStack) -> tuple[Findings, int]:
+    report = cast.job("report", "--date", str(cast.plan.days[-2]), "--out", str(cast.folder.report))
+    stack.callback(report.end)
+    with cast.narrator.step("Write the report, and hold the lake against the truth", _JUDGING):
+        report.start()
+        config = cast.config()
+        with _standard_error_into(cast.folder.logs / "comparison.log"):
+            spark = spark_session(config, "demo")
+        try:
+            served = served_rows(spark, config)
+            findings = compare(served, quarantined(spark, config), cast.plan.truth)
+            late = brought_in_at_night(spark, config)
+        finally:
+            spark.stop()
+        report.wait(cast.patience)
+    return findings, late
+
+
+@contextmanager
+def _topic(servers: str) -> Iterator[str]:
+    # The embedded broker goes with all its topics; a cluster of the user's gets one that cannot be in use.
+    foreign = BOOTSTRAP_VARIABLE in os.environ
+    topic = f"{PIPELINE}-demo-{datetime.now(UTC):%Y%m%d-%H%M%S}" if foreign else PIPELINE
+    create_topic(servers, topic, PARTITIONS)
+    try:
+        yield topic
+    finally:
+        if foreign:
+            delete_topic(servers, topic)
+
+
+@contextmanager
+def _standard_error_into(file: Path) -> Iterator[None]:
+    """Let a JVM that starts meanwhile write its warnings to a file, for as long as it lives."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with file.open("ab") as target:
+        os.dup2(target.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+_PLANNING = (
+    "A real broker, on this machine alone, for as long as the demo runs. Meanwhile {days} days of real "
+    "flights are read, and it is drawn by lot what unreliable producers would do to them."
+)
+_JUDGING = (
+    "The report is a job like the others. Independently of it, every row that a reader of the lake gets is "
+    "compared with what was sent."
+)

@@ -1,0 +1,55 @@
+"""The topic of a demo, on whatever cluster there is."""
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from pipelines.errors import InfrastructureError
+
+_SECONDS = 30.0
+
+
+def create_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
+    """Make a topic that keeps everything: the flights' timestamps are of 2013, far beyond any retention.
+
+    Args:
+        bootstrap_servers: Where the cluster is.
+        topic: A topic that does not exist.
+        partitions: How many it gets.
+
+    Raises:
+        InfrastructureError: The cluster does not answer, or refuses.
+    """
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    wanted = NewTopic(
+        topic,
+        num_partitions=partitions,
+        replication_factor=-1,  # the cluster's own default
+        config={"retention.ms": "-1", "retention.bytes": "-1", "message.timestamp.type": "CreateTime"},
+    )
+    try:
+        admin.create_topics([wanted], operation_timeout=_SECONDS)[topic].result(_SECONDS)
+    except (KafkaException, TimeoutError) as refusal:
+        raise InfrastructureError(
+            f"topic {topic} at {bootstrap_servers}: cannot be created: {refusal}; expected a cluster that "
+            "answers and lets this client create topics"
+        ) from refusal
+
+
+def delete_topic(bootstrap_servers: str, topic: str) -> None:
+    """Remove a topic that `create_topic` made.
+
+    Args:
+        bootstrap_servers: Where the cluster is.
+        topic: Its name.
+
+    Raises:
+        InfrastructureError: The cluster does not answer, or refuses.
+    """
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    try:
+        admin.delete_topics([topic], operation_timeout=_SECONDS)[topic].result(_SECONDS)
+    except (KafkaException, TimeoutError) as refusal:
+        raise InfrastructureError(
+            f"topic {topic} at {bootstrap_servers}: cannot be deleted: {refusal}; delete it by hand"
+        ) from refusal

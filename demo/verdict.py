@@ -1,0 +1,58 @@
+"""The end of a demo: what was replayed beside what the lake holds, and the times."""
+
+from rich.table import Table
+
+from demo.compare import Findings
+from demo.narration import Narrator
+from demo.replay import Plan, Sort
+
+
+def show_verdict(narrator: Narrator, plan: Plan, findings: Findings, *, bronze: int, late: int) -> None:
+    """Print the counts, the differences, examples of them, and the wall times.
+
+    Args:
+        narrator: Where to.
+        plan: What was replayed.
+        findings: How the lake differs from it.
+        bronze: Rows in bronze.
+        late: Events that only the nightly run brought in.
+    """
+    console = narrator.console
+    console.print()
+    console.print(_counts(plan, findings, bronze, late))
+    for example in findings.examples:
+        narrator.say(example)
+    console.print(narrator.times())
+    verdict = " · ".join(f"{name} {count}" for name, count in findings.differences.items())
+    console.print(f"\n[bold {_colour(not findings.sound)}]{verdict}[/]")
+
+
+def _counts(plan: Plan, findings: Findings, bronze: int, late: int) -> Table:
+    truth, sorts = plan.truth, plan.sorts
+    in_quarantine = sum(findings.quarantined.values())
+    rows: list[tuple[str, int, int | None]] = [
+        ("sent", truth.sent, bronze),
+        ("unique", len(truth.events), findings.rows),
+        ("duplicates removed", truth.duplicates, bronze - findings.rows - in_quarantine),
+        ("  retried soon", sorts[Sort.RETRY], None),
+        ("  retried after hours", sorts[Sort.LONG_GAP_RETRY], None),
+        ("  retried to another partition", sorts[Sort.OTHER_PARTITION_RETRY], None),
+        ("  conflicts", truth.conflicts, None),
+        ("quarantined", sum(truth.quarantined.values()), in_quarantine),
+    ]
+    for reason in sorted(truth.quarantined.keys() | findings.quarantined.keys()):
+        rows.append((f"  {reason}", truth.quarantined.get(reason, 0), findings.quarantined.get(reason, 0)))
+    rows.append(("late, brought in at night", truth.late, late))
+    table = Table("", "replayed", "in the lake", title="The truth, and the lake")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for name, replayed, found in rows:
+        table.add_row(name, f"{replayed:,}", "" if found is None else f"{found:,}")
+    table.add_section()
+    for name, count in findings.differences.items():
+        table.add_row(name, "0", f"[{_colour(bool(count))}]{count:,}[/]")
+    return table
+
+
+def _colour(bad: bool) -> str:
+    return "red" if bad else "green"
