@@ -152,7 +152,7 @@ def _draw(nodes: list[_Node], links: list[dict[str, object]]) -> Markup:
     name = blocks.mark_text(align="left", baseline="middle", dy=10, fontSize=13)
     return to_svg(
         bands.mark_area(opacity=0.28, line=False).encode(x=x, y=y, y2="y2:Q", detail="link:N", color=tone)
-        + blocks.mark_rect(cornerRadius=2).encode(x=x, x2="x2:Q", y=y, y2="y2:Q", color=tone)
+        + blocks.mark_rect().encode(x=x, x2="x2:Q", y=y, y2="y2:Q", color=tone)
         + text.encode(text="count:N", color=alt.value("var(--ink)"), **at)
         + name.encode(text="name:N", color=alt.value("var(--ink)"), **at),
         "flow",

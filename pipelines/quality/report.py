@@ -21,7 +21,7 @@ from pipelines.errors import InfrastructureError
 from pipelines.quality import charts
 from pipelines.quality.flow_chart import flow_chart
 from pipelines.quality.report_model import CheckStatus, ReportCheck, ReportData
-from pipelines.quality.report_text import plural, share, visible
+from pipelines.quality.report_text import NOTHING, plural, share, visible
 
 _FIRST: Final[dict[CheckStatus, int]] = {"failed": 0, "warned": 1, "skipped": 2, "passed": 3}
 
@@ -186,6 +186,7 @@ def render_html(data: ReportData) -> str:
         lateness_chart=charts.lateness_chart(data),
         trend_chart=charts.trend_chart(data),
         reasons=_REASONS,
+        nothing=NOTHING,
         local=local,
     )
 

@@ -1,7 +1,11 @@
 """The report says the verdict first, lists everything, adds up visibly, and nothing in it can act or hide."""
 
 import json
+import subprocess
+import sys
+import zipfile
 from datetime import UTC, date, datetime, timedelta
+from functools import cache
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -242,17 +246,22 @@ CASES = {
 }
 
 
-@pytest.fixture(scope="module", params=CASES)
+@cache
+def page_of(name: str) -> str:
+    """The page of a sample, rendered once for all tests."""
+    return report.render_html(CASES[name])
+
+
+@pytest.fixture(params=CASES)
 def case(request: pytest.FixtureRequest) -> tuple[ReportData, str]:
     """Each sample with its page."""
-    data = CASES[request.param]
-    return data, report.render_html(data)
+    return CASES[request.param], page_of(request.param)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def failed_page() -> Page:
-    """The page of a failed day, which has poison in every place."""
-    return Page(report.render_html(CASES["failed"]))
+    """The page of a failed day, with poison in its records and checks."""
+    return Page(page_of("failed"))
 
 
 def test_page_refers_to_nothing_outside_itself(case: tuple[ReportData, str]) -> None:
@@ -376,7 +385,7 @@ def test_certified_day_whose_numbers_disagree_says_so_at_the_top() -> None:
 
 def test_poison_is_shown_and_harmless() -> None:
     """Markup of a record arrives as text; control and reordering characters become visible."""
-    html = report.render_html(CASES["failed"])
+    html = page_of("failed")
     text = Page(html).text
     assert "<script" not in html
     assert "<script>alert(1)</script><img src=x onerror=alert(2)>⟨U+0000⟩⟨U+001B⟩[31m⟨U+202E⟩gnp.exe" in text
@@ -443,7 +452,7 @@ def test_long_values_say_their_full_length(failed_page: Page) -> None:
 
 def test_empty_day_has_a_sentence_for_every_empty_part() -> None:
     """Nothing is drawn of nothing, and no section is silently blank."""
-    page = Page(report.render_html(empty()))
+    page = Page(page_of("empty"))
     for sentence in (
         "Bronze holds no record yet.",
         "No record of this day, so no hours to show.",
@@ -466,7 +475,7 @@ def test_one_day_of_trend_is_a_table_and_no_picture() -> None:
 
 def test_numbers_have_thousands_separators() -> None:
     """Billions are readable; identifiers such as offsets keep their digits together."""
-    text = Page(report.render_html(CASES["huge"])).text
+    text = Page(page_of("huge")).text
     assert f"{CASES['huge'].flow.bronze:,}" in text
     assert str(CASES["huge"].flow.bronze) not in text
     assert "@ 1204881" in text
@@ -477,7 +486,7 @@ def test_hours_follow_the_clock_of_the_zone(name: str, count: int) -> None:
     """A day has the hours that its zone gives it; a repeated hour is told apart."""
     data = CASES[name]
     assert len(data.duplicates_by_hour) == count
-    text = Page(report.render_html(data)).text
+    text = Page(page_of(name)).text
     assert (f"This day has {count} hours" in text) == (count != 24)
     assert ("01*" in text) == (count == 25)
 
@@ -489,7 +498,7 @@ def test_instants_are_shown_in_the_zone_of_the_day(failed_page: Page) -> None:
 
 def test_same_data_gives_the_same_bytes() -> None:
     """A report can be made again and compared."""
-    assert report.render_html(sample()) == report.render_html(sample())
+    assert report.render_html(sample()) == page_of("certified")
     assert report.render_json(sample()) == report.render_json(sample())
 
 
@@ -516,7 +525,7 @@ def test_write_report_leaves_two_complete_files(tmp_path: Path) -> None:
     first = report.write_report(sample("failed"), out)
     second = report.write_report(sample(), out)
     assert first == second == (out / "flights-2013-01-05.html", out / "flights-2013-01-05.json")
-    assert second[0].read_text(encoding="utf-8") == report.render_html(sample())
+    assert second[0].read_text(encoding="utf-8") == page_of("certified")
     assert second[1].read_text(encoding="utf-8") == report.render_json(sample())
     assert sorted(path.name for path in out.iterdir()) == [path.name for path in second]
     assert second[0].stat().st_mode & 0o777 == 0o644
@@ -575,3 +584,30 @@ def test_text_of_any_bytes_is_taken() -> None:
     )
     assert example.found == "\\ud800"
     assert example.value_preview == "\\xc3("
+
+
+def test_report_is_rendered_from_a_zip(tmp_path: Path) -> None:
+    """Template and style are found where executors and drivers import the package from a zip."""
+    package = Path(report.__file__).parents[1]
+    archive = tmp_path / "pipelines.zip"
+    with zipfile.ZipFile(archive, "w") as zipped:
+        for path in sorted(package.rglob("*")):
+            if path.suffix in {".py", ".j2", ".css"}:
+                zipped.write(path, path.relative_to(package.parent))
+    program = (
+        "import sys; from pipelines.quality import report, report_model as model; "
+        "assert '.zip' in report.__file__; "
+        "print(report.render_html(model.ReportData.model_validate_json(sys.stdin.read())))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        input=report.render_json(CASES["empty"]),
+        capture_output=True,
+        encoding="utf-8",
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(archive), "PYTHONUTF8": "1"},
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == page_of("empty").strip()
