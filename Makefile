@@ -25,6 +25,7 @@ help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(PACKAGE) $(JARS) ## Make .venv with the locked dependencies, Java if there is none, and the jars
+	@echo "==> set up: $(VENV) holds all that is needed"
 
 demo: setup ## Replay real flights through a real broker into a lake, and prove the lake (DAYS=14; 365: the year)
 	@$(PY) -m demo --days $(DAYS)
