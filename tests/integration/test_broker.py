@@ -20,6 +20,7 @@ from pipelines.cli.broker import broker as broker_command
 from pipelines.errors import InfrastructureError
 from pipelines.ops import broker as broker_module
 from pipelines.ops.broker import EmbeddedBroker, broker, running_broker, start_broker
+from pipelines.ops.broker_files import server_properties
 
 pytestmark = pytest.mark.integration
 WITHIN_S = 60
@@ -49,11 +50,11 @@ def test_records_and_their_old_timestamps_come_back_as_sent(broker: str, topic: 
 
 
 def test_a_misspelt_topic_is_refused_instead_of_made(broker: str) -> None:
-    refused: list[KafkaError] = []
+    refused: list[KafkaError | None] = []
     producer = Producer({"bootstrap.servers": broker, "topic.metadata.propagation.max.ms": 1000})
     producer.produce("misspelt", b"value", on_delivery=lambda error, record: refused.append(error))
     assert producer.flush(WITHIN_S) == 0
-    assert [error.code() for error in refused] == [KafkaError.UNKNOWN_TOPIC_OR_PART]
+    assert [error and error.code() for error in refused] == [KafkaError.UNKNOWN_TOPIC_OR_PART]
 
 
 def test_the_command_starts_one_that_outlives_it_and_stops_it(tmp_path: Path) -> None:
@@ -159,11 +160,10 @@ def test_a_port_taken_after_it_was_chosen_is_answered_by_another_try(
 def test_a_broker_that_dies_while_starting_shows_the_end_of_its_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = broker_module.server_properties
     monkeypatch.setattr(
         broker_module,
         "server_properties",
-        lambda *given: real(*given) + "num.io.threads=0\n",
+        lambda *given: server_properties(*given) + "num.io.threads=0\n",
     )
     with pytest.raises(InfrastructureError, match=r"(?s)broker\.log:.*num\.io\.threads"):
         start_broker(tmp_path)

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import tenacity.nap
 
 from pipelines.errors import ConfigError, InfrastructureError
 from pipelines.ops import ivy, jars
@@ -147,7 +146,7 @@ def java_saying(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FailingJava:
         program.write_text(f'#!/bin/sh\necho "$@" >> {arguments}\n{commands}\n')
         program.chmod(0o755)
         monkeypatch.setattr(ivy, "find_java", lambda: Java(tmp_path / "jdk", 17, "test"))
-        monkeypatch.setattr(tenacity.nap.time, "sleep", lambda seconds: None)
+        monkeypatch.setattr("tenacity.nap.time.sleep", lambda seconds: None)
         return arguments
 
     return make

@@ -2,6 +2,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -44,7 +45,7 @@ def make_java(tmp_path: Path) -> MakeJava:
 
 
 def _not_installed(name: str) -> str:
-    raise java_module.PackageNotFoundError(name)
+    raise PackageNotFoundError(name)
 
 
 @pytest.mark.parametrize("version", ["17", "21"])
