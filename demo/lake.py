@@ -26,14 +26,37 @@ def count_rows(table: Path) -> int:
         The number of rows of the files that its newest version has.
     """
     files: dict[str, int] = {}
+    for _, action in _actions(table):
+        if add := action.get("add"):
+            files[add["path"]] = json.loads(add["stats"])["numRecords"]
+        elif remove := action.get("remove"):
+            files.pop(remove["path"], None)
+    return sum(files.values())
+
+
+def has_read_all(checkpoint: Path, table: Path) -> bool:
+    """Tell whether a streaming query has committed all that a Delta table holds, without Spark.
+
+    Args:
+        checkpoint: A local checkpoint of a query that reads the table alone; it need not exist yet.
+        table: As for `count_rows`.
+
+    Returns:
+        Whether its last committed micro-batch reaches beyond the last commit of data.
+    """
+    batches = [int(path.name) for path in (checkpoint / "commits").glob("*") if path.name.isdigit()]
+    if not batches:
+        return False
+    # The last line of a batch's offsets is the source's: the version that it will read next.
+    offset = (checkpoint / "offsets" / str(max(batches))).read_text(encoding="utf-8").splitlines()[-1]
+    newest = max((version for version, action in _actions(table) if "add" in action), default=-1)
+    return bool(json.loads(offset)["reservoirVersion"] > newest)
+
+
+def _actions(table: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     for commit in sorted((table / "_delta_log").glob("*.json")):
         for line in commit.read_text(encoding="utf-8").splitlines():
-            action = json.loads(line)
-            if add := action.get("add"):
-                files[add["path"]] = json.loads(add["stats"])["numRecords"]
-            elif remove := action.get("remove"):
-                files.pop(remove["path"], None)
-    return sum(files.values())
+            yield int(commit.stem), json.loads(line)
 
 
 def served_rows(spark: SparkSession, config: PipelineConfig) -> list[Served]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from demo.compare import Findings, compare
 from demo.folder import DemoFolder
-from demo.lake import brought_in_at_night, count_rows, quarantined, served_rows
+from demo.lake import brought_in_at_night, count_rows, has_read_all, quarantined, served_rows
 from demo.narration import Narrator
 from demo.processes import Job, StreamingJobs, wait_until
 from demo.producer import Producers
@@ -72,20 +72,19 @@ class Cast:
         """The configuration that the jobs have."""
         return load_config(PIPELINE, conf_dir=ROOT / "conf", settings=self.settings)
 
-    def job(self, command: str, *flags: str, name: str | None = None) -> Job:
+    def job(self, command: str, *flags: str) -> Job:
         """Prepare a job just as a user would call it.
 
         Args:
             command: `ingest_stream` and so on.
             flags: Its own flags.
-            name: Distinguishes two runs of one command.
 
         Returns:
             The job, not started.
         """
         settings = [word for setting in self.settings for word in ("--set", setting)]
         words = [sys.executable, "-m", "pipelines.cli", command, "--pipeline", PIPELINE, *settings, *flags]
-        return Job(name or command, words, ROOT, self.folder.logs)
+        return Job(command, words, ROOT, self.folder.logs)
 
 
 def run_demo(days: int, seed: int, folder: Path, narrator: Narrator) -> bool:
@@ -162,8 +161,15 @@ def _stream(cast: Cast, streams: StreamingJobs) -> None:
                 streams.check()
                 bar.advance(count)
             sent.append(sent[-1] + len(wave))
-    with narrator.step("Wait until bronze has every record", "Its log says how many rows it has."):
+    with narrator.step("Wait until the lake has caught up", _CATCHING_UP):
         _await_bronze(bronze, sent[-1], cast, streams)
+        checkpoints = [Path(cast.config().checkpoint(query)) for query in ("speed", "quarantine")]
+        wait_until(
+            lambda: all(has_read_all(checkpoint, bronze) for checkpoint in checkpoints),
+            cast.patience,
+            f"the speed layer had read all of bronze; see {cast.folder.logs}",
+            streams.check,
+        )
     with narrator.step("Stop the streaming jobs", "By SIGTERM, as any operator would; both must end with 0."):
         streams.stop()
 
@@ -175,16 +181,11 @@ def _await_bronze(bronze: Path, rows: int, cast: Cast, streams: StreamingJobs) -
 
 def _close_days(cast: Cast, stack: ExitStack) -> None:
     first, last = cast.plan.days[0], cast.plan.days[-2]
-    _run(cast, stack, "Let the speed layer catch up", cast.job("speed_stream", "--once", name="speed_once"))
     nightly = cast.job("nightly_batch", "--from", str(first), "--to", str(last))
-    _run(cast, stack, f"Rebuild, audit and certify {first} to {last}", nightly)
-
-
-def _run(cast: Cast, stack: ExitStack, title: str, job: Job) -> None:
-    stack.callback(job.end)
-    with cast.narrator.step(title, f"{job.name}; its log: {job.log}"):
-        job.start()
-        job.wait(cast.patience)
+    stack.callback(nightly.end)
+    with cast.narrator.step(f"Rebuild, audit and certify {first} to {last}", f"Its log: {nightly.log}"):
+        nightly.start()
+        nightly.wait(cast.patience)
 
 
 def _judge(cast: Cast, stack: ExitStack) -> tuple[Findings, int]:
@@ -236,6 +237,7 @@ _PLANNING = (
     "A real broker, on this machine alone, for as long as the demo runs. Meanwhile {days} days of real "
     "flights are read, and it is drawn by lot what unreliable producers would do to them."
 )
+_CATCHING_UP = "Bronze must have every record, and the speed layer must have read all of bronze."
 _JUDGING = (
     "The report is a job like the others. Independently of it, every row that a reader of the lake gets is "
     "compared with what was sent."

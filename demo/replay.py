@@ -5,8 +5,8 @@ Three producers, one for each airport, send every flight around its scheduled de
 - disorder: most records leave within minutes, some up to three hours later;
 - retries: 5 % of the flights are sent again, soon, after many hours, or to another partition by a producer
   that restarted with another partitioner;
-- late flights: a few are sent for the first time two or three days of the replay later, when the speed
-  layer's watermark has passed them; the nightly run still gets them. The last day has none, since it
+- late flights: a few are sent for the first time five to nine days of the replay later, when the speed
+  layer's watermark has long passed them; the nightly run still gets them. The last day has none, since it
   stays open: nothing would ever bring them in;
 - conflicts: a few copies tell another delay; some of those win, because they carry the earlier timestamp
   or, at the same timestamp, the lower partition;
@@ -40,7 +40,8 @@ _DUPLICATE_SHARE = 0.05
 _CONFLICT_SHARE = 0.001
 _LATE_SHARE = 0.001
 _POISON_SHARE = 0.0002
-_LATE_BY_DAYS = (2, 3)
+_LATE_DAYS = (5, 9)
+_LATE_DAYS_OF_A_SHORT_REPLAY = (2, 2)
 
 
 class Sort(StrEnum):
@@ -182,12 +183,11 @@ class _Planner:
     def firsts(self, flights: Sequence[Flight], days: Sequence[date]) -> list[Send]:
         """Send every flight once, a few of them days late."""
         place = {day: index for index, day in enumerate(days)}
-        closable = [
-            index for index, flight in enumerate(flights) if place[flight.day] + _LATE_BY_DAYS[0] < len(days)
-        ]
-        late = set(self._rng.sample(closable, min(len(closable), _share(flights, _LATE_SHARE))))
+        least, most = _LATE_DAYS if len(days) > _LATE_DAYS[0] else _LATE_DAYS_OF_A_SHORT_REPLAY
+        able = [index for index, flight in enumerate(flights) if place[flight.day] + least < len(days)]
+        late = set(self._rng.sample(able, min(len(able), _share(flights, _LATE_SHARE))))
         return [
-            self._first(flight, days[place[flight.day] :] if index in late else None)
+            self._first(flight, days[place[flight.day] :][least : most + 1] if index in late else ())
             for index, flight in enumerate(flights)
         ]
 
@@ -216,13 +216,12 @@ class _Planner:
         wanted = _share(firsts, _POISON_SHARE)
         return [self._poison(self._rng.choice(firsts), kind) for kind in Poison for _ in range(wanted)]
 
-    def _first(self, flight: Flight, days_from_here: Sequence[date] | None) -> Send:
+    def _first(self, flight: Flight, late_days: Sequence[date]) -> Send:
         departure = int(flight.key.scheduled_departure.timestamp() * SECOND)
         at = departure + self._disorder()
-        if days_from_here is None:
+        if not late_days:
             return _send(at, at, self._partition(flight), Sort.FIRST, flight)
-        reachable = [days for days in _LATE_BY_DAYS if days < len(days_from_here)]
-        at += (days_from_here[self._rng.choice(reachable)] - flight.day).days * DAY
+        at += (self._rng.choice(late_days) - flight.day).days * DAY
         return _send(at, at, self._partition(flight), Sort.LATE, flight)
 
     def _retry(self, first: Send, sort: Sort) -> Send:
