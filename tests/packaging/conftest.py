@@ -1,0 +1,87 @@
+"""The distribution as users get it: built, and installed where nothing of the checkout can be seen.
+
+The dependencies come from the environment that runs the tests, by a path file, so that nothing is fetched.
+Path files found by way of a path file are not read, so that environment's editable install stays out.
+"""
+
+import os
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipelines.resources import home
+
+ROOT = Path(__file__).resolve().parents[2]
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="session")
+def distribution(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """What `make package` makes: the wheel and the zip."""
+    made = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "package.py", tmp_path_factory.mktemp("dist")],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    wheel, packed = map(Path, made.stdout.split())
+    return wheel, packed
+
+
+@pytest.fixture(scope="session")
+def wheel(distribution: tuple[Path, Path]) -> Path:
+    return distribution[0]
+
+
+@pytest.fixture(scope="session")
+def packed(distribution: tuple[Path, Path]) -> Path:
+    """The zip for --py-files."""
+    return distribution[1]
+
+
+@pytest.fixture(scope="session")
+def clean_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python with the dependencies and without Oncelake."""
+    return _environment(tmp_path_factory.mktemp("clean") / "venv")
+
+
+@pytest.fixture(scope="session")
+def installed_python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python with the dependencies into which the wheel was installed."""
+    python = _environment(tmp_path_factory.mktemp("installed") / "venv")
+    install = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps"]
+    subprocess.run([*install, "--no-index", str(wheel)], check=True)
+    return python
+
+
+@pytest.fixture(scope="session")
+def outside() -> dict[str, str]:
+    """An environment that does not lead back into the checkout, and finds the jars that are there already."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYTEST"))}
+    return {**kept, "ONCELAKE_HOME": str(home())}
+
+
+@pytest.fixture
+def run(outside: dict[str, str], tmp_path: Path) -> Run:
+    """Run a command outside the checkout and give its outcome, whatever it is."""
+
+    def run_command(
+        *command: str | Path, cwd: Path = tmp_path, **more: str
+    ) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            command, cwd=cwd, env=outside | more, capture_output=True, text=True, timeout=280, check=False
+        )
+
+    return run_command
+
+
+def _environment(folder: Path) -> Path:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    python = folder / "bin" / "python"
+    (packages,) = (folder / "lib").glob("python*/site-packages")
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return python
