@@ -4,19 +4,17 @@ Colours are CSS variables of the page (``var(--name)``), so that one picture ser
 and print; the page gives every chart a title, a description and a table of the same numbers.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final, TypeAlias
-from xml.etree import ElementTree
+from typing import Final, TypeAlias
 
 import altair as alt
-import vl_convert
 from markupsafe import Markup
 
 from pipelines.quality.report_model import DayStatus, LatenessBucket, ReportData, TrendDay
 from pipelines.quality.report_text import visible
+from pipelines.quality.svg import to_svg
 
 Rows: TypeAlias = Sequence[Mapping[str, object]]
 
@@ -27,13 +25,13 @@ HALF: Final = 500
 NARROW: Final = 330
 """Width of a chart on a phone, px; the text keeps its size instead of shrinking with the picture."""
 
-_SVG = "http://www.w3.org/2000/svg"
-_VEGALITE = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
 _COUNT = ",.0f"
 _MAX_TREND_DAYS = 400
 _MAX_LABEL = 40
 _AXIS_ROOM = 64
 _LABEL_ROOM = 128
+_SIGN_ROOM = 13
+_FEW_SIGNS = "Where days stand too close for signs, only days that are not certified have one."
 # The signs of the page's own verdicts, so that a state is told by shape as well as by colour.
 _STATUS_SIGN: Final[dict[DayStatus, tuple[str, str]]] = {
     "certified": ("M-1,0.1L-0.3,0.8L1,-0.8", "var(--good)"),
@@ -153,7 +151,7 @@ def trend_chart(data: ReportData) -> Picture:
     """
     if len(data.trend) < 2:
         return Picture(NO_CHART)
-    days = alt.Scale(domain=_all_days(data.trend))
+    days = _all_days(data.trend)
     rows = [_trend_row(entry, data) for entry in data.trend]
     measures = (
         ("rows", 110, "batch"),
@@ -163,7 +161,7 @@ def trend_chart(data: ReportData) -> Picture:
     )
 
     def draw(width: int) -> Markup:
-        day = alt.X("day:O", title=f"event day, {data.time_zone}", scale=days)
+        day = alt.X("day:O", title=f"event day, {data.time_zone}", scale=alt.Scale(domain=days))
         shown = day.axis(labelAngle=0, labelOverlap="greedy", labelSeparation=22)
         panels = [
             _panel(rows, width, height, f"var(--{tone})").encode(
@@ -173,27 +171,29 @@ def trend_chart(data: ReportData) -> Picture:
             )
             for measure, height, tone in measures
         ]
-        panels.insert(1, _verdict_strip(rows, day.axis(None), width))
+        panels.insert(1, _verdict_strip(rows, day.axis(None), width, len(days)))
         return to_svg(alt.vconcat(*panels, spacing=12), f"trend{width}")
 
-    return Picture(draw(WIDE), draw(NARROW))
+    note = "" if _fits_signs(len(days), NARROW) else _FEW_SIGNS
+    return Picture(draw(WIDE), draw(NARROW), note)
 
 
-def _verdict_strip(rows: Rows, day: alt.X, width: int) -> alt.Chart:
-    signs = list(_STATUS_SIGN.values())
+def _fits_signs(days: int, width: int) -> bool:
+    return (width - _AXIS_ROOM) / days >= _SIGN_ROOM
+
+
+def _verdict_strip(rows: Rows, day: alt.X, width: int, days: int) -> alt.Chart:
+    shown = rows if _fits_signs(days, width) else [row for row in rows if row["status"] != "certified"]
     states = list(_STATUS_SIGN)
+    signs = alt.Scale(domain=states, range=[sign for sign, _ in _STATUS_SIGN.values()])
+    colours = alt.Scale(domain=states, range=[colour for _, colour in _STATUS_SIGN.values()])
     strip: alt.Chart = (
-        alt.Chart(alt.InlineData(values=rows), width=width - _AXIS_ROOM, height=18)
-        .mark_point(filled=False, strokeWidth=2.4, strokeCap="round", strokeJoin="round", opacity=1)
+        alt.Chart(alt.InlineData(values=shown), width=width - _AXIS_ROOM, height=18)
+        .mark_point(filled=False, size=56, strokeWidth=2.4, strokeCap="round", strokeJoin="round", opacity=1)
         .encode(
             x=day,
-            size=alt.value(56 if len(rows) * 12 < width else 12),
-            shape=alt.Shape(
-                "status:N", legend=None, scale=alt.Scale(domain=states, range=[s for s, _ in signs])
-            ),
-            stroke=alt.Stroke(
-                "status:N", legend=None, scale=alt.Scale(domain=states, range=[c for _, c in signs])
-            ),
+            shape=alt.Shape("status:N", legend=None, scale=signs),
+            stroke=alt.Stroke("status:N", legend=None, scale=colours),
         )
     )
     return strip
@@ -213,6 +213,7 @@ def _count_axis(rows: Rows, field: str, ticks: int = 3) -> alt.Y:
         .axis(
             # Short numbers such as 120k keep the axes of all panels in one line.
             format=",d" if most < 10_000 else "~s",
+            labelExpr="datum.value === 0 ? '0' : datum.label",
             tickCount=ticks,
             tickMinStep=1,
             domain=False,
@@ -246,57 +247,3 @@ def _all_days(trend: Sequence[TrendDay]) -> list[str]:
     if span > _MAX_TREND_DAYS:
         return [entry.day.isoformat() for entry in trend]
     return [(first + timedelta(days=offset)).isoformat() for offset in range(span)]
-
-
-def to_svg(chart: Any, prefix: str) -> Markup:
-    """Turn a chart into SVG that can stand inside a page.
-
-    Args:
-        chart: an Altair chart; its data is inline.
-        prefix: put before every id, unique on the page.
-
-    Returns:
-        An ``svg`` element without script, external reference, fixed size, or an id that another chart has.
-
-    Raises:
-        ValueError: the chart refers to something outside itself.
-    """
-    styled = chart.configure(aria=False, background="transparent", padding=2, font="sans-serif")
-    styled = styled.configure_view(stroke=None)
-    styled = styled.configure_axis(
-        labelColor="var(--muted)",
-        titleColor="var(--muted)",
-        gridColor="var(--line)",
-        domainColor="var(--line)",
-        tickColor="var(--line)",
-        labelFontSize=12,
-        titleFontSize=12,
-        titleFontWeight="normal",
-        labelLimit=220,
-    )
-    styled = styled.configure_text(fontSize=12).configure_legend(
-        labelColor="var(--ink)", labelFontSize=12, symbolOpacity=1, labelLimit=220
-    )
-    drawn = vl_convert.vegalite_to_svg(styled.to_dict(), vl_version=_VEGALITE, allowed_base_urls=[])
-    return _embeddable(drawn, prefix)
-
-
-def _embeddable(drawn: str, prefix: str) -> Markup:
-    ElementTree.register_namespace("", _SVG)
-    root = ElementTree.fromstring(drawn)  # noqa: S314 - written by Vega just now, without a document type
-    for element in root.iter():
-        if element.tag.split("}")[-1] in {"script", "image", "foreignObject", "a", "style"}:
-            raise ValueError(f"chart {prefix} holds a <{element.tag}>; shapes and text alone were expected")
-        for name, value in list(element.attrib.items()):
-            if name.startswith("role") or name.startswith("aria-") or name == "class":
-                del element.attrib[name]
-            elif name == "id":
-                element.set(name, f"{prefix}-{value}")
-            elif name == "font-family":
-                element.set(name, "inherit")
-            elif "url(" in value:
-                element.set(name, re.sub(r"url\(#", f"url(#{prefix}-", value))
-    root.set("aria-hidden", "true")
-    root.set("focusable", "false")
-    # Serialized from a parsed tree of shapes and text alone, so that it is safe as markup.
-    return Markup(ElementTree.tostring(root, encoding="unicode"))  # noqa: S704

@@ -11,13 +11,14 @@ from typing import Final
 import altair as alt
 from markupsafe import Markup
 
-from pipelines.quality.charts import NO_CHART, WIDE, Picture, to_svg
+from pipelines.quality.charts import NO_CHART, WIDE, Picture
 from pipelines.quality.report_model import ReportData
+from pipelines.quality.svg import to_svg
 
 _DAY_HEIGHT: Final = 170.0
 _OTHER_HEIGHT: Final = 74.0
 _LEAST_HEIGHT: Final = 3.0
-_GAP: Final = 34.0
+_GAP: Final = 38.0
 _NODE_WIDTH: Final = 12.0
 _COLUMNS: Final = (0.0, 280.0, 560.0, 830.0)
 _STEPS: Final = 24

@@ -12,6 +12,7 @@ import pytest
 from pipelines.quality import charts
 from pipelines.quality.flow_chart import flow_chart
 from pipelines.quality.report_model import Flow, HourCount, LatenessBucket, ReportData, TrendDay, Verdict
+from pipelines.quality.svg import to_svg
 
 SOUND = Flow(bronze=1_000, other_days=790, quarantined=10, day_records=200, duplicates=20, conflicts=0,
              batch=180, speed=176, late=4)  # fmt: skip
@@ -181,14 +182,14 @@ def test_drawing_needs_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     assert pictures(full_report())
     remote = alt.Chart(alt.UrlData("http://127.0.0.1:9/rows.csv")).mark_bar().encode(x="a:N")
     with pytest.raises(ValueError, match=r"127\.0\.0\.1"):
-        charts.to_svg(remote, "remote")
+        to_svg(remote, "remote")
 
 
 def test_ids_carry_the_prefix_of_their_chart() -> None:
     """Two charts with clip paths stand on one page, so their ids and references differ."""
     rows = alt.InlineData(values=[{"a": 1, "b": 2}, {"a": 3, "b": 4}])
     chart = alt.Chart(rows).mark_line(clip=True).encode(x="a:Q", y="b:Q")
-    first, second = charts.to_svg(chart, "one"), charts.to_svg(chart, "two")
+    first, second = to_svg(chart, "one"), to_svg(chart, "two")
     assert re.findall(r'id="(.*?)"', first)
     assert all(name.startswith("one-") for name in re.findall(r'id="(.*?)"|url\(#(.*?)\)', first)[0] if name)
     assert set(re.findall(r'id="(.*?)"', first)).isdisjoint(re.findall(r'id="(.*?)"', second))
@@ -243,6 +244,18 @@ def test_trend_tells_verdicts_by_shape() -> None:
     one_bad = charts.trend_chart(report(trend=[day(4, "failed"), day(5)])).wide
     assert "var(--bad)" in one_bad
     assert "var(--bad)" not in all_good
+
+
+def test_long_trend_marks_the_days_that_failed() -> None:
+    """Among a year of certified days one failed day stands out, and the reader is told how to read it."""
+    first = date(2012, 1, 6)
+    year = [day(1).model_copy(update={"day": first + timedelta(days=n)}) for n in range(365)]
+    year[200] = year[200].model_copy(update={"status": "failed"})
+    picture = charts.trend_chart(report(trend=year))
+    assert picture.wide.count("var(--bad)") == 1
+    assert picture.wide.count("var(--good)") == 0
+    assert "only days that are not certified" in picture.note
+    assert charts.trend_chart(report(trend=year[:14])).note == ""
 
 
 def heights(svg: str) -> dict[str, float]:
