@@ -26,7 +26,8 @@ def _some_time(interval: timedelta) -> timedelta:
 def _no_owned_option(options: dict[str, str]) -> dict[str, str]:
     if owned := sorted(KAFKA_OPTIONS_WE_OWN & options.keys()):
         raise ValueError(
-            f"Oncelake sets {', '.join(owned)} itself, since a wrong value loses data; remove it from the options"
+            f"Oncelake sets {', '.join(owned)} itself, since a wrong value loses data;"
+            " remove it from the options"
         )
     return options
 

@@ -61,7 +61,9 @@ def load_config(
     for layer in layers:
         _merge(merged, _expand(layer.values, layer.origin, environ))
     if "name" in merged:
-        raise ConfigError(f"{_origin(layers, ('name',))}: name: a pipeline is named by its file; remove this key")
+        raise ConfigError(
+            f"{_origin(layers, ('name',))}: name: a pipeline is named by its file; remove this key"
+        )
     try:
         return PipelineConfig.model_validate({**merged, "name": name})
     except ValidationError as error:
@@ -75,7 +77,9 @@ def pipeline_names(conf_dir: Path) -> list[str]:
 
 def _files(name: str, env: str, conf_dir: Path) -> Iterator[_Layer]:
     if not conf_dir.is_dir():
-        raise ConfigError(f"{conf_dir}: no such folder of configuration; name one with --conf-dir, or run `oncelake init`")
+        raise ConfigError(
+            f"{conf_dir}: no such folder of configuration; name one with --conf-dir, or run `oncelake init`"
+        )
     names = pipeline_names(conf_dir)
     if name not in names:
         close = get_close_matches(name, names, 1)
@@ -109,7 +113,9 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 def _environment(environ: Mapping[str, str]) -> Iterator[_Layer]:
     if servers := environ.get("KAFKA_BOOTSTRAP_SERVERS"):
-        yield _Layer("environment variable KAFKA_BOOTSTRAP_SERVERS", {"kafka": {"bootstrap_servers": servers}})
+        yield _Layer(
+            "environment variable KAFKA_BOOTSTRAP_SERVERS", {"kafka": {"bootstrap_servers": servers}}
+        )
 
 
 def _settings(settings: Sequence[str]) -> Iterator[_Layer]:
@@ -143,7 +149,9 @@ def _expand(value: Any, origin: str, environ: Mapping[str, str]) -> Any:
 
     def variable(match: re.Match[str]) -> str:
         if match[1] not in environ:
-            raise ConfigError(f"{origin}: the environment variable {match[1]} is not set; set it, or change the value")
+            raise ConfigError(
+                f"{origin}: the environment variable {match[1]} is not set; set it, or change the value"
+            )
         return environ[match[1]]
 
     return _VARIABLE.sub(variable, value)
@@ -177,7 +185,9 @@ def _explain(error: ErrorDetails, layers: Sequence[_Layer]) -> str:
             return f"{where}: {error['msg'].removeprefix('Value error, ')}"
         case _:
             shown = "a secret" if "secrets" in location else repr(found)
-            expected = error["msg"].replace("Input should be", "expected").replace("String should", "expected to")
+            expected = (
+                error["msg"].replace("Input should be", "expected").replace("String should", "expected to")
+            )
             return f"{where}: {expected}, got {shown}"
 
 

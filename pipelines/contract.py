@@ -135,7 +135,9 @@ def load_contract(path: Path) -> DataContract:
         raise ContractError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
     except ValidationError as error:
         reasons = (f"{path}: {'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-        raise ContractError("\n".join(reasons) + "\nexpected an Open Data Contract Standard v3 document") from None
+        raise ContractError(
+            "\n".join(reasons) + "\nexpected an Open Data Contract Standard v3 document"
+        ) from None
     return _Reader(str(path)).read(document)
 
 
@@ -154,7 +156,9 @@ class _Reader:
             self.refuse("apiVersion", f"expected v3.x of the standard, got {document.apiVersion!r}")
         objects = document.schema_ or []
         if len(objects) != 1:
-            self.refuse("schema", f"expected one object, got {len(objects)}; a pipeline reads one kind of record")
+            self.refuse(
+                "schema", f"expected one object, got {len(objects)}; a pipeline reads one kind of record"
+            )
             raise ContractError("\n".join(self.refusals))
         properties = objects[0].properties or []
         schema = self._schema(properties)
@@ -184,9 +188,13 @@ class _Reader:
             if not name:
                 self.refuse(place, "name: missing")
             elif name.startswith("_"):
-                self.refuse(place, "a name that begins with _ is kept for the columns that Oncelake adds; rename it")
+                self.refuse(
+                    place, "a name that begins with _ is kept for the columns that Oncelake adds; rename it"
+                )
             elif name.casefold() in {field.name.casefold() for field in fields}:
-                self.refuse(place, "the name stands twice (upper and lower case are the same to Spark); rename one")
+                self.refuse(
+                    place, "the name stands twice (upper and lower case are the same to Spark); rename one"
+                )
             try:
                 kind = spark_type(item)
             except ValueError as error:
@@ -214,7 +222,7 @@ class _Reader:
             found = "no such custom property" if name is None else repr(name)
             self.refuse(
                 "schema.customProperties.eventTime",
-                f"expected the name of a timestamp property ({', '.join(stamps) or 'there is none'}), got {found}",
+                f"expected a timestamp property's name ({', '.join(stamps) or 'there is none'}), got {found}",
             )
         elif schema[str(name)].nullable:
             self.refuse(f"schema.properties.{name}", "the event time must be there: add `required: true`")
@@ -256,9 +264,9 @@ class _Reader:
         if metric == "nullValues" and quality.unit != "percent":
             self.refuse(place, f"nullValues: expected `unit: percent`, got {quality.unit!r}")
             return None
-        between = quality.mustBeBetween or [None, None]
-        minimum = between[0] if quality.mustBeGreaterOrEqualTo is None else quality.mustBeGreaterOrEqualTo
-        maximum = between[1] if quality.mustBeLessOrEqualTo is None else quality.mustBeLessOrEqualTo
+        minimum, maximum = quality.mustBeGreaterOrEqualTo, quality.mustBeLessOrEqualTo
+        if quality.mustBeBetween:
+            minimum, maximum = quality.mustBeBetween
         if minimum is None and maximum is None:
             self.refuse(
                 place, f"{metric}: expected mustBeBetween, mustBeGreaterOrEqualTo or mustBeLessOrEqualTo"

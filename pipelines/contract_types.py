@@ -47,6 +47,8 @@ def spark_type(item: SchemaProperty) -> DataType:
     if logical == "number" and (decimal := _DECIMAL.fullmatch(item.physicalType or "")):
         precision, scale = int(decimal[1]), int(decimal[2])
         if not scale <= precision <= _LARGEST_PRECISION or precision == 0:
-            raise ValueError(f"physicalType: expected decimal(1..38, 0..precision), got {item.physicalType!r}")
+            raise ValueError(
+                f"physicalType: expected decimal(1..38, 0..precision), got {item.physicalType!r}"
+            )
         return DecimalType(precision, scale)
     return _FORMATS.get((logical, str((item.logicalTypeOptions or {}).get("format"))), _TYPES[logical])

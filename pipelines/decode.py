@@ -142,10 +142,11 @@ def _error(contract: DataContract, max_future: timedelta) -> Column:
     event_time = F.col(contract.event_time)
     # A record without a Kafka timestamp carries one before 1970.
     sent = F.when(F.col("_kafka_timestamp") >= F.timestamp_seconds(F.lit(0)), F.col("_kafka_timestamp"))
-    latest = F.least(sent, F.col("_ingested_at")) + max_future
+    latest = F.least(sent, F.col("_ingested_at")) + F.lit(max_future)
     steps.append((event_time > latest, _reason("event_time_future", contract.event_time, event_time)))
     steps += [
-        (_broken(rule), _reason("rule_failed", rule.column, F.col(rule.column))) for rule in contract.row_rules
+        (_broken(rule), _reason("rule_failed", rule.column, F.col(rule.column)))
+        for rule in contract.row_rules
     ]
     return reduce(lambda rest, step: F.when(step[0], step[1]).otherwise(rest), reversed(steps), no_error)
 

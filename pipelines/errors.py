@@ -4,13 +4,21 @@ The message of an error is what the user reads, so it stands alone: where, what 
 expected, how to mend it.
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class OncelakeError(Exception):
-    """Anything that Oncelake reports in its own words. Exit code 1."""
+    """Anything that Oncelake reports in its own words. Exit code 1.
+
+    Attributes:
+        summary: what the run has to say all the same, for its JSON summary.
+    """
 
     exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, summary: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.summary = summary or {}
 
 
 class ConfigError(OncelakeError):

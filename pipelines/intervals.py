@@ -47,11 +47,10 @@ def parse_interval(text: object) -> timedelta:
 
 
 def format_interval(interval: timedelta) -> str:
-    """Writes an interval as Spark and `parse_interval` read it, in whole milliseconds or seconds."""
-    milliseconds = interval // timedelta(milliseconds=1)
-    if milliseconds % 1000:
-        return f"{milliseconds} milliseconds"
-    return f"{milliseconds // 1000} seconds"
+    """Writes an interval as Spark and `parse_interval` read it, in the largest unit that divides it."""
+    unit = next(name for name, length in reversed(_UNITS.items()) if not interval % length)
+    number = interval // _UNITS[unit]
+    return f"{number} {unit}{'' if number == 1 else 's'}"
 
 
 Interval = Annotated[timedelta, BeforeValidator(parse_interval), PlainSerializer(format_interval)]

@@ -42,9 +42,7 @@ class CommonOptions:
             ConfigError: the configuration is refused.
             ContractError: the contract is refused.
         """
-        config = load_config(
-            self.pipeline, env=self.env, conf_dir=self.conf_dir, settings=self.settings
-        )
+        config = load_config(self.pipeline, env=self.env, conf_dir=self.conf_dir, settings=self.settings)
         return config, load_contract(self.contracts_dir / config.contract)
 
 
@@ -61,9 +59,7 @@ _OPTIONS = (
         metavar="KEY=VALUE",
         help="Overrides one setting, e.g. kafka.topic=flights. Repeatable.",
     ),
-    click.option(
-        "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True
-    ),
+    click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True),
 )
 
 

@@ -48,7 +48,7 @@ def run_job(job: str, options: CommonOptions, body: Body, *, check: Check | None
         summary |= {"status": "done"} | body(spark, config, contract, run_id)
     except OncelakeError as error:
         code = error.exit_code
-        summary |= {"status": "failed", "error": str(error)} | getattr(error, "summary", {})
+        summary |= {"status": "failed", "error": str(error)} | error.summary
         if options.log_format == "text":
             print(f"error: {error}", file=sys.stderr)
     except Exception as error:

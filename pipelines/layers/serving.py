@@ -1,15 +1,12 @@
 """Serving: one table to readers, certified days from the batch layer, all others from the speed layer."""
 
-from collections.abc import Iterator, Sequence
-from datetime import date, timedelta
-
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config import PipelineConfig
 from pipelines.errors import ConfigError
 from pipelines.ops.certification import certified
-from pipelines.sinks.delta import read
+from pipelines.sinks.delta import days_condition, read
 from pipelines.sinks.tables import exists
 
 
@@ -38,7 +35,7 @@ def read_serving(spark: SparkSession, config: PipelineConfig) -> DataFrame:
         )
     if state is None:
         return read(spark, speed)
-    closed = _in_days(state.days)
+    closed = F.expr(days_condition(state.days))
     certified_rows = read(spark, batch, state.version).where(closed)
     if not exists(spark, speed):
         return certified_rows
@@ -50,29 +47,5 @@ def refresh_view(spark: SparkSession, config: PipelineConfig) -> None:
     state = certified(spark, config)
     if config.serving.view is None or state is None:
         return
-    days = _days_sql(state.days)
-    spark.sql(
-        f"CREATE OR REPLACE VIEW {config.serving.view} AS"
-        f" SELECT * FROM delta.`{config.table('batch')}` VERSION AS OF {state.version} WHERE {days}"
-        f" UNION ALL BY NAME SELECT * FROM delta.`{config.table('speed')}` WHERE NOT ({days})"
-    )
-
-
-def _in_days(days: Sequence[date]) -> Column:
-    return F.expr(_days_sql(days))
-
-
-def _days_sql(days: Sequence[date]) -> str:
-    """Ranges instead of a list of days, so that years of certified days stay a short condition."""
-    ranges = (f"_event_date BETWEEN DATE'{first}' AND DATE'{last}'" for first, last in _ranges(days))
-    return " OR ".join(ranges)
-
-
-def _ranges(days: Sequence[date]) -> Iterator[tuple[date, date]]:
-    first = last = days[0]
-    for day in days[1:]:
-        if day - last > timedelta(days=1):
-            yield first, last
-            first = day
-        last = day
-    yield first, last
+    days = days_condition(state.days)
+    certified_rows = f"TABLE_AT_VERSION WHERE {days}"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from typing import Final, Literal
 
 from pyspark.sql import SparkSession
@@ -93,7 +93,7 @@ def verdicts(spark: SparkSession, config: PipelineConfig) -> list[Verdict]:
     newest = F.max_by(F.struct(*names), F.struct("decided_at", "batch_version"))
     ledger = read(spark, table).where(F.col("pipeline") == config.name)
     rows = ledger.groupBy("day").agg(newest.alias("v")).orderBy("day").select("v.*").toLocalIterator()
-    return [Verdict(**row.asDict()) for row in rows]
+    return [Verdict(**row.asDict() | {"decided_at": row["decided_at"].astimezone(UTC)}) for row in rows]
 
 
 def certified(spark: SparkSession, config: PipelineConfig) -> Certified | None:
@@ -105,7 +105,9 @@ def certified(spark: SparkSession, config: PipelineConfig) -> Certified | None:
     if not exists(spark, table):
         return None
     passed = read(spark, table).where((F.col("pipeline") == config.name) & (F.col("status") == "certified"))
-    found = passed.agg(F.max("batch_version").alias("version"), F.sort_array(F.collect_set("day")).alias("days"))
+    found = passed.agg(
+        F.max("batch_version").alias("version"), F.sort_array(F.collect_set("day")).alias("days")
+    )
     row = found.first()
     if row is None or row["version"] is None:
         return None

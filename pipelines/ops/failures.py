@@ -6,23 +6,20 @@ from typing import Final
 from pipelines.errors import InfrastructureError, OncelakeError, SourceError
 
 _LENGTH: Final = 500
-_UNTRUSTED: Final = (
-    (
-        re.compile(r"KAFKA_DATA_LOSS|failOnDataLoss|OffsetOutOfRange|Some data may have been lost"),
+_UNTRUSTED: Final = {
+    r"KAFKA_DATA_LOSS|failOnDataLoss|OffsetOutOfRange|Some data may have been lost": (
         "records were deleted from Kafka before they were read, or the topic was made anew."
-        " See docs/runbook.md, 'Offsets are gone'",
+        " See docs/runbook.md, 'Offsets are gone'"
     ),
-    (
-        re.compile(r"UnknownTopicOrPartition|STREAMING_CHECKPOINT_MISSING_METADATA_FILE"),
+    r"UnknownTopicOrPartition|STREAMING_CHECKPOINT_MISSING_METADATA_FILE": (
         "the topic or the checkpoint is not the one this stream began with."
-        " See docs/runbook.md, 'A foreign checkpoint'",
+        " See docs/runbook.md, 'A foreign checkpoint'"
     ),
-    (
-        re.compile(r"DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE|DELTA_SCHEMA_CHANGED"),
+    r"DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE|DELTA_SCHEMA_CHANGED": (
         "the bronze table is not the one this checkpoint has read."
-        " See docs/runbook.md, 'A foreign checkpoint'",
+        " See docs/runbook.md, 'A foreign checkpoint'"
     ),
-)
+}
 
 
 def explain_stream_failure(failure: BaseException) -> OncelakeError:
@@ -33,11 +30,12 @@ def explain_stream_failure(failure: BaseException) -> OncelakeError:
         cases the state is whole, and a later run goes on where this one stopped.
     """
     text = str(failure)
-    for pattern, meaning in _UNTRUSTED:
-        if pattern.search(text):
+    for pattern, meaning in _UNTRUSTED.items():
+        if re.search(pattern, text):
             return SourceError(f"{meaning}. Spark says: {first_line(text)}")
     return InfrastructureError(
-        f"the stream stopped: {first_line(text)}. Nothing is lost: start the job again when the cause is mended"
+        f"the stream stopped: {first_line(text)}. Nothing is lost:"
+        " start the job again when the cause is mended"
     )
 
 

@@ -54,19 +54,23 @@ def lease(spark: SparkSession, config: PipelineConfig, run_id: str) -> Iterator[
 
 
 def _is_live(held: Row) -> bool:
-    if held["until"] <= _now():
+    if held["until"].astimezone(UTC) <= datetime.now(UTC):
         return False
     if held["host"] != socket.gethostname():
         return True
     try:
-        return psutil.Process(held["pid"]).create_time() == held["process_started"]
+        return bool(psutil.Process(held["pid"]).create_time() == held["process_started"])
     except psutil.NoSuchProcess:
         return False
 
 
 def _refusal(config: PipelineConfig, held: Row | None) -> InfrastructureError:
     who = "another run" if held is None else f"run {held['holder']} on {held['host']} (pid {held['pid']})"
-    until = "" if held is None else f" It holds the lease until {held['until']:%Y-%m-%d %H:%M:%S} UTC at most."
+    until = (
+        ""
+        if held is None
+        else f" It holds the lease until {held['until'].astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC at most."
+    )
     return InfrastructureError(
         f"{config.name}: {who} is rebuilding this pipeline now; this run has changed nothing.{until}"
         " Start again when it has ended"
@@ -74,7 +78,7 @@ def _refusal(config: PipelineConfig, held: Row | None) -> InfrastructureError:
 
 
 def _write(spark: SparkSession, config: PipelineConfig, run_id: str, duration: timedelta) -> None:
-    now = _now()
+    now = datetime.now(UTC)
     process = psutil.Process(os.getpid())
     row = (config.name, run_id, socket.gethostname(), process.pid, process.create_time(), now, now + duration)
     (
@@ -84,8 +88,3 @@ def _write(spark: SparkSession, config: PipelineConfig, run_id: str, duration: t
         .option("replaceWhere", f"pipeline = '{config.name}'")
         .save(config.ops_table("leases"))
     )
-
-
-def _now() -> datetime:
-    # Spark hands timestamps to Python without a zone, in the process's own; sessions are in UTC.
-    return datetime.now(UTC).replace(tzinfo=None)

@@ -14,13 +14,14 @@ from typing import Any, Final
 from pyspark.errors import StreamingQueryException
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming import StreamingQuery, StreamingQueryListener
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
     QueryProgressEvent,
     QueryStartedEvent,
     QueryTerminatedEvent,
+    StreamingQueryListener,
 )
+from pyspark.sql.streaming.query import StreamingQuery
 
 from pipelines.ops.failures import explain_stream_failure
 
@@ -69,7 +70,7 @@ class StopSignal:
         gateway = spark.sparkContext._gateway
         if gateway is None:
             return
-        ensure_callback_server_started(gateway)
+        ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
         for name in ("TERM", "INT"):
             gateway.jvm.sun.misc.Signal.handle(gateway.jvm.sun.misc.Signal(name), _JvmHandler(self._event))
 

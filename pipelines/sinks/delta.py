@@ -1,11 +1,12 @@
 """Writes to Delta tables: exactly once from a stream, atomically from a batch."""
 
+from collections.abc import Iterator, Sequence
 from datetime import date, timedelta
 
 from delta.tables import DeltaTable
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from pipelines.intervals import format_interval
 from pipelines.sinks.tables import version
@@ -36,14 +37,13 @@ def append_stream(
     return writer.start(table)
 
 
-def replace_days(rows: DataFrame, table: str, first: date, last: date, *, note: str) -> int:
-    """Truncates a range of event days and writes their rows, as one atomic commit.
+def replace_days(rows: DataFrame, table: str, days: Sequence[date], *, note: str) -> int:
+    """Truncates event days and writes their rows, as one atomic commit.
 
     Args:
-        rows: rows whose `_event_date` lies within the range; Delta refuses any other.
+        rows: rows whose `_event_date` is one of the days; Delta refuses any other.
         table: the path of a Delta table partitioned by `_event_date`.
-        first: the first day.
-        last: the last day.
+        days: the days.
         note: kept in the commit, as `userMetadata`.
 
     Returns:
@@ -52,7 +52,7 @@ def replace_days(rows: DataFrame, table: str, first: date, last: date, *, note: 
     (
         rows.write.format("delta")
         .mode("overwrite")
-        .option("replaceWhere", f"_event_date >= '{first}' AND _event_date <= '{last}'")
+        .option("replaceWhere", days_condition(days))
         .option("userMetadata", note)
         .save(table)
     )
@@ -77,6 +77,25 @@ def restore(spark: SparkSession, table: str, to: int) -> None:
     DeltaTable.forPath(spark, table).restoreToVersion(to)
 
 
-def days_between(first: date, last: date) -> "F.Column":
+def days_between(first: date, last: date) -> Column:
     """Whether a row's `_event_date` lies in a range of days, both ends included."""
     return F.col("_event_date").between(F.lit(first), F.lit(last))
+
+
+def days_condition(days: Sequence[date]) -> str:
+    """An SQL condition on `_event_date` that holds for the given, sorted days.
+
+    Ranges stand for days in a row, so that years of days stay a short condition.
+    """
+    ranges = (f"_event_date BETWEEN DATE'{first}' AND DATE'{last}'" for first, last in _ranges(days))
+    return " OR ".join(ranges)
+
+
+def _ranges(days: Sequence[date]) -> Iterator[tuple[date, date]]:
+    first = last = days[0]
+    for day in days[1:]:
+        if day - last > timedelta(days=1):
+            yield first, last
+            first = day
+        last = day
+    yield first, last

@@ -1,0 +1,47 @@
+"""All commands in one group."""
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+import pipelines
+from pipelines.cli.broker import broker
+from pipelines.cli.init import init
+from pipelines.cli.jars import jars
+from pipelines.cli.jobs import ingest_stream, nightly_batch, speed_stream, validate_day, write_day_report
+from pipelines.cli.plan import plan
+from pipelines.errors import OncelakeError
+
+
+@click.group()
+@click.version_option(pipelines.__version__, prog_name="oncelake")
+def oncelake() -> None:
+    """Every Kafka event exactly once in the lake, rebuilt nightly and proven by an audit."""
+
+
+for command in (
+    ingest_stream,
+    speed_stream,
+    nightly_batch,
+    validate_day,
+    write_day_report,
+    plan,
+    init,
+    broker,
+    jars,
+):
+    oncelake.add_command(command)
+
+
+def run(arguments: Sequence[str] | None) -> None:
+    """Runs a command and leaves the process with its exit code.
+
+    Args:
+        arguments: the words after the program's name; None for those of the command line.
+    """
+    try:
+        oncelake.main(args=arguments, prog_name="oncelake")
+    except OncelakeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)

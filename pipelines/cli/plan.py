@@ -1,0 +1,74 @@
+"""`oncelake plan`: everything is checked and shown, nothing is run, no Spark is started."""
+
+import json
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from pipelines.cli.options import CommonOptions, common_options
+from pipelines.config import PipelineConfig
+from pipelines.contract import DataContract
+from pipelines.intervals import format_interval
+from pipelines.sources.kafka import describe
+
+
+@click.command()
+@common_options
+def plan(**common: Any) -> None:
+    """Check configuration and contract, and show what would run."""
+    options = CommonOptions(**common)
+    config, contract = options.load()
+    if options.log_format == "json":
+        click.echo(_as_json(config, contract))
+        return
+    console = Console()
+    console.print(f"pipeline {config.name}, environment {options.env}: sound", highlight=False)
+    for title, rows in _sections(config, contract).items():
+        table = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2))
+        for key, value in rows.items():
+            table.add_row(key, value)
+        console.print(table, highlight=False, markup=False)
+
+
+def _sections(config: PipelineConfig, contract: DataContract) -> dict[str, dict[str, str]]:
+    return {
+        "contract": {
+            "file": contract.path,
+            "id and version": f"{contract.id} {contract.version}",
+            "dedup key": ", ".join(contract.key),
+            "event time": f"{contract.event_time}, days in {contract.day_time_zone}",
+            "columns": ", ".join(
+                f"{f.name} {f.dataType.simpleString()}{'' if f.nullable else ' required'}"
+                for f in contract.schema.fields
+            ),
+            "rules": f"{len(contract.row_rules)} on records, {len(contract.day_rules)} on days",
+        },
+        "ingest_stream: Kafka to bronze": {
+            **describe(config.kafka),
+            "every": format_interval(config.ingest.trigger_interval),
+            "table": config.table("bronze"),
+            "checkpoint": config.checkpoint("ingest"),
+        },
+        "speed_stream: bronze to speed layer and quarantine": {
+            "every": format_interval(config.speed.trigger_interval),
+            "watermark delay": format_interval(config.speed.watermark_delay),
+            "state partitions": str(config.speed.state_partitions),
+            "event times at most": f"{format_interval(config.decode.max_future)} after the Kafka timestamp",
+            "tables": f"{config.table('speed')}, {config.table('quarantine')}",
+            "checkpoints": f"{config.checkpoint('speed')}, {config.checkpoint('quarantine')}",
+        },
+        "nightly_batch: rebuild, audit, certify": {
+            "table": config.table("batch"),
+            "copies of a key are one event within": f"{config.batch.dedup_horizon_days} days each way",
+            "verdicts": config.ops_table("certifications"),
+            "checks": config.ops_table("validation_results"),
+            "view": config.serving.view or "none",
+        },
+    }
+
+
+def _as_json(config: PipelineConfig, contract: DataContract) -> str:
+    sections = _sections(config, contract)
+    return json.dumps({"job": "plan", "pipeline": config.name, "status": "done", "exit_code": 0, **sections})

@@ -1,0 +1,154 @@
+"""The audit: reads what was written and decides, day by day, whether it is whole."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+
+from pipelines.config import PipelineConfig
+from pipelines.contract import DataContract
+from pipelines.decode import decode
+from pipelines.quality import facts, integrity
+from pipelines.quality.checks import Check, worst
+from pipelines.quality.facts import BronzeFacts, LayerDay, LayerDifference
+from pipelines.sinks.delta import append, days_between, read
+from pipelines.sinks.tables import ensure_table, exists, shape
+
+RESULTS: Final = (
+    "pipeline string, day date, run_id string, name string, kind string, status string, observed string,"
+    " expected string, detail string, batch_version bigint, bronze_version bigint, checked_at timestamp"
+)
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What an audit found.
+
+    Attributes:
+        checks: every check on every day.
+        bronze: what bronze says.
+        rows: rows of the batch layer on each day.
+        differences: how the speed layer differs on each day.
+    """
+
+    checks: tuple[Check, ...]
+    bronze: BronzeFacts
+    rows: dict[date, int]
+    differences: dict[date, LayerDifference]
+
+    def failed_checks(self, day: date) -> list[Check]:
+        """The checks that keep a day from being certified."""
+        return [check for check in self.checks if check.day == day and check.status == "failed"]
+
+    def passed(self, day: date) -> bool:
+        """Whether no check on the day failed."""
+        return worst(check for check in self.checks if check.day == day) != "failed"
+
+
+def audit(
+    spark: SparkSession,
+    config: PipelineConfig,
+    contract: DataContract,
+    days: Sequence[date],
+    *,
+    bronze_version: int,
+    batch_version: int,
+) -> Audit:
+    """Checks days of the batch layer against bronze, the speed layer and the contract.
+
+    Args:
+        spark: the session.
+        config: names the tables and what may pass.
+        contract: the rules.
+        days: the days, in a row.
+        bronze_version: the version of bronze that the days were built from.
+        batch_version: the version of the batch table to look at.
+    """
+    bronze = read(spark, config.table("bronze"), bronze_version)
+    records = facts.slim(decode(bronze, contract, config.decode.max_future), contract).persist()
+    horizon = timedelta(days=config.batch.dedup_horizon_days)
+    batch = read(spark, config.table("batch"), batch_version)
+    near = batch.where(days_between(days[0] - horizon, days[-1] + horizon)).persist()
+    rows = near.where(days_between(days[0], days[-1]))
+    try:
+        bronze_facts = facts.bronze_facts(
+            records, contract, days[0], days[-1], config.batch.dedup_horizon_days
+        )
+        layer = facts.layer_facts(rows, contract)
+        ranges = facts.offset_ranges(bronze)
+        checks = _integrity(config, days, bronze_facts, layer, facts.doubled_keys(near, contract), ranges)
+        differences: dict[date, LayerDifference] = {}
+        if exists(spark, config.table("speed")):
+            speed = read(spark, config.table("speed")).where(days_between(days[0], days[-1]))
+            # Neighbouring days are looked at as well: a key's winning copy may carry another event day.
+            found = facts.layer_differences(speed, near, records, contract, config.speed.watermark_delay)
+            differences = {day: found.get(day, LayerDifference()) for day in days}
+            doubled = facts.doubled_keys(speed, contract)
+            checks += [integrity.layers_agree(day, differences[day]) for day in days]
+            checks += [integrity.doubled_in_speed(day, doubled) for day in days]
+        # Great Expectations takes seconds to import, which streaming jobs and plans need not wait for.
+        from pipelines.quality.expectations import expectation_checks
+
+        checks += expectation_checks(rows, contract, days, config.audit.examples)
+        counts = {day: layer[day].rows if day in layer else 0 for day in days}
+        return Audit(tuple(checks), bronze_facts, counts, differences)
+    finally:
+        records.unpersist()
+        near.unpersist()
+
+
+def _integrity(
+    config: PipelineConfig,
+    days: Sequence[date],
+    bronze: BronzeFacts,
+    layer: Mapping[date, LayerDay],
+    doubled: Mapping[date, int],
+    ranges: Sequence[Mapping[str, Any]],
+) -> list[Check]:
+    checks: list[Check] = []
+    for day in days:
+        found = layer.get(day, LayerDay())
+        checks += [
+            integrity.no_duplicate_key(day, doubled),
+            integrity.counts_add_up(day, bronze, found),
+            integrity.rows_are_the_winners(day, bronze, found),
+            integrity.rows_in_their_day(day, found),
+            integrity.offsets_contiguous(day, ranges, config.audit.offset_gaps),
+            integrity.offsets_once(day, ranges),
+        ]
+    return checks
+
+
+def record_checks(
+    spark: SparkSession,
+    config: PipelineConfig,
+    checks: Sequence[Check],
+    *,
+    run_id: str,
+    bronze_version: int,
+    batch_version: int,
+) -> None:
+    """Appends the outcome of checks to `ops/validation_results`, as one commit."""
+    table = config.ops_table("validation_results")
+    ensure_table(spark, table, shape(RESULTS), partitions=["pipeline"])
+    now = datetime.now(UTC)
+    versions = (batch_version, bronze_version)
+    rows = [
+        (
+            config.name,
+            c.day,
+            run_id,
+            c.name,
+            c.kind,
+            c.status,
+            c.observed,
+            c.expected,
+            c.detail,
+            *versions,
+            now,
+        )
+        for c in checks
+    ]
+    append(spark.createDataFrame(rows, shape(RESULTS)).coalesce(1), table)

@@ -1,0 +1,40 @@
+"""A check's outcome, the same for integrity checks and for expectations."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import date
+from typing import Final, Literal
+
+Status = Literal["passed", "failed", "warned", "skipped"]
+Kind = Literal["integrity", "expectation"]
+
+_WORST_FIRST: Final[tuple[Status, ...]] = ("failed", "warned", "skipped", "passed")
+
+
+@dataclass(frozen=True)
+class Check:
+    """What one check found on one event day.
+
+    Attributes:
+        day: the event day.
+        name: what was checked, e.g. `no_duplicate_key`.
+        kind: whether Oncelake or Great Expectations looked.
+        status: `failed` keeps the day from being certified, `warned` does not.
+        observed: what was found, in words.
+        expected: what had to be found, in words.
+        detail: examples, or how to mend it; may be empty.
+    """
+
+    day: date
+    name: str
+    kind: Kind
+    status: Status
+    observed: str
+    expected: str
+    detail: str = ""
+
+
+def worst(checks: Iterable[Check]) -> Status:
+    """The status of a whole: that of its worst part; `passed` for no checks at all."""
+    found = {check.status for check in checks}
+    return next((status for status in _WORST_FIRST if status in found), "passed")

@@ -1,0 +1,157 @@
+"""The Great Expectations suite that a contract stands for.
+
+Rules on single rows and on sets of rows are asked of the rows as written; rules on a day as a whole are
+asked of one row of figures for each day. So a month costs about what a day does.
+"""
+
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from datetime import date
+from typing import Any, Final, cast
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.contract import DataContract, DayRule, RowRule
+from pipelines.decode import EVENT_DATE
+from pipelines.quality.checks import Check
+from pipelines.sinks.delta import days_between
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    import great_expectations as gx
+    import great_expectations.expectations as gxe
+    from great_expectations.core import ExpectationSuite, ExpectationValidationResult
+    from great_expectations.data_context.types.base import ProgressBarsConfig
+    from great_expectations.expectations.expectation import Expectation
+    from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
+
+# It logs each metric at INFO and warns of its own internals.
+logging.getLogger("great_expectations").setLevel(logging.ERROR)
+
+_ROWS: Final = "rows"
+
+
+def rows_suite(contract: DataContract) -> ExpectationSuite:
+    """What every row and the set of rows must be: required, rules, unique key."""
+    expectations: list[Expectation] = [
+        gxe.ExpectColumnValuesToNotBeNull(column=column) for column in contract.required
+    ]
+    expectations += [_row_expectation(rule) for rule in contract.row_rules]
+    if len(contract.key) > 1:
+        expectations.append(gxe.ExpectCompoundColumnsToBeUnique(column_list=list(contract.key)))
+    else:
+        expectations.append(gxe.ExpectColumnValuesToBeUnique(column=contract.key[0]))
+    return ExpectationSuite(name=f"{contract.id}.rows", expectations=expectations)
+
+
+def days_suite(contract: DataContract) -> ExpectationSuite:
+    """What the figures of every day must be: `rows` and, for each rule on nulls, `COLUMN_nulls` in percent."""
+    return ExpectationSuite(
+        name=f"{contract.id}.days",
+        expectations=[
+            gxe.ExpectColumnValuesToBeBetween(
+                column=_figure(rule), min_value=rule.minimum, max_value=rule.maximum
+            )
+            for rule in contract.day_rules
+        ],
+    )
+
+
+def expectation_checks(
+    rows: DataFrame, contract: DataContract, days: Sequence[date], examples: int
+) -> list[Check]:
+    """Validates the rows of some days against the contract's suites.
+
+    Args:
+        rows: rows of the batch layer of these days, best cached.
+        contract: the rules.
+        days: the days that get a verdict each.
+        examples: how many unexpected values to keep.
+    """
+    context = gx.get_context(mode="ephemeral")
+    context.variables.progress_bars = ProgressBarsConfig(globally=False)
+    batches = context.data_sources.add_spark("rows").add_dataframe_asset("rows")
+    definition = batches.add_batch_definition_whole_dataframe("rows")
+
+    def validate(frame: DataFrame, suite: ExpectationSuite) -> list[ExpectationValidationResult]:
+        batch = definition.get_batch({"dataframe": frame})
+        options = {"result_format": "SUMMARY", "partial_unexpected_count": examples}
+        return list(batch.validate(suite, result_format=options).results)
+
+    checks: list[Check] = []
+    failing = ExpectationSuite(name=f"{contract.id}.failing")
+    for result in validate(rows, rows_suite(contract)):
+        if result.success or len(days) == 1:
+            checks += [_check(day, result) for day in days]
+        else:
+            failing.add_expectation_configuration(cast(ExpectationConfiguration, result.expectation_config))
+    if failing.expectations:
+        for day in days:
+            checks += [_check(day, r) for r in validate(rows.where(days_between(day, day)), failing)]
+    if contract.day_rules:
+        checks += _day_checks(context, rows, contract, days)
+    return checks
+
+
+def _day_checks(
+    context: Any, rows: DataFrame, contract: DataContract, days: Sequence[date]
+) -> Iterator[Check]:
+    nulls = {
+        _figure(rule): (100.0 * F.count_if(F.col(rule.column).isNull()) / F.count(F.lit(1))).alias(
+            _figure(rule)
+        )
+        for rule in contract.day_rules
+        if rule.column
+    }
+    figures = rows.groupBy(EVENT_DATE).agg(F.count(F.lit(1)).alias(_ROWS), *nulls.values()).toPandas()
+    figures = figures.set_index(EVENT_DATE).reindex(days)
+    figures[_ROWS] = figures[_ROWS].fillna(0)
+    batches = context.data_sources.add_pandas("days").add_dataframe_asset("days")
+    definition = batches.add_batch_definition_whole_dataframe("days")
+    suite = days_suite(contract)
+    for day in days:
+        batch = definition.get_batch({"dataframe": figures.loc[[day]]})
+        for result in batch.validate(suite, result_format="SUMMARY").results:
+            yield _check(day, result)
+
+
+def _figure(rule: DayRule) -> str:
+    return _ROWS if rule.column is None else f"{rule.column}_nulls"
+
+
+def _row_expectation(rule: RowRule) -> Expectation:
+    match rule.kind:
+        case "minimum":
+            return gxe.ExpectColumnValuesToBeBetween(column=rule.column, min_value=rule.value)
+        case "maximum":
+            return gxe.ExpectColumnValuesToBeBetween(column=rule.column, max_value=rule.value)
+        case "pattern":
+            return gxe.ExpectColumnValuesToMatchRegex(column=rule.column, regex=str(rule.value))
+        case "min_length":
+            return gxe.ExpectColumnValueLengthsToBeBetween(column=rule.column, min_value=rule.value)
+        case "max_length":
+            return gxe.ExpectColumnValueLengthsToBeBetween(column=rule.column, max_value=rule.value)
+        case "values":
+            return gxe.ExpectColumnValuesToBeInSet(column=rule.column, value_set=list(rule.value))
+
+
+def _check(day: date, result: ExpectationValidationResult) -> Check:
+    config = result.expectation_config
+    arguments = {k: v for k, v in (config.kwargs if config else {}).items() if k != "batch_id"}
+    column = arguments.pop("column", None) or ", ".join(arguments.pop("column_list", []))
+    kind = config.type if config else "expectation"
+    found: dict[str, Any] = result.result
+    raised = (result.exception_info or {}).get("exception_message")
+    unexpected = found.get("unexpected_count", 0)
+    observed = f"{unexpected:,} of {found.get('element_count', 0):,} values unexpected"
+    return Check(
+        day,
+        f"{kind} {column}",
+        "expectation",
+        "passed" if result.success else "failed",
+        f"could not be evaluated: {raised}" if raised else observed,
+        ", ".join(f"{k} {v}" for k, v in arguments.items()) or kind.removeprefix("expect_").replace("_", " "),
+        f"for example {found['partial_unexpected_list']}" if unexpected else "",
+    )

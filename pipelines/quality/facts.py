@@ -1,0 +1,247 @@
+"""Counts and checksums of bronze and of the layers, each made from the tables alone.
+
+The audit compares them. Nothing here is taken from what the rebuild believes that it wrote.
+"""
+
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from pipelines.contract import DataContract
+from pipelines.decode import ERROR, EVENT_DATE, ORIGIN, payload_hash
+from pipelines.dedup import KAFKA_ORDER
+from pipelines.intervals import format_interval
+from pipelines.sinks.delta import days_between
+
+_PAYLOAD: Final = "_payload"
+_EXACT: Final = "decimal(38,0)"
+
+
+@dataclass(frozen=True)
+class BronzeDay:
+    """What bronze says of one event day.
+
+    Attributes:
+        records: valid records of the day.
+        rows: keys whose winner lies on the day: the rows that the batch layer must have.
+        conflicts: of these keys, those with copies of different payloads.
+        checksum: sum of the hashes of the winners' coordinates and payloads.
+    """
+
+    records: int = 0
+    rows: int = 0
+    conflicts: int = 0
+    checksum: int = 0
+
+
+@dataclass(frozen=True)
+class BronzeFacts:
+    """What bronze says as a whole.
+
+    Attributes:
+        total: all records.
+        quarantined: records that break the contract.
+        days: the facts of each event day that was asked for.
+    """
+
+    total: int
+    quarantined: int
+    days: dict[date, BronzeDay] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LayerDay:
+    """What one layer holds of one event day: rows, rows of another day, and the checksum of its rows."""
+
+    rows: int = 0
+    misplaced: int = 0
+    checksum: int = 0
+
+
+@dataclass(frozen=True)
+class LayerDifference:
+    """How speed and batch layer differ on one event day, in keys.
+
+    Attributes:
+        other_copy: both have the key, from different records.
+        late: only the batch layer has it, and a record behind the watermark explains that.
+        pending: only the batch layer has it, and the speed layer has not come that far.
+        missing: only the batch layer has it, and nothing explains it.
+        extra: only the speed layer has it.
+    """
+
+    other_copy: int = 0
+    late: int = 0
+    pending: int = 0
+    missing: int = 0
+    extra: int = 0
+
+
+def slim(decoded: DataFrame, contract: DataContract) -> DataFrame:
+    """What the audit needs of each record: key, event time and day, origin, payload hash, validity."""
+    columns = dict.fromkeys([*contract.key, contract.event_time, EVENT_DATE, *ORIGIN])
+    return decoded.select(
+        *columns, payload_hash(contract).alias(_PAYLOAD), F.col(ERROR).isNull().alias("_valid")
+    )
+
+
+def bronze_facts(
+    records: DataFrame, contract: DataContract, first: date, last: date, horizon: int
+) -> BronzeFacts:
+    """Counts records and, for a range of days, the rows that the batch layer must have.
+
+    Args:
+        records: a frame made by `slim`, of all of bronze.
+        contract: names the key.
+        first: the first day.
+        last: the last day.
+        horizon: over how many neighbouring days copies of a key are one event.
+    """
+    in_range = F.col("_valid") & days_between(first, last)
+    counted = records.groupBy("_valid", F.when(in_range, F.col(EVENT_DATE)).alias("day")).count()
+    total = quarantined = 0
+    of_day: dict[date, int] = {}
+    for row in _rows(counted):
+        total += row["count"]
+        quarantined += 0 if row["_valid"] else row["count"]
+        if row["day"] is not None:
+            of_day[row["day"]] = row["count"]
+    near = records.where(F.col("_valid") & days_between(first - horizon * _DAY, last + horizon * _DAY))
+    chosen = near.groupBy(*contract.key).agg(
+        F.min(F.struct(*KAFKA_ORDER, EVENT_DATE, _PAYLOAD)).alias("w"),
+        (F.min(_PAYLOAD) != F.max(_PAYLOAD)).alias("conflict"),
+    )
+    by_day = (
+        chosen.select("w.*", "conflict")
+        .where(days_between(first, last))
+        .groupBy(EVENT_DATE)
+        .agg(
+            F.count(F.lit(1)).alias("rows"),
+            F.count_if(F.col("conflict")).alias("conflicts"),
+            _checksum(F.col(_PAYLOAD)).alias("checksum"),
+        )
+    )
+    winners = {row[EVENT_DATE]: row for row in _rows(by_day)}
+    days = {
+        day: BronzeDay(
+            records=of_day.get(day, 0),
+            rows=winners[day]["rows"] if day in winners else 0,
+            conflicts=winners[day]["conflicts"] if day in winners else 0,
+            checksum=int(winners[day]["checksum"]) if day in winners else 0,
+        )
+        for day in days_of(first, last)
+    }
+    return BronzeFacts(total, quarantined, days)
+
+
+def layer_facts(rows: DataFrame, contract: DataContract) -> dict[date, LayerDay]:
+    """Counts what a layer holds, by event day.
+
+    Args:
+        rows: rows of the speed or the batch layer.
+        contract: names the event time and its zone.
+    """
+    true_day = F.to_date(F.from_utc_timestamp(F.col(contract.event_time), contract.day_time_zone))
+    by_day = rows.groupBy(EVENT_DATE).agg(
+        F.count(F.lit(1)).alias("rows"),
+        F.count_if(true_day != F.col(EVENT_DATE)).alias("misplaced"),
+        _checksum(payload_hash(contract)).alias("checksum"),
+    )
+    return {
+        row[EVENT_DATE]: LayerDay(row["rows"], row["misplaced"], int(row["checksum"]))
+        for row in _rows(by_day)
+    }
+
+
+def doubled_keys(rows: DataFrame, contract: DataContract) -> dict[date, int]:
+    """Counts the keys that stand more than once, on every day on which one of their rows stands."""
+    doubled = (
+        rows.groupBy(*contract.key)
+        .agg(F.count(F.lit(1)).alias("n"), F.collect_set(EVENT_DATE).alias("days"))
+        .where(F.col("n") > 1)
+    )
+    by_day = doubled.select(F.explode("days").alias("day")).groupBy("day").count()
+    return {row["day"]: row["count"] for row in _rows(by_day)}
+
+
+def offset_ranges(bronze: DataFrame) -> list[dict[str, Any]]:
+    """For each Kafka partition: `topic, partition, first, last, records, distinct` of bronze's offsets."""
+    ranges = bronze.groupBy(F.col("_topic").alias("topic"), F.col("_partition").alias("partition")).agg(
+        F.min("_offset").alias("first"),
+        F.max("_offset").alias("last"),
+        F.count(F.lit(1)).alias("records"),
+        F.count_distinct("_offset").alias("distinct"),
+    )
+    return _rows(ranges.orderBy("topic", "partition"))
+
+
+def layer_differences(
+    speed: DataFrame, batch: DataFrame, records: DataFrame, contract: DataContract, delay: timedelta
+) -> dict[date, LayerDifference]:
+    """Compares the layers by key and explains each difference.
+
+    A row is late if a record that was ingested with it or before it had an event time that puts the
+    watermark (newest event time - delay) at or past the row's own. That is the latest the speed layer's
+    watermark can have been, so it never excuses a row that the watermark let through.
+
+    Args:
+        speed: the speed layer's rows of the days in question.
+        batch: the batch layer's rows of these days.
+        records: a frame made by `slim`, of all of bronze.
+        contract: names the key and the event time.
+        delay: the watermark's delay.
+    """
+    key = list(contract.key)
+    event_time = contract.event_time
+    by_ingest = records.where("_valid").groupBy("_ingested_at").agg(F.max(event_time).alias("newest"))
+    so_far = Window.orderBy("_ingested_at").rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    watermarks = by_ingest.select(
+        "_ingested_at",
+        (F.max("newest").over(so_far) - F.expr(f"INTERVAL {format_interval(delay)}")).alias("watermark"),
+    )
+    reached = speed.agg(F.max("_ingested_at").alias("reached"))
+    here = batch.select(*key, event_time, EVENT_DATE, "_ingested_at", _coordinates().alias("b"))
+    # The event time may be part of the key, so the other side's day carries a name of its own.
+    there = speed.select(*key, F.col(EVENT_DATE).alias("s_day"), _coordinates().alias("s"))
+    both = here.join(there, key, "full_outer").join(F.broadcast(watermarks), "_ingested_at", "left")
+    both = both.crossJoin(F.broadcast(reached))
+    only_batch = F.col("s").isNull()
+    late = only_batch & (F.col(event_time) <= F.col("watermark"))
+    pending = only_batch & F.coalesce(F.col("_ingested_at") > F.col("reached"), F.lit(True))
+    verdict = (
+        F.when(F.col("b").isNull(), "extra")
+        .when(late, "late")
+        .when(pending, "pending")
+        .when(only_batch, "missing")
+        .when(F.col("b") != F.col("s"), "other_copy")
+    )
+    day = F.coalesce(F.col(EVENT_DATE), F.col("s_day")).alias("day")
+    counted = both.select(day, verdict.alias("verdict")).where("verdict IS NOT NULL")
+    found: dict[date, dict[str, int]] = {}
+    for row in _rows(counted.groupBy("day", "verdict").count()):
+        found.setdefault(row["day"], {})[row["verdict"]] = row["count"]
+    return {day: LayerDifference(**counts) for day, counts in found.items()}
+
+
+def days_of(first: date, last: date) -> list[date]:
+    """All days from the first to the last."""
+    return [first + n * _DAY for n in range((last - first).days + 1)]
+
+
+_DAY: Final = timedelta(days=1)
+
+
+def _coordinates() -> Column:
+    return F.struct("_topic", "_partition", "_offset")
+
+
+def _checksum(payload: Column) -> Column:
+    return F.sum(F.xxhash64("_topic", "_partition", "_offset", payload).cast(_EXACT))
+
+
+def _rows(aggregated: DataFrame) -> list[dict[str, Any]]:
+    """The rows of a small, aggregated frame."""
+    return list(aggregated.toArrow().to_pylist())

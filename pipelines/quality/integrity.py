@@ -1,0 +1,132 @@
+"""Integrity checks: do the layers hold exactly what bronze says they must?
+
+Facts in, verdicts out: nothing here touches a table.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import date
+from typing import Any, Literal
+
+from pipelines.quality.checks import Check, Status
+from pipelines.quality.facts import BronzeFacts, LayerDay, LayerDifference
+
+
+def _check(
+    day: date, name: str, failed: bool | Status, observed: str, expected: str, detail: str = ""
+) -> Check:
+    status: Status = failed if isinstance(failed, str) else ("failed" if failed else "passed")
+    return Check(day, name, "integrity", status, observed, expected, detail if status != "passed" else "")
+
+
+def no_duplicate_key(day: date, doubled: Mapping[date, int]) -> Check:
+    """No key stands twice, neither on the day nor once here and once on a neighbouring day."""
+    n = doubled.get(day, 0)
+    return _check(
+        day,
+        "no_duplicate_key",
+        n > 0,
+        f"{n:,} keys stand more than once",
+        "no key stands more than once, neighbouring days included",
+        "rebuild the day and its neighbours together with --from and --to",
+    )
+
+
+def counts_add_up(day: date, bronze: BronzeFacts, layer: LayerDay) -> Check:
+    """Bronze = rows + duplicates + quarantined + other days, where the rows are counted in the batch layer."""
+    facts = bronze.days[day]
+    other_days = bronze.total - bronze.quarantined - facts.records
+    duplicates = facts.records - facts.rows
+    total = layer.rows + duplicates + bronze.quarantined + other_days
+    return _check(
+        day,
+        "counts_add_up",
+        total != bronze.total,
+        f"{layer.rows:,} rows + {duplicates:,} duplicates + {bronze.quarantined:,} quarantined"
+        f" + {other_days:,} of other days = {total:,}",
+        f"{bronze.total:,} records in bronze",
+        "rows are missing from the batch layer, or there are too many",
+    )
+
+
+def rows_are_the_winners(day: date, bronze: BronzeFacts, layer: LayerDay) -> Check:
+    """The rows are the winning records, with their payloads: same coordinates, same content."""
+    return _check(
+        day,
+        "rows_are_the_winners",
+        bronze.days[day].checksum != layer.checksum,
+        f"checksum {layer.checksum}",
+        f"checksum {bronze.days[day].checksum} of the winning records in bronze",
+        "some row is not the record that wins its key, or its content is another",
+    )
+
+
+def rows_in_their_day(day: date, layer: LayerDay) -> Check:
+    """No row stands in the partition of another day."""
+    return _check(
+        day,
+        "rows_in_their_day",
+        layer.misplaced > 0,
+        f"{layer.misplaced:,} rows of another day",
+        "no row of another day",
+    )
+
+
+def offsets_contiguous(
+    day: date, ranges: Sequence[Mapping[str, Any]], gaps_are: Literal["fail", "warn"]
+) -> Check:
+    """In each Kafka partition bronze holds every offset from its first to its last."""
+    gaps = [(r, r["last"] - r["first"] + 1 - r["distinct"]) for r in ranges]
+    missing = sum(n for _, n in gaps)
+    where = ", ".join(
+        f"{r['topic']}-{r['partition']}: {n:,} of {r['first']}..{r['last']}" for r, n in gaps if n
+    )
+    status: Status = "passed" if not missing else ("failed" if gaps_are == "fail" else "warned")
+    return _check(
+        day,
+        "offsets_contiguous",
+        status,
+        f"{missing:,} offsets missing in {len(ranges)} partitions",
+        "no offset missing",
+        f"{where}. Compacted and transactional topics have gaps by nature: audit.offset_gaps: warn",
+    )
+
+
+def offsets_once(day: date, ranges: Sequence[Mapping[str, Any]]) -> Check:
+    """Bronze holds each offset once; if not, a checkpoint was lost, and the batch layer removes the copies."""
+    doubled = sum(r["records"] - r["distinct"] for r in ranges)
+    return _check(
+        day,
+        "offsets_once",
+        "warned" if doubled else "passed",
+        f"{doubled:,} records were read from Kafka again",
+        "each record read once",
+        "a checkpoint was lost or replaced; the rows above are right all the same",
+    )
+
+
+def layers_agree(day: date, difference: LayerDifference) -> Check:
+    """Speed and batch layer differ only by what is known: late rows and conflicting copies."""
+    unexplained = difference.missing + difference.extra
+    status: Status = "failed" if unexplained else ("warned" if difference.pending else "passed")
+    return _check(
+        day,
+        "layers_agree",
+        status,
+        f"speed lacks {difference.late:,} late, {difference.pending:,} pending and {difference.missing:,}"
+        f" unexplained keys, has {difference.extra:,} too many; {difference.other_copy:,} from another copy",
+        "no unexplained difference",
+        "the speed layer has not read all of bronze yet" if not unexplained else "",
+    )
+
+
+def doubled_in_speed(day: date, doubled: Mapping[date, int]) -> Check:
+    """How many keys real time let through twice: a warning, since the rebuild has repaired them."""
+    n = doubled.get(day, 0)
+    return _check(
+        day,
+        "speed_layer_deduplicated",
+        "warned" if n else "passed",
+        f"{n:,} keys stand more than once in the speed layer",
+        "each key once within the watermark's delay",
+        "copies came further apart than speed.watermark_delay",
+    )

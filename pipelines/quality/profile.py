@@ -1,0 +1,120 @@
+"""What a report draws: records over the hours, lateness, quarantine. Small frames, aggregated in Spark."""
+
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from pipelines.contract import DataContract
+from pipelines.decode import EVENT_DATE
+from pipelines.quality.report_model import (
+    HourCount,
+    LatenessBucket,
+    QuarantineExample,
+    QuarantineReason,
+)
+
+_HOUR_S: Final = 3600
+_DAY_S: Final = 24 * _HOUR_S
+_PREVIEW_BYTES: Final = 2000
+# Lateness in seconds: upper bounds, exclusive, with the words for the range that ends there.
+_LATENESS: Final[tuple[tuple[float | None, str], ...]] = (
+    (0, "sent ahead"),
+    (60, "under 1 min"),
+    (600, "1 to 10 min"),
+    (_HOUR_S, "10 to 60 min"),
+    (6 * _HOUR_S, "1 to 6 h"),
+    (_DAY_S, "6 to 24 h"),
+    (7 * _DAY_S, "1 to 7 days"),
+    (None, "over 7 days"),
+)
+
+
+def by_hour(events: DataFrame, rows: DataFrame, contract: DataContract, day: date) -> tuple[HourCount, ...]:
+    """Records and removed duplicates of each hour of an event day; 23 or 25 hours where clocks change.
+
+    Args:
+        events: all valid records of the day in bronze.
+        rows: the day's rows in the batch layer.
+        contract: names the event time and its zone.
+        day: the event day.
+    """
+    start = datetime.combine(day, time(), contract.zone).astimezone(UTC)
+    end = datetime.combine(day + timedelta(days=1), time(), contract.zone).astimezone(UTC)
+    hour = F.floor((F.unix_seconds(contract.event_time) - int(start.timestamp())) / _HOUR_S).alias("hour")
+    records = {row["hour"]: row["count"] for row in _rows(events.groupBy(hour).count())}
+    kept = {row["hour"]: row["count"] for row in _rows(rows.groupBy(hour).count())}
+    hours = -(-int((end - start).total_seconds()) // _HOUR_S)
+    return tuple(
+        HourCount(
+            hour_start=start + timedelta(hours=n),
+            records=records.get(n, 0),
+            duplicates=max(0, records.get(n, 0) - kept.get(n, 0)),
+        )
+        for n in range(hours)
+    )
+
+
+def lateness(events: DataFrame, contract: DataContract) -> tuple[LatenessBucket, ...]:
+    """How long after their event time the records of a day were sent: a histogram."""
+    late_s = F.col("_kafka_timestamp").cast("double") - F.col(contract.event_time).cast("double")
+    bucket: Column = F.lit(len(_LATENESS) - 1)
+    for n, (upper, _) in reversed(list(enumerate(_LATENESS[:-1]))):
+        bucket = F.when(late_s < F.lit(upper), n).otherwise(bucket)
+    counts = {row["bucket"]: row["count"] for row in _rows(events.groupBy(bucket.alias("bucket")).count())}
+    lower: float | None = None
+    buckets: list[LatenessBucket] = []
+    for n, (upper, label) in enumerate(_LATENESS):
+        buckets.append(LatenessBucket(label=label, lower_s=lower, upper_s=upper, records=counts.get(n, 0)))
+        lower = upper
+    return tuple(buckets)
+
+
+def quarantine_reasons(bad: DataFrame, examples: int) -> tuple[QuarantineReason, ...]:
+    """Bad records by reason, most frequent first, each with its first few in Kafka's order.
+
+    Args:
+        bad: a frame made by `pipelines.decode.invalid`.
+        examples: how many to keep of each reason.
+    """
+    counts = _rows(bad.groupBy("_reason").count().orderBy(F.desc("count"), "_reason"))
+    order = Window.partitionBy("_reason").orderBy("_topic", "_partition", "_offset")
+    few = (
+        bad.withColumn("_n", F.row_number().over(order))
+        .where(F.col("_n") <= examples)
+        .orderBy("_reason", "_n")
+    )
+    found: dict[str, list[QuarantineExample]] = {}
+    preview = F.substring("value", 1, _PREVIEW_BYTES).alias("value")
+    for row in _rows(
+        few.select(
+            "_reason", "_topic", "_partition", "_offset", "_kafka_timestamp", "_column", "_found", preview
+        )
+    ):
+        found.setdefault(row["_reason"], []).append(
+            QuarantineExample(
+                topic=row["_topic"],
+                partition=row["_partition"],
+                offset=row["_offset"],
+                kafka_timestamp=row["_kafka_timestamp"],
+                column=row["_column"],
+                found=row["_found"],
+                value_preview=row["value"],
+            )
+        )
+    return tuple(
+        QuarantineReason(
+            reason=row["_reason"], records=row["count"], examples=tuple(found.get(row["_reason"], []))
+        )
+        for row in counts
+    )
+
+
+def of_day(rows: DataFrame, day: date) -> DataFrame:
+    """The rows whose event day is the given one."""
+    return rows.where(F.col(EVENT_DATE) == F.lit(day))
+
+
+def _rows(aggregated: DataFrame) -> list[dict[str, Any]]:
+    return list(aggregated.toArrow().to_pylist())
