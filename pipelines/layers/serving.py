@@ -48,4 +48,12 @@ def refresh_view(spark: SparkSession, config: PipelineConfig) -> None:
     if config.serving.view is None or state is None:
         return
     days = days_condition(state.days)
-    certified_rows = f"TABLE_AT_VERSION WHERE {days}"
+    # A view can hold no parameters; every part comes from checked configuration or from the ledger.
+    statement = " ".join(
+        [
+            f"CREATE OR REPLACE VIEW {config.serving.view} AS",
+            f"FROM delta.`{config.table('batch')}` VERSION AS OF {state.version} WHERE {days}",
+            f"UNION ALL BY NAME FROM delta.`{config.table('speed')}` WHERE NOT ({days})",
+        ]
+    )
+    spark.sql(statement)

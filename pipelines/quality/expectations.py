@@ -47,7 +47,7 @@ def rows_suite(contract: DataContract) -> ExpectationSuite:
 
 
 def days_suite(contract: DataContract) -> ExpectationSuite:
-    """What the figures of every day must be: `rows` and, for each rule on nulls, `COLUMN_nulls` in percent."""
+    """What the figures of every day must be: `rows` and, for rules on nulls, `COLUMN_nulls` in percent."""
     return ExpectationSuite(
         name=f"{contract.id}.days",
         expectations=[
@@ -106,13 +106,13 @@ def _day_checks(
         if rule.column
     }
     figures = rows.groupBy(EVENT_DATE).agg(F.count(F.lit(1)).alias(_ROWS), *nulls.values()).toPandas()
-    figures = figures.set_index(EVENT_DATE).reindex(days)
+    figures = figures.set_index(EVENT_DATE).reindex(list(days))
     figures[_ROWS] = figures[_ROWS].fillna(0)
     batches = context.data_sources.add_pandas("days").add_dataframe_asset("days")
     definition = batches.add_batch_definition_whole_dataframe("days")
     suite = days_suite(contract)
-    for day in days:
-        batch = definition.get_batch({"dataframe": figures.loc[[day]]})
+    for n, day in enumerate(days):
+        batch = definition.get_batch({"dataframe": figures.iloc[[n]]})
         for result in batch.validate(suite, result_format="SUMMARY").results:
             yield _check(day, result)
 

@@ -32,7 +32,7 @@ def no_duplicate_key(day: date, doubled: Mapping[date, int]) -> Check:
 
 
 def counts_add_up(day: date, bronze: BronzeFacts, layer: LayerDay) -> Check:
-    """Bronze = rows + duplicates + quarantined + other days, where the rows are counted in the batch layer."""
+    """Bronze = rows + duplicates + quarantined + other days; the rows are counted in the batch layer."""
     facts = bronze.days[day]
     other_days = bronze.total - bronze.quarantined - facts.records
     duplicates = facts.records - facts.rows
@@ -92,7 +92,7 @@ def offsets_contiguous(
 
 
 def offsets_once(day: date, ranges: Sequence[Mapping[str, Any]]) -> Check:
-    """Bronze holds each offset once; if not, a checkpoint was lost, and the batch layer removes the copies."""
+    """Bronze holds each offset once; if not, a checkpoint was lost, and the rebuild removes the copies."""
     doubled = sum(r["records"] - r["distinct"] for r in ranges)
     return _check(
         day,
