@@ -20,7 +20,7 @@ def to_svg(chart: Any, prefix: str) -> Markup:
         prefix: put before every id, unique on the page.
 
     Returns:
-        An ``svg`` element without script, external reference, fixed size, or an id that another chart has.
+        An ``svg`` element without script, external reference, or an id that another chart has.
 
     Raises:
         ValueError: the chart refers to something outside itself.
@@ -38,9 +38,7 @@ def to_svg(chart: Any, prefix: str) -> Markup:
         titleFontWeight="normal",
         labelLimit=220,
     )
-    styled = styled.configure_text(fontSize=12).configure_legend(
-        labelColor="var(--ink)", labelFontSize=12, symbolOpacity=1, labelLimit=220
-    )
+    styled = styled.configure_text(fontSize=12)
     drawn = vl_convert.vegalite_to_svg(styled.to_dict(), vl_version=_VEGALITE, allowed_base_urls=[])
     return _embeddable(drawn, prefix)
 
