@@ -14,7 +14,7 @@ _UNITS: Final = {
     "day": timedelta(days=1),
     "week": timedelta(weeks=1),
 }
-_PART: Final = re.compile(r"(\d{1,9}) ?(" + "|".join(_UNITS) + r")s?\b *")
+_PART: Final = re.compile(r"(\d{1,15}) ?(" + "|".join(_UNITS) + r")s?\b *")
 
 
 def parse_interval(text: object) -> timedelta:

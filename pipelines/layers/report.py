@@ -14,7 +14,6 @@ from pipelines.decode import decode, invalid, valid
 from pipelines.errors import SourceError
 from pipelines.ops import certification
 from pipelines.quality import profile
-from pipelines.quality.report import write_report
 from pipelines.quality.report_model import Flow, ReportCheck, ReportData, TrendDay, Verdict
 from pipelines.sinks.delta import read
 from pipelines.sinks.tables import exists
@@ -45,6 +44,9 @@ def report(
             f"{config.name}: nothing to report of {day or 'any day'}: nightly runs have decided on {known};"
             " run nightly_batch first"
         )
+    # The chart libraries take over a second to import, which the other jobs need not wait for.
+    from pipelines.quality.report import write_report
+
     data = _gather(spark, config, contract, wanted[-1], verdicts)
     page, figures = write_report(data, out)
     return {

@@ -1,0 +1,67 @@
+"""Imports go one way, and modules stay small enough to be read."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ORDER = {
+    "cli": 4,
+    "layers": 3,
+    "session": 2,
+    "sources": 1,
+    "sinks": 1,
+    "decode": 1,
+    "dedup": 1,
+    "quality": 1,
+    "ops": 1,
+    "contract": 0,
+    "contract_types": 0,
+    "config": 0,
+    "config_files": 0,
+    "errors": 0,
+    "intervals": 0,
+    "resources": 0,
+}
+MODULES = sorted(Path("pipelines").rglob("*.py"))
+
+
+def part(module: str) -> str:
+    return module.split(".")[1] if "." in module else ""
+
+
+def imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("pipelines"):
+            yield from (
+                [f"{node.module}.{name.name}" for name in node.names]
+                if node.module in ("pipelines", "pipelines.layers")
+                else [node.module]
+            )
+        elif isinstance(node, ast.Import):
+            yield from (name.name for name in node.names if name.name.startswith("pipelines."))
+
+
+@pytest.mark.parametrize("path", MODULES, ids=str)
+def test_imports_go_one_way(path: Path) -> None:
+    here = part(".".join(path.with_suffix("").parts))
+    if here in ("", "__init__"):
+        return
+    for module in imports(path):
+        there = part(module)
+        if there == "__version__":
+            continue
+        assert ORDER[there] <= ORDER[here], f"{path} imports {module}"
+        if here == there == "layers":
+            pytest.fail(f"{path} imports {module}: layers meet only in tables")
+
+
+@pytest.mark.parametrize("path", MODULES, ids=str)
+def test_a_module_can_be_read_in_one_go(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= 320
+
+
+@pytest.mark.parametrize("path", sorted(Path("jobs").glob("*.py")), ids=str)
+def test_a_job_is_a_thin_entry_point(path: Path) -> None:
+    assert len(path.read_text().splitlines()) < 30

@@ -1,0 +1,129 @@
+"""Configuration is layered, typed and refused in one message that names the file and the mend."""
+
+from pathlib import Path
+
+import pytest
+
+from pipelines.config_files import load_config
+from pipelines.errors import ConfigError
+
+BASE = """
+contract: flights.odcs.yaml
+kafka: {topic: flights}
+speed: {watermark_delay: 6 hours}
+"""
+LOCAL = """
+lake: {root: .lake}
+kafka: {bootstrap_servers: 'localhost:9092'}
+"""
+
+
+@pytest.fixture
+def conf(tmp_path: Path) -> Path:
+    for path, text in {
+        "base/pipelines/flights.yml": BASE,
+        "local/oncelake.yml": LOCAL,
+        "prod/pipelines/flights.yml": "speed: {watermark_delay: 2 hours}\n",
+        "prod/oncelake.yml": LOCAL,
+    }.items():
+        file = tmp_path / "conf" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    return tmp_path / "conf"
+
+
+def refusal(conf: Path, *settings: str, env: str = "local", name: str = "flights", **environ: str) -> str:
+    with pytest.raises(ConfigError) as refused:
+        load_config(name, env=env, conf_dir=conf, settings=settings, environ=environ)
+    return str(refused.value)
+
+
+def test_the_environment_wins_over_base_and_the_command_line_over_both(conf: Path) -> None:
+    hours = [
+        load_config("flights", env=env, conf_dir=conf, settings=settings, environ={}).speed.watermark_delay
+        for env, settings in (("local", ()), ("prod", ()), ("prod", ("speed.watermark_delay=1 hour",)))
+    ]
+    assert [length.total_seconds() / 3600 for length in hours] == [6, 2, 1]
+
+
+def test_a_running_cluster_named_in_the_environment_is_used(conf: Path) -> None:
+    config = load_config("flights", conf_dir=conf, environ={"KAFKA_BOOTSTRAP_SERVERS": "b:1"})
+    assert config.kafka.bootstrap_servers == "b:1"
+
+
+def test_a_wrong_value_is_refused_with_file_key_expectation_and_what_was_found(conf: Path) -> None:
+    path = conf / "prod/pipelines/flights.yml"
+    path.write_text("speed: {watermark_delay: '2'}\n")
+    expected = f"{path}: speed.watermark_delay: expected an interval such as '2 hours', got '2'"
+    assert refusal(conf, env="prod") == expected
+
+
+def test_an_unknown_key_is_refused_with_the_key_that_was_meant(conf: Path) -> None:
+    (conf / "local/oncelake.yml").write_text(LOCAL + "sped: {watermark_delay: 2 hours}\n")
+    message = refusal(conf)
+    assert message == f"{conf}/local/oncelake.yml: sped: unknown key; did you mean 'speed'?"
+
+
+def test_every_mistake_is_named_at_once(conf: Path) -> None:
+    message = refusal(conf, "kafka.topic=a b", "speed.state_partitions=0", "lake.rot=x")
+    assert len(message.splitlines()) == 3
+
+
+def test_a_missing_key_says_how_to_give_it(conf: Path) -> None:
+    (conf / "local/oncelake.yml").write_text("lake: {root: .lake}\n")
+    assert refusal(conf).endswith(
+        "kafka.bootstrap_servers: missing; add it here or with --set kafka.bootstrap_servers=VALUE"
+    )
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("kafka.topic", "expected key=value"),
+        ("=x", "expected key=value"),
+        ("kafka.options.group.id=mine", "Oncelake sets group.id itself"),
+        ("kafka.options.enable.auto.commit='true'", "since a wrong value loses data"),
+        ("kafka.bootstrap_servers=nowhere", "got 'nowhere'"),
+        ("kafka.max_offsets_per_trigger=many", "got 'many'"),
+        ("ingest.trigger_interval=0 seconds", "longer than zero"),
+        ("name=other", "a pipeline is named by its file"),
+    ],
+)
+def test_a_wrong_setting_is_refused(conf: Path, setting: str, said: str) -> None:
+    assert said in refusal(conf, setting)
+
+
+def test_a_misspelt_pipeline_is_refused_with_the_one_that_was_meant(conf: Path) -> None:
+    assert "did you mean 'flights'?" in refusal(conf, name="flihgts")
+
+
+def test_an_unknown_environment_is_refused_with_those_that_exist(conf: Path) -> None:
+    assert "--env takes one of: local, prod" in refusal(conf, env="staging")
+
+
+@pytest.mark.parametrize("text", ["- a\n- b\n", "a: [\n", "just words\n"])
+def test_a_file_that_is_no_mapping_is_refused_by_name(conf: Path, text: str) -> None:
+    (conf / "local/oncelake.yml").write_text(text)
+    assert refusal(conf).startswith(f"{conf}/local/oncelake.yml: ")
+
+
+def test_a_variable_stands_for_the_environment_s_value(conf: Path) -> None:
+    setting = "kafka.secrets.sasl.jaas.config=${JAAS}"
+    config = load_config("flights", conf_dir=conf, settings=[setting], environ={"JAAS": "hush"})
+    assert config.kafka.secrets["sasl.jaas.config"].get_secret_value() == "hush"
+    assert "JAAS is not set" in refusal(conf, setting)
+
+
+def test_a_secret_is_never_shown(conf: Path) -> None:
+    config = load_config(
+        "flights", conf_dir=conf, settings=["kafka.secrets.ssl.key.password=hush"], environ={}
+    )
+    assert "hush" not in repr(config)
+    assert "hush" not in config.model_dump_json()
+    assert "hush" not in refusal(conf, "kafka.secrets.ssl.key.password=[hush]")
+
+
+def test_the_project_s_own_configuration_is_sound() -> None:
+    for name in ("flights", "weather"):
+        load_config(name, environ={})
+        load_config(name, env="prod", environ={"KAFKA_JAAS_CONFIG": "x"})

@@ -1,0 +1,139 @@
+"""A contract is read from the open standard, and refused with every reason at once."""
+
+import copy
+import json
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from pipelines.contract import DayRule, RowRule, load_contract
+from pipelines.errors import ContractError
+
+CONTRACTS = Path("data_contracts")
+
+
+def sound() -> dict[str, Any]:
+    document: dict[str, Any] = yaml.safe_load((CONTRACTS / "flights.odcs.yaml").read_text())
+    return copy.deepcopy(document)
+
+
+def load(tmp_path: Path, document: Any) -> Any:
+    path = tmp_path / "c.odcs.yaml"
+    path.write_text(document if isinstance(document, str) else yaml.safe_dump(document))
+    return load_contract(path)
+
+
+def refusal(tmp_path: Path, document: Any) -> str:
+    with pytest.raises(ContractError) as refused:
+        load(tmp_path, document)
+    return str(refused.value)
+
+
+def test_the_flights_contract_says_what_the_pipeline_needs() -> None:
+    contract = load_contract(CONTRACTS / "flights.odcs.yaml")
+    assert contract.key == ("carrier", "flight", "origin", "scheduled_departure")
+    assert contract.event_time == "scheduled_departure"
+    assert contract.day_time_zone == "America/New_York"
+    assert contract.schema.simpleString() == (
+        "struct<carrier:string,flight:bigint,origin:string,scheduled_departure:timestamp,dest:string,"
+        "tailnum:string,departure_delay:double,arrival_delay:double,air_time:double,distance:double>"
+    )
+    assert contract.required == ["carrier", "flight", "origin", "scheduled_departure", "dest", "distance"]
+    assert RowRule("origin", "values", ("EWR", "JFK", "LGA")) in contract.row_rules
+    assert DayRule("rowCount", None, 500, 1500) in contract.day_rules
+
+
+@pytest.mark.parametrize("path", sorted(CONTRACTS.glob("*.yaml")), ids=lambda p: p.name)
+def test_the_project_s_contracts_are_valid_by_the_standard_s_own_schema(path: Path) -> None:
+    schema = json.loads(files("open_data_contract_standard").joinpath("schema.json").read_text())
+    jsonschema.validate(yaml.safe_load(path.read_text()), schema)
+
+
+def test_a_contract_without_a_key_is_refused(tmp_path: Path) -> None:
+    document = sound()
+    for item in document["schema"][0]["properties"]:
+        item.pop("primaryKey", None)
+    assert "no dedup key: expected `primaryKey: true`" in refusal(tmp_path, document)
+
+
+def test_the_key_stands_in_the_order_of_its_positions(tmp_path: Path) -> None:
+    document = sound()
+    keys = [item for item in document["schema"][0]["properties"] if item.get("primaryKey")]
+    for position, item in enumerate(reversed(keys), 1):
+        item["primaryKeyPosition"] = position
+    assert load(tmp_path, document).key == ("scheduled_departure", "origin", "flight", "carrier")
+
+
+def test_every_reason_is_given_with_its_place(tmp_path: Path) -> None:
+    document = sound()
+    properties = document["schema"][0]["properties"]
+    properties[0]["name"] = "_carrier"
+    properties[1]["logicalType"] = "whole"
+    document["schema"][0]["customProperties"] = [{"property": "dayTimeZone", "value": "Mars/Olympus"}]
+    message = refusal(tmp_path, document)
+    for part in ("kept for the columns", "got 'whole'", "eventTime: expected", "got 'Mars/Olympus'"):
+        assert part in message
+    assert len(message.splitlines()) == 4
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"apiVersion": "v2.2.2"}, "expected v3.x"),
+        ({"schema": []}, "expected one object, got 0"),
+        ({"version": None}, "version: missing"),
+    ],
+)
+def test_a_document_that_is_not_what_is_needed_is_refused(
+    tmp_path: Path, change: dict[str, Any], said: str
+) -> None:
+    assert said in refusal(tmp_path, sound() | change)
+
+
+@pytest.mark.parametrize("text", ["a: [", "", "- 1", "42"])
+def test_a_file_that_is_no_contract_is_refused_without_a_trace(tmp_path: Path, text: str) -> None:
+    message = refusal(tmp_path, text)
+    assert "c.odcs.yaml" in message
+    assert "Traceback" not in message
+    assert "pydantic" not in message
+
+
+def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(ContractError, match=r"none\.yaml: the contract cannot be read"):
+        load_contract(tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize(
+    ("item", "kind"),
+    [
+        ({"logicalType": "integer", "logicalTypeOptions": {"format": "i32"}}, "int"),
+        ({"logicalType": "number", "physicalType": "decimal(10,2)"}, "decimal(10,2)"),
+        ({"logicalType": "number", "logicalTypeOptions": {"format": "f32"}}, "float"),
+        ({"logicalType": "boolean"}, "boolean"),
+        ({"logicalType": "date"}, "date"),
+    ],
+)
+def test_types_become_spark_s(tmp_path: Path, item: dict[str, Any], kind: str) -> None:
+    document = sound()
+    document["schema"][0]["properties"].append({"name": "more", **item})
+    assert load(tmp_path, document).schema["more"].dataType.simpleString() == kind
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ({"metric": "duplicateValues", "mustBe": 0}, "expected metric rowCount"),
+        ({"metric": "rowCount", "mustBe": 3}, "expected mustBeBetween"),
+        ({"metric": "nullValues", "mustBeLessOrEqualTo": 3}, "expected metric rowCount of the object"),
+    ],
+)
+def test_a_rule_that_cannot_be_kept_is_refused_not_ignored(
+    tmp_path: Path, rule: dict[str, Any], said: str
+) -> None:
+    document = sound()
+    document["schema"][0]["quality"] = [{"type": "library", **rule}]
+    assert said in refusal(tmp_path, document)
