@@ -29,6 +29,12 @@ def init(folder: Path) -> None:
             f"{folder} is not empty (it has {', '.join(present[:3])}{', …' if len(present) > 3 else ''}); "
             "name a new or empty folder, so that nothing of yours is overwritten."
         )
-    for path in lay_out(folder):
+    try:
+        made = lay_out(folder)
+    except OSError as error:
+        raise ConfigError(
+            f"{folder} cannot be written: {error}. Name a folder that you may write to."
+        ) from None
+    for path in made:
         click.echo(f"  {path.relative_to(folder)}")
     click.echo(_NEXT.format(folder=folder))

@@ -128,7 +128,12 @@ def start_broker(folder: Path, port: int = 0) -> EmbeddedBroker:
         InfrastructureError: as `broker`.
     """
     folder = folder.absolute()
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InfrastructureError(
+            f"The broker's folder {folder} cannot be made: {error}. Name another one."
+        ) from None
     with exclusively(folder / ".lock", "another process is starting this broker; waiting for it"):
         running = running_broker(folder)
         if running is not None:

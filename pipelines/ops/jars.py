@@ -86,7 +86,12 @@ def ensure_jars(use: Use) -> list[Path]:
     paths = [folder / jar.name for jar in jars]
     if _is_stamped(folder, jars):
         return paths
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InfrastructureError(
+            f"The folder for jars, {folder}, cannot be made: {error}. Name another one in $ONCELAKE_HOME."
+        ) from None
     with exclusively(folder / ".lock", "another process is fetching jars; waiting for it"):
         if not _is_stamped(folder, jars):
             missing = [jar for jar in jars if not _is_sound(folder / jar.name, jar)]

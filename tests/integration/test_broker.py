@@ -188,3 +188,9 @@ def test_a_given_folder_keeps_its_log(tmp_path: Path) -> None:
         assert running.folder == tmp_path
         assert os.getpgid(running.pid or 0) != os.getpgid(0), "Ctrl-C in the terminal must not reach it"
     assert "Kafka Server started" in (tmp_path / "broker.log").read_text()
+
+
+def test_a_folder_that_cannot_be_made_is_refused_in_words(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InfrastructureError, match=r"cannot be made.*Name another one"):
+        start_broker(tmp_path / "file" / "broker")

@@ -58,3 +58,10 @@ def test_a_file_is_not_taken_for_a_folder(tmp_path: Path) -> None:
     result = CliRunner().invoke(init, [str(tmp_path / "file")])
     assert isinstance(result.exception, ConfigError)
     assert "is a file" in str(result.exception)
+
+
+def test_a_place_that_cannot_be_written_is_refused_in_words(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    result = CliRunner().invoke(init, [str(tmp_path / "file" / "project")])
+    assert isinstance(result.exception, ConfigError)
+    assert "cannot be written" in str(result.exception)

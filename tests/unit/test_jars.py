@@ -119,6 +119,15 @@ def test_two_at_once_fetch_once(repository: Repository, monkeypatch: pytest.Monk
     assert repository.asked == 1
 
 
+def test_a_home_that_cannot_be_written_is_refused_in_words(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("ONCELAKE_HOME", str(tmp_path / "file"))
+    with pytest.raises(InfrastructureError, match=r"cannot be made.*Name another one in \$ONCELAKE_HOME"):
+        ensure_jars("spark")
+
+
 @pytest.mark.parametrize("line", ["abc spark a.jar", f"{'0' * 64} a.jar", f"{'0' * 64} kitchen a.jar"])
 def test_a_line_of_the_lock_that_cannot_be_read_is_quoted(lock: Path, line: str) -> None:
     lock.write_text(f"# a comment\n{line}\n")
