@@ -15,6 +15,7 @@ import pytest
 
 from pipelines.resources import home
 
+WITHIN_S = 600
 ROOT = Path(__file__).resolve().parents[2]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -73,7 +74,13 @@ def run(outside: dict[str, str], tmp_path: Path) -> Run:
         *command: str | Path, cwd: Path = tmp_path, **more: str
     ) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
-            command, cwd=cwd, env=outside | more, capture_output=True, text=True, timeout=280, check=False
+            command,
+            cwd=cwd,
+            env=outside | more,
+            capture_output=True,
+            text=True,
+            timeout=WITHIN_S,
+            check=False,
         )
 
     return run_command

@@ -16,7 +16,13 @@ from pipelines.ops.jars import ensure_jars
 from pipelines.ops.java import find_java
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
-pytestmark = [pytest.mark.packaging, pytest.mark.spark, pytest.mark.integration, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.packaging,
+    pytest.mark.spark,
+    pytest.mark.integration,
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+]
 
 ROOT = Path(__file__).resolve().parents[2]
 SPARK_HOME = Path(pyspark.__file__).parent

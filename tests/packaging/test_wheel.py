@@ -69,6 +69,10 @@ def test_a_new_project_plans_at_once(installed_python: Path, run: Run, tmp_path:
     assert "bronze/flights" in planned.stdout
 
 
+@pytest.mark.spark
+@pytest.mark.integration
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_a_new_project_runs_from_its_broker_to_its_report(
     installed_python: Path, run: Run, tmp_path: Path
 ) -> None:
