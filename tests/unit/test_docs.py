@@ -1,0 +1,273 @@
+"""What the documents say exists: links, commands, options, keys, reasons, headings."""
+
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+import pytest
+import yaml
+from pydantic import BaseModel
+
+from demo.__main__ import demo
+from pipelines.cli.app import oncelake
+from pipelines.config import PipelineConfig
+from pipelines.config_files import load_config
+from pipelines.contract import load_contract
+from pipelines.decode import Reason
+from pipelines.errors import OncelakeError
+from pipelines.ops.project import lay_out
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+CODE = [path for part in ("pipelines", "jobs", "demo") for path in sorted((ROOT / part).rglob("*.py"))]
+JOBS = {path.stem for path in (ROOT / "jobs").glob("*.py")}
+
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_INLINE = re.compile(r"`([^`\n]+)`")
+_HERE_DOCUMENT = re.compile(r"<<'EOF'\n.*?^EOF$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Named:
+    """A command as a document names it; in a block for the shell it is whole."""
+
+    document: str
+    words: tuple[str, ...]
+    whole: bool
+
+    def __str__(self) -> str:
+        return f"{self.document}: {' '.join(self.words)}"
+
+
+def text(document: Path) -> str:
+    return document.read_text(encoding="utf-8")
+
+
+def blocks(document: Path, language: str) -> list[str]:
+    return [body for found, body in _BLOCK.findall(text(document)) if found == language]
+
+
+def prose(document: Path) -> str:
+    return _BLOCK.sub("", text(document))
+
+
+def headings(document: Path) -> list[str]:
+    return re.findall(r"^#+ (.+)$", prose(document), re.MULTILINE)
+
+
+def anchor(heading: str) -> str:
+    """The part behind # that GitHub gives a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def commands(program: str) -> list[Named]:
+    """Every call of a program, in shell blocks and in sentences."""
+    return [
+        Named(document.name, tuple(shlex.split(line)), whole)
+        for document in DOCUMENTS
+        for line, whole in lines(document)
+        if re.match(rf"{program}(\s|$)", line)
+    ]
+
+
+def lines(document: Path) -> Iterator[tuple[str, bool]]:
+    for body in blocks(document, "sh"):
+        joined = _HERE_DOCUMENT.sub("", body).replace("\\\n", " ")
+        for line in re.sub(r"(^|\s)#.*", "", joined).splitlines():
+            yield from ((inner.partition("|")[0], True) for inner in re.findall(r"\$\(([^()]*)\)", line))
+            yield line, True
+    yield from ((span, False) for span in _INLINE.findall(prose(document)) if "…" not in span)
+
+
+def refusal(command: click.Command, words: tuple[str, ...], *, whole: bool) -> str | None:
+    """Why click would refuse these words; None if it takes them."""
+    if isinstance(command, click.Group):
+        if not words:
+            return "a command is missing" if whole else None
+        found = command.commands.get(words[0])
+        return refusal(found, words[1:], whole=whole) if found else f"there is no command {words[0]!r}"
+    options = {name: option for option in command.params for name in option.opts}
+    missing = {
+        option.name for option in command.params if option.required and isinstance(option, click.Option)
+    }
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        option = options.get(word)
+        if word.startswith("--") and option is None:
+            return f"{command.name} has no option {word}"
+        if isinstance(option, click.Option) and not option.is_flag:
+            missing.discard(option.name)
+            if not rest:
+                return f"{word} needs a value"
+            value = rest.pop(0)
+            if word == "--set" and (reason := unknown_key(value.partition("=")[0])):
+                return reason
+    return f"{command.name} lacks {missing}" if whole and missing else None
+
+
+def unknown_key(dotted: str) -> str | None:
+    model: Any = PipelineConfig
+    for part in dotted.split("."):
+        if not (isinstance(model, type) and issubclass(model, BaseModel)):
+            return None  # inside kafka.options and the like, any name goes
+        if part not in model.model_fields:
+            return f"there is no configuration key {dotted}"
+        model = model.model_fields[part].annotation
+    return None
+
+
+def keys(model: type[BaseModel], above: str = "") -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            yield from keys(inner, f"{above}{name}.")
+        elif name != "name":
+            yield above + name
+
+
+def make_targets(makefile: Path) -> set[str]:
+    return set(re.findall(r"^([a-z-]+):(?!=)", text(makefile), re.MULTILINE))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_relative_link_leads_to_a_file_and_to_a_heading_of_it(document: Path) -> None:
+    for link in _LINK.findall(prose(document)):
+        if link.startswith("https://"):
+            continue
+        target, _, heading = link.partition("#")
+        file = (document.parent / target).resolve() if target else document
+        assert file.exists(), f"{document.name}: {link}: there is no such file"
+        if heading:
+            assert heading in map(anchor, headings(file)), f"{document.name}: {link}: no such heading"
+
+
+def test_every_oncelake_command_exists_with_its_options_and_keys() -> None:
+    named = commands("oncelake")
+    assert len(named) > 20
+    for command in named:
+        reason = refusal(oncelake, command.words[1:], whole=command.whole)
+        assert reason is None, f"{command}: {reason}"
+
+
+def test_every_make_target_exists_here_or_in_a_new_project(tmp_path: Path) -> None:
+    lay_out(tmp_path)
+    targets = make_targets(ROOT / "Makefile") | make_targets(tmp_path / "Makefile")
+    named = commands("make")
+    assert {"demo", "test"} <= {word for command in named for word in command.words[1:2]}
+    for command in named:
+        asked = [word for word in command.words[1:] if "=" not in word and not word.startswith("--")]
+        assert set(asked) <= targets, command
+
+
+def test_every_submitted_job_exists_and_takes_the_options_behind_its_name() -> None:
+    submitted = [command for command in commands("spark-submit") if command.whole]
+    assert len(submitted) == 3
+    for command in submitted:
+        at = next(n for n, word in enumerate(command.words) if word.endswith(".py"))
+        job = Path(command.words[at]).stem
+        assert job in JOBS, command
+        assert refusal(oncelake, (job, *command.words[at + 1 :]), whole=True) is None, command
+        for word in command.words[:at]:
+            if word.startswith(("conf/", "jobs/")):
+                assert (ROOT / word).exists(), f"{command}: {word}"
+
+
+def test_every_python_block_compiles_and_names_what_the_package_has() -> None:
+    found = [body for document in DOCUMENTS for body in blocks(document, "python")]
+    for body in found:
+        compile(body, "a document", "exec")
+        for line in body.splitlines():
+            if line.startswith("from pipelines"):
+                exec(line, {})  # noqa: S102 - an import of our own
+    assert found
+
+
+def test_every_reason_for_quarantine_is_explained() -> None:
+    section = text(ROOT / "docs/semantics.md").partition("## Reasons for quarantine")[2].partition("\n## ")[0]
+    table = re.findall(r"^\| `([a-z]\w+)` \|", section, re.MULTILINE)
+    assert sorted(table) == sorted(get_args(Reason))
+
+
+def test_every_heading_that_a_message_refers_to_exists() -> None:
+    named = {
+        (file, heading)
+        for path in CODE
+        for file, heading in re.findall(r"(docs/[\w-]+\.md), '([^']+)'", text(path))
+    }
+    assert len(named) >= 3
+    for file, heading in named:
+        assert heading in headings(ROOT / file), f"{file}: {heading}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_yaml_block_is_accepted_where_it_says_that_it_stands(document: Path, tmp_path: Path) -> None:
+    for body in blocks(document, "yaml"):
+        first, _, _ = body.partition("\n")
+        shutil.copytree(ROOT / "conf", tmp_path / "conf", dirs_exist_ok=True)
+        path = tmp_path / first.removeprefix("# ")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(body, encoding="utf-8")
+        assert yaml.safe_load(body)
+        match path.relative_to(tmp_path).parts:
+            case ("data_contracts", _):
+                load_contract(path)
+            case ("conf", env, "pipelines", file):
+                env = "prod" if env == "base" else env
+                environ = {"KAFKA_JAAS_CONFIG": "secret"}
+                load_config(Path(file).stem, env=env, conf_dir=tmp_path / "conf", environ=environ)
+            case other:
+                pytest.fail(
+                    f"{document.name}: a YAML block begins with {first!r}, and not with its file: {other}"
+                )
+
+
+def test_the_files_of_the_second_pipeline_are_shown_as_they_are() -> None:
+    shown = {body.partition("\n")[0]: body for body in blocks(ROOT / "docs/add-a-pipeline.md", "yaml")}
+    for name in ("data_contracts/weather.odcs.yaml", "conf/base/pipelines/weather.yml"):
+        assert shown[f"# {name}"] == f"# {name}\n{text(ROOT / name)}"
+
+
+def test_the_readme_explains_every_configuration_key() -> None:
+    section = text(ROOT / "README.md").partition("## Configuration")[2]
+    explained = re.findall(r"^\| `([\w.]+)` \|", section.partition("\n## ")[0], re.MULTILINE)
+    assert sorted(explained) == sorted(keys(PipelineConfig))
+
+
+def test_the_readme_explains_every_exit_code() -> None:
+    section = text(ROOT / "README.md").partition("## Exit codes")[2].partition("\n## ")[0]
+    explained = {int(code) for code in re.findall(r"^\| (\d) \|", section, re.MULTILINE)}
+    assert explained == {0, OncelakeError.exit_code, *(e.exit_code for e in OncelakeError.__subclasses__())}
+
+
+def test_the_readme_shows_the_demo_as_its_default_is() -> None:
+    defaults = {option.name: option.default for option in demo.params}
+    readme = text(ROOT / "README.md")
+    assert f"in {defaults['days']} days" in readme
+    assert f"DAYS={defaults['days']}" in text(ROOT / "Makefile")
+
+
+def test_the_architecture_names_every_module() -> None:
+    named = set(
+        re.findall(r"^\| `(pipelines/[\w/]+\.py)` \|", text(ROOT / "docs/architecture.md"), re.MULTILINE)
+    )
+    modules = {str(path.relative_to(ROOT)) for path in CODE if path.parts[len(ROOT.parts)] == "pipelines"}
+    assert named == {module for module in modules if not Path(module).name.startswith("__")}
+
+
+def test_decisions_are_numbered_without_gaps_and_have_the_same_parts() -> None:
+    found = sorted((ROOT / "docs/decisions").glob("*.md"))
+    assert [path.name[:5] for path in found] == [f"{n:04}-" for n in range(1, len(found) + 1)]
+    for path in found:
+        assert headings(path)[1:] == ["Context", "Options", "Choice", "Consequence"], path.name
+
+
+def test_documents_name_no_place_of_one_machine() -> None:
+    for document in DOCUMENTS:
+        assert not re.search(r"/(home|Users|root|tmp|work)/", text(document)), document.name
