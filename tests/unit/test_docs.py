@@ -5,6 +5,7 @@ import shlex
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any, get_args
 
@@ -14,6 +15,9 @@ import yaml
 from pydantic import BaseModel
 
 from demo.__main__ import demo
+from demo.compare import compare
+from demo.replay import Sort, plan_replay
+from demo.source import demo_days, read_flights, read_weather
 from pipelines.cli.app import oncelake
 from pipelines.config import PipelineConfig
 from pipelines.config_files import load_config
@@ -26,6 +30,11 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 CODE = [path for part in ("pipelines", "jobs", "demo") for path in sorted((ROOT / part).rglob("*.py"))]
 JOBS = {path.stem for path in (ROOT / "jobs").glob("*.py")}
+RETRIES = {
+    "retried soon": Sort.RETRY,
+    "retried after hours": Sort.LONG_GAP_RETRY,
+    "retried to another partition": Sort.OTHER_PARTITION_RETRY,
+}
 
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -246,11 +255,36 @@ def test_the_readme_explains_every_exit_code() -> None:
     assert explained == {0, OncelakeError.exit_code, *(e.exit_code for e in OncelakeError.__subclasses__())}
 
 
-def test_the_readme_shows_the_demo_as_its_default_is() -> None:
-    defaults = {option.name: option.default for option in demo.params}
+def test_the_readme_shows_what_the_default_demo_sends() -> None:
+    defaults = demo.make_context("demo", []).params
+    days = defaults["days"]
+    plan = plan_replay(read_flights(demo_days(days)), defaults["seed"])
+    truth, sorts = plan.truth, plan.sorts
+    expected = {
+        "sent": truth.sent,
+        "unique": len(truth.events),
+        "duplicates removed": truth.duplicates,
+        **{name: sorts[sort] for name, sort in RETRIES.items()},
+        "conflicts": truth.conflicts,
+        "quarantined": sum(truth.quarantined.values()),
+        **truth.quarantined,
+        "late, brought in at night": truth.late,
+        **dict.fromkeys(compare([], {}, truth).differences, 0),
+    }
     readme = text(ROOT / "README.md")
-    assert f"in {defaults['days']} days" in readme
-    assert f"DAYS={defaults['days']}" in text(ROOT / "Makefile")
+    (table,) = (body for body in blocks(ROOT / "README.md", "") if "replayed" in body)
+    rows = re.findall(r"^ *(\S.*?) {2,}([\d,]+)(?: +…)?$", table, re.MULTILINE)
+    assert {name: int(count.replace(",", "")) for name, count in rows} == expected
+    assert f"in {days} days" in readme
+    assert f"DAYS ?= {days}\n" in text(ROOT / "Makefile")
+
+
+def test_the_second_pipeline_sends_as_many_records_as_its_page_says() -> None:
+    rows = len(list(read_weather([date(2013, 1, day) for day in (1, 2, 3)])))
+    again = len(range(0, rows, 20))
+    assert f"{rows + again} records, `speed_stream` {rows} rows and {again} duplicates" in text(
+        ROOT / "docs/add-a-pipeline.md"
+    )
 
 
 def test_the_architecture_names_every_module() -> None:
