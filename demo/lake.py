@@ -1,6 +1,7 @@
 """What the demo asks of the lake: cheaply while it fills, and as a reader at the end."""
 
 import json
+import math
 from collections.abc import Iterator
 from datetime import UTC
 from pathlib import Path
@@ -16,47 +17,45 @@ from pipelines.layers.serving import read_serving
 _ORIGIN = ("_topic", "_partition", "_offset")
 
 
-def count_rows(table: Path) -> int:
+def count_rows(table: Path, before: float = math.inf) -> int:
     """Count the rows of a small Delta table from its log alone, without Spark.
 
     Args:
         table: A local Delta table whose whole log is still there; it need not exist yet.
+        before: Versions from this one on do not count.
 
     Returns:
         The number of rows of the files that its newest version has.
     """
     files: dict[str, int] = {}
-    for _, action in _actions(table):
-        if add := action.get("add"):
-            files[add["path"]] = json.loads(add["stats"])["numRecords"]
-        elif remove := action.get("remove"):
-            files.pop(remove["path"], None)
+    for commit in sorted((table / "_delta_log").glob("*.json")):
+        if int(commit.stem) >= before:
+            break
+        for line in commit.read_text(encoding="utf-8").splitlines():
+            action = json.loads(line)
+            if add := action.get("add"):
+                files[add["path"]] = json.loads(add["stats"])["numRecords"]
+            elif remove := action.get("remove"):
+                files.pop(remove["path"], None)
     return sum(files.values())
 
 
-def has_read_all(checkpoint: Path, table: Path) -> bool:
-    """Tell whether a streaming query has committed all that a Delta table holds, without Spark.
+def rows_read(checkpoint: Path, table: Path) -> int:
+    """Count the rows of a Delta table that a streaming query has read and committed, without Spark.
 
     Args:
         checkpoint: A local checkpoint of a query that reads the table alone; it need not exist yet.
-        table: As for `count_rows`.
+        table: An append-only table, otherwise as for `count_rows`.
 
     Returns:
-        Whether its last committed micro-batch reaches beyond the last commit of data.
+        The number of rows of the commits that the query is done with.
     """
     batches = [int(path.name) for path in (checkpoint / "commits").glob("*") if path.name.isdigit()]
     if not batches:
-        return False
-    # The last line of a batch's offsets is the source's: the version that it will read next.
+        return 0
+    # The last line of a batch's offsets is the source's; it names the version that will be read next.
     offset = (checkpoint / "offsets" / str(max(batches))).read_text(encoding="utf-8").splitlines()[-1]
-    newest = max((version for version, action in _actions(table) if "add" in action), default=-1)
-    return bool(json.loads(offset)["reservoirVersion"] > newest)
-
-
-def _actions(table: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    for commit in sorted((table / "_delta_log").glob("*.json")):
-        for line in commit.read_text(encoding="utf-8").splitlines():
-            yield int(commit.stem), json.loads(line)
+    return count_rows(table, before=json.loads(offset)["reservoirVersion"])
 
 
 def served_rows(spark: SparkSession, config: PipelineConfig) -> list[Served]:

@@ -112,7 +112,8 @@ class Job:
 
     def _last_words(self) -> str:
         lines = self.log.read_text(encoding="utf-8", errors="replace").split("\n")
-        return next((line for line in reversed(lines) if line.strip()), "nothing")
+        # Lines of a stack trace are indented; what went wrong is not.
+        return next((line for line in reversed(lines) if line.strip() and not line[0].isspace()), "nothing")
 
 
 class StreamingJobs:

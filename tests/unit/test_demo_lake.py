@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from demo.lake import count_rows, has_read_all
+from demo.lake import count_rows, rows_read
 
 
 def commit(table: Path, version: int, *actions: dict[str, object]) -> None:
@@ -49,25 +49,34 @@ def test_rows_are_those_of_files_added_and_not_removed(table: Path) -> None:
     assert count_rows(table) == 12
 
 
-def test_a_query_that_has_committed_beyond_the_last_data_has_read_all(table: Path, checkpoint: Path) -> None:
-    commit(table, 0)
-    commit(table, 1, add("a", 10))
-    commit(table, 2, {"metaData": {}})
-    batch(checkpoint, 0, 2, committed=True)
-    assert has_read_all(checkpoint, table)
-
-
-@pytest.mark.parametrize(("next_version", "committed"), [(2, False), (1, True)])
-def test_a_batch_under_way_or_short_of_the_last_data_has_not_read_all(
-    table: Path, checkpoint: Path, next_version: int, committed: bool
+def test_a_query_has_read_the_commits_before_the_version_that_it_reads_next(
+    table: Path, checkpoint: Path
 ) -> None:
     commit(table, 0)
     commit(table, 1, add("a", 10))
+    commit(table, 2, {"metaData": {}})
+    commit(table, 3, add("b", 5))
+    batch(checkpoint, 0, 2, committed=True)
+    assert rows_read(checkpoint, table) == 10
+    batch(checkpoint, 1, 4, committed=True)
+    assert rows_read(checkpoint, table) == 15
+
+
+def test_a_batch_under_way_has_not_been_read(table: Path, checkpoint: Path) -> None:
+    commit(table, 0)
+    commit(table, 1, add("a", 10))
     batch(checkpoint, 0, 1, committed=True)
-    batch(checkpoint, 1, next_version, committed=committed)
-    assert not has_read_all(checkpoint, table)
+    batch(checkpoint, 1, 2, committed=False)
+    assert rows_read(checkpoint, table) == 0
+
+
+def test_the_newest_batch_counts_by_number_not_by_name(table: Path, checkpoint: Path) -> None:
+    for version in range(12):
+        commit(table, version, add(str(version), 1))
+        batch(checkpoint, version, version + 1, committed=True)
+    assert rows_read(checkpoint, table) == 12
 
 
 def test_a_query_that_never_committed_has_read_nothing(table: Path, checkpoint: Path) -> None:
-    commit(table, 0)
-    assert not has_read_all(checkpoint, table)
+    commit(table, 0, add("a", 10))
+    assert rows_read(checkpoint, table) == 0
