@@ -5,6 +5,7 @@ only knows the result.
 """
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
@@ -165,5 +166,6 @@ class PipelineConfig(_Model):
 
     @property
     def root(self) -> str:
-        """`lake.root` without a trailing slash."""
-        return self.lake.root.rstrip("/")
+        """`lake.root` without a trailing slash; a path is made absolute, as Delta needs it in SQL."""
+        root = self.lake.root.rstrip("/")
+        return root if "://" in root else str(Path(root).absolute())

@@ -1,6 +1,7 @@
 """The Spark session that every job uses, started here or by spark-submit."""
 
 import os
+import sys
 from typing import Final
 
 from pyspark.sql import SparkSession
@@ -44,6 +45,8 @@ def spark_session(config: PipelineConfig, job: str) -> SparkSession:
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     if not submitted:
         use_java()
+        # Workers, where there are any, run in the same environment as the driver.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         builder = builder.master(config.spark.master or "local[*]")
         builder = builder.config("spark.jars", ",".join(map(str, ensure_jars("spark"))))
         builder = builder.config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from pipelines.config import PipelineConfig
 from pipelines.sinks.delta import append, read
-from pipelines.sinks.tables import ensure_table, exists, shape
+from pipelines.sinks.tables import ensure_table, exists, shape, small_frame
 
 _SHAPE: Final = (
     "pipeline string, day date, status string, run_id string, batch_version bigint, bronze_version bigint,"
@@ -80,8 +80,7 @@ def record_verdicts(spark: SparkSession, config: PipelineConfig, verdicts: Itera
     """Appends verdicts as one commit; from then on readers see the days that are certified."""
     table = config.ops_table("certifications")
     ensure_table(spark, table, shape(_SHAPE), partitions=["pipeline"])
-    rows = [tuple(asdict(verdict).values()) for verdict in verdicts]
-    append(spark.createDataFrame(rows, shape(_SHAPE)).coalesce(1), table)
+    append(small_frame(spark, [asdict(verdict) for verdict in verdicts], shape(_SHAPE)), table)
 
 
 def verdicts(spark: SparkSession, config: PipelineConfig) -> list[Verdict]:

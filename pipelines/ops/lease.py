@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pipelines.config import PipelineConfig
 from pipelines.errors import InfrastructureError
 from pipelines.sinks.delta import read
-from pipelines.sinks.tables import ensure_table, shape
+from pipelines.sinks.tables import ensure_table, shape, small_frame
 
 _SHAPE: Final = (
     "pipeline string, holder string, host string, pid bigint, process_started double, since timestamp,"
@@ -80,9 +80,17 @@ def _refusal(config: PipelineConfig, held: Row | None) -> InfrastructureError:
 def _write(spark: SparkSession, config: PipelineConfig, run_id: str, duration: timedelta) -> None:
     now = datetime.now(UTC)
     process = psutil.Process(os.getpid())
-    row = (config.name, run_id, socket.gethostname(), process.pid, process.create_time(), now, now + duration)
+    row = {
+        "pipeline": config.name,
+        "holder": run_id,
+        "host": socket.gethostname(),
+        "pid": process.pid,
+        "process_started": process.create_time(),
+        "since": now,
+        "until": now + duration,
+    }
     (
-        spark.createDataFrame([row], shape(_SHAPE))
+        small_frame(spark, [row], shape(_SHAPE))
         .write.format("delta")
         .mode("overwrite")
         .option("replaceWhere", f"pipeline = '{config.name}'")

@@ -5,8 +5,8 @@ import logging
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, Final
@@ -52,31 +52,30 @@ class Totals:
     watermark: str | None = None
 
 
-class StopSignal:
-    """Set by SIGTERM or Ctrl-C, also when spark-submit's JVM is the process that gets the signal."""
+@contextmanager
+def stop_signal(spark: SparkSession) -> Iterator[threading.Event]:
+    """An event that SIGTERM or Ctrl-C sets, while the block runs.
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._event = threading.Event()
-        signal.signal(signal.SIGTERM, self._on_signal)
-        signal.signal(signal.SIGINT, self._on_signal)
-        self._handle_in_jvm(spark)
+    A process group gets the signal as a whole (Ctrl-C, systemd), and under spark-submit the JVM is the
+    parent: without a handler of its own it would end at once and take the exit code along.
+    """
+    asked = threading.Event()
 
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        self._event.set()
+    def ask(number: int, frame: FrameType | None) -> None:
+        asked.set()
 
-    def _handle_in_jvm(self, spark: SparkSession) -> None:
-        # A process group gets the signal as a whole (Ctrl-C, systemd), and under spark-submit the JVM is
-        # the parent: without a handler it would end at once and take the micro-batch and our exit code along.
-        gateway = spark.sparkContext._gateway
-        if gateway is None:
-            return
-        ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
-        for name in ("TERM", "INT"):
-            gateway.jvm.sun.misc.Signal.handle(gateway.jvm.sun.misc.Signal(name), _JvmHandler(self._event))
-
-    def wait(self, seconds: float) -> bool:
-        """Waits for the signal; says whether it came."""
-        return self._event.wait(seconds)
+    before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
+    gateway: Any = spark.sparkContext._gateway
+    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
+    jvm_signal = gateway.jvm.sun.misc.Signal
+    in_jvm = {name: jvm_signal.handle(jvm_signal(name), _JvmHandler(asked)) for name in ("TERM", "INT")}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for name, handler in in_jvm.items():
+            jvm_signal.handle(jvm_signal(name), handler)
 
 
 class _JvmHandler:
@@ -157,19 +156,19 @@ def run_streams(spark: SparkSession, start: Callable[[], Sequence[StreamingQuery
         InfrastructureError: a query failed for another known reason.
     """
     recorder = _Recorder()
-    stop = StopSignal(spark)
     spark.streams.addListener(recorder)
-    queries = list(start())
     try:
-        for query in queries:
-            recorder.expect(query)
-        while any(query.isActive for query in queries):
-            if any(query.exception() for query in queries):
-                break
-            if stop.wait(_LOOK_EVERY_S):
-                _log.info("told to stop: leaving the micro-batch that is under way")
-                break
-        _end(queries, recorder)
+        with stop_signal(spark) as stop:
+            queries = list(start())
+            for query in queries:
+                recorder.expect(query)
+            while any(query.isActive for query in queries):
+                if any(query.exception() for query in queries):
+                    break
+                if stop.wait(_LOOK_EVERY_S):
+                    _log.info("told to stop: leaving the micro-batch that is under way")
+                    break
+            _end(queries, recorder)
     finally:
         spark.streams.removeListener(recorder)
     return {str(query.name): recorder.totals[str(query.runId)] for query in queries}

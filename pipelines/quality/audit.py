@@ -1,7 +1,7 @@
 """The audit: reads what was written and decides, day by day, whether it is whole."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from pipelines.quality import facts, integrity
 from pipelines.quality.checks import Check, worst
 from pipelines.quality.facts import BronzeFacts, LayerDay, LayerDifference
 from pipelines.sinks.delta import append, days_between, read
-from pipelines.sinks.tables import ensure_table, exists, shape
+from pipelines.sinks.tables import ensure_table, exists, shape, small_frame
 
 RESULTS: Final = (
     "pipeline string, day date, run_id string, name string, kind string, status string, observed string,"
@@ -133,22 +133,11 @@ def record_checks(
     """Appends the outcome of checks to `ops/validation_results`, as one commit."""
     table = config.ops_table("validation_results")
     ensure_table(spark, table, shape(RESULTS), partitions=["pipeline"])
-    now = datetime.now(UTC)
-    versions = (batch_version, bronze_version)
-    rows = [
-        (
-            config.name,
-            c.day,
-            run_id,
-            c.name,
-            c.kind,
-            c.status,
-            c.observed,
-            c.expected,
-            c.detail,
-            *versions,
-            now,
-        )
-        for c in checks
-    ]
-    append(spark.createDataFrame(rows, shape(RESULTS)).coalesce(1), table)
+    run = {
+        "pipeline": config.name,
+        "run_id": run_id,
+        "batch_version": batch_version,
+        "bronze_version": bronze_version,
+        "checked_at": datetime.now(UTC),
+    }
+    append(small_frame(spark, [asdict(check) | run for check in checks], shape(RESULTS)), table)

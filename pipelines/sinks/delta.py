@@ -87,7 +87,10 @@ def days_condition(days: Sequence[date]) -> str:
 
     Ranges stand for days in a row, so that years of days stay a short condition.
     """
-    ranges = (f"_event_date BETWEEN DATE'{first}' AND DATE'{last}'" for first, last in _ranges(days))
+    # Delta's replaceWhere fails on BETWEEN before it has resolved the column.
+    ranges = (
+        f"(_event_date >= DATE'{first}' AND _event_date <= DATE'{last}')" for first, last in _ranges(days)
+    )
     return " OR ".join(ranges)
 
 

@@ -1,12 +1,14 @@
 """The shapes of Oncelake's tables, and how a table comes to be."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final, cast
+from typing import Any, Final, cast
 
+import pyarrow as pa
 from delta.exceptions import DeltaConcurrentModificationException
 from delta.tables import DeltaTable
 from pyspark.errors import AnalysisException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DataType, StructType
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
@@ -100,6 +102,20 @@ def ensure_table(
     for key, value in (properties or {}).items():
         builder = builder.property(key, value)
     builder.execute()
+
+
+def small_frame(spark: SparkSession, rows: Sequence[Mapping[str, Any]], schema: StructType) -> DataFrame:
+    """A frame of a few rows of ours, as one partition.
+
+    It goes to Spark by Arrow: rows of Python objects would start Python workers to be read.
+
+    Args:
+        spark: the session.
+        rows: values by column name; timestamps with a zone.
+        schema: the columns.
+    """
+    table = pa.Table.from_pylist(list(rows), schema=to_arrow_schema(schema, timezone="UTC"))
+    return spark.createDataFrame(table, schema).coalesce(1)
 
 
 def exists(spark: SparkSession, path: str) -> bool:

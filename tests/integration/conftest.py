@@ -2,14 +2,13 @@
 
 import itertools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from pipelines.ops.broker import broker as running_broker
-
-MakeTopic = Callable[..., str]
+from tests.support.kafka import MakeTopic
 
 
 @pytest.fixture(scope="session")

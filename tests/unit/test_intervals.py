@@ -23,7 +23,9 @@ def test_an_interval_is_read(text: str, length: timedelta) -> None:
     assert parse_interval(text) == length
 
 
-@pytest.mark.parametrize("text", ["2", "", "hours", "2 hourss", "two hours", "2 hours and", "-2 hours", 2, None])
+@pytest.mark.parametrize(
+    "text", ["2", "", "hours", "2 hourss", "two hours", "2 hours and", "-2 hours", 2, None]
+)
 def test_anything_else_is_refused_with_an_example_and_what_was_found(text: object) -> None:
     with pytest.raises(ValueError, match=r"expected an interval such as '2 hours', got") as refused:
         parse_interval(text)

@@ -1,0 +1,62 @@
+"""One Spark session for all tests that need one, and lakes in temporary folders."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipelines.config_files import load_config
+from pipelines.contract import DataContract, DayRule, load_contract
+from pipelines.session import spark_session
+from tests.support.lakes import Lake
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    config = load_config(
+        "flights",
+        environ={},
+        settings=[
+            "spark.master=local[2]",
+            "spark.conf.spark.sql.streaming.stopTimeout=60s",
+            "spark.conf.spark.databricks.delta.snapshotPartitions='2'",
+        ],
+    )
+    session = spark_session(config, "tests")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def contract() -> DataContract:
+    return load_contract(Path("data_contracts/flights.odcs.yaml"))
+
+
+@pytest.fixture(scope="session")
+def small(contract: DataContract) -> DataContract:
+    """The contract of flights, for days of at most fifty rows."""
+    return replace(contract, day_rules=(DayRule("rowCount", None, 0, 50),))
+
+
+@pytest.fixture(scope="session")
+def small_by_flight(small: DataContract) -> DataContract:
+    """The same, with a key that leaves the event time out."""
+    return replace(small, key=("carrier", "flight", "origin"))
+
+
+@pytest.fixture
+def make_lake(spark: SparkSession, contract: DataContract, tmp_path: Path) -> Callable[..., Lake]:
+    """Makes a lake: `make_lake("speed.watermark_delay=2 hours")`."""
+
+    def make(*settings: str, contract: DataContract = contract) -> Lake:
+        settings = (f"lake.root={tmp_path}/lake", *settings)
+        return Lake(spark, load_config("flights", environ={}, settings=settings), contract)
+
+    return make
+
+
+@pytest.fixture
+def lake(make_lake: Callable[..., Lake]) -> Lake:
+    return make_lake()

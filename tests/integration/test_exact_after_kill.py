@@ -1,0 +1,129 @@
+"""Nothing is lost and nothing doubled when the streaming jobs are killed, at any point of a micro-batch."""
+
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import SparkSession
+
+from pipelines.sinks.delta import read
+from tests.support.kafka import MakeTopic
+from tests.support.lakes import flight
+from tests.support.processes import Job, start_job, wait_until
+
+EVENTS, COPIES, POISON = 6_000, 600, 40
+
+
+def produce(broker: str, topic: str) -> None:
+    producer = Producer({"bootstrap.servers": broker, "enable.idempotence": True})
+    for n in range(EVENTS):
+        producer.produce(topic, flight(flight=n + 1), timestamp=1_357_050_000_000)
+        if n % (EVENTS // COPIES) == 0:
+            producer.produce(topic, flight(flight=max(1, n - 500)), timestamp=1_357_050_000_001)
+        if n % (EVENTS // POISON) == 0:
+            producer.produce(topic, b"poison %d" % n, timestamp=1_357_050_000_002)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+
+
+class Checkpoint:
+    """Tells from the checkpoint's files where a query is."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def _batches(self, folder: str) -> set[int]:
+        return {int(p.name) for p in (self.path / folder).glob("[0-9]*")}
+
+    def done(self) -> int:
+        return len(self._batches("commits"))
+
+    def is_within_a_batch(self) -> bool:
+        return bool(self._batches("offsets") - self._batches("commits"))
+
+    def wait_for_batch(self, *, after: int, within: bool, log: Path) -> None:
+        wait_until(
+            lambda: self.done() > after and self.is_within_a_batch() is within,
+            f"the query is {'within' if within else 'between'} micro-batches; see {log}",
+        )
+
+
+@pytest.fixture
+def jobs() -> Iterator[list[Job]]:
+    started: list[Job] = []
+    yield started
+    for job in started:
+        job.kill()
+
+
+def test_counts_stay_exact_through_sigkill_within_and_between_micro_batches(
+    spark: SparkSession, broker: str, topic: MakeTopic, tmp_path: Path, jobs: list[Job]
+) -> None:
+    name, lake = topic(partitions=3), tmp_path / "lake"
+    produce(broker, name)
+    settings = {
+        "lake.root": lake,
+        "kafka.topic": name,
+        "kafka.bootstrap_servers": broker,
+        "kafka.max_offsets_per_trigger": 500,
+        "ingest.trigger_interval": "100 milliseconds",
+        "speed.trigger_interval": "100 milliseconds",
+    }
+    common = ["--pipeline", "flights", *(f"--set={key}={value}" for key, value in settings.items())]
+    checkpoints = {
+        job: Checkpoint(lake / "ops/checkpoints/flights" / query)
+        for job, query in (("ingest_stream", "ingest"), ("speed_stream", "speed"))
+    }
+
+    def start_both() -> dict[str, Job]:
+        running = {job: start_job(job, tmp_path, *common) for job in checkpoints}
+        jobs.extend(running.values())
+        return running
+
+    for within in (True, False):
+        before = {job: checkpoint.done() for job, checkpoint in checkpoints.items()}
+        for job, process in start_both().items():
+            checkpoints[job].wait_for_batch(after=before[job], within=within, log=process.log)
+            process.kill()
+
+    for job in checkpoints:
+        last = start_job(job, tmp_path, *common, "--once")
+        jobs.append(last)
+        assert last.wait() == 0, last.log.read_text()[-3000:]
+
+    bronze = read(spark, f"{lake}/bronze/flights").select("_partition", "_offset")
+    coordinates = Counter(tuple(row) for row in bronze.toLocalIterator())
+    assert set(coordinates.values()) == {1}
+    assert len(coordinates) == EVENTS + COPIES + POISON
+    speed = read(spark, f"{lake}/speed/flights")
+    numbers = Counter(row["flight"] for row in speed.select("flight").toLocalIterator())
+    assert set(numbers.values()) == {1}
+    assert set(numbers) == set(range(1, EVENTS + 1))
+    quarantined = read(spark, f"{lake}/quarantine/flights").select("_partition", "_offset")
+    assert Counter(map(tuple, quarantined.toLocalIterator())).total() == POISON
+
+
+def test_a_job_told_to_stop_ends_with_0_and_a_summary(
+    broker: str, topic: MakeTopic, tmp_path: Path, jobs: list[Job]
+) -> None:
+    name, lake = topic(), tmp_path / "lake"
+    producer = Producer({"bootstrap.servers": broker})
+    producer.produce(name, flight())
+    assert producer.flush(60) == 0
+    job = start_job(
+        "ingest_stream",
+        tmp_path,
+        *("--pipeline", "flights", "--set", f"lake.root={lake}", "--set", f"kafka.topic={name}"),
+        *("--set", f"kafka.bootstrap_servers={broker}"),
+    )
+    jobs.append(job)
+    checkpoint = Checkpoint(lake / "ops/checkpoints/flights/ingest")
+    wait_until(lambda: checkpoint.done() > 0, f"a micro-batch is done; see {job.log}")
+    assert job.send(signal.SIGTERM) == 0
+    summary = job.summary()
+    assert (summary["job"], summary["status"], summary["exit_code"]) == ("ingest_stream", "done", 0)
+    assert summary["counts"]["records"] == 1
+    assert sum(last - first for first, last in summary["offsets"][name].values()) == 1

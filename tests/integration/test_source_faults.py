@@ -1,0 +1,99 @@
+"""A source that is missing, away or not what it was is named, and nothing is lost or mixed up."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from pipelines.errors import ConfigError, InfrastructureError, SourceError
+from pipelines.layers.ingest import ingest
+from tests.support.kafka import MakeTopic
+from tests.support.lakes import Lake, flight
+
+MakeLake = Callable[..., Lake]
+
+
+def send(broker: str, topic: str, count: int) -> None:
+    producer = Producer({"bootstrap.servers": broker})
+    for n in range(count):
+        producer.produce(topic, flight(flight=n + 1), headers=[("attempt", b"1")])
+    assert producer.flush(60) == 0
+
+
+def run(lake: Lake) -> int:
+    records: int = ingest(lake.spark, lake.config, once=True)["counts"]["records"]
+    return records
+
+
+def test_records_arrive_in_bronze_whole_and_once(broker: str, topic: MakeTopic, make_lake: MakeLake) -> None:
+    name = topic()
+    lake = make_lake(f"kafka.bootstrap_servers={broker}", f"kafka.topic={name}")
+    send(broker, name, 30)
+    assert run(lake) == 30
+    send(broker, name, 5)
+    assert run(lake) == 5
+    assert run(lake) == 0
+    bronze = lake.table("bronze")
+    assert bronze.count() == 35
+    row = bronze.where("_offset = 0").first()
+    assert row is not None
+    assert (row["_topic"], row["headers"][0]["key"]) == (name, "attempt")
+    assert bytes(row["value"]).startswith(b'{"carrier": "UA"')
+
+
+def test_an_unreachable_broker_is_named_within_a_bounded_wait(make_lake: MakeLake) -> None:
+    lake = make_lake("kafka.bootstrap_servers=127.0.0.1:9", "kafka.connect_timeout=3 seconds")
+    began = time.monotonic()
+    with pytest.raises(InfrastructureError, match=r"127\.0\.0\.1:9: no answer within 3 s"):
+        run(lake)
+    assert time.monotonic() - began < 60
+
+
+def test_an_address_that_does_not_exist_is_named(make_lake: MakeLake) -> None:
+    lake = make_lake("kafka.bootstrap_servers=no-such-host.invalid:9092")
+    with pytest.raises(ConfigError, match=r"no-such-host\.invalid:9092: the Kafka client refuses to start"):
+        run(lake)
+
+
+def test_a_missing_topic_is_refused_not_made(broker: str, admin: AdminClient, make_lake: MakeLake) -> None:
+    lake = make_lake(f"kafka.bootstrap_servers={broker}", "kafka.topic=never-made")
+    with pytest.raises(ConfigError, match=r"there is no topic 'never-made' at .*; create it"):
+        run(lake)
+    assert "never-made" not in admin.list_topics(timeout=10).topics
+
+
+def test_a_topic_made_anew_under_its_old_name_is_not_taken_for_the_old_one(
+    broker: str, admin: AdminClient, topic: MakeTopic, make_lake: MakeLake
+) -> None:
+    name = topic()
+    lake = make_lake(f"kafka.bootstrap_servers={broker}", f"kafka.topic={name}")
+    send(broker, name, 3)
+    run(lake)
+    admin.delete_topics([name])[name].result(30)
+    deadline = time.monotonic() + 30
+    while name in admin.list_topics(timeout=10).topics:
+        assert time.monotonic() < deadline
+    admin.create_topics([NewTopic(name, 3, 1)])[name].result(30)
+    send(broker, name, 9)
+    with pytest.raises(SourceError, match=r"is not the topic that .* was filled from") as refused:
+        run(lake)
+    assert refused.value.exit_code == 4
+    assert lake.table("bronze").count() == 3
+
+
+def test_offsets_that_are_gone_stop_the_stream_instead_of_being_skipped(
+    broker: str, admin: AdminClient, topic: MakeTopic, make_lake: MakeLake
+) -> None:
+    name = topic(partitions=1)
+    lake = make_lake(f"kafka.bootstrap_servers={broker}", f"kafka.topic={name}")
+    send(broker, name, 3)
+    run(lake)
+    send(broker, name, 10)
+    position = TopicPartition(name, 0, 8)
+    admin.delete_records([position])[position].result(30)
+    with pytest.raises(SourceError, match="records were deleted from Kafka before they were read") as refused:
+        run(lake)
+    assert refused.value.exit_code == 4
+    assert lake.table("bronze").count() == 3

@@ -1,0 +1,68 @@
+"""Jobs as their users run them: processes of their own, with real signals."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+WITHIN_S = 240.0
+
+
+def wait_until(condition: Callable[[], bool], what: str, within_s: float = WITHIN_S) -> None:
+    """Waits for a condition; fails with words when it does not come."""
+    deadline = time.monotonic() + within_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {within_s:.0f} s in vain until {what}")
+        time.sleep(0.02)
+
+
+@dataclass
+class Job:
+    """A running job."""
+
+    process: "subprocess.Popen[str]"
+    log: Path
+
+    def send(self, number: signal.Signals) -> int:
+        """Sends a signal and returns the exit code."""
+        self.process.send_signal(number)
+        return self.wait()
+
+    def wait(self) -> int:
+        """The exit code of the job when it has ended."""
+        return self.process.wait(WITHIN_S)
+
+    def summary(self) -> dict[str, Any]:
+        """The last line of standard output, which is one JSON object."""
+        assert self.process.stdout is not None
+        lines = self.process.stdout.read().splitlines()
+        result: dict[str, Any] = json.loads(lines[-1])
+        return result
+
+    def kill(self) -> None:
+        """Ends the job and its JVM, whatever state they are in."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(WITHIN_S)
+
+
+def start_job(name: str, folder: Path, *arguments: str) -> Job:
+    """Starts `oncelake NAME ...` in a process group of its own."""
+    log = folder / f"{name}-{time.monotonic_ns()}.log"
+    with log.open("w") as errors:
+        process = subprocess.Popen(  # the arguments are the tests' own
+            [sys.executable, "-m", "pipelines.cli", name, "--log-format", "json", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            start_new_session=True,
+        )
+    return Job(process, log)
