@@ -6,7 +6,7 @@ only knows the result.
 
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
@@ -17,6 +17,8 @@ KAFKA_OPTIONS_WE_OWN: Final = frozenset(
     | {"value.deserializer", "isolation.level"}
 )
 
+Option = TypeVar("Option", str, SecretStr)
+
 
 def _some_time(interval: timedelta) -> timedelta:
     if not interval:
@@ -24,7 +26,7 @@ def _some_time(interval: timedelta) -> timedelta:
     return interval
 
 
-def _no_owned_option(options: dict[str, str]) -> dict[str, str]:
+def _no_owned_option(options: dict[str, Option]) -> dict[str, Option]:
     if owned := sorted(KAFKA_OPTIONS_WE_OWN & options.keys()):
         raise ValueError(
             f"Oncelake sets {', '.join(owned)} itself, since a wrong value loses data;"
@@ -61,7 +63,7 @@ class KafkaConfig(_Model):
     max_offsets_per_trigger: int | None = Field(default=None, ge=1)
     connect_timeout: PositiveInterval = timedelta(seconds=30)
     options: Annotated[dict[str, str], AfterValidator(_no_owned_option)] = {}
-    secrets: dict[str, SecretStr] = {}
+    secrets: Annotated[dict[str, SecretStr], AfterValidator(_no_owned_option)] = {}
 
 
 class LakeConfig(_Model):
@@ -117,10 +119,13 @@ class AuditConfig(_Model):
 
     Attributes:
         offset_gaps: `fail`, or `warn` for topics where gaps are lawful (compacted, transactional).
+        layer_differences: `fail`, or `warn` where the speed layer was filled under other rules than
+            today's, so that what it lacks cannot be explained any more.
         examples: how many offending rows or records a check and the report keep.
     """
 
     offset_gaps: Literal["fail", "warn"] = "fail"
+    layer_differences: Literal["fail", "warn"] = "fail"
     examples: int = Field(default=5, ge=0, le=100)
 
 

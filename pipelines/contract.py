@@ -1,6 +1,7 @@
 """Reads a data contract: Open Data Contract Standard (ODCS) v3 YAML -> `DataContract`.
 
-Of the standard, these parts are read (the rest may be there and is ignored):
+Of the standard, these parts are read; the rest may be there and is ignored, except for quality rules,
+which are refused if they cannot be kept:
 
 - `id`, `version`, and one object in `schema`, with its `properties`;
 - of a property: `name`, `logicalType` (string, integer, number, boolean, date, timestamp),

@@ -74,7 +74,7 @@ def nightly(
         InfrastructureError: another run holds the lease, or wrote to the batch table meanwhile.
     """
     _require_bronze(spark, config, contract, last)
-    with lease(spark, config, run_id):
+    with lease(spark, config, run_id) as held:
         base = _undo_leftovers(spark, config, contract)
         bronze_version = version(spark, config.table("bronze"))
         _log.info("rebuilding %s to %s from bronze version %d", first, last, bronze_version)
@@ -88,6 +88,7 @@ def nightly(
         versions = {"bronze_version": bronze_version, "batch_version": built}
         found = audit(spark, config, contract, days_of(first, last), **versions)
         record_checks(spark, config, found.checks, run_id=run_id, **versions)
+        held.require()
         certified_at = _keep_what_passed(spark, config, found, run_id, (first, last), (base, built))
         decided = [
             _verdict(config, found, day, run_id, certified_at, bronze_version) for day in days_of(first, last)

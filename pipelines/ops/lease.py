@@ -4,8 +4,9 @@ Delta is the one thing that every store Oncelake writes to can commit atomically
 lock service. Who loses the commit, or finds a live lease, says so and leaves.
 """
 
-import os
+import logging
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -18,6 +19,7 @@ from pyspark.sql import functions as F
 
 from pipelines.config import PipelineConfig
 from pipelines.errors import InfrastructureError
+from pipelines.ops.failures import first_line
 from pipelines.sinks.delta import read
 from pipelines.sinks.tables import ensure_table, shape, small_frame
 
@@ -26,9 +28,72 @@ _SHAPE: Final = (
     " until timestamp"
 )
 
+_log = logging.getLogger(__name__)
+
+
+class Lease:
+    """A pipeline's lease while it is held; it prolongs itself until it is given back."""
+
+    def __init__(self, spark: SparkSession, config: PipelineConfig, run_id: str) -> None:
+        self._spark, self._config, self._run_id = spark, config, run_id
+        self._given_back = threading.Event()
+        self._prolonging = threading.Thread(target=self._prolong, name="lease", daemon=True)
+        self._write(config.batch.lease_duration)
+        self._prolonging.start()
+
+    def require(self) -> None:
+        """Makes sure that the lease is still this run's; to be called before anything that others rely on.
+
+        Raises:
+            InfrastructureError: another run has taken the lease over.
+        """
+        held = _held(self._spark, self._config)
+        if held is None or held["holder"] != self._run_id:
+            raise InfrastructureError(
+                f"{self._config.name}: this run lost its lease to {held['holder'] if held else 'nobody'},"
+                " so it certifies nothing; raise batch.lease_duration if the lake is out of reach for long"
+            )
+
+    def give_back(self) -> None:
+        """Frees the lease, if it is still this run's."""
+        self._given_back.set()
+        self._prolonging.join()
+        held = _held(self._spark, self._config)
+        if held is not None and held["holder"] == self._run_id:
+            self._write(timedelta())
+
+    def _prolong(self) -> None:
+        every = self._config.batch.lease_duration.total_seconds() / 3
+        while not self._given_back.wait(every):
+            try:
+                self.require()
+                self._write(self._config.batch.lease_duration)
+            except (InfrastructureError, DeltaConcurrentModificationException) as error:
+                _log.warning("the lease was not prolonged: %s", first_line(str(error)))
+
+    def _write(self, duration: timedelta) -> None:
+        now = datetime.now(UTC)
+        process = psutil.Process()
+        row = {
+            "pipeline": self._config.name,
+            "holder": self._run_id,
+            "host": socket.gethostname(),
+            "pid": process.pid,
+            "process_started": process.create_time(),
+            "since": now,
+            "until": now + duration,
+        }
+        (
+            small_frame(self._spark, [row], shape(_SHAPE))
+            .write.format("delta")
+            .mode("overwrite")
+            .option("replaceWhere", f"pipeline = '{self._config.name}'")
+            .save(self._config.ops_table("leases"))
+        )
+
 
 @contextmanager
-def lease(spark: SparkSession, config: PipelineConfig, run_id: str) -> Iterator[None]:
+def lease(spark: SparkSession, config: PipelineConfig, run_id: str) -> Iterator[Lease]:
     """Holds the pipeline's lease for as long as the block runs.
 
     A run that died frees its lease when `batch.lease_duration` is over, or at once when the next run is
@@ -37,20 +102,22 @@ def lease(spark: SparkSession, config: PipelineConfig, run_id: str) -> Iterator[
     Raises:
         InfrastructureError: another run holds the lease. The message names it.
     """
-    table = config.ops_table("leases")
-    ensure_table(spark, table, shape(_SHAPE), partitions=["pipeline"])
-    held = read(spark, table).where(F.col("pipeline") == config.name).first()
+    ensure_table(spark, config.ops_table("leases"), shape(_SHAPE), partitions=["pipeline"])
+    held = _held(spark, config)
     if held is not None and _is_live(held):
         raise _refusal(config, held)
     try:
-        _write(spark, config, run_id, config.batch.lease_duration)
+        taken = Lease(spark, config, run_id)
     except DeltaConcurrentModificationException:
-        winner = read(spark, table).where(F.col("pipeline") == config.name).first()
-        raise _refusal(config, winner) from None
+        raise _refusal(config, _held(spark, config)) from None
     try:
-        yield
+        yield taken
     finally:
-        _write(spark, config, run_id, timedelta())
+        taken.give_back()
+
+
+def _held(spark: SparkSession, config: PipelineConfig) -> Row | None:
+    return read(spark, config.ops_table("leases")).where(F.col("pipeline") == config.name).first()
 
 
 def _is_live(held: Row) -> bool:
@@ -74,25 +141,4 @@ def _refusal(config: PipelineConfig, held: Row | None) -> InfrastructureError:
     return InfrastructureError(
         f"{config.name}: {who} is rebuilding this pipeline now; this run has changed nothing.{until}"
         " Start again when it has ended"
-    )
-
-
-def _write(spark: SparkSession, config: PipelineConfig, run_id: str, duration: timedelta) -> None:
-    now = datetime.now(UTC)
-    process = psutil.Process(os.getpid())
-    row = {
-        "pipeline": config.name,
-        "holder": run_id,
-        "host": socket.gethostname(),
-        "pid": process.pid,
-        "process_started": process.create_time(),
-        "since": now,
-        "until": now + duration,
-    }
-    (
-        small_frame(spark, [row], shape(_SHAPE))
-        .write.format("delta")
-        .mode("overwrite")
-        .option("replaceWhere", f"pipeline = '{config.name}'")
-        .save(config.ops_table("leases"))
     )

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
@@ -79,15 +79,11 @@ def audit(
         layer = facts.layer_facts(rows, contract)
         ranges = facts.offset_ranges(bronze)
         checks = _integrity(config, days, bronze_facts, layer, facts.doubled_keys(near, contract), ranges)
-        differences: dict[date, LayerDifference] = {}
-        if exists(spark, config.table("speed")):
-            speed = read(spark, config.table("speed")).where(days_between(days[0], days[-1]))
-            # Neighbouring days are looked at as well: a key's winning copy may carry another event day.
-            found = facts.layer_differences(speed, near, records, contract, config.speed.watermark_delay)
-            differences = {day: found.get(day, LayerDifference()) for day in days}
-            doubled = facts.doubled_keys(speed, contract)
-            checks += [integrity.layers_agree(day, differences[day]) for day in days]
-            checks += [integrity.doubled_in_speed(day, doubled) for day in days]
+        differences, more = _against_speed(spark, config, contract, days, near, records)
+        checks += more
+        if exists(spark, config.table("quarantine")):
+            kept = facts.distinct_records(read(spark, config.table("quarantine")))
+            checks += [integrity.quarantine_is_whole(day, bronze_facts, kept) for day in days]
         # Great Expectations takes seconds to import, which streaming jobs and plans need not wait for.
         from pipelines.quality.expectations import expectation_checks
 
@@ -119,6 +115,27 @@ def _integrity(
             integrity.offsets_once(day, ranges),
         ]
     return checks
+
+
+def _against_speed(
+    spark: SparkSession,
+    config: PipelineConfig,
+    contract: DataContract,
+    days: Sequence[date],
+    near: DataFrame,
+    records: DataFrame,
+) -> tuple[dict[date, LayerDifference], list[Check]]:
+    if not exists(spark, config.table("speed")):
+        return {}, []
+    speed = read(spark, config.table("speed")).where(days_between(days[0], days[-1]))
+    # Neighbouring days are looked at as well: a key's winning copy may carry another event day.
+    found = facts.layer_differences(speed, near, records, contract, config.speed.watermark_delay)
+    differences = {day: found.get(day, LayerDifference()) for day in days}
+    doubled = facts.doubled_keys(speed, contract)
+    policy = config.audit.layer_differences
+    checks = [integrity.layers_agree(day, differences[day], policy) for day in days]
+    checks += [integrity.doubled_in_speed(day, doubled) for day in days]
+    return differences, checks
 
 
 def record_checks(

@@ -167,6 +167,11 @@ def doubled_keys(rows: DataFrame, contract: DataContract) -> dict[date, int]:
     return {row["day"]: row["count"] for row in _rows(by_day)}
 
 
+def distinct_records(rows: DataFrame) -> int:
+    """How many Kafka records rows come from."""
+    return rows.select("_topic", "_partition", "_offset").distinct().count()
+
+
 def offset_ranges(bronze: DataFrame) -> list[dict[str, Any]]:
     """For each Kafka partition: `topic, partition, first, last, records, distinct` of bronze's offsets."""
     ranges = bronze.groupBy(F.col("_topic").alias("topic"), F.col("_partition").alias("partition")).agg(
