@@ -48,12 +48,10 @@ def refresh_view(spark: SparkSession, config: PipelineConfig) -> None:
     if config.serving.view is None or state is None:
         return
     days = days_condition(state.days)
-    # A view can hold no parameters; every part comes from checked configuration or from the ledger.
-    statement = " ".join(
-        [
-            f"CREATE OR REPLACE VIEW {config.serving.view} AS",
-            f"FROM delta.`{config.table('batch')}` VERSION AS OF {state.version} WHERE {days}",
-            f"UNION ALL BY NAME FROM delta.`{config.table('speed')}` WHERE NOT ({days})",
-        ]
+    batch, speed = config.table("batch"), config.table("speed")
+    # A view can hold no parameters; all parts come from checked configuration and from the ledger.
+    spark.sql(
+        f"CREATE OR REPLACE VIEW {config.serving.view} AS"  # noqa: S608
+        f" SELECT * FROM delta.`{batch}` VERSION AS OF {state.version} WHERE {days}"
+        f" UNION ALL BY NAME SELECT * FROM delta.`{speed}` WHERE NOT ({days})"
     )
-    spark.sql(statement)

@@ -6,10 +6,11 @@ asked of one row of figures for each day. So a month costs about what a day does
 
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date
 from typing import Any, Final, cast
 
+import pandas as pd
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -29,6 +30,8 @@ with warnings.catch_warnings():
 
 # It logs each metric at INFO and warns of its own internals.
 logging.getLogger("great_expectations").setLevel(logging.ERROR)
+
+Results = Sequence[ExpectationValidationResult]
 
 _ROWS: Final = "rows"
 
@@ -72,49 +75,57 @@ def expectation_checks(
     """
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = ProgressBarsConfig(globally=False)
-    batches = context.data_sources.add_spark("rows").add_dataframe_asset("rows")
-    definition = batches.add_batch_definition_whole_dataframe("rows")
+    rows_asset = context.data_sources.add_spark("rows").add_dataframe_asset("rows")
+    rows_batch = rows_asset.add_batch_definition_whole_dataframe("rows")
+    days_asset = context.data_sources.add_pandas("days").add_dataframe_asset("days")
+    days_batch = days_asset.add_batch_definition_whole_dataframe("days")
+    options = {"result_format": "SUMMARY", "partial_unexpected_count": examples}
+    figures = _figures(rows, contract, days)
 
-    def validate(frame: DataFrame, suite: ExpectationSuite) -> list[ExpectationValidationResult]:
-        batch = definition.get_batch({"dataframe": frame})
-        options = {"result_format": "SUMMARY", "partial_unexpected_count": examples}
-        return list(batch.validate(suite, result_format=options).results)
+    def validate_rows(some: Sequence[date], suite: ExpectationSuite) -> Results:
+        frame = rows.where(days_between(some[0], some[-1]))
+        if not figures.loc[list(some)][_ROWS].any():
+            return []
+        return rows_batch.get_batch({"dataframe": frame}).validate(suite, result_format=options).results
 
-    checks: list[Check] = []
-    failing = ExpectationSuite(name=f"{contract.id}.failing")
-    for result in validate(rows, rows_suite(contract)):
+    def validate_days(some: Sequence[date], suite: ExpectationSuite) -> Results:
+        frame = figures.loc[list(some)].reset_index()
+        return days_batch.get_batch({"dataframe": frame}).validate(suite, result_format=options).results
+
+    checks = list(_by_day(validate_rows, rows_suite(contract), days))
+    if contract.day_rules:
+        checks += _by_day(validate_days, days_suite(contract), days)
+    return checks
+
+
+def _by_day(
+    validate: Callable[[Sequence[date], ExpectationSuite], Results],
+    suite: ExpectationSuite,
+    days: Sequence[date],
+) -> Iterator[Check]:
+    """Asks of all days at once, and again of each day alone what does not hold for all."""
+    failing = ExpectationSuite(name=suite.name)
+    for result in validate(days, suite):
         if result.success or len(days) == 1:
-            checks += [_check(day, result) for day in days]
+            yield from (_check(day, result) for day in days)
         else:
             failing.add_expectation_configuration(cast(ExpectationConfiguration, result.expectation_config))
     if failing.expectations:
         for day in days:
-            checks += [_check(day, r) for r in validate(rows.where(days_between(day, day)), failing)]
-    if contract.day_rules:
-        checks += _day_checks(context, rows, contract, days)
-    return checks
+            yield from _by_day(validate, failing, [day])
 
 
-def _day_checks(
-    context: Any, rows: DataFrame, contract: DataContract, days: Sequence[date]
-) -> Iterator[Check]:
-    nulls = {
-        _figure(rule): (100.0 * F.count_if(F.col(rule.column).isNull()) / F.count(F.lit(1))).alias(
-            _figure(rule)
-        )
+def _figures(rows: DataFrame, contract: DataContract, days: Sequence[date]) -> pd.DataFrame:
+    """One row for each day, also for days without rows: `rows`, and the share of nulls in percent."""
+    nulls = [
+        (100.0 * F.count_if(F.col(rule.column).isNull()) / F.count(F.lit(1))).alias(_figure(rule))
         for rule in contract.day_rules
         if rule.column
-    }
-    figures = rows.groupBy(EVENT_DATE).agg(F.count(F.lit(1)).alias(_ROWS), *nulls.values()).toPandas()
-    figures = figures.set_index(EVENT_DATE).reindex(list(days))
+    ]
+    found = rows.groupBy(EVENT_DATE).agg(F.count(F.lit(1)).alias(_ROWS), *nulls).toPandas()
+    figures = found.set_index(EVENT_DATE).reindex(list(days))
     figures[_ROWS] = figures[_ROWS].fillna(0)
-    batches = context.data_sources.add_pandas("days").add_dataframe_asset("days")
-    definition = batches.add_batch_definition_whole_dataframe("days")
-    suite = days_suite(contract)
-    for n, day in enumerate(days):
-        batch = definition.get_batch({"dataframe": figures.iloc[[n]]})
-        for result in batch.validate(suite, result_format="SUMMARY").results:
-            yield _check(day, result)
+    return figures
 
 
 def _figure(rule: DayRule) -> str:
@@ -144,8 +155,8 @@ def _check(day: date, result: ExpectationValidationResult) -> Check:
     kind = config.type if config else "expectation"
     found: dict[str, Any] = result.result
     raised = (result.exception_info or {}).get("exception_message")
-    unexpected = found.get("unexpected_count", 0)
-    observed = f"{unexpected:,} of {found.get('element_count', 0):,} values unexpected"
+    unexpected = found.get("unexpected_count") or 0
+    observed = f"{unexpected:,} of {found.get('element_count') or 0:,} values unexpected"
     return Check(
         day,
         f"{kind} {column}",

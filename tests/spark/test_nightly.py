@@ -85,6 +85,8 @@ def test_a_day_that_lost_all_its_rows_becomes_empty(lake: Lake) -> None:
 def test_a_late_event_is_known_as_late_and_put_into_its_day(lake: Lake) -> None:
     lake.ingest([on(1, 1), on(2, 2)])
     stream(lake)
+    lake.ingest([on(2, 5)])
+    stream(lake)  # Spark holds rows against the watermark of the micro-batch before
     lake.ingest([on(1, 3, sent=LATER), on(3, 4)])
     counts = stream(lake)["counts"]
     assert (counts["records"], counts["rows"], counts["late"]) == (2, 1, 1)
