@@ -20,8 +20,9 @@ def spark() -> Iterator[SparkSession]:
         environ={},
         settings=[
             "spark.master=local[2]",
+            # Tests are over before the second compiler's work pays.
+            "spark.conf.spark.driver.extraJavaOptions='-XX:TieredStopAtLevel=1 -XX:+UseSerialGC'",
             "spark.conf.spark.sql.streaming.stopTimeout=60s",
-            "spark.conf.spark.databricks.delta.snapshotPartitions='2'",
         ],
     )
     session = spark_session(config, "tests")

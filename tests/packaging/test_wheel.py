@@ -67,25 +67,3 @@ def test_a_new_project_plans_at_once(installed_python: Path, run: Run, tmp_path:
     planned = run("make", "plan", cwd=tmp_path / "project", ONCELAKE=str(oncelake))
     assert planned.returncode == 0, planned.stderr
     assert "bronze/flights" in planned.stdout
-
-
-@pytest.mark.spark
-@pytest.mark.integration
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-def test_a_new_project_runs_from_its_broker_to_its_report(
-    installed_python: Path, run: Run, tmp_path: Path
-) -> None:
-    oncelake, project = installed_python.with_name("oncelake"), tmp_path / "project"
-    tools = {"ONCELAKE": str(oncelake), "PYTHON": str(installed_python)}
-    assert run(oncelake, "init", project).returncode == 0
-    try:
-        started = run("make", "broker", cwd=project, **tools)
-        assert started.returncode == 0, started.stderr
-        servers = started.stdout.strip().rpartition("=")[2]
-        for target in ("sample", "run"):
-            done = run("make", target, cwd=project, KAFKA_BOOTSTRAP_SERVERS=servers, **tools)
-            assert done.returncode == 0, done.stdout + done.stderr
-    finally:
-        run("make", "stop", cwd=project, **tools)
-    assert list((project / "reports").rglob("*.html"))
