@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
 import pyarrow as pa
-from delta.exceptions import DeltaConcurrentModificationException
+from delta.exceptions import DeltaConcurrentModificationException, ProtocolChangedException
 from delta.tables import DeltaTable
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DataType, StructType
-from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
@@ -61,10 +61,18 @@ def ensure_batch(spark: SparkSession, config: PipelineConfig, contract: DataCont
     ensure_table(spark, config.table("batch"), events_schema(contract), partitions=["_event_date"])
 
 
+def _is_race(error: BaseException) -> bool:
+    """Whether another job was making the same table at the same time."""
+    if isinstance(error, DeltaConcurrentModificationException | ProtocolChangedException):
+        return True
+    # The folder of the log is there before its first commit.
+    return isinstance(error, AnalysisException) and "DELTA_TABLE_NOT_FOUND" in str(error)
+
+
 @retry(
-    retry=retry_if_exception_type(DeltaConcurrentModificationException),
+    retry=retry_if_exception(_is_race),
     wait=wait_random_exponential(multiplier=0.2, max=5),
-    stop=stop_after_attempt(6),
+    stop=stop_after_attempt(8),
     reraise=True,
 )
 def ensure_table(
