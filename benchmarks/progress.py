@@ -1,0 +1,73 @@
+"""Where the time of streaming queries goes, from what Spark reports of each micro-batch."""
+
+import json
+import threading
+from collections import Counter
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+_STATE_TIMES = ("allUpdatesTimeMs", "allRemovalsTimeMs", "commitTimeMs")
+
+
+class Progress(StreamingQueryListener):
+    """Adds up the progress of all queries, by their names."""
+
+    def __init__(self) -> None:
+        self._records: Counter[str] = Counter()
+        self._batches: Counter[str] = Counter()
+        self._times: dict[str, Counter[str]] = {}
+        self._changed = threading.Condition()
+
+    def wait_for(self, records: int, *queries: str) -> None:
+        """Waits until each of the queries has taken so many records."""
+        with self._changed:
+            self._changed.wait_for(lambda: all(self._records[name] >= records for name in queries))
+
+    def summary(self) -> dict[str, dict[str, Any]]:
+        """For each query: `batches`, `records`, and the milliseconds of each phase, summed up."""
+        with self._changed:
+            return {
+                name: {"batches": self._batches[name], "records": self._records[name], "ms": dict(times)}
+                for name, times in self._times.items()
+            }
+
+    def add(self, progress: dict[str, Any]) -> None:
+        """Adds one micro-batch, as Spark's JSON has it."""
+        name = str(progress["name"])
+        with self._changed:
+            self._records[name] += progress["numInputRows"]
+            self._batches[name] += bool(progress["numInputRows"])
+            times = self._times.setdefault(name, Counter())
+            times.update(progress["durationMs"])
+            for operator in progress["stateOperators"]:
+                # Summed over the tasks, which run side by side.
+                times.update({f"state.{key}": operator.get(key, 0) for key in _STATE_TIMES})
+            self._changed.notify_all()
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
+        """Nothing to add yet."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
+        """Adds a micro-batch."""
+        self.add(json.loads(event.progress.json))
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
+        """Waiting costs nothing that is measured here."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
+        """The totals stay."""
+
+
+def watch(spark: SparkSession) -> Progress:
+    """Listens to all queries of a session from now on."""
+    progress = Progress()
+    spark.streams.addListener(progress)
+    return progress

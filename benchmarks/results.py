@@ -1,0 +1,96 @@
+"""What came out: a table for the terminal, everything as JSON."""
+
+import json
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+import psutil
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.items import ITEMS
+from benchmarks.runner import Result, Setup
+
+Run = Sequence[Result]
+_LABELS: Final = {**{name: item.label for name, item in ITEMS.items()}, "build": "rebuild without audit"}
+
+
+def summarize(runs: Sequence[Run], records: int) -> list[dict[str, Any]]:
+    """Medians over the repetitions.
+
+    Args:
+        runs: the results of each repetition; each begins with the item `raw`.
+        records: how many records the topic holds.
+
+    Returns:
+        For each item: `item`, `label`, `wall_s`, `cpu_s`, `peak_mb`, `records_per_s`, and how fast it is
+        against the raw append of the same repetition: `ratio_wall` and `ratio_cpu` (medians; more is faster)
+        with `ratio_wall_range` (least and greatest).
+    """
+    rows = []
+    for place, first in enumerate(runs[0]):
+        same = [run[place] for run in runs]
+        wall = [run[0].wall_s / one.wall_s for run, one in zip(runs, same, strict=True)]
+        cpu = [run[0].cpu_s / one.cpu_s for run, one in zip(runs, same, strict=True)]
+        wall_s = median(one.wall_s for one in same)
+        rows.append(
+            {
+                "item": first.item,
+                "label": _LABELS[first.item],
+                "wall_s": round(wall_s, 2),
+                "cpu_s": round(median(one.cpu_s for one in same), 2),
+                "peak_mb": round(median(one.peak_mb for one in same)),
+                "records_per_s": round(records / wall_s),
+                "ratio_wall": round(median(wall), 3),
+                "ratio_wall_range": [round(min(wall), 3), round(max(wall), 3)],
+                "ratio_cpu": round(median(cpu), 3),
+            }
+        )
+    return rows
+
+
+def show(console: Console, summary: Sequence[dict[str, Any]]) -> None:
+    """Prints the summary as a table."""
+    table = Table(title="Against a raw append of the same run (1.00; more is faster)")
+    table.add_column("work")
+    for title in ("wall s", "CPU s", "records/s", "peak MB", "ratio wall", "ratio CPU"):
+        table.add_column(title, justify="right")
+    for row in summary:
+        low, high = row["ratio_wall_range"]
+        spread = "" if low == high else f" ({low:.2f}-{high:.2f})"
+        table.add_row(
+            row["label"],
+            f"{row['wall_s']:.1f}",
+            f"{row['cpu_s']:.1f}",
+            f"{row['records_per_s']:,}",
+            f"{row['peak_mb']:,}",
+            f"{row['ratio_wall']:.2f}{spread}",
+            f"{row['ratio_cpu']:.2f}",
+        )
+    console.print(table)
+
+
+def write(path: Path, setup: Setup, runs: Sequence[Run], summary: Sequence[dict[str, Any]]) -> None:
+    """Writes everything as JSON: where and how it was measured, the summary, each repetition."""
+    content = {
+        "machine": {
+            "cpus": psutil.cpu_count(),
+            "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
+            "system": platform.platform(),
+            "python": platform.python_version(),
+        },
+        "setup": {
+            "cores": setup.cores,
+            "batch_records": setup.batch_records,
+            "settings": setup.settings,
+            "truth": asdict(setup.truth),
+        },
+        "summary": list(summary),
+        "runs": [[asdict(result) for result in run] for run in runs],
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=1), encoding="utf-8")

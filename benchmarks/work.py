@@ -1,0 +1,95 @@
+"""`python -m benchmarks.work`: one piece of work in a process of its own.
+
+Takes its order as one line of JSON on standard input, says `ready` when Spark is up, begins at the line `go`,
+and ends with one line of JSON.
+"""
+
+import json
+import logging
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+
+from benchmarks.events import Truth
+from benchmarks.items import ITEMS, Work, built_at, sizes
+from benchmarks.meter import Meter
+from benchmarks.progress import watch
+from pipelines.config import PipelineConfig
+from pipelines.config_files import load_config
+from pipelines.contract import load_contract
+from pipelines.ops.jars import ensure_jars
+from pipelines.ops.java import use_java
+from pipelines.session import spark_session
+
+PIPELINE: Final = "events"
+_HERE: Final = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a process is to do.
+
+    Attributes:
+        item: a name of `ITEMS`.
+        settings: `key=value` pairs of the configuration.
+        truth: what the topic holds.
+        check: whether to check the result; when two processes share the work, the last one does.
+    """
+
+    item: str
+    settings: tuple[str, ...]
+    truth: dict[str, int]
+    check: bool = True
+
+
+def main() -> None:
+    """Does what the order says."""
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
+    order = Order(**json.loads(sys.stdin.readline()))
+    item = ITEMS[order.item]
+    # No environment: the address is in the settings.
+    config = load_config(PIPELINE, conf_dir=_HERE / "conf", settings=order.settings, environ={})
+    contract = load_contract(_HERE / "contracts" / config.contract)
+    spark = _plain_session(config) if item.reference else spark_session(config, order.item)
+    work = Work(spark, config, contract, Truth(**order.truth), watch(spark))
+    print("ready", flush=True)
+    if sys.stdin.readline().strip() != "go":
+        sys.exit(1)
+    with Meter() as meter:
+        item.run(work)
+    result: dict[str, Any] = {"cost": asdict(meter.cost()), "queries": work.progress.summary()}
+    if order.item == "rebuild":
+        result["build"] = asdict(meter.cost(until=built_at(work)))
+    print("done", flush=True)
+    if order.check:
+        sys.stdin.readline()
+        item.check(work)
+        result["tables"] = sizes(work)
+    print(json.dumps(result), flush=True)
+    spark.stop()
+
+
+def _plain_session(config: PipelineConfig) -> SparkSession:
+    """A session with what Delta's and Spark's own manuals ask for, and nothing of Oncelake."""
+    use_java()
+    builder = SparkSession.builder.appName("raw").master(config.spark.master or "local[*]")
+    settings = {
+        "spark.jars": ",".join(map(str, ensure_jars("spark"))),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        **config.spark.conf,
+    }
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+if __name__ == "__main__":
+    main()
