@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Final, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
 from pipelines.intervals import Interval
 
@@ -35,6 +35,14 @@ def _no_owned_option(options: dict[str, Option]) -> dict[str, Option]:
     return options
 
 
+def _as_text(value: object) -> object:
+    # YAML reads `true` and `200` as what they look like; Spark and Kafka take all settings as text.
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+Setting = Annotated[str, BeforeValidator(_as_text)]
 PositiveInterval = Annotated[Interval, AfterValidator(_some_time)]
 
 
@@ -62,7 +70,7 @@ class KafkaConfig(_Model):
     isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed"
     max_offsets_per_trigger: int | None = Field(default=None, ge=1)
     connect_timeout: PositiveInterval = timedelta(seconds=30)
-    options: Annotated[dict[str, str], AfterValidator(_no_owned_option)] = {}
+    options: Annotated[dict[str, Setting], AfterValidator(_no_owned_option)] = {}
     secrets: Annotated[dict[str, SecretStr], AfterValidator(_no_owned_option)] = {}
 
 
@@ -139,7 +147,7 @@ class SparkConfig(_Model):
     """The Spark session, when a job is not started by spark-submit."""
 
     master: str | None = None
-    conf: dict[str, str] = {}
+    conf: dict[str, Setting] = {}
 
 
 class PipelineConfig(_Model):

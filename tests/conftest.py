@@ -20,7 +20,10 @@ def spark() -> Iterator[SparkSession]:
         environ={},
         settings=[
             "spark.master=local[2]",
-            # Tests are over before the second compiler's work pays.
+            # Tests are over before compiled plans and the second compiler pay. The tests that start jobs
+            # as processes run with both.
+            "spark.conf.spark.sql.codegen.wholeStage=false",
+            "spark.conf.spark.sql.codegen.factoryMode=NO_CODEGEN",
             "spark.conf.spark.driver.extraJavaOptions='-XX:TieredStopAtLevel=1 -XX:+UseSerialGC'",
             "spark.conf.spark.sql.streaming.stopTimeout=60s",
         ],

@@ -49,9 +49,10 @@ def refresh_view(spark: SparkSession, config: PipelineConfig) -> None:
         return
     days = days_condition(state.days)
     batch, speed = config.table("batch"), config.table("speed")
+    columns = ", ".join(f"`{column}`" for column in read(spark, batch, state.version).columns)
     # A view can hold no parameters; all parts come from checked configuration and from the ledger.
     spark.sql(
         f"CREATE OR REPLACE VIEW {config.serving.view} AS"  # noqa: S608
-        f" SELECT * FROM delta.`{batch}` VERSION AS OF {state.version} WHERE {days}"
-        f" UNION ALL BY NAME SELECT * FROM delta.`{speed}` WHERE NOT ({days})"
+        f" SELECT {columns} FROM delta.`{batch}` VERSION AS OF {state.version} WHERE {days}"
+        f" UNION ALL SELECT {columns} FROM delta.`{speed}` WHERE NOT ({days})"
     )

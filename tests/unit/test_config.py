@@ -114,6 +114,13 @@ def test_a_variable_stands_for_the_environment_s_value(conf: Path) -> None:
     assert "JAAS is not set" in refusal(conf, setting)
 
 
+def test_settings_of_spark_and_kafka_may_be_written_as_numbers_and_truths(conf: Path) -> None:
+    settings = ["spark.conf.spark.ui.enabled=true", "kafka.options.fetch.min.bytes=1"]
+    config = load_config("flights", conf_dir=conf, settings=settings, environ={})
+    assert config.spark.conf == {"spark.ui.enabled": "true"}
+    assert config.kafka.options == {"fetch.min.bytes": "1"}
+
+
 def test_a_secret_is_never_shown(conf: Path) -> None:
     config = load_config(
         "flights", conf_dir=conf, settings=["kafka.secrets.ssl.key.password=hush"], environ={}
