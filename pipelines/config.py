@@ -4,6 +4,7 @@ Files, environments and command-line settings are merged in `pipelines.config_fi
 only knows the result.
 """
 
+import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Final, Literal, TypeVar
@@ -17,6 +18,16 @@ KAFKA_OPTIONS_WE_OWN: Final = frozenset(
     | {"value.deserializer", "isolation.level"}
 )
 
+SPARK_SETTINGS_WE_OWN: Final = frozenset(
+    {
+        "spark.sql.extensions",
+        "spark.sql.catalog.spark_catalog",
+        "spark.sql.session.timeZone",
+        "spark.sql.shuffle.partitions",
+        "spark.sql.streaming.stateStore.providerClass",
+    }
+)
+_SECRET: Final = re.compile(r"jaas|password|secret|token|credential|private|\.key$", re.IGNORECASE)
 Option = TypeVar("Option", str, SecretStr)
 
 
@@ -36,10 +47,27 @@ def _no_owned_option(options: dict[str, Option]) -> dict[str, Option]:
 
 
 def _as_text(value: object) -> object:
-    # YAML reads `true` and `200` as what they look like; Spark and Kafka take all settings as text.
+    # YAML reads 1.10 and 010 as other numbers than are written, so only truths are taken as they are.
     if isinstance(value, bool):
         return str(value).lower()
-    return str(value) if isinstance(value, int | float) else value
+    if isinstance(value, int | float):
+        raise ValueError(f"expected text, got the number {value}; write it in quotes")
+    return value
+
+
+def _no_secret(options: dict[str, str]) -> dict[str, str]:
+    if hidden := sorted(key for key in options if _SECRET.search(key)):
+        raise ValueError(f"{', '.join(hidden)} would be shown in plans and logs; move it to kafka.secrets")
+    return options
+
+
+def _no_owned_setting(settings: dict[str, str]) -> dict[str, str]:
+    if owned := sorted(SPARK_SETTINGS_WE_OWN & settings.keys()):
+        raise ValueError(
+            f"Oncelake sets {', '.join(owned)} itself, since the results depend on it; remove it"
+            " (speed.state_partitions decides the shuffle partitions)"
+        )
+    return settings
 
 
 Setting = Annotated[str, BeforeValidator(_as_text)]
@@ -70,14 +98,14 @@ class KafkaConfig(_Model):
     isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed"
     max_offsets_per_trigger: int | None = Field(default=None, ge=1)
     connect_timeout: PositiveInterval = timedelta(seconds=30)
-    options: Annotated[dict[str, Setting], AfterValidator(_no_owned_option)] = {}
+    options: Annotated[dict[str, Setting], AfterValidator(_no_owned_option), AfterValidator(_no_secret)] = {}
     secrets: Annotated[dict[str, SecretStr], AfterValidator(_no_owned_option)] = {}
 
 
 class LakeConfig(_Model):
     """Where the tables are: `root` is a path or a URI that Spark can write (`s3a://...`)."""
 
-    root: str = Field(min_length=1)
+    root: str = Field(min_length=1, pattern=r"^[^`'\"\s]+$")
 
 
 class IngestConfig(_Model):
@@ -147,13 +175,13 @@ class SparkConfig(_Model):
     """The Spark session, when a job is not started by spark-submit."""
 
     master: str | None = None
-    conf: dict[str, Setting] = {}
+    conf: Annotated[dict[str, Setting], AfterValidator(_no_owned_setting)] = {}
 
 
 class PipelineConfig(_Model):
     """Everything a pipeline is told, apart from its contract."""
 
-    name: str
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     contract: str
     lake: LakeConfig
     kafka: KafkaConfig

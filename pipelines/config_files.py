@@ -12,6 +12,7 @@ Later layers win, key by key:
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -24,6 +25,8 @@ from pydantic_core import ErrorDetails
 from pipelines.config import PipelineConfig
 from pipelines.errors import ConfigError
 
+# Settings of others, which are passed on letter by letter.
+_TEXTS: Final = {("kafka", "options"), ("kafka", "secrets"), ("spark", "conf")}
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -124,10 +127,10 @@ def _settings(settings: Sequence[str]) -> Iterator[_Layer]:
         parts = key.strip().split(".", 2)
         if not equals or not all(parts):
             raise ConfigError(f"--set {setting}: expected key=value, such as kafka.topic=flights")
-        try:
-            value = yaml.safe_load(text)
-        except yaml.YAMLError:
-            value = text
+        value: Any = text.strip("'\"")
+        if tuple(parts[:2]) not in _TEXTS:
+            with suppress(yaml.YAMLError):
+                value = yaml.safe_load(text)
         for part in reversed(parts):
             value = {part: value}
         yield _Layer(f"--set {key}", value)

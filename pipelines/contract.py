@@ -14,11 +14,12 @@ which are refused if they cannot be kept:
 No Spark session is needed here.
 """
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 import yaml
@@ -31,48 +32,11 @@ from open_data_contract_standard.model import (
 from pydantic import ValidationError
 from pyspark.sql.types import StructField, StructType
 
+from pipelines.contract_rules import ROW_OPTIONS, DayRule, RowRule, cannot_be_kept
 from pipelines.contract_types import spark_type
 from pipelines.errors import ContractError
 
-RowRuleKind = Literal["minimum", "maximum", "pattern", "min_length", "max_length", "values"]
-_ROW_OPTIONS: Final[Mapping[str, RowRuleKind]] = {
-    "minimum": "minimum",
-    "maximum": "maximum",
-    "pattern": "pattern",
-    "minLength": "min_length",
-    "maxLength": "max_length",
-}
-
-
-@dataclass(frozen=True)
-class RowRule:
-    """A rule that every record obeys by itself; nulls obey all but `required`, which the schema holds."""
-
-    column: str
-    kind: RowRuleKind
-    value: Any
-
-    @property
-    def name(self) -> str:
-        """How reports call the rule, such as `distance minimum 0`."""
-        return f"{self.column} {self.kind} {self.value}"
-
-
-@dataclass(frozen=True)
-class DayRule:
-    """A rule on all rows of one day.
-
-    Attributes:
-        metric: `rowCount`, or `nullValues`: the share of nulls of `column`, in percent.
-        column: the column of `nullValues`; None for `rowCount`.
-        minimum: the least value allowed, None for no bound.
-        maximum: the greatest value allowed, None for no bound.
-    """
-
-    metric: Literal["rowCount", "nullValues"]
-    column: str | None
-    minimum: float | None
-    maximum: float | None
+_NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -192,6 +156,8 @@ class _Reader:
                 self.refuse(
                     place, "a name that begins with _ is kept for the columns that Oncelake adds; rename it"
                 )
+            elif not _NAME.fullmatch(name):
+                self.refuse(place, f"name: expected letters, digits and _, a letter first, got {name!r}")
             elif name.casefold() in {field.name.casefold() for field in fields}:
                 self.refuse(
                     place, "the name stands twice (upper and lower case are the same to Spark); rename one"
@@ -242,9 +208,19 @@ class _Reader:
         return zone
 
     def _row_rules(self, item: SchemaProperty) -> list[RowRule]:
-        options = item.logicalTypeOptions or {}
-        name = item.name or ""
-        rules = [RowRule(name, kind, options[key]) for key, kind in _ROW_OPTIONS.items() if key in options]
+        options, name = item.logicalTypeOptions or {}, item.name or ""
+        place = f"schema.properties.{name}"
+        if item.unique and not item.primaryKey:
+            self.refuse(place, "unique: not kept of a property that is not in the key; remove it")
+        rules: list[RowRule] = []
+        for key, value in options.items():
+            if kind := ROW_OPTIONS.get(key):
+                rules.append(RowRule(name, kind, value))
+                if reason := cannot_be_kept(kind, value, item.logicalType or ""):
+                    self.refuse(place, f"logicalTypeOptions.{key}: {reason}, got {value!r}")
+            elif key != "format":
+                known = ", ".join([*ROW_OPTIONS, "format"])
+                self.refuse(place, f"logicalTypeOptions.{key}: not kept; expected one of {known}")
         if item.enum:
             rules.append(RowRule(name, "values", tuple(value.value for value in item.enum)))
         return rules
@@ -252,7 +228,10 @@ class _Reader:
     def _day_rules(self, item: SchemaObject, properties: Sequence[SchemaProperty]) -> list[DayRule]:
         rules = [self._day_rule(None, q) for q in item.quality or []]
         rules += [self._day_rule(p.name, q) for p in properties for q in p.quality or []]
-        return [rule for rule in rules if rule]
+        kept = [rule for rule in rules if rule]
+        if len({(rule.metric, rule.column) for rule in kept}) < len(kept):
+            self.refuse("quality", "a metric stands twice for the same column; join the two rules")
+        return kept
 
     def _day_rule(self, column: str | None, quality: DataQuality) -> DayRule | None:
         place = f"schema.{'properties.' + column + '.' if column else ''}quality"
@@ -265,6 +244,10 @@ class _Reader:
         if metric == "nullValues" and quality.unit != "percent":
             self.refuse(place, f"nullValues: expected `unit: percent`, got {quality.unit!r}")
             return None
+        bounds = ("mustBeBetween", "mustBeGreaterOrEqualTo", "mustBeLessOrEqualTo")
+        others = [n for n in type(quality).model_fields if n.startswith("must") and n not in bounds]
+        if unkept := [n for n in others if getattr(quality, n) is not None]:
+            self.refuse(place, f"{metric}: {', '.join(unkept)} is not kept; expected {', '.join(bounds)}")
         minimum, maximum = quality.mustBeGreaterOrEqualTo, quality.mustBeLessOrEqualTo
         if quality.mustBeBetween:
             minimum, maximum = quality.mustBeBetween

@@ -10,9 +10,20 @@ from typing import Final, Literal
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, DateType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import (
+    BooleanType,
+    DataType,
+    DateType,
+    DoubleType,
+    FloatType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
-from pipelines.contract import DataContract, RowRule
+from pipelines.contract import DataContract
+from pipelines.contract_rules import RowRule
 
 Reason = Literal[
     "null_value",
@@ -24,12 +35,13 @@ Reason = Literal[
     "rule_failed",
 ]
 
-ENVELOPE: Final = ("key", "value", "headers", "_topic", "_partition", "_offset")
+_ENVELOPE: Final = ("key", "value", "headers")
 ORIGIN: Final = ("_topic", "_partition", "_offset", "_kafka_timestamp", "_ingested_at")
 EVENT_DATE: Final = "_event_date"
 ERROR: Final = "_error"
 
 _CORRUPT: Final = "_corrupt"
+_END: Final = "_end"
 _FOUND_LENGTH: Final = 200
 _TIMESTAMP: Final = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?(Z|[+-]\d{2}:?\d{2})?$"
 _DATE: Final = r"^\d{4}-\d{2}-\d{2}$"
@@ -51,11 +63,14 @@ def decode(bronze: DataFrame, contract: DataContract, max_future: timedelta) -> 
             record is bad, so that it never moves a watermark.
 
     Returns:
-        All columns of `bronze` + the contract's columns + `_event_date date` (the event day in the
+        All columns of `bronze`, where `key`, `value` and `headers` are called `_key`, `_value` and
+        `_headers` + the contract's columns + `_event_date date` (the event day in the
         contract's zone) + `_error struct<reason string, column string, found string>`, which is null
         for a record that keeps its contract. Contract columns of a bad record have no meaning.
     """
-    parsed = bronze.withColumn("_json", F.from_json(_text(), _wire_schema(contract.schema), _JSON_OPTIONS))
+    # A contract may have columns of these names, but none that begin with _.
+    envelopes = bronze.withColumnsRenamed({name: f"_{name}" for name in _ENVELOPE})
+    parsed = envelopes.withColumn("_json", F.from_json(_text(), _wire_schema(contract.schema), _JSON_OPTIONS))
     typed = parsed.withColumns(
         {field.name: _convert(_wire(field.name), field.dataType) for field in contract.schema.fields}
     )
@@ -81,15 +96,22 @@ def invalid(decoded: DataFrame, contract: DataContract) -> DataFrame:
         characters), `_contract_version string`.
     """
     return decoded.where(F.col(ERROR).isNotNull()).select(
-        "key",
-        "value",
-        "headers",
+        *(F.col(f"_{name}").alias(name) for name in _ENVELOPE),
         *ORIGIN,
         F.col(f"{ERROR}.reason").alias("_reason"),
         F.col(f"{ERROR}.column").alias("_column"),
         F.col(f"{ERROR}.found").alias("_found"),
         F.lit(contract.version).alias("_contract_version"),
     )
+
+
+def sent_at() -> Column:
+    """When a record was sent, as far as it can be believed: never after it was read.
+
+    A record without a Kafka timestamp carries one before 1970; it counts as sent when it was read.
+    """
+    claimed = F.col("_kafka_timestamp")
+    return F.least(F.when(claimed >= F.timestamp_seconds(F.lit(0)), claimed), F.col("_ingested_at"))
 
 
 def payload_hash(contract: DataContract) -> Column:
@@ -104,13 +126,14 @@ def _wire_schema(schema: StructType) -> StructType:
         StructField(f.name, StringType() if isinstance(f.dataType, TimestampType | DateType) else f.dataType)
         for f in schema.fields
     ]
-    return StructType([StructField("r", StructType(fields)), StructField(_CORRUPT, StringType())])
+    wrapped = [StructField("r", StructType(fields)), StructField(_END, BooleanType())]
+    return StructType([*wrapped, StructField(_CORRUPT, StringType())])
 
 
 def _text() -> Column:
-    # Spark stops reading at the end of the first JSON value. Inside a wrapper it must go on, so that a
-    # second event or garbage behind the first is found, not lost.
-    return F.concat(F.lit('{"r":'), F.col("value").cast("string"), F.lit("}"))
+    # Spark stops reading at the end of the first JSON value. Inside a wrapper it must go on to our own
+    # end mark, so that a second event or garbage behind the first is found, not lost.
+    return F.concat(F.lit('{"r":'), F.col("_value").cast("string"), F.lit(f',"{_END}":true}}'))
 
 
 def _wire(name: str) -> Column:
@@ -128,9 +151,10 @@ def _convert(column: Column, kind: DataType) -> Column:
 def _error(contract: DataContract, max_future: timedelta) -> Column:
     no_error = F.lit(None).cast("struct<reason:string,column:string,found:string>")
     steps: list[tuple[Column, Column]] = [
-        (F.col("value").isNull(), _reason("null_value")),
-        (~F.is_valid_utf8(F.col("value")) | F.col("_json").isNull(), _reason("malformed_json")),
+        (F.col("_value").isNull(), _reason("null_value")),
+        (~F.is_valid_utf8(F.col("_value")) | F.col("_json").isNull(), _reason("malformed_json")),
         (F.col(f"_json.{_CORRUPT}").isNotNull(), _corrupt_reason(contract)),
+        (F.col(f"_json.{_END}").isNull(), _reason("malformed_json")),
         (F.col("_json.r").isNull(), _reason("not_an_object")),
     ]
     for field in contract.schema.fields:
@@ -138,12 +162,18 @@ def _error(contract: DataContract, max_future: timedelta) -> Column:
         if isinstance(field.dataType, TimestampType | DateType):
             broken = wire.isNotNull() & F.col(field.name).isNull()
             steps.append((broken, _reason("wrong_type", field.name, wire)))
+        if isinstance(field.dataType, FloatType | DoubleType):
+            # A number too large for its type is read as infinite.
+            infinite = F.abs(wire) == F.lit(float("inf"))
+            steps.append((infinite, _reason("wrong_type", field.name, wire)))
     steps += [(F.col(name).isNull(), _reason("missing_field", name)) for name in contract.required]
     event_time = F.col(contract.event_time)
-    # A record without a Kafka timestamp carries one before 1970.
-    sent = F.when(F.col("_kafka_timestamp") >= F.timestamp_seconds(F.lit(0)), F.col("_kafka_timestamp"))
-    latest = F.least(sent, F.col("_ingested_at")) + F.lit(max_future)
-    steps.append((event_time > latest, _reason("event_time_future", contract.event_time, event_time)))
+    steps.append(
+        (
+            event_time > sent_at() + F.lit(max_future),
+            _reason("event_time_future", contract.event_time, event_time),
+        )
+    )
     steps += [
         (_broken(rule), _reason("rule_failed", rule.column, F.col(rule.column)))
         for rule in contract.row_rules

@@ -5,6 +5,7 @@ from typing import Final
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.window import WindowSpec
 
 from pipelines.contract import DataContract
 from pipelines.intervals import format_interval
@@ -30,17 +31,30 @@ def first_within_watermark(events: DataFrame, contract: DataContract, delay: tim
     return watermarked.dropDuplicatesWithinWatermark(list(contract.key))
 
 
-def winners(events: DataFrame, contract: DataContract) -> DataFrame:
+def winners(events: DataFrame, contract: DataContract, horizon: int) -> DataFrame:
     """The one copy of each key that the batch layer keeps: the first in Kafka's order.
 
-    The choice depends on the records alone: neither on their order in `events` nor on parallelism.
+    The choice depends on the records alone: neither on their order in `events` nor on parallelism. For a
+    day it depends on the copies within the horizon, so a range of days gives what its days give alone.
 
     Args:
-        events: a bounded frame of valid events with the columns of `KAFKA_ORDER`.
+        events: a bounded frame of valid events with the columns of `KAFKA_ORDER` and `_event_date`.
         contract: names the key.
+        horizon: over how many neighbouring days, each way, copies of a key are one event.
 
     Returns:
-        The same columns, one row for each key.
+        The same columns, one row for each key and horizon.
     """
-    order = Window.partitionBy(*contract.key).orderBy(*KAFKA_ORDER)
-    return events.withColumn("_rank", F.row_number().over(order)).where(F.col("_rank") == 1).drop("_rank")
+    in_order = Window.partitionBy(*contract.key, "_event_date").orderBy(*KAFKA_ORDER)
+    first = events.withColumn("_rank", F.row_number().over(in_order)).where("_rank = 1").drop("_rank")
+    if contract.event_time in contract.key:
+        return first
+    order = F.struct(*KAFKA_ORDER)
+    earliest = F.min(order).over(neighbours(contract, horizon))
+    return first.withColumn("_earliest", earliest).where(F.col("_earliest") == order).drop("_earliest")
+
+
+def neighbours(contract: DataContract, horizon: int) -> WindowSpec:
+    """A window over the rows of a key whose event days lie within the horizon of the row's own."""
+    by_day = Window.partitionBy(*contract.key).orderBy(F.unix_date("_event_date"))
+    return by_day.rangeBetween(-horizon, horizon)

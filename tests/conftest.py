@@ -8,7 +8,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.config_files import load_config
-from pipelines.contract import DataContract, DayRule, load_contract
+from pipelines.contract import DataContract, load_contract
+from pipelines.contract_rules import DayRule
 from pipelines.session import spark_session
 from tests.support.lakes import Lake
 

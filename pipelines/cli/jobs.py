@@ -1,16 +1,19 @@
 """The jobs as commands. What they do is in `pipelines.layers`; here is only what the user may say."""
 
+from contextlib import suppress
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any, Final
 
 import click
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pipelines.cli.options import CommonOptions, common_options
 from pipelines.cli.running import run_job
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
+from pipelines.errors import AuditFailed
 from pipelines.layers.batch import closed_days, nightly, validate
 from pipelines.layers.ingest import ingest
 from pipelines.layers.report import report
@@ -32,6 +35,7 @@ def ingest_stream(once: bool, **common: Any) -> None:
         "ingest_stream",
         CommonOptions(**common),
         lambda spark, config, contract, run_id: ingest(spark, config, once=once),
+        is_done_when_stopped=True,
     )
 
 
@@ -44,6 +48,7 @@ def speed_stream(once: bool, **common: Any) -> None:
         "speed_stream",
         CommonOptions(**common),
         lambda spark, config, contract, run_id: speed(spark, config, contract, once=once),
+        is_done_when_stopped=True,
     )
 
 
@@ -63,9 +68,14 @@ def nightly_batch(day: datetime | None, first: datetime | None, last: datetime |
 
     def body(spark: SparkSession, config: PipelineConfig, contract: DataContract, run_id: str) -> Summary:
         try:
-            return nightly(spark, config, contract, run_id, *closed_days(contract, *between))
-        finally:
-            refresh_view(spark, config)
+            summary = nightly(spark, config, contract, run_id, *closed_days(contract, *between))
+        except AuditFailed:
+            # Other days may have passed. Whatever becomes of the view, the audit is what counts.
+            with suppress(PySparkException):
+                refresh_view(spark, config)
+            raise
+        refresh_view(spark, config)
+        return summary
 
     run_job("nightly_batch", CommonOptions(**common), body, check=check)
 

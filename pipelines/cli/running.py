@@ -2,6 +2,7 @@
 
 import json
 import logging
+import signal
 import sys
 import time
 import uuid
@@ -21,7 +22,14 @@ Body = Callable[[SparkSession, PipelineConfig, DataContract, str], dict[str, Any
 Check = Callable[[PipelineConfig, DataContract], None]
 
 
-def run_job(job: str, options: CommonOptions, body: Body, *, check: Check | None = None) -> NoReturn:
+def run_job(
+    job: str,
+    options: CommonOptions,
+    body: Body,
+    *,
+    check: Check | None = None,
+    is_done_when_stopped: bool = False,
+) -> NoReturn:
     """Runs a job to its end and leaves the process with the exit code that its outcome has.
 
     Args:
@@ -29,6 +37,7 @@ def run_job(job: str, options: CommonOptions, body: Body, *, check: Check | None
         options: what the user said.
         body: does the work; gets session, configuration, contract and run id, returns its summary.
         check: looks at arguments once configuration and contract are known, before Spark starts.
+        is_done_when_stopped: whether SIGTERM or Ctrl-C is a good end, as it is for a stream.
     """
     set_up_logging(options.log_format)
     began, run_id = time.monotonic(), uuid.uuid4().hex[:12]
@@ -40,6 +49,7 @@ def run_job(job: str, options: CommonOptions, body: Body, *, check: Check | None
         "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     code, spark = 0, None
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         config, contract = options.load()
         if check:
@@ -51,6 +61,9 @@ def run_job(job: str, options: CommonOptions, body: Body, *, check: Check | None
         summary |= {"status": "failed", "error": str(error)} | error.summary
         if options.log_format == "text":
             print(f"error: {error}", file=sys.stderr)
+    except KeyboardInterrupt:
+        code = 0 if is_done_when_stopped else OncelakeError.exit_code
+        summary |= {"status": "stopped"}
     except Exception as error:
         logging.getLogger(__name__).exception("%s failed for a reason it does not know", job)
         code = OncelakeError.exit_code

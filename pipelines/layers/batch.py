@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
-from pipelines.decode import decode, valid
+from pipelines.decode import decode, sent_at, valid
 from pipelines.dedup import winners
 from pipelines.errors import AuditFailed, ConfigError, InfrastructureError, SourceError
 from pipelines.ops.certification import Verdict, certified, record_verdicts
@@ -121,7 +121,7 @@ def validate(
     found = audit(spark, config, contract, [day], **versions)
     record_checks(spark, config, found.checks, run_id=run_id, **versions)
     if not found.passed(day):
-        raise _failure(found, [day])
+        raise _failure(found, [day], "the day is not what bronze holds now: rebuild it with nightly_batch")
     return {"counts": {"checks": len(found.checks), "rows": found.rows.get(day, 0)}}
 
 
@@ -129,7 +129,7 @@ def _require_bronze(spark: SparkSession, config: PipelineConfig, contract: DataC
     bronze = config.table("bronze")
     if not exists(spark, bronze):
         raise SourceError(f"{bronze}: no such table; run ingest_stream first, or mend lake.root")
-    newest = read(spark, bronze).agg(F.max("_kafka_timestamp").alias("t")).first()
+    newest = read(spark, bronze).agg(F.max(sent_at()).alias("t")).first()
     if newest is None or newest["t"] is None:
         raise SourceError(f"{bronze}: empty; run ingest_stream first")
     reached = newest["t"].astimezone(UTC)
@@ -172,9 +172,13 @@ def _build(
     horizon = timedelta(days=config.batch.dedup_horizon_days)
     events = valid(decode(bronze, contract, config.decode.max_future), contract)
     candidates = events.where(days_between(first - horizon, last + horizon))
-    rows = winners(candidates, contract).where(days_between(first, last))
+    chosen = winners(candidates, contract, config.batch.dedup_horizon_days)
+    rows = chosen.where(days_between(first, last))
     return replace_days(
-        rows.repartition("_event_date"), config.table("batch"), days_of(first, last), note=f"build {run_id}"
+        rows.hint("rebalance", "_event_date"),
+        config.table("batch"),
+        days_of(first, last),
+        note=f"build {run_id}",
     )
 
 
@@ -214,11 +218,11 @@ def _verdict(
         bronze_version=bronze_version,
         records=facts.records,
         rows=rows,
-        duplicates=facts.records - rows,
+        duplicates=max(0, facts.records - rows),
         conflicts=facts.conflicts,
         late=difference.late if difference else 0,
         quarantined=found.bronze.quarantined,
-        other_days=found.bronze.total - found.bronze.quarantined - facts.records,
+        other_days=facts.other_days,
         bronze=found.bronze.total,
         decided_at=datetime.now(UTC),
     )
@@ -242,15 +246,17 @@ def _summary(found: Audit, decided: list[Verdict]) -> dict[str, Any]:
         "bronze_version": decided[0].bronze_version,
     }
     if failed:
-        raise _failure(found, failed, summary)
+        raise _failure(found, failed, "not certified; readers keep the last certified state", summary)
     return summary
 
 
-def _failure(found: Audit, days: list[date], summary: dict[str, Any] | None = None) -> AuditFailed:
+def _failure(
+    found: Audit, days: list[date], heading: str, summary: dict[str, Any] | None = None
+) -> AuditFailed:
     reasons = [
         f"{check.day} {check.name}: found {check.observed}; expected {check.expected}"
         + (f" ({check.detail})" if check.detail else "")
         for day in days
         for check in found.failed_checks(day)
     ]
-    return AuditFailed("\n".join(["not certified; readers keep the last certified state", *reasons]), summary)
+    return AuditFailed("\n".join([heading, *reasons]), summary)

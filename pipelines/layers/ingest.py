@@ -28,8 +28,8 @@ def ingest(spark: SparkSession, config: PipelineConfig, *, once: bool) -> dict[s
         once: take what the topic holds now and return.
 
     Returns:
-        `counts` (`records`, `batches`) and `offsets`: for each partition the first offset of this run and
-        the one after its last.
+        `counts` (`records`, `batches`) and `offsets`: for each partition the first offset of this run (null
+        with a new checkpoint) and the one after its last.
 
     Raises:
         ConfigError: there is no such topic.
@@ -73,10 +73,13 @@ def _same_topic(spark: SparkSession, config: PipelineConfig, topic: Topic) -> No
         )
 
 
-def _ranges(start: Any, end: Any) -> dict[str, dict[str, list[int]]]:
-    """Kafka offsets of a run: topic -> partition -> [first, after last]."""
+def _ranges(start: Any, end: Any) -> dict[str, dict[str, list[int | None]]]:
+    """Kafka offsets of a run: topic -> partition -> [first, after last]; a new checkpoint knows no first."""
     before = start or {}
     return {
-        topic: {p: [before.get(topic, {}).get(p, 0), offset] for p, offset in partitions.items()}
+        topic: {
+            p: [before.get(topic, {}).get(p, 0 if start else None), offset]
+            for p, offset in partitions.items()
+        }
         for topic, partitions in (end or {}).items()
     }

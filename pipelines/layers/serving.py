@@ -51,8 +51,7 @@ def refresh_view(spark: SparkSession, config: PipelineConfig) -> None:
     batch, speed = config.table("batch"), config.table("speed")
     columns = ", ".join(f"`{column}`" for column in read(spark, batch, state.version).columns)
     # A view can hold no parameters; all parts come from checked configuration and from the ledger.
-    spark.sql(
-        f"CREATE OR REPLACE VIEW {config.serving.view} AS"  # noqa: S608
-        f" SELECT {columns} FROM delta.`{batch}` VERSION AS OF {state.version} WHERE {days}"
-        f" UNION ALL SELECT {columns} FROM delta.`{speed}` WHERE NOT ({days})"
-    )
+    parts = [f"SELECT {columns} FROM delta.`{batch}` VERSION AS OF {state.version} WHERE {days}"]  # noqa: S608
+    if exists(spark, speed):
+        parts.append(f"SELECT {columns} FROM delta.`{speed}` WHERE NOT ({days})")  # noqa: S608
+    spark.sql(f"CREATE OR REPLACE VIEW {config.serving.view} AS {' UNION ALL '.join(parts)}")

@@ -70,11 +70,6 @@ class Certified:
     version: int
     days: tuple[date, ...]
 
-    @property
-    def cutover(self) -> date:
-        """The last certified day."""
-        return self.days[-1]
-
 
 def record_verdicts(spark: SparkSession, config: PipelineConfig, verdicts: Iterable[Verdict]) -> None:
     """Appends verdicts as one commit; from then on readers see the days that are certified."""

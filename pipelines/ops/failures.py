@@ -7,6 +7,10 @@ from pipelines.errors import InfrastructureError, OncelakeError, SourceError
 
 _LENGTH: Final = 500
 _UNTRUSTED: Final = {
+    r"DELTA_STREAMING_TRAILING_COMMIT_MISSING|DELTA_LOG_FILE_NOT_FOUND": (
+        "bronze's log does not reach back to where this stream stopped."
+        " See docs/runbook.md, 'A foreign checkpoint'"
+    ),
     r"KAFKA_DATA_LOSS|failOnDataLoss|OffsetOutOfRange|Some data may have been lost": (
         "records were deleted from Kafka before they were read, or the topic was made anew."
         " See docs/runbook.md, 'Offsets are gone'"
@@ -34,7 +38,7 @@ def explain_stream_failure(failure: BaseException) -> OncelakeError:
         if re.search(pattern, text):
             return SourceError(f"{meaning}. Spark says: {first_line(text)}")
     return InfrastructureError(
-        f"the stream stopped: {first_line(text)}. Nothing is lost:"
+        f"the stream stopped: {first_line(text)}. It goes on from there:"
         " start the job again when the cause is mended"
     )
 

@@ -39,6 +39,8 @@ class Lease:
         self._given_back = threading.Event()
         self._prolonging = threading.Thread(target=self._prolong, name="lease", daemon=True)
         self._write(config.batch.lease_duration)
+        # Of two that found the lease free one after the other, the later has overwritten the earlier.
+        self.require()
         self._prolonging.start()
 
     def require(self) -> None:
@@ -68,7 +70,7 @@ class Lease:
             try:
                 self.require()
                 self._write(self._config.batch.lease_duration)
-            except (InfrastructureError, DeltaConcurrentModificationException) as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, the next try may do better
                 _log.warning("the lease was not prolonged: %s", first_line(str(error)))
 
     def _write(self, duration: timedelta) -> None:

@@ -5,13 +5,14 @@ import logging
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, Final
 
-from pyspark.errors import StreamingQueryException
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import (
@@ -138,7 +139,7 @@ def add_progress(totals: Totals, progress: dict[str, Any]) -> None:
     totals.watermark = (progress.get("eventTime") or {}).get("watermark", totals.watermark)
 
 
-def run_streams(spark: SparkSession, start: Callable[[], Sequence[StreamingQuery]]) -> dict[str, Totals]:
+def run_streams(spark: SparkSession, start: Callable[[], Iterable[StreamingQuery]]) -> dict[str, Totals]:
     """Starts queries and waits until all have ended, one has failed or the job is told to stop.
 
     A micro-batch that is under way at a stop is abandoned: nothing of it is visible, and the next run
@@ -146,7 +147,7 @@ def run_streams(spark: SparkSession, start: Callable[[], Sequence[StreamingQuery
 
     Args:
         spark: the session.
-        start: starts the queries and returns them.
+        start: starts the queries and yields them, one after the other.
 
     Returns:
         The totals of each query, by its name.
@@ -159,9 +160,14 @@ def run_streams(spark: SparkSession, start: Callable[[], Sequence[StreamingQuery
     spark.streams.addListener(recorder)
     try:
         with stop_signal(spark) as stop:
-            queries = list(start())
-            for query in queries:
-                recorder.expect(query)
+            queries: list[StreamingQuery] = []
+            try:
+                for query in start():
+                    recorder.expect(query)
+                    queries.append(query)
+            except (PySparkException, Py4JJavaError) as error:
+                _end(queries, recorder)
+                raise explain_stream_failure(error) from error
             while any(query.isActive for query in queries):
                 if any(query.exception() for query in queries):
                     break
@@ -181,6 +187,7 @@ def _end(queries: Sequence[StreamingQuery], recorder: _Recorder) -> None:
             failures.append(failure)
         with suppress(StreamingQueryException):
             query.stop()
-        recorder.ended[str(query.runId)].wait(_LAST_EVENTS_WITHIN_S)
+        if not recorder.ended[str(query.runId)].wait(_LAST_EVENTS_WITHIN_S):
+            _log.warning("%s: its last figures did not come; the counts may be short", query.name)
     if failures:
         raise explain_stream_failure(failures[0]) from failures[0]

@@ -68,17 +68,17 @@ def audit(
     """
     bronze = read(spark, config.table("bronze"), bronze_version)
     records = facts.slim(decode(bronze, contract, config.decode.max_future), contract).persist()
-    horizon = timedelta(days=config.batch.dedup_horizon_days)
+    horizon = config.batch.dedup_horizon_days
+    around = timedelta(days=horizon)
     batch = read(spark, config.table("batch"), batch_version)
-    near = batch.where(days_between(days[0] - horizon, days[-1] + horizon)).persist()
+    near = batch.where(days_between(days[0] - around, days[-1] + around)).persist()
     rows = near.where(days_between(days[0], days[-1]))
     try:
-        bronze_facts = facts.bronze_facts(
-            records, contract, days[0], days[-1], config.batch.dedup_horizon_days
-        )
+        bronze_facts = facts.bronze_facts(records, contract, days[0], days[-1], horizon)
         layer = facts.layer_facts(rows, contract)
         ranges = facts.offset_ranges(bronze)
-        checks = _integrity(config, days, bronze_facts, layer, facts.doubled_keys(near, contract), ranges)
+        doubled = facts.doubled_keys(near, contract, horizon)
+        checks = _integrity(config, days, bronze_facts, layer, doubled, ranges)
         differences, more = _against_speed(spark, config, contract, days, near, records)
         checks += more
         if exists(spark, config.table("quarantine")):
@@ -127,11 +127,13 @@ def _against_speed(
 ) -> tuple[dict[date, LayerDifference], list[Check]]:
     if not exists(spark, config.table("speed")):
         return {}, []
-    speed = read(spark, config.table("speed")).where(days_between(days[0], days[-1]))
-    # Neighbouring days are looked at as well: a key's winning copy may carry another event day.
-    found = facts.layer_differences(speed, near, records, contract, config.speed.watermark_delay)
+    # Streams go on while days are rebuilt: what came after the audited state of bronze is left out.
+    speed = facts.known_by(read(spark, config.table("speed")), records)
+    limits = facts.Limits(days[0], days[-1], config.batch.dedup_horizon_days, config.speed.watermark_delay)
+    found = facts.layer_differences(speed, near, records, contract, limits)
     differences = {day: found.get(day, LayerDifference()) for day in days}
-    doubled = facts.doubled_keys(speed, contract)
+    of_days = speed.where(days_between(days[0], days[-1]))
+    doubled = facts.doubled_keys(of_days, contract, config.batch.dedup_horizon_days)
     policy = config.audit.layer_differences
     checks = [integrity.layers_agree(day, differences[day], policy) for day in days]
     checks += [integrity.doubled_in_speed(day, doubled) for day in days]

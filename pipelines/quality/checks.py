@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Final, Literal
 
-Status = Literal["passed", "failed", "warned", "skipped"]
+Status = Literal["passed", "failed", "warned"]
 Kind = Literal["integrity", "expectation"]
 
-_WORST_FIRST: Final[tuple[Status, ...]] = ("failed", "warned", "skipped", "passed")
+_WORST_FIRST: Final[tuple[Status, ...]] = ("failed", "warned", "passed")
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ import pandas as pd
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.contract import DataContract, DayRule, RowRule
+from pipelines.contract import DataContract
+from pipelines.contract_rules import DayRule, RowRule
 from pipelines.decode import EVENT_DATE
 from pipelines.quality.checks import Check
 from pipelines.sinks.delta import days_between
@@ -154,7 +155,10 @@ def _check(day: date, result: ExpectationValidationResult) -> Check:
     column = arguments.pop("column", None) or ", ".join(arguments.pop("column_list", []))
     kind = config.type if config else "expectation"
     found: dict[str, Any] = result.result
-    raised = (result.exception_info or {}).get("exception_message")
+    info = result.exception_info or {}
+    # Great Expectations gives one such record, or one for each metric.
+    records = [entry for entry in (info, *info.values()) if isinstance(entry, dict)]
+    raised = next((r["exception_message"] for r in records if r.get("exception_message")), None)
     unexpected = found.get("unexpected_count") or 0
     observed = f"{unexpected:,} of {found.get('element_count') or 0:,} values unexpected"
     return Check(

@@ -5,6 +5,8 @@ The audit compares them. Nothing here is taken from what the rebuild believes th
 
 from dataclasses import dataclass, field
 from datetime import date, timedelta
+from functools import reduce
+from operator import and_
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, Window
@@ -12,12 +14,13 @@ from pyspark.sql import functions as F
 
 from pipelines.contract import DataContract
 from pipelines.decode import ERROR, EVENT_DATE, ORIGIN, payload_hash
-from pipelines.dedup import KAFKA_ORDER
+from pipelines.dedup import neighbours, winners
 from pipelines.intervals import format_interval
 from pipelines.sinks.delta import days_between
 
 _PAYLOAD: Final = "_payload"
 _EXACT: Final = "decimal(38,0)"
+_DAY: Final = timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -26,12 +29,14 @@ class BronzeDay:
 
     Attributes:
         records: valid records of the day.
+        other_days: valid records of all other days.
         rows: keys whose winner lies on the day: the rows that the batch layer must have.
         conflicts: of these keys, those with copies of different payloads.
         checksum: sum of the hashes of the winners' coordinates and payloads.
     """
 
     records: int = 0
+    other_days: int = 0
     rows: int = 0
     conflicts: int = 0
     checksum: int = 0
@@ -80,6 +85,16 @@ class LayerDifference:
     extra: int = 0
 
 
+@dataclass(frozen=True)
+class Limits:
+    """What bounds a comparison of the layers: the days, the dedup horizon in days, the watermark's delay."""
+
+    first: date
+    last: date
+    horizon: int
+    delay: timedelta
+
+
 def slim(decoded: DataFrame, contract: DataContract) -> DataFrame:
     """What the audit needs of each record: key, event time and day, origin, payload hash, validity."""
     columns = dict.fromkeys([*contract.key, contract.event_time, EVENT_DATE, *ORIGIN])
@@ -101,36 +116,37 @@ def bronze_facts(
         horizon: over how many neighbouring days copies of a key are one event.
     """
     in_range = F.col("_valid") & days_between(first, last)
-    counted = records.groupBy("_valid", F.when(in_range, F.col(EVENT_DATE)).alias("day")).count()
+    counted = records.groupBy("_valid", F.when(in_range, F.col(EVENT_DATE)).alias("_day")).count()
     total = quarantined = 0
-    of_day: dict[date, int] = {}
+    of_day: dict[date | None, int] = {}
     for row in _rows(counted):
         total += row["count"]
-        quarantined += 0 if row["_valid"] else row["count"]
-        if row["day"] is not None:
-            of_day[row["day"]] = row["count"]
+        if row["_valid"]:
+            of_day[row["_day"]] = row["count"]
+        else:
+            quarantined += row["count"]
     near = records.where(F.col("_valid") & days_between(first - horizon * _DAY, last + horizon * _DAY))
-    chosen = near.groupBy(*contract.key).agg(
-        F.min(F.struct(*KAFKA_ORDER, EVENT_DATE, _PAYLOAD)).alias("w"),
-        (F.min(_PAYLOAD) != F.max(_PAYLOAD)).alias("conflict"),
-    )
+    copies = neighbours(contract, horizon)
+    conflict = F.min(_PAYLOAD).over(copies) != F.max(_PAYLOAD).over(copies)
     by_day = (
-        chosen.select("w.*", "conflict")
+        winners(near.withColumn("_conflict", conflict), contract, horizon)
         .where(days_between(first, last))
         .groupBy(EVENT_DATE)
         .agg(
             F.count(F.lit(1)).alias("rows"),
-            F.count_if(F.col("conflict")).alias("conflicts"),
+            F.count_if(F.col("_conflict")).alias("conflicts"),
             _checksum(F.col(_PAYLOAD)).alias("checksum"),
         )
     )
-    winners = {row[EVENT_DATE]: row for row in _rows(by_day)}
+    won = {row[EVENT_DATE]: row for row in _rows(by_day)}
+    nothing = {"rows": 0, "conflicts": 0, "checksum": 0}
     days = {
         day: BronzeDay(
             records=of_day.get(day, 0),
-            rows=winners[day]["rows"] if day in winners else 0,
-            conflicts=winners[day]["conflicts"] if day in winners else 0,
-            checksum=int(winners[day]["checksum"]) if day in winners else 0,
+            other_days=sum(n for other, n in of_day.items() if other != day),
+            rows=won.get(day, nothing)["rows"],
+            conflicts=won.get(day, nothing)["conflicts"],
+            checksum=int(won.get(day, nothing)["checksum"]),
         )
         for day in days_of(first, last)
     }
@@ -156,15 +172,11 @@ def layer_facts(rows: DataFrame, contract: DataContract) -> dict[date, LayerDay]
     }
 
 
-def doubled_keys(rows: DataFrame, contract: DataContract) -> dict[date, int]:
-    """Counts the keys that stand more than once, on every day on which one of their rows stands."""
-    doubled = (
-        rows.groupBy(*contract.key)
-        .agg(F.count(F.lit(1)).alias("n"), F.collect_set(EVENT_DATE).alias("days"))
-        .where(F.col("n") > 1)
-    )
-    by_day = doubled.select(F.explode("days").alias("day")).groupBy("day").count()
-    return {row["day"]: row["count"] for row in _rows(by_day)}
+def doubled_keys(rows: DataFrame, contract: DataContract, horizon: int) -> dict[date, int]:
+    """Counts, by event day, the rows whose key stands more than once within the horizon."""
+    copies = F.count(F.lit(1)).over(neighbours(contract, horizon))
+    doubled = rows.select(*contract.key, EVENT_DATE).withColumn("_copies", copies).where("_copies > 1")
+    return {row[EVENT_DATE]: row["count"] for row in _rows(doubled.groupBy(EVENT_DATE).count())}
 
 
 def distinct_records(rows: DataFrame) -> int:
@@ -183,8 +195,14 @@ def offset_ranges(bronze: DataFrame) -> list[dict[str, Any]]:
     return _rows(ranges.orderBy("topic", "partition"))
 
 
+def known_by(rows: DataFrame, records: DataFrame) -> DataFrame:
+    """The rows whose records were ingested no later than the newest of `records`."""
+    newest = records.agg(F.max("_ingested_at").alias("_newest"))
+    return rows.crossJoin(F.broadcast(newest)).where("_ingested_at <= _newest").drop("_newest")
+
+
 def layer_differences(
-    speed: DataFrame, batch: DataFrame, records: DataFrame, contract: DataContract, delay: timedelta
+    speed: DataFrame, batch: DataFrame, records: DataFrame, contract: DataContract, limits: Limits
 ) -> dict[date, LayerDifference]:
     """Compares the layers by key and explains each difference.
 
@@ -193,50 +211,49 @@ def layer_differences(
     watermark can have been, so it never excuses a row that the watermark let through.
 
     Args:
-        speed: the speed layer's rows of the days in question.
-        batch: the batch layer's rows of these days.
+        speed: the whole speed layer, as far as it knows no more than `records`.
+        batch: the batch layer's rows of the days in question and of their neighbours.
         records: a frame made by `slim`, of all of bronze.
         contract: names the key and the event time.
-        delay: the watermark's delay.
+        limits: the days in question, the horizon and the watermark's delay.
     """
-    key = list(contract.key)
     event_time = contract.event_time
-    by_ingest = records.where("_valid").groupBy("_ingested_at").agg(F.max(event_time).alias("newest"))
+    by_ingest = records.where("_valid").groupBy("_ingested_at").agg(F.max(event_time).alias("_newest"))
     so_far = Window.orderBy("_ingested_at").rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    watermarks = by_ingest.select(
-        "_ingested_at",
-        (F.max("newest").over(so_far) - F.expr(f"INTERVAL {format_interval(delay)}")).alias("watermark"),
+    delay = F.expr(f"INTERVAL {format_interval(limits.delay)}")
+    watermarks = by_ingest.select("_ingested_at", (F.max("_newest").over(so_far) - delay).alias("_watermark"))
+    reached = speed.agg(F.max("_ingested_at").alias("_reached"))
+    here = batch.select(*contract.key, event_time, EVENT_DATE, "_ingested_at", _coordinates().alias("_b"))
+    there = speed.where(days_between(limits.first, limits.last)).select(
+        *(F.col(name).alias(f"_s_{name}") for name in contract.key),
+        F.col(EVENT_DATE).alias("_s_day"),
+        _coordinates().alias("_s"),
     )
-    reached = speed.agg(F.max("_ingested_at").alias("reached"))
-    here = batch.select(*key, event_time, EVENT_DATE, "_ingested_at", _coordinates().alias("b"))
-    # The event time may be part of the key, so the other side's day carries a name of its own.
-    there = speed.select(*key, F.col(EVENT_DATE).alias("s_day"), _coordinates().alias("s"))
-    both = here.join(there, key, "full_outer").join(F.broadcast(watermarks), "_ingested_at", "left")
+    same = reduce(and_, (F.col(name) == F.col(f"_s_{name}") for name in contract.key))
+    near = F.abs(F.datediff(EVENT_DATE, "_s_day")) <= F.lit(limits.horizon)
+    both = here.join(there, same & near, "full_outer").join(F.broadcast(watermarks), "_ingested_at", "left")
     both = both.crossJoin(F.broadcast(reached))
-    only_batch = F.col("s").isNull()
-    late = only_batch & (F.col(event_time) <= F.col("watermark"))
-    pending = only_batch & F.coalesce(F.col("_ingested_at") > F.col("reached"), F.lit(True))
+    only_batch = F.col("_s").isNull()
+    late = only_batch & (F.col(event_time) <= F.col("_watermark"))
+    pending = only_batch & F.coalesce(F.col("_ingested_at") >= F.col("_reached"), F.lit(True))
     verdict = (
-        F.when(F.col("b").isNull(), "extra")
+        F.when(F.col("_b").isNull(), "extra")
         .when(late, "late")
         .when(pending, "pending")
         .when(only_batch, "missing")
-        .when(F.col("b") != F.col("s"), "other_copy")
+        .when(F.col("_b") != F.col("_s"), "other_copy")
     )
-    day = F.coalesce(F.col(EVENT_DATE), F.col("s_day")).alias("day")
-    counted = both.select(day, verdict.alias("verdict")).where("verdict IS NOT NULL")
+    day = F.coalesce(F.col(EVENT_DATE), F.col("_s_day")).alias("_day")
+    counted = both.select(day, verdict.alias("_verdict")).where("_verdict IS NOT NULL")
     found: dict[date, dict[str, int]] = {}
-    for row in _rows(counted.groupBy("day", "verdict").count()):
-        found.setdefault(row["day"], {})[row["verdict"]] = row["count"]
+    for row in _rows(counted.groupBy("_day", "_verdict").count()):
+        found.setdefault(row["_day"], {})[row["_verdict"]] = row["count"]
     return {day: LayerDifference(**counts) for day, counts in found.items()}
 
 
 def days_of(first: date, last: date) -> list[date]:
     """All days from the first to the last."""
     return [first + n * _DAY for n in range((last - first).days + 1)]
-
-
-_DAY: Final = timedelta(days=1)
 
 
 def _coordinates() -> Column:

@@ -34,7 +34,7 @@ def no_duplicate_key(day: date, doubled: Mapping[date, int]) -> Check:
 def counts_add_up(day: date, bronze: BronzeFacts, layer: LayerDay) -> Check:
     """Bronze = rows + duplicates + quarantined + other days; the rows are counted in the batch layer."""
     facts = bronze.days[day]
-    other_days = bronze.total - bronze.quarantined - facts.records
+    other_days = facts.other_days
     duplicates = facts.records - facts.rows
     total = layer.rows + duplicates + bronze.quarantined + other_days
     return _check(

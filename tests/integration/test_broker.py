@@ -112,6 +112,7 @@ def test_the_broker_ends_with_the_program_that_uses_it(number: signal.Signals, t
     program = textwrap.dedent("""
         import signal
         from pipelines.ops.broker import broker
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell has it ignored
         with broker() as running:
             print(running.pid, running.folder, flush=True)
             signal.pause()

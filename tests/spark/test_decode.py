@@ -1,5 +1,6 @@
 """A record is decoded as its contract says, or named with the reason; nothing stops the stream."""
 
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -7,6 +8,7 @@ from chispa import assert_df_equality
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
 
 from pipelines.decode import decode, invalid, payload_hash, valid
 from tests.support.lakes import EPOCH, FLIGHT, Lake, Record, flight
@@ -41,6 +43,9 @@ BAD: list[tuple[bytes | None, str, str | None, str | None]] = [
     (flight()[:50], "malformed_json", None, None),
     (flight() + flight(), "malformed_json", None, None),
     (flight() + b"garbage", "malformed_json", None, None),
+    (flight() + b"}", "malformed_json", None, None),
+    (flight() + b"} garbage {", "malformed_json", None, None),
+    (flight(distance=1).replace(b": 1}", b": 1e400}"), "wrong_type", "distance", "Infinity"),
     (b"\xff\xfe" + flight(), "malformed_json", None, None),
     (b"{" * 5000, "malformed_json", None, None),
     (flight(distance=float("nan")), "malformed_json", None, None),
@@ -111,6 +116,20 @@ def test_the_event_day_is_the_day_in_the_contract_s_zone(lake: Lake) -> None:
     records = [Record(flight(scheduled_departure=instant), sent=sent) for instant, _ in DAYS]
     decoded = decode(lake.envelopes(records), lake.contract, DAY).orderBy("_offset")
     assert [row["_event_date"] for row in decoded.toLocalIterator()] == [day for _, day in DAYS]
+
+
+def test_a_contract_may_have_columns_that_are_called_as_those_of_an_envelope(lake: Lake) -> None:
+    names = {"tailnum": "key", "distance": "value", "dest": "headers"}
+    fields = [StructField(names.get(f.name, f.name), f.dataType, f.nullable) for f in lake.contract.schema]
+    contract = replace(lake.contract, schema=StructType(fields), row_rules=())
+    value = flight(key="k1", value=7.5, headers="h1")
+    decoded = decode(lake.envelopes([value, b"poison"]), contract, DAY).cache()
+    good = valid(decoded, contract).select("key", "value", "headers").first()
+    assert good is not None
+    assert tuple(good) == ("k1", 7.5, "h1")
+    bad = invalid(decoded, contract).first()
+    assert bad is not None
+    assert bytes(bad["value"]) == b"poison"
 
 
 def test_a_bad_record_is_kept_whole(lake: Lake) -> None:

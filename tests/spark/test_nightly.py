@@ -1,6 +1,7 @@
 """A closed day is rebuilt from bronze, audited as written, and shown only when it passed."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -8,7 +9,9 @@ import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import functions as F
 
+from pipelines.contract_rules import RowRule
 from pipelines.errors import AuditFailed, ConfigError, InfrastructureError, SourceError
+from pipelines.layers import batch
 from pipelines.layers.batch import closed_days, nightly, validate
 from pipelines.layers.serving import read_serving, refresh_view
 from pipelines.layers.speed import speed
@@ -76,10 +79,44 @@ def test_copies_of_a_key_on_neighbouring_days_are_one_event(
     assert [number for number, _ in flights_of(lake.table("batch"), TWO)] == [1, 9]
 
 
+def test_a_range_of_days_gives_what_its_days_give_alone(
+    make_lake: Callable[..., Lake], small_by_flight: Any
+) -> None:
+    lake = make_lake(contract=small_by_flight)
+    lake.ingest([on(1, 1), on(2, 1), on(5, 1), on(5, 2), on(4, 2, sent=LATER), on(7, 3)])
+    run(lake, ONE, date(2013, 1, 5))
+    of_range = sorted(map(str, lake.table("batch").toLocalIterator()))
+    for day in range(1, 6):
+        run(lake, date(2013, 1, day))
+    assert sorted(map(str, lake.table("batch").toLocalIterator())) == of_range
+    days = [row["_event_date"].day for row in lake.table("batch").where("flight = 1").toLocalIterator()]
+    assert sorted(days) == [1, 5], "copies four days apart are two events"
+
+
 def test_a_day_that_lost_all_its_rows_becomes_empty(lake: Lake) -> None:
-    lake.ingest([on(1, 1), on(3, 3)])
-    run(lake, TWO)
+    lake.ingest([on(1, 1), on(2, 2), on(3, 3)])
+    run(lake, ONE, TWO)
+    assert flights_of(lake.table("batch"), TWO) == [(2, 2.0)]
+    far_only = (*lake.contract.row_rules, RowRule("distance", "minimum", 1_000_000))
+    stricter = replace(lake, contract=replace(lake.contract, row_rules=far_only))
+    run(stricter, TWO)
+    assert flights_of(lake.table("batch"), TWO) == []
     assert flights_of(read_serving(lake.spark, lake.config), TWO) == []
+
+
+def test_streams_may_go_on_while_a_day_is_rebuilt(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.ingest([on(1, 1), on(3, 3)])
+    stream(lake)
+
+    def build_while_records_arrive(*args: Any) -> int:
+        version = build(*args)
+        lake.ingest([on(1, 2)])
+        stream(lake)
+        return version
+
+    build = batch._build
+    monkeypatch.setattr(batch, "_build", build_while_records_arrive)
+    assert run(lake, ONE)["days"] == {"2013-01-01": "certified"}
 
 
 def test_a_late_event_is_known_as_late_and_put_into_its_day(lake: Lake) -> None:

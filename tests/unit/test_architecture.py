@@ -17,6 +17,7 @@ ORDER = {
     "quality": 1,
     "ops": 1,
     "contract": 0,
+    "contract_rules": 0,
     "contract_types": 0,
     "config": 0,
     "config_files": 0,
@@ -59,7 +60,7 @@ def test_imports_go_one_way(path: Path) -> None:
 
 @pytest.mark.parametrize("path", MODULES, ids=str)
 def test_a_module_can_be_read_in_one_go(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= 320
+    assert len(path.read_text().splitlines()) <= 300
 
 
 @pytest.mark.parametrize("path", sorted(Path("jobs").glob("*.py")), ids=str)

@@ -114,11 +114,23 @@ def test_a_variable_stands_for_the_environment_s_value(conf: Path) -> None:
     assert "JAAS is not set" in refusal(conf, setting)
 
 
-def test_settings_of_spark_and_kafka_may_be_written_as_numbers_and_truths(conf: Path) -> None:
-    settings = ["spark.conf.spark.ui.enabled=true", "kafka.options.fetch.min.bytes=1"]
+def test_settings_of_spark_and_kafka_are_passed_on_letter_by_letter(conf: Path) -> None:
+    settings = ["spark.conf.spark.ui.enabled=true", "kafka.options.client.id=010"]
     config = load_config("flights", conf_dir=conf, settings=settings, environ={})
     assert config.spark.conf == {"spark.ui.enabled": "true"}
-    assert config.kafka.options == {"fetch.min.bytes": "1"}
+    assert config.kafka.options == {"client.id": "010"}
+    (conf / "local/oncelake.yml").write_text(LOCAL + "spark: {conf: {spark.ui.port: 010}}\n")
+    assert "expected text, got the number 8; write it in quotes" in refusal(conf)
+
+
+@pytest.mark.parametrize("key", ["spark.sql.session.timeZone", "spark.sql.shuffle.partitions"])
+def test_what_the_results_depend_on_cannot_be_set(conf: Path, key: str) -> None:
+    assert f"Oncelake sets {key} itself" in refusal(conf, f"spark.conf.{key}=x")
+
+
+@pytest.mark.parametrize("setting", ["lake.root=a b", "lake.root=a`b", "lake.root=it's"])
+def test_a_root_that_cannot_stand_in_sql_is_refused(conf: Path, setting: str) -> None:
+    assert "lake.root" in refusal(conf, setting)
 
 
 def test_a_secret_is_never_shown(conf: Path) -> None:
@@ -127,7 +139,8 @@ def test_a_secret_is_never_shown(conf: Path) -> None:
     )
     assert "hush" not in repr(config)
     assert "hush" not in config.model_dump_json()
-    assert "hush" not in refusal(conf, "kafka.secrets.ssl.key.password=[hush]")
+    assert "kafka.secrets" in refusal(conf, "kafka.options.sasl.jaas.config=hush")
+    assert "hush" not in refusal(conf, "kafka.options.sasl.jaas.config=hush")
 
 
 def test_the_project_s_own_configuration_is_sound() -> None:

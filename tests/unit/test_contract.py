@@ -10,7 +10,8 @@ import jsonschema
 import pytest
 import yaml
 
-from pipelines.contract import DayRule, RowRule, load_contract
+from pipelines.contract import load_contract
+from pipelines.contract_rules import DayRule, RowRule
 from pipelines.errors import ContractError
 
 CONTRACTS = Path("data_contracts")
@@ -73,6 +74,7 @@ def test_every_reason_is_given_with_its_place(tmp_path: Path) -> None:
     properties = document["schema"][0]["properties"]
     properties[0]["name"] = "_carrier"
     properties[1]["logicalType"] = "whole"
+    del properties[1]["logicalTypeOptions"]
     document["schema"][0]["customProperties"] = [{"property": "dayTimeZone", "value": "Mars/Olympus"}]
     message = refusal(tmp_path, document)
     for part in ("kept for the columns", "got 'whole'", "eventTime: expected", "got 'Mars/Olympus'"):
@@ -124,10 +126,31 @@ def test_types_become_spark_s(tmp_path: Path, item: dict[str, Any], kind: str) -
 
 
 @pytest.mark.parametrize(
+    ("item", "said"),
+    [
+        ({"logicalType": "string", "logicalTypeOptions": {"pattern": "["}}, "expected a regular expression"),
+        ({"logicalType": "string", "logicalTypeOptions": {"minimum": 1}}, "for an integer or a number"),
+        ({"logicalType": "number", "logicalTypeOptions": {"minimum": "abc"}}, "got 'abc'"),
+        ({"logicalType": "integer", "logicalTypeOptions": {"pattern": "x"}}, "that is a string"),
+        ({"logicalType": "integer", "logicalTypeOptions": {"multipleOf": 2}}, "not kept; expected one of"),
+        ({"logicalType": "string", "unique": True}, "unique: not kept"),
+        ({"name": "a.b", "logicalType": "string"}, "got 'a.b'"),
+    ],
+)
+def test_a_rule_that_would_fail_on_the_first_record_is_refused_at_once(
+    tmp_path: Path, item: dict[str, Any], said: str
+) -> None:
+    document = sound()
+    document["schema"][0]["properties"].append({"name": "more", **item})
+    assert said in refusal(tmp_path, document)
+
+
+@pytest.mark.parametrize(
     ("rule", "said"),
     [
         ({"metric": "duplicateValues", "mustBe": 0}, "expected metric rowCount"),
         ({"metric": "rowCount", "mustBe": 3}, "expected mustBeBetween"),
+        ({"metric": "rowCount", "mustBeGreaterOrEqualTo": 1, "mustBeLessThan": 9}, "mustBeLessThan is not"),
         ({"metric": "nullValues", "mustBeLessOrEqualTo": 3}, "expected metric rowCount of the object"),
     ],
 )
