@@ -62,7 +62,7 @@ lock-jars: $(PACKAGE) java ## Maintainers: fetch what conf/ivy.xml names and wri
 
 clean: ## Remove the lake and everything built; keep .venv
 	@if [ -f .lake/broker/broker.json ]; then $(VENV)/bin/oncelake broker stop; fi
-	rm -rf .lake dist build out .hypothesis .mypy_cache .pytest_cache .ruff_cache spark-warehouse
+	rm -rf .lake .demo reports dist build out .hypothesis .mypy_cache .pytest_cache .ruff_cache spark-warehouse
 
 distclean: clean ## Remove .venv and the jars in it, too
 	rm -rf $(VENV)

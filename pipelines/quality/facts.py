@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from pipelines.contract import DataContract
 from pipelines.decode import ERROR, EVENT_DATE, ORIGIN, payload_hash
-from pipelines.dedup import neighbours, winners
+from pipelines.dedup import KAFKA_ORDER, neighbours, winners
 from pipelines.intervals import format_interval
 from pipelines.sinks.delta import days_between
 
@@ -126,10 +126,8 @@ def bronze_facts(
         else:
             quarantined += row["count"]
     near = records.where(F.col("_valid") & days_between(first - horizon * _DAY, last + horizon * _DAY))
-    copies = neighbours(contract, horizon)
-    conflict = F.min(_PAYLOAD).over(copies) != F.max(_PAYLOAD).over(copies)
     by_day = (
-        winners(near.withColumn("_conflict", conflict), contract, horizon)
+        _winning(near, contract, horizon)
         .where(days_between(first, last))
         .groupBy(EVENT_DATE)
         .agg(
@@ -151,6 +149,22 @@ def bronze_facts(
         for day in days_of(first, last)
     }
     return BronzeFacts(total, quarantined, days)
+
+
+def _winning(events: DataFrame, contract: DataContract, horizon: int) -> DataFrame:
+    """The winning records, with `_conflict`: whether the copies differ.
+
+    Where a key has but one day, they are found by other means than the rebuild's, so that a fault of
+    either is seen.
+    """
+    if contract.event_time not in contract.key:
+        copies = neighbours(contract, horizon)
+        conflict = F.min(_PAYLOAD).over(copies) != F.max(_PAYLOAD).over(copies)
+        return winners(events.withColumn("_conflict", conflict), contract, horizon)
+    conflict = F.min(_PAYLOAD) != F.max(_PAYLOAD)
+    first = F.min(F.struct(*KAFKA_ORDER, EVENT_DATE, _PAYLOAD))
+    found = events.groupBy(*contract.key).agg(first.alias("_first"), conflict.alias("_conflict"))
+    return found.select("_first.*", "_conflict")
 
 
 def layer_facts(rows: DataFrame, contract: DataContract) -> dict[date, LayerDay]:
