@@ -209,10 +209,10 @@ class Item:
 
 
 ITEMS: Final[dict[str, Item]] = {
-    "raw": Item(raw_append, check_raw, "raw", "raw append Kafka -> Delta", reference=True),
+    "raw": Item(raw_append, check_raw, "raw", "raw append", reference=True),
     "ingest": Item(ingest_once, check_bronze, "steps", "ingest"),
     "speed": Item(speed_once, check_speed, "steps", "speed", ("ingest",)),
     "rebuild": Item(rebuild, check_batch, "steps", "rebuild with audit", ("ingest", "speed")),
-    "together": Item(together, check_both, "one", "ingest + speed, one application"),
-    "apart": Item(speed_until_drained, check_both, "two", "ingest + speed, two processes"),
+    "together": Item(together, check_both, "one", "both, one application"),
+    "apart": Item(speed_until_drained, check_both, "two", "both, two processes"),
 }

@@ -16,7 +16,7 @@ from benchmarks.items import ITEMS
 from benchmarks.runner import Result, Setup
 
 Run = Sequence[Result]
-_LABELS: Final = {**{name: item.label for name, item in ITEMS.items()}, "build": "rebuild without audit"}
+_LABELS: Final = {**{name: item.label for name, item in ITEMS.items()}, "build": "rebuild alone"}
 
 
 def summarize(runs: Sequence[Run], records: int) -> list[dict[str, Any]]:
@@ -57,7 +57,7 @@ def show(console: Console, summary: Sequence[dict[str, Any]]) -> None:
     """Prints the summary as a table."""
     table = Table(title="Against a raw append of the same run (1.00; more is faster)")
     table.add_column("work")
-    for title in ("wall s", "CPU s", "records/s", "peak MB", "ratio wall", "ratio CPU"):
+    for title in ("wall s", "CPU s", "records/s", "ratio wall", "ratio CPU"):
         table.add_column(title, justify="right")
     for row in summary:
         low, high = row["ratio_wall_range"]
@@ -67,7 +67,6 @@ def show(console: Console, summary: Sequence[dict[str, Any]]) -> None:
             f"{row['wall_s']:.1f}",
             f"{row['cpu_s']:.1f}",
             f"{row['records_per_s']:,}",
-            f"{row['peak_mb']:,}",
             f"{row['ratio_wall']:.2f}{spread}",
             f"{row['ratio_cpu']:.2f}",
         )

@@ -36,6 +36,7 @@ def fill_topic(
             "batch.size": 1_000_000,
             "queue.buffering.max.messages": 1_000_000,
             "queue.buffering.max.kbytes": 1_000_000,
+            "log_level": 3,  # not the farewell of its background thread
         }
     )
     truth: Truth | None = None
