@@ -3,8 +3,8 @@
 import logging
 from typing import Any, Final
 
-from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from pipelines.config import PipelineConfig
 from pipelines.errors import SourceError
@@ -37,7 +37,7 @@ def ingest(spark: SparkSession, config: PipelineConfig, *, once: bool) -> dict[s
         InfrastructureError: the cluster or the lake does not answer.
     """
     topic = find_topic(spark, config.kafka)
-    ensure_bronze(spark, config)
+    ensure_bronze(spark, config, {_TOPIC_ID: topic.topic_id})
     _same_topic(spark, config, topic)
     _log.info("reading topic %s, %d partitions", topic.name, topic.partitions)
     totals = run_streams(
@@ -61,15 +61,15 @@ def ingest(spark: SparkSession, config: PipelineConfig, *, once: bool) -> dict[s
 
 def _same_topic(spark: SparkSession, config: PipelineConfig, topic: Topic) -> None:
     bronze = config.table("bronze")
-    properties = DeltaTable.forPath(spark, bronze).detail().select("properties").first()
-    known = properties[0].get(_TOPIC_ID) if properties else None
+    # Not DeltaTable.detail(), which reads the whole log.
+    known = spark.sql(f"SHOW TBLPROPERTIES delta.`{bronze}`").where(F.col("key") == _TOPIC_ID).first()
     if known is None:
         spark.sql(f"ALTER TABLE delta.`{bronze}` SET TBLPROPERTIES ('{_TOPIC_ID}' = '{topic.topic_id}')")
-    elif known != topic.topic_id:
+    elif known["value"] != topic.topic_id:
         raise SourceError(
             f"kafka.topic: '{topic.name}' is not the topic that {bronze} was filled from: found id"
-            f" {topic.topic_id}, expected {known}. It was deleted and made anew, or the address is that of"
-            " another cluster. See docs/runbook.md, 'The topic was made anew'"
+            f" {topic.topic_id}, expected {known['value']}. It was deleted and made anew, or the address is"
+            " that of another cluster. See docs/runbook.md, 'The topic was made anew'"
         )
 
 

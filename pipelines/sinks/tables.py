@@ -41,9 +41,12 @@ def events_schema(contract: DataContract) -> StructType:
     return StructType([*contract.schema.fields, *added.fields])
 
 
-def ensure_bronze(spark: SparkSession, config: PipelineConfig) -> None:
-    """Makes the bronze table if there is none. It refuses updates and deletes."""
-    ensure_table(spark, config.table("bronze"), shape(BRONZE), properties={"delta.appendOnly": "true"})
+def ensure_bronze(
+    spark: SparkSession, config: PipelineConfig, properties: Mapping[str, str] | None = None
+) -> None:
+    """Makes the bronze table, with these properties, if there is none. It refuses updates and deletes."""
+    properties = {"delta.appendOnly": "true", **(properties or {})}
+    ensure_table(spark, config.table("bronze"), shape(BRONZE), properties=properties)
 
 
 def ensure_quarantine(spark: SparkSession, config: PipelineConfig) -> None:
