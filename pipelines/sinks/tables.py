@@ -68,8 +68,9 @@ def _is_race(error: BaseException) -> bool:
     """Whether another job was making the same table at the same time."""
     if isinstance(error, DeltaConcurrentModificationException | ProtocolChangedException):
         return True
-    # The folder of the log is there before its first commit.
-    return isinstance(error, AnalysisException) and "DELTA_TABLE_NOT_FOUND" in str(error)
+    # The folder of the log is there before its first commit; the other may have set other properties.
+    races = ("DELTA_TABLE_NOT_FOUND", "DELTA_CREATE_TABLE_WITH_DIFFERENT_PROPERTY")
+    return isinstance(error, AnalysisException) and any(race in str(error) for race in races)
 
 
 @retry(

@@ -44,13 +44,13 @@ class Checkpoint:
     def is_within_a_batch(self) -> bool:
         return bool(self._batches("offsets") - self._batches("commits"))
 
-    def wait_within(self, log: Path) -> None:
-        wait_until(self.is_within_a_batch, f"the query is within a micro-batch; see {log}")
+    def wait_within(self, job: Job) -> None:
+        wait_until(lambda: job.runs() and self.is_within_a_batch(), "the query is within a micro-batch")
 
-    def wait_between(self, after: int, log: Path) -> None:
+    def wait_between(self, after: int, job: Job) -> None:
         wait_until(
-            lambda: self.done() > after and not self.is_within_a_batch(),
-            f"the query is between micro-batches; see {log}",
+            lambda: job.runs() and self.done() > after and not self.is_within_a_batch(),
+            "the query is between micro-batches",
         )
 
 
@@ -92,9 +92,9 @@ def test_counts_stay_exact_through_sigkill_within_and_between_micro_batches(
         before = {job: checkpoint.done() for job, checkpoint in checkpoints.items()}
         for job, process in start_both().items():
             if within:
-                checkpoints[job].wait_within(process.log)
+                checkpoints[job].wait_within(process)
             else:
-                checkpoints[job].wait_between(before[job], process.log)
+                checkpoints[job].wait_between(before[job], process)
             process.kill()
 
     for job in reversed(checkpoints):
@@ -129,7 +129,7 @@ def test_a_job_told_to_stop_ends_with_0_and_a_summary(
     )
     jobs.append(job)
     checkpoint = Checkpoint(lake / "ops/checkpoints/flights/ingest")
-    wait_until(lambda: checkpoint.done() > 0, f"a micro-batch is done; see {job.log}")
+    wait_until(lambda: job.runs() and checkpoint.done() > 0, "a micro-batch is done")
     assert job.send(signal.SIGTERM) == 0
     summary = job.summary()
     assert (summary["job"], summary["status"], summary["exit_code"]) == ("ingest_stream", "done", 0)

@@ -31,6 +31,11 @@ class Job:
     process: "subprocess.Popen[str]"
     log: Path
 
+    def runs(self) -> bool:
+        """True; fails with the job's log when it has ended."""
+        assert self.process.poll() is None, self.log.read_text()[-3000:]
+        return True
+
     def send(self, number: signal.Signals) -> int:
         """Sends a signal and returns the exit code."""
         self.process.send_signal(number)
