@@ -192,6 +192,7 @@ def _reason(reason: Reason, column: str | None = None, found: Column | None = No
 
 def _corrupt_reason(contract: DataContract) -> Column:
     document = F.try_parse_json(_text())
+    record = F.try_variant_get(document, "$.r", "variant")
     at_fault = _reason("malformed_json")
     for field in reversed(contract.schema.fields):
         found = F.try_variant_get(document, f"$.r['{_quote(field.name)}']", "string")
@@ -199,7 +200,7 @@ def _corrupt_reason(contract: DataContract) -> Column:
         at_fault = F.when(broken, _reason("wrong_type", field.name, found)).otherwise(at_fault)
     return (
         F.when(document.isNull(), _reason("malformed_json"))
-        .when(~F.schema_of_variant(document).startswith("OBJECT<r: OBJECT"), _reason("not_an_object"))
+        .when(~F.schema_of_variant(record).startswith("OBJECT"), _reason("not_an_object"))
         .otherwise(at_fault)
     )
 
