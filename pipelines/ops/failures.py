@@ -1,6 +1,7 @@
 """Spark's failures in plain words, with the exit code that a scheduler needs."""
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
 from pipelines.errors import InfrastructureError, OncelakeError, SourceError
@@ -34,13 +35,23 @@ def explain_stream_failure(failure: BaseException) -> OncelakeError:
         cases the state is whole, and a later run goes on where this one stopped.
     """
     text = str(failure)
+    whole = "\n".join(_chain(failure))
     for pattern, meaning in _UNTRUSTED.items():
-        if re.search(pattern, text):
-            return SourceError(f"{meaning}. Spark says: {first_line(text)}")
+        if found := re.search(pattern, whole):
+            said = next(line for line in whole.splitlines() if found[0] in line)
+            return SourceError(f"{meaning}. Spark says: {first_line(said)}")
     return InfrastructureError(
         f"the stream stopped: {first_line(text)}. It goes on from there:"
         " start the job again when the cause is mended"
     )
+
+
+def _chain(failure: BaseException) -> Iterator[str]:
+    """The text of a failure and of its causes in the JVM, which PySpark keeps as an attribute."""
+    cause: BaseException | None = failure
+    while cause is not None:
+        yield str(cause)
+        cause = getattr(cause, "_cause", None)
 
 
 def first_line(text: str) -> str:

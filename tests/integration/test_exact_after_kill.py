@@ -134,4 +134,4 @@ def test_a_job_told_to_stop_ends_with_0_and_a_summary(
     summary = job.summary()
     assert (summary["job"], summary["status"], summary["exit_code"]) == ("ingest_stream", "done", 0)
     assert summary["counts"]["records"] == 1
-    assert sum(last - first for first, last in summary["offsets"][name].values()) == 1
+    assert sum(last - (first or 0) for first, last in summary["offsets"][name].values()) == 1
