@@ -65,12 +65,13 @@ def ensure_batch(spark: SparkSession, config: PipelineConfig, contract: DataCont
 
 
 def _is_race(error: BaseException) -> bool:
-    """Whether another job was making the same table at the same time."""
+    """Whether another job may have been making the same table at the same time.
+
+    Delta has many names for what it finds half made: no table, another table, a folder that is not empty.
+    """
     if isinstance(error, DeltaConcurrentModificationException | ProtocolChangedException):
         return True
-    # The folder of the log is there before its first commit; the other may have set other properties.
-    races = ("DELTA_TABLE_NOT_FOUND", "DELTA_CREATE_TABLE_WITH_DIFFERENT_PROPERTY")
-    return isinstance(error, AnalysisException) and any(race in str(error) for race in races)
+    return isinstance(error, AnalysisException) and "[DELTA_" in str(error)
 
 
 @retry(
