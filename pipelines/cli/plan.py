@@ -4,8 +4,6 @@ import json
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from pipelines.cli.options import CommonOptions, common_options
 from pipelines.config import PipelineConfig
@@ -23,13 +21,13 @@ def plan(**common: Any) -> None:
     if options.log_format == "json":
         click.echo(_as_json(config, contract))
         return
-    console = Console()
-    console.print(f"pipeline {config.name}, environment {options.env}: sound", highlight=False)
+    click.echo(f"pipeline {config.name}, environment {options.env}: sound")
     for title, rows in _sections(config, contract).items():
-        table = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2))
+        click.echo(f"\n{title}")
+        width = max(map(len, rows))
         for key, value in rows.items():
-            table.add_row(key, value)
-        console.print(table, highlight=False, markup=False)
+            # Never wrapped, so that paths can be copied.
+            click.echo(f"  {key:<{width}}  {value}")
 
 
 def _sections(config: PipelineConfig, contract: DataContract) -> dict[str, dict[str, str]]:
