@@ -127,7 +127,8 @@ def _settings(settings: Sequence[str]) -> Iterator[_Layer]:
         parts = key.strip().split(".", 2)
         if not equals or not all(parts):
             raise ConfigError(f"--set {setting}: expected key=value, such as kafka.topic=flights")
-        value: Any = text.strip("'\"")
+        quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "'\""
+        value: Any = text[1:-1] if quoted else text
         if tuple(parts[:2]) not in _TEXTS:
             with suppress(yaml.YAMLError):
                 value = yaml.safe_load(text)

@@ -91,7 +91,8 @@ def nightly(
         held.require()
         certified_at = _keep_what_passed(spark, config, found, run_id, (first, last), (base, built))
         decided = [
-            _verdict(config, found, day, run_id, certified_at, bronze_version) for day in days_of(first, last)
+            _verdict(config, found, day, run_id, certified_at if found.passed(day) else built, bronze_version)
+            for day in days_of(first, last)
         ]
         record_verdicts(spark, config, decided)
     return _summary(found, decided)
