@@ -1,5 +1,7 @@
 """Serving: one table to readers, certified days from the batch layer, all others from the speed layer."""
 
+import logging
+
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -8,6 +10,8 @@ from pipelines.errors import ConfigError
 from pipelines.ops.certification import certified
 from pipelines.sinks.delta import days_condition, read
 from pipelines.sinks.tables import exists
+
+_log = logging.getLogger(__name__)
 
 
 def read_serving(spark: SparkSession, config: PipelineConfig) -> DataFrame:
@@ -45,7 +49,8 @@ def read_serving(spark: SparkSession, config: PipelineConfig) -> DataFrame:
 def refresh_view(spark: SparkSession, config: PipelineConfig) -> None:
     """Makes the configured catalog view show the certified state; does nothing without one."""
     state = certified(spark, config)
-    if config.serving.view is None or state is None:
+    view = config.serving.view
+    if view is None or state is None:
         return
     days = days_condition(state.days)
     batch, speed = config.table("batch"), config.table("speed")
@@ -54,4 +59,11 @@ def refresh_view(spark: SparkSession, config: PipelineConfig) -> None:
     parts = [f"SELECT {columns} FROM delta.`{batch}` VERSION AS OF {state.version} WHERE {days}"]  # noqa: S608
     if exists(spark, speed):
         parts.append(f"SELECT {columns} FROM delta.`{speed}` WHERE NOT ({days})")  # noqa: S608
-    spark.sql(f"CREATE OR REPLACE VIEW {config.serving.view} AS {' UNION ALL '.join(parts)}")
+    spark.sql(f"CREATE OR REPLACE VIEW {view} AS {' UNION ALL '.join(parts)}")
+    in_another_catalog = view.count(".") > 1
+    if spark.conf.get("spark.sql.catalogImplementation") == "in-memory" and not in_another_catalog:
+        _log.warning(
+            "serving.view: %s is gone when this job ends, since this session keeps its catalog in memory;"
+            " set spark.sql.catalogImplementation=hive, or read by read_serving",
+            view,
+        )

@@ -10,7 +10,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
-from pipelines.decode import ERROR, decode, invalid, valid
+from pipelines.decode import VALID, decode, invalid, valid
 from pipelines.dedup import first_within_watermark
 from pipelines.ops.streams import Totals, run_streams
 from pipelines.sinks.delta import append_stream
@@ -49,7 +49,7 @@ def speed(
     def start() -> Iterator[StreamingQuery]:
         decoded = decode(_bronze(spark, config), contract, config.decode.max_future)
         observed = decoded.observe(
-            _OBSERVED, F.count(F.lit(1)).alias("records"), F.count(ERROR).alias("quarantined")
+            _OBSERVED, F.count(F.lit(1)).alias("records"), F.count_if(~F.col(VALID)).alias("quarantined")
         )
         events = first_within_watermark(valid(observed, contract), contract, config.speed.watermark_delay)
         bad = invalid(decoded, contract).withColumn("_quarantined_at", F.current_timestamp())

@@ -23,7 +23,7 @@ from pipelines.ops.failures import first_line
 from pipelines.sinks.delta import read
 from pipelines.sinks.tables import ensure_table, shape, small_frame
 
-_SHAPE: Final = (
+LEASES: Final = (
     "pipeline string, holder string, host string, pid bigint, process_started double, since timestamp,"
     " until timestamp"
 )
@@ -86,7 +86,7 @@ class Lease:
             "until": now + duration,
         }
         (
-            small_frame(self._spark, [row], shape(_SHAPE))
+            small_frame(self._spark, [row], shape(LEASES))
             .write.format("delta")
             .mode("overwrite")
             .option("replaceWhere", f"pipeline = '{self._config.name}'")
@@ -104,7 +104,7 @@ def lease(spark: SparkSession, config: PipelineConfig, run_id: str) -> Iterator[
     Raises:
         InfrastructureError: another run holds the lease. The message names it.
     """
-    ensure_table(spark, config.ops_table("leases"), shape(_SHAPE), partitions=["pipeline"])
+    ensure_table(spark, config.ops_table("leases"), shape(LEASES), partitions=["pipeline"])
     held = _held(spark, config)
     if held is not None and _is_live(held):
         raise _refusal(config, held)

@@ -8,6 +8,9 @@ from typing import Final, Literal
 Status = Literal["passed", "failed", "warned"]
 Kind = Literal["integrity", "expectation"]
 
+LAYERS_AGREE: Final = "layers_agree"
+"""The check that says whether all that separates speed and batch layer is explained; reports ask for it."""
+
 _WORST_FIRST: Final[tuple[Status, ...]] = ("failed", "warned", "passed")
 
 

@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from pipelines.contract import DataContract
-from pipelines.decode import ERROR, EVENT_DATE, ORIGIN, payload_hash
+from pipelines.decode import EVENT_DATE, ORIGIN, VALID, payload_hash
 from pipelines.dedup import KAFKA_ORDER, neighbours, winners
 from pipelines.intervals import format_interval
 from pipelines.sinks.delta import days_between
@@ -98,9 +98,7 @@ class Limits:
 def slim(decoded: DataFrame, contract: DataContract) -> DataFrame:
     """What the audit needs of each record: key, event time and day, origin, payload hash, validity."""
     columns = dict.fromkeys([*contract.key, contract.event_time, EVENT_DATE, *ORIGIN])
-    return decoded.select(
-        *columns, payload_hash(contract).alias(_PAYLOAD), F.col(ERROR).isNull().alias("_valid")
-    )
+    return decoded.select(*columns, payload_hash(contract).alias(_PAYLOAD), VALID)
 
 
 def bronze_facts(
@@ -115,17 +113,17 @@ def bronze_facts(
         last: the last day.
         horizon: over how many neighbouring days copies of a key are one event.
     """
-    in_range = F.col("_valid") & days_between(first, last)
-    counted = records.groupBy("_valid", F.when(in_range, F.col(EVENT_DATE)).alias("_day")).count()
+    in_range = F.col(VALID) & days_between(first, last)
+    counted = records.groupBy(VALID, F.when(in_range, F.col(EVENT_DATE)).alias("_day")).count()
     total = quarantined = 0
     of_day: dict[date | None, int] = {}
-    for row in _rows(counted):
+    for row in small_rows(counted):
         total += row["count"]
-        if row["_valid"]:
+        if row[VALID]:
             of_day[row["_day"]] = row["count"]
         else:
             quarantined += row["count"]
-    near = records.where(F.col("_valid") & days_between(first - horizon * _DAY, last + horizon * _DAY))
+    near = records.where(F.col(VALID) & days_between(first - horizon * _DAY, last + horizon * _DAY))
     by_day = (
         _winning(near, contract, horizon)
         .where(days_between(first, last))
@@ -136,7 +134,7 @@ def bronze_facts(
             _checksum(F.col(_PAYLOAD)).alias("checksum"),
         )
     )
-    won = {row[EVENT_DATE]: row for row in _rows(by_day)}
+    won = {row[EVENT_DATE]: row for row in small_rows(by_day)}
     nothing = {"rows": 0, "conflicts": 0, "checksum": 0}
     days = {
         day: BronzeDay(
@@ -182,7 +180,7 @@ def layer_facts(rows: DataFrame, contract: DataContract) -> dict[date, LayerDay]
     )
     return {
         row[EVENT_DATE]: LayerDay(row["rows"], row["misplaced"], int(row["checksum"]))
-        for row in _rows(by_day)
+        for row in small_rows(by_day)
     }
 
 
@@ -190,7 +188,7 @@ def doubled_keys(rows: DataFrame, contract: DataContract, horizon: int) -> dict[
     """Counts, by event day, the rows whose key stands more than once within the horizon."""
     copies = F.count(F.lit(1)).over(neighbours(contract, horizon))
     doubled = rows.select(*contract.key, EVENT_DATE).withColumn("_copies", copies).where("_copies > 1")
-    return {row[EVENT_DATE]: row["count"] for row in _rows(doubled.groupBy(EVENT_DATE).count())}
+    return {row[EVENT_DATE]: row["count"] for row in small_rows(doubled.groupBy(EVENT_DATE).count())}
 
 
 def distinct_records(rows: DataFrame) -> int:
@@ -206,7 +204,7 @@ def offset_ranges(bronze: DataFrame) -> list[dict[str, Any]]:
         F.count(F.lit(1)).alias("records"),
         F.count_distinct("_offset").alias("distinct"),
     )
-    return _rows(ranges.orderBy("topic", "partition"))
+    return small_rows(ranges.orderBy("topic", "partition"))
 
 
 def known_by(rows: DataFrame, records: DataFrame) -> DataFrame:
@@ -232,7 +230,7 @@ def layer_differences(
         limits: the days in question, the horizon and the watermark's delay.
     """
     event_time = contract.event_time
-    by_ingest = records.where("_valid").groupBy("_ingested_at").agg(F.max(event_time).alias("_newest"))
+    by_ingest = records.where(VALID).groupBy("_ingested_at").agg(F.max(event_time).alias("_newest"))
     so_far = Window.orderBy("_ingested_at").rowsBetween(Window.unboundedPreceding, Window.currentRow)
     delay = F.expr(f"INTERVAL {format_interval(limits.delay)}")
     watermarks = by_ingest.select("_ingested_at", (F.max("_newest").over(so_far) - delay).alias("_watermark"))
@@ -260,7 +258,7 @@ def layer_differences(
     day = F.coalesce(F.col(EVENT_DATE), F.col("_s_day")).alias("_day")
     counted = both.select(day, verdict.alias("_verdict")).where("_verdict IS NOT NULL")
     found: dict[date, dict[str, int]] = {}
-    for row in _rows(counted.groupBy("_day", "_verdict").count()):
+    for row in small_rows(counted.groupBy("_day", "_verdict").count()):
         found.setdefault(row["_day"], {})[row["_verdict"]] = row["count"]
     return {day: LayerDifference(**counts) for day, counts in found.items()}
 
@@ -278,6 +276,6 @@ def _checksum(payload: Column) -> Column:
     return F.sum(F.xxhash64("_topic", "_partition", "_offset", payload).cast(_EXACT))
 
 
-def _rows(aggregated: DataFrame) -> list[dict[str, Any]]:
+def small_rows(aggregated: DataFrame) -> list[dict[str, Any]]:
     """The rows of a small, aggregated frame."""
     return list(aggregated.toArrow().to_pylist())

@@ -55,6 +55,7 @@ def flow_chart(data: ReportData) -> Picture:
     other = _OTHER_HEIGHT / flow.other_days if is_cut else scale
     unbuilt = data.verdict.status == "open"
     lost, lost_tone = ("not rebuilt yet", "open") if unbuilt else ("unaccounted for", "failed")
+    behind, behind_tone = ("not there, for known reasons", "open") if data.layers_agree else (lost, lost_tone)
     sorted_out = _column(
         1,
         [
@@ -76,7 +77,7 @@ def flow_chart(data: ReportData) -> Picture:
         3,
         [
             ("in the speed layer too", flow.speed, "speed", scale),
-            (lost, max(flow.missing_from_speed, 0), lost_tone, scale),
+            (behind, max(flow.missing_from_speed, 0), behind_tone, scale),
             ("late: in the rebuild alone", flow.late, "late", scale),
         ],
     )

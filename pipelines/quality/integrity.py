@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Any, Literal
 
-from pipelines.quality.checks import Check, Status
+from pipelines.quality.checks import LAYERS_AGREE, Check, Status
 from pipelines.quality.facts import BronzeFacts, LayerDay, LayerDifference
 
 
@@ -112,7 +112,7 @@ def layers_agree(day: date, difference: LayerDifference, differences_are: Litera
         status = "failed"
     return _check(
         day,
-        "layers_agree",
+        LAYERS_AGREE,
         status,
         f"speed lacks {difference.late:,} late, {difference.pending:,} pending and {difference.missing:,}"
         f" unexplained keys, has {difference.extra:,} too many; {difference.other_copy:,} from another copy",

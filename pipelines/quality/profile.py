@@ -1,13 +1,14 @@
 """What a report draws: records over the hours, lateness, quarantine. Small frames, aggregated in Spark."""
 
 from datetime import UTC, date, datetime, time, timedelta
-from typing import Any, Final
+from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from pipelines.contract import DataContract
 from pipelines.decode import EVENT_DATE
+from pipelines.quality.facts import small_rows
 from pipelines.quality.report_model import (
     HourCount,
     LatenessBucket,
@@ -43,8 +44,8 @@ def by_hour(events: DataFrame, rows: DataFrame, contract: DataContract, day: dat
     start = datetime.combine(day, time(), contract.zone).astimezone(UTC)
     end = datetime.combine(day + timedelta(days=1), time(), contract.zone).astimezone(UTC)
     hour = F.floor((F.unix_seconds(contract.event_time) - int(start.timestamp())) / _HOUR_S).alias("hour")
-    records = {row["hour"]: row["count"] for row in _rows(events.groupBy(hour).count())}
-    kept = {row["hour"]: row["count"] for row in _rows(rows.groupBy(hour).count())}
+    records = {row["hour"]: row["count"] for row in small_rows(events.groupBy(hour).count())}
+    kept = {row["hour"]: row["count"] for row in small_rows(rows.groupBy(hour).count())}
     hours = -(-int((end - start).total_seconds()) // _HOUR_S)
     return tuple(
         HourCount(
@@ -62,7 +63,8 @@ def lateness(events: DataFrame, contract: DataContract) -> tuple[LatenessBucket,
     bucket: Column = F.lit(len(_LATENESS) - 1)
     for n, (upper, _) in reversed(list(enumerate(_LATENESS[:-1]))):
         bucket = F.when(late_s < F.lit(upper), n).otherwise(bucket)
-    counts = {row["bucket"]: row["count"] for row in _rows(events.groupBy(bucket.alias("bucket")).count())}
+    counted = events.groupBy(bucket.alias("bucket")).count()
+    counts = {row["bucket"]: row["count"] for row in small_rows(counted)}
     lower: float | None = None
     buckets: list[LatenessBucket] = []
     for n, (upper, label) in enumerate(_LATENESS):
@@ -78,7 +80,7 @@ def quarantine_reasons(bad: DataFrame, examples: int) -> tuple[QuarantineReason,
         bad: a frame made by `pipelines.decode.invalid`.
         examples: how many to keep of each reason.
     """
-    counts = _rows(bad.groupBy("_reason").count().orderBy(F.desc("count"), "_reason"))
+    counts = small_rows(bad.groupBy("_reason").count().orderBy(F.desc("count"), "_reason"))
     order = Window.partitionBy("_reason").orderBy("_topic", "_partition", "_offset")
     few = (
         bad.withColumn("_n", F.row_number().over(order))
@@ -87,7 +89,7 @@ def quarantine_reasons(bad: DataFrame, examples: int) -> tuple[QuarantineReason,
     )
     found: dict[str, list[QuarantineExample]] = {}
     preview = F.substring("value", 1, _PREVIEW_BYTES).alias("value")
-    for row in _rows(
+    for row in small_rows(
         few.select(
             "_reason", "_topic", "_partition", "_offset", "_kafka_timestamp", "_column", "_found", preview
         )
@@ -114,7 +116,3 @@ def quarantine_reasons(bad: DataFrame, examples: int) -> tuple[QuarantineReason,
 def of_day(rows: DataFrame, day: date) -> DataFrame:
     """The rows whose event day is the given one."""
     return rows.where(F.col(EVENT_DATE) == F.lit(day))
-
-
-def _rows(aggregated: DataFrame) -> list[dict[str, Any]]:
-    return list(aggregated.toArrow().to_pylist())

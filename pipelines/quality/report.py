@@ -19,6 +19,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 
 from pipelines.errors import InfrastructureError
 from pipelines.quality import charts
+from pipelines.quality.checks import LAYERS_AGREE
 from pipelines.quality.flow_chart import flow_chart
 from pipelines.quality.report_model import CheckStatus, ReportCheck, ReportData
 from pipelines.quality.report_text import NOTHING, plural, share, visible
@@ -55,6 +56,7 @@ class Sum:
         missing: whole minus parts, zero if it adds up.
         meaning: what the sum says, in words.
         pending: the right side is not there yet, so that a difference is no fault.
+        judge: the check that has judged a difference and let it pass; None if a difference is a fault.
     """
 
     whole: Part
@@ -62,6 +64,7 @@ class Sum:
     missing: int
     meaning: str
     pending: bool = False
+    judge: str | None = None
 
     def width(self, part: Part) -> str:
         """Share of a part in the bar, as a CSS width; negative room is not drawn."""
@@ -109,6 +112,7 @@ def sums(data: ReportData) -> tuple[Sum, ...]:
             flow.missing_from_speed,
             "The two layers differ by rows that came too late for the speed layer, and by nothing else.",
             pending,
+            LAYERS_AGREE if data.layers_agree else None,
         ),
     )
 

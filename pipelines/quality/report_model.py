@@ -13,6 +13,8 @@ from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
+from pipelines.quality.checks import LAYERS_AGREE
+
 
 def _text(value: object) -> object:
     """Take bytes and lone surrogates as text, so that a poison record cannot break its own report."""
@@ -78,7 +80,8 @@ class Flow(_Model):
 
     Two sums hold in a sound lake: ``bronze = other_days + quarantined + day_records`` and
     ``day_records = batch + duplicates``. A third holds where nothing but lateness separates the layers:
-    ``batch = speed + late``.
+    ``batch = speed + late``. Where the speed layer lags, or has let a key through twice, the check
+    ``layers_agree`` judges what separates them.
 
     Attributes:
         bronze: records in bronze at the audited version.
@@ -269,6 +272,11 @@ class ReportData(_Model):
     quarantine: tuple[QuarantineReason, ...] = ()
     checks: tuple[ReportCheck, ...] = ()
     trend: Annotated[tuple[TrendDay, ...], AfterValidator(_by_day)] = ()
+
+    @property
+    def layers_agree(self) -> bool:
+        """Whether the audit has found an explanation for all that separates the layers."""
+        return any(check.name == LAYERS_AGREE and check.status != "failed" for check in self.checks)
 
     @property
     def zone(self) -> ZoneInfo:

@@ -14,7 +14,7 @@ from tests.support.kafka import MakeTopic
 from tests.support.lakes import flight
 from tests.support.processes import Job, start_job, wait_until
 
-EVENTS, COPIES, POISON = 6_000, 600, 40
+EVENTS, COPIES, POISON = 3_000, 300, 40
 
 
 def produce(broker: str, topic: str) -> None:
@@ -114,24 +114,26 @@ def test_counts_stay_exact_through_sigkill_within_and_between_micro_batches(
     assert Counter(map(tuple, quarantined.toLocalIterator())).total() == POISON
 
 
-def test_a_job_told_to_stop_ends_with_0_and_a_summary(
-    broker: str, topic: MakeTopic, tmp_path: Path, jobs: list[Job]
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_jobs_told_to_stop_end_with_0_and_a_summary(
+    broker: str, topic: MakeTopic, tmp_path: Path, jobs: list[Job], number: signal.Signals
 ) -> None:
     name, lake = topic(), tmp_path / "lake"
     producer = Producer({"bootstrap.servers": broker})
     producer.produce(name, flight())
     assert producer.flush(60) == 0
-    job = start_job(
-        "ingest_stream",
-        tmp_path,
-        *("--pipeline", "flights", "--set", f"lake.root={lake}", "--set", f"kafka.topic={name}"),
-        *("--set", f"kafka.bootstrap_servers={broker}"),
-    )
-    jobs.append(job)
-    checkpoint = Checkpoint(lake / "ops/checkpoints/flights/ingest")
-    wait_until(lambda: job.runs() and checkpoint.done() > 0, "a micro-batch is done")
-    assert job.send(signal.SIGTERM) == 0
-    summary = job.summary()
-    assert (summary["job"], summary["status"], summary["exit_code"]) == ("ingest_stream", "done", 0)
-    assert summary["counts"]["records"] == 1
-    assert sum(last - (first or 0) for first, last in summary["offsets"][name].values()) == 1
+    settings = (f"lake.root={lake}", f"kafka.topic={name}", f"kafka.bootstrap_servers={broker}")
+    common = ("--pipeline", "flights", *(f"--set={setting}" for setting in settings))
+    summaries = {}
+    for job, query in (("ingest_stream", "ingest"), ("speed_stream", "speed")):
+        running = start_job(job, tmp_path, *common)
+        jobs.append(running)
+        checkpoint = Checkpoint(lake / "ops/checkpoints/flights" / query)
+        wait_until(lambda: running.runs() and checkpoint.done() > 0, "a micro-batch is done")  # noqa: B023
+        assert running.send(number) == 0
+        summaries[job] = running.summary()
+    for job, summary in summaries.items():
+        assert (summary["job"], summary["status"], summary["exit_code"]) == (job, "done", 0)
+        assert summary["counts"]["records"] == 1
+    offsets = summaries["ingest_stream"]["offsets"][name]
+    assert sum(last - (first or 0) for first, last in offsets.values()) == 1

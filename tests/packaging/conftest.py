@@ -5,10 +5,12 @@ Path files found by way of a path file are not read, so that environment's edita
 """
 
 import os
+import signal
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from pipelines.resources import home
 WITHIN_S = 600
 ROOT = Path(__file__).resolve().parents[2]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
+Start = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture(scope="session")
@@ -64,6 +67,32 @@ def outside() -> dict[str, str]:
     """An environment that does not lead back into the checkout, and finds the jars that are there already."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYTEST"))}
     return {**kept, "ONCELAKE_HOME": str(home())}
+
+
+@pytest.fixture
+def start(outside: dict[str, str], tmp_path: Path) -> Iterator[Start]:
+    """Start a command outside the checkout; it and its children end with the test at the latest."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start_command(*command: str | Path, cwd: Path = tmp_path, **more: str) -> "subprocess.Popen[str]":
+        with (tmp_path / "stdout").open("w") as out, (tmp_path / "stderr").open("w") as err:
+            process = subprocess.Popen(
+                command,
+                cwd=cwd,
+                env=outside | more,
+                stdout=out,
+                stderr=err,
+                text=True,
+                start_new_session=True,
+            )
+        started.append(process)
+        return process
+
+    yield start_command
+    for process in started:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(WITHIN_S)
 
 
 @pytest.fixture

@@ -14,8 +14,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pipelines.ops.broker import broker
 from pipelines.ops.jars import ensure_jars
 from pipelines.ops.java import find_java
+from tests.support.processes import wait_until
 
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
+Start = Callable[..., "subprocess.Popen[str]"]
 pytestmark = [
     pytest.mark.packaging,
     pytest.mark.spark,
@@ -27,6 +28,7 @@ pytestmark = [
 ROOT = Path(__file__).resolve().parents[2]
 SPARK_HOME = Path(pyspark.__file__).parent
 RECORDS = 300
+WITHIN_S = 240
 
 ON_EXECUTORS = """
 from pyspark.sql import SparkSession
@@ -40,12 +42,12 @@ for line in session.sparkContext.parallelize(range(8), 8).map(where).distinct().
 
 
 @pytest.fixture
-def submit(run: Run, clean_python: Path, packed: Path, tmp_path: Path) -> Run:
+def submit(start: Start, clean_python: Path, packed: Path, tmp_path: Path) -> Start:
     """spark-submit on two workers with a core each."""
     jars = ",".join(map(str, ensure_jars("spark")))
 
-    def submit_job(script: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        return run(
+    def submit_job(script: Path, *arguments: str) -> "subprocess.Popen[str]":
+        return start(
             SPARK_HOME / "bin" / "spark-submit",
             *("--master", "local-cluster[2,1,1024]"),
             *("--properties-file", str(ROOT / "conf" / "spark-defaults.conf")),
@@ -65,18 +67,20 @@ def submit(run: Run, clean_python: Path, packed: Path, tmp_path: Path) -> Run:
     return submit_job
 
 
-def test_executors_import_the_package_and_its_files_from_the_zip(submit: Run, tmp_path: Path) -> None:
+def test_executors_import_the_package_and_its_files_from_the_zip(submit: Start, tmp_path: Path) -> None:
     script = tmp_path / "on_executors.py"
     script.write_text(ON_EXECUTORS)
-    done = submit(script)
-    seen = [line.split()[2:] for line in done.stdout.splitlines() if line.startswith("seen ")]
-    assert seen, done.stderr[-3000:]
+    submit(script).wait(WITHIN_S)
+    seen = [line.split()[2:] for line in said(tmp_path) if line.startswith("seen ")]
+    assert seen, (tmp_path / "stderr").read_text()[-3000:]
     for file, has_resources in seen:
         assert "oncelake-0.1.0.zip/pipelines/" in file
         assert has_resources == "True"
 
 
-def test_a_job_of_the_zip_copies_a_topic_into_bronze_on_two_workers(submit: Run, tmp_path: Path) -> None:
+def test_a_job_of_the_zip_copies_a_topic_on_two_workers_until_it_is_told_to_stop(
+    submit: Start, tmp_path: Path
+) -> None:
     for folder in ("jobs", "conf", "data_contracts"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
     with broker() as running:
@@ -87,17 +91,26 @@ def test_a_job_of_the_zip_copies_a_topic_into_bronze_on_two_workers(submit: Run,
         for number in range(RECORDS):
             producer.produce(topic, b"{}", str(number))
         assert producer.flush(60) == 0
-        done = submit(
+        job = submit(
             tmp_path / "jobs" / "ingest_stream.py",
-            *("--pipeline", "flights", "--once", "--log-format", "json"),
+            *("--pipeline", "flights", "--log-format", "json"),
             *("--set", f"kafka.bootstrap_servers={running.bootstrap_servers}"),
             *("--set", f"kafka.topic={topic}"),
             *("--set", f"lake.root={tmp_path / 'lake'}"),
         )
-    assert done.returncode == 0, done.stderr[-3000:]
-    summary = json.loads(done.stdout.splitlines()[-1])
-    assert (summary["status"], summary["counts"]["records"]) == ("done", RECORDS)
+        commits = tmp_path / "lake/ops/checkpoints/flights/ingest/commits"
+        wait_until(lambda: job.poll() is not None or (commits / "0").exists(), "a micro-batch is done")
+        # A scheduler ends the process that it started, which is the JVM: Python is its child.
+        job.terminate()
+        assert job.wait(WITHIN_S) == 0, (tmp_path / "stderr").read_text()[-3000:]
+    summary = json.loads(said(tmp_path)[-1])
+    assert (summary["status"], summary["exit_code"]) == ("done", 0)
+    assert summary["counts"]["records"] == RECORDS
     assert _rows(tmp_path / "lake" / "bronze" / "flights") == RECORDS
+
+
+def said(folder: Path) -> list[str]:
+    return (folder / "stdout").read_text().splitlines()
 
 
 def _rows(table: Path) -> int:

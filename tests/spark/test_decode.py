@@ -168,3 +168,12 @@ def test_no_bytes_stop_the_stream_or_get_lost(lake: Lake, values: list[bytes]) -
     assert good.count() + invalid(decoded, lake.contract).count() == len(values)
     assert good.where(" OR ".join(f"{column} IS NULL" for column in lake.contract.required)).isEmpty()
     assert good.where(F.year("scheduled_departure") > 2013).isEmpty()
+
+
+def test_each_record_is_parsed_once(lake: Lake) -> None:
+    """The optimizer may push a filter below a projection and repeat what the projection had computed."""
+    decoded = decode(lake.envelopes([flight()]), lake.contract, DAY)
+    events = valid(decoded, lake.contract)
+    for frame in (events, events.where("_event_date = DATE'2013-01-01'"), invalid(decoded, lake.contract)):
+        plan = frame._jdf.queryExecution().executedPlan().toString()
+        assert plan.count("from_json(") == 1

@@ -142,12 +142,15 @@ def test_readers_take_certified_days_from_batch_and_all_others_from_speed(lake: 
     assert flights_of(serving, TWO) == [(2, 2.0)]
 
 
-def test_the_view_shows_what_read_serving_shows(make_lake: Callable[..., Lake], small: Any) -> None:
+def test_the_view_shows_what_read_serving_shows(
+    make_lake: Callable[..., Lake], small: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     lake = make_lake("serving.view=serving_of_flights", contract=small)
     lake.ingest([on(1, 1), on(1, 1), on(2, 2)])
     stream(lake)
     run(lake, ONE)
     refresh_view(lake.spark, lake.config)
+    assert "serving_of_flights is gone when this job ends" in caplog.text
     try:
         viewed = lake.spark.table("serving_of_flights")
         assert sorted(map(str, viewed.toLocalIterator())) == sorted(
@@ -168,7 +171,12 @@ def test_a_failed_audit_certifies_nothing_and_readers_keep_the_last_certified_st
     serving = read_serving(lake.spark, lake.config)
     assert [number for number, _ in flights_of(serving, ONE)] == [1]
     assert [number for number, _ in flights_of(serving, TWO)] == [2, 4]
-    assert [v.status for v in verdicts(lake.spark, lake.config)] == ["failed", "certified"]
+    failed_day, passed_day = verdicts(lake.spark, lake.config)
+    assert (failed_day.status, passed_day.status) == ("failed", "certified")
+    # Each verdict names the version that it speaks of, also the one that was taken back.
+    batch_table = lake.config.table("batch")
+    assert len(flights_of(read(lake.spark, batch_table, failed_day.batch_version), ONE)) == 56
+    assert len(flights_of(read(lake.spark, batch_table, passed_day.batch_version), ONE)) == 1
 
 
 def test_what_a_dead_run_left_in_the_batch_table_is_never_shown(

@@ -59,8 +59,8 @@ class Job:
         self.process.wait(WITHIN_S)
 
 
-def start_job(name: str, folder: Path, *arguments: str) -> Job:
-    """Starts `oncelake NAME ...` in a process group of its own."""
+def start_job(name: str, folder: Path, *arguments: str, **environment: str) -> Job:
+    """Starts `oncelake NAME ...` in a process group of its own, with these additions to the environment."""
     log = folder / f"{name}-{time.monotonic_ns()}.log"
     with log.open("w") as errors:
         process = subprocess.Popen(  # the arguments are the tests' own
@@ -69,5 +69,6 @@ def start_job(name: str, folder: Path, *arguments: str) -> Job:
             stderr=errors,
             text=True,
             start_new_session=True,
+            env={**os.environ, **environment},
         )
     return Job(process, log)

@@ -14,6 +14,7 @@ ORDER = {
     "sinks": 1,
     "decode": 1,
     "dedup": 1,
+    "faults": 1,
     "quality": 1,
     "ops": 1,
     "contract": 0,

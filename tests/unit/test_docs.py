@@ -22,8 +22,8 @@ from pipelines.cli.app import oncelake
 from pipelines.config import PipelineConfig
 from pipelines.config_files import load_config
 from pipelines.contract import load_contract
-from pipelines.decode import Reason
 from pipelines.errors import OncelakeError
+from pipelines.faults import Reason
 from pipelines.ops.project import lay_out
 
 ROOT = Path(__file__).resolve().parents[2]

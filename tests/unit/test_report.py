@@ -362,6 +362,21 @@ def test_sums_are_checked_on_the_numbers_shown() -> None:
     assert "unaccounted for" in text
 
 
+def test_a_difference_of_the_layers_that_the_audit_explained_is_no_fault() -> None:
+    """The speed layer may lag, or hold a key twice; the check that judged it is named, for both signs."""
+    data = sample()
+    explained = ReportCheck(
+        name="layers_agree", kind="integrity", status="warned", observed="", expected="", detail=""
+    )
+    for speed, words in ((data.flow.batch, "3 more"), (data.flow.batch - 10, "7 fewer")):
+        flow = data.flow.model_copy(update={"speed": speed, "late": 3})
+        changed = data.model_copy(update={"flow": flow, "checks": (*data.checks, explained)})
+        text = Page(report.render_html(changed)).text
+        assert f"{words} in the speed layer: see the check layers_agree" in text
+        assert "unaccounted" not in text
+        assert text.count("adds up") == 2
+
+
 def test_open_day_is_not_accused_of_losing_what_is_not_rebuilt() -> None:
     """Before the rebuild the batch side is empty; that is said as such, not as a loss."""
     data = sample("open")

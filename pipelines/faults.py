@@ -1,0 +1,155 @@
+"""What can be wrong with a parsed record: conditions in the order in which they are looked for, and reasons.
+
+They are written as SQL text: a contract of ten columns has some forty conditions, and building as many
+trees of `Column` objects takes seconds of calls to the JVM, each time a job starts.
+"""
+
+from datetime import date, timedelta
+from typing import Final, Literal
+
+from pyspark.sql.types import DataType, DateType, DoubleType, FloatType, TimestampType
+
+from pipelines.contract import DataContract
+from pipelines.contract_rules import RowRule
+from pipelines.intervals import format_interval
+
+Reason = Literal[
+    "null_value",
+    "malformed_json",
+    "not_an_object",
+    "wrong_type",
+    "missing_field",
+    "event_time_future",
+    "rule_failed",
+]
+
+PARSED: Final = "_json"
+CORRUPT: Final = "_corrupt"
+END: Final = "_end"
+# Spark stops reading at the end of the first JSON value. Inside a wrapper it must go on to our own end
+# mark, so that a second event or garbage behind the first is found, not lost.
+TEXT: Final = f"""concat('{{"r":', CAST(_value AS STRING), ',"{END}":true}}')"""
+# A record without a Kafka timestamp carries one before 1970.
+SENT_AT: Final = (
+    "least(CASE WHEN _kafka_timestamp >= timestamp_seconds(0) THEN _kafka_timestamp END, _ingested_at)"
+)
+
+_FOUND_LENGTH: Final = 200
+
+Fault = tuple[str, str]
+
+
+def no_fault(faults: list[Fault]) -> str:
+    """An SQL condition that is true if no fault's condition is, and never null."""
+    clean = " AND ".join(f"coalesce(NOT ({condition}), true)" for condition, _ in faults)
+    # The first part is always true, and to the optimizer not the same twice: otherwise it splits the
+    # conditions, moves them below the projections, and parses the JSON again for each of them.
+    return f"spark_partition_id() >= 0 AND {clean}"
+
+
+def first_fault(faults: list[Fault]) -> str:
+    """An SQL expression for the reason of the first fault whose condition is true; null without a fault."""
+    return "CASE " + " ".join(f"WHEN {condition} THEN {reason}" for condition, reason in faults) + " END"
+
+
+def faults_of(contract: DataContract, max_future: timedelta) -> list[Fault]:
+    """Pairs of a condition and the reason that it stands for, both SQL over the columns of `decode`.
+
+    A reason is a `struct<reason string, column string, found string>`.
+
+    Args:
+        contract: what the records ought to be.
+        max_future: how far an event time may lie after the record was sent.
+    """
+    faults = [
+        ("_value IS NULL", _reason("null_value")),
+        (f"NOT is_valid_utf8(_value) OR {PARSED} IS NULL", _reason("malformed_json")),
+        (f"{PARSED}.{CORRUPT} IS NOT NULL", _corrupt_reason(contract)),
+        (f"{PARSED}.{END} IS NULL", _reason("malformed_json")),
+        (f"{PARSED}.r IS NULL", _reason("not_an_object")),
+    ]
+    for field in contract.schema.fields:
+        faults += _type_faults(field.name, field.dataType)
+    faults += [
+        (f"{name(required)} IS NULL", _reason("missing_field", required)) for required in contract.required
+    ]
+    event_time = name(contract.event_time)
+    limit = f"{SENT_AT} + INTERVAL {format_interval(max_future)}"
+    faults.append((f"{event_time} > {limit}", _reason("event_time_future", contract.event_time, event_time)))
+    for rule in contract.row_rules:
+        faults.append((_broken(rule), _reason("rule_failed", rule.column, name(rule.column))))
+    return faults
+
+
+def name(column: str) -> str:
+    """A column's name in SQL."""
+    return "`" + column.replace("`", "``") + "`"
+
+
+def wire(column: str) -> str:
+    """The field of the parsed JSON that a column comes from, in SQL."""
+    return f"{PARSED}.r.{name(column)}"
+
+
+def literal(value: object) -> str:
+    """A value of a contract in SQL."""
+    match value:
+        case bool():
+            return str(value).lower()
+        case int():
+            return str(value)
+        case float():
+            return f"CAST('{value!r}' AS DOUBLE)"
+        case date():
+            return f"'{value.isoformat()}'"
+        case _:
+            return "'" + str(value).replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _type_faults(column: str, kind: DataType) -> list[Fault]:
+    found = wire(column)
+    reason = _reason("wrong_type", column, found)
+    if isinstance(kind, TimestampType | DateType):
+        return [(f"{found} IS NOT NULL AND {name(column)} IS NULL", reason)]
+    if isinstance(kind, FloatType | DoubleType):
+        # A number too large for its type is read as infinite.
+        return [(f"abs({found}) = CAST('Infinity' AS DOUBLE)", reason)]
+    return []
+
+
+def _reason(reason: Reason, column: str | None = None, found: str | None = None) -> str:
+    value = "CAST(NULL AS STRING)" if found is None else f"left(CAST({found} AS STRING), {_FOUND_LENGTH})"
+    at = "CAST(NULL AS STRING)" if column is None else literal(column)
+    return f"named_struct('reason', {literal(reason)}, 'column', {at}, 'found', {value})"
+
+
+def _corrupt_reason(contract: DataContract) -> str:
+    document = f"try_parse_json({TEXT})"
+    kind = f"schema_of_variant(try_variant_get({document}, '$.r', 'variant'))"
+    cases = [
+        (f"{document} IS NULL", _reason("malformed_json")),
+        (f"NOT startswith({kind}, 'OBJECT')", _reason("not_an_object")),
+    ]
+    for column in contract.columns:
+        path = literal(f"$.r['{column}']")
+        found = f"try_variant_get({document}, {path}, 'string')"
+        broken = f"{found} IS NOT NULL AND {wire(column)} IS NULL"
+        cases.append((broken, _reason("wrong_type", column, found)))
+    return first_fault([*cases, ("true", _reason("malformed_json"))])
+
+
+def _broken(rule: RowRule) -> str:
+    column = name(rule.column)
+    match rule.kind:
+        case "minimum":
+            return f"{column} < {literal(rule.value)}"
+        case "maximum":
+            return f"{column} > {literal(rule.value)}"
+        case "pattern":
+            return f"NOT ({column} RLIKE {literal(rule.value)})"
+        case "min_length":
+            return f"length({column}) < {literal(rule.value)}"
+        case "max_length":
+            return f"length({column}) > {literal(rule.value)}"
+        case "values":
+            return f"{column} NOT IN ({', '.join(map(literal, rule.value))})"

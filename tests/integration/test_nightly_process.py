@@ -1,0 +1,115 @@
+"""The nightly job as a scheduler runs it: a process with an exit code, killed, doubled, in any time zone."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import pytest
+
+from pipelines.layers.serving import read_serving
+from pipelines.ops.certification import certified
+from pipelines.sinks.delta import read
+from tests.support.lakes import Lake, Record, flight
+from tests.support.processes import Job, start_job, wait_until
+
+ROWS = 1_200
+
+
+@pytest.fixture
+def jobs() -> Iterator[list[Job]]:
+    started: list[Job] = []
+    yield started
+    for job in started:
+        job.kill()
+
+
+@pytest.fixture
+def start(lake: Lake, tmp_path: Path, jobs: list[Job]) -> Callable[..., Job]:
+    def start_one(name: str, *arguments: str, **environment: str) -> Job:
+        common = ("--pipeline", "flights", f"--set=lake.root={lake.config.root}")
+        jobs.append(start_job(name, tmp_path, *common, *arguments, **environment))
+        return jobs[-1]
+
+    return start_one
+
+
+def day(number: int, rows: int) -> list[Record]:
+    sent = datetime(2013, 1, number, 12, tzinfo=UTC)
+    departure = f"2013-01-{number:02}T05:15:00-05:00"
+    return [Record(flight(flight=n + 1, scheduled_departure=departure), sent=sent) for n in range(rows)]
+
+
+def rows_of(frame: object, number: int) -> int:
+    count: int = frame.where(f"_event_date = DATE'2013-01-{number:02}'").count()  # type: ignore[attr-defined]
+    return count
+
+
+def test_a_nightly_run_killed_after_its_commit_leaves_nothing_to_be_seen_and_the_next_one_repairs(
+    lake: Lake, start: Callable[..., Job]
+) -> None:
+    lake.ingest([*day(1, ROWS), *day(2, 1)])
+    assert start("nightly_batch", "--date", "2013-01-01").wait() == 0
+    lake.ingest([*day(1, ROWS + 1), *day(2, ROWS)])
+    log = Path(lake.config.table("batch")) / "_delta_log"
+    before = len(list(log.glob("*.json")))
+
+    killed = start("nightly_batch", "--from", "2013-01-01", "--to", "2013-01-02")
+    wait_until(lambda: killed.runs() and len(list(log.glob("*.json"))) > before, "the days are written")
+    killed.kill()
+
+    assert rows_of(lake.table("batch"), 1) == ROWS + 1
+    assert rows_of(read_serving(lake.spark, lake.config), 1) == ROWS
+    again = start("nightly_batch", "--from", "2013-01-01", "--to", "2013-01-02")
+    assert again.wait() == 0, again.log.read_text()[-3000:]
+    assert again.summary()["days"] == {"2013-01-01": "certified", "2013-01-02": "certified"}
+    serving = read_serving(lake.spark, lake.config)
+    assert (rows_of(serving, 1), rows_of(serving, 2)) == (ROWS + 1, ROWS)
+    assert serving.groupBy("flight", "_event_date").count().where("count > 1").isEmpty()
+
+
+def test_of_two_nightly_processes_at_once_one_certifies_and_the_other_says_so(
+    lake: Lake, start: Callable[..., Job]
+) -> None:
+    lake.ingest([*day(1, ROWS), *day(2, 1)])
+    # The first is stopped while it holds the lease, so that the second cannot come too late.
+    first = start("nightly_batch", "--date", "2013-01-01")
+    leases = Path(lake.config.ops_table("leases"))
+    wait_until(lambda: first.runs() and any(leases.glob("pipeline=flights/*.parquet")), "the lease is taken")
+    wait_until(lambda: first.runs() and len(list((leases / "_delta_log").glob("*.json"))) > 1, "it is held")
+    os.killpg(first.process.pid, signal.SIGSTOP)
+    second = start("nightly_batch", "--date", "2013-01-01")
+    try:
+        assert second.wait() == 1
+        assert "is rebuilding this pipeline now; this run has changed nothing" in second.summary()["error"]
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(first.process.pid, signal.SIGCONT)
+    assert first.wait() == 0, first.log.read_text()[-3000:]
+    state = certified(lake.spark, lake.config)
+    assert state is not None
+    assert state.days == (date(2013, 1, 1),)
+    assert rows_of(read(lake.spark, lake.config.table("batch"), state.version), 1) == ROWS
+
+
+def test_exit_codes_and_summaries_say_what_became_of_the_run_in_any_time_zone(
+    lake: Lake, start: Callable[..., Job]
+) -> None:
+    lake.ingest([*day(1, ROWS), *day(2, 1)])
+    behind = start("nightly_batch", "--date", "2013-01-09", TZ="Asia/Kolkata")
+    assert behind.wait() == 4
+    assert "nothing of 2013-01-09 yet" in behind.summary()["error"]
+
+    # The second day has fewer rows than the contract asks for.
+    mixed = start("nightly_batch", "--from", "2013-01-01", "--to", "2013-01-02", TZ="Asia/Kolkata")
+    assert mixed.wait() == 3, mixed.log.read_text()[-3000:]
+    summary = mixed.summary()
+    assert (summary["exit_code"], summary["status"]) == (3, "failed")
+    assert summary["days"] == {"2013-01-01": "certified", "2013-01-02": "failed"}
+    serving = read_serving(lake.spark, lake.config)
+    assert rows_of(serving, 1) == ROWS
+    first = serving.where("flight = 1").first()
+    assert first is not None
+    assert first["scheduled_departure"].astimezone(UTC) == datetime(2013, 1, 1, 10, 15, tzinfo=UTC)
