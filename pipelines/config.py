@@ -25,19 +25,32 @@ SPARK_SETTINGS_WE_OWN: Final = frozenset(
         "spark.sql.session.timeZone",
         "spark.sql.shuffle.partitions",
         "spark.sql.streaming.stateStore.providerClass",
+        "spark.sql.ansi.enabled",
+        "spark.sql.parser.escapedStringLiterals",
+        "spark.sql.variable.substitute",
     }
 )
 _SECRET: Final = re.compile(r"jaas|password|secret|token|credential|private|\.key$", re.IGNORECASE)
+_LONGEST: Final = timedelta(days=3650)
 Option = TypeVar("Option", str, SecretStr)
 
 
 def _some_time(interval: timedelta) -> timedelta:
-    if not interval:
-        raise ValueError("expected an interval longer than zero, such as '10 seconds'")
+    if not timedelta() < interval <= _LONGEST:
+        raise ValueError("expected an interval longer than zero, such as '10 seconds', of 3650 days at most")
+    return interval
+
+
+def _some_seconds(interval: timedelta) -> timedelta:
+    if interval < timedelta(seconds=1):
+        raise ValueError("expected a second at least: the lease is prolonged at every third of it")
     return interval
 
 
 def _no_owned_option(options: dict[str, Option]) -> dict[str, Option]:
+    # Spark takes option names without regard to case; of two that differ in it, either may win.
+    if odd := sorted(key for key in options if key != key.lower()):
+        raise ValueError(f"expected the Kafka client's own names, in lower case, got {', '.join(odd)}")
     if owned := sorted(KAFKA_OPTIONS_WE_OWN & options.keys()):
         raise ValueError(
             f"Oncelake sets {', '.join(owned)} itself, since a wrong value loses data;"
@@ -51,7 +64,7 @@ def _as_text(value: object) -> object:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int | float):
-        raise ValueError(f"expected text, got the number {value}; write it in quotes")
+        raise ValueError("expected text, got a number; write it in quotes")
     return value
 
 
@@ -68,6 +81,16 @@ def _no_owned_setting(settings: dict[str, str]) -> dict[str, str]:
             " (speed.state_partitions decides the shuffle partitions)"
         )
     return settings
+
+
+def _a_place(root: str) -> str:
+    if not root.rstrip("/"):
+        raise ValueError("expected a folder of its own for the lake, not the root of all")
+    if re.match(r"~|[A-Za-z][A-Za-z0-9+.-]*:(?!//)", root):
+        raise ValueError(f"expected a path without ~, or a URI such as s3a://bucket/lake, got {root!r}")
+    if re.match(r"[^/]*://[^/]*:[^/]*@", root):
+        raise ValueError("expected no user and password in a URI: it is shown in plans; use spark.conf")
+    return root
 
 
 Setting = Annotated[str, BeforeValidator(_as_text)]
@@ -105,7 +128,7 @@ class KafkaConfig(_Model):
 class LakeConfig(_Model):
     """Where the tables are: `root` is a path or a URI that Spark can write (`s3a://...`)."""
 
-    root: str = Field(min_length=1, pattern=r"^[^`'\"\s]+$")
+    root: Annotated[str, Field(pattern=r"^[^`'\"\s]+$"), AfterValidator(_a_place)]
 
 
 class IngestConfig(_Model):
@@ -147,7 +170,7 @@ class BatchConfig(_Model):
     """
 
     dedup_horizon_days: int = Field(default=1, ge=0, le=366)
-    lease_duration: PositiveInterval = timedelta(hours=1)
+    lease_duration: Annotated[PositiveInterval, AfterValidator(_some_seconds)] = timedelta(hours=1)
 
 
 class AuditConfig(_Model):
@@ -182,7 +205,7 @@ class PipelineConfig(_Model):
     """Everything a pipeline is told, apart from its contract."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
-    contract: str
+    contract: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]*([./][A-Za-z0-9_-]+)*$")
     lake: LakeConfig
     kafka: KafkaConfig
     ingest: IngestConfig = IngestConfig()

@@ -12,18 +12,17 @@ Later layers win, key by key:
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from pipelines.config import PipelineConfig
 from pipelines.errors import ConfigError
+from pipelines.yaml_files import parse_yaml
 
 # Settings of others, which are passed on letter by letter.
 _TEXTS: Final = {("kafka", "options"), ("kafka", "secrets"), ("spark", "conf")}
@@ -62,7 +61,8 @@ def load_config(
     layers = [*_files(name, env, conf_dir), *_environment(environ), *_settings(settings)]
     merged: dict[str, Any] = {}
     for layer in layers:
-        _merge(merged, _expand(layer.values, layer.origin, environ))
+        _merge(merged, layer.values)
+    merged = _expand(merged, (), layers, environ)
     if "name" in merged:
         raise ConfigError(
             f"{_origin(layers, ('name',))}: name: a pipeline is named by its file; remove this key"
@@ -79,21 +79,22 @@ def pipeline_names(conf_dir: Path) -> list[str]:
 
 
 def _files(name: str, env: str, conf_dir: Path) -> Iterator[_Layer]:
-    if not conf_dir.is_dir():
+    try:
+        envs = sorted(p.name for p in conf_dir.iterdir() if p.is_dir() and p.name != "base")
+    except OSError:
         raise ConfigError(
             f"{conf_dir}: no such folder of configuration; name one with --conf-dir, or run `oncelake init`"
-        )
+        ) from None
     names = pipeline_names(conf_dir)
     if name not in names:
         close = get_close_matches(name, names, 1)
         hint = f"did you mean '{close[0]}'?" if close else f"there are: {', '.join(names) or 'none'}"
         raise ConfigError(f"{conf_dir}/base/pipelines/{name}.yml: no such pipeline; {hint}")
-    if env == "base" or not (conf_dir / env).is_dir():
-        envs = sorted(p.name for p in conf_dir.iterdir() if p.is_dir() and p.name != "base")
+    if env not in envs:
         raise ConfigError(f"{conf_dir}/{env}: no such environment; --env takes one of: {', '.join(envs)}")
     for folder in ("base", env):
         for path in (conf_dir / folder / "oncelake.yml", conf_dir / folder / "pipelines" / f"{name}.yml"):
-            if path.exists():
+            if path.is_symlink() or path.exists():
                 yield _Layer(str(path), read_yaml(path))
 
 
@@ -104,11 +105,10 @@ def read_yaml(path: Path) -> dict[str, Any]:
         ConfigError: the file cannot be read, is not YAML or holds something else.
     """
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+    values = parse_yaml(text, str(path), ConfigError)
     if not isinstance(values, dict | None):
         raise ConfigError(f"{path}: expected keys and values, got {type(values).__name__}")
     return values or {}
@@ -126,12 +126,13 @@ def _settings(settings: Sequence[str]) -> Iterator[_Layer]:
         key, equals, text = setting.partition("=")
         parts = key.strip().split(".", 2)
         if not equals or not all(parts):
-            raise ConfigError(f"--set {setting}: expected key=value, such as kafka.topic=flights")
+            # What follows the key may be a secret.
+            said = re.split(r"[\s=]", setting.strip(), maxsplit=1)[0]
+            raise ConfigError(f"--set {said}: expected key=value, such as kafka.topic=flights")
         quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "'\""
         value: Any = text[1:-1] if quoted else text
         if tuple(parts[:2]) not in _TEXTS:
-            with suppress(yaml.YAMLError):
-                value = yaml.safe_load(text)
+            value = parse_yaml(text, f"--set {key}", ConfigError)
         for part in reversed(parts):
             value = {part: value}
         yield _Layer(f"--set {key}", value)
@@ -145,19 +146,26 @@ def _merge(into: dict[str, Any], values: Mapping[str, Any]) -> None:
             into[key] = value
 
 
-def _expand(value: Any, origin: str, environ: Mapping[str, str]) -> Any:
+def _expand(
+    value: Any, location: tuple[str, ...], layers: Sequence[_Layer], environ: Mapping[str, str]
+) -> Any:
     if isinstance(value, dict):
-        return {str(key): _expand(item, f"{origin}: {key}", environ) for key, item in value.items()}
+        return {
+            str(key): _expand(item, (*location, str(key)), layers, environ) for key, item in value.items()
+        }
     if not isinstance(value, str):
         return value
+    where = f"{_origin(layers, location)}: {'.'.join(location)}"
 
     def variable(match: re.Match[str]) -> str:
         if match[1] not in environ:
             raise ConfigError(
-                f"{origin}: the environment variable {match[1]} is not set; set it, or change the value"
+                f"{where}: the environment variable {match[1]} is not set; set it, or change the value"
             )
         return environ[match[1]]
 
+    if "${" in _VARIABLE.sub("", value):
+        raise ConfigError(f"{where}: expected ${{NAME}} with letters, digits and _ in it, got another ${{")
     return _VARIABLE.sub(variable, value)
 
 
@@ -188,7 +196,9 @@ def _explain(error: ErrorDetails, layers: Sequence[_Layer]) -> str:
         case "value_error":
             return f"{where}: {error['msg'].removeprefix('Value error, ')}"
         case _:
-            shown = "a secret" if "secrets" in location else repr(found)
+            # Secrets are put in wrong places, too.
+            may_be_secret = tuple(location[:2]) in _TEXTS
+            shown = f"a {type(found).__name__}, not shown here" if may_be_secret else repr(found)
             expected = (
                 error["msg"].replace("Input should be", "expected").replace("String should", "expected to")
             )

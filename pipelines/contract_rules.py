@@ -1,9 +1,14 @@
 """The quality rules of a contract, and which of the standard's rules can be kept."""
 
+import ctypes
+import math
 import re
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
+
+from open_data_contract_standard.model import SchemaProperty
 
 RowRuleKind = Literal["minimum", "maximum", "pattern", "min_length", "max_length", "values"]
 ROW_OPTIONS: Final[Mapping[str, RowRuleKind]] = {
@@ -13,6 +18,10 @@ ROW_OPTIONS: Final[Mapping[str, RowRuleKind]] = {
     "minLength": "min_length",
     "maxLength": "max_length",
 }
+_KEPT: Final = ", ".join([*ROW_OPTIONS, "format"])
+# The digits that a bigint surely holds, and the characters that Spark can count.
+_DIGITS: Final = 18
+_LONGEST_TEXT: Final = 2**31
 
 
 @dataclass(frozen=True)
@@ -46,18 +55,91 @@ class DayRule:
     maximum: float | None
 
 
-def cannot_be_kept(kind: RowRuleKind, value: Any, logical_type: str) -> str | None:
-    """Why a rule would fail on the first record; None if it would not."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if kind in ("minimum", "maximum"):
-        fits = is_number and logical_type in ("integer", "number")
-        return None if fits else "expected a number, for an integer or a number"
-    if logical_type != "string":
-        return "expected a property that is a string"
-    if kind != "pattern":
-        return None if is_number else "expected a number"
+def row_rules(item: SchemaProperty) -> tuple[list[RowRule], list[str]]:
+    """The rules of a property on single records, and the reasons why some cannot be kept."""
+    options, logical, name = item.logicalTypeOptions or {}, item.logicalType or "", item.name or ""
+    rules: list[RowRule] = []
+    reasons: list[str] = []
+    if item.unique and not item.primaryKey:
+        reasons.append("unique: not kept of a property that is not in the key; remove it")
+    for key, value in options.items():
+        kind = ROW_OPTIONS.get(key)
+        if kind is None and key != "format":
+            reasons.append(f"logicalTypeOptions.{key}: not kept; expected one of {_KEPT}")
+        elif kind and (reason := _cannot_be_kept(kind, value, logical)):
+            reasons.append(f"logicalTypeOptions.{key}: {reason}, got {value!r}")
+        elif kind:
+            rules.append(RowRule(name, kind, _as_stored(value, item)))
+    if not reasons:
+        reasons += _crossed(options)
+    if item.enum is not None:
+        values = [value.value for value in item.enum]
+        unfit = [(reason, v) for v in values if (reason := _cannot_be_kept("values", v, logical))]
+        reasons += [f"enum: {reason}, got {value!r}" for reason, value in unfit]
+        if not values:
+            reasons.append("enum: expected at least one value, got none")
+        rules.append(RowRule(name, "values", tuple(_as_stored(value, item) for value in values)))
+    return rules, reasons
+
+
+def _crossed(options: Mapping[str, Any]) -> Iterator[str]:
+    for least, most in (("minimum", "maximum"), ("minLength", "maxLength")):
+        if least in options and most in options and options[least] > options[most]:
+            yield f"{least} {options[least]} lies above {most} {options[most]}; swap them"
+
+
+def _as_stored(value: Any, item: SchemaProperty) -> Any:
+    """A rule's value as the column can hold it: 0.1 in a column of 32 bits is another number than 0.1."""
+    is_single = (item.logicalTypeOptions or {}).get("format") == "f32"
+    return ctypes.c_float(value).value if is_single and isinstance(value, float) else value
+
+
+def _cannot_be_kept(kind: RowRuleKind, value: Any, logical_type: str) -> str | None:
+    """Why a rule would fail on the first record, or could never be kept; None if all is well."""
+    match kind:
+        case "minimum" | "maximum":
+            fits = logical_type in ("integer", "number") and _is_number(value)
+            return (
+                None if fits else f"expected a number of at most {_DIGITS} digits, for an integer or a number"
+            )
+        case "min_length" | "max_length":
+            fits = logical_type == "string" and type(value) is int and 0 <= value < _LONGEST_TEXT
+            return None if fits else "expected a whole number from 0, for a property that is a string"
+        case "pattern":
+            return _no_pattern(value) if logical_type == "string" else "expected a property that is a string"
+        case "values":
+            return _no_value(value, logical_type)
+
+
+def _is_number(value: Any) -> bool:
+    if type(value) is int:
+        return abs(value) < 10**_DIGITS
+    return type(value) is float and math.isfinite(value)
+
+
+def _no_pattern(value: Any) -> str | None:
+    if type(value) is not str:
+        return "expected a regular expression in quotes"
+    if "(?P" in value or "(?(" in value:
+        return "expected a regular expression of Java's kind, without (?P and (?("
     try:
-        re.compile(str(value))
-    except re.error as error:
-        return f"expected a regular expression ({error})"
+        with warnings.catch_warnings(action="error"):
+            re.compile(value)
+    except (re.error, Warning) as error:
+        # Java's \p{L} and \h are foreign to Python; the job asks Java before it starts.
+        return None if "bad escape" in str(error) else f"expected a regular expression ({error})"
     return None
+
+
+def _no_value(value: Any, logical_type: str) -> str | None:
+    match logical_type:
+        case "string":
+            return None if type(value) is str else "expected text in quotes"
+        case "integer":
+            return None if type(value) is int and _is_number(value) else "expected a whole number"
+        case "number":
+            return None if _is_number(value) else "expected a number"
+        case "boolean":
+            return None if type(value) is bool else "expected true or false"
+        case _:
+            return "an enum is kept of a string, an integer, a number or a boolean only"

@@ -23,6 +23,8 @@ SETTINGS: Final = {
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     # Counting rows costs a read for each write; the metric of state rows then says 0.
     "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
+    # Contracts become SQL text; what looks like a variable in it is meant as it stands.
+    "spark.sql.variable.substitute": "false",
     # A larger method is never compiled by the JVM; the limit makes Spark divide the decoding instead.
     "spark.sql.codegen.hugeMethodLimit": "8000",
     # Old state is dropped with the next data instead of in an empty batch of its own.

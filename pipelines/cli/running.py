@@ -16,6 +16,7 @@ from pipelines.cli.options import CommonOptions, LogFormat
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.errors import OncelakeError
+from pipelines.ops.preflight import check_patterns
 from pipelines.session import spark_session
 
 Body = Callable[[SparkSession, PipelineConfig, DataContract, str], dict[str, Any]]
@@ -55,6 +56,7 @@ def run_job(
         if check:
             check(config, contract)
         spark = spark_session(config, job)
+        check_patterns(spark, contract)
         summary |= {"status": "done"} | body(spark, config, contract, run_id)
     except OncelakeError as error:
         code = error.exit_code

@@ -2,7 +2,7 @@
 
 import logging
 from datetime import UTC, date, datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from delta.exceptions import DeltaConcurrentModificationException
 from delta.tables import DeltaTable
@@ -21,6 +21,8 @@ from pipelines.quality.facts import days_of
 from pipelines.sinks.delta import days_between, read, replace_days, restore
 from pipelines.sinks.tables import ensure_batch, exists, version
 
+_FIRST_DAY: Final = date(1970, 1, 1)
+
 _log = logging.getLogger(__name__)
 
 
@@ -36,6 +38,8 @@ def closed_days(contract: DataContract, first: date | None, last: date | None) -
     last = last or first
     if first > last:
         raise ConfigError(f"--from {first} --to {last}: the first day lies after the last; swap them")
+    if first < _FIRST_DAY:
+        raise ConfigError(f"{first}: Kafka knows no day before {_FIRST_DAY}; mend the date")
     if last >= today:
         raise ConfigError(
             f"{last} is not over in {contract.day_time_zone}, where it is {today} now;"

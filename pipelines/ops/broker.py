@@ -152,11 +152,11 @@ def running_broker(folder: Path) -> EmbeddedBroker | None:
     try:
         state = json.loads((folder / _STATE).read_text(encoding="utf-8"))
         found = EmbeddedBroker(
-            state["bootstrap_servers"], state["pid"], state["started"], Path(state["folder"])
+            str(state["bootstrap_servers"]), int(state["pid"]), float(state["started"]), Path(state["folder"])
         )
-    except (OSError, ValueError, KeyError):
+        return found if found.is_running() else None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
-    return found if found.is_running() else None
 
 
 def _start(folder: Path, class_path: str, wanted_port: int) -> EmbeddedBroker:

@@ -81,7 +81,7 @@ class Lease:
             "holder": self._run_id,
             "host": socket.gethostname(),
             "pid": process.pid,
-            "process_started": process.create_time(),
+            "process_started": started(process),
             "since": now,
             "until": now + duration,
         }
@@ -128,9 +128,14 @@ def _is_live(held: Row) -> bool:
     if held["host"] != socket.gethostname():
         return True
     try:
-        return bool(psutil.Process(held["pid"]).create_time() == held["process_started"])
+        return bool(abs(started(psutil.Process(held["pid"])) - held["process_started"]) < 1)
     except psutil.NoSuchProcess:
         return False
+
+
+def started(process: psutil.Process) -> float:
+    """Seconds from the machine's start to the process's: setting the clock changes nothing about it."""
+    return float(process.create_time() - psutil.boot_time())
 
 
 def _refusal(config: PipelineConfig, held: Row | None) -> InfrastructureError:

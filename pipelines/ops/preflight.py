@@ -1,4 +1,4 @@
-"""Looks at the Kafka cluster before a stream starts, with the very client and settings of the stream."""
+"""What only a running JVM can tell before a job starts: is the cluster there, can Java read the patterns?"""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -8,7 +8,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from pipelines.config import KafkaConfig
-from pipelines.errors import ConfigError, InfrastructureError
+from pipelines.contract import DataContract
+from pipelines.errors import ConfigError, ContractError, InfrastructureError
 from pipelines.ops.failures import first_line
 from pipelines.sources.kafka import client_options
 
@@ -71,6 +72,24 @@ def find_topic(spark: SparkSession, kafka: KafkaConfig) -> Topic:
         ) from None
     finally:
         admin.close(jvm.java.time.Duration.ofSeconds(1))
+
+
+def check_patterns(spark: SparkSession, contract: DataContract) -> None:
+    """Asks Java whether it can read the contract's regular expressions, which no Python can tell.
+
+    Raises:
+        ContractError: it cannot read one.
+    """
+    jvm: Any = spark.sparkContext._jvm
+    for rule in contract.row_rules:
+        if rule.kind == "pattern":
+            try:
+                jvm.java.util.regex.Pattern.compile(rule.value)
+            except Py4JJavaError as error:
+                raise ContractError(
+                    f"{contract.path}: schema.properties.{rule.column}: logicalTypeOptions.pattern:"
+                    f" expected a regular expression of Java's kind, got {rule.value!r}: {_cause(error)}"
+                ) from None
 
 
 def _cause(error: Py4JJavaError) -> str:

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from pipelines.errors import InfrastructureError
-from pipelines.ops.lease import LEASES, lease
+from pipelines.ops.lease import LEASES, lease, started
 from pipelines.sinks.delta import read
 from pipelines.sinks.tables import ensure_table, shape, small_frame
 from tests.support.lakes import Lake
@@ -33,7 +33,7 @@ def hand_to(lake: Lake, **changes: Any) -> None:
         "holder": "other",
         "host": socket.gethostname(),
         "pid": os.getpid(),
-        "process_started": process.create_time(),
+        "process_started": started(process),
         "since": datetime.now(UTC),
         "until": datetime.now(UTC) + timedelta(hours=1),
         **changes,
@@ -46,8 +46,8 @@ def hand_to(lake: Lake, **changes: Any) -> None:
 
 def dead_process() -> dict[str, Any]:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        started = psutil.Process(process.pid).create_time()
-    return {"pid": process.pid, "process_started": started}
+        since = started(psutil.Process(process.pid))
+    return {"pid": process.pid, "process_started": since}
 
 
 def test_a_lease_that_is_held_prolongs_itself(make_lake: Callable[..., Lake]) -> None:
@@ -56,7 +56,7 @@ def test_a_lease_that_is_held_prolongs_itself(make_lake: Callable[..., Lake]) ->
         first = held(lake)["until"]
         wait_until(lambda: held(lake)["until"] > first, "the lease is prolonged", 60)
         mine.require()
-    assert held(lake)["until"] <= datetime.now(UTC).astimezone(held(lake)["until"].tzinfo)
+    assert held(lake)["until"].astimezone(UTC) <= datetime.now(UTC)
 
 
 def test_a_run_that_lost_its_lease_says_so_and_leaves_the_other_s_alone(lake: Lake) -> None:

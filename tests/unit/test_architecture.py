@@ -25,6 +25,7 @@ ORDER = {
     "errors": 0,
     "intervals": 0,
     "resources": 0,
+    "yaml_files": 0,
 }
 MODULES = sorted(Path("pipelines").rglob("*.py"))
 

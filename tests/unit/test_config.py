@@ -87,6 +87,13 @@ def test_a_missing_key_says_how_to_give_it(conf: Path) -> None:
         ("kafka.max_offsets_per_trigger=many", "got 'many'"),
         ("ingest.trigger_interval=0 seconds", "longer than zero"),
         ("name=other", "a pipeline is named by its file"),
+        ("kafka.options.ISOLATION.LEVEL=read_uncommitted", "in lower case, got ISOLATION.LEVEL"),
+        ("decode.max_future=999999999 days", "of 3650 days at most"),
+        ("batch.lease_duration=1 millisecond", "expected a second at least"),
+        ("contract=/etc/shadow", "contract: "),
+        ("contract=../x.yaml", "contract: "),
+        ("kafka.topic=${no-such}", "expected ${NAME} with letters"),
+        ("kafka.topic=2024-13-01", "a value cannot be read"),
     ],
 )
 def test_a_wrong_setting_is_refused(conf: Path, setting: str, said: str) -> None:
@@ -120,10 +127,12 @@ def test_settings_of_spark_and_kafka_are_passed_on_letter_by_letter(conf: Path) 
     assert config.spark.conf == {"spark.ui.enabled": "true"}
     assert config.kafka.options == {"client.id": "010"}
     (conf / "local/oncelake.yml").write_text(LOCAL + "spark: {conf: {spark.ui.port: 010}}\n")
-    assert "expected text, got the number 8; write it in quotes" in refusal(conf)
+    assert "expected text, got a number; write it in quotes" in refusal(conf)
 
 
-@pytest.mark.parametrize("key", ["spark.sql.session.timeZone", "spark.sql.shuffle.partitions"])
+@pytest.mark.parametrize(
+    "key", ["spark.sql.session.timeZone", "spark.sql.shuffle.partitions", "spark.sql.variable.substitute"]
+)
 def test_what_the_results_depend_on_cannot_be_set(conf: Path, key: str) -> None:
     assert f"Oncelake sets {key} itself" in refusal(conf, f"spark.conf.{key}=x")
 
@@ -131,6 +140,47 @@ def test_what_the_results_depend_on_cannot_be_set(conf: Path, key: str) -> None:
 @pytest.mark.parametrize("setting", ["lake.root=a b", "lake.root=a`b", "lake.root=it's"])
 def test_a_root_that_cannot_stand_in_sql_is_refused(conf: Path, setting: str) -> None:
     assert "lake.root" in refusal(conf, setting)
+
+
+@pytest.mark.parametrize("root", ["/", "~/lake", "file:/tmp/x", "hdfs:/x", "s3a://AK:hush@b/x"])
+def test_a_root_that_would_not_be_where_it_is_meant_is_refused(conf: Path, root: str) -> None:
+    message = refusal(conf, f"lake.root={root}")
+    assert "lake.root: expected" in message
+    assert "hush" not in message
+
+
+@pytest.mark.parametrize("env", ["", ".", "..", "base", "prod/pipelines", "x" * 300])
+def test_an_environment_is_a_folder_of_its_own(conf: Path, env: str) -> None:
+    assert "no such environment" in refusal(conf, env=env)
+
+
+def test_a_key_that_stands_twice_is_refused(conf: Path) -> None:
+    (conf / "local/oncelake.yml").write_text(LOCAL + "lake: {root: other}\n")
+    assert "a key stands twice in line 4" in refusal(conf)
+
+
+def test_a_variable_that_a_later_layer_replaces_need_not_be_set(conf: Path) -> None:
+    (conf / "local/oncelake.yml").write_text(LOCAL + "spark: {master: '${NOT_SET}'}\n")
+    assert "spark.master: the environment variable NOT_SET is not set" in refusal(conf)
+    config = load_config("flights", conf_dir=conf, settings=["spark.master=local[1]"], environ={})
+    assert config.spark.master == "local[1]"
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "kafka.secrets.ssl.key.password hush",
+        "kafka.secrets.=hush",
+        "kafka.options={sasl: {jaas: {config: hush}}}",
+        "kafka.options={sasl.jaas.config: [hush]}",
+        "kafka.options={ssl.key.password: 87654321}",
+        "kafka.secrets={ssl.key.password: [hush]}",
+    ],
+)
+def test_a_secret_in_the_wrong_place_is_refused_unseen(conf: Path, setting: str) -> None:
+    message = refusal(conf, setting)
+    assert "hush" not in message
+    assert "87654321" not in message
 
 
 def test_a_secret_is_never_shown(conf: Path) -> None:

@@ -135,6 +135,23 @@ def test_types_become_spark_s(tmp_path: Path, item: dict[str, Any], kind: str) -
         ({"logicalType": "integer", "logicalTypeOptions": {"multipleOf": 2}}, "not kept; expected one of"),
         ({"logicalType": "string", "unique": True}, "unique: not kept"),
         ({"name": "a.b", "logicalType": "string"}, "got 'a.b'"),
+        ({"logicalType": "string", "logicalTypeOptions": {"pattern": "(?P<x>a)"}}, "of Java's kind"),
+        ({"logicalType": "string", "logicalTypeOptions": {"pattern": None}}, "in quotes, got None"),
+        ({"logicalType": "string", "logicalTypeOptions": {"maxLength": 1.5}}, "expected a whole number"),
+        ({"logicalType": "string", "logicalTypeOptions": {"minLength": -1}}, "expected a whole number"),
+        ({"logicalType": "number", "logicalTypeOptions": {"minimum": float("nan")}}, "got nan"),
+        ({"logicalType": "integer", "logicalTypeOptions": {"maximum": 10**39}}, "at most 18 digits"),
+        ({"logicalType": "number", "logicalTypeOptions": {"minimum": 5, "maximum": 1}}, "lies above maximum"),
+        ({"logicalType": "integer", "logicalTypeOptions": {"format": "i8"}}, "expected i32 or i64, got 'i8'"),
+        ({"logicalType": "timestamp", "logicalTypeOptions": {"format": "dd.MM."}}, "expected none, got"),
+        ({"logicalType": "number", "physicalType": "decimal(10)"}, "such as decimal(10,2)"),
+        ({"logicalType": "string", "enum": [{"value": False}]}, "expected text in quotes, got False"),
+        ({"logicalType": "string", "enum": [{"value": 1}]}, "expected text in quotes, got 1"),
+        ({"logicalType": "integer", "enum": [{"value": "a"}]}, "expected a whole number, got 'a'"),
+        ({"logicalType": "boolean", "enum": [{"value": 1}]}, "expected true or false, got 1"),
+        ({"logicalType": "date", "enum": [{"value": "foo"}]}, "only, got 'foo'"),
+        ({"logicalType": "string", "enum": [{"label": "x"}]}, "got None"),
+        ({"logicalType": "string", "enum": []}, "expected at least one value"),
     ],
 )
 def test_a_rule_that_would_fail_on_the_first_record_is_refused_at_once(
@@ -145,11 +162,39 @@ def test_a_rule_that_would_fail_on_the_first_record_is_refused_at_once(
     assert said in refusal(tmp_path, document)
 
 
+def test_java_s_own_patterns_are_left_to_java(tmp_path: Path) -> None:
+    document = sound()
+    item = {"name": "more", "logicalType": "string", "logicalTypeOptions": {"pattern": r"\p{L}+"}}
+    document["schema"][0]["properties"].append(item)
+    assert load(tmp_path, document).row_rules[-1].value == r"\p{L}+"
+
+
+def test_a_bound_of_a_column_of_32_bits_is_rounded_as_its_values_are(tmp_path: Path) -> None:
+    document = sound()
+    options = {"format": "f32", "maximum": 0.1}
+    document["schema"][0]["properties"].append(
+        {"name": "more", "logicalType": "number", "logicalTypeOptions": options}
+    )
+    assert load(tmp_path, document).row_rules[-1].value == 0.10000000149011612
+
+
+@pytest.mark.parametrize("zone", ["right/UTC", "posix/America/New_York", "localtime"])
+def test_a_zone_that_java_does_not_know_is_refused(tmp_path: Path, zone: str) -> None:
+    document = sound()
+    for custom in document["schema"][0]["customProperties"]:
+        if custom["property"] == "dayTimeZone":
+            custom["value"] = zone
+    assert "expected a time zone such as" in refusal(tmp_path, document)
+
+
 @pytest.mark.parametrize(
     ("rule", "said"),
     [
         ({"metric": "duplicateValues", "mustBe": 0}, "expected metric rowCount"),
         ({"metric": "rowCount", "mustBe": 3}, "expected mustBeBetween"),
+        ({"metric": "rowCount", "mustBeBetween": [5, 1]}, "the least first, got [5"),
+        ({"metric": "rowCount", "mustBeLessOrEqualTo": float("nan")}, "expected finite bounds"),
+        ({"metric": "rowCount", "mustBeBetween": [1, 5], "mustBeLessOrEqualTo": 3}, "got both"),
         ({"metric": "rowCount", "mustBeGreaterOrEqualTo": 1, "mustBeLessThan": 9}, "mustBeLessThan is not"),
         ({"metric": "nullValues", "mustBeLessOrEqualTo": 3}, "expected metric rowCount of the object"),
     ],
