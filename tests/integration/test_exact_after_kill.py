@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pipelines.sinks.delta import read
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import flight
-from tests.support.processes import Job, start_job, wait_until
+from tests.support.processes import BRIEF_SPARK, Job, start_job, wait_until
 
 EVENTS, COPIES, POISON = 3_000, 300, 40
 
@@ -114,18 +114,20 @@ def test_counts_stay_exact_through_sigkill_within_and_between_micro_batches(
     assert Counter(map(tuple, quarantined.toLocalIterator())).total() == POISON
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_jobs_told_to_stop_end_with_0_and_a_summary(
-    broker: str, topic: MakeTopic, tmp_path: Path, jobs: list[Job], number: signal.Signals
+    broker: str, topic: MakeTopic, tmp_path: Path, jobs: list[Job]
 ) -> None:
     name, lake = topic(), tmp_path / "lake"
     producer = Producer({"bootstrap.servers": broker})
     producer.produce(name, flight())
     assert producer.flush(60) == 0
     settings = (f"lake.root={lake}", f"kafka.topic={name}", f"kafka.bootstrap_servers={broker}")
-    common = ("--pipeline", "flights", *(f"--set={setting}" for setting in settings))
+    common = ("--pipeline", "flights", *(f"--set={setting}" for setting in settings), *BRIEF_SPARK)
     summaries = {}
-    for job, query in (("ingest_stream", "ingest"), ("speed_stream", "speed")):
+    for job, query, number in (
+        ("ingest_stream", "ingest", signal.SIGINT),
+        ("speed_stream", "speed", signal.SIGTERM),
+    ):
         running = start_job(job, tmp_path, *common)
         jobs.append(running)
         checkpoint = Checkpoint(lake / "ops/checkpoints/flights" / query)

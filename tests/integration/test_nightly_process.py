@@ -13,7 +13,7 @@ from pipelines.layers.serving import read_serving
 from pipelines.ops.certification import certified
 from pipelines.sinks.delta import read
 from tests.support.lakes import Lake, Record, flight
-from tests.support.processes import Job, start_job, wait_until
+from tests.support.processes import BRIEF_SPARK, Job, start_job, wait_until
 
 ROWS = 1_200
 
@@ -29,7 +29,7 @@ def jobs() -> Iterator[list[Job]]:
 @pytest.fixture
 def start(lake: Lake, tmp_path: Path, jobs: list[Job]) -> Callable[..., Job]:
     def start_one(name: str, *arguments: str, **environment: str) -> Job:
-        common = ("--pipeline", "flights", f"--set=lake.root={lake.config.root}")
+        common = ("--pipeline", "flights", f"--set=lake.root={lake.config.root}", *BRIEF_SPARK)
         jobs.append(start_job(name, tmp_path, *common, *arguments, **environment))
         return jobs[-1]
 

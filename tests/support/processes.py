@@ -13,7 +13,11 @@ from pathlib import Path
 from typing import Any
 
 WITHIN_S = 240.0
-# A JVM that lives for half a minute spends most of it on compiling what it will not run again.
+# A job that lives for half a minute spends most of it on compiling what it will not run again.
+BRIEF_SPARK = (
+    "--set=spark.conf.spark.sql.codegen.wholeStage=false",
+    "--set=spark.conf.spark.sql.codegen.factoryMode=NO_CODEGEN",
+)
 BRIEF_JAVA = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 
 
