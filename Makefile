@@ -33,13 +33,15 @@ demo: setup ## Replay real flights through a real broker into a lake, and prove 
 test: setup ## Run all tests, with a real Spark and a real broker (PYTEST_ARGS="tests/unit -k name")
 	@$(PY) -m pytest $(PYTEST_ARGS)
 
-lint: $(DEPENDENCIES) ## Check style, form and types
+lint: $(DEPENDENCIES) ## Check style, form, types and data contracts
 	@echo "==> ruff check"
 	@$(PY) -m ruff check .
 	@echo "==> ruff format --check"
 	@$(PY) -m ruff format --check .
 	@echo "==> mypy"
 	@$(PY) -m mypy $(CODE)
+	@echo "==> oncelake contract lint"
+	@$(PY) -m pipelines.cli contract lint
 
 format: $(DEPENDENCIES) ## Bring the code into its form
 	@$(PY) -m ruff check --fix .

@@ -7,6 +7,7 @@ import click
 
 import pipelines
 from pipelines.cli.broker import broker
+from pipelines.cli.contract import contract
 from pipelines.cli.init import init
 from pipelines.cli.jars import jars
 from pipelines.cli.jobs import ingest_stream, nightly_batch, speed_stream, validate_day, write_day_report
@@ -27,6 +28,7 @@ for command in (
     validate_day,
     write_day_report,
     plan,
+    contract,
     init,
     broker,
     jars,

@@ -1,0 +1,123 @@
+"""`oncelake contract`: check contracts, and say what a change of one breaks, without Spark."""
+
+import json
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Final, Literal
+
+import click
+
+from pipelines.contract import DataContract, load_contract
+from pipelines.contract_diff import Change, changes
+from pipelines.errors import ConfigError, ContractError
+
+_FILE: Final = click.Path(dir_okay=False, path_type=Path)
+_FOLDER: Final = Path("data_contracts")
+_format = click.option(
+    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
+)
+Form = Literal["text", "json"]
+
+
+@click.group()
+def contract() -> None:
+    """Check data contracts, and compare their versions."""
+
+
+@contract.command()
+@click.argument("files", nargs=-1, type=_FILE)
+def lint(files: tuple[Path, ...]) -> None:
+    """Check that contracts can be kept; those of the folder data_contracts if none is named."""
+    for path in _or_all(files):
+        found = load_contract(path)
+        click.echo(f"{path}: sound: {found.id} {found.version}, key {', '.join(found.key)}")
+
+
+@contract.command()
+@click.argument("old", type=_FILE)
+@click.argument("new", type=_FILE)
+@_format
+def diff(old: Path, new: Path, form: Form) -> None:
+    """Say what changes from the contract OLD to NEW, and whom each change breaks."""
+    found = changes(load_contract(old), load_contract(new))
+    _show(found, str(new), form)
+
+
+@contract.command()
+@click.argument("files", nargs=-1, type=_FILE)
+@click.option(
+    "--against", required=True, metavar="GITREF|FILE", help="What is in use: a git revision, or a file."
+)
+@_format
+def check(files: tuple[Path, ...], against: str, form: Form) -> None:
+    """Refuse, with exit code 2, contracts that break somebody against what is in use."""
+    broken = []
+    for path in _or_all(files):
+        new = load_contract(path)
+        old = _in_use(path, against)
+        found = changes(old, new) if old else []
+        if not old and form == "text":
+            click.echo(f"{path}: new, there is none at {against}")
+        _show(found, str(path), form)
+        broken += [f"{path}: {change.place}: {change.what}" for change in found if change.is_breaking]
+    if broken:
+        raise ContractError(
+            "\n".join(broken) + f"\nexpected no breaking change against {against}: keep what was promised,"
+            " or see docs/runbook.md, 'A breaking change of a contract'"
+        )
+
+
+def _or_all(files: tuple[Path, ...]) -> list[Path]:
+    found = list(files) or sorted(_FOLDER.glob("*.odcs.yaml"))
+    if not found:
+        raise ConfigError(f"{_FOLDER}: no contract (*.odcs.yaml) here; name files, or go to the project")
+    return found
+
+
+def _in_use(path: Path, against: str) -> DataContract | None:
+    if Path(against).is_file():
+        return load_contract(Path(against))
+    if not _git(path, "rev-parse", "--verify", "--quiet", f"{against}^{{commit}}"):
+        raise ConfigError(f"--against {against}: expected a file or a revision of {path.parent}'s git")
+    # A path that begins with ./ is taken from the folder, not from the top of the repository.
+    text = _git(path, "show", f"{against}:./{path.name}")
+    if text is None:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / path.name
+        copy.write_bytes(text)
+        return load_contract(copy)
+
+
+def _git(path: Path, *arguments: str) -> bytes | None:
+    """What git says, run in the folder of a file; None if it fails."""
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(path.parent), *arguments],  # noqa: S607 - the user's own git
+            capture_output=True,
+            check=False,
+        )
+    except OSError as error:
+        raise ConfigError(f"git: {error}; name a file with --against instead") from None
+    return done.stdout if done.returncode == 0 else None
+
+
+def _show(found: list[Change], name: str, form: Form) -> None:
+    if form == "json":
+        listed = [
+            {"place": c.place, "what": c.what, "verdict": _verdict(c), "breaks": list(c.breaks)}
+            for c in found
+        ]
+        breaking = sum(change.is_breaking for change in found)
+        click.echo(json.dumps({"contract": name, "breaking": breaking, "changes": listed}))
+        return
+    if not found:
+        click.echo(f"{name}: no change that matters")
+    for change in found:
+        for_whom = f" for {' and '.join(change.breaks)}" if change.breaks else ""
+        click.echo(f"{name}: {_verdict(change)}{for_whom}: {change.place}: {change.what}")
+
+
+def _verdict(change: Change) -> str:
+    return "breaking" if change.is_breaking else "compatible"

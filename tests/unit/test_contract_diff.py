@@ -1,0 +1,241 @@
+"""Each change of a contract is known as compatible or breaking, and for whom."""
+
+import copy
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from pipelines.cli.contract import contract
+from pipelines.contract import load_contract
+from pipelines.contract_diff import changes
+from pipelines.errors import ConfigError, ContractError
+
+SOUND = {
+    "apiVersion": "v3.1.0",
+    "kind": "DataContract",
+    "id": "readings",
+    "version": "1.0.0",
+    "status": "active",
+    "schema": [
+        {
+            "name": "readings",
+            "logicalType": "object",
+            "customProperties": [
+                {"property": "eventTime", "value": "at"},
+                {"property": "dayTimeZone", "value": "Europe/Berlin"},
+            ],
+            "quality": [{"type": "library", "metric": "rowCount", "mustBeBetween": [10, 100]}],
+            "properties": [
+                {"name": "meter", "logicalType": "string", "primaryKey": True, "primaryKeyPosition": 1},
+                {"name": "number", "logicalType": "integer", "primaryKey": True, "primaryKeyPosition": 2},
+                {"name": "at", "logicalType": "timestamp", "required": True},
+                {"name": "sent", "logicalType": "timestamp", "required": True},
+                {"name": "count", "logicalType": "integer", "logicalTypeOptions": {"format": "i32"}},
+                {"name": "large", "logicalType": "integer"},
+                {"name": "single", "logicalType": "number", "logicalTypeOptions": {"format": "f32"}},
+                {"name": "price", "logicalType": "number", "physicalType": "decimal(10,2)"},
+                {"name": "volt", "logicalType": "number", "logicalTypeOptions": {"minimum": 0, "maximum": 9}},
+                {"name": "code", "logicalType": "string", "logicalTypeOptions": {"pattern": "[A-Z]+"}},
+                {
+                    "name": "note",
+                    "logicalType": "string",
+                    "logicalTypeOptions": {"maxLength": 9, "minLength": 2},
+                },
+                {"name": "state", "logicalType": "string", "enum": [{"value": "on"}, {"value": "off"}]},
+                {
+                    "name": "must",
+                    "logicalType": "string",
+                    "required": True,
+                    "quality": [
+                        {
+                            "type": "library",
+                            "metric": "nullValues",
+                            "unit": "percent",
+                            "mustBeLessOrEqualTo": 5,
+                        }
+                    ],
+                },
+            ],
+        }
+    ],
+}
+Edit = Callable[[dict[str, Any]], object]
+
+
+def column(document: dict[str, Any], name: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(p for p in document["schema"][0]["properties"] if p["name"] == name)
+    return found
+
+
+def add(**item: Any) -> Edit:
+    return lambda d: d["schema"][0]["properties"].append({"name": "more", "logicalType": "string", **item})
+
+
+def edit(name: str, **item: Any) -> Edit:
+    return lambda d: column(d, name).update(item)
+
+
+def options(name: str, **values: Any) -> Edit:
+    return lambda d: column(d, name)["logicalTypeOptions"].update(values)
+
+
+def custom(name: str, value: str) -> Edit:
+    return lambda d: next(c for c in d["schema"][0]["customProperties"] if c["property"] == name).update(
+        value=value
+    )
+
+
+def rows(**bounds: Any) -> Edit:
+    return lambda d: d["schema"][0].update(
+        quality=[{"type": "library", "metric": "rowCount", **bounds}] if bounds else []
+    )
+
+
+def drop(name: str) -> Edit:
+    return lambda d: d["schema"][0]["properties"].remove(column(d, name))
+
+
+def enum(*values: str) -> Edit:
+    return edit("state", enum=[{"value": value} for value in values])
+
+
+PRODUCERS, READERS, STATE = {"producers"}, {"readers"}, {"readers", "state"}
+CHANGES: list[tuple[str, Edit, set[str]]] = [
+    ("another version", lambda d: d.update(version="1.1.0"), set()),
+    ("another id", lambda d: d.update(id="others"), STATE),
+    ("optional column added", add(), set()),
+    ("required column added", add(required=True), PRODUCERS),
+    ("column with a rule added", add(logicalTypeOptions={"maxLength": 3}), set()),
+    ("column removed", drop("large"), READERS),
+    ("required column removed", drop("must"), READERS),
+    ("optional became required", edit("large", required=True), PRODUCERS),
+    ("required became optional", edit("must", required=False), READERS),
+    ("int to long", lambda d: column(d, "count").pop("logicalTypeOptions"), set()),
+    ("long to int", edit("large", logicalTypeOptions={"format": "i32"}), PRODUCERS),
+    ("int to double", edit("count", logicalType="number", logicalTypeOptions={}), set()),
+    ("long to double", edit("large", logicalType="number"), PRODUCERS | READERS),
+    ("float to double", edit("single", logicalTypeOptions={}), set()),
+    (
+        "double to float",
+        edit("volt", logicalTypeOptions={"format": "f32", "minimum": 0, "maximum": 9}),
+        PRODUCERS,
+    ),
+    ("decimal with more digits", edit("price", physicalType="decimal(12,2)"), set()),
+    ("decimal with more places and digits", edit("price", physicalType="decimal(12,4)"), set()),
+    ("decimal with more places only", edit("price", physicalType="decimal(10,4)"), PRODUCERS | READERS),
+    ("decimal with fewer digits", edit("price", physicalType="decimal(8,2)"), PRODUCERS),
+    ("decimal to double", lambda d: column(d, "price").pop("physicalType"), PRODUCERS | READERS),
+    (
+        "long to decimal that holds it",
+        edit("large", logicalType="number", physicalType="decimal(20,0)"),
+        set(),
+    ),
+    (
+        "long to a smaller decimal",
+        edit("large", logicalType="number", physicalType="decimal(9,0)"),
+        PRODUCERS | READERS,
+    ),
+    ("string to integer", edit("must", logicalType="integer"), PRODUCERS | READERS),
+    ("timestamp to date", edit("sent", logicalType="date"), PRODUCERS | READERS),
+    ("key with a column more", edit("large", primaryKey=True, required=True), STATE | PRODUCERS),
+    ("key with a column less", edit("number", primaryKey=False, required=True), STATE),
+    ("key in another order", edit("meter", primaryKeyPosition=3), {"state"}),
+    ("another event time", custom("eventTime", "sent"), STATE),
+    ("another zone", custom("dayTimeZone", "UTC"), STATE),
+    ("minimum raised", options("volt", minimum=1), PRODUCERS),
+    ("minimum lowered", options("volt", minimum=-1), READERS),
+    ("maximum raised", options("volt", maximum=10), READERS),
+    ("maximum lowered", options("volt", maximum=8), PRODUCERS),
+    ("maximum gone", lambda d: column(d, "volt")["logicalTypeOptions"].pop("maximum"), READERS),
+    ("new minimum", edit("large", logicalTypeOptions={"minimum": 0}), PRODUCERS),
+    ("shorter texts only", options("note", maxLength=8), PRODUCERS),
+    ("longer texts, too", options("note", maxLength=10), READERS),
+    ("texts of one character, too", options("note", minLength=1), READERS),
+    ("another pattern", options("code", pattern="[a-z]+"), PRODUCERS | READERS),
+    ("enum with a value more", enum("on", "off", "idle"), READERS),
+    ("enum with a value less", enum("on"), PRODUCERS),
+    ("enum with another value", enum("on", "idle"), PRODUCERS | READERS),
+    ("enum in another order", enum("off", "on"), set()),
+    ("enum gone", lambda d: column(d, "state").pop("enum"), READERS),
+    ("more rows asked for", rows(mustBeBetween=[20, 100]), set()),
+    ("fewer rows are enough", rows(mustBeBetween=[5, 100]), READERS),
+    ("no bound on rows", rows(), READERS),
+    ("more nulls allowed", lambda d: column(d, "must")["quality"][0].update(mustBeLessOrEqualTo=9), READERS),
+    ("fewer nulls allowed", lambda d: column(d, "must")["quality"][0].update(mustBeLessOrEqualTo=1), set()),
+]
+
+
+def write(folder: Path, document: dict[str, Any], name: str = "readings.odcs.yaml") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+def edited(change: Edit) -> dict[str, Any]:
+    document = copy.deepcopy(SOUND)
+    change(document)
+    return document
+
+
+@pytest.mark.parametrize(("change", "broken"), [c[1:] for c in CHANGES], ids=[c[0] for c in CHANGES])
+def test_a_change_breaks_whom_it_breaks(tmp_path: Path, change: Edit, broken: set[str]) -> None:
+    old = load_contract(write(tmp_path / "old", SOUND))
+    new = load_contract(write(tmp_path / "new", edited(change)))
+    assert {party for found in changes(old, new) for party in found.breaks} == broken
+
+
+def test_what_is_the_same_has_not_changed(tmp_path: Path) -> None:
+    same = load_contract(write(tmp_path, SOUND))
+    assert changes(same, same) == []
+
+
+def test_the_difference_is_told_in_words_and_as_json(tmp_path: Path) -> None:
+    old = write(tmp_path / "old", SOUND)
+    new = write(tmp_path / "new", edited(enum("on")))
+    told = CliRunner().invoke(contract, ["diff", str(old), str(new)])
+    assert told.exit_code == 0
+    assert "breaking for producers: schema.properties.state: values: 'on', 'off' became 'on'" in told.output
+    figures = json.loads(
+        CliRunner().invoke(contract, ["diff", str(old), str(new), "--format", "json"]).output
+    )
+    assert (figures["breaking"], figures["changes"][0]["breaks"]) == (1, ["producers"])
+
+
+def test_a_breaking_change_against_what_git_has_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "data_contracts", SOUND)
+    identity = ("-c", "user.name=t", "-c", "user.email=t@t")
+    for words in (("init", "-q"), ("add", "."), (*identity, "commit", "-qm", "first")):
+        subprocess.run(["git", "-C", str(tmp_path), *words], check=True)
+    check = ["check", str(path), "--against", "HEAD"]
+    write(path.parent, edited(add()))
+    done = CliRunner().invoke(contract, check)
+    assert (done.exit_code, "compatible: schema.properties.more: added" in done.output) == (0, True)
+    write(path.parent, edited(drop("large")))
+    refused = CliRunner().invoke(contract, check)
+    assert isinstance(refused.exception, ContractError)
+    assert refused.exception.exit_code == 2
+    assert "schema.properties.large: removed" in str(refused.exception)
+    fresh = write(path.parent, SOUND, "fresh.odcs.yaml")
+    assert (
+        "new, there is none at HEAD" in CliRunner().invoke(contract, ["check", str(fresh), *check[2:]]).output
+    )
+    unknown = CliRunner().invoke(contract, ["check", str(path), "--against", "no-such"])
+    assert isinstance(unknown.exception, ConfigError)
+    assert "expected a file or a revision" in str(unknown.exception)
+
+
+def test_lint_names_what_is_sound_and_refuses_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "data_contracts", SOUND)
+    monkeypatch.chdir(tmp_path)
+    assert "sound: readings 1.0.0, key meter, number" in CliRunner().invoke(contract, ["lint"]).output
+    write(tmp_path / "data_contracts", edited(lambda d: d.update(version=None)))
+    assert isinstance(CliRunner().invoke(contract, ["lint"]).exception, ContractError)
