@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from delta.exceptions import DeltaConcurrentModificationException
 from delta.tables import DeltaTable
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config import PipelineConfig
@@ -152,16 +152,22 @@ def _undo_leftovers(spark: SparkSession, config: PipelineConfig, contract: DataC
         The version that holds the certified state.
     """
     table = config.table("batch")
-    ensure_batch(spark, config, contract)
     state = certified(spark, config)
-    newest = DeltaTable.forPath(spark, table).history(1).first()
-    if state is None or newest is None or newest["version"] == state.version:
-        return version(spark, table)
-    parameters = newest["operationParameters"] or {}
-    if newest["operation"] != "RESTORE" or parameters.get("version") != str(state.version):
-        _log.warning("an earlier run left days that nobody certified; back to version %d", state.version)
-        restore(spark, table, state.version)
+    if state is not None:
+        newest = DeltaTable.forPath(spark, table).history(1).first()
+        if newest is not None and not _holds(newest, state.version):
+            _log.warning("an earlier run left days that nobody certified; back to version %d", state.version)
+            restore(spark, table, state.version)
+    # Only now: columns that it adds are a version of their own.
+    ensure_batch(spark, config, contract)
     return version(spark, table)
+
+
+def _holds(newest: Row, certified_version: int) -> bool:
+    """Whether the newest commit is the certified version, or has brought it back."""
+    parameters = newest["operationParameters"] or {}
+    restored = newest["operation"] == "RESTORE" and parameters.get("version") == str(certified_version)
+    return bool(newest["version"] == certified_version or restored)
 
 
 def _build(

@@ -43,7 +43,8 @@ def read_serving(spark: SparkSession, config: PipelineConfig) -> DataFrame:
     certified_rows = read(spark, batch, state.version).where(closed)
     if not exists(spark, speed):
         return certified_rows
-    return certified_rows.unionByName(read(spark, speed).where(~closed))
+    # A layer may be older than a column that the contract has got since.
+    return certified_rows.unionByName(read(spark, speed).where(~closed), allowMissingColumns=True)
 
 
 def refresh_view(spark: SparkSession, config: PipelineConfig) -> None:
@@ -54,11 +55,18 @@ def refresh_view(spark: SparkSession, config: PipelineConfig) -> None:
         return
     days = days_condition(state.days)
     batch, speed = config.table("batch"), config.table("speed")
-    columns = ", ".join(f"`{column}`" for column in read(spark, batch, state.version).columns)
-    # A view can hold no parameters; all parts come from checked configuration and from the ledger.
-    parts = [f"SELECT {columns} FROM delta.`{batch}` VERSION AS OF {state.version} WHERE {days}"]  # noqa: S608
+    layers = {
+        f"delta.`{batch}` VERSION AS OF {state.version} WHERE {days}": read(spark, batch, state.version)
+    }
     if exists(spark, speed):
-        parts.append(f"SELECT {columns} FROM delta.`{speed}` WHERE NOT ({days})")  # noqa: S608
+        layers[f"delta.`{speed}` WHERE NOT ({days})"] = read(spark, speed)
+    columns = dict.fromkeys(column for rows in layers.values() for column in rows.columns)
+    # A view can hold no parameters; all parts come from checked configuration and from the ledger.
+    parts = []
+    for source, rows in layers.items():
+        there = set(rows.columns)
+        values = ", ".join(f"`{name}`" if name in there else f"NULL AS `{name}`" for name in columns)
+        parts.append(f"SELECT {values} FROM {source}")  # noqa: S608
     spark.sql(f"CREATE OR REPLACE VIEW {view} AS {' UNION ALL '.join(parts)}")
     in_another_catalog = view.count(".") > 1
     if spark.conf.get("spark.sql.catalogImplementation") == "in-memory" and not in_another_catalog:

@@ -14,7 +14,7 @@ from pipelines.quality import facts, integrity
 from pipelines.quality.checks import Check, worst
 from pipelines.quality.facts import BronzeFacts, LayerDay, LayerDifference
 from pipelines.sinks.delta import append, days_between, read
-from pipelines.sinks.tables import ensure_table, exists, shape, small_frame
+from pipelines.sinks.tables import conform, ensure_table, events_schema, exists, shape, small_frame
 
 RESULTS: Final = (
     "pipeline string, day date, run_id string, name string, kind string, status string, observed string,"
@@ -70,7 +70,7 @@ def audit(
     records = facts.slim(decode(bronze, contract, config.decode.max_future), contract).persist()
     horizon = config.batch.dedup_horizon_days
     around = timedelta(days=horizon)
-    batch = read(spark, config.table("batch"), batch_version)
+    batch = conform(read(spark, config.table("batch"), batch_version), events_schema(contract))
     near = batch.where(days_between(days[0] - around, days[-1] + around)).persist()
     rows = near.where(days_between(days[0], days[-1]))
     try:

@@ -8,6 +8,7 @@ from delta.exceptions import DeltaConcurrentModificationException, ProtocolChang
 from delta.tables import DeltaTable
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DataType, StructType
 from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random_exponential
@@ -90,6 +91,8 @@ def ensure_table(
 ) -> None:
     """Makes a Delta table if there is none; two jobs may do so at the same time.
 
+    A table that lacks nothing but optional columns gets them; rows that are there have no value in them.
+
     Args:
         spark: the session.
         path: where the table is.
@@ -98,16 +101,10 @@ def ensure_table(
         properties: Delta table properties.
 
     Raises:
-        ConfigError: a table with other columns is there already.
+        ConfigError: a table with columns that do not fit is there already.
     """
     if exists(spark, path):
-        found = DeltaTable.forPath(spark, path).toDF().schema
-        if [(f.name, f.dataType) for f in found] != [(f.name, f.dataType) for f in schema]:
-            raise ConfigError(
-                f"{path}: the table has other columns than the contract asks for."
-                f" Found: {found.simpleString()}. Expected: {schema.simpleString()}."
-                " Use another lake.root, or rebuild the table under the new contract"
-            )
+        _add_columns(spark, path, schema)
         return
     builder = DeltaTable.createIfNotExists(spark).location(path).addColumns(schema)
     if partitions:
@@ -115,6 +112,33 @@ def ensure_table(
     for key, value in (properties or {}).items():
         builder = builder.property(key, value)
     builder.execute()
+
+
+def _add_columns(spark: SparkSession, path: str, schema: StructType) -> None:
+    found = DeltaTable.forPath(spark, path).toDF().schema
+    there = {field.name: field.dataType for field in found}
+    lacking = [field for field in schema if field.name not in there]
+    kept = {field.name: field.dataType for field in schema if field.name in there}
+    if kept != there or not all(field.nullable for field in lacking):
+        raise ConfigError(
+            f"{path}: the table has other columns than the contract asks for."
+            f" Found: {found.simpleString()}. Expected: {schema.simpleString()}."
+            " Only optional columns can be added; see docs/runbook.md, 'The contract has other columns'"
+        )
+    if lacking:
+        columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in lacking)
+        spark.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS ({columns})")
+
+
+def conform(rows: DataFrame, schema: StructType) -> DataFrame:
+    """The columns of a schema; those that rows of an earlier version lack have no value.
+
+    Args:
+        rows: rows of a table at a version that may be older than some of its columns.
+        schema: the columns of now.
+    """
+    lacking = {f.name: F.lit(None).cast(f.dataType) for f in schema if f.name not in rows.columns}
+    return (rows.withColumns(lacking) if lacking else rows).select(*schema.fieldNames())
 
 
 def small_frame(spark: SparkSession, rows: Sequence[Mapping[str, Any]], schema: StructType) -> DataFrame:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
 
 from pipelines.contract_rules import RowRule
 from pipelines.errors import AuditFailed, ConfigError, InfrastructureError, SourceError
@@ -158,6 +159,36 @@ def test_the_view_shows_what_read_serving_shows(
         )
     finally:
         lake.spark.sql("DROP VIEW serving_of_flights")
+
+
+def test_an_optional_column_added_to_the_contract_is_added_to_the_tables(
+    make_lake: Callable[..., Lake], small: Any
+) -> None:
+    lake = make_lake("serving.view=serving_of_flights", contract=small)
+    lake.ingest([on(1, 1, gate="A1"), on(2, 2, gate="B2")])
+    stream(lake)
+    run(lake, ONE)
+    wider = replace(small, schema=StructType([*small.schema.fields, StructField("gate", StringType())]))
+    later = Lake(lake.spark, lake.config, wider)
+    refresh_view(lake.spark, lake.config)
+    # What was certified before lacks the column, and is audited and read all the same.
+    with pytest.raises(AuditFailed, match="rows_are_the_winners"):
+        validate(lake.spark, lake.config, wider, "v", ONE)
+    later.ingest([on(2, 3, gate="C3"), on(4, 4)])
+    stream(later)
+    for reader in (read_serving(lake.spark, lake.config), _viewed(lake)):
+        gates = {row["flight"]: row["gate"] for row in reader.toLocalIterator()}
+        assert gates == {1: None, 2: None, 3: "C3", 4: None}
+    run(later, ONE, TWO)
+    gates = {row["flight"]: row["gate"] for row in read_serving(lake.spark, lake.config).toLocalIterator()}
+    assert gates == {1: "A1", 2: "B2", 3: "C3", 4: None}
+    with pytest.raises(ConfigError, match="Only optional columns can be added"):
+        run(lake, ONE)
+
+
+def _viewed(lake: Lake) -> Any:
+    refresh_view(lake.spark, lake.config)
+    return lake.spark.table("serving_of_flights")
 
 
 def test_a_failed_audit_certifies_nothing_and_readers_keep_the_last_certified_state(lake: Lake) -> None:
