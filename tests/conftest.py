@@ -13,17 +13,6 @@ from pipelines.contract_rules import DayRule
 from pipelines.session import spark_session
 from tests.support.lakes import Lake
 
-KINDS_THAT_SHARE = ("integration", "packaging", "spark")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of one kind share a session and a broker, so one worker takes them all."""
-    for item in items:
-        kind = item.path.relative_to(Path(__file__).parent).parts[0]
-        if kind in KINDS_THAT_SHARE:
-            item.add_marker(pytest.mark.xdist_group(kind))
-
-
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     config = load_config(
