@@ -13,6 +13,7 @@ from pipelines.contract_rules import DayRule
 from pipelines.session import spark_session
 from tests.support.lakes import Lake
 
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     config = load_config(
