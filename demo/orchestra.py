@@ -33,9 +33,9 @@ _RESTARTS = 3
 _FEW_DAYS = 60
 # A JVM that lives for half a minute spends most of it on compiling what it will not run again: this
 # saves two fifths of the processor time of a small job. For a year's data the full compiler pays off.
-_BRIEF_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+BRIEF_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # The same holds for Spark's compiling of its plans.
-_BRIEF_SPARK = (
+BRIEF_SPARK = (
     "spark.conf.spark.sql.codegen.wholeStage=false",
     "spark.conf.spark.sql.codegen.factoryMode=NO_CODEGEN",
 )
@@ -71,7 +71,7 @@ class Cast:
             f"lake.root={self.folder.lake}",
             "ingest.trigger_interval=2 seconds",
             "speed.trigger_interval=2 seconds",
-            *(_BRIEF_SPARK if self.brief else ()),
+            *(BRIEF_SPARK if self.brief else ()),
         )
 
     @property
@@ -118,7 +118,7 @@ def run_demo(days: int, seed: int, folder: Path, narrator: Narrator) -> bool:
     place.claim()
     brief = days <= _FEW_DAYS
     if brief:
-        os.environ.setdefault("JDK_JAVA_OPTIONS", _BRIEF_JAVA)
+        os.environ.setdefault("JDK_JAVA_OPTIONS", BRIEF_JAVA)
     with ExitStack() as stack:
         with narrator.step("Start a Kafka broker, and plan the replay", _PLANNING.format(days=days)):
             planning = stack.enter_context(ThreadPoolExecutor(1))

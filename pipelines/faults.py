@@ -4,7 +4,7 @@ They are written as SQL text: a contract of ten columns has some forty condition
 trees of `Column` objects takes seconds of calls to the JVM, each time a job starts.
 """
 
-from datetime import date, timedelta
+from datetime import timedelta
 from typing import Final, Literal
 
 from pyspark.sql.types import DataType, DateType, DoubleType, FloatType, TimestampType
@@ -100,8 +100,6 @@ def literal(value: object) -> str:
             return str(value)
         case float():
             return f"CAST('{value!r}' AS DOUBLE)"
-        case date():
-            return f"'{value.isoformat()}'"
         case _:
             return "'" + str(value).replace("\\", "\\\\").replace("'", "\\'") + "'"
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from demo.orchestra import BRIEF_SPARK
 from pipelines.config_files import load_config
 from pipelines.contract import DataContract, load_contract
 from pipelines.contract_rules import DayRule
@@ -23,8 +24,7 @@ def spark() -> Iterator[SparkSession]:
             "spark.master=local[2]",
             # Each plan runs once or twice, which does not pay for compiling it. The tests that start jobs as
             # processes do compile.
-            "spark.conf.spark.sql.codegen.wholeStage=false",
-            "spark.conf.spark.sql.codegen.factoryMode=NO_CODEGEN",
+            *BRIEF_SPARK,
             "spark.conf.spark.driver.extraJavaOptions=-XX:+UseSerialGC",
             "spark.conf.spark.sql.streaming.stopTimeout=60s",
         ],

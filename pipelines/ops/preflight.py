@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import IllegalArgumentException
 from pyspark.sql import SparkSession
 
 from pipelines.config import KafkaConfig
@@ -85,10 +86,11 @@ def check_patterns(spark: SparkSession, contract: DataContract) -> None:
         if rule.kind == "pattern":
             try:
                 jvm.java.util.regex.Pattern.compile(rule.value)
-            except Py4JJavaError as error:
+            except IllegalArgumentException as error:
                 raise ContractError(
                     f"{contract.path}: schema.properties.{rule.column}: logicalTypeOptions.pattern:"
-                    f" expected a regular expression of Java's kind, got {rule.value!r}: {_cause(error)}"
+                    f" expected a regular expression of Java's kind, got {rule.value!r}:"
+                    f" {first_line(str(error))}"
                 ) from None
 
 

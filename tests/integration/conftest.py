@@ -9,6 +9,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from pipelines.ops.broker import broker as running_broker
 from tests.support.kafka import MakeTopic
+from tests.support.processes import Job
 
 
 @pytest.fixture(scope="session")
@@ -38,3 +39,12 @@ def topic(admin: AdminClient) -> Iterator[MakeTopic]:
     if made:
         for deleted in admin.delete_topics(made).values():
             deleted.exception(30)
+
+
+@pytest.fixture
+def jobs() -> Iterator[list[Job]]:
+    """Jobs that a test starts; they end with it at the latest."""
+    started: list[Job] = []
+    yield started
+    for job in started:
+        job.kill()

@@ -2,7 +2,6 @@
 
 import signal
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from pyspark.sql import SparkSession
 from pipelines.sinks.delta import read
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import flight
-from tests.support.processes import BRIEF_SPARK, Job, start_job, wait_until
+from tests.support.processes import BRIEF_SETTINGS, Job, start_job, wait_until
 
 EVENTS, COPIES, POISON = 3_000, 300, 40
 
@@ -52,14 +51,6 @@ class Checkpoint:
             lambda: job.runs() and self.done() > after and not self.is_within_a_batch(),
             "the query is between micro-batches",
         )
-
-
-@pytest.fixture
-def jobs() -> Iterator[list[Job]]:
-    started: list[Job] = []
-    yield started
-    for job in started:
-        job.kill()
 
 
 @pytest.mark.timeout(900)
@@ -122,7 +113,7 @@ def test_jobs_told_to_stop_end_with_0_and_a_summary(
     producer.produce(name, flight())
     assert producer.flush(60) == 0
     settings = (f"lake.root={lake}", f"kafka.topic={name}", f"kafka.bootstrap_servers={broker}")
-    common = ("--pipeline", "flights", *(f"--set={setting}" for setting in settings), *BRIEF_SPARK)
+    common = ("--pipeline", "flights", *(f"--set={setting}" for setting in settings), *BRIEF_SETTINGS)
     summaries = {}
     for job, query, number in (
         ("ingest_stream", "ingest", signal.SIGINT),

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -13,23 +13,15 @@ from pipelines.layers.serving import read_serving
 from pipelines.ops.certification import certified
 from pipelines.sinks.delta import read
 from tests.support.lakes import Lake, Record, flight
-from tests.support.processes import BRIEF_SPARK, Job, start_job, wait_until
+from tests.support.processes import BRIEF_SETTINGS, Job, start_job, wait_until
 
 ROWS = 1_200
 
 
 @pytest.fixture
-def jobs() -> Iterator[list[Job]]:
-    started: list[Job] = []
-    yield started
-    for job in started:
-        job.kill()
-
-
-@pytest.fixture
 def start(lake: Lake, tmp_path: Path, jobs: list[Job]) -> Callable[..., Job]:
     def start_one(name: str, *arguments: str, **environment: str) -> Job:
-        common = ("--pipeline", "flights", f"--set=lake.root={lake.config.root}", *BRIEF_SPARK)
+        common = ("--pipeline", "flights", f"--set=lake.root={lake.config.root}", *BRIEF_SETTINGS)
         jobs.append(start_job(name, tmp_path, *common, *arguments, **environment))
         return jobs[-1]
 

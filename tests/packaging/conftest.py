@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.resources import home
-from tests.support.processes import BRIEF_JAVA
+from tests.support.processes import BRIEF_ENVIRONMENT
 
 WITHIN_S = 600
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,7 +67,7 @@ def installed_python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> P
 def outside() -> dict[str, str]:
     """An environment that does not lead back into the checkout, and finds the jars that are there already."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYTEST"))}
-    return {**kept, **BRIEF_JAVA, "ONCELAKE_HOME": str(home())}
+    return {**kept, **BRIEF_ENVIRONMENT, "ONCELAKE_HOME": str(home())}
 
 
 @pytest.fixture

@@ -4,13 +4,17 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
+import pytest
 from chispa import assert_df_equality
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
+from pipelines.contract_rules import RowRule
 from pipelines.decode import decode, invalid, payload_hash, valid
+from pipelines.errors import ContractError
+from pipelines.ops.preflight import check_patterns
 from tests.support.lakes import EPOCH, FLIGHT, Lake, Record, flight
 
 DAY = timedelta(days=1)
@@ -168,6 +172,13 @@ def test_no_bytes_stop_the_stream_or_get_lost(lake: Lake, values: list[bytes]) -
     assert good.count() + invalid(decoded, lake.contract).count() == len(values)
     assert good.where(" OR ".join(f"{column} IS NULL" for column in lake.contract.required)).isEmpty()
     assert good.where(F.year("scheduled_departure") > 2013).isEmpty()
+
+
+def test_a_pattern_that_java_cannot_read_is_refused_before_a_job_starts(lake: Lake) -> None:
+    rule = RowRule("carrier", "pattern", "[[]")
+    with pytest.raises(ContractError, match=r"schema\.properties\.carrier: .* of Java's kind, got '\[\[\]'"):
+        check_patterns(lake.spark, replace(lake.contract, row_rules=(rule,)))
+    check_patterns(lake.spark, replace(lake.contract, row_rules=(replace(rule, value=r"\p{L}+"),)))
 
 
 def test_each_record_is_parsed_once(lake: Lake) -> None:

@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from demo.orchestra import BRIEF_JAVA, BRIEF_SPARK
+
 WITHIN_S = 240.0
-# A job that lives for half a minute spends most of it on compiling what it will not run again.
-BRIEF_SPARK = (
-    "--set=spark.conf.spark.sql.codegen.wholeStage=false",
-    "--set=spark.conf.spark.sql.codegen.factoryMode=NO_CODEGEN",
-)
-BRIEF_JAVA = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+BRIEF_ENVIRONMENT = {"JDK_JAVA_OPTIONS": BRIEF_JAVA}
+BRIEF_SETTINGS = tuple(f"--set={setting}" for setting in BRIEF_SPARK)
 
 
 def wait_until(condition: Callable[[], bool], what: str, within_s: float = WITHIN_S) -> None:
@@ -75,6 +73,6 @@ def start_job(name: str, folder: Path, *arguments: str, **environment: str) -> J
             stderr=errors,
             text=True,
             start_new_session=True,
-            env={**os.environ, **BRIEF_JAVA, **environment},
+            env={**os.environ, **BRIEF_ENVIRONMENT, **environment},
         )
     return Job(process, log)
