@@ -31,7 +31,7 @@ demo: setup ## Replay real flights through a real broker into a lake, and prove 
 	@$(PY) -m demo --days $(DAYS)
 
 test: setup ## Run all tests, with a real Spark and a real broker (PYTEST_ARGS="tests/unit -k name")
-	@$(PY) -m pytest $(PYTEST_ARGS)
+	@$(PY) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 lint: $(DEPENDENCIES) ## Check style, form, types and data contracts
 	@echo "==> ruff check"

@@ -181,7 +181,7 @@ def _stop_when_drained(work: Work) -> None:
     """Sends this process an operator's signal once speed and quarantine have taken everything."""
 
     def watch() -> None:
-        work.progress.wait_for(work.truth.records, "speed", "quarantine")
+        work.progress.wait_for(work.truth.records, "speed")
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=watch, daemon=True).start()

@@ -184,9 +184,9 @@ def _stream(cast: Cast, streams: StreamingJobs) -> None:
 def _await_speed(rows: int, cast: Cast, streams: StreamingJobs) -> None:
     config = cast.config()
     bronze = Path(config.table("bronze"))
-    checkpoints = [Path(config.checkpoint(query)) for query in ("speed", "quarantine")]
+    checkpoint = Path(config.checkpoint("speed"))
     wait_until(
-        lambda: all(rows_read(checkpoint, bronze) >= rows for checkpoint in checkpoints),
+        lambda: rows_read(checkpoint, bronze) >= rows,
         cast.patience,
         f"the speed layer had read {rows:,} rows of bronze; see {cast.folder.logs}",
         streams.check,

@@ -161,6 +161,19 @@ class DecodeConfig(_Model):
     max_future: PositiveInterval = timedelta(days=1)
 
 
+class QuarantineConfig(_Model):
+    """When broken records are so many that the stream stops instead of keeping them.
+
+    Attributes:
+        max_share: the share of broken records among a micro-batch's new records that is still normal; 1
+            lets everything pass.
+        min_records: fewer broken records in a micro-batch never stop the stream.
+    """
+
+    max_share: float = Field(default=0.5, ge=0, le=1)
+    min_records: int = Field(default=100, ge=1)
+
+
 class BatchConfig(_Model):
     """The nightly rebuild.
 
@@ -211,6 +224,7 @@ class PipelineConfig(_Model):
     ingest: IngestConfig = IngestConfig()
     speed: SpeedConfig
     decode: DecodeConfig = DecodeConfig()
+    quarantine: QuarantineConfig = QuarantineConfig()
     batch: BatchConfig = BatchConfig()
     audit: AuditConfig = AuditConfig()
     serving: ServingConfig = ServingConfig()
@@ -224,7 +238,7 @@ class PipelineConfig(_Model):
         """The path of a table that all pipelines of a lake share."""
         return f"{self.root}/ops/{table}"
 
-    def checkpoint(self, query: Literal["ingest", "speed", "quarantine"]) -> str:
+    def checkpoint(self, query: Literal["ingest", "speed"]) -> str:
         """The path of a streaming query's checkpoint."""
         return f"{self.root}/ops/checkpoints/{self.name}/{query}"
 

@@ -8,19 +8,22 @@ which are refused if they cannot be kept:
   `physicalType` `decimal(p,s)`, `logicalTypeOptions` (`format` i32 or f32, `minimum`, `maximum`,
   `pattern`, `minLength`, `maxLength`), `enum`, `required`, `primaryKey`, `primaryKeyPosition`;
 - `quality` with `type: library`: metric `rowCount` of the object, `nullValues` of a property;
-- `customProperties` of the object: `eventTime` (the property that says when it happened) and
-  `dayTimeZone` (IANA name, default UTC).
+- `customProperties` of the object: `eventTime` (the property that says when it happened), `dayTimeZone`
+  (IANA name, default UTC) and `maxConflictsPercent` (how many of a day's events may have been told in two
+  ways, in percent; no limit by default);
+- `customProperties` of a property: `personal`, how its values are shown where broken records are: `hash`
+  (a keyless fingerprint) or `drop`.
 
 No Spark session is needed here.
 """
 
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, cast, get_args
 from zoneinfo import ZoneInfo
 
 from open_data_contract_standard.model import (
@@ -36,6 +39,8 @@ from pipelines.contract_rules import DayRule, RowRule, row_rules
 from pipelines.contract_types import spark_type
 from pipelines.errors import ContractError
 from pipelines.yaml_files import parse_yaml
+
+Personal = Literal["hash", "drop"]
 
 _NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
@@ -54,6 +59,9 @@ class DataContract:
         day_time_zone: the zone in which an event day begins and ends.
         row_rules: rules on single records.
         day_rules: rules on the rows of a day.
+        max_conflicts: the share of a day's events, in percent, that may have copies with different
+            payloads; None for any.
+        personal: columns with personal data, and how a value of theirs is shown.
     """
 
     path: str
@@ -65,6 +73,8 @@ class DataContract:
     day_time_zone: str
     row_rules: tuple[RowRule, ...]
     day_rules: tuple[DayRule, ...]
+    max_conflicts: float | None = None
+    personal: Mapping[str, Personal] = field(default_factory=dict)
 
     @cached_property
     def zone(self) -> ZoneInfo:
@@ -79,7 +89,7 @@ class DataContract:
     @property
     def required(self) -> list[str]:
         """The names of the columns that are never null."""
-        return [field.name for field in self.schema.fields if not field.nullable]
+        return [item.name for item in self.schema.fields if not item.nullable]
 
 
 def load_contract(path: Path) -> DataContract:
@@ -136,6 +146,8 @@ class _Reader:
             day_time_zone=self._zone(objects[0]),
             row_rules=tuple(rule for p in properties for rule in self._row_rules(p)),
             day_rules=tuple(self._day_rules(objects[0], properties)),
+            max_conflicts=self._max_conflicts(objects[0]),
+            personal=dict(self._personal(properties)),
         )
         for attribute in ("id", "version"):
             if not getattr(contract, attribute):
@@ -157,7 +169,7 @@ class _Reader:
                 )
             elif not _NAME.fullmatch(name):
                 self.refuse(place, f"name: expected letters, digits and _, a letter first, got {name!r}")
-            elif name.casefold() in {field.name.casefold() for field in fields}:
+            elif name.casefold() in {known.name.casefold() for known in fields}:
                 self.refuse(
                     place, "the name stands twice (upper and lower case are the same to Spark); rename one"
                 )
@@ -209,6 +221,29 @@ class _Reader:
             return "UTC"
         return zone
 
+    def _max_conflicts(self, item: SchemaObject) -> float | None:
+        limit = _custom(item).get("maxConflictsPercent")
+        if limit is None:
+            return None
+        if isinstance(limit, bool) or not isinstance(limit, int | float) or not 0 <= limit <= 100:
+            self.refuse(
+                "schema.customProperties.maxConflictsPercent",
+                f"expected a number from 0 to 100, got {limit!r}",
+            )
+            return None
+        return float(limit)
+
+    def _personal(self, properties: Sequence[SchemaProperty]) -> Iterator[tuple[str, Personal]]:
+        for item in properties:
+            treatment = _custom(item).get("personal")
+            if treatment in get_args(Personal):
+                yield str(item.name), cast(Personal, treatment)
+            elif treatment is not None:
+                self.refuse(
+                    f"schema.properties.{item.name}.customProperties.personal",
+                    f"expected {' or '.join(get_args(Personal))}, got {treatment!r}",
+                )
+
     def _row_rules(self, item: SchemaProperty) -> list[RowRule]:
         rules, reasons = row_rules(item)
         for reason in reasons:
@@ -255,5 +290,5 @@ class _Reader:
         return DayRule("rowCount" if column is None else "nullValues", column, minimum, maximum)
 
 
-def _custom(item: SchemaObject) -> dict[str, Any]:
+def _custom(item: SchemaObject | SchemaProperty) -> dict[str, Any]:
     return {str(p.property): p.value for p in item.customProperties or []}

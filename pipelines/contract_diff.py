@@ -87,6 +87,16 @@ def _of_whole(old: DataContract, new: DataContract) -> Iterator[Change]:
     if old.day_time_zone != new.day_time_zone:
         what = f"'{old.day_time_zone}' became '{new.day_time_zone}': days begin at other times"
         yield Change("schema.customProperties.dayTimeZone", what, _STATE)
+    if old.max_conflicts != new.max_conflicts:
+        what = f"{_percent(old.max_conflicts)} became {_percent(new.max_conflicts)}"
+        looser = old.max_conflicts is not None and (
+            new.max_conflicts is None or new.max_conflicts > old.max_conflicts
+        )
+        yield Change("schema.customProperties.maxConflictsPercent", what, _READERS if looser else ())
+
+
+def _percent(limit: float | None) -> str:
+    return "no limit" if limit is None else f"{limit:g} %"
 
 
 def _of_columns(old: DataContract, new: DataContract) -> Iterator[Change]:

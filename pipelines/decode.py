@@ -31,6 +31,7 @@ ORIGIN: Final = ("_topic", "_partition", "_offset", "_kafka_timestamp", "_ingest
 EVENT_DATE: Final = "_event_date"
 VALID: Final = "_valid"
 ERROR: Final = "_error"
+BAD: Final = "_bad"
 
 _TIMESTAMP: Final = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?(Z|[+-]\d{2}:?\d{2})?$"
 _DATE: Final = r"^\d{4}-\d{2}-\d{2}$"
@@ -64,12 +65,10 @@ def decode(bronze: DataFrame, contract: DataContract, max_future: timedelta) -> 
     typed = envelopes.withColumn(PARSED, json).selectExpr("*", *map(_typed, contract.schema.fields))
     faults = faults_of(contract, max_future)
     local_time = f"from_utc_timestamp({name(contract.event_time)}, {literal(contract.day_time_zone)})"
-    added = {
-        EVENT_DATE: f"to_date({local_time})",
-        VALID: no_fault(faults),
-        ERROR: first_fault(faults),
-    }
-    return typed.selectExpr("*", *(f"{sql} AS {column}" for column, sql in added.items())).drop(PARSED)
+    judged = typed.selectExpr("*", f"to_date({local_time}) AS {EVENT_DATE}", f"{no_fault(faults)} AS {VALID}")
+    # The reasons are looked through only for a record that needs one.
+    error = f"CASE WHEN NOT {VALID} THEN {first_fault(faults)} END AS {ERROR}"
+    return judged.selectExpr("*", error).drop(PARSED)
 
 
 def valid(decoded: DataFrame, contract: DataContract) -> DataFrame:
@@ -91,6 +90,35 @@ def invalid(decoded: DataFrame, contract: DataContract) -> DataFrame:
         F.col(f"{ERROR}.reason").alias("_reason"),
         F.col(f"{ERROR}.column").alias("_column"),
         F.col(f"{ERROR}.found").alias("_found"),
+        F.lit(contract.version).alias("_contract_version"),
+    )
+
+
+def routed(decoded: DataFrame, contract: DataContract) -> DataFrame:
+    """Events and broken records in one shape, so that one stream carries both and decodes each record once.
+
+    Returns:
+        The contract's columns (all null for a broken record) + `_event_date` + the columns of `ORIGIN` +
+        `_bad struct<key, value, headers, reason string, column string, found string>`, null for an event.
+    """
+    envelope = ", ".join(f"'{name}', _{name}" for name in _ENVELOPE)
+    fault = ", ".join(f"'{part}', {ERROR}.{part}" for part in ("reason", "column", "found"))
+    events = (f"CASE WHEN {VALID} THEN {name(column)} END AS {name(column)}" for column in contract.columns)
+    bad = f"CASE WHEN NOT {VALID} THEN named_struct({envelope}, {fault}) END AS {BAD}"
+    return decoded.selectExpr(*events, EVENT_DATE, *ORIGIN, bad)
+
+
+def events_of(routes: DataFrame, contract: DataContract) -> DataFrame:
+    """The events of a frame made by `routed`, in the shape of `valid`."""
+    return routes.where(F.col(BAD).isNull()).select(*contract.columns, EVENT_DATE, *ORIGIN)
+
+
+def broken_of(routes: DataFrame, contract: DataContract) -> DataFrame:
+    """The broken records of a frame made by `routed`, in the shape of `invalid`."""
+    return routes.where(F.col(BAD).isNotNull()).select(
+        *(F.col(f"{BAD}.{name}").alias(name) for name in _ENVELOPE),
+        *ORIGIN,
+        *(F.col(f"{BAD}.{part}").alias(f"_{part}") for part in ("reason", "column", "found")),
         F.lit(contract.version).alias("_contract_version"),
     )
 

@@ -8,27 +8,34 @@ from pyspark.sql import functions as F
 from pyspark.sql.window import WindowSpec
 
 from pipelines.contract import DataContract
+from pipelines.decode import BAD
 from pipelines.intervals import format_interval
 
 KAFKA_ORDER: Final = ("_kafka_timestamp", "_topic", "_partition", "_offset")
 
 
-def first_within_watermark(events: DataFrame, contract: DataContract, delay: timedelta) -> DataFrame:
+_APART: Final = "_apart"
+
+
+def first_within_watermark(routes: DataFrame, contract: DataContract, delay: timedelta) -> DataFrame:
     """The first copy of each key that the stream sees, for as long as the watermark keeps its state.
 
-    Rows older than the watermark are dropped by Spark and counted in `numRowsDroppedByWatermark`;
-    they stay in bronze, and the nightly rebuild puts them into their day.
+    Events older than the watermark are dropped by Spark and counted in `numRowsDroppedByWatermark`;
+    they stay in bronze, and the nightly rebuild puts them into their day. A broken record has no event
+    time, so it neither moves the watermark nor is late, and it is a copy of nothing but itself.
 
     Args:
-        events: a stream of valid events.
+        routes: a stream made by `decode.routed`.
         contract: names the key and the event time.
         delay: how far the watermark stays behind the newest event time.
 
     Returns:
         The same columns, fewer rows.
     """
-    watermarked = events.withWatermark(contract.event_time, format_interval(delay))
-    return watermarked.dropDuplicatesWithinWatermark(list(contract.key))
+    itself = F.concat_ws("/", "_topic", "_partition", "_offset", "_ingested_at")
+    apart = routes.withColumn(_APART, F.when(F.col(BAD).isNotNull(), itself))
+    watermarked = apart.withWatermark(contract.event_time, format_interval(delay))
+    return watermarked.dropDuplicatesWithinWatermark([*contract.key, _APART]).drop(_APART)
 
 
 def winners(events: DataFrame, contract: DataContract, horizon: int) -> DataFrame:

@@ -35,6 +35,7 @@ SENT_AT: Final = (
 )
 
 _FOUND_LENGTH: Final = 200
+_FINGERPRINT: Final = 16
 
 Fault = tuple[str, str]
 
@@ -69,15 +70,20 @@ def faults_of(contract: DataContract, max_future: timedelta) -> list[Fault]:
         (f"{PARSED}.r IS NULL", _reason("not_an_object")),
     ]
     for field in contract.schema.fields:
-        faults += _type_faults(field.name, field.dataType)
+        faults += _type_faults(contract, field.name, field.dataType)
     faults += [
         (f"{name(required)} IS NULL", _reason("missing_field", required)) for required in contract.required
     ]
     event_time = name(contract.event_time)
     limit = f"{SENT_AT} + INTERVAL {format_interval(max_future)}"
-    faults.append((f"{event_time} > {limit}", _reason("event_time_future", contract.event_time, event_time)))
+    faults.append(
+        (
+            f"{event_time} > {limit}",
+            _reason("event_time_future", contract.event_time, _shown(contract, contract.event_time)),
+        )
+    )
     for rule in contract.row_rules:
-        faults.append((_broken(rule), _reason("rule_failed", rule.column, name(rule.column))))
+        faults.append((_broken(rule), _reason("rule_failed", rule.column, _shown(contract, rule.column))))
     return faults
 
 
@@ -104,9 +110,9 @@ def literal(value: object) -> str:
             return "'" + str(value).replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def _type_faults(column: str, kind: DataType) -> list[Fault]:
+def _type_faults(contract: DataContract, column: str, kind: DataType) -> list[Fault]:
     found = wire(column)
-    reason = _reason("wrong_type", column, found)
+    reason = _reason("wrong_type", column, _shown(contract, column, found))
     if isinstance(kind, TimestampType | DateType):
         return [(f"{found} IS NOT NULL AND {name(column)} IS NULL", reason)]
     if isinstance(kind, FloatType | DoubleType):
@@ -115,8 +121,20 @@ def _type_faults(column: str, kind: DataType) -> list[Fault]:
     return []
 
 
+def _shown(contract: DataContract, column: str, value: str | None = None) -> str | None:
+    """What may be shown of a column's value, in SQL; its own column's if no other is named."""
+    text = f"CAST({value or name(column)} AS STRING)"
+    match contract.personal.get(column):
+        case "hash":
+            return f"concat('sha256:', left(sha2({text}, 256), {_FINGERPRINT}))"
+        case "drop":
+            return None
+        case None:
+            return text
+
+
 def _reason(reason: Reason, column: str | None = None, found: str | None = None) -> str:
-    value = "CAST(NULL AS STRING)" if found is None else f"left(CAST({found} AS STRING), {_FOUND_LENGTH})"
+    value = "CAST(NULL AS STRING)" if found is None else f"left({found}, {_FOUND_LENGTH})"
     at = "CAST(NULL AS STRING)" if column is None else literal(column)
     return f"named_struct('reason', {literal(reason)}, 'column', {at}, 'found', {value})"
 
@@ -132,7 +150,7 @@ def _corrupt_reason(contract: DataContract) -> str:
         path = literal(f"$.r['{column}']")
         found = f"try_variant_get({document}, {path}, 'string')"
         broken = f"{found} IS NOT NULL AND {wire(column)} IS NULL"
-        cases.append((broken, _reason("wrong_type", column, found)))
+        cases.append((broken, _reason("wrong_type", column, _shown(contract, column, found))))
     return first_fault([*cases, ("true", _reason("malformed_json"))])
 
 

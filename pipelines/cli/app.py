@@ -12,6 +12,7 @@ from pipelines.cli.init import init
 from pipelines.cli.jars import jars
 from pipelines.cli.jobs import ingest_stream, nightly_batch, speed_stream, validate_day, write_day_report
 from pipelines.cli.plan import plan
+from pipelines.cli.quarantine import quarantine
 from pipelines.errors import OncelakeError
 
 
@@ -27,6 +28,7 @@ for command in (
     nightly_batch,
     validate_day,
     write_day_report,
+    quarantine,
     plan,
     contract,
     init,

@@ -55,7 +55,9 @@ def _sections(config: PipelineConfig, contract: DataContract) -> dict[str, dict[
             "state partitions": str(config.speed.state_partitions),
             "event times at most": f"{format_interval(config.decode.max_future)} after the Kafka timestamp",
             "tables": f"{config.table('speed')}, {config.table('quarantine')}",
-            "checkpoints": f"{config.checkpoint('speed')}, {config.checkpoint('quarantine')}",
+            "checkpoint": config.checkpoint("speed"),
+            "stops when broken records are more than": f"{config.quarantine.max_share:.0%} of a micro-batch's"
+            f" new ones, and {config.quarantine.min_records} at least",
         },
         "nightly_batch: rebuild, audit, certify": {
             "table": config.table("batch"),

@@ -4,14 +4,13 @@ import logging
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from pipelines.config import PipelineConfig
 from pipelines.errors import SourceError
 from pipelines.ops.preflight import Topic, find_topic
 from pipelines.ops.streams import run_streams
 from pipelines.sinks.delta import append_stream
-from pipelines.sinks.tables import ensure_bronze
+from pipelines.sinks.tables import ensure_bronze, set_table_property, table_property
 from pipelines.sources.kafka import read_envelopes
 
 _TOPIC_ID: Final = "oncelake.kafka.topicId"
@@ -61,14 +60,13 @@ def ingest(spark: SparkSession, config: PipelineConfig, *, once: bool) -> dict[s
 
 def _same_topic(spark: SparkSession, config: PipelineConfig, topic: Topic) -> None:
     bronze = config.table("bronze")
-    # Not DeltaTable.detail(), which reads the whole log.
-    known = spark.sql(f"SHOW TBLPROPERTIES delta.`{bronze}`").where(F.col("key") == _TOPIC_ID).first()
+    known = table_property(spark, bronze, _TOPIC_ID)
     if known is None:
-        spark.sql(f"ALTER TABLE delta.`{bronze}` SET TBLPROPERTIES ('{_TOPIC_ID}' = '{topic.topic_id}')")
-    elif known["value"] != topic.topic_id:
+        set_table_property(spark, bronze, _TOPIC_ID, topic.topic_id)
+    elif known != topic.topic_id:
         raise SourceError(
             f"kafka.topic: '{topic.name}' is not the topic that {bronze} was filled from: found id"
-            f" {topic.topic_id}, expected {known['value']}. It was deleted and made anew, or the address is"
+            f" {topic.topic_id}, expected {known}. It was deleted and made anew, or the address is"
             " that of another cluster. See docs/runbook.md, 'The topic was made anew'"
         )
 

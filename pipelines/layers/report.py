@@ -95,7 +95,9 @@ def _gather(
             ),
             duplicates_by_hour=profile.by_hour(events, rows, contract, verdict.day),
             lateness=profile.lateness(events, contract),
-            quarantine=profile.quarantine_reasons(invalid(decoded, contract), config.audit.examples),
+            quarantine=profile.quarantine_reasons(
+                invalid(decoded, contract), config.audit.examples, values=not contract.personal
+            ),
             checks=checks,
             trend=_trend(verdicts, verdict.day),
         )

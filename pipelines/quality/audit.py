@@ -14,7 +14,15 @@ from pipelines.quality import facts, integrity
 from pipelines.quality.checks import Check, worst
 from pipelines.quality.facts import BronzeFacts, LayerDay, LayerDifference
 from pipelines.sinks.delta import append, days_between, read
-from pipelines.sinks.tables import conform, ensure_table, events_schema, exists, shape, small_frame
+from pipelines.sinks.tables import (
+    QUARANTINE,
+    conform,
+    ensure_table,
+    events_schema,
+    exists,
+    shape,
+    small_frame,
+)
 
 RESULTS: Final = (
     "pipeline string, day date, run_id string, name string, kind string, status string, observed string,"
@@ -81,6 +89,9 @@ def audit(
         checks = _integrity(config, days, bronze_facts, layer, doubled, ranges)
         differences, more = _against_speed(spark, config, contract, days, near, records)
         checks += more
+        if contract.max_conflicts is not None:
+            limit = contract.max_conflicts
+            checks += [integrity.conflicts_within_limit(day, bronze_facts, limit) for day in days]
         if exists(spark, config.table("quarantine")):
             kept = facts.distinct_records(read(spark, config.table("quarantine")))
             checks += [integrity.quarantine_is_whole(day, bronze_facts, kept) for day in days]
@@ -130,7 +141,7 @@ def _against_speed(
     # Streams go on while days are rebuilt: what came after the audited state of bronze is left out.
     speed = facts.known_by(read(spark, config.table("speed")), records)
     limits = facts.Limits(days[0], days[-1], config.batch.dedup_horizon_days, config.speed.watermark_delay)
-    found = facts.layer_differences(speed, near, records, contract, limits)
+    found = facts.layer_differences(speed, near, records, _quarantine(spark, config), contract, limits)
     differences = {day: found.get(day, LayerDifference()) for day in days}
     of_days = speed.where(days_between(days[0], days[-1]))
     doubled = facts.doubled_keys(of_days, contract, config.batch.dedup_horizon_days)
@@ -138,6 +149,11 @@ def _against_speed(
     checks = [integrity.layers_agree(day, differences[day], policy) for day in days]
     checks += [integrity.doubled_in_speed(day, doubled) for day in days]
     return differences, checks
+
+
+def _quarantine(spark: SparkSession, config: PipelineConfig) -> DataFrame:
+    table = config.table("quarantine")
+    return read(spark, table) if exists(spark, table) else small_frame(spark, [], shape(QUARANTINE))
 
 
 def record_checks(

@@ -73,6 +73,7 @@ class LayerDifference:
     Attributes:
         other_copy: both have the key, from different records.
         late: only the batch layer has it, and a record behind the watermark explains that.
+        quarantined: only the batch layer has it: the record was in quarantine under an earlier contract.
         pending: only the batch layer has it, and the speed layer has not come that far.
         missing: only the batch layer has it, and nothing explains it.
         extra: only the speed layer has it.
@@ -80,6 +81,7 @@ class LayerDifference:
 
     other_copy: int = 0
     late: int = 0
+    quarantined: int = 0
     pending: int = 0
     missing: int = 0
     extra: int = 0
@@ -214,7 +216,12 @@ def known_by(rows: DataFrame, records: DataFrame) -> DataFrame:
 
 
 def layer_differences(
-    speed: DataFrame, batch: DataFrame, records: DataFrame, contract: DataContract, limits: Limits
+    speed: DataFrame,
+    batch: DataFrame,
+    records: DataFrame,
+    quarantine: DataFrame,
+    contract: DataContract,
+    limits: Limits,
 ) -> dict[date, LayerDifference]:
     """Compares the layers by key and explains each difference.
 
@@ -226,6 +233,7 @@ def layer_differences(
         speed: the whole speed layer, as far as it knows no more than `records`.
         batch: the batch layer's rows of the days in question and of their neighbours.
         records: a frame made by `slim`, of all of bronze.
+        quarantine: the rows of the quarantine.
         contract: names the key and the event time.
         limits: the days in question, the horizon and the watermark's delay.
     """
@@ -245,12 +253,15 @@ def layer_differences(
     near = F.abs(F.datediff(EVENT_DATE, "_s_day")) <= F.lit(limits.horizon)
     both = here.join(there, same & near, "full_outer").join(F.broadcast(watermarks), "_ingested_at", "left")
     both = both.crossJoin(F.broadcast(reached))
+    kept_out = quarantine.select(_coordinates().alias("_q")).distinct()
+    both = both.join(kept_out, F.col("_s").isNull() & (F.col("_b") == F.col("_q")), "left")
     only_batch = F.col("_s").isNull()
     late = only_batch & (F.col(event_time) <= F.col("_watermark"))
     pending = only_batch & F.coalesce(F.col("_ingested_at") >= F.col("_reached"), F.lit(True))
     verdict = (
         F.when(F.col("_b").isNull(), "extra")
         .when(late, "late")
+        .when(only_batch & F.col("_q").isNotNull(), "quarantined")
         .when(pending, "pending")
         .when(only_batch, "missing")
         .when(F.col("_b") != F.col("_s"), "other_copy")

@@ -48,6 +48,20 @@ def counts_add_up(day: date, bronze: BronzeFacts, layer: LayerDay) -> Check:
     )
 
 
+def conflicts_within_limit(day: date, bronze: BronzeFacts, max_percent: float) -> Check:
+    """Of the day's events no more were told in two ways than the contract allows."""
+    facts = bronze.days[day]
+    share = 100 * facts.conflicts / facts.rows if facts.rows else 0.0
+    return _check(
+        day,
+        "conflicts_within_limit",
+        share > max_percent,
+        f"{facts.conflicts:,} of {facts.rows:,} events have copies with different payloads ({share:.2f} %)",
+        f"{max_percent:g} % at most",
+        "a producer sends two versions of an event; `oncelake report` counts them by hour",
+    )
+
+
 def rows_are_the_winners(day: date, bronze: BronzeFacts, layer: LayerDay) -> Check:
     """The rows are the winning records, with their payloads: same coordinates, same content."""
     return _check(
@@ -114,8 +128,9 @@ def layers_agree(day: date, difference: LayerDifference, differences_are: Litera
         day,
         LAYERS_AGREE,
         status,
-        f"speed lacks {difference.late:,} late, {difference.pending:,} pending and {difference.missing:,}"
-        f" unexplained keys, has {difference.extra:,} too many; {difference.other_copy:,} from another copy",
+        f"speed lacks {difference.late:,} late, {difference.pending:,} pending, {difference.quarantined:,}"
+        f" quarantined and {difference.missing:,} unexplained keys, has {difference.extra:,} too many;"
+        f" {difference.other_copy:,} from another copy",
         "no unexplained difference",
         "if speed.watermark_delay, decode.max_future or the contract's rules were changed since:"
         " audit.layer_differences: warn"

@@ -73,12 +73,13 @@ def lateness(events: DataFrame, contract: DataContract) -> tuple[LatenessBucket,
     return tuple(buckets)
 
 
-def quarantine_reasons(bad: DataFrame, examples: int) -> tuple[QuarantineReason, ...]:
+def quarantine_reasons(bad: DataFrame, examples: int, *, values: bool) -> tuple[QuarantineReason, ...]:
     """Bad records by reason, most frequent first, each with its first few in Kafka's order.
 
     Args:
         bad: a frame made by `pipelines.decode.invalid`.
         examples: how many to keep of each reason.
+        values: whether the records' values may be shown.
     """
     counts = small_rows(bad.groupBy("_reason").count().orderBy(F.desc("count"), "_reason"))
     order = Window.partitionBy("_reason").orderBy("_topic", "_partition", "_offset")
@@ -88,7 +89,7 @@ def quarantine_reasons(bad: DataFrame, examples: int) -> tuple[QuarantineReason,
         .orderBy("_reason", "_n")
     )
     found: dict[str, list[QuarantineExample]] = {}
-    preview = F.substring("value", 1, _PREVIEW_BYTES).alias("value")
+    preview = (F.substring("value", 1, _PREVIEW_BYTES) if values else F.lit(None)).alias("value")
     for row in small_rows(
         few.select(
             "_reason", "_topic", "_partition", "_offset", "_kafka_timestamp", "_column", "_found", preview

@@ -1,12 +1,13 @@
 """Writes to Delta tables: exactly once from a stream, atomically from a batch."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date, timedelta
 
 from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from pipelines.intervals import format_interval
 from pipelines.sinks.tables import version
@@ -28,13 +29,58 @@ def append_stream(
         once: take what is there now and stop, instead of going on.
         interval: the time between the starts of two micro-batches, when going on.
     """
-    writer = rows.writeStream.format("delta").outputMode("append").queryName(name)
-    writer = writer.option("checkpointLocation", checkpoint)
+    writer = rows.writeStream.format("delta").outputMode("append")
+    return _scheduled(writer, name, checkpoint, once, interval).start(table)
+
+
+def each_batch(
+    rows: DataFrame,
+    write: Callable[[DataFrame, int], None],
+    *,
+    name: str,
+    checkpoint: str,
+    once: bool,
+    interval: timedelta,
+) -> StreamingQuery:
+    """Starts a query that gives each micro-batch, with its number, to a function.
+
+    The function may get the same micro-batch again after a crash, so it must write by `append_once`.
+
+    Args:
+        rows: a streaming frame.
+        write: gets the rows of one micro-batch and its number.
+        name: the query's name, for logs and metrics.
+        checkpoint: the path of its checkpoint.
+        once: take what is there now and stop, instead of going on.
+        interval: the time between the starts of two micro-batches, when going on.
+    """
+    writer = rows.writeStream.foreachBatch(write).outputMode("append")
+    return _scheduled(writer, name, checkpoint, once, interval).start()
+
+
+def _scheduled(
+    writer: DataStreamWriter, name: str, checkpoint: str, once: bool, interval: timedelta
+) -> DataStreamWriter:
+    writer = writer.queryName(name).option("checkpointLocation", checkpoint)
     if once:
-        writer = writer.trigger(availableNow=True)
-    else:
-        writer = writer.trigger(processingTime=format_interval(interval))
-    return writer.start(table)
+        return writer.trigger(availableNow=True)
+    return writer.trigger(processingTime=format_interval(interval))
+
+
+def append_once(rows: DataFrame, table: str, batch: int) -> None:
+    """Appends rows of a micro-batch to a table, unless an earlier try has done so.
+
+    The query's id, which lives as long as its checkpoint, and the number of the micro-batch are kept with
+    the commit, as Delta's own streaming sink does.
+
+    Args:
+        rows: a frame derived from the micro-batch that `each_batch` gave.
+        table: the path of the table.
+        batch: the number of the micro-batch.
+    """
+    query = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+    writer = rows.write.format("delta").mode("append").option("txnAppId", str(query))
+    writer.option("txnVersion", str(batch)).save(table)
 
 
 def replace_days(rows: DataFrame, table: str, days: Sequence[date], *, note: str) -> int:

@@ -1,5 +1,6 @@
 """The shapes of Oncelake's tables, and how a table comes to be."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
@@ -16,6 +17,7 @@ from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random_
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.errors import ConfigError
+from pipelines.intervals import format_interval
 
 ORIGIN: Final = (
     "_topic string, _partition int, _offset bigint, _kafka_timestamp timestamp, _ingested_at timestamp"
@@ -27,8 +29,9 @@ BRONZE: Final = (
 )
 QUARANTINE: Final = (
     f"{_ENVELOPE}, {ORIGIN}, _reason string, _column string, _found string, _contract_version string,"
-    " _quarantined_at timestamp"
+    " _quarantined_at timestamp, _status string, _attempts int, _tried_at timestamp"
 )
+_DEDUP: Final = "oncelake.dedup"
 
 
 def shape(ddl: str) -> StructType:
@@ -55,9 +58,67 @@ def ensure_quarantine(spark: SparkSession, config: PipelineConfig) -> None:
     ensure_table(spark, config.table("quarantine"), shape(QUARANTINE))
 
 
+def first_try(broken: DataFrame) -> DataFrame:
+    """Records as they enter the quarantine: first seen now, open, tried once."""
+    return broken.withColumns(
+        {
+            "_quarantined_at": F.current_timestamp(),
+            "_status": F.lit("open"),
+            "_attempts": F.lit(1),
+            "_tried_at": F.current_timestamp(),
+        }
+    )
+
+
 def ensure_speed(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> None:
-    """Makes the speed layer's table if there is none."""
-    ensure_table(spark, config.table("speed"), events_schema(contract), partitions=["_event_date"])
+    """Makes the speed layer's table if there is none, and keeps with it how its rows are deduplicated.
+
+    Raises:
+        ConfigError: it was made with another dedup key, event time or watermark, so the state in the
+            checkpoint would be wrong; or its columns do not fit.
+    """
+    path = config.table("speed")
+    wanted = _dedup(config, contract)
+    schema = events_schema(contract)
+    ensure_table(spark, path, schema, partitions=["_event_date"], properties={_DEDUP: json.dumps(wanted)})
+    known = table_property(spark, path, _DEDUP)
+    if known is None:
+        set_table_property(spark, path, _DEDUP, json.dumps(wanted))
+        return
+    changes = [
+        f"{name}: found {json.loads(known).get(name)!r}, expected {value!r}"
+        for name, value in wanted.items()
+        if json.loads(known).get(name) != value
+    ]
+    if changes:
+        raise ConfigError(
+            f"{path}: the speed layer and its state were made with another deduplication than is asked for"
+            f" now. {'; '.join(changes)}. Go back to what was, or make the speed layer anew: docs/runbook.md,"
+            " 'Change of rules, watermark or state partitions', has the commands"
+        )
+
+
+def _dedup(config: PipelineConfig, contract: DataContract) -> dict[str, str]:
+    kinds = {field.name: field.dataType.simpleString() for field in contract.schema}
+    return {
+        "dedup key": ", ".join(f"{name} {kinds[name]}" for name in contract.key),
+        "event time": contract.event_time,
+        "speed.watermark_delay": format_interval(config.speed.watermark_delay),
+        "speed.state_partitions": str(config.speed.state_partitions),
+    }
+
+
+def table_property(spark: SparkSession, path: str, key: str) -> str | None:
+    """A property of a Delta table; None if it has none of that name."""
+    # Not DeltaTable.detail(), which reads the whole log.
+    row = spark.sql(f"SHOW TBLPROPERTIES delta.`{path}`").where(F.col("key") == key).first()
+    return None if row is None else str(row["value"])
+
+
+def set_table_property(spark: SparkSession, path: str, key: str, value: str) -> None:
+    """Sets a property of a Delta table."""
+    text = value.replace("\\", "\\\\").replace("'", "\\'")
+    spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('{key}' = '{text}')")
 
 
 def ensure_batch(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> None:

@@ -8,6 +8,10 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
+from pipelines.config_files import load_config
+from pipelines.contract import DataContract
+from pipelines.layers.ingest import ingest
+from pipelines.layers.speed import speed
 from pipelines.sinks.delta import read
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import flight
@@ -55,7 +59,12 @@ class Checkpoint:
 
 @pytest.mark.timeout(900)
 def test_counts_stay_exact_through_sigkill_within_and_between_micro_batches(
-    spark: SparkSession, broker: str, topic: MakeTopic, tmp_path: Path, jobs: list[Job]
+    spark: SparkSession,
+    contract: DataContract,
+    broker: str,
+    topic: MakeTopic,
+    tmp_path: Path,
+    jobs: list[Job],
 ) -> None:
     name, lake = topic(partitions=3), tmp_path / "lake"
     produce(broker, name)
@@ -88,17 +97,19 @@ def test_counts_stay_exact_through_sigkill_within_and_between_micro_batches(
                 checkpoints[job].wait_between(before[job], process)
             process.kill()
 
-    for job in reversed(checkpoints):
-        last = start_job(job, tmp_path, *common, "--once")
-        jobs.append(last)
-        assert last.wait() == 0, last.log.read_text()[-3000:]
+    # What the dead processes left is all that the living one has.
+    config = load_config(
+        "flights", environ={}, settings=[f"{key}={value}" for key, value in settings.items()]
+    )
+    ingest(spark, config, once=True)
+    speed(spark, config, contract, once=True)
 
     bronze = read(spark, f"{lake}/bronze/flights").select("_partition", "_offset")
     coordinates = Counter(tuple(row) for row in bronze.toLocalIterator())
     assert set(coordinates.values()) == {1}
     assert len(coordinates) == EVENTS + COPIES + POISON
-    speed = read(spark, f"{lake}/speed/flights")
-    numbers = Counter(row["flight"] for row in speed.select("flight").toLocalIterator())
+    deduplicated = read(spark, f"{lake}/speed/flights")
+    numbers = Counter(row["flight"] for row in deduplicated.select("flight").toLocalIterator())
     assert set(numbers.values()) == {1}
     assert set(numbers) == set(range(1, EVENTS + 1))
     quarantined = read(spark, f"{lake}/quarantine/flights").select("_partition", "_offset")

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from pipelines.contract_rules import RowRule
-from pipelines.decode import decode, invalid, payload_hash, valid
+from pipelines.decode import decode, invalid, payload_hash, routed, valid
 from pipelines.errors import ContractError
 from pipelines.ops.preflight import check_patterns
 from tests.support.lakes import EPOCH, FLIGHT, Lake, Record, flight
@@ -185,6 +185,8 @@ def test_each_record_is_parsed_once(lake: Lake) -> None:
     """The optimizer may push a filter below a projection and repeat what the projection had computed."""
     decoded = decode(lake.envelopes([flight()]), lake.contract, DAY)
     events = valid(decoded, lake.contract)
-    for frame in (events, events.where("_event_date = DATE'2013-01-01'"), invalid(decoded, lake.contract)):
+    of_a_day = events.where("_event_date = DATE'2013-01-01'")
+    streamed = routed(decoded, lake.contract)
+    for frame in (events, of_a_day, invalid(decoded, lake.contract), streamed):
         plan = frame._jdf.queryExecution().executedPlan().toString()
         assert plan.count("from_json(") == 1

@@ -14,7 +14,7 @@ def test_a_checkpoint_without_its_identity_is_refused(lake: Lake) -> None:
     lake.ingest([flight()])
     counts = speed(lake.spark, lake.config, lake.contract, once=True)["counts"]
     assert (counts["records"], counts["rows"]) == (1, 1)
-    Path(lake.config.checkpoint("quarantine"), "metadata").unlink()
+    Path(lake.config.checkpoint("speed"), "metadata").unlink()
     with pytest.raises(SourceError, match="the checkpoint is not the one") as refused:
         speed(lake.spark, lake.config, lake.contract, once=True)
     assert refused.value.exit_code == 4

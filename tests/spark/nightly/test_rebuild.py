@@ -2,53 +2,20 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 from typing import Any
 
 import pytest
 from delta.tables import DeltaTable
-from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pipelines.contract_rules import RowRule
-from pipelines.errors import AuditFailed, ConfigError, InfrastructureError, SourceError
+from pipelines.errors import AuditFailed, ConfigError
 from pipelines.layers import batch
-from pipelines.layers.batch import closed_days, nightly, validate
+from pipelines.layers.batch import validate
 from pipelines.layers.serving import read_serving, refresh_view
-from pipelines.layers.speed import speed
-from pipelines.ops.certification import certified, verdicts
-from pipelines.ops.lease import lease
-from pipelines.quality.audit import Audit
-from pipelines.sinks.delta import read
-from tests.support.lakes import EPOCH, Lake, Record, flight
-
-ONE, TWO, THREE = (date(2013, 1, n) for n in (1, 2, 3))
-LATER = EPOCH + timedelta(days=5)
-
-
-def on(day: int, number: int, sent: datetime | None = None, partition: int = 0, **changes: Any) -> Record:
-    """A departure of a day in January, sent at noon of its day unless said otherwise."""
-    value = flight(flight=number, scheduled_departure=f"2013-01-{day:02}T05:15:00-05:00", **changes)
-    return Record(value, partition, sent=sent or datetime(2013, 1, day, 12, tzinfo=UTC))
-
-
-def run(lake: Lake, first: date, last: date | None = None) -> dict[str, Any]:
-    return nightly(lake.spark, lake.config, lake.contract, "run", first, last or first)
-
-
-def stream(lake: Lake) -> dict[str, Any]:
-    return speed(lake.spark, lake.config, lake.contract, once=True)
-
-
-def flights_of(frame: Any, day: date) -> list[tuple[int, float]]:
-    rows = frame.where(F.col("_event_date") == F.lit(day)).orderBy("flight", "departure_delay")
-    return [(row["flight"], row["departure_delay"]) for row in rows.toLocalIterator()]
-
-
-@pytest.fixture
-def lake(make_lake: Callable[..., Lake], small: Any) -> Lake:
-    """A lake whose contract allows days of few rows."""
-    return make_lake(contract=small)
+from tests.support.lakes import EPOCH, Lake
+from tests.support.nights import LATER, ONE, TWO, flights_of, on, run, stream
 
 
 def test_each_event_stands_once_and_the_first_copy_in_kafka_s_order_wins(lake: Lake) -> None:
@@ -189,113 +156,3 @@ def test_an_optional_column_added_to_the_contract_is_added_to_the_tables(
 def _viewed(lake: Lake) -> Any:
     refresh_view(lake.spark, lake.config)
     return lake.spark.table("serving_of_flights")
-
-
-def test_a_failed_audit_certifies_nothing_and_readers_keep_the_last_certified_state(lake: Lake) -> None:
-    lake.ingest([on(1, 1), on(2, 2), on(2, 4)])
-    run(lake, ONE, TWO)
-    lake.ingest([on(1, n) for n in range(5, 60)])  # more than the contract's row count for a day
-    with pytest.raises(AuditFailed, match=r"2013-01-01 expect_column_values_to_be_between rows") as failed:
-        run(lake, ONE, TWO)
-    assert failed.value.exit_code == 3
-    assert failed.value.summary["days"] == {"2013-01-01": "failed", "2013-01-02": "certified"}
-    serving = read_serving(lake.spark, lake.config)
-    assert [number for number, _ in flights_of(serving, ONE)] == [1]
-    assert [number for number, _ in flights_of(serving, TWO)] == [2, 4]
-    failed_day, passed_day = verdicts(lake.spark, lake.config)
-    assert (failed_day.status, passed_day.status) == ("failed", "certified")
-    # Each verdict names the version that it speaks of, also the one that was taken back.
-    batch_table = lake.config.table("batch")
-    assert len(flights_of(read(lake.spark, batch_table, failed_day.batch_version), ONE)) == 56
-    assert len(flights_of(read(lake.spark, batch_table, passed_day.batch_version), ONE)) == 1
-
-
-def test_what_a_dead_run_left_in_the_batch_table_is_never_shown(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lake.ingest([on(1, 1), on(3, 3)])
-    run(lake, ONE)
-
-    def die(*args: Any, **kwargs: Any) -> Audit:
-        raise KeyboardInterrupt
-
-    lake.ingest([on(1, 2)])
-    with monkeypatch.context() as patched:
-        patched.setattr("pipelines.layers.batch.audit", die)
-        with pytest.raises(KeyboardInterrupt):
-            run(lake, ONE)
-    assert flights_of(lake.table("batch"), ONE) == [(1, 2.0), (2, 2.0)]
-    assert flights_of(read_serving(lake.spark, lake.config), ONE) == [(1, 2.0)]
-    run(lake, TWO)
-    assert flights_of(read_serving(lake.spark, lake.config), ONE) == [(1, 2.0)]
-    state = certified(lake.spark, lake.config)
-    assert state is not None
-    assert flights_of(read(lake.spark, lake.config.table("batch"), state.version), ONE) == [(1, 2.0)]
-
-
-def test_of_two_runs_at_once_one_wins_and_the_other_says_so(lake: Lake) -> None:
-    lake.ingest([on(1, 1), on(3, 3)])
-    with (
-        lease(lake.spark, lake.config, "first"),
-        pytest.raises(InfrastructureError, match=r"run first on .* is rebuilding this pipeline now"),
-    ):
-        run(lake, ONE)
-    assert run(lake, ONE)["days"] == {"2013-01-01": "certified"}
-
-
-def test_a_validated_day_with_late_events_fails_until_it_is_rebuilt(lake: Lake) -> None:
-    lake.ingest([on(1, 1), on(3, 3)])
-    run(lake, ONE)
-    assert validate(lake.spark, lake.config, lake.contract, "v", ONE)["counts"]["rows"] == 1
-    lake.ingest([on(1, 2)])
-    with pytest.raises(AuditFailed, match="counts_add_up"):
-        validate(lake.spark, lake.config, lake.contract, "v", ONE)
-    run(lake, ONE)
-    assert validate(lake.spark, lake.config, lake.contract, "v", ONE)["counts"]["rows"] == 2
-
-
-def test_a_gap_in_the_offsets_fails_the_audit_unless_gaps_are_lawful(
-    make_lake: Callable[..., Lake], small: Any
-) -> None:
-    records = [on(1, 1), on(3, 3)]
-    records[1].offset = 7
-    lake = make_lake(contract=small)
-    lake.ingest(records)
-    with pytest.raises(AuditFailed, match=r"6 offsets missing"):
-        run(lake, ONE)
-    lawful = make_lake("audit.offset_gaps=warn", contract=small)
-    assert run(lawful, ONE)["days"] == {"2013-01-01": "certified"}
-
-
-def test_bronze_that_has_not_come_as_far_is_an_untrusted_source(lake: Lake) -> None:
-    with pytest.raises(SourceError, match=r"bronze/flights: no such table; run ingest_stream first"):
-        run(lake, ONE)
-    lake.ingest([on(1, 1)])
-    with pytest.raises(SourceError, match=r"nothing of 2013-01-02 yet"):
-        run(lake, TWO)
-
-
-def test_only_days_that_are_over_can_be_rebuilt(small: Any) -> None:
-    today = datetime.now(small.zone).date()
-    assert closed_days(small, None, None) == (today - timedelta(days=1),) * 2
-    assert closed_days(small, ONE, None) == (ONE, ONE)
-    with pytest.raises(ConfigError, match="is not over in America/New_York"):
-        closed_days(small, today, None)
-    with pytest.raises(ConfigError, match="Kafka knows no day before 1970-01-01"):
-        closed_days(small, date(1, 1, 1), None)
-    with pytest.raises(ConfigError, match="the first day lies after the last"):
-        closed_days(small, TWO, ONE)
-
-
-def test_a_lost_checkpoint_doubles_bronze_not_the_day(lake: Lake) -> None:
-    records = [on(1, 1), on(1, 2), on(3, 3)]
-    lake.ingest(records)
-    for n, record in enumerate(records):
-        record.offset = n
-    lake.ingest(records)
-    summary = run(lake, ONE)
-    assert (summary["counts"]["rows"], summary["counts"]["duplicates"]) == (2, 2)
-    results = read(lake.spark, lake.config.ops_table("validation_results"))
-    warned = results.where("name = 'offsets_once' AND day = '2013-01-01'").first()
-    assert warned is not None
-    assert (warned["status"], warned["observed"]) == ("warned", "3 records were read from Kafka again")

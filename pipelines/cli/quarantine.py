@@ -1,0 +1,182 @@
+"""`oncelake quarantine`: look at broken records, put them back, or give them up."""
+
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, Final, get_args
+
+import click
+from pyspark.sql import SparkSession
+
+from pipelines.cli.options import Command, CommonOptions, common_options
+from pipelines.cli.running import run_job
+from pipelines.config import PipelineConfig
+from pipelines.contract import DataContract
+from pipelines.faults import Reason
+from pipelines.layers import quarantine as layer
+from pipelines.layers.batch import nightly
+from pipelines.layers.quarantine import STATUSES, Selection
+from pipelines.layers.serving import refresh_view
+
+_MOMENT: Final = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
+_FILTERS: Final = (
+    click.option(
+        "--reason", "reasons", multiple=True, type=click.Choice(get_args(Reason)), help="Repeatable."
+    ),
+    click.option("--since", type=_MOMENT, help="Sent at this moment (UTC) or later."),
+    click.option("--until", type=_MOMENT, help="Sent before this moment (UTC)."),
+    click.option("--partition", "partitions", multiple=True, type=int, help="A Kafka partition. Repeatable."),
+    click.option(
+        "--contract-version",
+        "contract_versions",
+        multiple=True,
+        metavar="VERSION",
+        help="Refused by this version of the contract. Repeatable.",
+    ),
+)
+_status = click.option("--status", type=click.Choice([*STATUSES, "any"]), default="open", show_default=True)
+
+
+def _filters(command: Command) -> Command:
+    for option in reversed(_FILTERS):
+        command = option(command)
+    return command
+
+
+@click.group()
+def quarantine() -> None:
+    """Look at records that broke their contract, put them back, or give them up."""
+
+
+@quarantine.command()
+@common_options
+@_filters
+@_status
+def summary(status: str, **given: Any) -> None:
+    """Count records by what became of them and why they are there."""
+    selection, common = _split(given, None if status == "any" else status)
+
+    def body(
+        spark: SparkSession, config: PipelineConfig, contract: DataContract, run_id: str
+    ) -> dict[str, Any]:
+        groups = layer.summarise(spark, config, selection)
+        lines = [
+            f"{g['records']:>9,}  {g['status']:<9}  {g['reason']:<17}  {g['column'] or '-':<20}"
+            f"  contract {g['contract_version']}  sent {g['first_sent']:%Y-%m-%d %H:%M} to"
+            f" {g['last_sent']:%Y-%m-%d %H:%M}  {_tries(g['attempts'])}"
+            for g in groups
+        ]
+        return {"counts": {"records": sum(g["records"] for g in groups)}, "lines": lines, "groups": groups}
+
+    run_job("quarantine summary", common, body)
+
+
+@quarantine.command()
+@common_options
+@_filters
+@_status
+@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True)
+def show(status: str, limit: int, **given: Any) -> None:
+    """Show single records, the first in Kafka's order."""
+    selection, common = _split(given, None if status == "any" else status)
+
+    def body(
+        spark: SparkSession, config: PipelineConfig, contract: DataContract, run_id: str
+    ) -> dict[str, Any]:
+        found = [_readable(row, contract) for row in layer.examples(spark, config, selection, limit)]
+        lines = [
+            f"{r['topic']}-{r['partition']} @ {r['offset']}, sent {r['sent']}: {r['reason']}"
+            + (f" of {r['column']}" if r["column"] else "")
+            + (f", found {r['found']}" if r["found"] is not None else "")
+            + f" ({r['status']}, {_tries(r['attempts'])}, contract {r['contract_version']})\n    {r['value']}"
+            for r in found
+        ]
+        return {"counts": {"records": len(found)}, "lines": lines, "records": found}
+
+    run_job("quarantine show", common, body)
+
+
+@quarantine.command()
+@common_options
+@_filters
+@click.option("--dry-run", is_flag=True, help="Say what would happen, and change nothing.")
+def replay(dry_run: bool, **given: Any) -> None:
+    """Decode open records by today's contract; put back what passes.
+
+    Events of open days enter the speed layer; certified days that get events are rebuilt and audited.
+    """
+    selection, common = _split(given, "open")
+
+    def body(
+        spark: SparkSession, config: PipelineConfig, contract: DataContract, run_id: str
+    ) -> dict[str, Any]:
+        done = layer.replay(spark, config, contract, run_id, selection, dry_run=dry_run)
+        days = [day.isoformat() for day in done.days]
+        if dry_run:
+            return {
+                "counts": done.counts,
+                "days_to_rebuild": days,
+                "lines": [f"to rebuild: {d}" for d in days],
+            }
+        verdicts: dict[str, str] = {}
+        for first, last in _ranges(done.days):
+            verdicts |= nightly(spark, config, contract, run_id, first, last)["days"]
+        if done.days:
+            refresh_view(spark, config)
+            layer.rebuilt(spark, config, done)
+        return {
+            "counts": done.counts,
+            "days": verdicts,
+            "lines": [f"rebuilt: {day}: {verdict}" for day, verdict in verdicts.items()],
+        }
+
+    run_job("quarantine replay", common, body)
+
+
+@quarantine.command()
+@common_options
+@_filters
+def discard(**given: Any) -> None:
+    """Mark open records as given up. They stay in the table, and in bronze."""
+    selection, common = _split(given, "open")
+    run_job(
+        "quarantine discard",
+        common,
+        lambda spark, config, contract, run_id: layer.discard(spark, config, selection),
+    )
+
+
+def _split(given: dict[str, Any], status: str | None) -> tuple[Selection, CommonOptions]:
+    since, until = given.pop("since"), given.pop("until")
+    names = ("reasons", "partitions", "contract_versions")
+    selection = Selection(
+        status=status,
+        since=since and since.replace(tzinfo=UTC),
+        until=until and until.replace(tzinfo=UTC),
+        **{name: given.pop(name) for name in names},
+    )
+    return selection, CommonOptions(**given)
+
+
+def _readable(row: dict[str, Any], contract: DataContract) -> dict[str, Any]:
+    value: bytes | None = row["value"]
+    withheld = f"({len(value or b'')} bytes, withheld: the contract has personal columns)"
+    sent: datetime = row["_kafka_timestamp"]
+    return {
+        **{name: row[f"_{name}"] for name in ("topic", "partition", "offset", "reason", "column", "found")},
+        **{name: row[f"_{name}"] for name in ("status", "attempts", "contract_version")},
+        "sent": sent.isoformat(timespec="milliseconds"),
+        "value": withheld if contract.personal else (value or b"").decode("utf-8", "backslashreplace")[:500],
+    }
+
+
+def _tries(attempts: int) -> str:
+    return "tried once" if attempts == 1 else f"tried {attempts} times"
+
+
+def _ranges(days: tuple[date, ...]) -> list[tuple[date, date]]:
+    found: list[tuple[date, date]] = []
+    for day in days:
+        if found and day - found[-1][1] == timedelta(days=1):
+            found[-1] = (found[-1][0], day)
+        else:
+            found.append((day, day))
+    return found

@@ -1,0 +1,212 @@
+"""What breaks its contract is kept whole, stops the stream only in masses, and can be put back."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame
+
+from pipelines.contract import DataContract
+from pipelines.contract_rules import RowRule
+from pipelines.errors import ConfigError, InfrastructureError, SourceError
+from pipelines.layers import quarantine
+from pipelines.layers.batch import nightly
+from pipelines.layers.quarantine import Replay, Selection, discard, examples, rebuilt, summarise
+from pipelines.layers.serving import read_serving
+from pipelines.ops.lease import lease
+from pipelines.sinks import delta
+from tests.support.lakes import EPOCH, Lake, Record, flight
+from tests.support.nights import ONE, TWO, on, stream
+
+OPEN = Selection()
+FAR: dict[str, Any] = {"distance": 4963.0}
+
+
+@pytest.fixture
+def strict(small: DataContract) -> DataContract:
+    """The contract before somebody saw that Honolulu can be reached."""
+    short = RowRule("distance", "maximum", 3000)
+    return replace(small, version="0.9.0", row_rules=(*small.row_rules, short))
+
+
+@pytest.fixture
+def lake(make_lake: Callable[..., Lake], strict: DataContract) -> Lake:
+    return make_lake(contract=strict)
+
+
+def with_contract(lake: Lake, contract: DataContract) -> Lake:
+    return replace(lake, contract=contract)
+
+
+def replay(lake: Lake, selection: Selection = OPEN, *, dry_run: bool = False) -> Replay:
+    return quarantine.replay(lake.spark, lake.config, lake.contract, "replay", selection, dry_run=dry_run)
+
+
+def numbers(rows: DataFrame) -> list[int]:
+    return sorted(row["flight"] for row in rows.select("flight").toLocalIterator())
+
+
+def kept(lake: Lake) -> list[tuple[Any, ...]]:
+    rows = lake.table("quarantine").orderBy("_partition", "_offset")
+    return [(r["_status"], r["_reason"], r["_attempts"]) for r in rows.toLocalIterator()]
+
+
+def test_masses_of_broken_records_stop_the_stream_before_anything_is_written(
+    make_lake: Callable[..., Lake], small: DataContract
+) -> None:
+    lake = make_lake("quarantine.min_records=10", contract=small)
+    lake.ingest([on(1, 1), *(b"poison %d" % n for n in range(9))])
+    stream(lake)
+    before = lake.table("quarantine").count()
+    lake.ingest([*(on(1, n) for n in range(2, 12)), *(b"poison %d" % n for n in range(11))])
+    with pytest.raises(SourceError, match=r"11 of 21 new records .* nothing of it was written") as refused:
+        stream(lake)
+    assert refused.value.exit_code == 4
+    assert numbers(lake.table("speed")) == [1]
+    assert (before, lake.table("quarantine").count()) == (9, 9)
+    lawful = make_lake("quarantine.min_records=10", "quarantine.max_share=0.6", contract=small)
+    counts = stream(lawful)["counts"]
+    assert (counts["records"], counts["rows"], counts["quarantined"]) == (21, 10, 11)
+    assert lake.table("quarantine").count() == 20
+
+
+def test_broken_records_are_never_late_and_never_move_the_watermark(lake: Lake) -> None:
+    lake.ingest([on(1, 1), b"poison"])
+    assert stream(lake)["counts"]["quarantined"] == 1
+    # Spark holds records against the watermark as it was one micro-batch before.
+    for number in (2, 5):
+        lake.ingest([on(9, number)])
+        stream(lake)
+    lake.ingest([b"poison", on(9, 2), on(1, 3), Record(b"{}"), Record(None)])
+    lake.ingest([Record(flight(flight=4, scheduled_departure="2099-01-01T00:00:00Z"))])
+    summary = stream(lake)
+    counts = summary["counts"]
+    assert (
+        counts["records"] == sum(counts[name] for name in ("rows", "duplicates", "late", "quarantined")) == 6
+    )
+    assert (counts["duplicates"], counts["late"], counts["quarantined"]) == (1, 1, 4)
+    assert summary["watermark"] < "2013-01-10"
+    assert lake.table("quarantine").count() == 5
+
+
+def test_a_micro_batch_that_died_between_its_tables_is_completed_not_doubled(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.ingest([on(1, 1), b"poison"])
+
+    def die(rows: DataFrame, table: str, batch: int) -> None:
+        if table == lake.config.table("speed"):
+            raise OSError("No space left on device")
+        write(rows, table, batch)
+
+    write = delta.append_once
+    with monkeypatch.context() as patched:
+        patched.setattr("pipelines.layers.speed.append_once", die)
+        with pytest.raises(InfrastructureError, match="No space left on device"):
+            stream(lake)
+    assert (lake.table("quarantine").count(), lake.table("speed").count()) == (1, 0)
+    stream(lake)
+    assert (lake.table("quarantine").count(), lake.table("speed").count()) == (1, 1)
+
+
+def test_another_key_or_watermark_than_the_state_has_is_refused(
+    make_lake: Callable[..., Lake], lake: Lake, small_by_flight: DataContract
+) -> None:
+    lake.ingest([on(1, 1)])
+    stream(lake)
+    longer = make_lake("speed.watermark_delay=9 hours", contract=lake.contract)
+    with pytest.raises(ConfigError, match=r"speed.watermark_delay: found '.*', expected '9 hours'"):
+        stream(longer)
+    with pytest.raises(ConfigError, match=r"dedup key: found .*runbook.md, 'Change of rules"):
+        stream(with_contract(lake, small_by_flight))
+    stream(lake)
+
+
+def test_a_replayed_record_enters_an_open_day_once(lake: Lake, small: DataContract) -> None:
+    lake.ingest([on(1, 1), on(1, 2, **FAR), on(1, 2, **FAR), on(1, 3, **FAR), b"poison"])
+    stream(lake)
+    lake.ingest([on(1, 3)])
+    stream(lake)
+    mended = with_contract(lake, small)
+    expected = {"records": 4, "still_broken": 1, "rows": 1, "copies": 2, "closed": 0}
+    assert replay(mended, dry_run=True).counts == expected
+    assert numbers(lake.table("speed")) == [1, 3]
+    assert replay(mended).counts == expected
+    assert numbers(lake.table("speed")) == [1, 2, 3]
+    assert kept(lake) == [("replayed", "rule_failed", 2)] * 3 + [("open", "malformed_json", 2)]
+    assert replay(mended).counts == {"records": 1, "still_broken": 1, "rows": 0, "copies": 0, "closed": 0}
+    assert numbers(lake.table("speed")) == [1, 2, 3]
+
+
+def test_a_replayed_record_of_a_certified_day_comes_by_its_rebuild(lake: Lake, small: DataContract) -> None:
+    lake.ingest([on(1, 1), on(1, 2, **FAR), on(2, 3, **FAR), on(3, 4)])
+    stream(lake)
+    nightly(lake.spark, lake.config, lake.contract, "run", ONE, ONE)
+    mended = with_contract(lake, small)
+    done = replay(mended)
+    assert (done.days, done.counts["closed"], done.counts["rows"]) == ((ONE,), 1, 1)
+    assert [status for status, *_ in kept(lake)] == ["open", "replayed"]
+    again = nightly(lake.spark, lake.config, small, "again", ONE, TWO)
+    assert again["days"] == {"2013-01-01": "certified", "2013-01-02": "certified"}
+    rebuilt(lake.spark, lake.config, done)
+    assert [status for status, *_ in kept(lake)] == ["replayed", "replayed"]
+    assert numbers(read_serving(lake.spark, lake.config)) == [1, 2, 3, 4]
+
+
+def test_what_is_still_broken_gets_its_new_reason_and_what_is_given_up_stays_away(
+    lake: Lake, small: DataContract
+) -> None:
+    lake.ingest([on(1, 1), on(1, 2, **FAR), on(1, 3, distance=-1.0, air_time=1.0), b"poison"])
+    stream(lake)
+    stricter = replace(small, version="2.0.0", row_rules=(RowRule("carrier", "values", ("XX",)),))
+    replay(with_contract(lake, stricter), Selection(reasons=("rule_failed",)))
+    groups = summarise(lake.spark, lake.config, OPEN)
+    assert [(g["reason"], g["column"], g["contract_version"], g["records"]) for g in groups] == [
+        ("rule_failed", "carrier", "2.0.0", 2),
+        ("malformed_json", None, "0.9.0", 1),
+    ]
+    assert discard(lake.spark, lake.config, Selection(contract_versions=("2.0.0",)))["counts"] == {
+        "records": 2
+    }
+    assert [row["value"] for row in examples(lake.spark, lake.config, OPEN, 10)] == [b"poison"]
+    assert replay(with_contract(lake, small)).counts["rows"] == 0
+    assert summarise(lake.spark, lake.config, Selection(status="discarded"))[0]["records"] == 2
+
+
+def test_records_are_chosen_by_reason_time_and_partition(lake: Lake) -> None:
+    later = EPOCH + timedelta(hours=1)
+    lake.ingest([on(1, 1), Record(b"a"), Record(b"b", partition=1), Record(b"{}", sent=later)])
+    stream(lake)
+
+    def chosen(**filters: Any) -> list[bytes]:
+        return [r["value"] for r in examples(lake.spark, lake.config, Selection(**filters), 10)]
+
+    assert chosen(reasons=("missing_field",)) == chosen(since=later) == [b"{}"]
+    assert chosen(until=later, partitions=(1,)) == [b"b"]
+    assert chosen(since=datetime(2030, 1, 1, tzinfo=UTC)) == []
+
+
+def test_one_replay_at_a_time(lake: Lake, small: DataContract) -> None:
+    lake.ingest([on(1, 1), b"poison"])
+    stream(lake)
+    with (
+        lease(lake.spark, lake.config, "a nightly run"),
+        pytest.raises(InfrastructureError, match="nightly run"),
+    ):
+        replay(with_contract(lake, small))
+
+
+def test_values_of_personal_columns_are_not_shown(lake: Lake, strict: DataContract) -> None:
+    known = (*strict.row_rules, RowRule("tailnum", "values", ("N1",)))
+    lake.contract = replace(strict, row_rules=known, personal={"tailnum": "hash", "carrier": "drop"})
+    lake.ingest([on(1, 1, tailnum="N2"), on(1, 2, carrier="none"), on(1, 3, dest="nowhere")])
+    stream(lake)
+    found = {row["_column"]: row["_found"] for row in lake.table("quarantine").toLocalIterator()}
+    assert found == {
+        "carrier": None,
+        "dest": "nowhere",
+        "tailnum": "sha256:" + sha256(b"N2").hexdigest()[:16],
+    }

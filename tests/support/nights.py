@@ -1,0 +1,32 @@
+"""Days in January 2013, and the runs over them."""
+
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+from pyspark.sql import functions as F
+
+from pipelines.layers.batch import nightly
+from pipelines.layers.speed import speed
+from tests.support.lakes import EPOCH, Lake, Record, flight
+
+ONE, TWO, THREE = (date(2013, 1, n) for n in (1, 2, 3))
+LATER = EPOCH + timedelta(days=5)
+
+
+def on(day: int, number: int, sent: datetime | None = None, partition: int = 0, **changes: Any) -> Record:
+    """A departure of a day in January, sent at noon of its day unless said otherwise."""
+    value = flight(flight=number, scheduled_departure=f"2013-01-{day:02}T05:15:00-05:00", **changes)
+    return Record(value, partition, sent=sent or datetime(2013, 1, day, 12, tzinfo=UTC))
+
+
+def run(lake: Lake, first: date, last: date | None = None) -> dict[str, Any]:
+    return nightly(lake.spark, lake.config, lake.contract, "run", first, last or first)
+
+
+def stream(lake: Lake) -> dict[str, Any]:
+    return speed(lake.spark, lake.config, lake.contract, once=True)
+
+
+def flights_of(frame: Any, day: date) -> list[tuple[int, float]]:
+    rows = frame.where(F.col("_event_date") == F.lit(day)).orderBy("flight", "departure_delay")
+    return [(row["flight"], row["departure_delay"]) for row in rows.toLocalIterator()]
