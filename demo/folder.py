@@ -27,6 +27,7 @@ class DemoFolder:
         self.lake = self.root / "lake"
         self.logs = self.root / "logs"
         self.report = self.root / "report"
+        self.contracts = self.root / "contracts"
 
     def claim(self) -> None:
         """Empty it for a fresh run, and mark it as the demo's.

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from demo.compare import Served
 from demo.source import FlightKey, FlightPayload
 from pipelines.config import PipelineConfig
 from pipelines.layers.serving import read_serving
 
+PUT_BACK = "put back"
 _ORIGIN = ("_topic", "_partition", "_offset")
 
 
@@ -80,11 +82,12 @@ def quarantined(spark: SparkSession, config: PipelineConfig) -> dict[str, int]:
         config: That of the pipeline.
 
     Returns:
-        Number of records by reason.
+        Number of records by reason; those that a replay has put back stand under `PUT_BACK`.
     """
-    records = spark.read.format("delta").load(config.table("quarantine")).select("_reason", *_ORIGIN)
-    counts = records.distinct().groupBy("_reason").count().collect()
-    return {row["_reason"]: row["count"] for row in counts}
+    rows = spark.read.format("delta").load(config.table("quarantine"))
+    reason = F.when(F.col("_status") == "replayed", PUT_BACK).otherwise(F.col("_reason")).alias("reason")
+    counts = _rows(rows.select(reason, *_ORIGIN).distinct().groupBy("reason").count())
+    return dict(counts)
 
 
 def brought_in_at_night(spark: SparkSession, config: PipelineConfig) -> int:

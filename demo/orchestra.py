@@ -11,7 +11,8 @@ from pathlib import Path
 
 from demo.compare import Findings, compare
 from demo.folder import DemoFolder
-from demo.lake import brought_in_at_night, count_rows, quarantined, rows_read, served_rows
+from demo.lake import PUT_BACK, brought_in_at_night, count_rows, quarantined, rows_read, served_rows
+from demo.mending import TOO_SHORT_MILES, write_strict_contract
 from demo.narration import Narrator
 from demo.processes import Job, StreamingJobs, wait_until
 from demo.producer import Producers
@@ -28,7 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PIPELINE = "flights"
 PARTITIONS = 3
 
-_WAVES = 7
+_WAVES = 5
 _RESTARTS = 3
 _FEW_DAYS = 60
 # A JVM that lives for half a minute spends most of it on compiling what it will not run again: this
@@ -69,8 +70,8 @@ class Cast:
             f"kafka.bootstrap_servers={self.servers}",
             f"kafka.topic={self.topic}",
             f"lake.root={self.folder.lake}",
-            "ingest.trigger_interval=2 seconds",
-            "speed.trigger_interval=2 seconds",
+            "ingest.trigger_interval=1 second",
+            "speed.trigger_interval=1 second",
             *(BRIEF_SPARK if self.brief else ()),
         )
 
@@ -87,15 +88,15 @@ class Cast:
         """Prepare a job just as a user would call it.
 
         Args:
-            command: `ingest_stream` and so on.
+            command: `ingest_stream` and so on; `quarantine replay` is two words.
             flags: Its own flags.
 
         Returns:
             The job, not started.
         """
         settings = [word for setting in self.settings for word in ("--set", setting)]
-        words = [sys.executable, "-m", "pipelines.cli", command, "--pipeline", PIPELINE, *settings, *flags]
-        return Job(command, words, ROOT, self.folder.logs)
+        words = [sys.executable, "-m", "pipelines.cli", *command.split(), "--pipeline", PIPELINE]
+        return Job(command.replace(" ", "_"), [*words, *settings, *flags], ROOT, self.folder.logs)
 
 
 def run_demo(days: int, seed: int, folder: Path, narrator: Narrator) -> bool:
@@ -129,15 +130,16 @@ def run_demo(days: int, seed: int, folder: Path, narrator: Narrator) -> bool:
             topic = stack.enter_context(_topic(servers))
             cast = Cast(planned.result(), place, servers, topic, narrator, brief)
         _introduce(cast)
-        streams = StreamingJobs(
-            [cast.job("ingest_stream"), cast.job("speed_stream")], _RESTARTS, narrator.say
-        )
+        write_strict_contract(ROOT / "data_contracts" / "flights.odcs.yaml", place.contracts)
+        speed = cast.job("speed_stream", "--contracts-dir", str(place.contracts))
+        streams = StreamingJobs([cast.job("ingest_stream"), speed], _RESTARTS, narrator.say)
         stack.callback(streams.end)
         _stream(cast, streams)
+        _mend(cast, stack)
         _close_days(cast, stack)
-        findings, late = _judge(cast, stack)
+        findings, late, put_back = _judge(cast, stack)
     bronze = count_rows(place.lake / "bronze" / PIPELINE)
-    show_verdict(narrator, cast.plan, findings, bronze=bronze, late=late)
+    show_verdict(narrator, cast.plan, findings, bronze=bronze, late=late, put_back=put_back)
     if streams.restarted:
         narrator.say(f"Streaming jobs started again after they died: {streams.restarted}")
     narrator.say(f"Lake: {place.lake}")
@@ -193,6 +195,14 @@ def _await_speed(rows: int, cast: Cast, streams: StreamingJobs) -> None:
     )
 
 
+def _mend(cast: Cast, stack: ExitStack) -> None:
+    replay = cast.job("quarantine replay", "--reason", "rule_failed")
+    stack.callback(replay.end)
+    with cast.narrator.step("Mend the contract, and put back what it had refused", _MENDING):
+        replay.start()
+        replay.wait(cast.patience)
+
+
 def _close_days(cast: Cast, stack: ExitStack) -> None:
     first, last = cast.plan.days[0], cast.plan.days[-2]
     nightly = cast.job("nightly_batch", "--from", str(first), "--to", str(last))
@@ -202,7 +212,7 @@ def _close_days(cast: Cast, stack: ExitStack) -> None:
         nightly.wait(cast.patience)
 
 
-def _judge(cast: Cast, stack: ExitStack) -> tuple[Findings, int]:
+def _judge(cast: Cast, stack: ExitStack) -> tuple[Findings, int, int]:
     report = cast.job("report", "--date", str(cast.plan.days[-2]), "--out", str(cast.folder.report))
     stack.callback(report.end)
     with cast.narrator.step("Write the report, and hold the lake against the truth", _JUDGING):
@@ -212,12 +222,14 @@ def _judge(cast: Cast, stack: ExitStack) -> tuple[Findings, int]:
             spark = spark_session(config, "demo")
         try:
             served = served_rows(spark, config)
-            findings = compare(served, quarantined(spark, config), cast.plan.truth)
+            broken = quarantined(spark, config)
+            put_back = broken.pop(PUT_BACK, 0)
+            findings = compare(served, broken, cast.plan.truth)
             late = brought_in_at_night(spark, config)
         finally:
             spark.stop()
         report.wait(cast.patience)
-    return findings, late
+    return findings, late, put_back
 
 
 @contextmanager
@@ -252,6 +264,10 @@ _PLANNING = (
     "flights are read, and it is drawn by lot what unreliable producers would do to them."
 )
 _CATCHING_UP = "Every record must be in bronze, and read from there by the speed layer."
+_MENDING = (
+    f"speed_stream ran with a contract that takes no flight of over {TOO_SHORT_MILES:,} miles, so those to "
+    "Honolulu are in quarantine. From here on the contract is right."
+)
 _JUDGING = (
     "The report is a job like the others. Independently of it, every row that a reader of the lake gets is "
     "compared with what was sent."

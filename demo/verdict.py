@@ -3,11 +3,14 @@
 from rich.table import Table
 
 from demo.compare import Findings
+from demo.mending import refused
 from demo.narration import Narrator
 from demo.replay import Plan, Sort
 
 
-def show_verdict(narrator: Narrator, plan: Plan, findings: Findings, *, bronze: int, late: int) -> None:
+def show_verdict(
+    narrator: Narrator, plan: Plan, findings: Findings, *, bronze: int, late: int, put_back: int
+) -> None:
     """Print the counts, the differences, examples of them, and the wall times.
 
     Args:
@@ -16,10 +19,11 @@ def show_verdict(narrator: Narrator, plan: Plan, findings: Findings, *, bronze: 
         findings: How the lake differs from it.
         bronze: Rows in bronze.
         late: Events that only the nightly run brought in.
+        put_back: Records that a replay took out of quarantine.
     """
     console = narrator.console
     console.print()
-    console.print(_counts(plan, findings, bronze, late))
+    console.print(_counts(plan, findings, bronze, late, put_back))
     for example in findings.examples:
         narrator.say(example)
     console.print(narrator.times())
@@ -27,7 +31,7 @@ def show_verdict(narrator: Narrator, plan: Plan, findings: Findings, *, bronze: 
     console.print(f"\n[bold {_colour(not findings.sound)}]{verdict}[/]")
 
 
-def _counts(plan: Plan, findings: Findings, bronze: int, late: int) -> Table:
+def _counts(plan: Plan, findings: Findings, bronze: int, late: int, put_back: int) -> Table:
     truth, sorts = plan.truth, plan.sorts
     in_quarantine = sum(findings.quarantined.values())
     rows: list[tuple[str, int, int | None]] = [
@@ -42,6 +46,7 @@ def _counts(plan: Plan, findings: Findings, bronze: int, late: int) -> Table:
     ]
     for reason in sorted(truth.quarantined.keys() | findings.quarantined.keys()):
         rows.append((f"  {reason}", truth.quarantined.get(reason, 0), findings.quarantined.get(reason, 0)))
+    rows.append(("put back after the contract was mended", refused(plan), put_back))
     rows.append(("late, brought in at night", truth.late, late))
     table = Table("", "replayed", "in the lake", title="The truth, and the lake")
     for column in table.columns[1:]:

@@ -119,9 +119,9 @@ def _of_column(old: StructField, new: StructField) -> Iterator[Change]:
     place = _place(old.name)
     if old.dataType != new.dataType:
         what = f"{old.dataType.simpleString()} became {new.dataType.simpleString()}"
-        if _widens(old.dataType, new.dataType):
+        if widens(old.dataType, new.dataType):
             yield Change(place, f"{what}: a wider type")
-        elif _widens(new.dataType, old.dataType):
+        elif widens(new.dataType, old.dataType):
             yield Change(place, f"{what}: a narrower type", _PRODUCERS)
         else:
             yield Change(place, f"{what}: another type", _BOTH)
@@ -131,7 +131,7 @@ def _of_column(old: StructField, new: StructField) -> Iterator[Change]:
         yield Change(place, "required became optional: readers may find nulls", _READERS)
 
 
-def _widens(old: DataType, new: DataType) -> bool:
+def widens(old: DataType, new: DataType) -> bool:
     """Whether every value of the old type is one of the new, and Delta can widen the column.
 
     Source: Delta Lake's type widening, https://docs.delta.io/latest/delta-type-widening.html

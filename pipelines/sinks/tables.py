@@ -16,6 +16,7 @@ from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random_
 
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
+from pipelines.contract_diff import widens
 from pipelines.errors import ConfigError
 from pipelines.intervals import format_interval
 
@@ -153,6 +154,7 @@ def ensure_table(
     """Makes a Delta table if there is none; two jobs may do so at the same time.
 
     A table that lacks nothing but optional columns gets them; rows that are there have no value in them.
+    A column whose type has become wider is widened.
 
     Args:
         spark: the session.
@@ -165,7 +167,7 @@ def ensure_table(
         ConfigError: a table with columns that do not fit is there already.
     """
     if exists(spark, path):
-        _add_columns(spark, path, schema)
+        _evolve(spark, path, schema)
         return
     builder = DeltaTable.createIfNotExists(spark).location(path).addColumns(schema)
     if partitions:
@@ -175,20 +177,28 @@ def ensure_table(
     builder.execute()
 
 
-def _add_columns(spark: SparkSession, path: str, schema: StructType) -> None:
+def _evolve(spark: SparkSession, path: str, schema: StructType) -> None:
     found = DeltaTable.forPath(spark, path).toDF().schema
     there = {field.name: field.dataType for field in found}
     lacking = [field for field in schema if field.name not in there]
-    kept = {field.name: field.dataType for field in schema if field.name in there}
-    if kept != there or not all(field.nullable for field in lacking):
+    changed = [field for field in schema if there.get(field.name, field.dataType) != field.dataType]
+    can_change = all(widens(there[field.name], field.dataType) for field in changed)
+    gone = there.keys() - set(schema.fieldNames())
+    if gone or not can_change or not all(field.nullable for field in lacking):
         raise ConfigError(
             f"{path}: the table has other columns than the contract asks for."
             f" Found: {found.simpleString()}. Expected: {schema.simpleString()}."
-            " Only optional columns can be added; see docs/runbook.md, 'The contract has other columns'"
+            " Only optional columns can be added, and types made wider; see docs/runbook.md,"
+            " 'The contract has other columns'"
         )
     if lacking:
         columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in lacking)
         spark.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS ({columns})")
+    if changed:
+        set_table_property(spark, path, "delta.enableTypeWidening", "true")
+    for field in changed:
+        kind = field.dataType.simpleString()
+        spark.sql(f"ALTER TABLE delta.`{path}` CHANGE COLUMN `{field.name}` TYPE {kind}")
 
 
 def conform(rows: DataFrame, schema: StructType) -> DataFrame:

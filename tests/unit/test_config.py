@@ -90,6 +90,8 @@ def test_a_missing_key_says_how_to_give_it(conf: Path) -> None:
         ("kafka.options.ISOLATION.LEVEL=read_uncommitted", "in lower case, got ISOLATION.LEVEL"),
         ("decode.max_future=999999999 days", "of 3650 days at most"),
         ("batch.lease_duration=1 millisecond", "expected a second at least"),
+        ("quarantine.max_share=2", "less than or equal to 1"),
+        ("quarantine.min_records=0", "greater than or equal to 1"),
         ("contract=/etc/shadow", "contract: "),
         ("contract=../x.yaml", "contract: "),
         ("kafka.topic=${no-such}", "expected ${NAME} with letters"),

@@ -162,6 +162,28 @@ def test_a_rule_that_would_fail_on_the_first_record_is_refused_at_once(
     assert said in refusal(tmp_path, document)
 
 
+@pytest.mark.parametrize("limit", [-1, 101, True, "many"])
+def test_a_limit_for_conflicts_is_a_percentage(tmp_path: Path, limit: Any) -> None:
+    document = sound()
+    custom = document["schema"][0]["customProperties"]
+    custom.append({"property": "maxConflictsPercent", "value": limit})
+    assert f"expected a number from 0 to 100, got {limit!r}" in refusal(tmp_path, document)
+    custom[-1]["value"] = 0.5
+    assert load(tmp_path, document).max_conflicts == 0.5
+
+
+def test_a_column_with_personal_data_says_how_it_is_shown(tmp_path: Path) -> None:
+    document = sound()
+    item = {"name": "more", "logicalType": "string"}
+    document["schema"][0]["properties"].append(item)
+    item["customProperties"] = [{"property": "personal", "value": "shout"}]  # type: ignore[assignment]
+    assert "schema.properties.more.customProperties.personal: expected hash or drop, got 'shout'" in refusal(
+        tmp_path, document
+    )
+    item["customProperties"][0]["value"] = "hash"  # type: ignore[index]
+    assert load(tmp_path, document).personal == {"more": "hash"}
+
+
 def test_java_s_own_patterns_are_left_to_java(tmp_path: Path) -> None:
     document = sound()
     item = {"name": "more", "logicalType": "string", "logicalTypeOptions": {"pattern": r"\p{L}+"}}

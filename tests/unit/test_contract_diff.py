@@ -29,6 +29,7 @@ SOUND = {
             "customProperties": [
                 {"property": "eventTime", "value": "at"},
                 {"property": "dayTimeZone", "value": "Europe/Berlin"},
+                {"property": "maxConflictsPercent", "value": 2},
             ],
             "quality": [{"type": "library", "metric": "rowCount", "mustBeBetween": [10, 100]}],
             "properties": [
@@ -85,7 +86,7 @@ def options(name: str, **values: Any) -> Edit:
     return lambda d: column(d, name)["logicalTypeOptions"].update(values)
 
 
-def custom(name: str, value: str) -> Edit:
+def custom(name: str, value: Any) -> Edit:
     return lambda d: next(c for c in d["schema"][0]["customProperties"] if c["property"] == name).update(
         value=value
     )
@@ -148,6 +149,9 @@ CHANGES: list[tuple[str, Edit, set[str]]] = [
     ("key in another order", edit("meter", primaryKeyPosition=3), {"state"}),
     ("another event time", custom("eventTime", "sent"), STATE),
     ("another zone", custom("dayTimeZone", "UTC"), STATE),
+    ("more conflicts allowed", custom("maxConflictsPercent", 2.5), READERS),
+    ("fewer conflicts allowed", custom("maxConflictsPercent", 1), set()),
+    ("no limit for conflicts", custom("maxConflictsPercent", None), READERS),
     ("minimum raised", options("volt", minimum=1), PRODUCERS),
     ("minimum lowered", options("volt", minimum=-1), READERS),
     ("maximum raised", options("volt", maximum=10), READERS),

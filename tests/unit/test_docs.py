@@ -16,6 +16,7 @@ from pydantic import BaseModel
 
 from demo.__main__ import demo
 from demo.compare import compare
+from demo.mending import refused
 from demo.replay import Sort, plan_replay
 from demo.source import demo_days, read_flights, read_weather
 from pipelines.cli.app import oncelake
@@ -268,6 +269,7 @@ def test_the_readme_shows_what_the_default_demo_sends() -> None:
         "conflicts": truth.conflicts,
         "quarantined": sum(truth.quarantined.values()),
         **truth.quarantined,
+        "put back after the contract was mended": refused(plan),
         "late, brought in at night": truth.late,
         **dict.fromkeys(compare([], {}, truth).differences, 0),
     }

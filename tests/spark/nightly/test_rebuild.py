@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from delta.tables import DeltaTable
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import DataType, DoubleType, FloatType, StringType, StructField, StructType
 
 from pipelines.contract_rules import RowRule
 from pipelines.errors import AuditFailed, ConfigError
@@ -128,10 +128,11 @@ def test_the_view_shows_what_read_serving_shows(
         lake.spark.sql("DROP VIEW serving_of_flights")
 
 
-def test_an_optional_column_added_to_the_contract_is_added_to_the_tables(
+def test_an_optional_column_added_and_a_type_made_wider_change_the_tables(
     make_lake: Callable[..., Lake], small: Any
 ) -> None:
-    lake = make_lake("serving.view=serving_of_flights", contract=small)
+    narrow = [replaced(field, FloatType()) if field.name == "air_time" else field for field in small.schema]
+    lake = make_lake("serving.view=serving_of_flights", contract=replace(small, schema=StructType(narrow)))
     lake.ingest([on(1, 1, gate="A1"), on(2, 2, gate="B2")])
     stream(lake)
     run(lake, ONE)
@@ -149,8 +150,13 @@ def test_an_optional_column_added_to_the_contract_is_added_to_the_tables(
     run(later, ONE, TWO)
     gates = {row["flight"]: row["gate"] for row in read_serving(lake.spark, lake.config).toLocalIterator()}
     assert gates == {1: "A1", 2: "B2", 3: "C3", 4: None}
+    assert read_serving(lake.spark, lake.config).schema["air_time"].dataType == DoubleType()
     with pytest.raises(ConfigError, match="Only optional columns can be added"):
         run(lake, ONE)
+
+
+def replaced(field: StructField, kind: DataType) -> StructField:
+    return StructField(field.name, kind, field.nullable)
 
 
 def _viewed(lake: Lake) -> Any:
