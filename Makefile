@@ -15,6 +15,7 @@ MADE := $(VENV)/.made
 DEPENDENCIES := $(MADE)/dependencies-$(call key,requirements/dev.txt)
 PACKAGE := $(MADE)/package-$(call key,pyproject.toml)
 JARS := $(MADE)/jars-$(call key,conf/ivy.xml conf/jars.lock)
+CLASSES := $(MADE)/classes-$(call key,conf/jars.lock requirements/dev.txt)
 LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 
@@ -24,7 +25,7 @@ help: ## Show this help
 	@echo "Oncelake. Every target does the set-up it needs; the first time takes minutes and the network."
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(PACKAGE) $(JARS) ## Make .venv with the locked dependencies, Java if there is none, and the jars
+setup: $(PACKAGE) $(JARS) $(CLASSES) ## Make .venv with the locked dependencies, Java if there is none, and the jars
 	@echo "==> set up: $(VENV) holds all that is needed"
 
 demo: setup ## Replay real flights through a real broker into a lake, and prove the lake (DAYS=14; 365: the year)
@@ -102,3 +103,9 @@ $(JARS): $(PACKAGE) | java
 	@echo "==> fetching the jars of conf/ivy.xml and checking them against conf/jars.lock"
 	@$(VENV)/bin/oncelake jars
 	@rm -f $(MADE)/jars-* && touch $@
+
+# A convenience: what cannot be archived here is loaded by each job, as ever.
+$(CLASSES): $(JARS)
+	@echo "==> running the sample pipeline once, and archiving the classes it loads: jobs start sooner by that"
+	@$(VENV)/bin/oncelake warm || echo "==> no archive of classes; jobs work as well without"
+	@rm -f $(MADE)/classes-* && touch $@

@@ -8,22 +8,18 @@ which are refused if they cannot be kept:
   `physicalType` `decimal(p,s)`, `logicalTypeOptions` (`format` i32 or f32, `minimum`, `maximum`,
   `pattern`, `minLength`, `maxLength`), `enum`, `required`, `primaryKey`, `primaryKeyPosition`;
 - `quality` with `type: library`: metric `rowCount` of the object, `nullValues` of a property;
-- `customProperties` of the object: `eventTime` (the property that says when it happened), `dayTimeZone`
-  (IANA name, default UTC) and `maxConflictsPercent` (how many of a day's events may have been told in two
-  ways, in percent; no limit by default);
-- `customProperties` of a property: `personal`, how its values are shown where broken records are: `hash`
-  (a keyless fingerprint) or `drop`.
+- `customProperties`, see `pipelines.contract_custom`.
 
 No Spark session is needed here.
 """
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Literal, cast, get_args
+from typing import Final
 from zoneinfo import ZoneInfo
 
 from open_data_contract_standard.model import (
@@ -35,12 +31,19 @@ from open_data_contract_standard.model import (
 from pydantic import ValidationError
 from pyspark.sql.types import StructField, StructType
 
+from pipelines.contract_custom import (
+    Personal,
+    Policy,
+    day_time_zone,
+    event_time,
+    max_conflicts,
+    personal,
+    policy,
+)
 from pipelines.contract_rules import DayRule, RowRule, row_rules
 from pipelines.contract_types import spark_type
 from pipelines.errors import ContractError
 from pipelines.yaml_files import parse_yaml
-
-Personal = Literal["hash", "drop"]
 
 _NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
@@ -59,6 +62,7 @@ class DataContract:
         day_time_zone: the zone in which an event day begins and ends.
         row_rules: rules on single records.
         day_rules: rules on the rows of a day.
+        policy: which copy of a key wins.
         max_conflicts: the share of a day's events, in percent, that may have copies with different
             payloads; None for any.
         personal: columns with personal data, and how a value of theirs is shown.
@@ -73,6 +77,7 @@ class DataContract:
     day_time_zone: str
     row_rules: tuple[RowRule, ...]
     day_rules: tuple[DayRule, ...]
+    policy: Policy = field(default_factory=Policy)
     max_conflicts: float | None = None
     personal: Mapping[str, Personal] = field(default_factory=dict)
 
@@ -142,12 +147,13 @@ class _Reader:
             version=str(document.version or ""),
             schema=schema,
             key=self._key(properties, schema),
-            event_time=self._event_time(objects[0], schema),
-            day_time_zone=self._zone(objects[0]),
+            event_time=event_time(objects[0], schema, self.refuse),
+            day_time_zone=day_time_zone(objects[0], self.refuse),
             row_rules=tuple(rule for p in properties for rule in self._row_rules(p)),
             day_rules=tuple(self._day_rules(objects[0], properties)),
-            max_conflicts=self._max_conflicts(objects[0]),
-            personal=dict(self._personal(properties)),
+            policy=policy(objects[0], schema, self.refuse),
+            max_conflicts=max_conflicts(objects[0], self.refuse),
+            personal=dict(personal(properties, self.refuse)),
         )
         for attribute in ("id", "version"):
             if not getattr(contract, attribute):
@@ -193,57 +199,6 @@ class _Reader:
             )
         return tuple(str(p.name) for p in sorted(keys, key=lambda p: p.primaryKeyPosition or 0))
 
-    def _event_time(self, item: SchemaObject, schema: StructType) -> str:
-        name = _custom(item).get("eventTime")
-        stamps = [f.name for f in schema.fields if f.dataType.typeName() == "timestamp"]
-        if name not in stamps:
-            found = "no such custom property" if name is None else repr(name)
-            self.refuse(
-                "schema.customProperties.eventTime",
-                f"expected a timestamp property's name ({', '.join(stamps) or 'there is none'}), got {found}",
-            )
-        elif schema[str(name)].nullable:
-            self.refuse(f"schema.properties.{name}", "the event time must be there: add `required: true`")
-        return str(name)
-
-    def _zone(self, item: SchemaObject) -> str:
-        zone = str(_custom(item).get("dayTimeZone", "UTC"))
-        try:
-            ZoneInfo(zone)
-            # These are files of Python's database; Java knows no zones of such names.
-            if zone.startswith(("right/", "posix/")) or zone in ("localtime", "posixrules", "Factory"):
-                raise ValueError(zone)
-        except (KeyError, ValueError, OSError):
-            self.refuse(
-                "schema.customProperties.dayTimeZone",
-                f"expected a time zone such as 'America/New_York', got {zone!r}",
-            )
-            return "UTC"
-        return zone
-
-    def _max_conflicts(self, item: SchemaObject) -> float | None:
-        limit = _custom(item).get("maxConflictsPercent")
-        if limit is None:
-            return None
-        if isinstance(limit, bool) or not isinstance(limit, int | float) or not 0 <= limit <= 100:
-            self.refuse(
-                "schema.customProperties.maxConflictsPercent",
-                f"expected a number from 0 to 100, got {limit!r}",
-            )
-            return None
-        return float(limit)
-
-    def _personal(self, properties: Sequence[SchemaProperty]) -> Iterator[tuple[str, Personal]]:
-        for item in properties:
-            treatment = _custom(item).get("personal")
-            if treatment in get_args(Personal):
-                yield str(item.name), cast(Personal, treatment)
-            elif treatment is not None:
-                self.refuse(
-                    f"schema.properties.{item.name}.customProperties.personal",
-                    f"expected {' or '.join(get_args(Personal))}, got {treatment!r}",
-                )
-
     def _row_rules(self, item: SchemaProperty) -> list[RowRule]:
         rules, reasons = row_rules(item)
         for reason in reasons:
@@ -288,7 +243,3 @@ class _Reader:
             )
             return None
         return DayRule("rowCount" if column is None else "nullValues", column, minimum, maximum)
-
-
-def _custom(item: SchemaObject | SchemaProperty) -> dict[str, Any]:
-    return {str(p.property): p.value for p in item.customProperties or []}

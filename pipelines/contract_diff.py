@@ -26,6 +26,7 @@ from pyspark.sql.types import (
 )
 
 from pipelines.contract import DataContract
+from pipelines.contract_custom import Policy
 from pipelines.contract_rules import DayRule, RowRule
 
 Party = Literal["producers", "readers", "state"]
@@ -87,12 +88,19 @@ def _of_whole(old: DataContract, new: DataContract) -> Iterator[Change]:
     if old.day_time_zone != new.day_time_zone:
         what = f"'{old.day_time_zone}' became '{new.day_time_zone}': days begin at other times"
         yield Change("schema.customProperties.dayTimeZone", what, _STATE)
+    if old.policy != new.policy:
+        what = f"{_words(old.policy)} became {_words(new.policy)}: other copies win"
+        yield Change("schema.customProperties.dedupPolicy", what, _READERS)
     if old.max_conflicts != new.max_conflicts:
         what = f"{_percent(old.max_conflicts)} became {_percent(new.max_conflicts)}"
         looser = old.max_conflicts is not None and (
             new.max_conflicts is None or new.max_conflicts > old.max_conflicts
         )
         yield Change("schema.customProperties.maxConflictsPercent", what, _READERS if looser else ())
+
+
+def _words(policy: Policy) -> str:
+    return f"{policy.winner} {policy.sequence}" if policy.sequence else policy.winner
 
 
 def _percent(limit: float | None) -> str:

@@ -39,26 +39,39 @@ def first_within_watermark(routes: DataFrame, contract: DataContract, delay: tim
 
 
 def winners(events: DataFrame, contract: DataContract, horizon: int) -> DataFrame:
-    """The one copy of each key that the batch layer keeps: the first in Kafka's order.
+    """The one copy of each key that the batch layer keeps, by the contract's policy.
 
     The choice depends on the records alone: neither on their order in `events` nor on parallelism. For a
     day it depends on the copies within the horizon, so a range of days gives what its days give alone.
 
     Args:
         events: a bounded frame of valid events with the columns of `KAFKA_ORDER` and `_event_date`.
-        contract: names the key.
+        contract: names the key and the policy.
         horizon: over how many neighbouring days, each way, copies of a key are one event.
 
     Returns:
         The same columns, one row for each key and horizon.
     """
-    in_order = Window.partitionBy(*contract.key, "_event_date").orderBy(*KAFKA_ORDER)
+    order = F.struct(*preference(contract))
+    best_first = order.asc() if takes_least(contract) else order.desc()
+    in_order = Window.partitionBy(*contract.key, "_event_date").orderBy(best_first)
     first = events.withColumn("_rank", F.row_number().over(in_order)).where("_rank = 1").drop("_rank")
     if contract.event_time in contract.key:
         return first
-    order = F.struct(*KAFKA_ORDER)
-    earliest = F.min(order).over(neighbours(contract, horizon))
-    return first.withColumn("_earliest", earliest).where(F.col("_earliest") == order).drop("_earliest")
+    best = F.min(order) if takes_least(contract) else F.max(order)
+    chosen = best.over(neighbours(contract, horizon))
+    return first.withColumn("_best", chosen).where(F.col("_best").eqNullSafe(order)).drop("_best")
+
+
+def preference(contract: DataContract) -> list[str]:
+    """The columns by which copies of a key are compared."""
+    sequence = [contract.policy.sequence] if contract.policy.sequence else []
+    return [*sequence, *KAFKA_ORDER]
+
+
+def takes_least(contract: DataContract) -> bool:
+    """Whether the copy wins that is the least by the columns of `preference`; else the greatest does."""
+    return contract.policy.winner == "first"
 
 
 def neighbours(contract: DataContract, horizon: int) -> WindowSpec:

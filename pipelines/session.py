@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.config import PipelineConfig
 from pipelines.errors import ConfigError
+from pipelines.ops.class_archive import class_settings
 from pipelines.ops.jars import ensure_jars
 from pipelines.ops.java import use_java
 
@@ -47,17 +48,22 @@ def spark_session(config: PipelineConfig, job: str) -> SparkSession:
     """
     builder = SparkSession.builder.appName(f"oncelake-{job}-{config.name}")
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    classes: dict[str, str] = {}
     if not submitted:
-        use_java()
+        java, jars, master = use_java(), ensure_jars("spark"), config.spark.master or "local[*]"
         # Workers, where there are any, run in the same environment as the driver.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        builder = builder.master(config.spark.master or "local[*]")
-        builder = builder.config("spark.jars", ",".join(map(str, ensure_jars("spark"))))
+        builder = builder.master(master)
+        if master == "local" or master.startswith("local["):
+            classes = class_settings(java, jars, config.spark.conf)
+        else:
+            classes = {"spark.jars": ",".join(map(str, jars))}
         builder = builder.config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
     settings = {
         **SETTINGS,
         "spark.sql.shuffle.partitions": str(config.speed.state_partitions),
         **config.spark.conf,
+        **classes,
     }
     for key, value in settings.items():
         builder = builder.config(key, value)

@@ -13,6 +13,7 @@ from pipelines.cli.jars import jars
 from pipelines.cli.jobs import ingest_stream, nightly_batch, speed_stream, validate_day, write_day_report
 from pipelines.cli.plan import plan
 from pipelines.cli.quarantine import quarantine
+from pipelines.cli.warm import warm
 from pipelines.errors import OncelakeError
 
 
@@ -34,6 +35,7 @@ for command in (
     init,
     broker,
     jars,
+    warm,
 ):
     oncelake.add_command(command)
 

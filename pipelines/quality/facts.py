@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from pipelines.contract import DataContract
 from pipelines.decode import EVENT_DATE, ORIGIN, VALID, payload_hash
-from pipelines.dedup import KAFKA_ORDER, neighbours, winners
+from pipelines.dedup import neighbours, preference, takes_least, winners
 from pipelines.intervals import format_interval
 from pipelines.sinks.delta import days_between
 
@@ -99,7 +99,7 @@ class Limits:
 
 def slim(decoded: DataFrame, contract: DataContract) -> DataFrame:
     """What the audit needs of each record: key, event time and day, origin, payload hash, validity."""
-    columns = dict.fromkeys([*contract.key, contract.event_time, EVENT_DATE, *ORIGIN])
+    columns = dict.fromkeys([*contract.key, contract.event_time, *preference(contract), EVENT_DATE, *ORIGIN])
     return decoded.select(*columns, payload_hash(contract).alias(_PAYLOAD), VALID)
 
 
@@ -162,9 +162,10 @@ def _winning(events: DataFrame, contract: DataContract, horizon: int) -> DataFra
         conflict = F.min(_PAYLOAD).over(copies) != F.max(_PAYLOAD).over(copies)
         return winners(events.withColumn("_conflict", conflict), contract, horizon)
     conflict = F.min(_PAYLOAD) != F.max(_PAYLOAD)
-    first = F.min(F.struct(*KAFKA_ORDER, EVENT_DATE, _PAYLOAD))
-    found = events.groupBy(*contract.key).agg(first.alias("_first"), conflict.alias("_conflict"))
-    return found.select("_first.*", "_conflict")
+    best = F.min if takes_least(contract) else F.max
+    record = best(F.struct(*preference(contract), EVENT_DATE, _PAYLOAD))
+    found = events.groupBy(*contract.key).agg(record.alias("_best"), conflict.alias("_conflict"))
+    return found.select("_best.*", "_conflict")
 
 
 def layer_facts(rows: DataFrame, contract: DataContract) -> dict[date, LayerDay]:

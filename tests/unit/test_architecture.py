@@ -18,6 +18,7 @@ ORDER = {
     "quality": 1,
     "ops": 1,
     "contract": 0,
+    "contract_custom": 0,
     "contract_diff": 0,
     "contract_rules": 0,
     "contract_types": 0,

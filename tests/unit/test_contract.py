@@ -172,6 +172,22 @@ def test_a_limit_for_conflicts_is_a_percentage(tmp_path: Path, limit: Any) -> No
     assert load(tmp_path, document).max_conflicts == 0.5
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"dedupPolicy": "newest"}, "dedupPolicy: expected first, last, highest, got 'newest'"),
+        ({"dedupPolicy": "highest"}, "dedupPolicy: expected dedupSequence with highest"),
+        ({"dedupSequence": "distance"}, "dedupPolicy: expected dedupSequence with highest, and only"),
+        ({"dedupPolicy": "highest", "dedupSequence": "no"}, "values have an order, got 'no'"),
+    ],
+)
+def test_a_policy_that_cannot_be_kept_is_refused(tmp_path: Path, given: dict[str, str], said: str) -> None:
+    document = sound()
+    custom = document["schema"][0]["customProperties"]
+    custom += [{"property": key, "value": value} for key, value in given.items()]
+    assert said in refusal(tmp_path, document)
+
+
 def test_a_column_with_personal_data_says_how_it_is_shown(tmp_path: Path) -> None:
     document = sound()
     item = {"name": "more", "logicalType": "string"}

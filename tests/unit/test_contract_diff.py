@@ -30,6 +30,7 @@ SOUND = {
                 {"property": "eventTime", "value": "at"},
                 {"property": "dayTimeZone", "value": "Europe/Berlin"},
                 {"property": "maxConflictsPercent", "value": 2},
+                {"property": "dedupPolicy", "value": "first"},
             ],
             "quality": [{"type": "library", "metric": "rowCount", "mustBeBetween": [10, 100]}],
             "properties": [
@@ -149,6 +150,15 @@ CHANGES: list[tuple[str, Edit, set[str]]] = [
     ("key in another order", edit("meter", primaryKeyPosition=3), {"state"}),
     ("another event time", custom("eventTime", "sent"), STATE),
     ("another zone", custom("dayTimeZone", "UTC"), STATE),
+    ("the last copy wins", custom("dedupPolicy", "last"), READERS),
+    (
+        "the highest wins",
+        lambda d: (
+            custom("dedupPolicy", "highest")(d),
+            d["schema"][0]["customProperties"].append({"property": "dedupSequence", "value": "count"}),
+        ),
+        READERS,
+    ),
     ("more conflicts allowed", custom("maxConflictsPercent", 2.5), READERS),
     ("fewer conflicts allowed", custom("maxConflictsPercent", 1), set()),
     ("no limit for conflicts", custom("maxConflictsPercent", None), READERS),

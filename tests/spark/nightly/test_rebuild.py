@@ -9,6 +9,7 @@ import pytest
 from delta.tables import DeltaTable
 from pyspark.sql.types import DataType, DoubleType, FloatType, StringType, StructField, StructType
 
+from pipelines.contract_custom import Policy
 from pipelines.contract_rules import RowRule
 from pipelines.errors import AuditFailed, ConfigError
 from pipelines.layers import batch
@@ -27,6 +28,24 @@ def test_each_event_stands_once_and_the_first_copy_in_kafka_s_order_wins(lake: L
     assert flights_of(lake.table("batch"), TWO) == [(3, 2.0)]
     counts = {"records": 5, "rows": 3, "duplicates": 2, "conflicts": 1, "late": 0, "quarantined": 1}
     assert summary["counts"] == {"days": 2, "days_certified": 2, **counts}
+
+
+@pytest.mark.parametrize(
+    ("policy", "delay"), [(Policy("last"), 3.0), (Policy("highest", "departure_delay"), 9.0)]
+)
+def test_the_contract_may_let_another_copy_win(lake: Lake, policy: Policy, delay: float) -> None:
+    lake.contract = replace(lake.contract, policy=policy)
+    later = EPOCH + timedelta(hours=1)
+    lake.ingest([on(1, 1, sent=later, departure_delay=3.0), on(1, 1, departure_delay=9.0), on(3, 3)])
+    run(lake, ONE)
+    assert flights_of(lake.table("batch"), ONE) == [(1, delay)]
+
+
+def test_more_conflicts_than_the_contract_allows_fail_the_day(lake: Lake) -> None:
+    lake.contract = replace(lake.contract, max_conflicts=40.0)
+    lake.ingest([on(1, 1), on(1, 2), on(1, 1, departure_delay=5.0), on(3, 3)])
+    with pytest.raises(AuditFailed, match=r"conflicts_within_limit: found 1 of 2 events .* 40 % at most"):
+        run(lake, ONE)
 
 
 def test_the_same_rebuild_twice_gives_the_same_rows(lake: Lake) -> None:

@@ -1,0 +1,116 @@
+"""What a contract says in `customProperties`, since the standard has no words for it.
+
+Of the object: `eventTime`, `dayTimeZone`, `dedupPolicy`, `dedupSequence` and `maxConflictsPercent`; of a
+property: `personal`. Each function reads one of them, and hands what is wrong with it to `refuse`, with its
+place.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast, get_args
+from zoneinfo import ZoneInfo
+
+from open_data_contract_standard.model import SchemaObject, SchemaProperty
+from pyspark.sql.types import ArrayType, MapType, StructType
+
+Refuse = Callable[[str, str], None]
+Personal = Literal["hash", "drop"]
+Winner = Literal["first", "last", "highest"]
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Which copy of a key wins.
+
+    Attributes:
+        winner: `first` or `last` in Kafka's order (timestamp, topic, partition, offset), or `highest`: that
+            with the highest value of `sequence`, of several such the last in Kafka's order.
+        sequence: the column that `highest` looks at.
+    """
+
+    winner: Winner = "first"
+    sequence: str | None = None
+
+
+def event_time(item: SchemaObject, schema: StructType, refuse: Refuse) -> str:
+    """The timestamp column that decides the event day: `eventTime`."""
+    name = _custom(item).get("eventTime")
+    stamps = [f.name for f in schema.fields if f.dataType.typeName() == "timestamp"]
+    if name not in stamps:
+        found = "no such custom property" if name is None else repr(name)
+        refuse(
+            "schema.customProperties.eventTime",
+            f"expected a timestamp property's name ({', '.join(stamps) or 'there is none'}), got {found}",
+        )
+    elif schema[str(name)].nullable:
+        refuse(f"schema.properties.{name}", "the event time must be there: add `required: true`")
+    return str(name)
+
+
+def day_time_zone(item: SchemaObject, refuse: Refuse) -> str:
+    """The zone in which an event day begins and ends: `dayTimeZone`, UTC if it is not there."""
+    zone = str(_custom(item).get("dayTimeZone", "UTC"))
+    try:
+        ZoneInfo(zone)
+        # These are files of Python's database; Java knows no zones of such names.
+        if zone.startswith(("right/", "posix/")) or zone in ("localtime", "posixrules", "Factory"):
+            raise ValueError(zone)
+    except (KeyError, ValueError, OSError):
+        refuse(
+            "schema.customProperties.dayTimeZone",
+            f"expected a time zone such as 'America/New_York', got {zone!r}",
+        )
+        return "UTC"
+    return zone
+
+
+def max_conflicts(item: SchemaObject, refuse: Refuse) -> float | None:
+    """How many of a day's events may have been told in two ways, in percent: `maxConflictsPercent`."""
+    limit = _custom(item).get("maxConflictsPercent")
+    if limit is None:
+        return None
+    if isinstance(limit, bool) or not isinstance(limit, int | float) or not 0 <= limit <= 100:
+        refuse(
+            "schema.customProperties.maxConflictsPercent",
+            f"expected a number from 0 to 100, got {limit!r}",
+        )
+        return None
+    return float(limit)
+
+
+def personal(properties: Sequence[SchemaProperty], refuse: Refuse) -> Iterator[tuple[str, Personal]]:
+    """The columns with personal data, and how their values are shown: `personal` of a property."""
+    for item in properties:
+        treatment = _custom(item).get("personal")
+        if treatment in get_args(Personal):
+            yield str(item.name), cast(Personal, treatment)
+        elif treatment is not None:
+            refuse(
+                f"schema.properties.{item.name}.customProperties.personal",
+                f"expected {' or '.join(get_args(Personal))}, got {treatment!r}",
+            )
+
+
+def policy(item: SchemaObject, schema: StructType, refuse: Refuse) -> Policy:
+    """Which copy of a key wins: `dedupPolicy`, and for `highest` the column `dedupSequence`."""
+    given = _custom(item)
+    winner, sequence = given.get("dedupPolicy", "first"), given.get("dedupSequence")
+    place = "schema.customProperties.dedupPolicy"
+    if winner not in get_args(Winner):
+        refuse(place, f"expected {', '.join(get_args(Winner))}, got {winner!r}")
+        return Policy()
+    if (winner == "highest") != (sequence is not None):
+        refuse(place, "expected dedupSequence with highest, and only with it")
+        return Policy()
+    if sequence is not None:
+        kinds = {field.name: field.dataType for field in schema}
+        if isinstance(kinds.get(str(sequence)), ArrayType | MapType | StructType | None):
+            refuse(
+                "schema.customProperties.dedupSequence",
+                f"expected the name of a property whose values have an order, got {sequence!r}",
+            )
+    return Policy(cast(Winner, winner), None if sequence is None else str(sequence))
+
+
+def _custom(item: SchemaObject | SchemaProperty) -> dict[str, Any]:
+    return {str(p.property): p.value for p in item.customProperties or []}
