@@ -31,6 +31,7 @@ SPARK_SETTINGS_WE_OWN: Final = frozenset(
     }
 )
 _SECRET: Final = re.compile(r"jaas|password|secret|token|credential|private|\.key$", re.IGNORECASE)
+_TOPIC: Final = r"^[a-zA-Z0-9._-]{1,249}$"
 _LONGEST: Final = timedelta(days=3650)
 Option = TypeVar("Option", str, SecretStr)
 
@@ -116,7 +117,7 @@ class KafkaConfig(_Model):
     """
 
     bootstrap_servers: str = Field(pattern=r"^[^\s,]+:\d+(,[^\s,]+:\d+)*$")
-    topic: str = Field(pattern=r"^[a-zA-Z0-9._-]{1,249}$")
+    topic: str = Field(pattern=_TOPIC)
     starting_offsets: Literal["earliest", "latest"] = "earliest"
     isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed"
     max_offsets_per_trigger: int | None = Field(default=None, ge=1)
@@ -168,10 +169,13 @@ class QuarantineConfig(_Model):
         max_share: the share of broken records among a micro-batch's new records that is still normal; 1
             lets everything pass.
         min_records: fewer broken records in a micro-batch never stop the stream.
+        dead_letter_topic: a topic to which broken records are copied, with the reason in headers; none if not
+            set. Some may come more than once.
     """
 
     max_share: float = Field(default=0.5, ge=0, le=1)
     min_records: int = Field(default=100, ge=1)
+    dead_letter_topic: str | None = Field(default=None, pattern=_TOPIC)
 
 
 class BatchConfig(_Model):

@@ -141,17 +141,18 @@ class _Reader:
             raise ContractError("\n".join(self.refusals))
         properties = objects[0].properties or []
         schema = self._schema(properties)
+        key = self._key(properties, schema)
         contract = DataContract(
             path=self.path,
             id=document.id or "",
             version=str(document.version or ""),
             schema=schema,
-            key=self._key(properties, schema),
+            key=key,
             event_time=event_time(objects[0], schema, self.refuse),
             day_time_zone=day_time_zone(objects[0], self.refuse),
             row_rules=tuple(rule for p in properties for rule in self._row_rules(p)),
             day_rules=tuple(self._day_rules(objects[0], properties)),
-            policy=policy(objects[0], schema, self.refuse),
+            policy=policy(objects[0], schema, key, self.refuse),
             max_conflicts=max_conflicts(objects[0], self.refuse),
             personal=dict(personal(properties, self.refuse)),
         )

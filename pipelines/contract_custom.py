@@ -91,7 +91,7 @@ def personal(properties: Sequence[SchemaProperty], refuse: Refuse) -> Iterator[t
             )
 
 
-def policy(item: SchemaObject, schema: StructType, refuse: Refuse) -> Policy:
+def policy(item: SchemaObject, schema: StructType, key: Sequence[str], refuse: Refuse) -> Policy:
     """Which copy of a key wins: `dedupPolicy`, and for `highest` the column `dedupSequence`."""
     given = _custom(item)
     winner, sequence = given.get("dedupPolicy", "first"), given.get("dedupSequence")
@@ -102,6 +102,12 @@ def policy(item: SchemaObject, schema: StructType, refuse: Refuse) -> Policy:
     if (winner == "highest") != (sequence is not None):
         refuse(place, "expected dedupSequence with highest, and only with it")
         return Policy()
+    if winner != "first" and str(given.get("eventTime")) not in key:
+        refuse(
+            place,
+            f"{winner}: expected the event time in the dedup key, or the policy first: a copy that moves an"
+            " event to another day could not be told from a row too many",
+        )
     if sequence is not None:
         kinds = {field.name: field.dataType for field in schema}
         if isinstance(kinds.get(str(sequence)), ArrayType | MapType | StructType | None):

@@ -91,6 +91,12 @@ def _of_whole(old: DataContract, new: DataContract) -> Iterator[Change]:
     if old.policy != new.policy:
         what = f"{_words(old.policy)} became {_words(new.policy)}: other copies win"
         yield Change("schema.customProperties.dedupPolicy", what, _READERS)
+    for name in sorted(old.personal.keys() | new.personal.keys()):
+        before, after = old.personal.get(name), new.personal.get(name)
+        if before != after:
+            what = f"personal: {before or 'nothing'} became {after or 'nothing'}"
+            hides_more = before is None or after == "drop"
+            yield Change(f"{_place(name)}.customProperties", what, () if hides_more else _READERS)
     if old.max_conflicts != new.max_conflicts:
         what = f"{_percent(old.max_conflicts)} became {_percent(new.max_conflicts)}"
         looser = old.max_conflicts is not None and (
@@ -112,7 +118,7 @@ def _of_columns(old: DataContract, new: DataContract) -> Iterator[Change]:
     after = {field.name: field for field in new.schema.fields}
     for name, field in before.items():
         if name in after:
-            yield from _of_column(field, after[name])
+            yield from _of_column(field, after[name], in_key=name in new.key)
         else:
             yield Change(_place(name), "removed: later rows have no value", _READERS)
     for name, field in after.items():
@@ -123,12 +129,12 @@ def _of_columns(old: DataContract, new: DataContract) -> Iterator[Change]:
             yield Change(_place(name), what, _PRODUCERS)
 
 
-def _of_column(old: StructField, new: StructField) -> Iterator[Change]:
+def _of_column(old: StructField, new: StructField, *, in_key: bool) -> Iterator[Change]:
     place = _place(old.name)
     if old.dataType != new.dataType:
         what = f"{old.dataType.simpleString()} became {new.dataType.simpleString()}"
         if widens(old.dataType, new.dataType):
-            yield Change(place, f"{what}: a wider type")
+            yield Change(place, f"{what}: a wider type", ("state",) if in_key else ())
         elif widens(new.dataType, old.dataType):
             yield Change(place, f"{what}: a narrower type", _PRODUCERS)
         else:

@@ -57,7 +57,8 @@ def spark_session(config: PipelineConfig, job: str) -> SparkSession:
         if master == "local" or master.startswith("local["):
             classes = class_settings(java, jars, config.spark.conf)
         else:
-            classes = {"spark.jars": ",".join(map(str, jars))}
+            others = filter(None, [config.spark.conf.get("spark.jars")])
+            classes = {"spark.jars": ",".join([*map(str, jars), *others])}
         builder = builder.config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
     settings = {
         **SETTINGS,

@@ -56,6 +56,7 @@ def _sections(config: PipelineConfig, contract: DataContract) -> dict[str, dict[
             "event times at most": f"{format_interval(config.decode.max_future)} after the Kafka timestamp",
             "tables": f"{config.table('speed')}, {config.table('quarantine')}",
             "checkpoint": config.checkpoint("speed"),
+            "dead letters": config.quarantine.dead_letter_topic or "none",
             "stops when broken records are more than": f"{config.quarantine.max_share:.0%} of a micro-batch's"
             f" new ones, and {config.quarantine.min_records} at least",
         },

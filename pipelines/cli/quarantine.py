@@ -1,6 +1,6 @@
 """`oncelake quarantine`: look at broken records, put them back, or give them up."""
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, timedelta
 from typing import Any, Final, get_args
 
 import click
@@ -10,12 +10,16 @@ from pipelines.cli.options import Command, CommonOptions, common_options
 from pipelines.cli.running import run_job
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
+from pipelines.errors import AuditFailed
 from pipelines.faults import Reason
 from pipelines.layers import quarantine as layer
 from pipelines.layers.batch import nightly
-from pipelines.layers.quarantine import STATUSES, Selection
+from pipelines.layers.replay import rebuilt
+from pipelines.layers.replay import replay as put_back
 from pipelines.layers.serving import refresh_view
+from pipelines.ops.quarantined import STATUSES, Selection
 
+_VALUE_LENGTH: Final = 500
 _MOMENT: Final = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
 _FILTERS: Final = (
     click.option(
@@ -23,7 +27,13 @@ _FILTERS: Final = (
     ),
     click.option("--since", type=_MOMENT, help="Sent at this moment (UTC) or later."),
     click.option("--until", type=_MOMENT, help="Sent before this moment (UTC)."),
-    click.option("--partition", "partitions", multiple=True, type=int, help="A Kafka partition. Repeatable."),
+    click.option(
+        "--partition",
+        "partitions",
+        multiple=True,
+        type=click.IntRange(0, 2**31 - 1),
+        help="A Kafka partition. Repeatable.",
+    ),
     click.option(
         "--contract-version",
         "contract_versions",
@@ -33,6 +43,9 @@ _FILTERS: Final = (
     ),
 )
 _status = click.option("--status", type=click.Choice([*STATUSES, "any"]), default="open", show_default=True)
+
+
+_dry_run = click.option("--dry-run", is_flag=True, help="Say what would happen, and change nothing.")
 
 
 def _filters(command: Command) -> Command:
@@ -60,8 +73,8 @@ def summary(status: str, **given: Any) -> None:
         groups = layer.summarise(spark, config, selection)
         lines = [
             f"{g['records']:>9,}  {g['status']:<9}  {g['reason']:<17}  {g['column'] or '-':<20}"
-            f"  contract {g['contract_version']}  sent {g['first_sent']:%Y-%m-%d %H:%M} to"
-            f" {g['last_sent']:%Y-%m-%d %H:%M}  {_tries(g['attempts'])}"
+            f"  contract {g['contract_version']}  sent {g['first_sent']} to {g['last_sent']} UTC"
+            f"  {_tries(g['attempts'])}"
             for g in groups
         ]
         return {"counts": {"records": sum(g["records"] for g in groups)}, "lines": lines, "groups": groups}
@@ -83,7 +96,7 @@ def show(status: str, limit: int, **given: Any) -> None:
     ) -> dict[str, Any]:
         found = [_readable(row, contract) for row in layer.examples(spark, config, selection, limit)]
         lines = [
-            f"{r['topic']}-{r['partition']} @ {r['offset']}, sent {r['sent']}: {r['reason']}"
+            f"{r['topic']}-{r['partition']} @ {r['offset']}, sent {r['sent']} UTC: {r['reason']}"
             + (f" of {r['column']}" if r["column"] else "")
             + (f", found {r['found']}" if r["found"] is not None else "")
             + f" ({r['status']}, {_tries(r['attempts'])}, contract {r['contract_version']})\n    {r['value']}"
@@ -97,7 +110,7 @@ def show(status: str, limit: int, **given: Any) -> None:
 @quarantine.command()
 @common_options
 @_filters
-@click.option("--dry-run", is_flag=True, help="Say what would happen, and change nothing.")
+@_dry_run
 def replay(dry_run: bool, **given: Any) -> None:
     """Decode open records by today's contract; put back what passes.
 
@@ -108,7 +121,7 @@ def replay(dry_run: bool, **given: Any) -> None:
     def body(
         spark: SparkSession, config: PipelineConfig, contract: DataContract, run_id: str
     ) -> dict[str, Any]:
-        done = layer.replay(spark, config, contract, run_id, selection, dry_run=dry_run)
+        done = put_back(spark, config, contract, run_id, selection, dry_run=dry_run)
         days = [day.isoformat() for day in done.days]
         if dry_run:
             return {
@@ -116,36 +129,65 @@ def replay(dry_run: bool, **given: Any) -> None:
                 "days_to_rebuild": days,
                 "lines": [f"to rebuild: {d}" for d in days],
             }
-        verdicts: dict[str, str] = {}
-        for first, last in _ranges(done.days):
-            verdicts |= nightly(spark, config, contract, run_id, first, last)["days"]
+        verdicts, failures = _rebuild(spark, config, contract, run_id, done.days)
         if done.days:
             refresh_view(spark, config)
-            layer.rebuilt(spark, config, done)
-        return {
+        passed = [day for day in done.days if verdicts.get(day.isoformat()) == "certified"]
+        rebuilt(spark, config, done, passed)
+        summary = {
             "counts": done.counts,
             "days": verdicts,
             "lines": [f"rebuilt: {day}: {verdict}" for day, verdict in verdicts.items()],
         }
+        if failures:
+            raise AuditFailed("\n".join(map(str, failures)), summary)
+        return summary
 
     run_job("quarantine replay", common, body)
+
+
+def _rebuild(
+    spark: SparkSession,
+    config: PipelineConfig,
+    contract: DataContract,
+    run_id: str,
+    days: tuple[date, ...],
+) -> tuple[dict[str, str], list[AuditFailed]]:
+    """Rebuilds days, those in a row in one run; a run that fails does not keep the others from theirs."""
+    verdicts: dict[str, str] = {}
+    failures: list[AuditFailed] = []
+    for first, last in _ranges(days):
+        try:
+            verdicts |= nightly(spark, config, contract, run_id, first, last)["days"]
+        except AuditFailed as failure:
+            verdicts |= failure.summary["days"]
+            failures.append(failure)
+    return verdicts, failures
 
 
 @quarantine.command()
 @common_options
 @_filters
-def discard(**given: Any) -> None:
+@click.option("--all", "everything", is_flag=True, help="All open records, where no filter is given.")
+@_dry_run
+def discard(everything: bool, dry_run: bool, **given: Any) -> None:
     """Mark open records as given up. They stay in the table, and in bronze."""
     selection, common = _split(given, "open")
+    if selection == Selection() and not everything:
+        raise click.UsageError("no filter is given, so all open records are meant: say --all")
     run_job(
         "quarantine discard",
         common,
-        lambda spark, config, contract, run_id: layer.discard(spark, config, selection),
+        lambda spark, config, contract, run_id: layer.discard(
+            spark, config, run_id, selection, dry_run=dry_run
+        ),
     )
 
 
 def _split(given: dict[str, Any], status: str | None) -> tuple[Selection, CommonOptions]:
     since, until = given.pop("since"), given.pop("until")
+    if since and until and since >= until:
+        raise click.UsageError("--since lies at or after --until: no moment is between them")
     names = ("reasons", "partitions", "contract_versions")
     selection = Selection(
         status=status,
@@ -158,14 +200,21 @@ def _split(given: dict[str, Any], status: str | None) -> tuple[Selection, Common
 
 def _readable(row: dict[str, Any], contract: DataContract) -> dict[str, Any]:
     value: bytes | None = row["value"]
-    withheld = f"({len(value or b'')} bytes, withheld: the contract has personal columns)"
-    sent: datetime = row["_kafka_timestamp"]
+    text = (value or b"").decode("utf-8", "backslashreplace")[:_VALUE_LENGTH]
+    found: str | None = row["_found"]
+    if contract.personal.get(row["_column"]) and not (found or "").startswith("sha256:"):
+        found = None
+    names = ("topic", "partition", "offset", "sent", "reason", "column", "status", "attempts")
     return {
-        **{name: row[f"_{name}"] for name in ("topic", "partition", "offset", "reason", "column", "found")},
-        **{name: row[f"_{name}"] for name in ("status", "attempts", "contract_version")},
-        "sent": sent.isoformat(timespec="milliseconds"),
-        "value": withheld if contract.personal else (value or b"").decode("utf-8", "backslashreplace")[:500],
+        **{name: row[f"_{name}"] for name in (*names, "contract_version")},
+        "found": None if found is None else _harmless(found),
+        "value": f"({len(value or b'')} bytes, withheld)" if contract.personal else _harmless(text),
     }
+
+
+def _harmless(text: str) -> str:
+    """The text with escapes for what a terminal would obey."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _tries(attempts: int) -> str:

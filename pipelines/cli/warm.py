@@ -14,6 +14,7 @@ from pyspark import SparkContext
 
 from pipelines.config_files import load_config
 from pipelines.contract import load_contract
+from pipelines.errors import InfrastructureError
 from pipelines.layers.batch import nightly
 from pipelines.layers.ingest import ingest
 from pipelines.layers.report import report
@@ -28,7 +29,7 @@ from pipelines.session import spark_session
 
 _DAY: Final = date(2013, 1, 1)
 _END_WITHIN_S: Final = 180
-_RECORD: Final = "-XX:TieredStopAtLevel=1 -Xlog:disable -XX:ArchiveClassesAtExit"
+_RECORD: Final = '-XX:TieredStopAtLevel=1 -Xlog:disable "-XX:ArchiveClassesAtExit={}"'
 
 
 @click.command()
@@ -46,14 +47,14 @@ def warm() -> None:
     logging.getLogger().setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory(prefix=".warm-", dir=target.parent) as folder:
         recorded = Path(folder) / "classes.jsa"
-        _run_sample(Path(folder), recorded)
+        try:
+            _run_sample(Path(folder), recorded)
+        except subprocess.SubprocessError as error:
+            raise InfrastructureError(f"the sample could not be run: {error}") from None
         if not recorded.exists():
             click.echo("this Java keeps no archive of classes; jobs work as well without")
             return
         recorded.replace(target)
-    for other in target.parent.glob("*.jsa"):
-        if other != target:
-            other.unlink()
     click.echo(f"archive of classes: {target.stat().st_size / 1e6:.0f} MB in {target}")
 
 
@@ -66,8 +67,7 @@ def _run_sample(folder: Path, recorded: Path) -> None:
             cwd=folder,
             env=environment,
             check=True,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            capture_output=True,
         )
         config = load_config(
             "flights",
@@ -75,7 +75,7 @@ def _run_sample(folder: Path, recorded: Path) -> None:
             settings=(
                 f"lake.root={folder}/lake",
                 f"kafka.bootstrap_servers={running.bootstrap_servers}",
-                f"spark.conf.spark.driver.extraJavaOptions={_RECORD}={recorded}",
+                f"spark.conf.spark.driver.extraJavaOptions={_RECORD.format(recorded)}",
             ),
         )
         contract = load_contract(folder / "data_contracts" / config.contract)

@@ -10,7 +10,7 @@ from pipelines.errors import SourceError
 from pipelines.ops.preflight import Topic, find_topic
 from pipelines.ops.streams import run_streams
 from pipelines.sinks.delta import append_stream
-from pipelines.sinks.tables import ensure_bronze, set_table_property, table_property
+from pipelines.sinks.tables import ensure_bronze, hidden, set_table_property, shown, table_property
 from pipelines.sources.kafka import read_envelopes
 
 _TOPIC_ID: Final = "oncelake.kafka.topicId"
@@ -36,7 +36,7 @@ def ingest(spark: SparkSession, config: PipelineConfig, *, once: bool) -> dict[s
         InfrastructureError: the cluster or the lake does not answer.
     """
     topic = find_topic(spark, config.kafka)
-    ensure_bronze(spark, config, {_TOPIC_ID: topic.topic_id})
+    ensure_bronze(spark, config, {_TOPIC_ID: hidden(topic.topic_id)})
     _same_topic(spark, config, topic)
     _log.info("reading topic %s, %d partitions", topic.name, topic.partitions)
     totals = run_streams(
@@ -62,11 +62,11 @@ def _same_topic(spark: SparkSession, config: PipelineConfig, topic: Topic) -> No
     bronze = config.table("bronze")
     known = table_property(spark, bronze, _TOPIC_ID)
     if known is None:
-        set_table_property(spark, bronze, _TOPIC_ID, topic.topic_id)
-    elif known != topic.topic_id:
+        set_table_property(spark, bronze, _TOPIC_ID, hidden(topic.topic_id))
+    elif shown(known) != topic.topic_id:
         raise SourceError(
             f"kafka.topic: '{topic.name}' is not the topic that {bronze} was filled from: found id"
-            f" {topic.topic_id}, expected {known}. It was deleted and made anew, or the address is"
+            f" {topic.topic_id}, expected {shown(known)}. It was deleted and made anew, or the address is"
             " that of another cluster. See docs/runbook.md, 'The topic was made anew'"
         )
 

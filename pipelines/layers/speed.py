@@ -14,8 +14,10 @@ from pipelines.decode import BAD, VALID, broken_of, decode, events_of, routed
 from pipelines.dedup import first_within_watermark
 from pipelines.errors import OncelakeError, SourceError
 from pipelines.ops.failures import explain_stream_failure
+from pipelines.ops.preflight import find_topic
 from pipelines.ops.streams import Totals, run_streams
 from pipelines.sinks.delta import append_once, each_batch
+from pipelines.sinks.kafka import send_dead_letters
 from pipelines.sinks.tables import ensure_bronze, ensure_quarantine, ensure_speed, first_try
 
 _log = logging.getLogger(__name__)
@@ -38,10 +40,14 @@ def speed(
         `counts`: `records` = `rows` + `duplicates` + `late` + `quarantined`; and `watermark`.
 
     Raises:
-        ConfigError: the speed layer was made with another dedup key, event time or watermark.
+        ConfigError: the speed layer was made with another dedup key, event time or watermark, or there is no
+            topic for dead letters.
         SourceError: bronze is not the table that the checkpoint knows, or too many records are broken.
         InfrastructureError: the query failed.
     """
+    if config.quarantine.dead_letter_topic:
+        topic, setting = config.quarantine.dead_letter_topic, "quarantine.dead_letter_topic"
+        find_topic(spark, config.kafka, topic, setting)
     ensure_bronze(spark, config)
     ensure_speed(spark, config, contract)
     ensure_quarantine(spark, config)
@@ -97,8 +103,10 @@ def _divide(
             if too_many(broken, new, config.quarantine):
                 raise _refusal(broken, new, config.quarantine)
             if broken:
-                first_tried = first_try(broken_of(routes, contract))
-                append_once(first_tried, config.table("quarantine"), batch)
+                bad = broken_of(routes, contract)
+                append_once(first_try(bad), config.table("quarantine"), batch)
+                if config.quarantine.dead_letter_topic:
+                    send_dead_letters(bad, config.kafka, config.quarantine.dead_letter_topic)
             if new > broken:
                 append_once(events_of(routes, contract), config.table("speed"), batch)
         except Exception as error:

@@ -32,18 +32,23 @@ class Topic:
     partitions: int
 
 
-def find_topic(spark: SparkSession, kafka: KafkaConfig) -> Topic:
+def find_topic(
+    spark: SparkSession, kafka: KafkaConfig, topic: str | None = None, setting: str = "kafka.topic"
+) -> Topic:
     """Asks the cluster for the topic.
 
     Args:
         spark: the session, whose JVM has the Kafka client.
         kafka: the address, the topic and how long to wait.
+        topic: another topic than `kafka.topic`.
+        setting: where the user has named it, for messages.
 
     Raises:
         ConfigError: there is no such topic, or the client refuses its settings.
         InfrastructureError: the cluster does not answer in time.
     """
     jvm: Any = spark.sparkContext._jvm
+    wanted = topic or kafka.topic
     timeout_ms = kafka.connect_timeout // timedelta(milliseconds=1)
     properties = jvm.java.util.Properties()
     for key, value in client_options(kafka).items():
@@ -57,14 +62,14 @@ def find_topic(spark: SparkSession, kafka: KafkaConfig) -> Topic:
     except Py4JJavaError as error:
         raise ConfigError(f"{where}: the Kafka client refuses to start: {_cause(error)}") from None
     try:
-        names = jvm.java.util.Collections.singletonList(kafka.topic)
+        names = jvm.java.util.Collections.singletonList(wanted)
         futures = admin.describeTopics(names).allTopicNames()
-        found = futures.get(timeout_ms, jvm.java.util.concurrent.TimeUnit.MILLISECONDS).get(kafka.topic)
-        return Topic(kafka.topic, found.topicId().toString(), found.partitions().size())
+        found = futures.get(timeout_ms, jvm.java.util.concurrent.TimeUnit.MILLISECONDS).get(wanted)
+        return Topic(wanted, found.topicId().toString(), found.partitions().size())
     except Py4JJavaError as error:
         if _MISSING in str(error.java_exception):
             raise ConfigError(
-                f"kafka.topic: there is no topic '{kafka.topic}' at {kafka.bootstrap_servers};"
+                f"{setting}: there is no topic '{wanted}' at {kafka.bootstrap_servers};"
                 " create it, or name another"
             ) from None
         raise InfrastructureError(

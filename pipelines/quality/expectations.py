@@ -5,8 +5,10 @@ asked of one row of figures for each day. So a month costs about what a day does
 """
 
 import logging
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import date
 from typing import Any, Final, cast
 
@@ -20,7 +22,26 @@ from pipelines.decode import EVENT_DATE
 from pipelines.quality.checks import Check
 from pipelines.sinks.delta import days_between
 
-with warnings.catch_warnings():
+
+@contextmanager
+def _main_with_a_file() -> Iterator[None]:
+    """Gives the main module a file for a while.
+
+    PySpark takes a main module without one (`python -c`, a worker of pytest) for a run of its own doctests,
+    and ends the process, with exit code 0, when Great Expectations asks it for Spark Connect.
+    """
+    main = sys.modules["__main__"]
+    if hasattr(main, "__file__"):
+        yield
+        return
+    main.__file__ = "<command>"
+    try:
+        yield
+    finally:
+        del main.__file__
+
+
+with warnings.catch_warnings(), _main_with_a_file():
     warnings.simplefilter("ignore")
     import great_expectations as gx
     import great_expectations.expectations as gxe

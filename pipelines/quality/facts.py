@@ -194,9 +194,16 @@ def doubled_keys(rows: DataFrame, contract: DataContract, horizon: int) -> dict[
     return {row[EVENT_DATE]: row["count"] for row in small_rows(doubled.groupBy(EVENT_DATE).count())}
 
 
-def distinct_records(rows: DataFrame) -> int:
-    """How many Kafka records rows come from."""
-    return rows.select("_topic", "_partition", "_offset").distinct().count()
+def lacking_in_quarantine(records: DataFrame, quarantine: DataFrame) -> int:
+    """How many Kafka records break the contract and do not stand in quarantine.
+
+    Args:
+        records: a frame made by `slim`, of all of bronze.
+        quarantine: the rows of the quarantine.
+    """
+    coordinates = ["_topic", "_partition", "_offset"]
+    broken = records.where(~F.col(VALID)).select(coordinates).distinct()
+    return broken.join(quarantine.select(coordinates), coordinates, "left_anti").count()
 
 
 def offset_ranges(bronze: DataFrame) -> list[dict[str, Any]]:

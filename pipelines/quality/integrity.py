@@ -139,15 +139,14 @@ def layers_agree(day: date, difference: LayerDifference, differences_are: Litera
     )
 
 
-def quarantine_is_whole(day: date, bronze: BronzeFacts, quarantined: int) -> Check:
+def quarantine_is_whole(day: date, bronze: BronzeFacts, lacking: int) -> Check:
     """Every record of bronze that breaks the contract stands in quarantine, of whatever day it is."""
-    lacking = max(0, bronze.quarantined - quarantined)
     return _check(
         day,
         "quarantine_is_whole",
         "warned" if lacking else "passed",
-        f"{quarantined:,} records in quarantine",
-        f"{bronze.quarantined:,} records that break the contract, as bronze has",
+        f"{lacking:,} of {bronze.quarantined:,} records that break the contract are not in quarantine",
+        "each of them in quarantine",
         "speed_stream has not read all of bronze yet, or the contract was changed since",
     )
 

@@ -89,10 +89,19 @@ def quarantine_reasons(bad: DataFrame, examples: int, *, values: bool) -> tuple[
         .orderBy("_reason", "_n")
     )
     found: dict[str, list[QuarantineExample]] = {}
+    # Kafka takes timestamps of any year; Python's end with 9999.
+    sent = F.expr("CASE WHEN _kafka_timestamp < TIMESTAMP'9999-12-31' THEN _kafka_timestamp END")
     preview = (F.substring("value", 1, _PREVIEW_BYTES) if values else F.lit(None)).alias("value")
     for row in small_rows(
         few.select(
-            "_reason", "_topic", "_partition", "_offset", "_kafka_timestamp", "_column", "_found", preview
+            "_reason",
+            "_topic",
+            "_partition",
+            "_offset",
+            sent.alias("_kafka_timestamp"),
+            "_column",
+            "_found",
+            preview,
         )
     ):
         found.setdefault(row["_reason"], []).append(

@@ -79,7 +79,9 @@ def append_once(rows: DataFrame, table: str, batch: int) -> None:
         batch: the number of the micro-batch.
     """
     query = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-    writer = rows.write.format("delta").mode("append").option("txnAppId", str(query))
+    if query is None:
+        raise RuntimeError("Spark does not say which query this micro-batch belongs to")
+    writer = rows.write.format("delta").mode("append").option("txnAppId", query)
     writer.option("txnVersion", str(batch)).save(table)
 
 

@@ -75,21 +75,26 @@ def ensure_speed(spark: SparkSession, config: PipelineConfig, contract: DataCont
     """Makes the speed layer's table if there is none, and keeps with it how its rows are deduplicated.
 
     Raises:
-        ConfigError: it was made with another dedup key, event time or watermark, so the state in the
-            checkpoint would be wrong; or its columns do not fit.
+        ConfigError: it was made with another dedup key, event time, zone or watermark, so the state in the
+            checkpoint would be wrong; or its columns do not fit. The table is as it was.
     """
     path = config.table("speed")
     wanted = _dedup(config, contract)
+    kept = hidden(json.dumps(wanted))
+    known = table_property(spark, path, _DEDUP) if exists(spark, path) else kept
+    if known is not None:
+        _same_dedup(path, json.loads(shown(known)), wanted)
     schema = events_schema(contract)
-    ensure_table(spark, path, schema, partitions=["_event_date"], properties={_DEDUP: json.dumps(wanted)})
-    known = table_property(spark, path, _DEDUP)
+    ensure_table(spark, path, schema, partitions=["_event_date"], properties={_DEDUP: kept})
     if known is None:
-        set_table_property(spark, path, _DEDUP, json.dumps(wanted))
-        return
+        set_table_property(spark, path, _DEDUP, kept)
+
+
+def _same_dedup(path: str, known: Mapping[str, str], wanted: Mapping[str, str]) -> None:
     changes = [
-        f"{name}: found {json.loads(known).get(name)!r}, expected {value!r}"
+        f"{name}: found {known[name]!r}, expected {value!r}"
         for name, value in wanted.items()
-        if json.loads(known).get(name) != value
+        if known.get(name, value) != value
     ]
     if changes:
         raise ConfigError(
@@ -104,9 +109,15 @@ def _dedup(config: PipelineConfig, contract: DataContract) -> dict[str, str]:
     return {
         "dedup key": ", ".join(f"{name} {kinds[name]}" for name in contract.key),
         "event time": contract.event_time,
+        "day time zone": contract.day_time_zone,
         "speed.watermark_delay": format_interval(config.speed.watermark_delay),
         "speed.state_partitions": str(config.speed.state_partitions),
     }
+
+
+def ensure_batch(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> None:
+    """Makes the batch layer's table if there is none."""
+    ensure_table(spark, config.table("batch"), events_schema(contract), partitions=["_event_date"])
 
 
 def table_property(spark: SparkSession, path: str, key: str) -> str | None:
@@ -117,14 +128,18 @@ def table_property(spark: SparkSession, path: str, key: str) -> str | None:
 
 
 def set_table_property(spark: SparkSession, path: str, key: str, value: str) -> None:
-    """Sets a property of a Delta table."""
-    text = value.replace("\\", "\\\\").replace("'", "\\'")
-    spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('{key}' = '{text}')")
+    """Sets a property of a Delta table to a value without quotes."""
+    spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('{key}' = '{value}')")
 
 
-def ensure_batch(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> None:
-    """Makes the batch layer's table if there is none."""
-    ensure_table(spark, config.table("batch"), events_schema(contract), partitions=["_event_date"])
+def hidden(value: str) -> str:
+    """A value as a table property keeps it: Spark shows asterisks for one with `url` or `token` in it."""
+    return value.encode().hex()
+
+
+def shown(kept: str) -> str:
+    """What `hidden` made a property of."""
+    return bytes.fromhex(kept).decode()
 
 
 def _is_race(error: BaseException) -> bool:
@@ -154,7 +169,7 @@ def ensure_table(
     """Makes a Delta table if there is none; two jobs may do so at the same time.
 
     A table that lacks nothing but optional columns gets them; rows that are there have no value in them.
-    A column whose type has become wider is widened.
+    A column whose type has become wider is widened, one that need not be there any more becomes optional.
 
     Args:
         spark: the session.
@@ -191,25 +206,33 @@ def _evolve(spark: SparkSession, path: str, schema: StructType) -> None:
             " Only optional columns can be added, and types made wider; see docs/runbook.md,"
             " 'The contract has other columns'"
         )
+    required = {field.name for field in found if not field.nullable}
+    statements = [
+        f"ALTER COLUMN `{field.name}` DROP NOT NULL"
+        for field in schema
+        if field.nullable and field.name in required
+    ]
     if lacking:
         columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in lacking)
-        spark.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS ({columns})")
+        statements.append(f"ADD COLUMNS ({columns})")
     if changed:
         set_table_property(spark, path, "delta.enableTypeWidening", "true")
-    for field in changed:
-        kind = field.dataType.simpleString()
-        spark.sql(f"ALTER TABLE delta.`{path}` CHANGE COLUMN `{field.name}` TYPE {kind}")
+    statements += [f"ALTER COLUMN `{f.name}` TYPE {f.dataType.simpleString()}" for f in changed]
+    for statement in statements:
+        spark.sql(f"ALTER TABLE delta.`{path}` {statement}")
 
 
 def conform(rows: DataFrame, schema: StructType) -> DataFrame:
-    """The columns of a schema; those that rows of an earlier version lack have no value.
+    """The columns and types of a schema; columns that rows of an earlier version lack have no value.
 
     Args:
-        rows: rows of a table at a version that may be older than some of its columns.
+        rows: rows of a table at a version that may be older than some of its columns and types.
         schema: the columns of now.
     """
-    lacking = {f.name: F.lit(None).cast(f.dataType) for f in schema if f.name not in rows.columns}
-    return (rows.withColumns(lacking) if lacking else rows).select(*schema.fieldNames())
+    there = set(rows.columns)
+    return rows.select(
+        *((F.col(f.name) if f.name in there else F.lit(None)).cast(f.dataType).alias(f.name) for f in schema)
+    )
 
 
 def small_frame(spark: SparkSession, rows: Sequence[Mapping[str, Any]], schema: StructType) -> DataFrame:

@@ -8,15 +8,18 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame
+from pyspark.sql.types import StringType, StructField, StructType
 
 from pipelines.contract import DataContract
 from pipelines.contract_rules import RowRule
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
-from pipelines.layers import quarantine
+from pipelines.layers import replay as layer
 from pipelines.layers.batch import nightly
-from pipelines.layers.quarantine import Replay, Selection, discard, examples, rebuilt, summarise
+from pipelines.layers.quarantine import discard, examples, summarise
+from pipelines.layers.replay import Replay, rebuilt
 from pipelines.layers.serving import read_serving
 from pipelines.ops.lease import lease
+from pipelines.ops.quarantined import Selection
 from pipelines.sinks import delta
 from tests.support.lakes import EPOCH, Lake, Record, flight
 from tests.support.nights import ONE, TWO, on, stream
@@ -42,7 +45,7 @@ def with_contract(lake: Lake, contract: DataContract) -> Lake:
 
 
 def replay(lake: Lake, selection: Selection = OPEN, *, dry_run: bool = False) -> Replay:
-    return quarantine.replay(lake.spark, lake.config, lake.contract, "replay", selection, dry_run=dry_run)
+    return layer.replay(lake.spark, lake.config, lake.contract, "replay", selection, dry_run=dry_run)
 
 
 def numbers(rows: DataFrame) -> list[int]:
@@ -122,6 +125,11 @@ def test_another_key_or_watermark_than_the_state_has_is_refused(
         stream(longer)
     with pytest.raises(ConfigError, match=r"dedup key: found .*runbook.md, 'Change of rules"):
         stream(with_contract(lake, small_by_flight))
+    # Refused before the table is changed, so that one can go back.
+    more = StructType([*lake.contract.schema, StructField("gate", StringType())])
+    elsewhere = replace(lake.contract, schema=more, day_time_zone="UTC")
+    with pytest.raises(ConfigError, match="day time zone: found 'America/New_York', expected 'UTC'"):
+        stream(with_contract(lake, elsewhere))
     stream(lake)
 
 
@@ -151,7 +159,7 @@ def test_a_replayed_record_of_a_certified_day_comes_by_its_rebuild(lake: Lake, s
     assert [status for status, *_ in kept(lake)] == ["open", "replayed"]
     again = nightly(lake.spark, lake.config, small, "again", ONE, TWO)
     assert again["days"] == {"2013-01-01": "certified", "2013-01-02": "certified"}
-    rebuilt(lake.spark, lake.config, done)
+    rebuilt(lake.spark, lake.config, done, done.days)
     assert [status for status, *_ in kept(lake)] == ["replayed", "replayed"]
     assert numbers(read_serving(lake.spark, lake.config)) == [1, 2, 3, 4]
 
@@ -168,9 +176,10 @@ def test_what_is_still_broken_gets_its_new_reason_and_what_is_given_up_stays_awa
         ("rule_failed", "carrier", "2.0.0", 2),
         ("malformed_json", None, "0.9.0", 1),
     ]
-    assert discard(lake.spark, lake.config, Selection(contract_versions=("2.0.0",)))["counts"] == {
-        "records": 2
-    }
+    second = Selection(contract_versions=("2.0.0",))
+    for dry_run in (True, False):
+        given_up = discard(lake.spark, lake.config, "run", second, dry_run=dry_run)
+        assert given_up["counts"] == {"records": 2}
     assert [row["value"] for row in examples(lake.spark, lake.config, OPEN, 10)] == [b"poison"]
     assert replay(with_contract(lake, small)).counts["rows"] == 0
     assert summarise(lake.spark, lake.config, Selection(status="discarded"))[0]["records"] == 2

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.sinks.delta import append, read
-from pipelines.sinks.tables import BRONZE, ensure_bronze, shape, small_frame
+from pipelines.sinks.tables import BRONZE, ensure_bronze, exists, shape, small_frame
 
 EPOCH = datetime(2013, 1, 1, 12, tzinfo=UTC)
 FLIGHT = {
@@ -44,6 +44,8 @@ class Record:
     offset: int | None = None
     sent: datetime = EPOCH
     topic: str = "flights"
+    key: bytes | None = b"k"
+    headers: Sequence[tuple[str, bytes | None]] = (("attempt", b"1"),)
 
 
 @dataclass
@@ -65,9 +67,9 @@ class Lake:
             numbers = self._offsets.setdefault(record.partition, itertools.count())
             rows.append(
                 {
-                    "key": b"k",
+                    "key": record.key,
                     "value": record.value,
-                    "headers": [{"key": "attempt", "value": b"1"}],
+                    "headers": [{"key": key, "value": value} for key, value in record.headers],
                     "_topic": record.topic,
                     "_partition": record.partition,
                     "_offset": next(numbers) if record.offset is None else record.offset,
@@ -82,6 +84,10 @@ class Lake:
         """Appends one micro-batch to bronze."""
         ensure_bronze(self.spark, self.config)
         append(self.envelopes(records), self.config.table("bronze"))
+
+    def count(self, layer: Any) -> int:
+        """The rows of a table; none if there is no table yet."""
+        return self.table(layer).count() if exists(self.spark, self.config.table(layer)) else 0
 
     def table(self, layer: Any) -> DataFrame:
         """One of the pipeline's tables."""

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from pipelines.cli.quarantine import _harmless
+
 JOBS = ("ingest_stream", "speed_stream", "nightly_batch", "validate", "report")
 
 
@@ -37,6 +39,22 @@ def oncelake(*words: str) -> "subprocess.CompletedProcess[str]":
             "use one or the other",
         ),
         (["validate", "--pipeline", "flights", "--date", "2099-01-01"], "2099-01-01 is not over"),
+        (["quarantine", "discard", "--pipeline", "flights"], "all open records are meant: say --all"),
+        (["quarantine", "replay", "--pipeline", "flights", "--reason", "odd"], "'odd' is not one of"),
+        (["quarantine", "show", "--pipeline", "flights", "--partition", "9" * 30], "is not in the range"),
+        (
+            [
+                "quarantine",
+                "summary",
+                "--pipeline",
+                "flights",
+                "--since",
+                "2013-01-02",
+                "--until",
+                "2013-01-02",
+            ],
+            "no moment is between them",
+        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -46,6 +64,10 @@ def test_a_mistake_is_refused_with_one_message(words: list[str], said: str) -> N
     assert said in done.stderr
     assert "Traceback" not in done.stderr
     assert "Spark" not in done.stderr
+
+
+def test_what_a_terminal_would_obey_is_shown_as_an_escape() -> None:
+    assert _harmless("a\x1b[31mb\r\nü\u202e") == "a\\x1b[31mb\\r\\nü\\u202e"
 
 
 def test_with_json_the_last_line_tells_the_failure() -> None:

@@ -179,11 +179,13 @@ def test_a_limit_for_conflicts_is_a_percentage(tmp_path: Path, limit: Any) -> No
         ({"dedupPolicy": "highest"}, "dedupPolicy: expected dedupSequence with highest"),
         ({"dedupSequence": "distance"}, "dedupPolicy: expected dedupSequence with highest, and only"),
         ({"dedupPolicy": "highest", "dedupSequence": "no"}, "values have an order, got 'no'"),
+        ({"dedupPolicy": "last", "eventTime": "more"}, "last: expected the event time in the dedup key"),
     ],
 )
 def test_a_policy_that_cannot_be_kept_is_refused(tmp_path: Path, given: dict[str, str], said: str) -> None:
     document = sound()
     custom = document["schema"][0]["customProperties"]
+    document["schema"][0]["properties"].append({"name": "more", "logicalType": "timestamp", "required": True})
     custom += [{"property": key, "value": value} for key, value in given.items()]
     assert said in refusal(tmp_path, document)
 

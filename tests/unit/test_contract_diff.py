@@ -4,6 +4,7 @@ import copy
 import json
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from click.testing import CliRunner
 
 from pipelines.cli.contract import contract
 from pipelines.contract import load_contract
+from pipelines.contract_custom import Policy
 from pipelines.contract_diff import changes
 from pipelines.errors import ConfigError, ContractError
 
@@ -30,12 +32,17 @@ SOUND = {
                 {"property": "eventTime", "value": "at"},
                 {"property": "dayTimeZone", "value": "Europe/Berlin"},
                 {"property": "maxConflictsPercent", "value": 2},
-                {"property": "dedupPolicy", "value": "first"},
             ],
             "quality": [{"type": "library", "metric": "rowCount", "mustBeBetween": [10, 100]}],
             "properties": [
                 {"name": "meter", "logicalType": "string", "primaryKey": True, "primaryKeyPosition": 1},
-                {"name": "number", "logicalType": "integer", "primaryKey": True, "primaryKeyPosition": 2},
+                {
+                    "name": "number",
+                    "logicalType": "integer",
+                    "logicalTypeOptions": {"format": "i32"},
+                    "primaryKey": True,
+                    "primaryKeyPosition": 2,
+                },
                 {"name": "at", "logicalType": "timestamp", "required": True},
                 {"name": "sent", "logicalType": "timestamp", "required": True},
                 {"name": "count", "logicalType": "integer", "logicalTypeOptions": {"format": "i32"}},
@@ -122,6 +129,8 @@ CHANGES: list[tuple[str, Edit, set[str]]] = [
     ("long to int", edit("large", logicalTypeOptions={"format": "i32"}), PRODUCERS),
     ("int to double", edit("count", logicalType="number", logicalTypeOptions={}), set()),
     ("long to double", edit("large", logicalType="number"), PRODUCERS | READERS),
+    ("int to long, in the key", edit("number", logicalTypeOptions={}), {"state"}),
+    ("personal data", edit("code", customProperties=[{"property": "personal", "value": "hash"}]), set()),
     ("float to double", edit("single", logicalTypeOptions={}), set()),
     (
         "double to float",
@@ -150,15 +159,6 @@ CHANGES: list[tuple[str, Edit, set[str]]] = [
     ("key in another order", edit("meter", primaryKeyPosition=3), {"state"}),
     ("another event time", custom("eventTime", "sent"), STATE),
     ("another zone", custom("dayTimeZone", "UTC"), STATE),
-    ("the last copy wins", custom("dedupPolicy", "last"), READERS),
-    (
-        "the highest wins",
-        lambda d: (
-            custom("dedupPolicy", "highest")(d),
-            d["schema"][0]["customProperties"].append({"property": "dedupSequence", "value": "count"}),
-        ),
-        READERS,
-    ),
     ("more conflicts allowed", custom("maxConflictsPercent", 2.5), READERS),
     ("fewer conflicts allowed", custom("maxConflictsPercent", 1), set()),
     ("no limit for conflicts", custom("maxConflictsPercent", None), READERS),
@@ -203,6 +203,17 @@ def test_a_change_breaks_whom_it_breaks(tmp_path: Path, change: Edit, broken: se
     old = load_contract(write(tmp_path / "old", SOUND))
     new = load_contract(write(tmp_path / "new", edited(change)))
     assert {party for found in changes(old, new) for party in found.breaks} == broken
+
+
+def test_another_policy_breaks_readers_and_so_does_data_shown_again(tmp_path: Path) -> None:
+    old = replace(load_contract(write(tmp_path, SOUND)), personal={"code": "drop"})
+    new = replace(old, policy=Policy("highest", "count"), personal={"code": "hash"})
+    found = changes(old, new)
+    assert [change.what for change in found] == [
+        "first became highest count: other copies win",
+        "personal: drop became hash",
+    ]
+    assert all(set(change.breaks) == READERS for change in found)
 
 
 def test_what_is_the_same_has_not_changed(tmp_path: Path) -> None:

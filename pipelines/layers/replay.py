@@ -1,0 +1,168 @@
+"""Replay: what broke an earlier contract is put back where it belongs, once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from functools import reduce
+from operator import and_
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.config import PipelineConfig
+from pipelines.contract import DataContract
+from pipelines.decode import ERROR, EVENT_DATE, VALID, decode, valid
+from pipelines.dedup import winners
+from pipelines.ops.certification import certified
+from pipelines.ops.lease import lease
+from pipelines.ops.quarantined import COORDINATES, Selection, mark, picked, quarantine_table, tried
+from pipelines.quality.facts import small_rows
+from pipelines.sinks.delta import append, read
+from pipelines.sinks.tables import ensure_speed, exists, version
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What a replay has done so far, and what a rebuild has to complete.
+
+    Attributes:
+        counts: `records` = `still_broken` + `rows` (new in the speed layer) + `copies` (of events that
+            readers have) + `closed` (of certified days).
+        days: certified days that must be rebuilt to take records in.
+        closed: the coordinates of these records, and their `_event_date`.
+    """
+
+    counts: dict[str, int]
+    days: tuple[date, ...]
+    closed: DataFrame
+
+
+def replay(
+    spark: SparkSession,
+    config: PipelineConfig,
+    contract: DataContract,
+    run_id: str,
+    selection: Selection,
+    *,
+    dry_run: bool,
+) -> Replay:
+    """Decodes records again by today's contract and puts those that pass where they belong.
+
+    Events of days that are not certified enter the speed layer, unless their key is there. Events of
+    certified days are left to a rebuild of these days, which reads them from bronze; call `rebuilt`
+    afterwards. What is still broken stays open, with its new reason. Done twice, the second adds nothing.
+
+    Args:
+        spark: the session.
+        config: the pipeline's configuration.
+        contract: the contract of today.
+        run_id: the holder of the lease meanwhile.
+        selection: which of the open records.
+        dry_run: count, and change nothing.
+
+    Raises:
+        InfrastructureError: another run holds the pipeline's lease.
+        SourceError: there is no quarantine yet.
+    """
+    at = version(spark, quarantine_table(spark, config))
+    if dry_run:
+        return _put_back(spark, config, contract, selection, at, dry_run=True)
+    ensure_speed(spark, config, contract)
+    with lease(spark, config, run_id):
+        return _put_back(spark, config, contract, selection, at, dry_run=False)
+
+
+_OURS: Final = (
+    "_reason",
+    "_column",
+    "_found",
+    "_contract_version",
+    "_quarantined_at",
+    "_status",
+    "_attempts",
+    "_tried_at",
+)
+
+
+def _put_back(
+    spark: SparkSession,
+    config: PipelineConfig,
+    contract: DataContract,
+    selection: Selection,
+    at: int,
+    *,
+    dry_run: bool,
+) -> Replay:
+    records = picked(spark, config, selection, at).dropDuplicates(list(COORDINATES)).drop(*_OURS)
+    judged = decode(records, contract, config.decode.max_future).persist()
+    state = certified(spark, config)
+    is_closed = F.col(EVENT_DATE).isin(*state.days) if state else F.lit(False)
+    passed = valid(judged, contract)
+    closed = passed.where(is_closed)
+    new = _unknown(spark, config, contract, passed.where(~is_closed)).persist()
+    try:
+        days = tuple(row["day"] for row in small_rows(_days(closed)))
+        counts = {
+            "records": judged.count(),
+            "still_broken": judged.where(~F.col(VALID)).count(),
+            "rows": new.count(),
+            "closed": closed.count(),
+        }
+        counts["copies"] = counts["records"] - counts["still_broken"] - counts["rows"] - counts["closed"]
+        if not dry_run:
+            if counts["rows"]:
+                append(new, config.table("speed"))
+            mark(spark, config, passed.where(~is_closed).select(*COORDINATES), tried("replayed"))
+            _mark_broken(spark, config, contract, judged.where(~F.col(VALID)))
+        return Replay(counts, days, _fixed(spark, closed.select(*COORDINATES, EVENT_DATE)))
+    finally:
+        new.unpersist()
+        judged.unpersist()
+
+
+def rebuilt(spark: SparkSession, config: PipelineConfig, done: Replay, days: Sequence[date]) -> None:
+    """Marks the records of these days, which were rebuilt and certified, as replayed."""
+    if days:
+        of_days = done.closed.where(F.col(EVENT_DATE).isin(*days)).select(*COORDINATES)
+        mark(spark, config, of_days, tried("replayed"))
+
+
+def _unknown(
+    spark: SparkSession, config: PipelineConfig, contract: DataContract, events: DataFrame
+) -> DataFrame:
+    """The winners among events whose keys no reader has within the horizon."""
+    horizon = config.batch.dedup_horizon_days
+    chosen = winners(events, contract, horizon)
+    speed = config.table("speed")
+    layers = [read(spark, speed)] if exists(spark, speed) else []
+    state = certified(spark, config)
+    if state:
+        layers.append(read(spark, config.table("batch"), state.version))
+    for layer in layers:
+        known = layer.select(
+            *(F.col(name).alias(f"_s_{name}") for name in contract.key), F.col(EVENT_DATE).alias("_s_day")
+        )
+        same = reduce(and_, (F.col(name) == F.col(f"_s_{name}") for name in contract.key))
+        near = F.abs(F.datediff(EVENT_DATE, "_s_day")) <= F.lit(horizon)
+        chosen = chosen.join(known, same & near, "left_anti")
+    return chosen
+
+
+def _days(closed: DataFrame) -> DataFrame:
+    return closed.select(F.col(EVENT_DATE).alias("day")).distinct().orderBy("day")
+
+
+def _fixed(spark: SparkSession, coordinates: DataFrame) -> DataFrame:
+    """The same rows, whatever becomes of the tables that they were read from."""
+    return spark.createDataFrame(coordinates.toArrow(), coordinates.schema)
+
+
+def _mark_broken(
+    spark: SparkSession, config: PipelineConfig, contract: DataContract, broken: DataFrame
+) -> None:
+    error = {f"_{part}": F.col(f"{ERROR}.{part}") for part in ("reason", "column", "found")}
+    found = broken.select(*COORDINATES, *(value.alias(f"_new{name}") for name, value in error.items()))
+    changes: dict[str, str | Column] = {name: F.col(f"o._new{name}") for name in error}
+    changes["_contract_version"] = F.lit(contract.version)
+    mark(spark, config, found, changes | tried("open"))

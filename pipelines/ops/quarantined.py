@@ -1,0 +1,112 @@
+"""The rows of the quarantine: which are meant, and what is written down of what became of them.
+
+No row is ever deleted: `_status` says what became of it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import reduce
+from operator import and_
+from typing import Final
+
+from delta.exceptions import DeltaConcurrentModificationException
+from delta.tables import DeltaTable
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from pipelines.config import PipelineConfig
+from pipelines.errors import SourceError
+from pipelines.sinks.delta import read
+from pipelines.sinks.tables import exists
+
+STATUSES: Final = ("open", "replayed", "discarded")
+COORDINATES: Final = ("_topic", "_partition", "_offset")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which records of the quarantine are meant; what is left empty does not narrow it.
+
+    Attributes:
+        status: one of `STATUSES`, or None for any.
+        reasons: reason codes.
+        since: sent (by Kafka's timestamp) at this moment or later.
+        until: sent before this moment.
+        partitions: Kafka partitions.
+        contract_versions: versions of the contract that refused them.
+    """
+
+    status: str | None = "open"
+    reasons: tuple[str, ...] = ()
+    since: datetime | None = None
+    until: datetime | None = None
+    partitions: tuple[int, ...] = ()
+    contract_versions: tuple[str, ...] = ()
+
+    def condition(self) -> Column:
+        """Whether a row of the quarantine is meant."""
+        parts = [F.lit(True)]
+        if self.status:
+            parts.append(F.col("_status") == self.status)
+        for column, values in (
+            ("_reason", self.reasons),
+            ("_partition", self.partitions),
+            ("_contract_version", self.contract_versions),
+        ):
+            if values:
+                parts.append(F.col(column).isin(*values))
+        if self.since:
+            parts.append(F.col("_kafka_timestamp") >= F.lit(self.since))
+        if self.until:
+            parts.append(F.col("_kafka_timestamp") < F.lit(self.until))
+        return reduce(and_, parts)
+
+
+def quarantine_table(spark: SparkSession, config: PipelineConfig) -> str:
+    """The path of the quarantine.
+
+    Raises:
+        SourceError: there is none yet.
+    """
+    table = config.table("quarantine")
+    if not exists(spark, table):
+        raise SourceError(f"{table}: no such table; run speed_stream first, or mend lake.root")
+    return table
+
+
+def picked(
+    spark: SparkSession, config: PipelineConfig, selection: Selection, at: int | None = None
+) -> DataFrame:
+    """The rows that are meant, of the table as it is or of an earlier version."""
+    return read(spark, quarantine_table(spark, config), at).where(selection.condition())
+
+
+def tried(status: str) -> dict[str, str | Column]:
+    """The changes of a row that was tried once more, for `mark`."""
+    return {
+        "_status": F.lit(status),
+        "_attempts": F.col("q._attempts") + 1,
+        "_tried_at": F.current_timestamp(),
+    }
+
+
+@retry(
+    retry=retry_if_exception_type(DeltaConcurrentModificationException),
+    wait=wait_random_exponential(multiplier=0.5, max=10),
+    stop=stop_after_attempt(6),
+    reraise=True,
+)
+def mark(
+    spark: SparkSession, config: PipelineConfig, chosen: DataFrame, changes: Mapping[str, str | Column]
+) -> None:
+    """Changes columns of the open rows whose coordinates are among `chosen`."""
+    same = [f"q.{name} = o.{name}" for name in COORDINATES]
+    (
+        DeltaTable.forPath(spark, quarantine_table(spark, config))
+        .alias("q")
+        .merge(chosen.alias("o"), " AND ".join([*same, "q._status = 'open'"]))
+        .whenMatchedUpdate(set=dict(changes))
+        .execute()
+    )

@@ -1,0 +1,44 @@
+"""Copies broken records to a Kafka topic, for those who watch topics and not tables."""
+
+from typing import Final
+
+from pyspark.sql import DataFrame
+
+from pipelines.config import KafkaConfig
+from pipelines.sources.kafka import client_options
+
+_PREFIX: Final = "oncelake."
+_FOR_READERS: Final = "isolation.level"
+_HEADERS: Final = {
+    "reason": "_reason",
+    "column": "_column",
+    "found": "_found",
+    "contract_version": "_contract_version",
+    "topic": "_topic",
+    "partition": "CAST(_partition AS STRING)",
+    "offset": "CAST(_offset AS STRING)",
+    "timestamp": "CAST(unix_millis(_kafka_timestamp) AS STRING)",
+}
+
+
+def send_dead_letters(broken: DataFrame, kafka: KafkaConfig, topic: str) -> None:
+    """Sends broken records to a topic, whole, with the reason in headers whose names begin with `oncelake.`.
+
+    A micro-batch that is done again is sent again: Spark's Kafka sink knows no transactions. The headers
+    `oncelake.topic`, `oncelake.partition` and `oncelake.offset` tell which copies are the same.
+
+    Args:
+        broken: a frame made by `pipelines.decode.broken_of`.
+        kafka: the cluster and the client's settings, those of the source.
+        topic: the topic.
+    """
+    added = ", ".join(
+        f"named_struct('key', '{_PREFIX}{name}', 'value', CAST({value} AS BINARY))"
+        for name, value in _HEADERS.items()
+    )
+    # A header of the record's own may be null; one of ours is left out where it has nothing to say.
+    ours = f"filter(array({added}), h -> h.value IS NOT NULL)"
+    headers = f"CASE WHEN headers IS NULL THEN {ours} ELSE concat(headers, {ours}) END AS headers"
+    options = {f"kafka.{key}": value for key, value in client_options(kafka).items() if key != _FOR_READERS}
+    rows = broken.selectExpr("key", "value", headers)
+    rows.write.format("kafka").options(**options).option("topic", topic).save()

@@ -1,0 +1,74 @@
+"""Whatever bytes come as key, value or header: the stream goes on, and each record is accounted for."""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pipelines.contract import DataContract
+from tests.support.lakes import EPOCH, Lake, Record, flight
+from tests.support.nights import stream
+
+TEXTS = st.text(max_size=12)
+NUMBERS = st.one_of(
+    st.integers(-(10**20), 10**20), st.floats(allow_nan=False), st.just(10**400), st.none(), TEXTS
+)
+MOMENTS = st.sampled_from(
+    [
+        "2013-01-01T05:15:00-05:00",
+        "2013-01-01T10:15:00Z",
+        "2016-12-31T23:59:60Z",  # a leap second
+        "2013-03-10T02:30:00",  # an hour that New York skips
+        "2013-11-03T01:30:00-04:00",
+        "2013-01-01T05:15:00+14:00",
+        "9999-12-31T23:59:59Z",
+        "0001-01-01T00:00:00Z",
+        "",
+    ]
+)
+FLIGHTS = st.builds(
+    flight,
+    carrier=st.sampled_from(["UA", "", "ÜÄ", "\u0000", None]),
+    flight=NUMBERS,
+    scheduled_departure=MOMENTS,
+    tailnum=TEXTS,
+    distance=NUMBERS,
+)
+CUT = st.tuples(st.integers(0, 230), st.integers(0, 230), st.binary(max_size=8)).map(
+    lambda cut: flight()[: cut[0]] + cut[2] + flight()[cut[1] :]
+)
+RECORDS = st.builds(
+    Record,
+    value=st.one_of(st.none(), st.binary(max_size=300), CUT, FLIGHTS),
+    key=st.one_of(st.none(), st.binary(max_size=20)),
+    headers=st.lists(st.tuples(TEXTS, st.one_of(st.none(), st.binary(max_size=20))), max_size=3),
+    sent=st.integers(0, 100_000).map(lambda s: EPOCH + timedelta(seconds=s)),
+)
+
+
+@settings(
+    max_examples=3,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[
+        HealthCheck.function_scoped_fixture,
+        HealthCheck.data_too_large,
+        HealthCheck.too_slow,
+    ],
+)
+@given(st.lists(RECORDS, min_size=60, max_size=200), st.lists(RECORDS, min_size=20, max_size=60))
+def test_read_is_written_and_duplicates_and_late_and_quarantined(
+    make_lake: Callable[..., Lake], small: DataContract, first: list[Record], then: list[Record]
+) -> None:
+    lake = make_lake("quarantine.max_share=1", contract=small)
+    before = {name: lake.count(name) for name in ("speed", "quarantine")}
+    total = {"rows": 0, "quarantined": 0}
+    for records in (first, then + first[:10]):
+        lake.ingest(records)
+        counts = stream(lake)["counts"]
+        parts = [counts[name] for name in ("rows", "duplicates", "late", "quarantined")]
+        assert counts["records"] == sum(parts) == len(records)
+        total = {name: count + counts[name] for name, count in total.items()}
+    assert lake.count("speed") - before["speed"] == total["rows"]
+    assert lake.count("quarantine") - before["quarantine"] == total["quarantined"]
