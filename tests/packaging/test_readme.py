@@ -40,6 +40,7 @@ def test_step_by_step_ends_with_a_report_and_the_day_s_events_once(
     try:
         done = run("bash", "-euxc", script, cwd=start, PATH=path)
         assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-8000:]}"
+        assert re.search(r" 3 +open +malformed_json ", done.stdout), done.stdout
         assert re.search(r"\|\s*2013-01-01\|\s*920\|", done.stdout), done.stdout
     finally:
         run("make", "stop", cwd=tmp_path / "my-lake", PATH=path)

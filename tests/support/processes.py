@@ -68,7 +68,7 @@ def start_job(name: str, folder: Path, *arguments: str, **environment: str) -> J
     log = folder / f"{name}-{time.monotonic_ns()}.log"
     with log.open("w") as errors:
         process = subprocess.Popen(  # the arguments are the tests' own
-            [sys.executable, "-m", "pipelines.cli", name, "--log-format", "json", *arguments],
+            [sys.executable, "-m", "pipelines.cli", *name.split(), "--log-format", "json", *arguments],
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
