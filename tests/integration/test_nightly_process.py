@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.layers.batch import nightly
 from pipelines.layers.serving import read_serving
 from pipelines.ops.certification import certified
 from pipelines.sinks.delta import read
@@ -43,7 +44,7 @@ def test_a_nightly_run_killed_after_its_commit_leaves_nothing_to_be_seen_and_the
     lake: Lake, start: Callable[..., Job]
 ) -> None:
     lake.ingest([*day(1, ROWS), *day(2, 1)])
-    assert start("nightly_batch", "--date", "2013-01-01").wait() == 0
+    nightly(lake.spark, lake.config, lake.contract, "run", date(2013, 1, 1), date(2013, 1, 1))
     lake.ingest([*day(1, ROWS + 1), *day(2, ROWS)])
     log = Path(lake.config.table("batch")) / "_delta_log"
     before = len(list(log.glob("*.json")))
