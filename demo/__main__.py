@@ -1,4 +1,4 @@
-"""`python -m demo`: the whole pipeline on real input, in about two minutes."""
+"""`python -m demo`: the whole pipeline on real input, in about three minutes."""
 
 import signal
 import sys
