@@ -84,14 +84,7 @@ def invalid(decoded: DataFrame, contract: DataContract) -> DataFrame:
         `_column string` (the column at fault, if one is), `_found string` (its value, cut to 200
         characters), `_contract_version string`.
     """
-    return decoded.where(~F.col(VALID)).select(
-        *(F.col(f"_{name}").alias(name) for name in _ENVELOPE),
-        *ORIGIN,
-        F.col(f"{ERROR}.reason").alias("_reason"),
-        F.col(f"{ERROR}.column").alias("_column"),
-        F.col(f"{ERROR}.found").alias("_found"),
-        F.lit(contract.version).alias("_contract_version"),
-    )
+    return broken_of(routed(decoded.where(~F.col(VALID)), contract), contract)
 
 
 def routed(decoded: DataFrame, contract: DataContract) -> DataFrame:
