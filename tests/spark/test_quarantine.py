@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StringType, StructField, StructType
 
+from pipelines.cli.quarantine import _rebuild
 from pipelines.contract import DataContract
 from pipelines.contract_rules import RowRule
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
@@ -162,6 +163,27 @@ def test_a_replayed_record_of_a_certified_day_comes_by_its_rebuild(lake: Lake, s
     rebuilt(lake.spark, lake.config, done, done.days)
     assert [status for status, *_ in kept(lake)] == ["replayed", "replayed"]
     assert numbers(read_serving(lake.spark, lake.config)) == [1, 2, 3, 4]
+
+
+def test_a_certified_day_that_fails_its_rebuild_does_not_hold_up_the_others(
+    lake: Lake, small: DataContract
+) -> None:
+    three = ONE + timedelta(days=2)
+    # The mended contract allows fifty rows of a day.
+    lake.contract = replace(lake.contract, day_rules=())
+    lake.ingest([on(1, n + 1) for n in range(60)])
+    lake.ingest([*(on(day, 1002, **FAR) for day in (1, 3)), on(4, 1)])
+    stream(lake)
+    nightly(lake.spark, lake.config, lake.contract, "run", ONE, three)
+    done = replay(with_contract(lake, small))
+    assert done.days == (ONE, three)
+    verdicts, failures = _rebuild(lake.spark, lake.config, small, "again", done.days)
+    assert verdicts == {"2013-01-01": "failed", "2013-01-03": "certified"}
+    assert len(failures) == 1
+    rebuilt(lake.spark, lake.config, done, [three])
+    assert [(status, attempts) for status, _, attempts in kept(lake)] == [("open", 1), ("replayed", 2)]
+    far = read_serving(lake.spark, lake.config).where("flight = 1002")
+    assert [row["_event_date"] for row in far.toLocalIterator()] == [three]
 
 
 def test_what_is_still_broken_gets_its_new_reason_and_what_is_given_up_stays_away(
