@@ -26,11 +26,13 @@ from pipelines.faults import (
     wire,
 )
 
-_ENVELOPE: Final = ("key", "value", "headers")
-ORIGIN: Final = ("_topic", "_partition", "_offset", "_kafka_timestamp", "_ingested_at")
+ENVELOPE: Final = ("key", "value", "headers")
+COORDINATES: Final = ("_topic", "_partition", "_offset")
+ORIGIN: Final = (*COORDINATES, "_kafka_timestamp", "_ingested_at")
 EVENT_DATE: Final = "_event_date"
 VALID: Final = "_valid"
 ERROR: Final = "_error"
+ERROR_PARTS: Final = ("reason", "column", "found")
 BAD: Final = "_bad"
 
 _TIMESTAMP: Final = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?(Z|[+-]\d{2}:?\d{2})?$"
@@ -60,7 +62,7 @@ def decode(bronze: DataFrame, contract: DataContract, max_future: timedelta) -> 
         columns of a bad record have no meaning.
     """
     # A contract may have columns of these names, but none that begin with _.
-    envelopes = bronze.withColumnsRenamed({name: f"_{name}" for name in _ENVELOPE})
+    envelopes = bronze.withColumnsRenamed({name: f"_{name}" for name in ENVELOPE})
     json = F.from_json(F.expr(TEXT), _wire_schema(contract.schema), _JSON_OPTIONS)
     typed = envelopes.withColumn(PARSED, json).selectExpr("*", *map(_typed, contract.schema.fields))
     faults = faults_of(contract, max_future)
@@ -94,8 +96,8 @@ def routed(decoded: DataFrame, contract: DataContract) -> DataFrame:
         The contract's columns (all null for a broken record) + `_event_date` + the columns of `ORIGIN` +
         `_bad struct<key, value, headers, reason string, column string, found string>`, null for an event.
     """
-    envelope = ", ".join(f"'{name}', _{name}" for name in _ENVELOPE)
-    fault = ", ".join(f"'{part}', {ERROR}.{part}" for part in ("reason", "column", "found"))
+    envelope = ", ".join(f"'{name}', _{name}" for name in ENVELOPE)
+    fault = ", ".join(f"'{part}', {ERROR}.{part}" for part in ERROR_PARTS)
     events = (f"CASE WHEN {VALID} THEN {name(column)} END AS {name(column)}" for column in contract.columns)
     bad = f"CASE WHEN NOT {VALID} THEN named_struct({envelope}, {fault}) END AS {BAD}"
     return decoded.selectExpr(*events, EVENT_DATE, *ORIGIN, bad)
@@ -109,9 +111,9 @@ def events_of(routes: DataFrame, contract: DataContract) -> DataFrame:
 def broken_of(routes: DataFrame, contract: DataContract) -> DataFrame:
     """The broken records of a frame made by `routed`, in the shape of `invalid`."""
     return routes.where(F.col(BAD).isNotNull()).select(
-        *(F.col(f"{BAD}.{name}").alias(name) for name in _ENVELOPE),
+        *(F.col(f"{BAD}.{name}").alias(name) for name in ENVELOPE),
         *ORIGIN,
-        *(F.col(f"{BAD}.{part}").alias(f"_{part}") for part in ("reason", "column", "found")),
+        *(F.col(f"{BAD}.{part}").alias(f"_{part}") for part in ERROR_PARTS),
         F.lit(contract.version).alias("_contract_version"),
     )
 

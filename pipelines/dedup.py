@@ -1,20 +1,22 @@
 """One row for each dedup key: bounded in a stream, exact in a batch."""
 
 from datetime import timedelta
+from functools import reduce
+from operator import and_
 from typing import Final
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.window import WindowSpec
 
 from pipelines.contract import DataContract
-from pipelines.decode import BAD
+from pipelines.decode import BAD, COORDINATES, EVENT_DATE
 from pipelines.intervals import format_interval
 
-KAFKA_ORDER: Final = ("_kafka_timestamp", "_topic", "_partition", "_offset")
-
+KAFKA_ORDER: Final = ("_kafka_timestamp", *COORDINATES)
 
 _APART: Final = "_apart"
+OTHER_DAY: Final = "_other_day"
 
 
 def first_within_watermark(routes: DataFrame, contract: DataContract, delay: timedelta) -> DataFrame:
@@ -32,7 +34,7 @@ def first_within_watermark(routes: DataFrame, contract: DataContract, delay: tim
     Returns:
         The same columns, fewer rows.
     """
-    itself = F.concat_ws("/", "_topic", "_partition", "_offset", "_ingested_at")
+    itself = F.concat_ws("/", *COORDINATES, "_ingested_at")
     apart = routes.withColumn(_APART, F.when(F.col(BAD).isNotNull(), itself))
     watermarked = apart.withWatermark(contract.event_time, format_interval(delay))
     return watermarked.dropDuplicatesWithinWatermark([*contract.key, _APART]).drop(_APART)
@@ -72,6 +74,24 @@ def preference(contract: DataContract) -> list[str]:
 def takes_least(contract: DataContract) -> bool:
     """Whether the copy wins that is the least by the columns of `preference`; else the greatest does."""
     return contract.policy.winner == "first"
+
+
+def other_names(contract: DataContract) -> list[Column]:
+    """Key and event day of a layer by the names that `same_event` compares with."""
+    names = {name: f"_other_{name}" for name in contract.key} | {EVENT_DATE: OTHER_DAY}
+    return [F.col(name).alias(other) for name, other in names.items()]
+
+
+def same_event(contract: DataContract, horizon: int) -> Column:
+    """Whether two rows are one event: equal keys, and days within the horizon of each other.
+
+    Args:
+        contract: names the key.
+        horizon: over how many neighbouring days, each way, copies of a key are one event.
+    """
+    same = (F.col(name) == F.col(f"_other_{name}") for name in contract.key)
+    near = F.abs(F.datediff(EVENT_DATE, OTHER_DAY)) <= F.lit(horizon)
+    return reduce(and_, [*same, near])
 
 
 def neighbours(contract: DataContract, horizon: int) -> WindowSpec:

@@ -1,7 +1,8 @@
 """Intervals as people write them: '2 hours', '1 day 12 hours', '500 milliseconds'."""
 
 import re
-from datetime import timedelta
+from collections.abc import Sequence
+from datetime import date, timedelta
 from typing import Annotated, Final
 
 from pydantic import BeforeValidator, PlainSerializer
@@ -51,6 +52,17 @@ def format_interval(interval: timedelta) -> str:
     unit = next(name for name, length in reversed(_UNITS.items()) if not interval % length)
     number = interval // _UNITS[unit]
     return f"{number} {unit}{'' if number == 1 else 's'}"
+
+
+def days_in_a_row(days: Sequence[date]) -> list[tuple[date, date]]:
+    """The first and the last day of each run of sorted days without a gap."""
+    runs: list[tuple[date, date]] = []
+    for day in days:
+        if runs and day - runs[-1][1] == timedelta(days=1):
+            runs[-1] = (runs[-1][0], day)
+        else:
+            runs.append((day, day))
+    return runs
 
 
 Interval = Annotated[timedelta, BeforeValidator(parse_interval), PlainSerializer(format_interval)]

@@ -1,6 +1,6 @@
 """`oncelake quarantine`: look at broken records, put them back, or give them up."""
 
-from datetime import UTC, date, timedelta
+from datetime import UTC, date
 from typing import Any, Final, get_args
 
 import click
@@ -12,6 +12,7 @@ from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.errors import AuditFailed
 from pipelines.faults import Reason
+from pipelines.intervals import days_in_a_row
 from pipelines.layers import quarantine as layer
 from pipelines.layers.batch import nightly
 from pipelines.layers.replay import rebuilt
@@ -156,7 +157,7 @@ def _rebuild(
     """Rebuilds days, those in a row in one run; a run that fails does not keep the others from theirs."""
     verdicts: dict[str, str] = {}
     failures: list[AuditFailed] = []
-    for first, last in _ranges(days):
+    for first, last in days_in_a_row(days):
         try:
             verdicts |= nightly(spark, config, contract, run_id, first, last)["days"]
         except AuditFailed as failure:
@@ -219,13 +220,3 @@ def _harmless(text: str) -> str:
 
 def _tries(attempts: int) -> str:
     return "tried once" if attempts == 1 else f"tried {attempts} times"
-
-
-def _ranges(days: tuple[date, ...]) -> list[tuple[date, date]]:
-    found: list[tuple[date, date]] = []
-    for day in days:
-        if found and day - found[-1][1] == timedelta(days=1):
-            found[-1] = (found[-1][0], day)
-        else:
-            found.append((day, day))
-    return found

@@ -6,9 +6,10 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config import PipelineConfig
+from pipelines.decode import COORDINATES
 from pipelines.ops.lease import lease
-from pipelines.ops.quarantined import COORDINATES, Selection, mark, picked, quarantine_table
-from pipelines.quality.facts import small_rows
+from pipelines.ops.quarantined import Selection, mark, picked, quarantine_table
+from pipelines.sinks.delta import small_rows
 from pipelines.sinks.tables import version
 
 

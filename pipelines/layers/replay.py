@@ -3,22 +3,28 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
-from functools import reduce
-from operator import and_
-from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
-from pipelines.decode import ERROR, EVENT_DATE, VALID, decode, valid
-from pipelines.dedup import winners
+from pipelines.decode import (
+    COORDINATES,
+    ENVELOPE,
+    ERROR,
+    ERROR_PARTS,
+    EVENT_DATE,
+    ORIGIN,
+    VALID,
+    decode,
+    valid,
+)
+from pipelines.dedup import other_names, same_event, winners
 from pipelines.ops.certification import certified
 from pipelines.ops.lease import lease
-from pipelines.ops.quarantined import COORDINATES, Selection, mark, picked, quarantine_table, tried
-from pipelines.quality.facts import small_rows
-from pipelines.sinks.delta import append, read
+from pipelines.ops.quarantined import Selection, mark, picked, quarantine_table, tried
+from pipelines.sinks.delta import append, read, small_rows
 from pipelines.sinks.tables import ensure_speed, exists, version
 
 
@@ -73,18 +79,6 @@ def replay(
         return _put_back(spark, config, contract, selection, at, dry_run=False)
 
 
-_OURS: Final = (
-    "_reason",
-    "_column",
-    "_found",
-    "_contract_version",
-    "_quarantined_at",
-    "_status",
-    "_attempts",
-    "_tried_at",
-)
-
-
 def _put_back(
     spark: SparkSession,
     config: PipelineConfig,
@@ -94,13 +88,15 @@ def _put_back(
     *,
     dry_run: bool,
 ) -> Replay:
-    records = picked(spark, config, selection, at).dropDuplicates(list(COORDINATES)).drop(*_OURS)
+    chosen = picked(spark, config, selection, at).dropDuplicates(list(COORDINATES))
+    records = chosen.select(*ENVELOPE, *ORIGIN)
     judged = decode(records, contract, config.decode.max_future).persist()
     state = certified(spark, config)
+    certified_version = state.version if state else None
     is_closed = F.col(EVENT_DATE).isin(*state.days) if state else F.lit(False)
     passed = valid(judged, contract)
     closed = passed.where(is_closed)
-    new = _unknown(spark, config, contract, passed.where(~is_closed)).persist()
+    new = _unknown(spark, config, contract, passed.where(~is_closed), certified_version).persist()
     try:
         days = tuple(row["day"] for row in small_rows(_days(closed)))
         counts = {
@@ -129,23 +125,22 @@ def rebuilt(spark: SparkSession, config: PipelineConfig, done: Replay, days: Seq
 
 
 def _unknown(
-    spark: SparkSession, config: PipelineConfig, contract: DataContract, events: DataFrame
+    spark: SparkSession,
+    config: PipelineConfig,
+    contract: DataContract,
+    events: DataFrame,
+    certified_version: int | None,
 ) -> DataFrame:
     """The winners among events whose keys no reader has within the horizon."""
     horizon = config.batch.dedup_horizon_days
     chosen = winners(events, contract, horizon)
     speed = config.table("speed")
     layers = [read(spark, speed)] if exists(spark, speed) else []
-    state = certified(spark, config)
-    if state:
-        layers.append(read(spark, config.table("batch"), state.version))
+    if certified_version is not None:
+        layers.append(read(spark, config.table("batch"), certified_version))
     for layer in layers:
-        known = layer.select(
-            *(F.col(name).alias(f"_s_{name}") for name in contract.key), F.col(EVENT_DATE).alias("_s_day")
-        )
-        same = reduce(and_, (F.col(name) == F.col(f"_s_{name}") for name in contract.key))
-        near = F.abs(F.datediff(EVENT_DATE, "_s_day")) <= F.lit(horizon)
-        chosen = chosen.join(known, same & near, "left_anti")
+        known = layer.select(*other_names(contract))
+        chosen = chosen.join(known, same_event(contract, horizon), "left_anti")
     return chosen
 
 
@@ -161,7 +156,7 @@ def _fixed(spark: SparkSession, coordinates: DataFrame) -> DataFrame:
 def _mark_broken(
     spark: SparkSession, config: PipelineConfig, contract: DataContract, broken: DataFrame
 ) -> None:
-    error = {f"_{part}": F.col(f"{ERROR}.{part}") for part in ("reason", "column", "found")}
+    error = {f"_{part}": F.col(f"{ERROR}.{part}") for part in ERROR_PARTS}
     found = broken.select(*COORDINATES, *(value.alias(f"_new{name}") for name, value in error.items()))
     changes: dict[str, str | Column] = {name: F.col(f"o._new{name}") for name in error}
     changes["_contract_version"] = F.lit(contract.version)

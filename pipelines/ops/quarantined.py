@@ -17,12 +17,12 @@ from pyspark.sql import functions as F
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from pipelines.config import PipelineConfig
+from pipelines.decode import COORDINATES
 from pipelines.errors import SourceError
 from pipelines.sinks.delta import read
 from pipelines.sinks.tables import exists
 
 STATUSES: Final = ("open", "replayed", "discarded")
-COORDINATES: Final = ("_topic", "_partition", "_offset")
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from pipelines.contract import DataContract
 from pipelines.decode import decode
 from pipelines.quality import facts, integrity
 from pipelines.quality.checks import Check, worst
-from pipelines.quality.facts import BronzeFacts, LayerDay, LayerDifference
+from pipelines.quality.differences import LayerDifference, Limits, known_by, layer_differences
+from pipelines.quality.facts import BronzeFacts, LayerDay
 from pipelines.sinks.delta import append, days_between, read
 from pipelines.sinks.tables import (
     QUARANTINE,
@@ -140,9 +141,9 @@ def _against_speed(
     if not exists(spark, config.table("speed")):
         return {}, []
     # Streams go on while days are rebuilt: what came after the audited state of bronze is left out.
-    speed = facts.known_by(read(spark, config.table("speed")), records)
-    limits = facts.Limits(days[0], days[-1], config.batch.dedup_horizon_days, config.speed.watermark_delay)
-    found = facts.layer_differences(speed, near, records, _quarantine(spark, config), contract, limits)
+    speed = known_by(read(spark, config.table("speed")), records)
+    limits = Limits(days[0], days[-1], config.batch.dedup_horizon_days, config.speed.watermark_delay)
+    found = layer_differences(speed, near, records, _quarantine(spark, config), contract, limits)
     differences = {day: found.get(day, LayerDifference()) for day in days}
     of_days = speed.where(days_between(days[0], days[-1]))
     doubled = facts.doubled_keys(of_days, contract, config.batch.dedup_horizon_days)

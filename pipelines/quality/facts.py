@@ -5,18 +5,20 @@ The audit compares them. Nothing here is taken from what the rebuild believes th
 
 from dataclasses import dataclass, field
 from datetime import date, timedelta
-from functools import reduce
-from operator import and_
 from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.contract import DataContract
-from pipelines.decode import EVENT_DATE, ORIGIN, VALID, payload_hash
-from pipelines.dedup import neighbours, preference, takes_least, winners
-from pipelines.intervals import format_interval
-from pipelines.sinks.delta import days_between
+from pipelines.decode import COORDINATES, EVENT_DATE, ORIGIN, VALID, payload_hash
+from pipelines.dedup import (
+    neighbours,
+    preference,
+    takes_least,
+    winners,
+)
+from pipelines.sinks.delta import days_between, small_rows
 
 _PAYLOAD: Final = "_payload"
 _EXACT: Final = "decimal(38,0)"
@@ -64,37 +66,6 @@ class LayerDay:
     rows: int = 0
     misplaced: int = 0
     checksum: int = 0
-
-
-@dataclass(frozen=True)
-class LayerDifference:
-    """How speed and batch layer differ on one event day, in keys.
-
-    Attributes:
-        other_copy: both have the key, from different records.
-        late: only the batch layer has it, and a record behind the watermark explains that.
-        quarantined: only the batch layer has it: the record was in quarantine under an earlier contract.
-        pending: only the batch layer has it, and the speed layer has not come that far.
-        missing: only the batch layer has it, and nothing explains it.
-        extra: only the speed layer has it.
-    """
-
-    other_copy: int = 0
-    late: int = 0
-    quarantined: int = 0
-    pending: int = 0
-    missing: int = 0
-    extra: int = 0
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What bounds a comparison of the layers: the days, the dedup horizon in days, the watermark's delay."""
-
-    first: date
-    last: date
-    horizon: int
-    delay: timedelta
 
 
 def slim(decoded: DataFrame, contract: DataContract) -> DataFrame:
@@ -201,9 +172,8 @@ def lacking_in_quarantine(records: DataFrame, quarantine: DataFrame) -> int:
         records: a frame made by `slim`, of all of bronze.
         quarantine: the rows of the quarantine.
     """
-    coordinates = ["_topic", "_partition", "_offset"]
-    broken = records.where(~F.col(VALID)).select(coordinates).distinct()
-    return broken.join(quarantine.select(coordinates), coordinates, "left_anti").count()
+    broken = records.where(~F.col(VALID)).select(*COORDINATES).distinct()
+    return broken.join(quarantine.select(*COORDINATES), list(COORDINATES), "left_anti").count()
 
 
 def offset_ranges(bronze: DataFrame) -> list[dict[str, Any]]:
@@ -217,84 +187,10 @@ def offset_ranges(bronze: DataFrame) -> list[dict[str, Any]]:
     return small_rows(ranges.orderBy("topic", "partition"))
 
 
-def known_by(rows: DataFrame, records: DataFrame) -> DataFrame:
-    """The rows whose records were ingested no later than the newest of `records`."""
-    newest = records.agg(F.max("_ingested_at").alias("_newest"))
-    return rows.crossJoin(F.broadcast(newest)).where("_ingested_at <= _newest").drop("_newest")
-
-
-def layer_differences(
-    speed: DataFrame,
-    batch: DataFrame,
-    records: DataFrame,
-    quarantine: DataFrame,
-    contract: DataContract,
-    limits: Limits,
-) -> dict[date, LayerDifference]:
-    """Compares the layers by key and explains each difference.
-
-    A row is late if a record that was ingested with it or before it had an event time that puts the
-    watermark (newest event time - delay) at or past the row's own. That is the latest the speed layer's
-    watermark can have been, so it never excuses a row that the watermark let through.
-
-    Args:
-        speed: the whole speed layer, as far as it knows no more than `records`.
-        batch: the batch layer's rows of the days in question and of their neighbours.
-        records: a frame made by `slim`, of all of bronze.
-        quarantine: the rows of the quarantine.
-        contract: names the key and the event time.
-        limits: the days in question, the horizon and the watermark's delay.
-    """
-    event_time = contract.event_time
-    by_ingest = records.where(VALID).groupBy("_ingested_at").agg(F.max(event_time).alias("_newest"))
-    so_far = Window.orderBy("_ingested_at").rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    delay = F.expr(f"INTERVAL {format_interval(limits.delay)}")
-    watermarks = by_ingest.select("_ingested_at", (F.max("_newest").over(so_far) - delay).alias("_watermark"))
-    reached = speed.agg(F.max("_ingested_at").alias("_reached"))
-    here = batch.select(*contract.key, event_time, EVENT_DATE, "_ingested_at", _coordinates().alias("_b"))
-    there = speed.where(days_between(limits.first, limits.last)).select(
-        *(F.col(name).alias(f"_s_{name}") for name in contract.key),
-        F.col(EVENT_DATE).alias("_s_day"),
-        _coordinates().alias("_s"),
-    )
-    same = reduce(and_, (F.col(name) == F.col(f"_s_{name}") for name in contract.key))
-    near = F.abs(F.datediff(EVENT_DATE, "_s_day")) <= F.lit(limits.horizon)
-    both = here.join(there, same & near, "full_outer").join(F.broadcast(watermarks), "_ingested_at", "left")
-    both = both.crossJoin(F.broadcast(reached))
-    kept_out = quarantine.select(_coordinates().alias("_q")).distinct()
-    both = both.join(kept_out, F.col("_s").isNull() & (F.col("_b") == F.col("_q")), "left")
-    only_batch = F.col("_s").isNull()
-    late = only_batch & (F.col(event_time) <= F.col("_watermark"))
-    pending = only_batch & F.coalesce(F.col("_ingested_at") >= F.col("_reached"), F.lit(True))
-    verdict = (
-        F.when(F.col("_b").isNull(), "extra")
-        .when(late, "late")
-        .when(only_batch & F.col("_q").isNotNull(), "quarantined")
-        .when(pending, "pending")
-        .when(only_batch, "missing")
-        .when(F.col("_b") != F.col("_s"), "other_copy")
-    )
-    day = F.coalesce(F.col(EVENT_DATE), F.col("_s_day")).alias("_day")
-    counted = both.select(day, verdict.alias("_verdict")).where("_verdict IS NOT NULL")
-    found: dict[date, dict[str, int]] = {}
-    for row in small_rows(counted.groupBy("_day", "_verdict").count()):
-        found.setdefault(row["_day"], {})[row["_verdict"]] = row["count"]
-    return {day: LayerDifference(**counts) for day, counts in found.items()}
-
-
 def days_of(first: date, last: date) -> list[date]:
     """All days from the first to the last."""
     return [first + n * _DAY for n in range((last - first).days + 1)]
 
 
-def _coordinates() -> Column:
-    return F.struct("_topic", "_partition", "_offset")
-
-
 def _checksum(payload: Column) -> Column:
-    return F.sum(F.xxhash64("_topic", "_partition", "_offset", payload).cast(_EXACT))
-
-
-def small_rows(aggregated: DataFrame) -> list[dict[str, Any]]:
-    """The rows of a small, aggregated frame."""
-    return list(aggregated.toArrow().to_pylist())
+    return F.sum(F.xxhash64(*COORDINATES, payload).cast(_EXACT))

@@ -8,7 +8,8 @@ from datetime import date
 from typing import Any, Literal
 
 from pipelines.quality.checks import LAYERS_AGREE, Check, Status
-from pipelines.quality.facts import BronzeFacts, LayerDay, LayerDifference
+from pipelines.quality.differences import LayerDifference
+from pipelines.quality.facts import BronzeFacts, LayerDay
 
 
 def _check(

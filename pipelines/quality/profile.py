@@ -8,13 +8,13 @@ from pyspark.sql import functions as F
 
 from pipelines.contract import DataContract
 from pipelines.decode import EVENT_DATE
-from pipelines.quality.facts import small_rows
 from pipelines.quality.report_model import (
     HourCount,
     LatenessBucket,
     QuarantineExample,
     QuarantineReason,
 )
+from pipelines.sinks.delta import small_rows
 
 _HOUR_S: Final = 3600
 _DAY_S: Final = 24 * _HOUR_S

@@ -1,7 +1,8 @@
 """Writes to Delta tables: exactly once from a stream, atomically from a batch."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import date, timedelta
+from typing import Any
 
 from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -9,7 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from pipelines.intervals import format_interval
+from pipelines.intervals import days_in_a_row, format_interval
 from pipelines.sinks.tables import version
 
 
@@ -120,6 +121,11 @@ def read(spark: SparkSession, table: str, at: int | None = None) -> DataFrame:
     return reader.load(table)
 
 
+def small_rows(aggregated: DataFrame) -> list[dict[str, Any]]:
+    """The rows of a small, aggregated frame."""
+    return list(aggregated.toArrow().to_pylist())
+
+
 def restore(spark: SparkSession, table: str, to: int) -> None:
     """Puts a table back to an earlier version, as a new commit; no data is copied."""
     DeltaTable.forPath(spark, table).restoreToVersion(to)
@@ -137,16 +143,7 @@ def days_condition(days: Sequence[date]) -> str:
     """
     # Delta's replaceWhere fails on BETWEEN before it has resolved the column.
     ranges = (
-        f"(_event_date >= DATE'{first}' AND _event_date <= DATE'{last}')" for first, last in _ranges(days)
+        f"(_event_date >= DATE'{first}' AND _event_date <= DATE'{last}')"
+        for first, last in days_in_a_row(days)
     )
     return " OR ".join(ranges)
-
-
-def _ranges(days: Sequence[date]) -> Iterator[tuple[date, date]]:
-    first = last = days[0]
-    for day in days[1:]:
-        if day - last > timedelta(days=1):
-            yield first, last
-            first = day
-        last = day
-    yield first, last

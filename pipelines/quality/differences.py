@@ -1,0 +1,109 @@
+"""How the speed and the batch layer differ, and why."""
+
+from dataclasses import dataclass
+from datetime import date, timedelta
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from pipelines.contract import DataContract
+from pipelines.decode import COORDINATES, EVENT_DATE, VALID
+from pipelines.dedup import OTHER_DAY, other_names, same_event
+from pipelines.intervals import format_interval
+from pipelines.sinks.delta import days_between, small_rows
+
+
+@dataclass(frozen=True)
+class LayerDifference:
+    """How speed and batch layer differ on one event day, in keys.
+
+    Attributes:
+        other_copy: both have the key, from different records.
+        late: only the batch layer has it, and a record behind the watermark explains that.
+        quarantined: only the batch layer has it: the record was in quarantine under an earlier contract.
+        pending: only the batch layer has it, and the speed layer has not come that far.
+        missing: only the batch layer has it, and nothing explains it.
+        extra: only the speed layer has it.
+    """
+
+    other_copy: int = 0
+    late: int = 0
+    quarantined: int = 0
+    pending: int = 0
+    missing: int = 0
+    extra: int = 0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What bounds a comparison of the layers: the days, the dedup horizon in days, the watermark's delay."""
+
+    first: date
+    last: date
+    horizon: int
+    delay: timedelta
+
+
+def known_by(rows: DataFrame, records: DataFrame) -> DataFrame:
+    """The rows whose records were ingested no later than the newest of `records`."""
+    newest = records.agg(F.max("_ingested_at").alias("_newest"))
+    return rows.crossJoin(F.broadcast(newest)).where("_ingested_at <= _newest").drop("_newest")
+
+
+def layer_differences(
+    speed: DataFrame,
+    batch: DataFrame,
+    records: DataFrame,
+    quarantine: DataFrame,
+    contract: DataContract,
+    limits: Limits,
+) -> dict[date, LayerDifference]:
+    """Compares the layers by key and explains each difference.
+
+    A row is late if a record that was ingested with it or before it had an event time that puts the
+    watermark (newest event time - delay) at or past the row's own. That is the latest the speed layer's
+    watermark can have been, so it never excuses a row that the watermark let through.
+
+    Args:
+        speed: the whole speed layer, as far as it knows no more than `records`.
+        batch: the batch layer's rows of the days in question and of their neighbours.
+        records: a frame made by `slim`, of all of bronze.
+        quarantine: the rows of the quarantine.
+        contract: names the key and the event time.
+        limits: the days in question, the horizon and the watermark's delay.
+    """
+    event_time = contract.event_time
+    by_ingest = records.where(VALID).groupBy("_ingested_at").agg(F.max(event_time).alias("_newest"))
+    so_far = Window.orderBy("_ingested_at").rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    delay = F.expr(f"INTERVAL {format_interval(limits.delay)}")
+    watermarks = by_ingest.select("_ingested_at", (F.max("_newest").over(so_far) - delay).alias("_watermark"))
+    reached = speed.agg(F.max("_ingested_at").alias("_reached"))
+    here = batch.select(*contract.key, event_time, EVENT_DATE, "_ingested_at", _coordinates().alias("_b"))
+    there = speed.where(days_between(limits.first, limits.last)).select(
+        *other_names(contract), _coordinates().alias("_s")
+    )
+    both = here.join(there, same_event(contract, limits.horizon), "full_outer")
+    both = both.join(F.broadcast(watermarks), "_ingested_at", "left").crossJoin(F.broadcast(reached))
+    kept_out = quarantine.select(_coordinates().alias("_q")).distinct()
+    both = both.join(kept_out, F.col("_s").isNull() & (F.col("_b") == F.col("_q")), "left")
+    only_batch = F.col("_s").isNull()
+    late = only_batch & (F.col(event_time) <= F.col("_watermark"))
+    pending = only_batch & F.coalesce(F.col("_ingested_at") >= F.col("_reached"), F.lit(True))
+    verdict = (
+        F.when(F.col("_b").isNull(), "extra")
+        .when(late, "late")
+        .when(only_batch & F.col("_q").isNotNull(), "quarantined")
+        .when(pending, "pending")
+        .when(only_batch, "missing")
+        .when(F.col("_b") != F.col("_s"), "other_copy")
+    )
+    day = F.coalesce(F.col(EVENT_DATE), F.col(OTHER_DAY)).alias("_day")
+    counted = both.select(day, verdict.alias("_verdict")).where("_verdict IS NOT NULL")
+    found: dict[date, dict[str, int]] = {}
+    for row in small_rows(counted.groupBy("_day", "_verdict").count()):
+        found.setdefault(row["_day"], {})[row["_verdict"]] = row["count"]
+    return {day: LayerDifference(**counts) for day, counts in found.items()}
+
+
+def _coordinates() -> Column:
+    return F.struct(*COORDINATES)
