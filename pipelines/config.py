@@ -4,9 +4,9 @@ Files, environments and command-line settings are merged in `pipelines.config_fi
 only knows the result.
 """
 
+import os
 import re
 from datetime import timedelta
-from pathlib import Path
 from typing import Annotated, Final, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
@@ -30,9 +30,11 @@ SPARK_SETTINGS_WE_OWN: Final = frozenset(
         "spark.sql.variable.substitute",
     }
 )
-_SECRET: Final = re.compile(r"jaas|password|secret|token|credential|private|\.key$", re.IGNORECASE)
+_SECRET: Final = re.compile(r"jaas|password|secret|token|credential|private|user\.info|\.key$", re.IGNORECASE)
 _TOPIC: Final = r"^[a-zA-Z0-9._-]{1,249}$"
 _LONGEST: Final = timedelta(days=3650)
+_MOST: Final = 2**63 - 1
+_LAST_PORT: Final = 65_535
 Option = TypeVar("Option", str, SecretStr)
 
 
@@ -60,6 +62,22 @@ def _no_owned_option(options: dict[str, Option]) -> dict[str, Option]:
     return options
 
 
+def _real_ports(servers: str) -> str:
+    for server in servers.split(","):
+        if not 0 < int(server.rpartition(":")[2]) <= _LAST_PORT:
+            raise ValueError(f"expected ports from 1 to {_LAST_PORT}, got '{server}'")
+    return servers
+
+
+def _an_address(url: str) -> str:
+    if not re.fullmatch(r"https?://[^\s@]+", url):
+        raise ValueError(
+            "expected http:// or https:// and an address without user and password, which belong into"
+            " registry.secrets as basic.auth.user.info"
+        )
+    return url
+
+
 def _as_text(value: object) -> object:
     # YAML reads 1.10 and 010 as other numbers than are written, so only truths are taken as they are.
     if isinstance(value, bool):
@@ -71,7 +89,7 @@ def _as_text(value: object) -> object:
 
 def _no_secret(options: dict[str, str]) -> dict[str, str]:
     if hidden := sorted(key for key in options if _SECRET.search(key)):
-        raise ValueError(f"{', '.join(hidden)} would be shown in plans and logs; move it to kafka.secrets")
+        raise ValueError(f"{', '.join(hidden)} would be shown in plans and logs; move it to `secrets`")
     return options
 
 
@@ -116,14 +134,33 @@ class KafkaConfig(_Model):
         secrets: the same, for values that are never shown or logged.
     """
 
-    bootstrap_servers: str = Field(pattern=r"^[^\s,]+:\d+(,[^\s,]+:\d+)*$")
+    bootstrap_servers: Annotated[
+        str, Field(pattern=r"^[^\s,]+:\d{1,9}(,[^\s,]+:\d{1,9})*$"), AfterValidator(_real_ports)
+    ]
     topic: str = Field(pattern=_TOPIC)
     starting_offsets: Literal["earliest", "latest"] = "earliest"
     isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed"
-    max_offsets_per_trigger: int | None = Field(default=None, ge=1)
+    max_offsets_per_trigger: int | None = Field(default=None, ge=1, le=_MOST)
     connect_timeout: PositiveInterval = timedelta(seconds=30)
     options: Annotated[dict[str, Setting], AfterValidator(_no_owned_option), AfterValidator(_no_secret)] = {}
     secrets: Annotated[dict[str, SecretStr], AfterValidator(_no_owned_option)] = {}
+
+
+class RegistryConfig(_Model):
+    """The schema registry, where values name a schema by its id.
+
+    Attributes:
+        url: the address of an interface like Confluent's.
+        timeout: how long to wait for one answer.
+        options: further settings of confluent-kafka's `SchemaRegistryClient`, by its own names
+            (`ssl.ca.location`, ...).
+        secrets: the same, for values that are never shown or logged (`basic.auth.user.info`, ...).
+    """
+
+    url: Annotated[str, AfterValidator(_an_address)]
+    timeout: PositiveInterval = timedelta(seconds=10)
+    options: Annotated[dict[str, Setting], AfterValidator(_no_secret)] = {}
+    secrets: dict[str, SecretStr] = {}
 
 
 class LakeConfig(_Model):
@@ -174,7 +211,7 @@ class QuarantineConfig(_Model):
     """
 
     max_share: float = Field(default=0.5, ge=0, le=1)
-    min_records: int = Field(default=100, ge=1)
+    min_records: int = Field(default=100, ge=1, le=_MOST)
     dead_letter_topic: str | None = Field(default=None, pattern=_TOPIC)
 
 
@@ -225,6 +262,7 @@ class PipelineConfig(_Model):
     contract: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]*([./][A-Za-z0-9_-]+)*$")
     lake: LakeConfig
     kafka: KafkaConfig
+    registry: RegistryConfig | None = None
     ingest: IngestConfig = IngestConfig()
     speed: SpeedConfig
     decode: DecodeConfig = DecodeConfig()
@@ -250,4 +288,4 @@ class PipelineConfig(_Model):
     def root(self) -> str:
         """`lake.root` without a trailing slash; a path is made absolute, as Delta needs it in SQL."""
         root = self.lake.root.rstrip("/")
-        return root if "://" in root else str(Path(root).absolute())
+        return root if "://" in root else os.path.abspath(root)  # noqa: PTH100 - Delta takes no `..`

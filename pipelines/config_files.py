@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -25,7 +25,13 @@ from pipelines.errors import ConfigError
 from pipelines.yaml_files import parse_yaml
 
 # Settings of others, which are passed on letter by letter.
-_TEXTS: Final = {("kafka", "options"), ("kafka", "secrets"), ("spark", "conf")}
+_TEXTS: Final = {
+    ("kafka", "options"),
+    ("kafka", "secrets"),
+    ("registry", "options"),
+    ("registry", "secrets"),
+    ("spark", "conf"),
+}
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -209,5 +215,6 @@ def _known_keys(location: Sequence[str | int]) -> list[str]:
     model: Any = PipelineConfig
     for key in location:
         field = getattr(model, "model_fields", {}).get(str(key))
-        model = field.annotation if field else None
+        kinds = (field.annotation, *get_args(field.annotation)) if field else ()
+        model = next((kind for kind in kinds if hasattr(kind, "model_fields")), None)
     return sorted(set(getattr(model, "model_fields", {})) - {"name"})

@@ -4,9 +4,10 @@ Of the standard, these parts are read; the rest may be there and is ignored, exc
 which are refused if they cannot be kept:
 
 - `id`, `version`, and one object in `schema`, with its `properties`;
-- of a property: `name`, `logicalType` (string, integer, number, boolean, date, timestamp),
-  `physicalType` `decimal(p,s)`, `logicalTypeOptions` (`format` i32 or f32, `minimum`, `maximum`,
-  `pattern`, `minLength`, `maxLength`), `enum`, `required`, `primaryKey`, `primaryKeyPosition`;
+- of a property: `name`, `logicalType` (string, integer, number, boolean, date, timestamp; object with
+  `properties`, array with `items`, map with `map.value`), `physicalType` `decimal(p,s)`,
+  `logicalTypeOptions` (`format` i32 or f32, `minimum`, `maximum`, `pattern`, `minLength`, `maxLength`),
+  `enum`, `required`, `primaryKey`, `primaryKeyPosition`;
 - `quality` with `type: library`: metric `rowCount` of the object, `nullValues` of a property;
 - `customProperties`, see `pipelines.contract_custom`.
 
@@ -14,12 +15,10 @@ No Spark session is needed here.
 """
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Final
 from zoneinfo import ZoneInfo
 
 from open_data_contract_standard.model import (
@@ -29,23 +28,23 @@ from open_data_contract_standard.model import (
     SchemaProperty,
 )
 from pydantic import ValidationError
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StructType
 
 from pipelines.contract_custom import (
     Personal,
     Policy,
+    ValueFormat,
     day_time_zone,
     event_time,
     max_conflicts,
     personal,
     policy,
+    value_format,
 )
 from pipelines.contract_rules import DayRule, RowRule, row_rules
-from pipelines.contract_types import spark_type
+from pipelines.contract_types import columns, nested, parents
 from pipelines.errors import ContractError
 from pipelines.yaml_files import parse_yaml
-
-_NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -66,6 +65,9 @@ class DataContract:
         max_conflicts: the share of a day's events, in percent, that may have copies with different
             payloads; None for any.
         personal: columns with personal data, and how a value of theirs is shown.
+        value_format: how the bytes of a value are to be read.
+
+    A column within another is named by its path, with dots: `order.id`.
     """
 
     path: str
@@ -80,11 +82,28 @@ class DataContract:
     policy: Policy = field(default_factory=Policy)
     max_conflicts: float | None = None
     personal: Mapping[str, Personal] = field(default_factory=dict)
+    value_format: ValueFormat = "json"
 
     @cached_property
     def zone(self) -> ZoneInfo:
         """`day_time_zone` for Python's own datetimes."""
         return ZoneInfo(self.day_time_zone)
+
+    def treatment(self, path: str) -> Personal | None:
+        """How what lies at a path is shown: as personal as what it lies in, and as what lies in it."""
+        around = [self.personal.get(above) for above in (*parents(path), path)]
+        within = [
+            how
+            for inner, how in self.personal.items()
+            if inner.startswith((f"{path}.", f"{path}[", f"{path}{{"))
+        ]
+        found = {*around, *("drop" for _ in within)} - {None}
+        return "drop" if "drop" in found else "hash" if found else None
+
+    @property
+    def key_names(self) -> list[str]:
+        """How the parts of the key are called where each needs a column of its own; see `dedup.with_key`."""
+        return [part if part in self.columns else f"_key_{part.replace('.', '_')}" for part in self.key]
 
     @property
     def columns(self) -> list[str]:
@@ -93,7 +112,7 @@ class DataContract:
 
     @property
     def required(self) -> list[str]:
-        """The names of the columns that are never null."""
+        """The names of the columns that are never null; what lies within a column is not among them."""
         return [item.name for item in self.schema.fields if not item.nullable]
 
 
@@ -140,8 +159,8 @@ class _Reader:
             )
             raise ContractError("\n".join(self.refusals))
         properties = objects[0].properties or []
-        schema = self._schema(properties)
-        key = self._key(properties, schema)
+        schema = columns(properties, "schema.properties", self.refuse)
+        key = self._key(properties)
         contract = DataContract(
             path=self.path,
             id=document.id or "",
@@ -150,11 +169,12 @@ class _Reader:
             key=key,
             event_time=event_time(objects[0], schema, self.refuse),
             day_time_zone=day_time_zone(objects[0], self.refuse),
-            row_rules=tuple(rule for p in properties for rule in self._row_rules(p)),
+            row_rules=tuple(rule for part in nested(properties) for rule in self._row_rules(*part)),
             day_rules=tuple(self._day_rules(objects[0], properties)),
             policy=policy(objects[0], schema, key, self.refuse),
             max_conflicts=max_conflicts(objects[0], self.refuse),
-            personal=dict(personal(properties, self.refuse)),
+            personal=dict(personal(nested(properties), self.refuse)),
+            value_format=value_format(objects[0], self.refuse),
         )
         for attribute in ("id", "version"):
             if not getattr(contract, attribute):
@@ -163,52 +183,34 @@ class _Reader:
             raise ContractError("\n".join(self.refusals))
         return contract
 
-    def _schema(self, properties: Sequence[SchemaProperty]) -> StructType:
-        fields: list[StructField] = []
-        for position, item in enumerate(properties):
-            name = item.name or ""
-            place = f"schema.properties.{name or position}"
-            if not name:
-                self.refuse(place, "name: missing")
-            elif name.startswith("_"):
-                self.refuse(
-                    place, "a name that begins with _ is kept for the columns that Oncelake adds; rename it"
-                )
-            elif not _NAME.fullmatch(name):
-                self.refuse(place, f"name: expected letters, digits and _, a letter first, got {name!r}")
-            elif name.casefold() in {known.name.casefold() for known in fields}:
-                self.refuse(
-                    place, "the name stands twice (upper and lower case are the same to Spark); rename one"
-                )
-            try:
-                kind = spark_type(item)
-            except ValueError as error:
-                self.refuse(place, str(error))
-                continue
-            required = bool(item.required) or bool(item.primaryKey)
-            fields.append(StructField(name, kind, nullable=not required))
-        if not properties:
-            self.refuse("schema.properties", "expected at least one property, got none")
-        return StructType(fields)
-
-    def _key(self, properties: Sequence[SchemaProperty], schema: StructType) -> tuple[str, ...]:
-        keys = [p for p in properties if p.primaryKey and p.name in schema.fieldNames()]
-        if not any(p.primaryKey for p in properties):
+    def _key(self, properties: Sequence[SchemaProperty]) -> tuple[str, ...]:
+        keys = [(path, p, inside) for path, p, inside in nested(properties) if p.primaryKey]
+        duties = {path: bool(p.required or p.primaryKey) for path, p, _ in nested(properties)}
+        if not keys:
             self.refuse(
                 "schema.properties",
                 "no dedup key: expected `primaryKey: true` on at least one property, got it on none",
             )
-        return tuple(str(p.name) for p in sorted(keys, key=lambda p: p.primaryKeyPosition or 0))
+        for path, item, inside in keys:
+            place = f"schema.properties.{path}"
+            if inside or item.logicalType in ("object", "array", "map"):
+                self.refuse(place, "a dedup key is a single value: expected no array, map or object in it")
+            for above in parents(path):
+                if not duties[above]:
+                    self.refuse(f"schema.properties.{above}", "holds the dedup key: add `required: true`")
+        return tuple(path for path, p, _ in sorted(keys, key=lambda key: key[1].primaryKeyPosition or 0))
 
-    def _row_rules(self, item: SchemaProperty) -> list[RowRule]:
-        rules, reasons = row_rules(item)
+    def _row_rules(self, path: str, item: SchemaProperty, inside: bool) -> list[RowRule]:
+        rules, reasons = row_rules(item, path)
+        if inside and (rules or item.quality):
+            reasons = [*reasons, "rules on what lies in an array or a map are not kept; remove them"]
         for reason in reasons:
-            self.refuse(f"schema.properties.{item.name}", reason)
+            self.refuse(f"schema.properties.{path}", reason)
         return rules
 
     def _day_rules(self, item: SchemaObject, properties: Sequence[SchemaProperty]) -> list[DayRule]:
         rules = [self._day_rule(None, q) for q in item.quality or []]
-        rules += [self._day_rule(p.name, q) for p in properties for q in p.quality or []]
+        rules += [self._day_rule(path, q) for path, p, _ in nested(properties) for q in p.quality or []]
         kept = [rule for rule in rules if rule]
         if len({(rule.metric, rule.column) for rule in kept}) < len(kept):
             self.refuse("quality", "a metric stands twice for the same column; join the two rules")

@@ -1,11 +1,11 @@
 """What a contract says in `customProperties`, since the standard has no words for it.
 
-Of the object: `eventTime`, `dayTimeZone`, `dedupPolicy`, `dedupSequence` and `maxConflictsPercent`; of a
-property: `personal`. Each function reads one of them, and hands what is wrong with it to `refuse`, with its
-place.
+Of the object: `eventTime`, `dayTimeZone`, `dedupPolicy`, `dedupSequence`, `maxConflictsPercent` and
+`valueFormat`; of a property: `personal`. Each function reads one of them, and hands what is wrong with it
+to `refuse`, with its place.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 from zoneinfo import ZoneInfo
@@ -13,9 +13,11 @@ from zoneinfo import ZoneInfo
 from open_data_contract_standard.model import SchemaObject, SchemaProperty
 from pyspark.sql.types import ArrayType, MapType, StructType
 
-Refuse = Callable[[str, str], None]
+from pipelines.contract_types import Refuse
+
 Personal = Literal["hash", "drop"]
 Winner = Literal["first", "last", "highest"]
+ValueFormat = Literal["json", "avro", "json_schema"]
 
 
 @dataclass(frozen=True)
@@ -78,15 +80,26 @@ def max_conflicts(item: SchemaObject, refuse: Refuse) -> float | None:
     return float(limit)
 
 
-def personal(properties: Sequence[SchemaProperty], refuse: Refuse) -> Iterator[tuple[str, Personal]]:
+def value_format(item: SchemaObject, refuse: Refuse) -> ValueFormat:
+    """How the bytes of a value are to be read: `valueFormat`, json if it is not there."""
+    found = _custom(item).get("valueFormat", "json")
+    if found not in get_args(ValueFormat):
+        expected = ", ".join(get_args(ValueFormat))
+        refuse("schema.customProperties.valueFormat", f"expected one of {expected}, got {found!r}")
+    return cast(ValueFormat, found)
+
+
+def personal(
+    properties: Iterable[tuple[str, SchemaProperty, bool]], refuse: Refuse
+) -> Iterator[tuple[str, Personal]]:
     """The columns with personal data, and how their values are shown: `personal` of a property."""
-    for item in properties:
+    for path, item, _ in properties:
         treatment = _custom(item).get("personal")
         if treatment in get_args(Personal):
-            yield str(item.name), cast(Personal, treatment)
+            yield path, cast(Personal, treatment)
         elif treatment is not None:
             refuse(
-                f"schema.properties.{item.name}.customProperties.personal",
+                f"schema.properties.{path}.customProperties.personal",
                 f"expected {' or '.join(get_args(Personal))}, got {treatment!r}",
             )
 

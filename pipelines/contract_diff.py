@@ -16,18 +16,22 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from pyspark.sql.types import (
+    ArrayType,
     DataType,
     DecimalType,
     DoubleType,
     FloatType,
     IntegerType,
     LongType,
+    MapType,
     StructField,
+    StructType,
 )
 
 from pipelines.contract import DataContract
 from pipelines.contract_custom import Policy
 from pipelines.contract_rules import DayRule, RowRule
+from pipelines.schema_paths import flat, holder
 
 Party = Literal["producers", "readers", "state"]
 
@@ -66,6 +70,7 @@ def changes(old: DataContract, new: DataContract) -> list[Change]:
     """
     return [
         *_of_whole(old, new),
+        *_of_personal(old, new),
         *_of_columns(old, new),
         *_of_row_rules(old, new),
         *_of_day_rules(old, new),
@@ -91,18 +96,24 @@ def _of_whole(old: DataContract, new: DataContract) -> Iterator[Change]:
     if old.policy != new.policy:
         what = f"{_words(old.policy)} became {_words(new.policy)}: other copies win"
         yield Change("schema.customProperties.dedupPolicy", what, _READERS)
-    for name in sorted(old.personal.keys() | new.personal.keys()):
-        before, after = old.personal.get(name), new.personal.get(name)
-        if before != after:
-            what = f"personal: {before or 'nothing'} became {after or 'nothing'}"
-            hides_more = before is None or after == "drop"
-            yield Change(f"{_place(name)}.customProperties", what, () if hides_more else _READERS)
+    if old.value_format != new.value_format:
+        what = f"'{old.value_format}' became '{new.value_format}': values are read in another way"
+        yield Change("schema.customProperties.valueFormat", what, _PRODUCERS)
     if old.max_conflicts != new.max_conflicts:
         what = f"{_percent(old.max_conflicts)} became {_percent(new.max_conflicts)}"
         looser = old.max_conflicts is not None and (
             new.max_conflicts is None or new.max_conflicts > old.max_conflicts
         )
         yield Change("schema.customProperties.maxConflictsPercent", what, _READERS if looser else ())
+
+
+def _of_personal(old: DataContract, new: DataContract) -> Iterator[Change]:
+    for name in sorted(old.personal.keys() | new.personal.keys()):
+        before, after = old.personal.get(name), new.personal.get(name)
+        if before != after:
+            what = f"personal: {before or 'nothing'} became {after or 'nothing'}"
+            hides_more = before is None or after == "drop"
+            yield Change(f"{_place(name)}.customProperties", what, () if hides_more else _READERS)
 
 
 def _words(policy: Policy) -> str:
@@ -114,25 +125,27 @@ def _percent(limit: float | None) -> str:
 
 
 def _of_columns(old: DataContract, new: DataContract) -> Iterator[Change]:
-    before = {field.name: field for field in old.schema.fields}
-    after = {field.name: field for field in new.schema.fields}
-    for name, field in before.items():
-        if name in after:
-            yield from _of_column(field, after[name], in_key=name in new.key)
+    before, after = flat(old.schema), flat(new.schema)
+    for path, field in before.items():
+        if path in after:
+            yield from _of_column(field, after[path], in_key=path in new.key)
+        elif holder(path) in after or not holder(path):
+            yield Change(_place(path), "removed: later rows have no value", _READERS)
+    for path, field in after.items():
+        if path in before or (holder(path) and holder(path) not in before):
+            # What a part that is new holds is part of that change.
+            continue
+        what = f"added, {'optional' if field.nullable else 'required'}, {_kind(field)}"
+        if field.nullable:
+            yield Change(_place(path), what)
         else:
-            yield Change(_place(name), "removed: later rows have no value", _READERS)
-    for name, field in after.items():
-        if name not in before and field.nullable:
-            yield Change(_place(name), f"added, optional, {field.dataType.simpleString()}")
-        elif name not in before:
-            what = f"added, required, {field.dataType.simpleString()}: records without it are refused"
-            yield Change(_place(name), what, _PRODUCERS)
+            yield Change(_place(path), f"{what}: records without it are refused", _PRODUCERS)
 
 
 def _of_column(old: StructField, new: StructField, *, in_key: bool) -> Iterator[Change]:
     place = _place(old.name)
     if old.dataType != new.dataType:
-        what = f"{old.dataType.simpleString()} became {new.dataType.simpleString()}"
+        what = f"{_kind(old)} became {_kind(new)}"
         if widens(old.dataType, new.dataType):
             yield Change(place, f"{what}: a wider type", ("state",) if in_key else ())
         elif widens(new.dataType, old.dataType):
@@ -143,6 +156,11 @@ def _of_column(old: StructField, new: StructField, *, in_key: bool) -> Iterator[
         yield Change(place, "optional became required: records without it are refused", _PRODUCERS)
     if new.nullable and not old.nullable:
         yield Change(place, "required became optional: readers may find nulls", _READERS)
+
+
+def _kind(field: StructField) -> str:
+    has_parts = isinstance(field.dataType, StructType | ArrayType | MapType)
+    return field.dataType.typeName() if has_parts else field.dataType.simpleString()
 
 
 def widens(old: DataType, new: DataType) -> bool:
@@ -169,7 +187,7 @@ def widens(old: DataType, new: DataType) -> bool:
 def _of_row_rules(old: DataContract, new: DataContract) -> Iterator[Change]:
     before = {(rule.column, rule.kind): rule for rule in old.row_rules}
     after = {(rule.column, rule.kind): rule for rule in new.row_rules}
-    shared = set(old.columns) & set(new.columns)
+    shared = flat(old.schema).keys() & flat(new.schema).keys()
     for column, kind in dict.fromkeys([*before, *after]):
         was, now = before.get((column, kind)), after.get((column, kind))
         if column not in shared:

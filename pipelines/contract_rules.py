@@ -55,9 +55,9 @@ class DayRule:
     maximum: float | None
 
 
-def row_rules(item: SchemaProperty) -> tuple[list[RowRule], list[str]]:
+def row_rules(item: SchemaProperty, path: str) -> tuple[list[RowRule], list[str]]:
     """The rules of a property on single records, and the reasons why some cannot be kept."""
-    options, logical, name = item.logicalTypeOptions or {}, item.logicalType or "", item.name or ""
+    options, logical = item.logicalTypeOptions or {}, item.logicalType or ""
     rules: list[RowRule] = []
     reasons: list[str] = []
     if item.unique and not item.primaryKey:
@@ -69,7 +69,7 @@ def row_rules(item: SchemaProperty) -> tuple[list[RowRule], list[str]]:
         elif kind and (reason := _cannot_be_kept(kind, value, logical)):
             reasons.append(f"logicalTypeOptions.{key}: {reason}, got {value!r}")
         elif kind:
-            rules.append(RowRule(name, kind, _as_stored(value, item)))
+            rules.append(RowRule(path, kind, _as_stored(value, item)))
     if not reasons:
         reasons += _crossed(options)
     if item.enum is not None:
@@ -78,7 +78,7 @@ def row_rules(item: SchemaProperty) -> tuple[list[RowRule], list[str]]:
         reasons += [f"enum: {reason}, got {value!r}" for reason, value in unfit]
         if not values:
             reasons.append("enum: expected at least one value, got none")
-        rules.append(RowRule(name, "values", tuple(_as_stored(value, item) for value in values)))
+        rules.append(RowRule(path, "values", tuple(_as_stored(value, item) for value in values)))
     return rules, reasons
 
 

@@ -1,10 +1,12 @@
-"""Types: a property of the contract standard -> the Spark type of its column."""
+"""Types: the properties of the contract standard -> columns and their Spark types, at any depth."""
 
 import re
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from open_data_contract_standard.model import SchemaProperty
 from pyspark.sql.types import (
+    ArrayType,
     BooleanType,
     DataType,
     DateType,
@@ -13,7 +15,10 @@ from pyspark.sql.types import (
     FloatType,
     IntegerType,
     LongType,
+    MapType,
     StringType,
+    StructField,
+    StructType,
     TimestampType,
 )
 
@@ -33,17 +38,109 @@ _FORMATS: Final[dict[tuple[str, str], DataType]] = {
     ("number", "f64"): DoubleType(),
 }
 _LARGEST_PRECISION: Final = 38
+_NESTED: Final = ("object", "array", "map")
+_NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+
+Refuse = Callable[[str, str], None]
+
+
+def columns(properties: Sequence[SchemaProperty], place: str, refuse: Refuse) -> StructType:
+    """The columns that properties stand for; one that is required, or in the key, is not nullable.
+
+    Args:
+        properties: of the contract's object, or of a property that is an object.
+        place: where they are, for messages.
+        refuse: takes the place and the reason of each refusal.
+    """
+    fields: list[StructField] = []
+    for position, item in enumerate(properties):
+        given = item.name or ""
+        here = f"{place}.{given or position}"
+        if not given:
+            refuse(here, "name: missing")
+        elif given.startswith("_"):
+            refuse(here, "a name that begins with _ is kept for the columns that Oncelake adds; rename it")
+        elif not _NAME.fullmatch(given):
+            refuse(here, f"name: expected letters, digits and _, a letter first, got {given!r}")
+        elif given.casefold() in {known.name.casefold() for known in fields}:
+            refuse(here, "the name stands twice (upper and lower case are the same to Spark); rename one")
+        kind = _kind(item, here, refuse)
+        if kind is not None:
+            fields.append(StructField(given, kind, nullable=not (item.required or item.primaryKey)))
+    if not properties:
+        refuse(place, "expected at least one property, got none")
+    return StructType(fields)
+
+
+def nested(
+    properties: Sequence[SchemaProperty], prefix: str = ""
+) -> Iterator[tuple[str, SchemaProperty, bool]]:
+    """All properties, and those within objects, each after the one that it lies in.
+
+    Args:
+        properties: of the contract's object.
+        prefix: the path of the object that they lie in, with a dot.
+
+    Yields:
+        The path, with dots; the property; and whether it lies in an array or a map.
+    """
+    for item in properties:
+        path = f"{prefix}{item.name}"
+        yield path, item, "[]" in prefix or "{}" in prefix
+        yield from nested(item.properties or [], f"{path}.")
+        for inner, mark in ((item.items, "[]"), (item.map and item.map.value, "{}")):
+            if inner:
+                yield f"{path}{mark}", inner, True
+                yield from nested(inner.properties or [], f"{path}{mark}.")
+
+
+def parents(path: str) -> list[str]:
+    """The paths of the objects that a path lies in, the outermost first."""
+    names = path.split(".")
+    return [".".join(names[:length]) for length in range(1, len(names))]
+
+
+def _kind(item: SchemaProperty, place: str, refuse: Refuse) -> DataType | None:
+    try:
+        match item.logicalType:
+            case "object":
+                return columns(item.properties or [], f"{place}.properties", refuse)
+            case "array":
+                return _array(item, place, refuse)
+            case "map":
+                return _map(item, place, refuse)
+            case _:
+                return spark_type(item)
+    except ValueError as error:
+        refuse(place, str(error))
+        return None
+
+
+def _array(item: SchemaProperty, place: str, refuse: Refuse) -> DataType | None:
+    if item.items is None:
+        raise ValueError("items: missing; an array says what its elements are")
+    kind = _kind(item.items, f"{place}.items", refuse)
+    return None if kind is None else ArrayType(kind, containsNull=not item.items.required)
+
+
+def _map(item: SchemaProperty, place: str, refuse: Refuse) -> DataType | None:
+    key, value = (item.map.key, item.map.value) if item.map else (None, None)
+    if value is None or (key and key.logicalType != "string"):
+        raise ValueError("map: expected a key that is a string, as JSON has it, and a value")
+    kind = _kind(value, f"{place}.map.value", refuse)
+    return None if kind is None else MapType(StringType(), kind, valueContainsNull=not value.required)
 
 
 def spark_type(item: SchemaProperty) -> DataType:
-    """The Spark type in which a property is stored.
+    """The Spark type in which a property without parts is stored.
 
     Raises:
         ValueError: the type is unknown; the message names the ones that are known.
     """
     logical, physical = item.logicalType or "", item.physicalType or ""
     if logical not in _TYPES:
-        raise ValueError(f"logicalType: expected one of {', '.join(_TYPES)}, got {logical or 'nothing'!r}")
+        all_types = ", ".join([*_TYPES, *_NESTED])
+        raise ValueError(f"logicalType: expected one of {all_types}, got {logical or 'nothing'!r}")
     chosen = (item.logicalTypeOptions or {}).get("format")
     if chosen is not None and (logical, chosen) not in _FORMATS:
         known = [name for kind, name in _FORMATS if kind == logical]

@@ -9,7 +9,7 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import BooleanType, DateType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import BooleanType, StringType, StructField, StructType
 
 from pipelines.contract import DataContract
 from pipelines.faults import (
@@ -17,14 +17,15 @@ from pipelines.faults import (
     END,
     PARSED,
     SENT_AT,
-    TEXT,
+    document,
     faults_of,
     first_fault,
-    literal,
-    name,
     no_fault,
     wire,
 )
+from pipelines.json_types import canonical, typed, wire_type
+from pipelines.sql_text import literal, name
+from pipelines.wire import ID, NO_WRITERS, PAYLOAD, Writers, is_framed, payload, schema_id
 
 ENVELOPE: Final = ("key", "value", "headers")
 COORDINATES: Final = ("_topic", "_partition", "_offset")
@@ -35,8 +36,6 @@ ERROR: Final = "_error"
 ERROR_PARTS: Final = ("reason", "column", "found")
 BAD: Final = "_bad"
 
-_TIMESTAMP: Final = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?(Z|[+-]\d{2}:?\d{2})?$"
-_DATE: Final = r"^\d{4}-\d{2}-\d{2}$"
 _JSON_OPTIONS: Final = {
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": CORRUPT,
@@ -45,14 +44,18 @@ _JSON_OPTIONS: Final = {
 }
 
 
-def decode(bronze: DataFrame, contract: DataContract, max_future: timedelta) -> DataFrame:
-    """Decodes JSON values by the contract.
+def decode(
+    bronze: DataFrame, contract: DataContract, max_future: timedelta, writers: Writers = NO_WRITERS
+) -> DataFrame:
+    """Decodes values by the contract.
 
     Args:
         bronze: rows of a bronze table, streaming or not.
         contract: what the records ought to be.
         max_future: how far an event time may lie after the record's Kafka timestamp. Beyond that the
             record is bad, so that it never moves a watermark.
+        writers: the schemas that producers wrote by, where values name one by its id. A record with an id
+            that is not among them is bad.
 
     Returns:
         All columns of `bronze`, where `key`, `value` and `headers` are called `_key`, `_value` and
@@ -63,14 +66,18 @@ def decode(bronze: DataFrame, contract: DataContract, max_future: timedelta) -> 
     """
     # A contract may have columns of these names, but none that begin with _.
     envelopes = bronze.withColumnsRenamed({name: f"_{name}" for name in ENVELOPE})
-    json = F.from_json(F.expr(TEXT), _wire_schema(contract.schema), _JSON_OPTIONS)
-    typed = envelopes.withColumn(PARSED, json).selectExpr("*", *map(_typed, contract.schema.fields))
-    faults = faults_of(contract, max_future)
+    if is_framed(contract):
+        envelopes = envelopes.withColumn(ID, F.expr(schema_id()))
+        envelopes = envelopes.withColumn(PAYLOAD, F.expr(payload(contract, writers)))
+    json = F.from_json(F.expr(document(contract)), _wire_schema(contract.schema), _JSON_OPTIONS)
+    columns = (f"{typed(wire(f.name), f.dataType)} AS {name(f.name)}" for f in contract.schema)
+    read = envelopes.withColumn(PARSED, json).selectExpr("*", *columns)
+    faults = faults_of(contract, max_future, writers)
     local_time = f"from_utc_timestamp({name(contract.event_time)}, {literal(contract.day_time_zone)})"
-    judged = typed.selectExpr("*", f"to_date({local_time}) AS {EVENT_DATE}", f"{no_fault(faults)} AS {VALID}")
+    judged = read.selectExpr("*", f"to_date({local_time}) AS {EVENT_DATE}", f"{no_fault(faults)} AS {VALID}")
     # The reasons are looked through only for a record that needs one.
     error = f"CASE WHEN NOT {VALID} THEN {first_fault(faults)} END AS {ERROR}"
-    return judged.selectExpr("*", error).drop(PARSED)
+    return judged.selectExpr("*", error).drop(PARSED, ID, PAYLOAD)
 
 
 def valid(decoded: DataFrame, contract: DataContract) -> DataFrame:
@@ -128,24 +135,10 @@ def sent_at() -> Column:
 
 def payload_hash(contract: DataContract) -> Column:
     """A 64-bit hash of the contract's columns: equal for retries of one event, whatever their layout."""
-    return F.xxhash64(*contract.columns)
+    columns = (canonical(name(f.name), f.dataType) for f in contract.schema)
+    return F.expr(f"xxhash64({', '.join(columns)})")
 
 
 def _wire_schema(schema: StructType) -> StructType:
-    # Spark's own reading of timestamps takes "10:30" for today and 1357 for seconds: both would
-    # decode to another instant than was meant, so text is read first and converted strictly.
-    fields = [
-        StructField(f.name, StringType() if isinstance(f.dataType, TimestampType | DateType) else f.dataType)
-        for f in schema.fields
-    ]
-    wrapped = [StructField("r", StructType(fields)), StructField(END, BooleanType())]
+    wrapped = [StructField("r", wire_type(schema)), StructField(END, BooleanType())]
     return StructType([*wrapped, StructField(CORRUPT, StringType())])
-
-
-def _typed(field: StructField) -> str:
-    text = wire(field.name)
-    if isinstance(field.dataType, TimestampType):
-        text = f"CASE WHEN {text} RLIKE {literal(_TIMESTAMP)} THEN try_cast({text} AS TIMESTAMP) END"
-    elif isinstance(field.dataType, DateType):
-        text = f"CASE WHEN {text} RLIKE {literal(_DATE)} THEN try_cast({text} AS DATE) END"
-    return f"{text} AS {name(field.name)}"

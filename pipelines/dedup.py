@@ -19,6 +19,25 @@ _APART: Final = "_apart"
 OTHER_DAY: Final = "_other_day"
 
 
+def with_key(rows: DataFrame, contract: DataContract) -> DataFrame:
+    """The rows, with a column of its own for each part of the key that lies in an object.
+
+    Args:
+        rows: rows with the contract's columns.
+        contract: names the key.
+
+    Returns:
+        The same rows and the columns of `contract.key_names`.
+    """
+    parts = zip(contract.key_names, contract.key, strict=True)
+    return rows.withColumns({name: F.col(path) for name, path in parts if name not in rows.columns})
+
+
+def without_key(rows: DataFrame, contract: DataContract) -> DataFrame:
+    """What `with_key` added is taken away."""
+    return rows.drop(*(name for name in contract.key_names if name not in contract.columns))
+
+
 def first_within_watermark(routes: DataFrame, contract: DataContract, delay: timedelta) -> DataFrame:
     """The first copy of each key that the stream sees, for as long as the watermark keeps its state.
 
@@ -35,9 +54,10 @@ def first_within_watermark(routes: DataFrame, contract: DataContract, delay: tim
         The same columns, fewer rows.
     """
     itself = F.concat_ws("/", *COORDINATES, "_ingested_at")
-    apart = routes.withColumn(_APART, F.when(F.col(BAD).isNotNull(), itself))
+    apart = with_key(routes, contract).withColumn(_APART, F.when(F.col(BAD).isNotNull(), itself))
     watermarked = apart.withWatermark(contract.event_time, format_interval(delay))
-    return watermarked.dropDuplicatesWithinWatermark([*contract.key, _APART]).drop(_APART)
+    first = watermarked.dropDuplicatesWithinWatermark([*contract.key_names, _APART])
+    return without_key(first, contract).drop(_APART)
 
 
 def winners(events: DataFrame, contract: DataContract, horizon: int) -> DataFrame:
@@ -56,13 +76,14 @@ def winners(events: DataFrame, contract: DataContract, horizon: int) -> DataFram
     """
     order = F.struct(*preference(contract))
     best_first = order.asc() if takes_least(contract) else order.desc()
-    in_order = Window.partitionBy(*contract.key, "_event_date").orderBy(best_first)
-    first = events.withColumn("_rank", F.row_number().over(in_order)).where("_rank = 1").drop("_rank")
-    if contract.event_time in contract.key:
-        return first
-    best = F.min(order) if takes_least(contract) else F.max(order)
-    chosen = best.over(neighbours(contract, horizon))
-    return first.withColumn("_best", chosen).where(F.col("_best").eqNullSafe(order)).drop("_best")
+    in_order = Window.partitionBy(*contract.key_names, "_event_date").orderBy(best_first)
+    ranked = with_key(events, contract).withColumn("_rank", F.row_number().over(in_order))
+    first = ranked.where("_rank = 1").drop("_rank")
+    if contract.event_time not in contract.key:
+        best = F.min(order) if takes_least(contract) else F.max(order)
+        chosen = best.over(neighbours(contract, horizon))
+        first = first.withColumn("_best", chosen).where(F.col("_best").eqNullSafe(order)).drop("_best")
+    return first.select(*events.columns)
 
 
 def preference(contract: DataContract) -> list[str]:
@@ -78,23 +99,26 @@ def takes_least(contract: DataContract) -> bool:
 
 def other_names(contract: DataContract) -> list[Column]:
     """Key and event day of a layer by the names that `same_event` compares with."""
-    names = {name: f"_other_{name}" for name in contract.key} | {EVENT_DATE: OTHER_DAY}
-    return [F.col(name).alias(other) for name, other in names.items()]
+    parts = zip(contract.key_names, contract.key, strict=True)
+    day = F.col(EVENT_DATE).alias(OTHER_DAY)
+    return [*(F.col(path).alias(f"_other_{name}") for name, path in parts), day]
 
 
 def same_event(contract: DataContract, horizon: int) -> Column:
     """Whether two rows are one event: equal keys, and days within the horizon of each other.
 
+    One of them has its key as `with_key` gives it, the other as `other_names` does.
+
     Args:
         contract: names the key.
         horizon: over how many neighbouring days, each way, copies of a key are one event.
     """
-    same = (F.col(name) == F.col(f"_other_{name}") for name in contract.key)
+    same = (F.col(name) == F.col(f"_other_{name}") for name in contract.key_names)
     near = F.abs(F.datediff(EVENT_DATE, OTHER_DAY)) <= F.lit(horizon)
     return reduce(and_, [*same, near])
 
 
 def neighbours(contract: DataContract, horizon: int) -> WindowSpec:
-    """A window over the rows of a key whose event days lie within the horizon of the row's own."""
-    by_day = Window.partitionBy(*contract.key).orderBy(F.unix_date("_event_date"))
+    """A window over rows, as `with_key` gives them, of a key and of days within the horizon."""
+    by_day = Window.partitionBy(*contract.key_names).orderBy(F.unix_date("_event_date"))
     return by_day.rangeBetween(-horizon, horizon)

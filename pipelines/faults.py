@@ -4,17 +4,24 @@ They are written as SQL text: a contract of ten columns has some forty condition
 trees of `Column` objects takes seconds of calls to the JVM, each time a job starts.
 """
 
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Final, Literal
 
-from pyspark.sql.types import DataType, DateType, DoubleType, FloatType, TimestampType
+from pyspark.sql.types import StructType
 
 from pipelines.contract import DataContract
 from pipelines.contract_rules import RowRule
 from pipelines.intervals import format_interval
+from pipelines.json_types import flaws
+from pipelines.sql_text import literal, name
+from pipelines.wire import ID, PAYLOAD, Writers, is_framed
 
 Reason = Literal[
     "null_value",
+    "no_schema_id",
+    "unknown_schema",
+    "undecodable",
     "malformed_json",
     "not_an_object",
     "wrong_type",
@@ -26,9 +33,6 @@ Reason = Literal[
 PARSED: Final = "_json"
 CORRUPT: Final = "_corrupt"
 END: Final = "_end"
-# Spark stops reading at the end of the first JSON value. Inside a wrapper it must go on to our own end
-# mark, so that a second event or garbage behind the first is found, not lost.
-TEXT: Final = f"""concat('{{"r":', CAST(_value AS STRING), ',"{END}":true}}')"""
 # A record without a Kafka timestamp carries one before 1970.
 SENT_AT: Final = (
     "least(CASE WHEN _kafka_timestamp >= timestamp_seconds(0) THEN _kafka_timestamp END, _ingested_at)"
@@ -38,6 +42,16 @@ _FOUND_LENGTH: Final = 200
 _FINGERPRINT: Final = 16
 
 Fault = tuple[str, str]
+
+
+def document(contract: DataContract) -> str:
+    """SQL for the JSON text of a record, in a wrapper.
+
+    Spark stops reading at the end of the first JSON value. Inside a wrapper it must go on to our own end
+    mark, so that a second event or garbage behind the first is found, not lost.
+    """
+    text = PAYLOAD if is_framed(contract) else "_value"
+    return f"""concat('{{"r":', CAST({text} AS STRING), ',"{END}":true}}')"""
 
 
 def no_fault(faults: list[Fault]) -> str:
@@ -53,7 +67,7 @@ def first_fault(faults: list[Fault]) -> str:
     return "CASE " + " ".join(f"WHEN {condition} THEN {reason}" for condition, reason in faults) + " END"
 
 
-def faults_of(contract: DataContract, max_future: timedelta) -> list[Fault]:
+def faults_of(contract: DataContract, max_future: timedelta, writers: Writers) -> list[Fault]:
     """Pairs of a condition and the reason that it stands for, both SQL over the columns of `decode`.
 
     A reason is a `struct<reason string, column string, found string>`.
@@ -61,16 +75,16 @@ def faults_of(contract: DataContract, max_future: timedelta) -> list[Fault]:
     Args:
         contract: what the records ought to be.
         max_future: how far an event time may lie after the record was sent.
+        writers: the schemas that are known, by id.
     """
     faults = [
         ("_value IS NULL", _reason("null_value")),
-        (f"NOT is_valid_utf8(_value) OR {PARSED} IS NULL", _reason("malformed_json")),
+        *_wire_faults(contract, writers),
         (f"{PARSED}.{CORRUPT} IS NOT NULL", _corrupt_reason(contract)),
         (f"{PARSED}.{END} IS NULL", _reason("malformed_json")),
         (f"{PARSED}.r IS NULL", _reason("not_an_object")),
+        *_type_faults(contract),
     ]
-    for field in contract.schema.fields:
-        faults += _type_faults(contract, field.name, field.dataType)
     faults += [
         (f"{name(required)} IS NULL", _reason("missing_field", required)) for required in contract.required
     ]
@@ -87,44 +101,39 @@ def faults_of(contract: DataContract, max_future: timedelta) -> list[Fault]:
     return faults
 
 
-def name(column: str) -> str:
-    """A column's name in SQL."""
-    return "`" + column.replace("`", "``") + "`"
-
-
 def wire(column: str) -> str:
     """The field of the parsed JSON that a column comes from, in SQL."""
     return f"{PARSED}.r.{name(column)}"
 
 
-def literal(value: object) -> str:
-    """A value of a contract in SQL."""
-    match value:
-        case bool():
-            return str(value).lower()
-        case int():
-            return str(value)
-        case float():
-            return f"CAST('{value!r}' AS DOUBLE)"
-        case _:
-            return "'" + str(value).replace("\\", "\\\\").replace("'", "\\'") + "'"
+def _wire_faults(contract: DataContract, writers: Writers) -> list[Fault]:
+    """What can be wrong before there is JSON text."""
+    if not is_framed(contract):
+        return [(f"NOT is_valid_utf8(_value) OR {PARSED} IS NULL", _reason("malformed_json"))]
+    numbers = ", ".join(map(str, writers)) or "NULL"
+    unknown = f"coalesce({ID} NOT IN ({numbers}), true)"
+    faults = [
+        (f"{ID} IS NULL", _reason("no_schema_id")),
+        (unknown, _reason("unknown_schema", found=f"CAST({ID} AS STRING)")),
+    ]
+    if contract.value_format == "avro":
+        # An Avro payload that its schema cannot read becomes a record of nulls, and so an empty object.
+        faults.append((f"coalesce({PAYLOAD} = X'7B7D', true)", _reason("undecodable")))
+    faults.append((f"NOT is_valid_utf8({PAYLOAD}) OR {PARSED} IS NULL", _reason("malformed_json")))
+    return faults
 
 
-def _type_faults(contract: DataContract, column: str, kind: DataType) -> list[Fault]:
-    found = wire(column)
-    reason = _reason("wrong_type", column, _shown(contract, column, found))
-    if isinstance(kind, TimestampType | DateType):
-        return [(f"{found} IS NOT NULL AND {name(column)} IS NULL", reason)]
-    if isinstance(kind, FloatType | DoubleType):
-        # A number too large for its type is read as infinite.
-        return [(f"abs({found}) = CAST('Infinity' AS DOUBLE)", reason)]
-    return []
+def _type_faults(contract: DataContract) -> Iterator[Fault]:
+    for field in contract.schema.fields:
+        for flaw in flaws(wire(field.name), name(field.name), field.dataType, field.name):
+            found = flaw.found and _shown(contract, flaw.path, flaw.found)
+            yield flaw.condition, _reason(flaw.reason, flaw.path, found)
 
 
 def _shown(contract: DataContract, column: str, value: str | None = None) -> str | None:
     """What may be shown of a column's value, in SQL; its own column's if no other is named."""
     text = f"CAST({value or name(column)} AS STRING)"
-    match contract.personal.get(column):
+    match contract.treatment(column):
         case "hash":
             return f"concat('sha256:', left(sha2({text}, 256), {_FINGERPRINT}))"
         case "drop":
@@ -140,18 +149,27 @@ def _reason(reason: Reason, column: str | None = None, found: str | None = None)
 
 
 def _corrupt_reason(contract: DataContract) -> str:
-    document = f"try_parse_json({TEXT})"
-    kind = f"schema_of_variant(try_variant_get({document}, '$.r', 'variant'))"
+    parsed = f"try_parse_json({document(contract)})"
+    kind = f"schema_of_variant(try_variant_get({parsed}, '$.r', 'variant'))"
     cases = [
-        (f"{document} IS NULL", _reason("malformed_json")),
+        (f"{parsed} IS NULL", _reason("malformed_json")),
         (f"NOT startswith({kind}, 'OBJECT')", _reason("not_an_object")),
     ]
-    for column in contract.columns:
-        path = literal(f"$.r['{column}']")
-        found = f"try_variant_get({document}, {path}, 'string')"
-        broken = f"{found} IS NOT NULL AND {wire(column)} IS NULL"
-        cases.append((broken, _reason("wrong_type", column, _shown(contract, column, found))))
-    return first_fault([*cases, ("true", _reason("malformed_json"))])
+    for path in _leaves(contract.schema):
+        at = "".join(f"['{part}']" for part in path.split("."))
+        found = f"try_variant_get({parsed}, {literal(f'$.r{at}')}, 'string')"
+        broken = f"{found} IS NOT NULL AND {wire(path)} IS NULL"
+        cases.append((broken, _reason("wrong_type", path, _shown(contract, path, found))))
+    # Sound JSON, so what Spark could not read is within an array or a map.
+    return first_fault([*cases, ("true", _reason("wrong_type"))])
+
+
+def _leaves(schema: StructType, prefix: str = "") -> Iterator[str]:
+    """The paths of columns, and of what lies in objects, the inner ones first."""
+    for field in schema:
+        if isinstance(field.dataType, StructType):
+            yield from _leaves(field.dataType, f"{prefix}{field.name}.")
+        yield f"{prefix}{field.name}"
 
 
 def _broken(rule: RowRule) -> str:

@@ -11,6 +11,7 @@ from pipelines.errors import ConfigError
 from pipelines.ops.class_archive import class_settings
 from pipelines.ops.jars import ensure_jars
 from pipelines.ops.java import use_java
+from pipelines.wire import AVRO_LIMITS
 
 # The same settings stand in conf/spark-defaults.conf for people who start sessions of their own.
 SETTINGS: Final = {
@@ -75,13 +76,16 @@ def spark_session(config: PipelineConfig, job: str) -> SparkSession:
             raise ConfigError(_NO_JARS) from None
         raise
     session.sparkContext.setLogLevel("ERROR")
+    for limit, value in AVRO_LIMITS.items():
+        session.sparkContext._jvm.java.lang.System.setProperty(limit, value)  # type: ignore[union-attr]
     if submitted:
         _require_classes(session)
     return session
 
 
 _NO_JARS: Final = (
-    "spark-submit: the Delta and Kafka jars are not on the class path; add --jars $(oncelake jars --list)"
+    "spark-submit: the Delta, Kafka and Avro jars are not all on the class path;"
+    " add --jars $(oncelake jars --list)"
 )
 
 
@@ -90,6 +94,7 @@ def _require_classes(session: SparkSession) -> None:
     for path in (
         "io/delta/sql/DeltaSparkSessionExtension.class",
         "org/apache/spark/sql/kafka010/KafkaSourceProvider.class",
+        "org/apache/spark/sql/avro/AvroDataToCatalyst.class",
     ):
         if loader.getResource(path) is None:
             raise ConfigError(_NO_JARS)

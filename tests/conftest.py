@@ -40,6 +40,12 @@ def contract() -> DataContract:
 
 
 @pytest.fixture(scope="session")
+def nested() -> DataContract:
+    """The contract of orders: objects, arrays and maps, and a key that lies in an object."""
+    return load_contract(Path("tests/support/contracts/orders.odcs.yaml"))
+
+
+@pytest.fixture(scope="session")
 def small(contract: DataContract) -> DataContract:
     """The contract of flights, for days of at most fifty rows."""
     return replace(contract, day_rules=(DayRule("rowCount", None, 0, 50),))

@@ -1,5 +1,6 @@
 """`oncelake init`: lay out a new project."""
 
+import shlex
 from pathlib import Path
 
 import click
@@ -10,7 +11,7 @@ from pipelines.ops.project import lay_out
 _NEXT = """
 A project is in {folder}. Next:
 
-  cd {folder}
+  cd {quoted}
   make plan      # check contract and configuration, see what would run
   make broker    # start a Kafka broker on this machine
   make sample    # send it a day of made-up flights, with duplicates and broken records
@@ -22,14 +23,10 @@ A project is in {folder}. Next:
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 def init(folder: Path) -> None:
     """Lay out a new project in DIR, which must be new or empty: contracts, configuration, jobs, Makefile."""
-    if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"{folder} is a file; name a new or empty folder for the project.")
-    if folder.is_dir() and (present := sorted(path.name for path in folder.iterdir())):
-        raise ConfigError(
-            f"{folder} is not empty (it has {', '.join(present[:3])}{', …' if len(present) > 3 else ''}); "
-            "name a new or empty folder, so that nothing of yours is overwritten."
-        )
+    if not folder.name:
+        raise ConfigError("DIR: expected the name of a new or empty folder, got nothing.")
     try:
+        _require_empty(folder)
         made = lay_out(folder)
     except OSError as error:
         raise ConfigError(
@@ -37,4 +34,14 @@ def init(folder: Path) -> None:
         ) from None
     for path in made:
         click.echo(f"  {path.relative_to(folder)}")
-    click.echo(_NEXT.format(folder=folder))
+    click.echo(_NEXT.format(folder=folder, quoted=shlex.quote(str(folder))))
+
+
+def _require_empty(folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder} is a file; name a new or empty folder for the project.")
+    if folder.is_dir() and (present := sorted(path.name for path in folder.iterdir())):
+        raise ConfigError(
+            f"{folder} is not empty (it has {', '.join(present[:3])}{', …' if len(present) > 3 else ''}); "
+            "name a new or empty folder, so that nothing of yours is overwritten."
+        )

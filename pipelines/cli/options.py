@@ -10,6 +10,8 @@ import click
 from pipelines.config import PipelineConfig
 from pipelines.config_files import load_config
 from pipelines.contract import DataContract, load_contract
+from pipelines.sources.registry import Registry, registry_of
+from pipelines.wire import is_framed
 
 LogFormat = Literal["text", "json"]
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -43,7 +45,11 @@ class CommonOptions:
             ContractError: the contract is refused.
         """
         config = load_config(self.pipeline, env=self.env, conf_dir=self.conf_dir, settings=self.settings)
-        return config, load_contract(self.contracts_dir / config.contract)
+        contract = load_contract(self.contracts_dir / config.contract)
+        if is_framed(contract):
+            # Asks nothing yet: whether there is a registry, and whether its client takes the settings.
+            Registry(registry_of(config, contract))
+        return config, contract
 
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)

@@ -10,6 +10,7 @@ from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.intervals import format_interval
 from pipelines.sources.kafka import describe
+from pipelines.wire import is_framed
 
 
 @click.command()
@@ -41,6 +42,7 @@ def _sections(config: PipelineConfig, contract: DataContract) -> dict[str, dict[
                 f"{f.name} {f.dataType.simpleString()}{'' if f.nullable else ' required'}"
                 for f in contract.schema.fields
             ),
+            "values": _values(config, contract),
             "rules": f"{len(contract.row_rules)} on records, {len(contract.day_rules)} on days",
         },
         "ingest_stream: Kafka to bronze": {
@@ -68,6 +70,11 @@ def _sections(config: PipelineConfig, contract: DataContract) -> dict[str, dict[
             "view": config.serving.view or "none",
         },
     }
+
+
+def _values(config: PipelineConfig, contract: DataContract) -> str:
+    where = f", schemas at {config.registry.url}" if is_framed(contract) and config.registry else ""
+    return f"{contract.value_format}{where}"
 
 
 def _as_json(config: PipelineConfig, contract: DataContract) -> str:

@@ -7,7 +7,9 @@ import sys
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
+from types import FrameType
 from typing import Any, NoReturn
 
 from pyspark.sql import SparkSession
@@ -16,7 +18,7 @@ from pipelines.cli.options import CommonOptions, LogFormat
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.errors import OncelakeError
-from pipelines.ops.preflight import check_patterns
+from pipelines.ops.preflight import check_avro, check_patterns
 from pipelines.session import spark_session
 
 Body = Callable[[SparkSession, PipelineConfig, DataContract, str], dict[str, Any]]
@@ -50,13 +52,14 @@ def run_job(
         "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     code, spark = 0, None
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    told = _Told()
     try:
         config, contract = options.load()
         if check:
             check(config, contract)
         spark = spark_session(config, job)
         check_patterns(spark, contract)
+        check_avro(spark, contract)
         summary |= {"status": "done"} | body(spark, config, contract, run_id)
     except OncelakeError as error:
         code = error.exit_code
@@ -64,18 +67,44 @@ def run_job(
         if options.log_format == "text":
             print(f"error: {error}", file=sys.stderr)
     except KeyboardInterrupt:
+        told.no_more()
+    except Exception as error:
+        told.no_more()
+        # A process group is told as a whole, and the JVM may have gone first.
+        if not told.to_stop:
+            logging.getLogger(__name__).exception("%s failed for a reason it does not know", job)
+            code = OncelakeError.exit_code
+            summary |= {"status": "failed", "error": f"{type(error).__name__}: {str(error)[:500]}"}
+    finally:
+        told.no_more()
+        if spark is not None:
+            with suppress(Exception):
+                spark.stop()
+    if told.to_stop and "status" not in summary:
         code = 0 if is_done_when_stopped else OncelakeError.exit_code
         summary |= {"status": "stopped"}
-    except Exception as error:
-        logging.getLogger(__name__).exception("%s failed for a reason it does not know", job)
-        code = OncelakeError.exit_code
-        summary |= {"status": "failed", "error": f"{type(error).__name__}: {str(error)[:500]}"}
-    finally:
-        if spark is not None:
-            spark.stop()
     summary |= {"exit_code": code, "duration_s": round(time.monotonic() - began, 3)}
     _print_summary(summary, options.log_format)
     sys.exit(code)
+
+
+class _Told:
+    """Whether SIGTERM or Ctrl-C has come; the first interrupts what runs, later ones change nothing."""
+
+    def __init__(self) -> None:
+        self.to_stop = False
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._first)
+
+    def _first(self, number: int, frame: FrameType | None) -> None:
+        if not self.to_stop:
+            self.to_stop = True
+            raise KeyboardInterrupt
+
+    def no_more(self) -> None:
+        """From here on nothing interrupts: what is left is to say how it ended."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
 
 
 def set_up_logging(log_format: LogFormat) -> None:
@@ -90,6 +119,8 @@ def set_up_logging(log_format: LogFormat) -> None:
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
     logging.getLogger("pipelines").setLevel(logging.INFO)
+    # It would log a stack trace for each Ctrl-C.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
 
 
 class _JsonFormatter(logging.Formatter):

@@ -11,11 +11,12 @@ from pyspark.sql import functions as F
 
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
-from pipelines.decode import decode, sent_at, valid
+from pipelines.decode import sent_at, valid
 from pipelines.dedup import winners
 from pipelines.errors import AuditFailed, ConfigError, InfrastructureError, SourceError
 from pipelines.ops.certification import Verdict, certified, record_verdicts
 from pipelines.ops.lease import lease
+from pipelines.ops.writer_schemas import decode_all
 from pipelines.quality.audit import Audit, audit, record_checks
 from pipelines.quality.facts import days_of
 from pipelines.sinks.delta import days_between, read, replace_days, restore
@@ -181,7 +182,7 @@ def _build(
 ) -> int:
     bronze = read(spark, config.table("bronze"), bronze_version)
     horizon = timedelta(days=config.batch.dedup_horizon_days)
-    events = valid(decode(bronze, contract, config.decode.max_future), contract)
+    events = valid(decode_all(spark, config, contract, bronze), contract)
     candidates = events.where(days_between(first - horizon, last + horizon))
     chosen = winners(candidates, contract, config.batch.dedup_horizon_days)
     rows = chosen.where(days_between(first, last))

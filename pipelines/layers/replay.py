@@ -17,13 +17,13 @@ from pipelines.decode import (
     EVENT_DATE,
     ORIGIN,
     VALID,
-    decode,
     valid,
 )
-from pipelines.dedup import other_names, same_event, winners
+from pipelines.dedup import other_names, same_event, winners, with_key, without_key
 from pipelines.ops.certification import certified
 from pipelines.ops.lease import lease
 from pipelines.ops.quarantined import Selection, mark, picked, quarantine_table, tried
+from pipelines.ops.writer_schemas import decode_all
 from pipelines.sinks.delta import append, read, small_rows
 from pipelines.sinks.tables import ensure_speed, exists, version
 
@@ -90,7 +90,7 @@ def _put_back(
 ) -> Replay:
     chosen = picked(spark, config, selection, at).dropDuplicates(list(COORDINATES))
     records = chosen.select(*ENVELOPE, *ORIGIN)
-    judged = decode(records, contract, config.decode.max_future).persist()
+    judged = decode_all(spark, config, contract, records).persist()
     state = certified(spark, config)
     certified_version = state.version if state else None
     is_closed = F.col(EVENT_DATE).isin(*state.days) if state else F.lit(False)
@@ -133,7 +133,7 @@ def _unknown(
 ) -> DataFrame:
     """The winners among events whose keys no reader has within the horizon."""
     horizon = config.batch.dedup_horizon_days
-    chosen = winners(events, contract, horizon)
+    chosen = with_key(winners(events, contract, horizon), contract)
     speed = config.table("speed")
     layers = [read(spark, speed)] if exists(spark, speed) else []
     if certified_version is not None:
@@ -141,7 +141,7 @@ def _unknown(
     for layer in layers:
         known = layer.select(*other_names(contract))
         chosen = chosen.join(known, same_event(contract, horizon), "left_anti")
-    return chosen
+    return without_key(chosen, contract)
 
 
 def _days(closed: DataFrame) -> DataFrame:

@@ -10,9 +10,10 @@ from pyspark.sql import functions as F
 import pipelines
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
-from pipelines.decode import decode, invalid, valid
+from pipelines.decode import invalid, valid
 from pipelines.errors import SourceError
 from pipelines.ops import certification
+from pipelines.ops.writer_schemas import decode_all
 from pipelines.quality import profile
 from pipelines.quality.report_model import Flow, ReportCheck, ReportData, TrendDay, Verdict
 from pipelines.sinks.delta import read
@@ -67,7 +68,7 @@ def _gather(
     verdicts: list[certification.Verdict],
 ) -> ReportData:
     bronze = read(spark, config.table("bronze"), verdict.bronze_version)
-    decoded = decode(bronze, contract, config.decode.max_future)
+    decoded = decode_all(spark, config, contract, bronze)
     events = profile.of_day(valid(decoded, contract), verdict.day).persist()
     rows = profile.of_day(read(spark, config.table("batch"), verdict.batch_version), verdict.day)
     speed = 0

@@ -1,15 +1,20 @@
 """Serving: one table to readers, certified days from the batch layer, all others from the speed layer."""
 
 import logging
+from collections.abc import Iterable
+from functools import reduce
+from typing import cast
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, StructType
 
 from pipelines.config import PipelineConfig
 from pipelines.errors import ConfigError
+from pipelines.evolution import fit, merged
 from pipelines.ops.certification import certified
 from pipelines.sinks.delta import days_condition, read
-from pipelines.sinks.tables import exists
+from pipelines.sinks.tables import conform, exists
 
 _log = logging.getLogger(__name__)
 
@@ -43,8 +48,15 @@ def read_serving(spark: SparkSession, config: PipelineConfig) -> DataFrame:
     certified_rows = read(spark, batch, state.version).where(closed)
     if not exists(spark, speed):
         return certified_rows
-    # A layer may be older than a column that the contract has got since.
-    return certified_rows.unionByName(read(spark, speed).where(~closed), allowMissingColumns=True)
+    open_rows = read(spark, speed).where(~closed)
+    columns = _both([certified_rows, open_rows])
+    return conform(certified_rows, columns).unionByName(conform(open_rows, columns))
+
+
+def _both(layers: Iterable[DataFrame]) -> StructType:
+    """The columns of all layers: one may be older than a column that the contract has got since."""
+    first, *others = [rows.schema for rows in layers]
+    return cast(StructType, reduce(merged, others, cast(DataType, first)))
 
 
 def refresh_view(spark: SparkSession, config: PipelineConfig) -> None:
@@ -60,13 +72,12 @@ def refresh_view(spark: SparkSession, config: PipelineConfig) -> None:
     }
     if exists(spark, speed):
         layers[f"delta.`{speed}` WHERE NOT ({days})"] = read(spark, speed)
-    columns = dict.fromkeys(column for rows in layers.values() for column in rows.columns)
+    columns = _both(layers.values())
     # A view can hold no parameters; all parts come from checked configuration and from the ledger.
-    parts = []
-    for source, rows in layers.items():
-        there = set(rows.columns)
-        values = ", ".join(f"`{name}`" if name in there else f"NULL AS `{name}`" for name in columns)
-        parts.append(f"SELECT {values} FROM {source}")  # noqa: S608
+    parts = [
+        f"SELECT {', '.join(fit(rows.schema, columns))} FROM {source}"  # noqa: S608
+        for source, rows in layers.items()
+    ]
     spark.sql(f"CREATE OR REPLACE VIEW {view} AS {' UNION ALL '.join(parts)}")
     in_another_catalog = view.count(".") > 1
     if spark.conf.get("spark.sql.catalogImplementation") == "in-memory" and not in_another_catalog:

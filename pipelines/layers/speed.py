@@ -1,11 +1,12 @@
 """Speed: bronze, decoded and deduplicated in real time; what breaks the contract goes to quarantine."""
 
 import logging
-from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.storagelevel import StorageLevel
 
 from pipelines.config import PipelineConfig, QuarantineConfig
@@ -16,9 +17,11 @@ from pipelines.errors import OncelakeError, SourceError
 from pipelines.ops.failures import explain_stream_failure
 from pipelines.ops.preflight import find_topic
 from pipelines.ops.streams import Totals, run_streams
-from pipelines.sinks.delta import append_once, each_batch
+from pipelines.ops.writer_schemas import known_writers, learn
+from pipelines.sinks.delta import append_once, each_batch, small_rows
 from pipelines.sinks.kafka import send_dead_letters
 from pipelines.sinks.tables import ensure_bronze, ensure_quarantine, ensure_speed, first_try
+from pipelines.wire import WriterSchema, is_framed
 
 _log = logging.getLogger(__name__)
 
@@ -51,55 +54,80 @@ def speed(
     ensure_bronze(spark, config)
     ensure_speed(spark, config, contract)
     ensure_quarantine(spark, config)
-    failures: list[Exception] = []
-    decoded = decode(_bronze(spark, config), contract, config.decode.max_future).observe(
-        "decoded", F.count(F.lit(1)).alias("records"), F.count_if(~F.col(VALID)).alias("quarantined")
-    )
-    deduplicated = first_within_watermark(routed(decoded, contract), contract, config.speed.watermark_delay)
+    job = _Job(spark, config, contract, dict(known_writers(spark, config, contract)))
     try:
-        totals = run_streams(
-            spark,
-            lambda: [
-                each_batch(
-                    deduplicated.observe("written", F.count_if(F.col(BAD).isNull()).alias("rows")),
-                    _divide(config, contract, failures),
-                    name="speed",
-                    checkpoint=config.checkpoint("speed"),
-                    once=once,
-                    interval=config.speed.trigger_interval,
-                )
-            ],
-        )["speed"]
+        totals = run_streams(spark, lambda: [job.start(once=once)], job.has_learned)["speed"]
     except OncelakeError as error:
         # Spark hands on what our function raised as text in a stack trace.
-        raise _reason(failures, error) from None
+        raise job.reason(error) from None
     return {"counts": _counts(totals), "watermark": totals.watermark}
 
 
-def _bronze(spark: SparkSession, config: PipelineConfig) -> DataFrame:
-    reader = spark.readStream.format("delta")
-    if config.speed.max_bytes_per_trigger:
-        reader = reader.option("maxBytesPerTrigger", config.speed.max_bytes_per_trigger)
-    return reader.load(config.table("bronze"))
+class _NewSchemas(Exception):
+    """Records of a micro-batch name schemas that its plan did not know, and that are known now."""
 
 
-def _reason(failures: list[Exception], error: OncelakeError) -> OncelakeError:
-    if not failures:
-        return error
-    return failures[0] if isinstance(failures[0], OncelakeError) else explain_stream_failure(failures[0])
+@dataclass
+class _Job:
+    """The query, and what it has learned meanwhile.
 
+    Attributes:
+        spark: the session.
+        config: the pipeline's configuration.
+        contract: what the records ought to be.
+        writers: the schemas that the next plan knows.
+        unknown: ids that the registry does not know either.
+        failures: what the function of a micro-batch has raised.
+    """
 
-def _divide(
-    config: PipelineConfig, contract: DataContract, failures: list[Exception]
-) -> Callable[[DataFrame, int], None]:
-    """Writes a micro-batch to its two tables, after a look at how much of it is broken."""
+    spark: SparkSession
+    config: PipelineConfig
+    contract: DataContract
+    writers: dict[int, WriterSchema]
+    unknown: set[int] = field(default_factory=set)
+    failures: list[Exception] = field(default_factory=list)
 
-    def write(routes: DataFrame, batch: int) -> None:
+    def start(self, *, once: bool) -> StreamingQuery:
+        """Starts the query, with a plan of all schemas that are known by now."""
+        config, contract = self.config, self.contract
+        bronze = _bronze(self.spark, config)
+        decoded = decode(bronze, contract, config.decode.max_future, self.writers).observe(
+            "decoded", F.count(F.lit(1)).alias("records"), F.count_if(~F.col(VALID)).alias("quarantined")
+        )
+        routes = first_within_watermark(routed(decoded, contract), contract, config.speed.watermark_delay)
+        return each_batch(
+            routes.observe("written", F.count_if(F.col(BAD).isNull()).alias("rows")),
+            self._write,
+            name="speed",
+            checkpoint=config.checkpoint("speed"),
+            once=once,
+            interval=config.speed.trigger_interval,
+        )
+
+    def has_learned(self) -> bool:
+        """Whether the query failed only since its plan lacked schemas; forgets the failure then."""
+        if not any(isinstance(failure, _NewSchemas) for failure in self.failures):
+            return False
+        self.failures.clear()
+        return True
+
+    def reason(self, error: OncelakeError) -> OncelakeError:
+        """What our own function raised, else what Spark says."""
+        if not self.failures:
+            return error
+        first = self.failures[0]
+        return first if isinstance(first, OncelakeError) else explain_stream_failure(first)
+
+    def _write(self, routes: DataFrame, batch: int) -> None:
+        """Writes a micro-batch to its two tables, after a look at how much of it is broken."""
+        config, contract = self.config, self.contract
         # Kept, since its second reading would run the deduplication again.
         routes.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             row = routes.agg(F.count(F.lit(1)), F.count_if(F.col(BAD).isNotNull())).first()
             new, broken = tuple(row or (0, 0))
+            if broken and is_framed(contract):
+                self._learn(routes)
             if too_many(broken, new, config.quarantine):
                 raise _refusal(broken, new, config.quarantine)
             if broken:
@@ -110,12 +138,26 @@ def _divide(
             if new > broken:
                 append_once(events_of(routes, contract), config.table("speed"), batch)
         except Exception as error:
-            failures.append(error)
+            self.failures.append(error)
             raise
         finally:
             routes.unpersist()
 
-    return write
+    def _learn(self, routes: DataFrame) -> None:
+        named = routes.where(F.col(f"{BAD}.reason") == "unknown_schema").select(f"{BAD}.found").distinct()
+        ids = {int(row["found"]) for row in small_rows(named)} - self.unknown
+        found = learn(self.spark, self.config, self.contract, ids)
+        if found:
+            self.writers.update(found)
+            raise _NewSchemas(f"schemas {', '.join(map(str, found))}")
+        self.unknown |= ids
+
+
+def _bronze(spark: SparkSession, config: PipelineConfig) -> DataFrame:
+    reader = spark.readStream.format("delta")
+    if config.speed.max_bytes_per_trigger:
+        reader = reader.option("maxBytesPerTrigger", config.speed.max_bytes_per_trigger)
+    return reader.load(config.table("bronze"))
 
 
 def too_many(broken: int, new: int, limit: QuarantineConfig) -> bool:

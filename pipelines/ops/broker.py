@@ -128,23 +128,20 @@ def start_broker(folder: Path, port: int = 0) -> EmbeddedBroker:
         InfrastructureError: as `broker`.
     """
     folder = folder.absolute()
+    class_path = os.pathsep.join(map(str, ensure_jars("broker")))
+    attempts = Retrying(
+        stop=stop_after_attempt(_START_ATTEMPTS),
+        retry=retry_if_exception_type(_PortTakenError),
+        reraise=True,
+    )
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        with exclusively(folder / ".lock", "another process is starting this broker; waiting for it"):
+            return running_broker(folder) or attempts(_start, folder, class_path, port)
     except OSError as error:
         raise InfrastructureError(
-            f"The broker's folder {folder} cannot be made: {error}. Name another one."
+            f"The broker's folder {folder} cannot be used: {error}. Name another one."
         ) from None
-    with exclusively(folder / ".lock", "another process is starting this broker; waiting for it"):
-        running = running_broker(folder)
-        if running is not None:
-            return running
-        class_path = os.pathsep.join(map(str, ensure_jars("broker")))
-        attempts = Retrying(
-            stop=stop_after_attempt(_START_ATTEMPTS),
-            retry=retry_if_exception_type(_PortTakenError),
-            reraise=True,
-        )
-        return attempts(_start, folder, class_path, port)
 
 
 def running_broker(folder: Path) -> EmbeddedBroker | None:

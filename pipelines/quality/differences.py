@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 
 from pipelines.contract import DataContract
 from pipelines.decode import COORDINATES, EVENT_DATE, VALID
-from pipelines.dedup import OTHER_DAY, other_names, same_event
+from pipelines.dedup import OTHER_DAY, other_names, same_event, with_key
 from pipelines.intervals import format_interval
 from pipelines.sinks.delta import days_between, small_rows
 
@@ -78,7 +78,9 @@ def layer_differences(
     delay = F.expr(f"INTERVAL {format_interval(limits.delay)}")
     watermarks = by_ingest.select("_ingested_at", (F.max("_newest").over(so_far) - delay).alias("_watermark"))
     reached = speed.agg(F.max("_ingested_at").alias("_reached"))
-    here = batch.select(*contract.key, event_time, EVENT_DATE, "_ingested_at", _coordinates().alias("_b"))
+    here = with_key(batch, contract).select(
+        *contract.key_names, event_time, EVENT_DATE, "_ingested_at", _coordinates().alias("_b")
+    )
     there = speed.where(days_between(limits.first, limits.last)).select(
         *other_names(contract), _coordinates().alias("_s")
     )

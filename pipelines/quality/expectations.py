@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 from pipelines.contract import DataContract
 from pipelines.contract_rules import DayRule, RowRule
 from pipelines.decode import EVENT_DATE
+from pipelines.dedup import with_key
 from pipelines.quality.checks import Check
 from pipelines.sinks.delta import days_between
 
@@ -64,10 +65,11 @@ def rows_suite(contract: DataContract) -> ExpectationSuite:
         gxe.ExpectColumnValuesToNotBeNull(column=column) for column in contract.required
     ]
     expectations += [_row_expectation(rule) for rule in contract.row_rules]
-    if len(contract.key) > 1:
-        expectations.append(gxe.ExpectCompoundColumnsToBeUnique(column_list=list(contract.key)))
+    key = contract.key_names
+    if len(key) > 1:
+        expectations.append(gxe.ExpectCompoundColumnsToBeUnique(column_list=key))
     else:
-        expectations.append(gxe.ExpectColumnValuesToBeUnique(column=contract.key[0]))
+        expectations.append(gxe.ExpectColumnValuesToBeUnique(column=key[0]))
     return ExpectationSuite(name=f"{contract.id}.rows", expectations=expectations)
 
 
@@ -105,7 +107,7 @@ def expectation_checks(
     figures = _figures(rows, contract, days)
 
     def validate_rows(some: Sequence[date], suite: ExpectationSuite) -> Results:
-        frame = rows.where(days_between(some[0], some[-1]))
+        frame = with_key(rows, contract).where(days_between(some[0], some[-1]))
         if not figures.loc[list(some)][_ROWS].any():
             return []
         return rows_batch.get_batch({"dataframe": frame}).validate(suite, result_format=options).results

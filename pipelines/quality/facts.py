@@ -12,12 +12,7 @@ from pyspark.sql import functions as F
 
 from pipelines.contract import DataContract
 from pipelines.decode import COORDINATES, EVENT_DATE, ORIGIN, VALID, payload_hash
-from pipelines.dedup import (
-    neighbours,
-    preference,
-    takes_least,
-    winners,
-)
+from pipelines.dedup import neighbours, preference, takes_least, winners, with_key
 from pipelines.sinks.delta import days_between, small_rows
 
 _PAYLOAD: Final = "_payload"
@@ -70,8 +65,9 @@ class LayerDay:
 
 def slim(decoded: DataFrame, contract: DataContract) -> DataFrame:
     """What the audit needs of each record: key, event time and day, origin, payload hash, validity."""
-    columns = dict.fromkeys([*contract.key, contract.event_time, *preference(contract), EVENT_DATE, *ORIGIN])
-    return decoded.select(*columns, payload_hash(contract).alias(_PAYLOAD), VALID)
+    others = [contract.event_time, *preference(contract), EVENT_DATE, *ORIGIN]
+    columns = dict.fromkeys([*contract.key_names, *others])
+    return with_key(decoded, contract).select(*columns, payload_hash(contract).alias(_PAYLOAD), VALID)
 
 
 def bronze_facts(
@@ -135,7 +131,7 @@ def _winning(events: DataFrame, contract: DataContract, horizon: int) -> DataFra
     conflict = F.min(_PAYLOAD) != F.max(_PAYLOAD)
     best = F.min if takes_least(contract) else F.max
     record = best(F.struct(*preference(contract), EVENT_DATE, _PAYLOAD))
-    found = events.groupBy(*contract.key).agg(record.alias("_best"), conflict.alias("_conflict"))
+    found = events.groupBy(*contract.key_names).agg(record.alias("_best"), conflict.alias("_conflict"))
     return found.select("_best.*", "_conflict")
 
 
@@ -161,7 +157,8 @@ def layer_facts(rows: DataFrame, contract: DataContract) -> dict[date, LayerDay]
 def doubled_keys(rows: DataFrame, contract: DataContract, horizon: int) -> dict[date, int]:
     """Counts, by event day, the rows whose key stands more than once within the horizon."""
     copies = F.count(F.lit(1)).over(neighbours(contract, horizon))
-    doubled = rows.select(*contract.key, EVENT_DATE).withColumn("_copies", copies).where("_copies > 1")
+    keys = with_key(rows, contract).select(*contract.key_names, EVENT_DATE)
+    doubled = keys.withColumn("_copies", copies).where("_copies > 1")
     return {row[EVENT_DATE]: row["count"] for row in small_rows(doubled.groupBy(EVENT_DATE).count())}
 
 

@@ -7,18 +7,21 @@ from typing import Any, Final, cast
 import pyarrow as pa
 from delta.exceptions import DeltaConcurrentModificationException, ProtocolChangedException
 from delta.tables import DeltaTable
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import DataType, StructField, StructType
 from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
-from pipelines.contract_diff import widens
-from pipelines.errors import ConfigError
+from pipelines.errors import ConfigError, InfrastructureError
+from pipelines.evolution import alterations, fit
 from pipelines.intervals import format_interval
+from pipelines.ops.failures import first_line
+from pipelines.schema_paths import flat, optional
 
 ORIGIN: Final = (
     "_topic string, _partition int, _offset bigint, _kafka_timestamp timestamp, _ingested_at timestamp"
@@ -43,7 +46,8 @@ def shape(ddl: str) -> StructType:
 def events_schema(contract: DataContract) -> StructType:
     """The shape of the speed and the batch layer: the contract's columns, the event day, the origin."""
     added = shape(f"_event_date date, {ORIGIN}")
-    return StructType([*contract.schema.fields, *added.fields])
+    columns = (StructField(f.name, optional(f.dataType), f.nullable) for f in contract.schema)
+    return StructType([*columns, *added.fields])
 
 
 def ensure_bronze(
@@ -105,9 +109,9 @@ def _same_dedup(path: str, known: Mapping[str, str], wanted: Mapping[str, str]) 
 
 
 def _dedup(config: PipelineConfig, contract: DataContract) -> dict[str, str]:
-    kinds = {field.name: field.dataType.simpleString() for field in contract.schema}
+    kinds = flat(contract.schema)
     return {
-        "dedup key": ", ".join(f"{name} {kinds[name]}" for name in contract.key),
+        "dedup key": ", ".join(f"{path} {kinds[path].dataType.simpleString()}" for path in contract.key),
         "event time": contract.event_time,
         "day time zone": contract.day_time_zone,
         "speed.watermark_delay": format_interval(config.speed.watermark_delay),
@@ -180,6 +184,7 @@ def ensure_table(
 
     Raises:
         ConfigError: a table with columns that do not fit is there already.
+        InfrastructureError: the place cannot be written.
     """
     if exists(spark, path):
         _evolve(spark, path, schema)
@@ -189,50 +194,37 @@ def ensure_table(
         builder = builder.partitionedBy(*partitions)
     for key, value in (properties or {}).items():
         builder = builder.property(key, value)
-    builder.execute()
+    try:
+        builder.execute()
+    except Py4JJavaError as error:
+        raise InfrastructureError(
+            f"lake.root: the table {path} cannot be made: {first_line(str(error.java_exception.toString()))};"
+            " is the place right, and may this user write there?"
+        ) from None
 
 
 def _evolve(spark: SparkSession, path: str, schema: StructType) -> None:
     found = DeltaTable.forPath(spark, path).toDF().schema
-    there = {field.name: field.dataType for field in found}
-    lacking = [field for field in schema if field.name not in there]
-    changed = [field for field in schema if there.get(field.name, field.dataType) != field.dataType]
-    can_change = all(widens(there[field.name], field.dataType) for field in changed)
-    gone = there.keys() - set(schema.fieldNames())
-    if gone or not can_change or not all(field.nullable for field in lacking):
+    statements = alterations(found, schema)
+    if statements is None:
         raise ConfigError(
             f"{path}: the table has other columns than the contract asks for."
             f" Found: {found.simpleString()}. Expected: {schema.simpleString()}."
             " Only optional columns can be added, and types made wider; see docs/runbook.md,"
             " 'The contract has other columns'"
         )
-    required = {field.name for field in found if not field.nullable}
-    statements = [
-        f"ALTER COLUMN `{field.name}` DROP NOT NULL"
-        for field in schema
-        if field.nullable and field.name in required
-    ]
-    if lacking:
-        columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in lacking)
-        statements.append(f"ADD COLUMNS ({columns})")
-    if changed:
-        set_table_property(spark, path, "delta.enableTypeWidening", "true")
-    statements += [f"ALTER COLUMN `{f.name}` TYPE {f.dataType.simpleString()}" for f in changed]
     for statement in statements:
         spark.sql(f"ALTER TABLE delta.`{path}` {statement}")
 
 
 def conform(rows: DataFrame, schema: StructType) -> DataFrame:
-    """The columns and types of a schema; columns that rows of an earlier version lack have no value.
+    """The columns and types of a schema; parts that rows of an earlier version lack have no value.
 
     Args:
         rows: rows of a table at a version that may be older than some of its columns and types.
         schema: the columns of now.
     """
-    there = set(rows.columns)
-    return rows.select(
-        *((F.col(f.name) if f.name in there else F.lit(None)).cast(f.dataType).alias(f.name) for f in schema)
-    )
+    return rows.selectExpr(*fit(rows.schema, schema))
 
 
 def small_frame(spark: SparkSession, rows: Sequence[Mapping[str, Any]], schema: StructType) -> DataFrame:

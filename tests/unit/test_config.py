@@ -177,6 +177,9 @@ def test_a_variable_that_a_later_layer_replaces_need_not_be_set(conf: Path) -> N
         "kafka.options={sasl.jaas.config: [hush]}",
         "kafka.options={ssl.key.password: 87654321}",
         "kafka.secrets={ssl.key.password: [hush]}",
+        "registry.options.basic.auth.user.info=hush:hush",
+        "registry.url=http://user:hush@registry",
+        "registry.secrets={basic.auth.user.info: [hush]}",
     ],
 )
 def test_a_secret_in_the_wrong_place_is_refused_unseen(conf: Path, setting: str) -> None:
@@ -191,7 +194,7 @@ def test_a_secret_is_never_shown(conf: Path) -> None:
     )
     assert "hush" not in repr(config)
     assert "hush" not in config.model_dump_json()
-    assert "kafka.secrets" in refusal(conf, "kafka.options.sasl.jaas.config=hush")
+    assert "move it to `secrets`" in refusal(conf, "kafka.options.sasl.jaas.config=hush")
     assert "hush" not in refusal(conf, "kafka.options.sasl.jaas.config=hush")
 
 
@@ -199,3 +202,22 @@ def test_the_project_s_own_configuration_is_sound() -> None:
     for name in ("flights", "weather"):
         load_config(name, environ={})
         load_config(name, env="prod", environ={"KAFKA_JAAS_CONFIG": "x"})
+
+
+def test_a_root_with_dots_means_the_folder_that_it_leads_to(conf: Path, tmp_path: Path) -> None:
+    root = f"{tmp_path}/inside/../lake"
+    config = load_config("flights", conf_dir=conf, settings=[f"lake.root={root}"], environ={})
+    assert config.root == f"{tmp_path}/lake"
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("kafka.max_offsets_per_trigger=99999999999999999999", "less than or equal to 9223372036854775807"),
+        ("kafka.bootstrap_servers=localhost:99999", "expected ports from 1 to 65535, got 'localhost:99999'"),
+        ("registry.url=registry:8081", "expected http:// or https://"),
+        ("registry.uri=http://registry", "did you mean 'url'?"),
+    ],
+)
+def test_a_value_that_would_fail_later_is_refused_at_once(conf: Path, setting: str, said: str) -> None:
+    assert said in refusal(conf, setting)

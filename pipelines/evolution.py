@@ -1,0 +1,119 @@
+"""How a table follows its contract: what may change without touching a row, and how old rows are read."""
+
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+
+from pipelines.contract_diff import widens
+from pipelines.schema_paths import flat, holder
+from pipelines.sql_text import name
+
+
+def alterations(found: StructType, wanted: StructType) -> list[str] | None:
+    """What brings a table's columns to those of a contract, as ends of `ALTER TABLE`; None if nothing does.
+
+    Optional parts may be added, types made wider, and what was required become optional.
+
+    Args:
+        found: the columns of the table.
+        wanted: the columns that the contract asks for.
+    """
+    before, after = flat(found), flat(wanted)
+    added = [path for path in after if path not in before]
+    whole = [path for path in added if holder(path) not in added]
+    changed = [path for path in after if path in before and before[path].dataType != after[path].dataType]
+    gone = before.keys() - after.keys()
+    if (
+        gone
+        or not all(after[path].nullable for path in whole)
+        or not all(widens(before[path].dataType, after[path].dataType) for path in changed)
+    ):
+        return None
+    kept = [path for path in after if path in before]
+    relaxed = [path for path in kept if after[path].nullable and not before[path].nullable]
+    statements = [f"ALTER COLUMN {_delta(path)} DROP NOT NULL" for path in relaxed]
+    if whole:
+        columns = ", ".join(f"{_delta(path)} {_type_at(wanted, path)}" for path in whole)
+        statements.append(f"ADD COLUMNS ({columns})")
+    if changed:
+        statements.append("SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
+    return statements + [
+        f"ALTER COLUMN {_delta(path)} TYPE {after[path].dataType.simpleString()}" for path in changed
+    ]
+
+
+def merged(one: DataType, other: DataType) -> DataType:
+    """The type that holds the values of both, where one is an earlier state of the other."""
+    match one, other:
+        case StructType(), StructType():
+            there = {field.name: field.dataType for field in other}
+            both = [
+                StructField(f.name, merged(f.dataType, there.pop(f.name)) if f.name in there else f.dataType)
+                for f in one
+            ]
+            return StructType([*both, *(StructField(name, kind) for name, kind in there.items())])
+        case ArrayType(), ArrayType():
+            return ArrayType(merged(one.elementType, other.elementType))
+        case MapType(), MapType():
+            return MapType(one.keyType, merged(one.valueType, other.valueType))
+        case _:
+            return other if widens(one, other) else one
+
+
+def fitted(value: str, have: DataType, want: DataType, depth: int = 0) -> str:
+    """SQL for a value in a later type; parts that it lacks are null.
+
+    Args:
+        value: SQL for the value.
+        have: its type.
+        want: the type it is to have.
+        depth: how many collections it lies in.
+    """
+    if have == want:
+        return value
+    item = f"x{depth}"
+    match have, want:
+        case StructType(), StructType():
+            there = {field.name: field.dataType for field in have}
+            parts = (
+                f"'{f.name}', {fitted(f'{value}.{name(f.name)}', there[f.name], f.dataType, depth)}"
+                if f.name in there
+                else f"'{f.name}', CAST(NULL AS {f.dataType.simpleString()})"
+                for f in want
+            )
+            return f"CASE WHEN {value} IS NOT NULL THEN named_struct({', '.join(parts)}) END"
+        case ArrayType(), ArrayType():
+            inner = fitted(item, have.elementType, want.elementType, depth + 1)
+            return f"transform({value}, {item} -> {inner})"
+        case MapType(), MapType():
+            inner = fitted(item, have.valueType, want.valueType, depth + 1)
+            return f"transform_values({value}, (k{depth}, {item}) -> {inner})"
+        case _:
+            return f"CAST({value} AS {want.simpleString()})"
+
+
+def fit(have: StructType, want: StructType) -> list[str]:
+    """SQL for each column of a later schema, from rows of an earlier one."""
+    there = {field.name: field.dataType for field in have}
+    return [
+        f"{fitted(name(f.name), there[f.name], f.dataType)} AS {name(f.name)}"
+        if f.name in there
+        else f"CAST(NULL AS {f.dataType.simpleString()}) AS {name(f.name)}"
+        for f in want
+    ]
+
+
+def _delta(path: str) -> str:
+    """A path as Delta's commands name it."""
+    return name(path.replace("[]", ".element").replace("{}", ".value"))
+
+
+def _type_at(schema: StructType, path: str) -> str:
+    kind: DataType = schema
+    for step in path.replace("[]", ".[]").replace("{}", ".{}").split("."):
+        match kind:
+            case StructType():
+                kind = kind[step].dataType
+            case ArrayType():
+                kind = kind.elementType
+            case MapType():
+                kind = kind.valueType
+    return kind.simpleString()

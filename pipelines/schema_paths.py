@@ -1,0 +1,65 @@
+"""The parts of a schema at any depth, each by its path.
+
+In a path, dots lead into objects, `[]` into the elements of an array and `{}` into the values of a map.
+"""
+
+from collections.abc import Iterator
+
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+
+
+def optional(kind: DataType) -> DataType:
+    """A type whose nested parts may all be absent, as tables keep it: decoding holds what is required."""
+    match kind:
+        case StructType():
+            return StructType([StructField(f.name, optional(f.dataType)) for f in kind])
+        case ArrayType():
+            return ArrayType(optional(kind.elementType))
+        case MapType():
+            return MapType(kind.keyType, optional(kind.valueType))
+        case _:
+            return kind
+
+
+def flat(schema: StructType) -> dict[str, StructField]:
+    """Every part of a schema by its path, each after the one that it lies in.
+
+    A part that holds others stands with an empty type of its kind; only parts without parts have a whole one.
+    """
+    return {part.name: part for part in _parts(schema, "")}
+
+
+def _parts(schema: StructType, prefix: str) -> Iterator[StructField]:
+    for field in schema:
+        yield from _part(f"{prefix}{field.name}", field.dataType, nullable=field.nullable)
+
+
+def _part(path: str, kind: DataType, *, nullable: bool) -> Iterator[StructField]:
+    yield StructField(path, _hollow(kind), nullable)
+    match kind:
+        case StructType():
+            yield from _parts(kind, f"{path}.")
+        case ArrayType():
+            yield from _part(f"{path}[]", kind.elementType, nullable=kind.containsNull)
+        case MapType():
+            yield from _part(f"{path}{{}}", kind.valueType, nullable=kind.valueContainsNull)
+
+
+def _hollow(kind: DataType) -> DataType:
+    empty = StructType([])
+    match kind:
+        case StructType():
+            return empty
+        case ArrayType():
+            return ArrayType(empty)
+        case MapType():
+            return MapType(kind.keyType, empty)
+        case _:
+            return kind
+
+
+def holder(path: str) -> str:
+    """The path of what a part lies in; empty for a column."""
+    if path.endswith(("[]", "{}")):
+        return path[:-2]
+    return path.rpartition(".")[0]

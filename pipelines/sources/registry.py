@@ -1,0 +1,151 @@
+"""A schema registry with Confluent's interface, asked by the driver alone."""
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from typing import Any, Final
+
+from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
+from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+from pipelines.config import PipelineConfig, RegistryConfig
+from pipelines.contract import DataContract
+from pipelines.errors import ConfigError, InfrastructureError
+from pipelines.wire import WriterSchema
+
+_NOT_FOUND: Final = (40401, 40402, 40403)
+_PRIMITIVE: Final = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
+_COMPLEX: Final = ("record", "error", "enum", "fixed", "array", "map")
+_RETRIES: Final = 5
+_LONGEST_WAIT: Final = timedelta(seconds=5)
+
+
+class Registry:
+    """Looks schemas up, with bounded retries.
+
+    Args:
+        config: the address and how to log in.
+
+    Raises:
+        ConfigError: the client refuses its settings.
+    """
+
+    def __init__(self, config: RegistryConfig) -> None:
+        self._url = config.url
+        secrets = {key: value.get_secret_value() for key, value in config.secrets.items()}
+        settings = {
+            "url": config.url,
+            "timeout": config.timeout / timedelta(seconds=1),
+            "max.retries": _RETRIES,
+            "retries.max.wait.ms": _LONGEST_WAIT // timedelta(milliseconds=1),
+            **config.options,
+            **secrets,
+        }
+        try:
+            self._client = SchemaRegistryClient(settings)
+        except (ValueError, TypeError, OSError) as error:
+            raise ConfigError(f"registry: the client refuses its settings: {error}") from None
+
+    def schema(self, number: int) -> WriterSchema | None:
+        """The schema of an id, with all that it refers to; None if the registry has none of that id.
+
+        Raises:
+            InfrastructureError: the registry does not answer, or not as a registry does.
+        """
+        found = self._ask(lambda: self._client.get_schema(number))
+        return None if found is None else self._whole(number, found)
+
+    def latest(self, subject: str) -> WriterSchema | None:
+        """The newest schema of a subject; None if the registry does not know the subject.
+
+        Raises:
+            InfrastructureError: the registry does not answer, or not as a registry does.
+        """
+        found = self._ask(lambda: self._client.get_latest_version(subject))
+        return None if found is None else self._whole(found.schema_id, found.schema)
+
+    def _whole(self, number: int, found: Schema) -> WriterSchema:
+        kind, text = found.schema_type or "AVRO", found.schema_str or ""
+        if kind == "AVRO" and found.references:
+            named = dict(self._definitions(found.references))
+            text = json.dumps(inlined(json.loads(text), named))
+        return WriterSchema(number, kind, text)
+
+    def _definitions(self, references: list[SchemaReference]) -> Iterator[tuple[str, Any]]:
+        for reference in references:
+            found = self._ask(lambda r=reference: self._client.get_version(r.subject, r.version))
+            if found is None:
+                raise InfrastructureError(
+                    f"registry.url: {self._url}: a schema refers to version {reference.version} of"
+                    f" {reference.subject}, which is not there"
+                )
+            yield from self._definitions(found.schema.references or [])
+            yield str(reference.name), json.loads(found.schema.schema_str)
+
+    def _ask(self, question: Any) -> Any:
+        try:
+            return question()
+        except SchemaRegistryError as error:
+            if error.error_code in _NOT_FOUND:
+                return None
+            raise InfrastructureError(
+                f"registry.url: {self._url} answers {error.http_status_code}: {error.error_message}."
+                " Expected an address with Confluent's interface (Apicurio: /apis/ccompat/v7), and a login"
+                " that may read schemas"
+            ) from None
+        except Exception as error:
+            # The client hands on what its HTTP library raises, and that library has changed before.
+            raise InfrastructureError(
+                f"registry.url: {self._url} does not answer after {_RETRIES + 1} tries:"
+                f" {type(error).__name__}: {error}"
+            ) from error
+
+
+def registry_of(config: PipelineConfig, contract: DataContract) -> RegistryConfig:
+    """The registry that a pipeline needs.
+
+    Raises:
+        ConfigError: it has none.
+    """
+    if config.registry is None:
+        raise ConfigError(
+            f"registry.url: missing; {contract.path} has valueFormat {contract.value_format}, whose schemas"
+            " are in a registry. Add it, e.g. --set registry.url=http://registry:8081"
+        )
+    return config.registry
+
+
+def inlined(schema: Any, definitions: Mapping[str, Any]) -> Any:
+    """An Avro schema with each type that it names defined where it is first named.
+
+    Args:
+        schema: as parsed JSON.
+        definitions: types of other schemas, as parsed JSON, by full name.
+    """
+    return _inlined(schema, "", dict(definitions))
+
+
+def _inlined(node: Any, namespace: str, waiting: dict[str, Any]) -> Any:
+    match node:
+        case str() if node not in _PRIMITIVE:
+            for full in (node, f"{namespace}.{node}"):
+                if full in waiting:
+                    definition = {**waiting.pop(full), "name": full}
+                    definition.pop("namespace", None)
+                    return _inlined(definition, "", waiting)
+            return node
+        case list():
+            return [_inlined(item, namespace, waiting) for item in node]
+        case {"type": kind, **others}:
+            full = str(others.get("name", ""))
+            inner = str(others.get("namespace", full.rpartition(".")[0] or namespace))
+            parts: dict[str, Any] = {
+                key: _inlined(others[key], inner, waiting) for key in ("items", "values") if key in others
+            }
+            if isinstance(fields := others.get("fields"), list):
+                parts["fields"] = [
+                    {**field, "type": _inlined(field["type"], inner, waiting)} for field in fields
+                ]
+            return {"type": kind if kind in _COMPLEX else _inlined(kind, inner, waiting), **others, **parts}
+        case _:
+            return node

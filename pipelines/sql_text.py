@@ -1,0 +1,19 @@
+"""Names and values as SQL text."""
+
+
+def name(column: str) -> str:
+    """A column in SQL; dots lead into objects, as no name of a contract has one."""
+    return ".".join("`" + part.replace("`", "``") + "`" for part in column.split("."))
+
+
+def literal(value: object) -> str:
+    """A value in SQL."""
+    match value:
+        case bool():
+            return str(value).lower()
+        case int():
+            return str(value)
+        case float():
+            return f"CAST('{value!r}' AS DOUBLE)"
+        case _:
+            return "'" + str(value).replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -1,0 +1,82 @@
+"""Values in the wire format of a schema registry: a byte 0, the schema's id in four bytes, the payload.
+
+Source: https://docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop/#wire-format
+
+The ids are resolved by the driver before a plan is made, so a plan holds the schemas that it knows as
+literals, and no executor ever asks a registry.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pipelines.contract import DataContract
+from pipelines.sql_text import literal
+
+ID: Final = "_schema_id"
+PAYLOAD: Final = "_payload"
+SCHEMA_KINDS: Final = {"avro": "AVRO", "json_schema": "JSON"}
+
+# A broken Avro payload may announce a text of two billion bytes, and one such record would end the JVM.
+AVRO_LIMITS: Final = {
+    "org.apache.avro.limits.string.maxLength": str(64 * 2**20),
+    "org.apache.avro.limits.bytes.maxLength": str(64 * 2**20),
+    "org.apache.avro.limits.collectionItems.maxLength": "1000000",
+}
+
+_HEADER: Final = 5
+# An id is an unsigned number of 32 bits.
+_ID_OF_VALUE: Final = (
+    f"CASE WHEN length(_value) >= {_HEADER} AND substring(_value, 1, 1) = X'00'"
+    " THEN CAST(conv(hex(substring(_value, 2, 4)), 16, 10) AS BIGINT) END"
+)
+_TIMES: Final = "map('timestampFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\", 'timeZone', 'UTC')"
+
+
+@dataclass(frozen=True)
+class WriterSchema:
+    """A schema that a producer wrote by, as a registry keeps it.
+
+    Attributes:
+        id: its number in the registry.
+        kind: `AVRO`, `JSON` or another of the registry's kinds.
+        text: the schema, with everything that it refers to.
+    """
+
+    id: int
+    kind: str
+    text: str
+
+
+Writers = Mapping[int, WriterSchema]
+NO_WRITERS: Final[Writers] = {}
+
+
+def is_framed(contract: DataContract) -> bool:
+    """Whether values begin with the id of a schema."""
+    return contract.value_format != "json"
+
+
+def schema_id() -> str:
+    """SQL for the id that a value names; null if the value is not in the wire format."""
+    return _ID_OF_VALUE
+
+
+def payload(contract: DataContract, writers: Writers) -> str:
+    """SQL for the JSON text (as bytes) of a framed value; null if its schema is not known.
+
+    Avro becomes JSON text, so that one decoding judges all formats alike: a payload that its schema
+    cannot read becomes an empty object.
+    """
+    if contract.value_format == "json_schema":
+        known = ", ".join(map(str, writers)) or "NULL"
+        return f"CASE WHEN {ID} IN ({known}) THEN substring(_value, {_HEADER + 1}) END"
+    if not writers:
+        return "CAST(NULL AS BINARY)"
+    read = (f"WHEN {number} THEN {_avro_as_json(schema)}" for number, schema in writers.items())
+    return f"CAST(CASE {ID} {' '.join(read)} END AS BINARY)"
+
+
+def _avro_as_json(schema: WriterSchema) -> str:
+    record = f"from_avro(substring(_value, {_HEADER + 1}), {literal(schema.text)}, map('mode', 'PERMISSIVE'))"
+    return f"to_json({record}, {_TIMES})"

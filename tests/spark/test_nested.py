@@ -1,0 +1,133 @@
+"""Objects, arrays and maps: read, judged, deduplicated and rebuilt like any other column."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
+
+from pipelines.contract import DataContract
+from pipelines.decode import decode, payload_hash
+from pipelines.layers.serving import read_serving
+from tests.support.lakes import Lake
+from tests.support.nights import ONE, run, stream
+
+ORDER = {
+    "order": {"id": "a-1", "placed_on": "2013-01-01"},
+    "placed_at": "2013-01-01T10:00:00Z",
+    "total": 12.5,
+    "items": [{"sku": "x", "count": 2}, {"sku": "y", "count": 1}],
+    "tags": {"b": "2", "a": "1"},
+    "seen": ["2013-01-01T10:00:00Z", "2013-01-01T10:00:01.5Z"],
+}
+
+
+@pytest.fixture
+def lake(make_lake: Callable[..., Lake], nested: DataContract) -> Lake:
+    return make_lake(contract=nested)
+
+
+def order(**changes: Any) -> bytes:
+    fields = {name: value for name, value in {**ORDER, **changes}.items() if value is not ...}
+    return json.dumps(fields).encode()
+
+
+def verdicts(lake: Lake, values: list[bytes]) -> list[Any]:
+    decoded = decode(lake.envelopes(values), lake.contract, timedelta(days=1))
+    rows = decoded.select("_offset", "_error.*").orderBy("_offset").toLocalIterator()
+    return [tuple(row[1:]) for row in rows]
+
+
+def served(lake: Lake, *columns: str) -> list[Any]:
+    rows = read_serving(lake.spark, lake.config).selectExpr(*columns).toLocalIterator()
+    return sorted(tuple(row) for row in rows)
+
+
+def test_a_nested_record_becomes_typed_columns(lake: Lake) -> None:
+    decoded = decode(lake.envelopes([order()]), lake.contract, timedelta(days=1))
+
+    (row,) = (row.asDict(recursive=True) for row in decoded.toLocalIterator())
+
+    assert row["_valid"], row["_error"]
+    assert (row["order"]["id"], str(row["order"]["placed_on"])) == ("a-1", "2013-01-01")
+    assert row["items"] == [{"sku": "x", "count": 2}, {"sku": "y", "count": 1}]
+    assert [moment.microsecond for moment in row["seen"]] == [0, 500_000]
+    assert (str(row["total"]), dict(row["tags"])) == ("12.50", {"a": "1", "b": "2"})
+
+
+@pytest.mark.parametrize("absent", ["total", "items", "tags", "seen"])
+def test_optional_parts_may_be_absent_or_null(lake: Lake, absent: str) -> None:
+    values = [order(**{absent: ...}), order(**{absent: None})]
+    assert verdicts(lake, values) == [(None, None, None)] * 2
+
+
+def test_what_is_wrong_inside_is_named_by_its_path(lake: Lake) -> None:
+    cases = {
+        order(order={"placed_on": "2013-01-01"}): ("missing_field", "order.id", None),
+        order(order=...): ("missing_field", "order", None),
+        order(order="a-1"): ("wrong_type", "order", "a-1"),
+        order(order={"id": "a-1", "placed_on": "tomorrow"}): ("wrong_type", "order.placed_on", "tomorrow"),
+        order(order={"id": ""}): ("rule_failed", "order.id", ""),
+        order(total=-1): ("rule_failed", "total", "-1.00"),
+        order(total=1e30): ("wrong_type", "total", "1.0E30"),
+        order(items=[{"count": 1}]): ("missing_field", "items[].sku", None),
+        order(items=[None]): ("missing_field", "items[]", None),
+        order(items={"sku": "x"}): ("wrong_type", "items", '{"sku":"x"}'),
+        order(items=[{"sku": "x", "count": "two"}]): ("wrong_type", None, None),
+        order(tags=["a"]): ("wrong_type", "tags", '["a"]'),
+        order(seen=["10:30"]): ("wrong_type", "seen[]", None),
+    }
+    assert dict(zip(cases, verdicts(lake, list(cases)), strict=True)) == cases
+
+
+def test_the_payload_hash_does_not_see_the_order_of_a_map(lake: Lake) -> None:
+    values = [order(), order(tags={"a": "1", "b": "2"}), order(tags={"a": "2", "b": "1"})]
+    decoded = decode(lake.envelopes(values), lake.contract, timedelta(days=1))
+    hashed = decoded.select("_offset", payload_hash(lake.contract).alias("hash")).orderBy("_offset")
+    first, same, other = (row["hash"] for row in hashed.toLocalIterator())
+    assert first == same != other
+
+
+def test_a_key_that_lies_in_an_object_deduplicates_in_stream_and_night(lake: Lake) -> None:
+    lake.ingest([order(), order(tags={"c": "3"}), order(order={"id": "ä-2 😀"}), b"broken"])
+    counts = stream(lake)["counts"]
+    assert (counts["rows"], counts["duplicates"], counts["quarantined"]) == (2, 1, 1)
+
+    done = run(lake, ONE)
+
+    assert done["days"] == {ONE.isoformat(): "certified"}
+    assert (done["counts"]["rows"], done["counts"]["conflicts"]) == (2, 1)
+    ids = sorted(
+        row["id"] for row in read_serving(lake.spark, lake.config).select("order.id").toLocalIterator()
+    )
+    assert ids == ["a-1", "ä-2 😀"]
+
+
+def test_a_part_that_is_added_inside_is_added_to_the_tables(lake: Lake, nested: DataContract) -> None:
+    lake.ingest([order()])
+    stream(lake)
+    run(lake, ONE)
+    fields = {field.name: field for field in nested.schema}
+    inner = StructType([*fields["order"].dataType, StructField("shop", StringType())])  # type: ignore[misc]
+    item = StructType([StructField("sku", StringType(), nullable=False), StructField("count", LongType())])
+    wider = {"order": inner, "items": ArrayType(item, containsNull=False)}
+    schema = StructType(
+        [StructField(f.name, wider.get(f.name, f.dataType), f.nullable) for f in nested.schema]
+    )
+    later = replace(lake, contract=replace(nested, schema=schema, version="1.1.0"))
+    later.ingest([order(order={"id": "b-1", "shop": "s"}, items=[{"sku": "x", "count": 2**40}])])
+
+    stream(later)
+
+    served = read_serving(later.spark, later.config).selectExpr(
+        "order.id", "order.shop", "items[0].count AS n"
+    )
+    assert sorted(map(tuple, served.toLocalIterator()), key=str) == [("a-1", None, 2)]
+    run(later, ONE)
+    served = read_serving(later.spark, later.config).selectExpr(
+        "order.id", "order.shop", "items[0].count AS n"
+    )
+    assert sorted(map(tuple, served.toLocalIterator())) == [("a-1", None, 2), ("b-1", "s", 2**40)]

@@ -1,0 +1,99 @@
+"""A real schema registry (Apicurio) on a free port, for tests."""
+
+import shutil
+import socket
+import subprocess
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import requests
+
+from pipelines.ops.ivy import retrieve
+from pipelines.ops.jars import exclusively, sha256
+from pipelines.ops.java import find_java
+from pipelines.resources import home
+
+_LIST: Final = Path(__file__).parent / "registry" / "ivy.xml"
+_ARCHIVE: Final = "apicurio-registry-app-3.0.9-all.tar.gz"
+_SHA256: Final = "2b28181501a20cbf6efcd77f9b7153908fc01f3d3a7c32024c0bd9e1b04c8a43"
+_MAIN_JAR: Final = "apicurio-registry-app-3.0.9-runner.jar"
+_READY_WITHIN_S: Final = 120.0
+_STOP_WITHIN_S: Final = 20.0
+
+
+@contextmanager
+def schema_registry() -> Iterator[str]:
+    """Runs a registry that forgets everything at its end.
+
+    Yields:
+        The address of its interface like Confluent's.
+    """
+    with tempfile.TemporaryDirectory(prefix="oncelake-registry-") as folder:
+        with tarfile.open(_archive()) as archive:
+            archive.extractall(folder, filter="data")
+        port = _free_port()
+        with (Path(folder) / "registry.log").open("w") as log:
+            process = subprocess.Popen(  # the command is this module's own
+                [
+                    *(str(find_java().executable), "-Xmx256m", "-XX:TieredStopAtLevel=1"),
+                    *("-Dquarkus.http.host=127.0.0.1", f"-Dquarkus.http.port={port}"),
+                    *("-jar", _MAIN_JAR),
+                ],
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        try:
+            url = f"http://127.0.0.1:{port}/apis/ccompat/v7"
+            _wait(process, url, Path(log.name))
+            yield url
+        finally:
+            process.terminate()
+            try:
+                process.wait(_STOP_WITHIN_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _archive() -> Path:
+    """The archive, fetched once and checked."""
+    folder = home() / "jars" / "registry"
+    path = folder / _ARCHIVE
+    folder.mkdir(parents=True, exist_ok=True)
+    with exclusively(folder / ".lock", "another process is fetching the registry; waiting for it"):
+        if not path.exists() or sha256(path) != _SHA256:
+            scratch = Path(tempfile.mkdtemp(prefix=".fetch-", dir=folder))
+            try:
+                retrieve("registry", scratch, 1, list_of=_LIST)
+                fetched = scratch / "registry" / _ARCHIVE
+                found = sha256(fetched)
+                assert found == _SHA256, f"{_ARCHIVE}: expected SHA-256 {_SHA256}, found {found}"
+                fetched.replace(path)
+            finally:
+                shutil.rmtree(scratch, ignore_errors=True)
+    return path
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _wait(process: "subprocess.Popen[bytes]", url: str, log: Path) -> None:
+    deadline = time.monotonic() + _READY_WITHIN_S
+    while True:
+        assert process.poll() is None, log.read_text()[-3000:]
+        assert time.monotonic() < deadline, f"the registry is not up: {log.read_text()[-3000:]}"
+        try:
+            if requests.get(f"{url}/subjects", timeout=5).ok:
+                return
+        except requests.RequestException:
+            time.sleep(0.1)
