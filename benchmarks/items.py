@@ -13,6 +13,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from benchmarks import decoding
 from benchmarks.events import DAY, Truth
 from benchmarks.progress import Progress
 from pipelines.config import PipelineConfig
@@ -110,6 +111,46 @@ def built_at(work: Work) -> float:
     return float(row[0]) / 1000
 
 
+def scan(work: Work) -> None:
+    """Bronze is read and its bytes are dropped: what decoding is held against."""
+    _drop(decoding.read_bytes(work.spark, work.config, work.contract))
+
+
+def decode_json(work: Work) -> None:
+    """Bronze is decoded, and the events are dropped."""
+    _drop(decoding.from_json(work.spark, work.config, work.contract))
+
+
+def decode_avro(work: Work) -> None:
+    """The same events in Avro are decoded and dropped."""
+    _drop(decoding.from_avro(work.spark, work.config, work.contract))
+
+
+def write_in_avro(work: Work) -> None:
+    """What `decode_avro` reads."""
+    decoding.write_in_avro(work.spark, work.config, work.contract)
+
+
+def _drop(rows: DataFrame) -> None:
+    rows.write.format("noop").mode("overwrite").save()
+
+
+def check_json(work: Work) -> None:
+    """Each valid record became an event."""
+    _check_decoded(work, decoding.from_json(work.spark, work.config, work.contract))
+
+
+def check_avro(work: Work) -> None:
+    """Each valid record became an event, in Avro, too."""
+    _check_decoded(work, decoding.from_avro(work.spark, work.config, work.contract))
+
+
+def _check_decoded(work: Work, events: DataFrame) -> None:
+    truth = work.truth
+    found = events.agg(F.count(F.lit(1)), F.count_distinct("sequence")).first()
+    _expect("events, different events", tuple(found or ()), (truth.records - truth.broken, truth.unique))
+
+
 def check_raw(work: Work) -> None:
     """The raw append has every record once."""
     _check_envelopes(
@@ -198,6 +239,7 @@ class Item:
         needs: the items that must have been done before on the same lake.
         label: how the table calls it.
         reference: it is not Oncelake's own work and gets none of its settings.
+        prepare: what has to be done before, and is not measured.
     """
 
     run: Callable[[Work], None]
@@ -206,6 +248,7 @@ class Item:
     label: str
     needs: tuple[str, ...] = ()
     reference: bool = False
+    prepare: Callable[[Work], None] | None = None
 
 
 ITEMS: Final[dict[str, Item]] = {
@@ -213,6 +256,9 @@ ITEMS: Final[dict[str, Item]] = {
     "ingest": Item(ingest_once, check_bronze, "steps", "ingest"),
     "speed": Item(speed_once, check_speed, "steps", "speed", ("ingest",)),
     "rebuild": Item(rebuild, check_batch, "steps", "rebuild with audit", ("ingest", "speed")),
+    "scan": Item(scan, check_bronze, "steps", "bronze read, not decoded", ("ingest",)),
+    "json": Item(decode_json, check_json, "steps", "JSON decoded", ("ingest",)),
+    "avro": Item(decode_avro, check_avro, "steps", "Avro decoded", ("ingest",), prepare=write_in_avro),
     "together": Item(together, check_both, "one", "both, one application"),
     "apart": Item(speed_until_drained, check_both, "two", "both, two processes"),
 }

@@ -55,6 +55,8 @@ def main() -> None:
     contract = load_contract(_HERE / "contracts" / config.contract)
     spark = _plain_session(config) if item.reference else spark_session(config, order.item)
     work = Work(spark, config, contract, Truth(**order.truth), watch(spark))
+    if item.prepare:
+        item.prepare(work)
     print("ready", flush=True)
     if sys.stdin.readline().strip() != "go":
         sys.exit(1)

@@ -8,13 +8,12 @@ which are refused if they cannot be kept:
   `properties`, array with `items`, map with `map.value`), `physicalType` `decimal(p,s)`,
   `logicalTypeOptions` (`format` i32 or f32, `minimum`, `maximum`, `pattern`, `minLength`, `maxLength`),
   `enum`, `required`, `primaryKey`, `primaryKeyPosition`;
-- `quality` with `type: library`: metric `rowCount` of the object, `nullValues` of a property;
+- `quality` and `slaProperties`, see `pipelines.contract_quality`;
 - `customProperties`, see `pipelines.contract_custom`.
 
 No Spark session is needed here.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -22,9 +21,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from open_data_contract_standard.model import (
-    DataQuality,
     OpenDataContractStandard,
-    SchemaObject,
     SchemaProperty,
 )
 from pydantic import ValidationError
@@ -41,9 +38,11 @@ from pipelines.contract_custom import (
     policy,
     value_format,
 )
-from pipelines.contract_rules import DayRule, RowRule, row_rules
-from pipelines.contract_types import columns, nested, parents
+from pipelines.contract_quality import conditions, day_rules
+from pipelines.contract_rules import Condition, DayRule, RowRule, row_rules
+from pipelines.contract_types import columns, nested
 from pipelines.errors import ContractError
+from pipelines.schema_paths import holders
 from pipelines.yaml_files import parse_yaml
 
 
@@ -66,6 +65,7 @@ class DataContract:
             payloads; None for any.
         personal: columns with personal data, and how a value of theirs is shown.
         value_format: how the bytes of a value are to be read.
+        conditions: what must hold of each record as a whole.
 
     A column within another is named by its path, with dots: `order.id`.
     """
@@ -83,6 +83,7 @@ class DataContract:
     max_conflicts: float | None = None
     personal: Mapping[str, Personal] = field(default_factory=dict)
     value_format: ValueFormat = "json"
+    conditions: tuple[Condition, ...] = ()
 
     @cached_property
     def zone(self) -> ZoneInfo:
@@ -91,7 +92,7 @@ class DataContract:
 
     def treatment(self, path: str) -> Personal | None:
         """How what lies at a path is shown: as personal as what it lies in, and as what lies in it."""
-        around = [self.personal.get(above) for above in (*parents(path), path)]
+        around = [self.personal.get(above) for above in (*holders(path), path)]
         within = [
             how
             for inner, how in self.personal.items()
@@ -170,11 +171,12 @@ class _Reader:
             event_time=event_time(objects[0], schema, self.refuse),
             day_time_zone=day_time_zone(objects[0], self.refuse),
             row_rules=tuple(rule for part in nested(properties) for rule in self._row_rules(*part)),
-            day_rules=tuple(self._day_rules(objects[0], properties)),
+            day_rules=day_rules(objects[0], properties, document.slaProperties or [], self.refuse),
             policy=policy(objects[0], schema, key, self.refuse),
             max_conflicts=max_conflicts(objects[0], self.refuse),
             personal=dict(personal(nested(properties), self.refuse)),
             value_format=value_format(objects[0], self.refuse),
+            conditions=tuple(conditions(objects[0], self.refuse)),
         )
         for attribute in ("id", "version"):
             if not getattr(contract, attribute):
@@ -195,7 +197,7 @@ class _Reader:
             place = f"schema.properties.{path}"
             if inside or item.logicalType in ("object", "array", "map"):
                 self.refuse(place, "a dedup key is a single value: expected no array, map or object in it")
-            for above in parents(path):
+            for above in holders(path):
                 if not duties[above]:
                     self.refuse(f"schema.properties.{above}", "holds the dedup key: add `required: true`")
         return tuple(path for path, p, _ in sorted(keys, key=lambda key: key[1].primaryKeyPosition or 0))
@@ -207,42 +209,3 @@ class _Reader:
         for reason in reasons:
             self.refuse(f"schema.properties.{path}", reason)
         return rules
-
-    def _day_rules(self, item: SchemaObject, properties: Sequence[SchemaProperty]) -> list[DayRule]:
-        rules = [self._day_rule(None, q) for q in item.quality or []]
-        rules += [self._day_rule(path, q) for path, p, _ in nested(properties) for q in p.quality or []]
-        kept = [rule for rule in rules if rule]
-        if len({(rule.metric, rule.column) for rule in kept}) < len(kept):
-            self.refuse("quality", "a metric stands twice for the same column; join the two rules")
-        return kept
-
-    def _day_rule(self, column: str | None, quality: DataQuality) -> DayRule | None:
-        place = f"schema.{'properties.' + column + '.' if column else ''}quality"
-        metric = quality.metric or quality.rule
-        if metric not in ("rowCount", "nullValues") or (metric == "rowCount") != (column is None):
-            self.refuse(
-                place, f"expected metric rowCount of the object or nullValues of a property, got {metric!r}"
-            )
-            return None
-        if metric == "nullValues" and quality.unit != "percent":
-            self.refuse(place, f"nullValues: expected `unit: percent`, got {quality.unit!r}")
-            return None
-        bounds = ("mustBeBetween", "mustBeGreaterOrEqualTo", "mustBeLessOrEqualTo")
-        others = [n for n in type(quality).model_fields if n.startswith("must") and n not in bounds]
-        if unkept := [n for n in others if getattr(quality, n) is not None]:
-            self.refuse(place, f"{metric}: {', '.join(unkept)} is not kept; expected {', '.join(bounds)}")
-        minimum, maximum = quality.mustBeGreaterOrEqualTo, quality.mustBeLessOrEqualTo
-        if quality.mustBeBetween:
-            if minimum is not None or maximum is not None:
-                self.refuse(place, f"{metric}: expected mustBeBetween or single bounds, got both")
-            minimum, maximum = quality.mustBeBetween
-        bounds_given = [bound for bound in (minimum, maximum) if bound is not None]
-        if not all(map(math.isfinite, bounds_given)) or bounds_given != sorted(bounds_given):
-            self.refuse(place, f"{metric}: expected finite bounds, the least first, got {bounds_given}")
-            return None
-        if minimum is None and maximum is None:
-            self.refuse(
-                place, f"{metric}: expected mustBeBetween, mustBeGreaterOrEqualTo or mustBeLessOrEqualTo"
-            )
-            return None
-        return DayRule("rowCount" if column is None else "nullValues", column, minimum, maximum)

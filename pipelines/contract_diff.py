@@ -73,6 +73,7 @@ def changes(old: DataContract, new: DataContract) -> list[Change]:
         *_of_personal(old, new),
         *_of_columns(old, new),
         *_of_row_rules(old, new),
+        *_of_conditions(old, new),
         *_of_day_rules(old, new),
     ]
 
@@ -213,6 +214,19 @@ def _broken_by(was: RowRule, now: RowRule) -> tuple[Party, ...]:
             return (*(_PRODUCERS if refused else ()), *(_READERS if allowed else ()))
         case "pattern":
             return _BOTH
+
+
+def _of_conditions(old: DataContract, new: DataContract) -> Iterator[Change]:
+    before = {condition.name: condition.sql for condition in old.conditions}
+    after = {condition.name: condition.sql for condition in new.conditions}
+    for name in dict.fromkeys([*before, *after]):
+        if name not in before:
+            yield Change("schema.quality", f"new condition '{name}': {after[name]}", _PRODUCERS)
+        elif name not in after:
+            yield Change("schema.quality", f"condition gone '{name}': {before[name]}", _READERS)
+        elif before[name] != after[name]:
+            what = f"condition '{name}': {before[name]} became {after[name]}"
+            yield Change("schema.quality", what, _BOTH)
 
 
 def _of_day_rules(old: DataContract, new: DataContract) -> Iterator[Change]:

@@ -39,17 +39,26 @@ class RowRule:
 
 
 @dataclass(frozen=True)
+class Condition:
+    """What must hold of a record as a whole, in SQL over its columns; unknown (null) counts as kept."""
+
+    name: str
+    sql: str
+
+
+@dataclass(frozen=True)
 class DayRule:
     """A rule on all rows of one day.
 
     Attributes:
-        metric: `rowCount`, or `nullValues`: the share of nulls of `column`, in percent.
-        column: the column of `nullValues`; None for `rowCount`.
+        metric: `rowCount`; `nullValues`, the share of nulls of `column`, in percent; or `freshness`, the
+            hours from the newest event to the end of the day.
+        column: the column of `nullValues`, else None.
         minimum: the least value allowed, None for no bound.
         maximum: the greatest value allowed, None for no bound.
     """
 
-    metric: Literal["rowCount", "nullValues"]
+    metric: Literal["rowCount", "nullValues", "freshness"]
     column: str | None
     minimum: float | None
     maximum: float | None

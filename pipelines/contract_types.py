@@ -94,12 +94,6 @@ def nested(
                 yield from nested(inner.properties or [], f"{path}{mark}.")
 
 
-def parents(path: str) -> list[str]:
-    """The paths of the objects that a path lies in, the outermost first."""
-    names = path.split(".")
-    return [".".join(names[:length]) for length in range(1, len(names))]
-
-
 def _kind(item: SchemaProperty, place: str, refuse: Refuse) -> DataType | None:
     try:
         match item.logicalType:

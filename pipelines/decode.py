@@ -17,6 +17,7 @@ from pipelines.faults import (
     END,
     PARSED,
     SENT_AT,
+    condition_column,
     document,
     faults_of,
     first_fault,
@@ -36,6 +37,7 @@ ERROR: Final = "_error"
 ERROR_PARTS: Final = ("reason", "column", "found")
 BAD: Final = "_bad"
 
+_STRICT: Final = "spark.sql.ansi.enabled"
 _JSON_OPTIONS: Final = {
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": CORRUPT,
@@ -71,13 +73,40 @@ def decode(
         envelopes = envelopes.withColumn(PAYLOAD, F.expr(payload(contract, writers)))
     json = F.from_json(F.expr(document(contract)), _wire_schema(contract.schema), _JSON_OPTIONS)
     columns = (f"{typed(wire(f.name), f.dataType)} AS {name(f.name)}" for f in contract.schema)
-    read = envelopes.withColumn(PARSED, json).selectExpr("*", *columns)
+    read = with_conditions(envelopes.withColumn(PARSED, json).selectExpr("*", *columns), contract)
     faults = faults_of(contract, max_future, writers)
     local_time = f"from_utc_timestamp({name(contract.event_time)}, {literal(contract.day_time_zone)})"
     judged = read.selectExpr("*", f"to_date({local_time}) AS {EVENT_DATE}", f"{no_fault(faults)} AS {VALID}")
     # The reasons are looked through only for a record that needs one.
     error = f"CASE WHEN NOT {VALID} THEN {first_fault(faults)} END AS {ERROR}"
-    return judged.selectExpr("*", error).drop(PARSED, ID, PAYLOAD)
+    held = (condition_column(number) for number in range(len(contract.conditions)))
+    return judged.selectExpr("*", error).drop(PARSED, ID, PAYLOAD, *held)
+
+
+def with_conditions(rows: DataFrame, contract: DataContract) -> DataFrame:
+    """The rows with a boolean column for each condition of the contract, null where it cannot be told.
+
+    Spark's strict mode would end the stream over a division by zero in a condition; so these columns, and
+    nothing else, are made without it. An expression keeps the mode in which it was made.
+
+    Args:
+        rows: rows with the contract's columns.
+        contract: has the conditions.
+
+    Raises:
+        ParseException, AnalysisException: a condition is not one, see `ops.preflight.check_conditions`.
+    """
+    if not contract.conditions:
+        return rows
+    settings = rows.sparkSession.conf
+    strict = str(settings.get(_STRICT))
+    settings.set(_STRICT, "false")
+    try:
+        return rows.select(
+            "*", *(F.expr(c.sql).alias(condition_column(n)) for n, c in enumerate(contract.conditions))
+        )
+    finally:
+        settings.set(_STRICT, strict)
 
 
 def valid(decoded: DataFrame, contract: DataContract) -> DataFrame:

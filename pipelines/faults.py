@@ -98,7 +98,16 @@ def faults_of(contract: DataContract, max_future: timedelta, writers: Writers) -
     )
     for rule in contract.row_rules:
         faults.append((_broken(rule), _reason("rule_failed", rule.column, _shown(contract, rule.column))))
+    for number, condition in enumerate(contract.conditions):
+        faults.append(
+            (f"NOT {condition_column(number)}", _reason("rule_failed", found=literal(condition.name)))
+        )
     return faults
+
+
+def condition_column(number: int) -> str:
+    """The column of `decode` that says whether a record keeps a condition of the contract."""
+    return f"_condition_{number}"
 
 
 def wire(column: str) -> str:

@@ -63,3 +63,9 @@ def holder(path: str) -> str:
     if path.endswith(("[]", "{}")):
         return path[:-2]
     return path.rpartition(".")[0]
+
+
+def holders(path: str) -> list[str]:
+    """The paths of all that a part lies in, the outermost first."""
+    above = holder(path)
+    return [*holders(above), above] if above else []

@@ -43,7 +43,8 @@ def _sections(config: PipelineConfig, contract: DataContract) -> dict[str, dict[
                 for f in contract.schema.fields
             ),
             "values": _values(config, contract),
-            "rules": f"{len(contract.row_rules)} on records, {len(contract.day_rules)} on days",
+            "rules": f"{len(contract.row_rules) + len(contract.conditions)} on records,"
+            f" {len(contract.day_rules)} on days",
         },
         "ingest_stream: Kafka to bronze": {
             **describe(config.kafka),

@@ -18,7 +18,7 @@ from pipelines.cli.options import CommonOptions, LogFormat
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.errors import OncelakeError
-from pipelines.ops.preflight import check_avro, check_patterns
+from pipelines.ops.preflight import check_avro, check_conditions, check_patterns
 from pipelines.session import spark_session
 
 Body = Callable[[SparkSession, PipelineConfig, DataContract, str], dict[str, Any]]
@@ -59,6 +59,7 @@ def run_job(
             check(config, contract)
         spark = spark_session(config, job)
         check_patterns(spark, contract)
+        check_conditions(spark, contract)
         check_avro(spark, contract)
         summary |= {"status": "done"} | body(spark, config, contract, run_id)
     except OncelakeError as error:

@@ -1,20 +1,27 @@
 """What only a running JVM can tell before a job starts: is the cluster there, can Java read the patterns?"""
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import IllegalArgumentException
+from pyspark.errors import IllegalArgumentException, PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.types import BooleanType
 
 from pipelines.config import KafkaConfig
 from pipelines.contract import DataContract
+from pipelines.decode import with_conditions
 from pipelines.errors import ConfigError, ContractError, InfrastructureError
 from pipelines.ops.failures import first_line
 from pipelines.sources.kafka import client_options
 from pipelines.wire import AVRO_LIMITS
 
+_CHANGING: Final = re.compile(
+    r"\b(current_\w+|now|curdate|localtimestamp|unix_timestamp\s*\(\s*\)|raise_error|assert_true|select|over)\b",
+    re.IGNORECASE,
+)
 _MISSING: Final = "UnknownTopicOrPartitionException"
 _UNRESOLVED: Final = "No resolvable bootstrap urls"
 
@@ -102,6 +109,31 @@ def check_patterns(spark: SparkSession, contract: DataContract) -> None:
                     f" expected a regular expression of Java's kind, got {rule.value!r}:"
                     f" {first_line(str(error))}"
                 ) from None
+
+
+def check_conditions(spark: SparkSession, contract: DataContract) -> None:
+    """Asks Spark whether the contract's conditions are ones: boolean, over its columns, the same every time.
+
+    Raises:
+        ContractError: one is not.
+    """
+    empty = spark.createDataFrame([], contract.schema)
+    for condition in contract.conditions:
+        place = f"{contract.path}: schema.quality: custom: {condition.name}"
+        try:
+            judged = with_conditions(empty, replace(contract, conditions=(condition,)))
+        except PySparkException as error:
+            raise ContractError(
+                f"{place}: expected a condition in SQL over the contract's columns, got {condition.sql!r}:"
+                f" {first_line(str(error))}"
+            ) from None
+        plan: Any = judged._jdf.queryExecution().analyzed()
+        is_boolean = isinstance(judged.schema[-1].dataType, BooleanType)
+        if not is_boolean or not plan.deterministic() or _CHANGING.search(condition.sql):
+            raise ContractError(
+                f"{place}: expected a condition that is true or false, and always the same for a record (no"
+                f" clock, no random numbers, no query, no error of its own), got {condition.sql!r}"
+            )
 
 
 def check_avro(spark: SparkSession, contract: DataContract) -> None:

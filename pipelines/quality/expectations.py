@@ -9,8 +9,9 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import date
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, Final, cast
+from zoneinfo import ZoneInfo
 
 import pandas as pd
 from pyspark.sql import DataFrame
@@ -21,7 +22,8 @@ from pipelines.contract_rules import DayRule, RowRule
 from pipelines.decode import EVENT_DATE
 from pipelines.dedup import with_key
 from pipelines.quality.checks import Check
-from pipelines.sinks.delta import days_between
+from pipelines.sinks.delta import days_between, small_rows
+from pipelines.sql_text import literal, name
 
 
 @contextmanager
@@ -57,6 +59,8 @@ logging.getLogger("great_expectations").setLevel(logging.ERROR)
 Results = Sequence[ExpectationValidationResult]
 
 _ROWS: Final = "rows"
+_FRESHNESS: Final = "hours_without_events"
+_HOUR_US: Final = 3_600_000_000
 
 
 def rows_suite(contract: DataContract) -> ExpectationSuite:
@@ -74,7 +78,7 @@ def rows_suite(contract: DataContract) -> ExpectationSuite:
 
 
 def days_suite(contract: DataContract) -> ExpectationSuite:
-    """What the figures of every day must be: `rows` and, for rules on nulls, `COLUMN_nulls` in percent."""
+    """What the figures of every day must be: `rows`, `hours_without_events`, `COLUMN_nulls` in percent."""
     return ExpectationSuite(
         name=f"{contract.id}.days",
         expectations=[
@@ -140,20 +144,39 @@ def _by_day(
 
 
 def _figures(rows: DataFrame, contract: DataContract, days: Sequence[date]) -> pd.DataFrame:
-    """One row for each day, also for days without rows: `rows`, and the share of nulls in percent."""
+    """One row for each day, also for days without rows: `rows`, `hours_without_events`, nulls in percent."""
     nulls = [
         (100.0 * F.count_if(F.col(rule.column).isNull()) / F.count(F.lit(1))).alias(_figure(rule))
         for rule in contract.day_rules
         if rule.column
     ]
-    found = rows.groupBy(EVENT_DATE).agg(F.count(F.lit(1)).alias(_ROWS), *nulls).toPandas()
+    end = f"to_utc_timestamp(date_add({EVENT_DATE}, 1), {literal(contract.day_time_zone)})"
+    newest = f"unix_micros(max({name(contract.event_time)}))"
+    idle = F.expr(f"(unix_micros(first({end})) - {newest}) / {_HOUR_US}").alias(_FRESHNESS)
+    by_day = rows.groupBy(EVENT_DATE).agg(F.count(F.lit(1)).alias(_ROWS), idle, *nulls)
+    found = pd.DataFrame(small_rows(by_day), columns=by_day.columns)
     figures = found.set_index(EVENT_DATE).reindex(list(days))
+    whole_days = pd.Series({day: _hours_of(day, contract.zone) for day in days})
+    figures[_FRESHNESS] = figures[_FRESHNESS].fillna(whole_days)
     figures[_ROWS] = figures[_ROWS].fillna(0)
     return figures
 
 
+def _hours_of(day: date, zone: ZoneInfo) -> float:
+    midnights = [
+        datetime.combine(one, time(), zone).astimezone(UTC) for one in (day, day + timedelta(days=1))
+    ]
+    return (midnights[1] - midnights[0]) / timedelta(hours=1)
+
+
 def _figure(rule: DayRule) -> str:
-    return _ROWS if rule.column is None else f"{rule.column}_nulls"
+    match rule.metric:
+        case "rowCount":
+            return _ROWS
+        case "freshness":
+            return _FRESHNESS
+        case "nullValues":
+            return f"{rule.column}_nulls"
 
 
 def _row_expectation(rule: RowRule) -> Expectation:

@@ -97,7 +97,7 @@ class Registry:
             # The client hands on what its HTTP library raises, and that library has changed before.
             raise InfrastructureError(
                 f"registry.url: {self._url} does not answer after {_RETRIES + 1} tries:"
-                f" {type(error).__name__}: {error}"
+                f" {type(error).__name__}: {error}. See docs/runbook.md, 'The schema registry'"
             ) from error
 
 

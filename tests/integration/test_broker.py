@@ -193,5 +193,5 @@ def test_a_given_folder_keeps_its_log(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_is_refused_in_words(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(InfrastructureError, match=r"cannot be made.*Name another one"):
+    with pytest.raises(InfrastructureError, match=r"cannot be used.*Name another one"):
         start_broker(tmp_path / "file" / "broker")

@@ -1,14 +1,11 @@
 """Values with a schema of a real registry: read by what they were written with, or put aside."""
 
-import io
 import json
-import struct
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
-import fastavro
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 
@@ -18,26 +15,12 @@ from pipelines.layers.batch import nightly
 from pipelines.layers.serving import read_serving
 from pipelines.layers.speed import speed
 from pipelines.ops.writer_schemas import decode_all
-from tests.support.lakes import FLIGHT, Lake, Record, flight
+from tests.support.avro import AVRO_FLIGHT, DEPARTURE_MS, FIELDS, departure, encoded, framed, record
+from tests.support.lakes import Lake, Record, flight
 from tests.support.nights import ONE
 from tests.support.schema_registry import schema_registry
 
-NULLABLE_DOUBLE = ["null", "double"]
-FIELDS: list[dict[str, Any]] = [
-    {"name": "carrier", "type": "string"},
-    {"name": "flight", "type": "int"},
-    {"name": "origin", "type": "string"},
-    {"name": "scheduled_departure", "type": {"type": "long", "logicalType": "timestamp-millis"}},
-    {"name": "dest", "type": "string"},
-    {"name": "tailnum", "type": ["null", "string"]},
-    {"name": "departure_delay", "type": NULLABLE_DOUBLE},
-    {"name": "arrival_delay", "type": NULLABLE_DOUBLE},
-    {"name": "air_time", "type": NULLABLE_DOUBLE},
-    {"name": "distance", "type": "double"},
-]
 ANY_OBJECT = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}
-DEPARTURE_MS = 1_357_035_300_000
-AVRO_FLIGHT = {**FLIGHT, "scheduled_departure": DEPARTURE_MS}
 
 
 @pytest.fixture(scope="module")
@@ -61,26 +44,8 @@ def lake(make_lake: Callable[..., Lake], avro: DataContract, url: str) -> Lake:
     return make_lake(f"registry.url={url}", contract=avro)
 
 
-def record(fields: list[dict[str, Any]], name: str = "Flight") -> dict[str, Any]:
-    return {"type": "record", "name": name, "namespace": "nyc", "fields": fields}
-
-
 def register(registry: SchemaRegistryClient, subject: str, schema: Any, kind: str = "AVRO") -> int:
     return registry.register_schema(subject, Schema(json.dumps(schema), kind))
-
-
-def framed(number: int, payload: bytes) -> bytes:
-    return struct.pack(">bI", 0, number) + payload
-
-
-def encoded(schema: dict[str, Any], value: Any) -> bytes:
-    out = io.BytesIO()
-    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
-    return out.getvalue()
-
-
-def departure(**changes: Any) -> dict[str, Any]:
-    return {**AVRO_FLIGHT, **changes}
 
 
 def verdicts(lake: Lake, values: list[Any]) -> list[Any]:

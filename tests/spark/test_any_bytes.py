@@ -1,6 +1,8 @@
 """Whatever bytes come as key, value or header: the stream goes on, and each record is accounted for."""
 
+import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -8,6 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipelines.contract import DataContract
+from pipelines.decode import decode
+from pipelines.wire import WriterSchema
+from tests.support.avro import AVRO_FLIGHT, FIELDS, encoded, framed, record
 from tests.support.lakes import EPOCH, Lake, Record, flight
 from tests.support.nights import stream
 
@@ -48,7 +53,16 @@ RECORDS = st.builds(
 )
 
 
-@settings(
+SCHEMA = record(FIELDS)
+PAYLOAD = encoded(SCHEMA, AVRO_FLIGHT)
+CUT_AVRO = st.tuples(st.integers(0, len(PAYLOAD)), st.integers(0, len(PAYLOAD)), st.binary(max_size=8)).map(
+    lambda cut: PAYLOAD[: cut[0]] + cut[2] + PAYLOAD[cut[1] :]
+)
+AVRO = st.one_of(
+    st.builds(framed, st.sampled_from([1, 2]), st.one_of(st.binary(max_size=60), CUT_AVRO)),
+    st.binary(max_size=10),
+)
+BRIEFLY = settings(
     max_examples=2,
     deadline=None,
     derandomize=True,
@@ -58,6 +72,9 @@ RECORDS = st.builds(
         HealthCheck.too_slow,
     ],
 )
+
+
+@BRIEFLY
 @given(st.lists(RECORDS, min_size=60, max_size=200), st.lists(RECORDS, min_size=20, max_size=60))
 def test_read_is_written_and_duplicates_and_late_and_quarantined(
     make_lake: Callable[..., Lake],
@@ -78,3 +95,18 @@ def test_read_is_written_and_duplicates_and_late_and_quarantined(
         total = {name: count + counts[name] for name, count in total.items()}
     assert lake.count("speed") == total["rows"]
     assert lake.count("quarantine") == total["quarantined"]
+
+
+@BRIEFLY
+@given(st.lists(AVRO, min_size=200, max_size=400))
+def test_any_avro_payload_is_an_event_or_has_a_reason(
+    lake: Lake, contract: DataContract, values: list[bytes]
+) -> None:
+    writers = {1: WriterSchema(1, "AVRO", json.dumps(SCHEMA))}
+    of_avro = replace(contract, value_format="avro")
+    envelopes = lake.envelopes([framed(1, PAYLOAD), *values])
+    decoded = decode(envelopes, of_avro, timedelta(days=1), writers).persist()
+    assert decoded.count() == len(values) + 1
+    assert decoded.where("_valid").count() >= 1
+    assert decoded.where("_valid = (_error IS NOT NULL) OR NOT _valid AND _error.reason IS NULL").isEmpty()
+    decoded.unpersist()

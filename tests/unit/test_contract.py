@@ -11,10 +11,11 @@ import pytest
 import yaml
 
 from pipelines.contract import load_contract
-from pipelines.contract_rules import DayRule, RowRule
+from pipelines.contract_rules import Condition, DayRule, RowRule
 from pipelines.errors import ContractError
 
 CONTRACTS = Path("data_contracts")
+NESTED = Path("tests/support/contracts/orders.odcs.yaml")
 
 
 def sound() -> dict[str, Any]:
@@ -48,7 +49,7 @@ def test_the_flights_contract_says_what_the_pipeline_needs() -> None:
     assert DayRule("rowCount", None, 500, 1500) in contract.day_rules
 
 
-@pytest.mark.parametrize("path", sorted(CONTRACTS.glob("*.yaml")), ids=lambda p: p.name)
+@pytest.mark.parametrize("path", [*sorted(CONTRACTS.glob("*.yaml")), NESTED], ids=lambda p: p.name)
 def test_the_project_s_contracts_are_valid_by_the_standard_s_own_schema(path: Path) -> None:
     schema = json.loads(files("open_data_contract_standard").joinpath("schema.json").read_text())
     jsonschema.validate(yaml.safe_load(path.read_text()), schema)
@@ -245,3 +246,121 @@ def test_a_rule_that_cannot_be_kept_is_refused_not_ignored(
     document = sound()
     document["schema"][0]["quality"] = [{"type": "library", **rule}]
     assert said in refusal(tmp_path, document)
+
+
+def test_a_condition_on_whole_records_is_read(tmp_path: Path) -> None:
+    document = sound()
+    rule = {
+        "type": "custom",
+        "engine": "oncelake",
+        "name": "goes somewhere",
+        "implementation": "dest != origin",
+    }
+    document["schema"][0]["quality"].append(rule)
+    contract = load(tmp_path, document)
+    assert contract.conditions == (Condition("goes somewhere", "dest != origin"),)
+    assert contract.day_rules == load_contract(CONTRACTS / "flights.odcs.yaml").day_rules
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"engine": "soda"}, "expected `engine: oncelake`, got 'soda'"),
+        ({"name": None}, "expected a `name` of its own"),
+        ({"name": "x" * 101}, "expected a `name` of its own"),
+        ({"implementation": None}, "expected a condition in SQL"),
+        ({"implementation": {"sql": "true"}}, "expected a condition in SQL"),
+        ({"mustBe": 0}, "mustBe: a condition holds or not"),
+    ],
+)
+def test_a_condition_that_cannot_be_kept_is_refused(
+    tmp_path: Path, changed: dict[str, Any], said: str
+) -> None:
+    document = sound()
+    rule = {"type": "custom", "engine": "oncelake", "name": "n", "implementation": "true", **changed}
+    document["schema"][0]["quality"].append({key: value for key, value in rule.items() if value is not None})
+    assert said in refusal(tmp_path, document)
+
+
+@pytest.mark.parametrize(("value", "unit", "hours"), [(4, "h", 4.0), (1, "day", 24.0), (90, "minutes", 1.5)])
+def test_freshness_is_a_rule_on_days(tmp_path: Path, value: int, unit: str, hours: float) -> None:
+    document = sound()
+    document["slaProperties"] = [
+        {"property": "freshness", "value": value, "unit": unit},
+        {"property": "retention", "value": 3, "unit": "y"},
+    ]
+    assert load(tmp_path, document).day_rules[-1] == DayRule("freshness", None, None, hours)
+
+
+@pytest.mark.parametrize(
+    ("value", "unit"), [(0, "h"), (-1, "h"), ("soon", "h"), (True, "h"), (4, "m"), (4, None)]
+)
+def test_a_freshness_that_says_no_time_is_refused(tmp_path: Path, value: Any, unit: str | None) -> None:
+    document = sound()
+    document["slaProperties"] = [{"property": "freshness", "value": value, "unit": unit}]
+    assert "slaProperties.freshness: expected a value above 0" in refusal(tmp_path, document)
+
+
+def orders() -> dict[str, Any]:
+    document: dict[str, Any] = yaml.safe_load(NESTED.read_text())
+    return document
+
+
+def part(document: dict[str, Any], name: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(p for p in document["schema"][0]["properties"] if p["name"] == name)
+    return found
+
+
+def test_objects_arrays_and_maps_become_columns() -> None:
+    contract = load_contract(NESTED)
+    assert contract.schema.simpleString() == (
+        "struct<order:struct<id:string,placed_on:date>,placed_at:timestamp,total:decimal(20,2),"
+        "items:array<struct<sku:string,count:int>>,tags:map<string,string>,seen:array<timestamp>>"
+    )
+    assert (contract.key, contract.key_names) == (("order.id",), ["_key_order_id"])
+    assert contract.required == ["order", "placed_at"]
+    assert [rule.column for rule in contract.row_rules] == ["order.id", "total"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda d: part(d, "order").pop("required"), "schema.properties.order: holds the dedup key"),
+        (lambda d: part(d, "order").pop("properties"), "order.properties: expected at least one property"),
+        (
+            lambda d: part(d, "order")["properties"].append({"name": "ID", "logicalType": "string"}),
+            "stands twice",
+        ),
+        (lambda d: part(d, "items").pop("items"), "items: missing"),
+        (
+            lambda d: part(d, "items")["items"]["properties"][0].update(primaryKey=True),
+            "dedup key is a single value",
+        ),
+        (
+            lambda d: part(d, "items")["items"]["properties"][0].update(enum=[{"value": "x"}]),
+            "rules on what lies in",
+        ),
+        (lambda d: part(d, "tags").pop("map"), "map: expected a key that is a string"),
+        (lambda d: part(d, "tags")["map"]["key"].update(logicalType="integer"), "map: expected a key"),
+        (
+            lambda d: part(d, "tags")["map"]["value"].update(logicalType="money"),
+            "tags.map.value: logicalType",
+        ),
+        (lambda d: part(d, "order").update(primaryKey=True), "dedup key is a single value"),
+    ],
+)
+def test_a_nested_part_that_cannot_be_kept_is_refused(tmp_path: Path, change: Any, said: str) -> None:
+    document = orders()
+    change(document)
+    assert said in refusal(tmp_path, document)
+
+
+def test_what_holds_personal_data_is_as_personal(tmp_path: Path) -> None:
+    document = orders()
+    part(document, "order")["properties"][0]["customProperties"] = [{"property": "personal", "value": "hash"}]
+    part(document, "items")["customProperties"] = [{"property": "personal", "value": "drop"}]
+    contract = load(tmp_path, document)
+    assert contract.treatment("order.id") == "hash"
+    assert contract.treatment("order") == "drop", "its text would show the id"
+    assert contract.treatment("items[].sku") == "drop"
+    assert contract.treatment("order.placed_on") is None

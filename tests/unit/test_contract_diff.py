@@ -58,6 +58,21 @@ SOUND = {
                 },
                 {"name": "state", "logicalType": "string", "enum": [{"value": "on"}, {"value": "off"}]},
                 {
+                    "name": "place",
+                    "logicalType": "object",
+                    "properties": [
+                        {"name": "town", "logicalType": "string"},
+                        {"name": "number", "logicalType": "integer", "logicalTypeOptions": {"format": "i32"}},
+                        {"name": "room", "logicalType": "string"},
+                    ],
+                },
+                {"name": "steps", "logicalType": "array", "items": {"logicalType": "number"}},
+                {
+                    "name": "labels",
+                    "logicalType": "map",
+                    "map": {"key": {"logicalType": "string"}, "value": {"logicalType": "string"}},
+                },
+                {
                     "name": "must",
                     "logicalType": "string",
                     "required": True,
@@ -112,6 +127,33 @@ def drop(name: str) -> Edit:
 
 def enum(*values: str) -> Edit:
     return edit("state", enum=[{"value": value} for value in values])
+
+
+def another_format(name: str) -> Edit:
+    return lambda d: d["schema"][0]["customProperties"].append({"property": "valueFormat", "value": name})
+
+
+def fresh(hours: int) -> Edit:
+    return lambda d: d.update(slaProperties=[{"property": "freshness", "value": hours, "unit": "h"}])
+
+
+def condition(sql: str) -> Edit:
+    rule = {"type": "custom", "engine": "oncelake", "name": "rule", "implementation": sql}
+    return lambda d: d["schema"][0]["quality"].append(rule)
+
+
+def inside(column_name: str, **part: Any) -> Edit:
+    return lambda d: column(d, column_name)["properties"].append(part)
+
+
+def steps(document: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = column(document, "steps")["items"]
+    return found
+
+
+def labels(document: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = column(document, "labels")["map"]["value"]
+    return found
 
 
 PRODUCERS, READERS, STATE = {"producers"}, {"readers"}, {"readers", "state"}
@@ -182,6 +224,22 @@ CHANGES: list[tuple[str, Edit, set[str]]] = [
     ("no bound on rows", rows(), READERS),
     ("more nulls allowed", lambda d: column(d, "must")["quality"][0].update(mustBeLessOrEqualTo=9), READERS),
     ("fewer nulls allowed", lambda d: column(d, "must")["quality"][0].update(mustBeLessOrEqualTo=1), set()),
+    ("another format of values", another_format("avro"), PRODUCERS),
+    ("a rule on freshness", fresh(4), set()),
+    ("a condition", condition("volt > count"), PRODUCERS),
+    ("part added in an object", inside("place", name="floor", logicalType="integer"), set()),
+    ("required part added", inside("place", name="floor", logicalType="integer", required=True), PRODUCERS),
+    ("part of an object removed", lambda d: column(d, "place")["properties"].pop(), READERS),
+    ("wider part", lambda d: column(d, "place")["properties"][1].pop("logicalTypeOptions"), set()),
+    ("object gone", drop("place"), READERS),
+    ("object became text", lambda d: column(d, "place").update(logicalType="string"), PRODUCERS | READERS),
+    (
+        "another element",
+        lambda d: column(d, "steps")["items"].update(logicalType="string"),
+        PRODUCERS | READERS,
+    ),
+    ("no empty elements any more", lambda d: steps(d).update(required=True), PRODUCERS),
+    ("another value of a map", lambda d: labels(d).update(logicalType="boolean"), PRODUCERS | READERS),
 ]
 
 

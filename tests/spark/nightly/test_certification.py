@@ -1,11 +1,13 @@
 """A rebuilt day is shown only when it passed its audit; whatever fails leaves readers what they had."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import date, datetime, timedelta
 from typing import Any
 
 import pytest
 
+from pipelines.contract_rules import DayRule
 from pipelines.errors import AuditFailed, ConfigError, InfrastructureError, SourceError
 from pipelines.layers.batch import closed_days, validate
 from pipelines.layers.serving import read_serving
@@ -125,3 +127,13 @@ def test_a_lost_checkpoint_doubles_bronze_not_the_day(lake: Lake) -> None:
     warned = results.where("name = 'offsets_once' AND day = '2013-01-01'").first()
     assert warned is not None
     assert (warned["status"], warned["observed"]) == ("warned", "3 records were read from Kafka again")
+
+
+def test_a_day_whose_events_end_too_early_is_not_certified(lake: Lake) -> None:
+    # The departure is at 05:15 in New York, 18.75 hours before its day ends.
+    lake.ingest([on(1, 1), on(2, 2)])
+    strict = replace(lake, contract=replace(lake.contract, day_rules=(DayRule("freshness", None, None, 18),)))
+    with pytest.raises(AuditFailed, match=r"2013-01-01 .* hours_without_events"):
+        run(strict, ONE)
+    enough = replace(lake, contract=replace(lake.contract, day_rules=(DayRule("freshness", None, None, 19),)))
+    assert run(enough, ONE)["days"] == {ONE.isoformat(): "certified"}

@@ -1,0 +1,112 @@
+"""The `quality` of a contract's object and properties: rules on days, and conditions on whole records.
+
+Of the standard's rules these are kept: `type: library` with the metric `rowCount` of the object or
+`nullValues` of a property; `type: custom` with `engine: oncelake` of the object, whose `implementation` is a
+condition in SQL; and `slaProperties` with the property `freshness`. All others are refused.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from open_data_contract_standard.model import (
+    DataQuality,
+    SchemaObject,
+    SchemaProperty,
+    ServiceLevelAgreementProperty,
+)
+
+from pipelines.contract_rules import Condition, DayRule
+from pipelines.contract_types import Refuse, nested
+
+_BOUNDS: Final = ("mustBeBetween", "mustBeGreaterOrEqualTo", "mustBeLessOrEqualTo")
+_HOURS: Final = {
+    **dict.fromkeys(("d", "day", "days"), 24.0),
+    **dict.fromkeys(("h", "hr", "hour", "hours"), 1.0),
+    **dict.fromkeys(("min", "minute", "minutes"), 1 / 60),
+}
+_LONGEST_NAME: Final = 100
+
+
+def conditions(item: SchemaObject, refuse: Refuse) -> Iterator[Condition]:
+    """The conditions that every record must keep."""
+    known: set[str] = set()
+    for quality in filter(_is_condition, item.quality or []):
+        place, text = "schema.quality", quality.implementation
+        if quality.engine != "oncelake":
+            refuse(place, f"custom: expected `engine: oncelake`, got {quality.engine!r}")
+        elif not quality.name or len(quality.name) > _LONGEST_NAME or quality.name in known:
+            refuse(place, f"custom: expected a `name` of its own, for reports, got {quality.name!r}")
+        elif not isinstance(text, str) or not text.strip():
+            refuse(
+                place,
+                f"custom: {quality.name}: expected a condition in SQL as `implementation`, got {text!r}",
+            )
+        elif others := [name for name in _limits(quality) if getattr(quality, name) is not None]:
+            refuse(place, f"custom: {quality.name}: {', '.join(others)}: a condition holds or not; remove it")
+        else:
+            known.add(quality.name)
+            yield Condition(quality.name, text.strip())
+
+
+def day_rules(
+    item: SchemaObject,
+    properties: Sequence[SchemaProperty],
+    service_levels: Iterable[ServiceLevelAgreementProperty],
+    refuse: Refuse,
+) -> tuple[DayRule, ...]:
+    """The rules on the rows of a day."""
+    rules = [_day_rule(None, q, refuse) for q in item.quality or [] if not _is_condition(q)]
+    rules += [_day_rule(path, q, refuse) for path, p, _ in nested(properties) for q in p.quality or []]
+    rules += [_freshness(level, refuse) for level in service_levels if level.property == "freshness"]
+    kept = tuple(rule for rule in rules if rule)
+    if len({(rule.metric, rule.column) for rule in kept}) < len(kept):
+        refuse("quality", "a metric stands twice for the same column; join the two rules")
+    return kept
+
+
+def _is_condition(quality: DataQuality) -> bool:
+    return quality.type == "custom"
+
+
+def _freshness(level: ServiceLevelAgreementProperty, refuse: Refuse) -> DayRule | None:
+    hours = _HOURS.get(level.unit or "")
+    is_number = isinstance(level.value, int | float) and not isinstance(level.value, bool)
+    if hours is None or not is_number or not 0 < float(str(level.value)) < math.inf:
+        refuse(
+            "slaProperties.freshness",
+            f"expected a value above 0 with a unit ({', '.join(_HOURS)}), got {level.value!r} {level.unit!r}",
+        )
+        return None
+    return DayRule("freshness", None, None, float(str(level.value)) * hours)
+
+
+def _day_rule(column: str | None, quality: DataQuality, refuse: Refuse) -> DayRule | None:
+    place = f"schema.{'properties.' + column + '.' if column else ''}quality"
+    metric = quality.metric or quality.rule
+    if metric not in ("rowCount", "nullValues") or (metric == "rowCount") != (column is None):
+        refuse(place, f"expected metric rowCount of the object or nullValues of a property, got {metric!r}")
+        return None
+    if metric == "nullValues" and quality.unit != "percent":
+        refuse(place, f"nullValues: expected `unit: percent`, got {quality.unit!r}")
+        return None
+    others = [name for name in _limits(quality) if name not in _BOUNDS]
+    if unkept := [name for name in others if getattr(quality, name) is not None]:
+        refuse(place, f"{metric}: {', '.join(unkept)} is not kept; expected {', '.join(_BOUNDS)}")
+    minimum, maximum = quality.mustBeGreaterOrEqualTo, quality.mustBeLessOrEqualTo
+    if quality.mustBeBetween:
+        if minimum is not None or maximum is not None:
+            refuse(place, f"{metric}: expected mustBeBetween or single bounds, got both")
+        minimum, maximum = quality.mustBeBetween
+    bounds_given = [bound for bound in (minimum, maximum) if bound is not None]
+    if not all(map(math.isfinite, bounds_given)) or bounds_given != sorted(bounds_given):
+        refuse(place, f"{metric}: expected finite bounds, the least first, got {bounds_given}")
+        return None
+    if minimum is None and maximum is None:
+        refuse(place, f"{metric}: expected mustBeBetween, mustBeGreaterOrEqualTo or mustBeLessOrEqualTo")
+        return None
+    return DayRule("rowCount" if column is None else "nullValues", column, minimum, maximum)
+
+
+def _limits(quality: DataQuality) -> list[str]:
+    return [name for name in type(quality).model_fields if name.startswith("must")]

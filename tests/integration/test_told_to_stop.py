@@ -1,0 +1,45 @@
+"""A job that is told to stop, as a whole group or twice, ends with its summary."""
+
+import os
+import signal
+from pathlib import Path
+
+import psutil
+
+from tests.support.processes import BRIEF_SETTINGS, Job, start_job, wait_until
+
+
+def stream(folder: Path, jobs: list[Job]) -> Job:
+    """A stream on an empty lake; its JVM has been started."""
+    job = start_job(
+        "speed_stream", folder, "--pipeline=flights", f"--set=lake.root={folder}/lake", *BRIEF_SETTINGS
+    )
+    jobs.append(job)
+    wait_until(lambda: job.runs() and has_jvm(job), "Spark's JVM has started")
+    return job
+
+
+def has_jvm(job: Job) -> bool:
+    return any(
+        child.name() == "java" and "SparkSubmit" in " ".join(child.cmdline())
+        for child in psutil.Process(job.process.pid).children(recursive=True)
+    )
+
+
+def test_a_group_that_is_told_while_spark_starts(tmp_path: Path, jobs: list[Job]) -> None:
+    job = stream(tmp_path, jobs)
+    os.killpg(job.process.pid, signal.SIGTERM)
+    assert job.wait() == 0, job.log.read_text()[-3000:]
+    assert job.summary()["status"] == "stopped"
+    assert "Traceback" not in job.log.read_text()
+
+
+def test_a_stream_that_is_interrupted_twice(tmp_path: Path, jobs: list[Job]) -> None:
+    job = stream(tmp_path, jobs)
+    checkpoint = tmp_path / "lake/ops/checkpoints/flights/speed"
+    wait_until(lambda: job.runs() and checkpoint.exists(), "the query has started")
+    os.killpg(job.process.pid, signal.SIGINT)
+    os.killpg(job.process.pid, signal.SIGINT)
+    assert job.wait() == 0, job.log.read_text()[-3000:]
+    assert job.summary()["exit_code"] == 0
+    assert "Traceback" not in job.log.read_text()

@@ -1,0 +1,100 @@
+"""Values at the edges of their types come through exactly, or are named; none is bent to fit."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from pipelines.contract import DataContract
+from pipelines.decode import decode, valid
+from tests.support.lakes import Lake
+from tests.support.nights import stream
+
+AT = "2013-01-01T10:00:00Z"
+
+
+@pytest.fixture
+def lake(make_lake: Callable[..., Lake], nested: DataContract) -> Lake:
+    return make_lake(contract=replace(nested, row_rules=()))
+
+
+def order(total: str = "1", at: str = AT, key: Any = "k") -> bytes:
+    # As text, since Python's own numbers would be rounded before they are sent.
+    return f'{{"order": {{"id": {json.dumps(key)}}}, "placed_at": "{at}", "total": {total}}}'.encode()
+
+
+def decoded(lake: Lake, values: list[bytes], column: str) -> list[Any]:
+    rows = decode(lake.envelopes(values), lake.contract, timedelta(days=36_500))
+    found = rows.selectExpr(
+        "_offset", f"_valid AND {column} IS NOT NULL AS kept", f"{column} AS v", "_error.*"
+    )
+    return [
+        row["v"] if row["kept"] else (row["reason"], row["column"])
+        for row in found.orderBy("_offset").toLocalIterator()
+    ]
+
+
+def test_numbers_that_no_double_holds_are_exact(lake: Lake) -> None:
+    totals = [
+        "123456789012345678.91",
+        "-0.01",
+        "1e3",
+        "999999999999999999.99",
+        "1000000000000000000",
+        "0.005",
+    ]
+    assert decoded(lake, [order(total) for total in totals], "total") == [
+        Decimal("123456789012345678.91"),
+        Decimal("-0.01"),
+        Decimal("1000.00"),
+        Decimal("999999999999999999.99"),
+        ("wrong_type", "total"),
+        # Digits that the contract has no place for are rounded, as a decimal column does.
+        Decimal("0.01"),
+    ]
+
+
+def test_a_moment_is_the_same_in_every_zone_and_none_is_guessed(lake: Lake) -> None:
+    moments = {
+        "2013-01-01T15:45:00+05:45": 1_357_034_400,
+        "2013-01-01T00:30:00-0930": 1_357_034_400,
+        "2013-01-01 10:00": 1_357_034_400,
+        "2013-11-03T01:30:00-04:00": 1_383_456_600,
+        "2013-11-03T01:30:00-05:00": 1_383_460_200,
+        "2016-12-31T23:59:60Z": ("wrong_type", "placed_at"),
+        "2013-02-29T10:00:00Z": ("wrong_type", "placed_at"),
+        "2013-01-01T24:00:00Z": ("wrong_type", "placed_at"),
+        "2013-01-01T10:00:00+25:00": ("wrong_type", "placed_at"),
+        "2013-01-01T10:00:00 Europe/Berlin": ("wrong_type", "placed_at"),
+        "1357034400": ("wrong_type", "placed_at"),
+    }
+    values = [order(at=moment) for moment in moments]
+    assert decoded(lake, values, "unix_seconds(placed_at)") == list(moments.values())
+
+
+def test_keys_are_compared_letter_by_letter(lake: Lake) -> None:
+    # Empty, a space, both cases, a letter and its two parts, a sign beyond 16 bits, characters unseen.
+    keys = ["", " ", "k", "K", "\u00e9", "e\u0301", "\U0001f6eb", "a\u0000b", "\u200b"]
+    lake.ingest([order(key=key) for key in (*keys, *keys)] + [order(key=None), b"{}"])
+    counts = stream(lake)["counts"]
+    assert (counts["rows"], counts["duplicates"], counts["quarantined"]) == (len(keys), len(keys), 2)
+    assert sorted(row["id"] for row in lake.table("speed").select("order.id").toLocalIterator()) == sorted(
+        keys
+    )
+    reasons = {(row["_reason"], row["_column"]) for row in lake.table("quarantine").toLocalIterator()}
+    assert reasons == {("missing_field", "order.id"), ("missing_field", "order")}
+
+
+def test_a_number_as_text_and_a_text_as_number_are_told_apart(lake: Lake) -> None:
+    values = [order('"1"'), order("true"), order("null"), order(key=5)]
+    assert decoded(lake, values[:3], "total") == [
+        ("wrong_type", "total"),
+        ("wrong_type", "total"),
+        (None, None),
+    ]
+    events = valid(decode(lake.envelopes([values[3]]), lake.contract, timedelta(days=1)), lake.contract)
+    assert [row["id"] for row in events.select("order.id").toLocalIterator()] == ["5"]
