@@ -37,8 +37,8 @@ END: Final = "_end"
 SENT_AT: Final = (
     "least(CASE WHEN _kafka_timestamp >= timestamp_seconds(0) THEN _kafka_timestamp END, _ingested_at)"
 )
+FOUND_LENGTH: Final = 200
 
-_FOUND_LENGTH: Final = 200
 _FINGERPRINT: Final = 16
 
 Fault = tuple[str, str]
@@ -93,11 +93,11 @@ def faults_of(contract: DataContract, max_future: timedelta, writers: Writers) -
     faults.append(
         (
             f"{event_time} > {limit}",
-            _reason("event_time_future", contract.event_time, _shown(contract, contract.event_time)),
+            _reason("event_time_future", contract.event_time, shown(contract, contract.event_time)),
         )
     )
     for rule in contract.row_rules:
-        faults.append((_broken(rule), _reason("rule_failed", rule.column, _shown(contract, rule.column))))
+        faults.append((_broken(rule), _reason("rule_failed", rule.column, shown(contract, rule.column))))
     for number, condition in enumerate(contract.conditions):
         faults.append(
             (f"NOT {condition_column(number)}", _reason("rule_failed", found=literal(condition.name)))
@@ -135,12 +135,18 @@ def _wire_faults(contract: DataContract, writers: Writers) -> list[Fault]:
 def _type_faults(contract: DataContract) -> Iterator[Fault]:
     for field in contract.schema.fields:
         for flaw in flaws(wire(field.name), name(field.name), field.dataType, field.name):
-            found = flaw.found and _shown(contract, flaw.path, flaw.found)
+            found = flaw.found and shown(contract, flaw.path, flaw.found)
             yield flaw.condition, _reason(flaw.reason, flaw.path, found)
 
 
-def _shown(contract: DataContract, column: str, value: str | None = None) -> str | None:
-    """What may be shown of a column's value, in SQL; its own column's if no other is named."""
+def shown(contract: DataContract, column: str, value: str | None = None) -> str | None:
+    """SQL for what may be shown of a column's value; None if nothing may be.
+
+    Args:
+        contract: says which columns hold personal data.
+        column: the path of the column.
+        value: SQL for the value, if it is not the column itself.
+    """
     text = f"CAST({value or name(column)} AS STRING)"
     match contract.treatment(column):
         case "hash":
@@ -152,7 +158,7 @@ def _shown(contract: DataContract, column: str, value: str | None = None) -> str
 
 
 def _reason(reason: Reason, column: str | None = None, found: str | None = None) -> str:
-    value = "CAST(NULL AS STRING)" if found is None else f"left({found}, {_FOUND_LENGTH})"
+    value = "CAST(NULL AS STRING)" if found is None else f"left({found}, {FOUND_LENGTH})"
     at = "CAST(NULL AS STRING)" if column is None else literal(column)
     return f"named_struct('reason', {literal(reason)}, 'column', {at}, 'found', {value})"
 
@@ -168,7 +174,7 @@ def _corrupt_reason(contract: DataContract) -> str:
         at = "".join(f"['{part}']" for part in path.split("."))
         found = f"try_variant_get({parsed}, {literal(f'$.r{at}')}, 'string')"
         broken = f"{found} IS NOT NULL AND {wire(path)} IS NULL"
-        cases.append((broken, _reason("wrong_type", path, _shown(contract, path, found))))
+        cases.append((broken, _reason("wrong_type", path, shown(contract, path, found))))
     # Sound JSON, so what Spark could not read is within an array or a map.
     return first_fault([*cases, ("true", _reason("wrong_type"))])
 

@@ -14,7 +14,7 @@ from pipelines.decode import invalid, valid
 from pipelines.errors import SourceError
 from pipelines.ops import certification
 from pipelines.ops.writer_schemas import decode_all
-from pipelines.quality import profile
+from pipelines.quality import conflicts, profile
 from pipelines.quality.report_model import Flow, ReportCheck, ReportData, TrendDay, Verdict
 from pipelines.sinks.delta import read
 from pipelines.sinks.tables import exists
@@ -99,6 +99,10 @@ def _gather(
             quarantine=profile.quarantine_reasons(
                 invalid(decoded, contract), config.audit.examples, values=not contract.personal
             ),
+            # The search groups all records of the day, so a day without a conflict is spared it.
+            conflict_samples=conflicts.samples(events, contract, config.audit.examples)
+            if verdict.conflicts
+            else (),
             checks=checks,
             trend=_trend(verdicts, verdict.day),
         )

@@ -8,13 +8,12 @@ from pyspark.sql import functions as F
 
 from pipelines.contract import DataContract
 from pipelines.decode import EVENT_DATE
-from pipelines.quality.report_model import (
-    HourCount,
-    LatenessBucket,
-    QuarantineExample,
-    QuarantineReason,
-)
+from pipelines.quality.report_model import HourCount, LatenessBucket
+from pipelines.quality.report_records import QuarantineExample, QuarantineReason
 from pipelines.sinks.delta import small_rows
+
+# Kafka takes timestamps of any year; Python's end with 9999.
+SENT: Final = "CASE WHEN _kafka_timestamp < TIMESTAMP'9999-12-31' THEN _kafka_timestamp END"
 
 _HOUR_S: Final = 3600
 _DAY_S: Final = 24 * _HOUR_S
@@ -89,8 +88,6 @@ def quarantine_reasons(bad: DataFrame, examples: int, *, values: bool) -> tuple[
         .orderBy("_reason", "_n")
     )
     found: dict[str, list[QuarantineExample]] = {}
-    # Kafka takes timestamps of any year; Python's end with 9999.
-    sent = F.expr("CASE WHEN _kafka_timestamp < TIMESTAMP'9999-12-31' THEN _kafka_timestamp END")
     preview = (F.substring("value", 1, _PREVIEW_BYTES) if values else F.lit(None)).alias("value")
     for row in small_rows(
         few.select(
@@ -98,7 +95,7 @@ def quarantine_reasons(bad: DataFrame, examples: int, *, values: bool) -> tuple[
             "_topic",
             "_partition",
             "_offset",
-            sent.alias("_kafka_timestamp"),
+            F.expr(SENT).alias("_kafka_timestamp"),
             "_column",
             "_found",
             preview,

@@ -11,18 +11,10 @@ from itertools import pairwise
 from typing import Annotated, Literal, TypeAlias
 from zoneinfo import ZoneInfo
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, AwareDatetime, Field
 
 from pipelines.quality.checks import LAYERS_AGREE
-
-
-def _text(value: object) -> object:
-    """Take bytes and lone surrogates as text, so that a poison record cannot break its own report."""
-    if isinstance(value, bytes | bytearray):
-        return bytes(value).decode("utf-8", errors="backslashreplace")
-    if isinstance(value, str):
-        return value.encode("utf-8", errors="backslashreplace").decode("utf-8")
-    return value
+from pipelines.quality.report_records import ConflictSample, Count, Model, QuarantineReason, Text
 
 
 def _known_zone(name: str) -> str:
@@ -38,18 +30,12 @@ def _known_zone(name: str) -> str:
     return name
 
 
-Count: TypeAlias = Annotated[int, Field(ge=0)]
-Text: TypeAlias = Annotated[str, BeforeValidator(_text)]
 DayStatus: TypeAlias = Literal["certified", "failed", "not_certified", "open"]
 CheckKind: TypeAlias = Literal["integrity", "expectation"]
 CheckStatus: TypeAlias = Literal["passed", "failed", "warned", "skipped"]
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Verdict(_Model):
+class Verdict(Model):
     """What the audit said about the day.
 
     Attributes:
@@ -75,7 +61,7 @@ class Verdict(_Model):
     warned: Count
 
 
-class Flow(_Model):
+class Flow(Model):
     """Where the records went, in counts.
 
     Two sums hold in a sound lake: ``bronze = other_days + quarantined + day_records`` and
@@ -121,7 +107,7 @@ class Flow(_Model):
         return self.batch - self.speed - self.late
 
 
-class HourCount(_Model):
+class HourCount(Model):
     """One hour of the event day; a day has 23, 24 or 25.
 
     Attributes:
@@ -135,7 +121,7 @@ class HourCount(_Model):
     duplicates: Count
 
 
-class LatenessBucket(_Model):
+class LatenessBucket(Model):
     """Records by lateness, which is the Kafka timestamp minus the event time.
 
     Attributes:
@@ -151,43 +137,7 @@ class LatenessBucket(_Model):
     records: Count
 
 
-class QuarantineExample(_Model):
-    """One quarantined record, by its coordinates in Kafka.
-
-    Attributes:
-        topic: topic of the record.
-        partition: partition of the record.
-        offset: offset of the record.
-        kafka_timestamp: the record's own timestamp, if it has one.
-        column: the contract column that was broken, where there is one.
-        found: what stood there.
-        value_preview: the value as text; bytes are taken and decoded, invalid UTF-8 as escapes.
-    """
-
-    topic: Text
-    partition: Count
-    offset: Count
-    kafka_timestamp: AwareDatetime | None = None
-    column: Text | None = None
-    found: Text | None = None
-    value_preview: Text | None = None
-
-
-class QuarantineReason(_Model):
-    """Quarantined records of one reason.
-
-    Attributes:
-        reason: reason code, such as ``malformed_json``.
-        records: how many records.
-        examples: a few of them.
-    """
-
-    reason: Text
-    records: Count
-    examples: tuple[QuarantineExample, ...] = ()
-
-
-class ReportCheck(_Model):
+class ReportCheck(Model):
     """One check of the audit and what it found.
 
     Attributes:
@@ -207,7 +157,7 @@ class ReportCheck(_Model):
     detail: Text
 
 
-class TrendDay(_Model):
+class TrendDay(Model):
     """One day of the trend.
 
     Attributes:
@@ -242,7 +192,7 @@ def _by_day(days: Iterable[TrendDay]) -> tuple[TrendDay, ...]:
     return ordered
 
 
-class ReportData(_Model):
+class ReportData(Model):
     """Everything that a report shows.
 
     Attributes:
@@ -256,6 +206,7 @@ class ReportData(_Model):
         duplicates_by_hour: records and duplicates for each hour of the day.
         lateness: histogram of lateness, in ascending order.
         quarantine: reasons with examples.
+        conflict_samples: a few of the keys whose copies carry different payloads.
         checks: checks of the audit.
         trend: days up to and around this one; put in order of day.
     """
@@ -270,6 +221,7 @@ class ReportData(_Model):
     duplicates_by_hour: tuple[HourCount, ...] = ()
     lateness: tuple[LatenessBucket, ...] = ()
     quarantine: tuple[QuarantineReason, ...] = ()
+    conflict_samples: tuple[ConflictSample, ...] = ()
     checks: tuple[ReportCheck, ...] = ()
     trend: Annotated[tuple[TrendDay, ...], AfterValidator(_by_day)] = ()
 

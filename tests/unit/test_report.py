@@ -21,12 +21,18 @@ from pipelines.quality.report_model import (
     Flow,
     HourCount,
     LatenessBucket,
-    QuarantineExample,
-    QuarantineReason,
     ReportCheck,
     ReportData,
     TrendDay,
     Verdict,
+)
+from pipelines.quality.report_records import (
+    ConflictColumn,
+    ConflictCopy,
+    ConflictSample,
+    KeyPart,
+    QuarantineExample,
+    QuarantineReason,
 )
 from pipelines.quality.report_text import share, visible
 
@@ -122,6 +128,29 @@ def quarantine_of() -> tuple[QuarantineReason, ...]:
     )  # fmt: skip
 
 
+def conflicts_of() -> tuple[ConflictSample, ...]:
+    """A plain conflict with a value that would act, and one of personal data alone."""
+    sent = datetime(2013, 1, 5, 14, 3, 11, tzinfo=UTC)
+    first, second = (
+        ConflictCopy(topic="flights", partition=1, offset=offset, kafka_timestamp=sent, winner=offset == 4712)
+        for offset in (4712, 4713)
+    )
+    third = ConflictCopy(topic="flights", partition=2, offset=1_204_999, winner=False)
+    flight = KeyPart(column="flight", value="1545")
+    return (
+        ConflictSample(key=(KeyPart(column="carrier", value="UA"), flight), copies_of_day=12,
+                       copies=(first, second, third), columns=(
+            ConflictColumn(column="departure_delay", values=("2.0", "9.0", None)),
+            ConflictColumn(column="dest", values=("IAH", POISON, "x" * 200 + "… (50,000 characters)")),
+            ConflictColumn(column="tailnum", personal="hash",
+                           values=("sha256:0011223344556677", "sha256:8899aabbccddeeff", None)),
+            ConflictColumn(column="pilot.name", personal="drop"),
+        )),
+        ConflictSample(key=(KeyPart(column="carrier"), flight), copies_of_day=2, copies=(first, second),
+                       columns=(ConflictColumn(column="pilot.name", personal="drop"),)),
+    )  # fmt: skip
+
+
 def sample(status: DayStatus = "certified", day: date = date(2013, 1, 5)) -> ReportData:
     """One day as the demo makes it."""
     hours = hours_of(day)
@@ -154,6 +183,7 @@ def sample(status: DayStatus = "certified", day: date = date(2013, 1, 5)) -> Rep
         duplicates_by_hour=hours,
         lateness=tuple(buckets),
         quarantine=quarantine_of(),
+        conflict_samples=conflicts_of(),
         checks=checks,
         trend=trend_until(day),
     )  # fmt: skip
@@ -426,6 +456,15 @@ def test_every_text_field_is_escaped() -> None:
                                                 found=POISON, value_preview=POISON),),
                 ),
             ),
+            "conflict_samples": (
+                ConflictSample(
+                    key=(KeyPart(column=POISON, value=POISON),),
+                    copies_of_day=2,
+                    copies=(ConflictCopy(topic=POISON, partition=0, offset=1, winner=True),),
+                    columns=(ConflictColumn(column=POISON, values=(POISON,)),
+                             ConflictColumn(column=POISON, personal="drop")),
+                ),
+            ),
             "checks": (
                 ReportCheck(name=POISON, kind="integrity", status="failed", observed=POISON, expected=POISON,
                             detail=POISON),
@@ -438,6 +477,51 @@ def test_every_text_field_is_escaped() -> None:
     assert "\x00" not in html
     assert "\u202e" not in html
     Page(html)
+
+
+def conflicts_section(html: str) -> str:
+    """What is read in the section of the conflicts; empty if there is none."""
+    text = Page(html).text
+    start = text.find(" Conflicts 2 keys in conflict")
+    return "" if start < 0 else text[start : text.index(" Quarantine ", start)]
+
+
+def test_conflicts_are_shown_copy_by_copy_the_winner_first() -> None:
+    """Each copy stands with its coordinates, its time and its values in the columns that differ."""
+    shown = conflicts_section(page_of("certified"))
+    one, two = shown.split("12 copies, 3 of them here")
+    assert "carrier = UA , flight = 1545" in one
+    winner, loser, last = two.split(" @ ")[1:4]
+    assert winner.startswith(
+        "4712 winner 2013-01-05 09:03:11 EST departure_delay 2.0 dest IAH tailnum sha256:00"
+    )
+    assert loser.startswith("4713 2013-01-05 09:03:11 EST departure_delay 9.0 dest <script>alert(1)</script>")
+    assert last.startswith("1204999 \u2013 departure_delay null dest xxx")
+    assert "x… (50,000 characters) tailnum null" in last
+    assert shown.count("winner 2013") == 2
+
+
+def test_samples_say_of_how_many_conflicts_they_are() -> None:
+    """A few samples of many conflicts do not look like all of them."""
+    assert "2 keys of 2,469,134 in conflict" in Page(page_of("huge")).text
+
+
+def test_what_the_contract_forbids_to_show_is_named_without_a_value() -> None:
+    """A column with personal data that is dropped is said to differ, and a key part to be there."""
+    shown = conflicts_section(page_of("certified"))
+    assert (
+        shown.count("The copies differ in pilot.name , too; the contract forbids to show these values.") == 1
+    )
+    assert "carrier = not shown , flight = 1545 2 copies The copies differ in pilot.name ;" in shown
+
+
+def test_a_day_without_samples_of_conflicts_has_no_section_of_them() -> None:
+    """Nothing is said twice: that there is no conflict stands with the sums."""
+    without = report.render_html(sample().model_copy(update={"conflict_samples": ()}))
+    assert conflicts_section(page_of("certified"))
+    for html in (page_of("empty"), without):
+        assert not conflicts_section(html)
+        assert 'id="conflicts"' not in html
 
 
 @pytest.mark.parametrize(

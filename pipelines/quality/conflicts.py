@@ -1,0 +1,162 @@
+"""Samples of conflicts: in what the copies of an event differ, as far as the contract lets it be shown."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any, Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType, TimestampType
+
+from pipelines.contract import DataContract
+from pipelines.decode import COORDINATES, payload_hash
+from pipelines.dedup import preference, takes_least, with_key
+from pipelines.faults import FOUND_LENGTH, shown
+from pipelines.json_types import canonical
+from pipelines.quality.profile import SENT
+from pipelines.quality.report_records import ConflictColumn, ConflictCopy, ConflictSample, KeyPart
+from pipelines.sinks.delta import small_rows
+from pipelines.sql_text import literal, name
+
+COPIES: Final = 10
+"""Copies of one key that are shown at most."""
+
+_PAYLOAD: Final = "_payload"
+_ALL: Final = "_all"
+_NTH: Final = "_nth"
+_RANK: Final = "_rank"
+_WINNER: Final = 1
+# By default Spark writes milliseconds, and instants that differ would look equal.
+_MICROSECONDS: Final = literal("yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX")
+
+
+def samples(events: DataFrame, contract: DataContract, limit: int) -> tuple[ConflictSample, ...]:
+    """The first keys, in the order of the key, whose copies carry different payloads.
+
+    The choice depends on the records alone, not on their order in `events` nor on parallelism. Of a key with
+    many copies one of each payload is shown before a second of any, so that a difference is never hidden
+    behind retries. What differs within an object is named by its path.
+
+    Only copies in `events` are compared, which are those of one event day. Where the event time is not part
+    of the key, a copy of a neighbouring day may win over all that are shown, and a conflict between days is
+    not found.
+
+    Args:
+        events: the valid events of one day, as `pipelines.decode.valid` gives them.
+        contract: names the key, says which copy wins and what may be shown.
+        limit: how many keys to show.
+
+    Returns:
+        A sample for each key. Texts are cut to 200 characters, which they say. Of columns with personal data
+        they are fingerprints, or not there.
+    """
+    if not limit:
+        return ()
+    parts = list(_leaves(contract.schema))
+    hashes = (f"xxhash64({canonical(name(path), kind)})" for path, kind in parts)
+    texts = (_text(contract, path, kind) for path, kind in parts)
+    kinds = dict(parts)
+    key = (_text(contract, path, kinds[path]) for path in contract.key)
+    copies = _copies(events, contract, limit).orderBy(*contract.key_names, _RANK)
+    rows = small_rows(
+        copies.selectExpr(
+            f"array({', '.join(key)}) AS key",
+            f"array({', '.join(hashes)}) AS hashes",
+            f"array({', '.join(texts)}) AS texts",
+            *COORDINATES,
+            f"{SENT} AS _kafka_timestamp",
+            _ALL,
+            _RANK,
+        )
+    )
+    starts = [n for n, row in enumerate(rows) if row[_RANK] == _WINNER]
+    paths = [path for path, _ in parts]
+    return tuple(_sample(contract, paths, rows[start:end]) for start, end in pairwise([*starts, len(rows)]))
+
+
+def _copies(events: DataFrame, contract: DataContract, limit: int) -> DataFrame:
+    """The copies to show: the rows of `events`, with the rank of each in its key and the number of all."""
+    keys = contract.key_names
+    hashed = with_key(events, contract).withColumn(_PAYLOAD, payload_hash(contract))
+    in_conflict = (
+        hashed.groupBy(*keys)
+        .agg(F.expr(f"count(*) AS {_ALL}"), F.expr(f"min({_PAYLOAD}) <> max({_PAYLOAD}) AS _differ"))
+        .where("_differ")
+        .drop("_differ")
+        .orderBy(*keys)
+        .limit(limit)
+    )
+    by_key = ", ".join(map(name, keys))
+    compared = ", ".join(map(name, preference(contract)))
+    # The payload decides between records of the same coordinates, which a topic made anew can have.
+    order = f"struct({compared}) {'ASC' if takes_least(contract) else 'DESC'}, {_PAYLOAD}"
+    nth = f"row_number() OVER (PARTITION BY {by_key}, {_PAYLOAD} ORDER BY {order}) AS {_NTH}"
+    rank = f"row_number() OVER (PARTITION BY {by_key} ORDER BY {_NTH}, {order}) AS {_RANK}"
+    copies = hashed.join(F.broadcast(in_conflict), on=keys)
+    return copies.selectExpr("*", nth).selectExpr("*", rank).where(f"{_RANK} <= {COPIES}")
+
+
+def _sample(contract: DataContract, paths: list[str], copies: list[dict[str, Any]]) -> ConflictSample:
+    key = zip(contract.key, copies[0]["key"], strict=True)
+    differing = [n for n in range(len(paths)) if len({copy["hashes"][n] for copy in copies}) > 1]
+    return ConflictSample(
+        key=tuple(KeyPart(column=path, value=value) for path, value in key),
+        copies_of_day=copies[0][_ALL],
+        copies=tuple(
+            ConflictCopy(
+                topic=copy["_topic"],
+                partition=copy["_partition"],
+                offset=copy["_offset"],
+                kafka_timestamp=copy["_kafka_timestamp"],
+                winner=copy[_RANK] == _WINNER,
+            )
+            for copy in copies
+        ),
+        columns=tuple(_column(contract, paths[n], [copy["texts"][n] for copy in copies]) for n in differing),
+    )
+
+
+def _column(contract: DataContract, path: str, values: list[str | None]) -> ConflictColumn:
+    personal = contract.treatment(path)
+    return ConflictColumn(column=path, personal=personal, values=() if personal == "drop" else tuple(values))
+
+
+def _leaves(schema: StructType, prefix: str = "") -> Iterator[tuple[str, DataType]]:
+    """The columns and what lies in objects, down to what is no object, by path."""
+    for field in schema:
+        path = f"{prefix}{field.name}"
+        if isinstance(field.dataType, StructType):
+            yield from _leaves(field.dataType, f"{path}.")
+        else:
+            yield path, field.dataType
+
+
+def _text(contract: DataContract, path: str, kind: DataType) -> str:
+    """SQL for a value as text, as far as it may be shown, cut."""
+    match kind:
+        case ArrayType() | MapType() if contract.treatment(path) == "hash":
+            # Equal values have one fingerprint, in whatever order a map's entries came.
+            value = _json(canonical(name(path), kind))
+        case MapType():
+            value = _json(_in_order(name(path)))
+        case ArrayType():
+            value = _json(name(path))
+        case TimestampType():
+            # The page says all other instants in the zone of the day, and names it.
+            value = f"concat(CAST({name(path)} AS STRING), ' UTC')"
+        case _:
+            value = name(path)
+    text = shown(contract, path, value) or "CAST(NULL AS STRING)"
+    cut = f"concat(left({text}, {FOUND_LENGTH}), '… (', format_number(length({text}), 0), ' characters)')"
+    return f"CASE WHEN length({text}) > {FOUND_LENGTH} THEN {cut} ELSE {text} END"
+
+
+def _json(value: str) -> str:
+    return f"to_json({value}, map('timestampFormat', {_MICROSECONDS}))"
+
+
+def _in_order(entries: str) -> str:
+    """SQL for a map whose entries stand by their keys, so that equal ones look equal."""
+    # No column of a contract begins with _, so the variable hides none.
+    pair = f"struct(_k, element_at({entries}, _k))"
+    return f"map_from_entries(transform(array_sort(map_keys({entries})), _k -> {pair}))"
