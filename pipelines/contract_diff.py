@@ -136,7 +136,7 @@ def _of_columns(old: DataContract, new: DataContract) -> Iterator[Change]:
         if path in before or (holder(path) and holder(path) not in before):
             # What a part that is new holds is part of that change.
             continue
-        what = f"added, {'optional' if field.nullable else 'required'}, {_kind(field)}"
+        what = f"added, {'optional' if field.nullable else 'required'}, {kind_name(field.dataType)}"
         if field.nullable:
             yield Change(_place(path), what)
         else:
@@ -146,7 +146,7 @@ def _of_columns(old: DataContract, new: DataContract) -> Iterator[Change]:
 def _of_column(old: StructField, new: StructField, *, in_key: bool) -> Iterator[Change]:
     place = _place(old.name)
     if old.dataType != new.dataType:
-        what = f"{_kind(old)} became {_kind(new)}"
+        what = f"{kind_name(old.dataType)} became {kind_name(new.dataType)}"
         if widens(old.dataType, new.dataType):
             yield Change(place, f"{what}: a wider type", ("state",) if in_key else ())
         elif widens(new.dataType, old.dataType):
@@ -159,9 +159,10 @@ def _of_column(old: StructField, new: StructField, *, in_key: bool) -> Iterator[
         yield Change(place, "required became optional: readers may find nulls", _READERS)
 
 
-def _kind(field: StructField) -> str:
-    has_parts = isinstance(field.dataType, StructType | ArrayType | MapType)
-    return field.dataType.typeName() if has_parts else field.dataType.simpleString()
+def kind_name(kind: DataType) -> str:
+    """A type in a word; what holds others without them, since those are told of by themselves."""
+    has_parts = isinstance(kind, StructType | ArrayType | MapType)
+    return kind.typeName() if has_parts else kind.simpleString()
 
 
 def widens(old: DataType, new: DataType) -> bool:

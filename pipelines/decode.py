@@ -37,7 +37,8 @@ ERROR: Final = "_error"
 ERROR_PARTS: Final = ("reason", "column", "found")
 BAD: Final = "_bad"
 
-_STRICT: Final = "spark.sql.ansi.enabled"
+# Without strict mode the size of nothing would be -1.
+_LENIENT: Final = {"spark.sql.ansi.enabled": "false", "spark.sql.legacy.sizeOfNull": "false"}
 _JSON_OPTIONS: Final = {
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": CORRUPT,
@@ -99,14 +100,16 @@ def with_conditions(rows: DataFrame, contract: DataContract) -> DataFrame:
     if not contract.conditions:
         return rows
     settings = rows.sparkSession.conf
-    strict = str(settings.get(_STRICT))
-    settings.set(_STRICT, "false")
+    before = {key: str(settings.get(key)) for key in _LENIENT}
+    for key, value in _LENIENT.items():
+        settings.set(key, value)
     try:
         return rows.select(
             "*", *(F.expr(c.sql).alias(condition_column(n)) for n, c in enumerate(contract.conditions))
         )
     finally:
-        settings.set(_STRICT, strict)
+        for key, value in before.items():
+            settings.set(key, value)
 
 
 def valid(decoded: DataFrame, contract: DataContract) -> DataFrame:

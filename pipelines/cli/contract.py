@@ -3,11 +3,14 @@
 import json
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import click
 
+from pipelines.cli.contract_registry import REGISTRY, against_producers, refuse_half
+from pipelines.cli.options import place_options
 from pipelines.contract import DataContract, load_contract
 from pipelines.contract_diff import Change, changes
 from pipelines.errors import ConfigError, ContractError
@@ -47,18 +50,27 @@ def diff(old: Path, new: Path, form: Form) -> None:
 @contract.command()
 @click.argument("files", nargs=-1, type=_FILE)
 @click.option(
-    "--against", required=True, metavar="GITREF|FILE", help="What is in use: a git revision, or a file."
+    "--against",
+    required=True,
+    metavar="GITREF|FILE|registry",
+    help="What is in use: a git revision, a file, or what producers registered for a pipeline's topic.",
 )
+@click.option("--pipeline", metavar="NAME", help="With --against registry: the pipeline, e.g. flights.")
+@place_options
 @_format
-def check(files: tuple[Path, ...], against: str, form: Form) -> None:
+@click.pass_context
+def check(
+    context: click.Context, /, files: tuple[Path, ...], against: str, form: Form, **pipeline: Any
+) -> None:
     """Refuse, with exit code 2, contracts that break somebody against what is in use."""
+    refuse_half(context, against)
     broken = []
-    for path in _or_all(files):
-        new = load_contract(path)
-        old = _in_use(path, against)
-        found = changes(old, new) if old else []
-        if not old and form == "text":
-            click.echo(f"{path}: new, there is none at {against}")
+    compared = (
+        [against_producers(files, **pipeline)]
+        if against == REGISTRY
+        else _against_contracts(_or_all(files), against, form)
+    )
+    for path, found in compared:
         _show(found, str(path), form)
         broken += [f"{path}: {change.place}: {change.what}" for change in found if change.is_breaking]
     if broken:
@@ -66,6 +78,15 @@ def check(files: tuple[Path, ...], against: str, form: Form) -> None:
             "\n".join(broken) + f"\nexpected no breaking change against {against}: keep what was promised,"
             " or see docs/runbook.md, 'A breaking change of a contract'"
         )
+
+
+def _against_contracts(paths: list[Path], against: str, form: Form) -> Iterator[tuple[Path, list[Change]]]:
+    for path in paths:
+        new = load_contract(path)
+        old = _in_use(path, against)
+        if not old and form == "text":
+            click.echo(f"{path}: new, there is none at {against}")
+        yield path, changes(old, new) if old else []
 
 
 def _or_all(files: tuple[Path, ...]) -> list[Path]:

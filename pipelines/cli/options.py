@@ -53,8 +53,7 @@ class CommonOptions:
 
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
-_OPTIONS = (
-    click.option("--pipeline", required=True, metavar="NAME", help="The pipeline, e.g. flights."),
+_PLACES = (
     click.option("--env", default="local", show_default=True, help="The environment, a folder of conf/."),
     click.option("--conf-dir", type=_FOLDER, default=Path("conf"), show_default=True),
     click.option("--contracts-dir", type=_FOLDER, default=Path("data_contracts"), show_default=True),
@@ -65,12 +64,25 @@ _OPTIONS = (
         metavar="KEY=VALUE",
         help="Overrides one setting, e.g. kafka.topic=flights. Repeatable.",
     ),
+)
+_OPTIONS = (
+    click.option("--pipeline", required=True, metavar="NAME", help="The pipeline, e.g. flights."),
+    *_PLACES,
     click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True),
 )
 
 
 def common_options(command: Command) -> Command:
     """Adds the shared options to a click command, which takes them as keywords."""
-    for option in reversed(_OPTIONS):
+    return _with(_OPTIONS, command)
+
+
+def place_options(command: Command) -> Command:
+    """Adds those that say where a pipeline's configuration and contract are, without the pipeline itself."""
+    return _with(_PLACES, command)
+
+
+def _with(options: tuple[Callable[[Command], Command], ...], command: Command) -> Command:
+    for option in reversed(options):
         command = option(command)
     return command

@@ -18,7 +18,8 @@ from tests.support.nights import ONE, run, stream
 ARRIVES = Condition("arrives only if it departs", "arrival_delay IS NULL OR departure_delay IS NOT NULL")
 SPEED = Condition("flies slower than sound", "distance / air_time < 13")
 CODE = Condition(
-    "is one of many", "cast(tailnum AS int) < 10 OR element_at(split(tailnum, ''), flight) != '!'"
+    "is one of many",
+    "CAST(tailnum AS int) < 10 OR element_at(split(tailnum, ''), CAST(flight AS int)) != '!'",
 )
 
 

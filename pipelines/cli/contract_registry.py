@@ -1,0 +1,75 @@
+"""What `oncelake contract check --against registry` compares with: the newest schema of a topic."""
+
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from click.core import ParameterSource
+
+from pipelines.cli.options import CommonOptions
+from pipelines.contract_diff import Change
+from pipelines.contract_fit import fit
+from pipelines.errors import ConfigError
+from pipelines.sources.registry import Registry, registry_of
+from pipelines.wire import is_framed
+
+REGISTRY: Final = "registry"
+
+
+def refuse_half(context: click.Context, against: str) -> None:
+    """Refuses the registry without a pipeline, and what belongs to a pipeline without the registry.
+
+    Args:
+        context: of the command, which knows the options that were given.
+        against: what to compare with.
+
+    Raises:
+        UsageError: one is there without the other.
+    """
+    if against == REGISTRY and context.params["pipeline"] is None:
+        raise click.UsageError(
+            "--against registry needs --pipeline NAME, whose configuration names topic and registry;"
+            " a file of that name is ./registry"
+        )
+    given = [
+        option.opts[0]
+        for option in context.command.params
+        if option.name in ("pipeline", "env", "conf_dir", "contracts_dir", "settings")
+        and context.get_parameter_source(option.name) == ParameterSource.COMMANDLINE
+    ]
+    if against != REGISTRY and given:
+        raise click.UsageError(f"{', '.join(given)}: of use only with --against registry")
+
+
+def against_producers(files: tuple[Path, ...], **options: Any) -> tuple[Path, list[Change]]:
+    """Compares a pipeline's contract with the newest schema that producers registered for its topic.
+
+    Args:
+        files: nothing, or the pipeline's contract.
+        options: those that `CommonOptions` takes.
+
+    Returns:
+        The contract's file, and how what producers send differs from it.
+
+    Raises:
+        ConfigError: the configuration is refused, or the registry has nothing to compare with.
+        ContractError: the contract is refused, or the schema cannot be compared with it.
+        InfrastructureError: the registry does not answer.
+    """
+    config, contract = CommonOptions(**options, log_format="text").load()
+    path = Path(contract.path)
+    if others := [str(file) for file in files if file.resolve() != path.resolve()]:
+        raise ConfigError(f"{', '.join(others)}: expected no file, or {path}, the contract of {config.name}")
+    if not is_framed(contract):
+        raise ConfigError(
+            f"{path}: valueFormat json: the values name no schema, so no registry knows what producers send;"
+            " compare with a git revision or a file"
+        )
+    registry, subject = registry_of(config, contract), f"{config.kafka.topic}-value"
+    schema = Registry(registry).latest(subject)
+    if schema is None:
+        raise ConfigError(
+            f"registry.url: {registry.url} has no subject {subject}; expected the one that producers of the"
+            " topic register their schema under (Confluent's TopicNameStrategy); see kafka.topic"
+        )
+    return path, fit(contract, schema)

@@ -1,0 +1,172 @@
+"""Whether what producers send today keeps a contract, judged by the schema that they registered.
+
+The rule is that of decoding: a record becomes JSON text, and Spark reads that by the contract's types, as
+docs/semantics.md says in 'Reasons for quarantine'. Only what is there and of which type is compared; rules
+on values (bounds, patterns, enums) are not, since few schemas say them.
+"""
+
+from collections.abc import Iterator
+from typing import Final, Literal
+
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from pipelines.contract import DataContract
+from pipelines.contract_diff import Change, Party, kind_name
+from pipelines.registry_columns import ANYTHING, columns_of
+from pipelines.wire import SCHEMA_KINDS, WriterSchema
+
+Fit = Literal["whole", "as UTC", "some texts", "some numbers", "none"]
+
+_PRODUCERS: Final[tuple[Party, ...]] = ("producers",)
+_NUMBERS: Final = (IntegerType, LongType, FloatType, DoubleType, DecimalType)
+_DIGITS_OF_INT: Final = 10
+_DIGITS_OF_LONG: Final = 19
+
+
+def fit(contract: DataContract, schema: WriterSchema) -> list[Change]:
+    """What of a contract producers break who write by a schema, and what is only worth knowing.
+
+    Args:
+        contract: a contract whose values name schemas.
+        schema: what producers write by.
+
+    Returns:
+        In the order of the contract; what fits is not listed. No change breaks anybody but producers.
+
+    Raises:
+        ContractError: the schema stands for no columns, or Spark cannot read by it.
+    """
+    kind = SCHEMA_KINDS[contract.value_format]
+    if schema.kind != kind:
+        what = f"'{contract.value_format}' reads by schemas of the kind {kind}, producers write {schema.kind}"
+        return [Change("schema.customProperties.valueFormat", what, _PRODUCERS)]
+    return list(_of_object("", contract.schema, columns_of(schema)))
+
+
+def _of_object(prefix: str, wanted: StructType, sent: StructType) -> Iterator[Change]:
+    known = {field.name: field for field in sent}
+    for field in wanted:
+        path = f"{prefix}{field.name}"
+        if field.name in known:
+            given = known[field.name]
+            yield from _of_part(
+                path, field.dataType, given.dataType, missing=given.nullable and not field.nullable
+            )
+        elif field.nullable:
+            yield _change(path, "producers do not send it: always null")
+        else:
+            yield _change(path, "required, but producers do not send it", _PRODUCERS)
+    for name in (name for name in known if name not in wanted.fieldNames()):
+        yield _change(f"{prefix}{name}", "ignored: producers send it, and the contract does not name it")
+
+
+def _of_part(path: str, wanted: DataType, sent: DataType, *, missing: bool) -> Iterator[Change]:
+    if missing:
+        yield _change(path, "required, but producers may leave it out or send null", _PRODUCERS)
+    match wanted, sent:
+        case _, NullType():
+            if not missing:
+                yield _change(path, "producers send only null")
+        case StringType(), _:
+            pass
+        case _ if sent == ANYTHING:
+            yield _change(path, f"producers may send anything, the contract asks for {kind_name(wanted)}")
+        case _:
+            yield from _of_inner(path, wanted, sent)
+
+
+def _of_inner(path: str, wanted: DataType, sent: DataType) -> Iterator[Change]:
+    match wanted, sent:
+        case StructType(), StructType():
+            yield from _of_object(f"{path}.", wanted, sent)
+        case StructType(), MapType():
+            # Any name may be among the keys, and none must be.
+            fields = [StructField(field.name, sent.valueType) for field in wanted]
+            yield from _of_object(f"{path}.", wanted, StructType(fields))
+        case MapType(), StructType():
+            for field in sent:
+                yield from _of_part(f"{path}.{field.name}", wanted.valueType, field.dataType, missing=False)
+        case ArrayType(), ArrayType():
+            missing = sent.containsNull and not wanted.containsNull
+            yield from _of_part(f"{path}[]", wanted.elementType, sent.elementType, missing=missing)
+        case MapType(), MapType():
+            missing = sent.valueContainsNull and not wanted.valueContainsNull
+            yield from _of_part(f"{path}{{}}", wanted.valueType, sent.valueType, missing=missing)
+        case _:
+            yield from _of_value(path, wanted, sent)
+
+
+def _of_value(path: str, wanted: DataType, sent: DataType) -> Iterator[Change]:
+    what = f"producers send {kind_name(sent)}, the contract asks for {kind_name(wanted)}"
+    match _fit(wanted, sent):
+        case "as UTC":
+            yield _change(path, f"{what}: it has no offset, and is read as UTC")
+        case "some texts":
+            yield _change(path, f"{what}: read only where the text is one")
+        case "some numbers":
+            yield _change(path, f"{what}: a value may not fit", _PRODUCERS)
+        case "none":
+            yield _change(path, f"{what}: another type", _PRODUCERS)
+
+
+def _fit(wanted: DataType, sent: DataType) -> Fit:
+    """How much of what is sent is read as what is wanted."""
+    match wanted, sent:
+        case TimestampType(), TimestampNTZType():
+            return "as UTC"
+        case TimestampType() | DateType(), StringType():
+            return "some texts"
+        case _ if isinstance(wanted, _NUMBERS) and isinstance(sent, _NUMBERS):
+            return _fit_of_number(wanted, sent)
+        case _:
+            return "whole" if wanted == sent else "none"
+
+
+def _fit_of_number(wanted: DataType, sent: DataType) -> Fit:
+    before, after = _places(sent)
+    match wanted:
+        case DecimalType():
+            holds = before <= wanted.precision - wanted.scale and after <= wanted.scale
+        case IntegerType() | LongType() if after:
+            # The JSON of such a number has a point, be it 5.0, and is refused.
+            return "none"
+        case IntegerType():
+            holds = wanted == sent or before < _DIGITS_OF_INT
+        case LongType():
+            holds = wanted == sent or before < _DIGITS_OF_LONG
+        case _:
+            holds = True
+    return "whole" if holds else "some numbers"
+
+
+def _places(sent: DataType) -> tuple[float, float]:
+    """How many digits a number may have before and after its point."""
+    match sent:
+        case IntegerType():
+            return _DIGITS_OF_INT, 0
+        case LongType():
+            return _DIGITS_OF_LONG, 0
+        case DecimalType():
+            return sent.precision - sent.scale, sent.scale
+        case _:
+            return float("inf"), float("inf")
+
+
+def _change(path: str, what: str, breaks: tuple[Party, ...] = ()) -> Change:
+    return Change(f"schema.properties.{path}", what, breaks)
