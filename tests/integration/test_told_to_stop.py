@@ -2,6 +2,7 @@
 
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -20,10 +21,14 @@ def stream(folder: Path, jobs: list[Job]) -> Job:
 
 
 def has_jvm(job: Job) -> bool:
-    return any(
-        child.name() == "java" and "SparkSubmit" in " ".join(child.cmdline())
-        for child in psutil.Process(job.process.pid).children(recursive=True)
-    )
+    return any(map(is_spark, psutil.Process(job.process.pid).children(recursive=True)))
+
+
+def is_spark(process: psutil.Process) -> bool:
+    # A Java that was only asked for its version may have ended meanwhile.
+    with suppress(psutil.Error):
+        return process.name() == "java" and "SparkSubmit" in " ".join(process.cmdline())
+    return False
 
 
 def test_a_group_that_is_told_while_spark_starts(tmp_path: Path, jobs: list[Job]) -> None:

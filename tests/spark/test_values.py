@@ -96,5 +96,5 @@ def test_a_number_as_text_and_a_text_as_number_are_told_apart(lake: Lake) -> Non
         ("wrong_type", "total"),
         (None, None),
     ]
-    events = valid(decode(lake.envelopes([values[3]]), lake.contract, timedelta(days=1)), lake.contract)
+    events = valid(decode(lake.envelopes([values[4]]), lake.contract, timedelta(days=1)), lake.contract)
     assert [row["id"] for row in events.select("order.id").toLocalIterator()] == ["5"]
