@@ -24,7 +24,8 @@ from pipelines.faults import (
     no_fault,
     wire,
 )
-from pipelines.json_types import canonical, typed, wire_type
+from pipelines.json_types import typed, wire_type
+from pipelines.payloads import fingerprint
 from pipelines.sql_text import literal, name
 from pipelines.wire import ID, NO_WRITERS, PAYLOAD, Writers, is_framed, payload, schema_id
 
@@ -167,7 +168,7 @@ def sent_at() -> Column:
 
 def payload_hash(contract: DataContract) -> Column:
     """A 64-bit hash of the contract's columns: equal for retries of one event, whatever their layout."""
-    columns = (canonical(name(f.name), f.dataType) for f in contract.schema)
+    columns = (fingerprint(name(f.name), f.dataType) for f in contract.schema)
     return F.expr(f"xxhash64({', '.join(columns)})")
 
 

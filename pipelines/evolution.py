@@ -69,7 +69,7 @@ def fitted(value: str, have: DataType, want: DataType, depth: int = 0) -> str:
     """
     if have == want:
         return value
-    item = f"x{depth}"
+    item = f"_x{depth}"
     match have, want:
         case StructType(), StructType():
             there = {field.name: field.dataType for field in have}
@@ -85,7 +85,7 @@ def fitted(value: str, have: DataType, want: DataType, depth: int = 0) -> str:
             return f"transform({value}, {item} -> {inner})"
         case MapType(), MapType():
             inner = fitted(item, have.valueType, want.valueType, depth + 1)
-            return f"transform_values({value}, (k{depth}, {item}) -> {inner})"
+            return f"transform_values({value}, (_k{depth}, {item}) -> {inner})"
         case _:
             return f"CAST({value} AS {want.simpleString()})"
 

@@ -69,7 +69,7 @@ def typed(wire: str, kind: DataType, depth: int = 0) -> str:
         kind: the contract's type.
         depth: how many collections the value lies in.
     """
-    item = f"x{depth}"
+    item = f"_x{depth}"
     match kind:
         case TimestampType():
             text = f"CASE WHEN {wire} RLIKE {literal(_TIMESTAMP)} THEN try_cast({wire} AS TIMESTAMP) END"
@@ -86,7 +86,7 @@ def typed(wire: str, kind: DataType, depth: int = 0) -> str:
             text = f"transform({wire}, {item} -> {typed(item, kind.elementType, depth + 1)})"
         case MapType():
             changed = typed(item, kind.valueType, depth + 1)
-            text = f"transform_values({wire}, (k{depth}, {item}) -> {changed})"
+            text = f"transform_values({wire}, (_k{depth}, {item}) -> {changed})"
         case _:
             raise TypeError(f"no contract has columns of type {kind}")
     return text
@@ -123,44 +123,8 @@ def flaws(wire: str, value: str, kind: DataType, path: str, depth: int = 0) -> I
 
 
 def _flaws_of_items(items: str, kind: DataType, nullable: bool, path: str, depth: int) -> Iterator[Flaw]:
-    item = f"x{depth}"
+    item = f"_x{depth}"
     for flaw in flaws(item, typed(item, kind, depth + 1), kind, path, depth + 1):
         yield replace(flaw, condition=f"exists({items}, {item} -> {flaw.condition})", found=None)
     if not nullable:
         yield Flaw(f"exists({items}, {item} -> {item} IS NULL)", path, "missing_field")
-
-
-def canonical(value: str, kind: DataType, depth: int = 0) -> str:
-    """SQL for a value in a form that is equal for equal values: a map's entries have no order.
-
-    Args:
-        value: SQL for the value.
-        kind: its type.
-        depth: how many collections the value lies in.
-    """
-    if not _has_map(kind):
-        return value
-    item = f"x{depth}"
-    match kind:
-        case StructType():
-            parts = (canonical(f"{value}.{name(f.name)}", f.dataType, depth) for f in kind)
-            return f"CASE WHEN {value} IS NOT NULL THEN struct({', '.join(parts)}) END"
-        case ArrayType():
-            return f"transform({value}, {item} -> {canonical(item, kind.elementType, depth + 1)})"
-        case MapType():
-            entry = f"element_at({value}, {item})"
-            pair = f"struct({item} AS k, {canonical(entry, kind.valueType, depth + 1)} AS v)"
-            return f"transform(array_sort(map_keys({value})), {item} -> {pair})"
-    return value
-
-
-def _has_map(kind: DataType) -> bool:
-    match kind:
-        case MapType():
-            return True
-        case StructType():
-            return any(_has_map(field.dataType) for field in kind)
-        case ArrayType():
-            return _has_map(kind.elementType)
-        case _:
-            return False

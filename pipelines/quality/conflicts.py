@@ -12,7 +12,7 @@ from pipelines.contract import DataContract
 from pipelines.decode import COORDINATES, payload_hash
 from pipelines.dedup import preference, takes_least, with_key
 from pipelines.faults import FOUND_LENGTH, shown
-from pipelines.json_types import canonical
+from pipelines.payloads import canonical, fingerprint
 from pipelines.quality.profile import SENT
 from pipelines.quality.report_records import ConflictColumn, ConflictCopy, ConflictSample, KeyPart
 from pipelines.sinks.delta import small_rows
@@ -53,7 +53,7 @@ def samples(events: DataFrame, contract: DataContract, limit: int) -> tuple[Conf
     if not limit:
         return ()
     parts = list(_leaves(contract.schema))
-    hashes = (f"xxhash64({canonical(name(path), kind)})" for path, kind in parts)
+    hashes = (fingerprint(name(path), kind) for path, kind in parts)
     texts = (_text(contract, path, kind) for path, kind in parts)
     kinds = dict(parts)
     key = (_text(contract, path, kinds[path]) for path in contract.key)

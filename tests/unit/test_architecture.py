@@ -27,6 +27,7 @@ ORDER = {
     "evolution": 0,
     "json_types": 0,
     "registry_columns": 0,
+    "payloads": 0,
     "schema_paths": 0,
     "sql_text": 0,
     "wire": 0,
