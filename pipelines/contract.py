@@ -104,7 +104,10 @@ class DataContract:
     @property
     def key_names(self) -> list[str]:
         """How the parts of the key are called where each needs a column of its own; see `dedup.with_key`."""
-        return [part if part in self.columns else f"_key_{part.replace('.', '_')}" for part in self.key]
+        return [
+            part if part in self.columns else f"_key_{number}_{part.rpartition('.')[2]}"
+            for number, part in enumerate(self.key, 1)
+        ]
 
     @property
     def columns(self) -> list[str]:

@@ -85,13 +85,16 @@ def nested(
         The path, with dots; the property; and whether it lies in an array or a map.
     """
     for item in properties:
-        path = f"{prefix}{item.name}"
-        yield path, item, "[]" in prefix or "{}" in prefix
-        yield from nested(item.properties or [], f"{path}.")
-        for inner, mark in ((item.items, "[]"), (item.map and item.map.value, "{}")):
-            if inner:
-                yield f"{path}{mark}", inner, True
-                yield from nested(inner.properties or [], f"{path}{mark}.")
+        yield from _parts(f"{prefix}{item.name}", item)
+
+
+def _parts(path: str, item: SchemaProperty) -> Iterator[tuple[str, SchemaProperty, bool]]:
+    yield path, item, "[]" in path or "{}" in path
+    yield from nested(item.properties or [], f"{path}.")
+    if item.items:
+        yield from _parts(f"{path}[]", item.items)
+    if item.map and item.map.value:
+        yield from _parts(f"{path}{{}}", item.map.value)
 
 
 def _kind(item: SchemaProperty, place: str, refuse: Refuse) -> DataType | None:

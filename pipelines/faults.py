@@ -83,10 +83,9 @@ def faults_of(contract: DataContract, max_future: timedelta, writers: Writers) -
         (f"{PARSED}.{CORRUPT} IS NOT NULL", _corrupt_reason(contract)),
         (f"{PARSED}.{END} IS NULL", _reason("malformed_json")),
         (f"{PARSED}.r IS NULL", _reason("not_an_object")),
-        *_type_faults(contract),
-    ]
-    faults += [
-        (f"{name(required)} IS NULL", _reason("missing_field", required)) for required in contract.required
+        *_type_faults(contract, "wrong_type"),
+        *((f"{name(column)} IS NULL", _reason("missing_field", column)) for column in contract.required),
+        *_type_faults(contract, "missing_field"),
     ]
     event_time = name(contract.event_time)
     limit = f"{SENT_AT} + INTERVAL {format_interval(max_future)}"
@@ -132,9 +131,10 @@ def _wire_faults(contract: DataContract, writers: Writers) -> list[Fault]:
     return faults
 
 
-def _type_faults(contract: DataContract) -> Iterator[Fault]:
+def _type_faults(contract: DataContract, reason: Literal["wrong_type", "missing_field"]) -> Iterator[Fault]:
     for field in contract.schema.fields:
-        for flaw in flaws(wire(field.name), name(field.name), field.dataType, field.name):
+        found_here = flaws(wire(field.name), name(field.name), field.dataType, field.name)
+        for flaw in (flaw for flaw in found_here if flaw.reason == reason):
             found = flaw.found and shown(contract, flaw.path, flaw.found)
             yield flaw.condition, _reason(flaw.reason, flaw.path, found)
 

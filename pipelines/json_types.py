@@ -119,6 +119,9 @@ def flaws(wire: str, value: str, kind: DataType, path: str, depth: int = 0) -> I
             yield from _flaws_of_items(wire, kind.elementType, kind.containsNull, f"{path}[]", depth)
         case MapType():
             values = f"map_values({wire})"
+            # JSON may have a key twice; a map may not.
+            doubled = f"size({wire}) != size(array_distinct(map_keys({wire})))"
+            yield Flaw(doubled, path, "wrong_type")
             yield from _flaws_of_items(values, kind.valueType, kind.valueContainsNull, f"{path}{{}}", depth)
 
 

@@ -30,7 +30,10 @@ _ID_OF_VALUE: Final = (
     f"CASE WHEN length(_value) >= {_HEADER} AND substring(_value, 1, 1) = X'00'"
     " THEN CAST(conv(hex(substring(_value, 2, 4)), 16, 10) AS BIGINT) END"
 )
-_TIMES: Final = "map('timestampFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\", 'timeZone', 'UTC')"
+_TIMES: Final = (
+    "map('timestampFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\", 'timeZone', 'UTC',"
+    " 'timestampNTZFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSS\")"
+)
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,8 @@ class WriterSchema:
 
     Attributes:
         id: its number in the registry.
-        kind: `AVRO`, `JSON` or another of the registry's kinds.
+        kind: `AVRO`, `JSON` or another of the registry's kinds; `UNREADABLE` if Spark cannot read by it,
+            `UNKNOWN` if the registry has none of this id.
         text: the schema, with everything that it refers to.
     """
 
@@ -66,17 +70,18 @@ def payload(contract: DataContract, writers: Writers) -> str:
     """SQL for the JSON text (as bytes) of a framed value; null if its schema is not known.
 
     Avro becomes JSON text, so that one decoding judges all formats alike: a payload that its schema
-    cannot read becomes an empty object.
+    cannot read becomes an empty object, or null.
     """
     if contract.value_format == "json_schema":
         known = ", ".join(map(str, writers)) or "NULL"
         return f"CASE WHEN {ID} IN ({known}) THEN substring(_value, {_HEADER + 1}) END"
     if not writers:
         return "CAST(NULL AS BINARY)"
-    read = (f"WHEN {number} THEN {_avro_as_json(schema)}" for number, schema in writers.items())
+    read = (f"WHEN {number} THEN {avro_as_json(schema)}" for number, schema in writers.items())
     return f"CAST(CASE {ID} {' '.join(read)} END AS BINARY)"
 
 
-def _avro_as_json(schema: WriterSchema) -> str:
+def avro_as_json(schema: WriterSchema) -> str:
+    """SQL for the JSON text of a value in Avro."""
     record = f"from_avro(substring(_value, {_HEADER + 1}), {literal(schema.text)}, map('mode', 'PERMISSIVE'))"
     return f"to_json({record}, {_TIMES})"

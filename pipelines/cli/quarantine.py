@@ -203,7 +203,7 @@ def _readable(row: dict[str, Any], contract: DataContract) -> dict[str, Any]:
     value: bytes | None = row["value"]
     text = (value or b"").decode("utf-8", "backslashreplace")[:_VALUE_LENGTH]
     found: str | None = row["_found"]
-    if contract.personal.get(row["_column"]) and not (found or "").startswith("sha256:"):
+    if row["_column"] and contract.treatment(row["_column"]) and not (found or "").startswith("sha256:"):
         found = None
     names = ("topic", "partition", "offset", "sent", "reason", "column", "status", "attempts")
     return {

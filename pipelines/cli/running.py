@@ -58,6 +58,8 @@ def run_job(
         if check:
             check(config, contract)
         spark = spark_session(config, job)
+        # Spark has put a handler of its own in place.
+        told.listen()
         check_patterns(spark, contract)
         check_conditions(spark, contract)
         check_avro(spark, contract)
@@ -68,6 +70,7 @@ def run_job(
         if options.log_format == "text":
             print(f"error: {error}", file=sys.stderr)
     except KeyboardInterrupt:
+        told.to_stop = True
         told.no_more()
     except Exception as error:
         told.no_more()
@@ -94,6 +97,10 @@ class _Told:
 
     def __init__(self) -> None:
         self.to_stop = False
+        self.listen()
+
+    def listen(self) -> None:
+        """From here on SIGTERM and Ctrl-C come here."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._first)
 

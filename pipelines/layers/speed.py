@@ -56,7 +56,7 @@ def speed(
     ensure_quarantine(spark, config)
     job = _Job(spark, config, contract, dict(known_writers(spark, config, contract)))
     try:
-        totals = run_streams(spark, lambda: [job.start(once=once)], job.has_learned)["speed"]
+        totals = run_streams(spark, lambda: [job.start(once=once)], job.recover)["speed"]
     except OncelakeError as error:
         # Spark hands on what our function raised as text in a stack trace.
         raise job.reason(error) from None
@@ -104,8 +104,8 @@ class _Job:
             interval=config.speed.trigger_interval,
         )
 
-    def has_learned(self) -> bool:
-        """Whether the query failed only since its plan lacked schemas; forgets the failure then."""
+    def recover(self) -> bool:
+        """Forgets a failure for want of schemas that are known now; whether it was one."""
         if not any(isinstance(failure, _NewSchemas) for failure in self.failures):
             return False
         self.failures.clear()

@@ -1,4 +1,4 @@
-"""What only a running JVM can tell before a job starts: is the cluster there, can Java read the patterns?"""
+"""What only a running JVM can tell before a job starts: of the cluster, the contract's rules, its limits."""
 
 import re
 from dataclasses import dataclass, replace
@@ -22,6 +22,10 @@ _CHANGING: Final = re.compile(
     r"\b(current_\w+|now|curdate|localtimestamp|unix_timestamp\s*\(\s*\)|raise_error|assert_true|select|over)\b",
     re.IGNORECASE,
 )
+_TEXT: Final = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
+# As dates and timestamps these texts mean another moment each time.
+_MOMENTS: Final = {"now", "today", "tomorrow", "yesterday"}
+_OTHER_ROWS: Final = re.compile(r"^\W*(Generate|Aggregate|Window)\b", re.MULTILINE)
 _MISSING: Final = "UnknownTopicOrPartitionException"
 _UNRESOLVED: Final = "No resolvable bootstrap urls"
 
@@ -129,11 +133,17 @@ def check_conditions(spark: SparkSession, contract: DataContract) -> None:
             ) from None
         plan: Any = judged._jdf.queryExecution().analyzed()
         is_boolean = isinstance(judged.schema[-1].dataType, BooleanType)
-        if not is_boolean or not plan.deterministic() or _CHANGING.search(condition.sql):
+        if not is_boolean or not plan.deterministic() or _asks_more(condition.sql, plan.toString()):
             raise ContractError(
                 f"{place}: expected a condition that is true or false, and always the same for a record (no"
                 f" clock, no random numbers, no query, no error of its own), got {condition.sql!r}"
             )
+
+
+def _asks_more(sql: str, plan: str) -> bool:
+    """Whether a condition looks at more than its record: the clock or other rows; or makes rows."""
+    texts = [text[1:-1].strip().lower() for text in _TEXT.findall(sql)]
+    return bool(_CHANGING.search(_TEXT.sub("''", sql)) or _MOMENTS & set(texts) or _OTHER_ROWS.search(plan))
 
 
 def check_avro(spark: SparkSession, contract: DataContract) -> None:

@@ -177,8 +177,12 @@ def run_streams(
     try:
         with stop_signal(spark) as stop:
             runs = [_run(spark, start, recorder, stop)]
-            while (failure := runs[-1].failure) and start_again() and not stop.is_set():
-                runs.append(_run(spark, start, recorder, stop))
+            failure = runs[-1].failure
+            while failure and start_again():
+                failure = None
+                if not stop.is_set():
+                    runs.append(_run(spark, start, recorder, stop))
+                    failure = runs[-1].failure
         if failure:
             raise explain_stream_failure(failure) from failure
         if stop.is_set():

@@ -5,11 +5,12 @@ needed once is kept in `ops/writer_schemas`.
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -17,13 +18,24 @@ from pyspark.sql import functions as F
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.decode import decode
+from pipelines.errors import InfrastructureError
+from pipelines.ops.failures import first_line
 from pipelines.sinks.delta import append, read, small_rows
 from pipelines.sinks.tables import ensure_table, exists, shape, small_frame
 from pipelines.sources.registry import Registry, registry_of
-from pipelines.sql_text import literal
-from pipelines.wire import NO_WRITERS, SCHEMA_KINDS, Writers, WriterSchema, is_framed, schema_id
+from pipelines.wire import (
+    NO_WRITERS,
+    SCHEMA_KINDS,
+    Writers,
+    WriterSchema,
+    avro_as_json,
+    is_framed,
+    schema_id,
+)
 
-_TABLE: Final = "registry string, id bigint, kind string, text string, fetched_at timestamp"
+_TABLE: Final = "pipeline string, registry string, id bigint, kind string, text string, fetched_at timestamp"
+_UNREADABLE: Final = "UNREADABLE"
+_UNKNOWN: Final = "UNKNOWN"
 
 _log = logging.getLogger(__name__)
 
@@ -44,7 +56,9 @@ def decode_all(
 def writers_of(
     spark: SparkSession, config: PipelineConfig, contract: DataContract, envelopes: DataFrame
 ) -> Writers:
-    """The schemas that the values of a bounded frame of envelopes name, those that are known.
+    """The schemas that the values of a bounded frame of envelopes name, those that can be read by.
+
+    What the registry did not know is asked for again, but nothing waits for it.
 
     Raises:
         InfrastructureError: one is neither in the lake nor to be had from the registry.
@@ -53,51 +67,67 @@ def writers_of(
         return NO_WRITERS
     named = envelopes.withColumnRenamed("value", "_value").select(F.expr(schema_id()).alias("id")).distinct()
     ids = {row["id"] for row in small_rows(named.where("id IS NOT NULL"))}
-    known = known_writers(spark, config, contract)
-    return {**known, **learn(spark, config, contract, ids - known.keys())}
+    kept = _kept(spark, config, contract)
+    new = learn(spark, config, contract, ids - kept.keys())
+    unknown = {number for number in ids & kept.keys() if kept[number].kind == _UNKNOWN}
+    try:
+        new = {**new, **learn(spark, config, contract, unknown)}
+    except InfrastructureError as error:
+        _log.warning("%d ids stay unknown: %s", len(unknown), error)
+    usable = {**_fitting(kept, contract), **new}
+    return {number: usable[number] for number in sorted(ids & usable.keys())}
 
 
 def known_writers(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> Writers:
-    """The schemas of the pipeline's format that the lake has kept, by id; none for plain JSON."""
-    if not is_framed(contract):
-        return NO_WRITERS
-    table = config.ops_table("writer_schemas")
-    if not exists(spark, table):
-        return NO_WRITERS
-    kept = read(spark, table).where(F.col("registry") == registry_of(config, contract).url)
-    found = {row["id"]: WriterSchema(row["id"], row["kind"], row["text"]) for row in small_rows(kept)}
-    return _fitting(found, contract)
+    """The schemas that the lake has kept for the pipeline, by id; none for plain JSON."""
+    return _fitting(_kept(spark, config, contract), contract) if is_framed(contract) else NO_WRITERS
 
 
 def learn(spark: SparkSession, config: PipelineConfig, contract: DataContract, ids: Iterable[int]) -> Writers:
-    """Asks the registry for schemas and keeps them in the lake; those of another format are left out.
+    """Asks the registry for schemas and keeps in the lake what it answers, also that it has none.
 
     Args:
         spark: the session.
         config: names the registry and the lake.
         contract: names the format.
-        ids: the schemas that the lake does not know.
+        ids: the schemas that are asked for.
 
     Returns:
-        Those that the registry knows.
+        Those that the registry has in the contract's format.
 
     Raises:
-        InfrastructureError: the registry does not answer.
+        InfrastructureError: the registry does not answer; what it answered before is kept.
     """
     wanted = sorted(ids)
     if not wanted:
         return NO_WRITERS
-    config_of_registry = registry_of(config, contract)
-    registry = Registry(config_of_registry)
-    found = {number: schema for number in wanted if (schema := registry.schema(number))}
-    checked = {number: _checked(spark, schema) for number, schema in found.items()}
-    if checked:
-        _keep(spark, config, config_of_registry.url, checked)
-        _log.info("learned schemas %s from %s", ", ".join(map(str, checked)), config_of_registry.url)
-    return _fitting(checked, contract)
+    url = registry_of(config, contract).url
+    registry = Registry(registry_of(config, contract))
+    answers: dict[int, WriterSchema] = {}
+    try:
+        for number in wanted:
+            found = registry.schema(number)
+            answers[number] = _checked(spark, found) if found else WriterSchema(number, _UNKNOWN, "")
+    finally:
+        if answers:
+            _keep(spark, config, url, answers)
+    fitting = _fitting(answers, contract)
+    _log.info("asked %s for %d schemas, and can read by %d", url, len(wanted), len(fitting))
+    return fitting
 
 
-def _fitting(schemas: Mapping[int, WriterSchema], contract: DataContract) -> Writers:
+def _kept(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> Writers:
+    table = config.ops_table("writer_schemas")
+    if not exists(spark, table):
+        return NO_WRITERS
+    of_pipeline = (F.col("pipeline") == config.name) & (
+        F.col("registry") == registry_of(config, contract).url
+    )
+    rows = small_rows(read(spark, table).where(of_pipeline).orderBy("fetched_at"))
+    return {row["id"]: WriterSchema(row["id"], row["kind"], row["text"]) for row in rows}
+
+
+def _fitting(schemas: Writers, contract: DataContract) -> Writers:
     kind = SCHEMA_KINDS[contract.value_format]
     return {number: schema for number, schema in schemas.items() if schema.kind == kind}
 
@@ -107,10 +137,11 @@ def _checked(spark: SparkSession, schema: WriterSchema) -> WriterSchema:
     if schema.kind != "AVRO":
         return schema
     try:
-        spark.range(0).selectExpr(f"from_avro(X'', {literal(schema.text)}, map('mode', 'PERMISSIVE'))")
-    except PySparkException as error:
-        _log.warning("Spark cannot read by schema %d: %s", schema.id, str(error).splitlines()[0])
-        return replace(schema, kind="UNREADABLE")
+        spark.range(0).selectExpr("X'' AS _value").selectExpr(avro_as_json(schema))
+    except (PySparkException, Py4JJavaError) as error:
+        # Spark has errors of its own for some schemas, and hands on those of Avro for others.
+        _log.warning("Spark cannot read by schema %d: %s", schema.id, first_line(str(error)))
+        return replace(schema, kind=_UNREADABLE)
     return schema
 
 
@@ -120,7 +151,14 @@ def _keep(spark: SparkSession, config: PipelineConfig, registry: str, schemas: W
     ensure_table(spark, table, columns)
     now = datetime.now(UTC)
     rows = [
-        {"registry": registry, "id": s.id, "kind": s.kind, "text": s.text, "fetched_at": now}
+        {
+            "pipeline": config.name,
+            "registry": registry,
+            "id": s.id,
+            "kind": s.kind,
+            "text": s.text,
+            "fetched_at": now,
+        }
         for s in schemas.values()
     ]
     append(small_frame(spark, rows, columns), table)

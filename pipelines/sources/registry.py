@@ -14,6 +14,8 @@ from pipelines.errors import ConfigError, InfrastructureError
 from pipelines.wire import WriterSchema
 
 _NOT_FOUND: Final = (40401, 40402, 40403)
+_NO_SUCH_ADDRESS: Final = 404
+_LARGEST_ID: Final = 2**31 - 1
 _PRIMITIVE: Final = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
 _COMPLEX: Final = ("record", "error", "enum", "fixed", "array", "map")
 _RETRIES: Final = 5
@@ -52,7 +54,7 @@ class Registry:
         Raises:
             InfrastructureError: the registry does not answer, or not as a registry does.
         """
-        found = self._ask(lambda: self._client.get_schema(number))
+        found = self._ask(lambda: self._client.get_schema(number), is_large=number > _LARGEST_ID)
         return None if found is None else self._whole(number, found)
 
     def latest(self, subject: str) -> WriterSchema | None:
@@ -82,11 +84,12 @@ class Registry:
             yield from self._definitions(found.schema.references or [])
             yield str(reference.name), json.loads(found.schema.schema_str)
 
-    def _ask(self, question: Any) -> Any:
+    def _ask(self, question: Any, *, is_large: bool = False) -> Any:
         try:
             return question()
         except SchemaRegistryError as error:
-            if error.error_code in _NOT_FOUND:
+            # Where ids are signed, one beyond them is an address that is not there.
+            if error.error_code in _NOT_FOUND or (is_large and error.http_status_code == _NO_SUCH_ADDRESS):
                 return None
             raise InfrastructureError(
                 f"registry.url: {self._url} answers {error.http_status_code}: {error.error_message}."
@@ -132,6 +135,8 @@ def _inlined(node: Any, namespace: str, waiting: dict[str, Any]) -> Any:
                 if full in waiting:
                     definition = {**waiting.pop(full), "name": full}
                     definition.pop("namespace", None)
+                    if "." not in full:
+                        definition["namespace"] = ""
                     return _inlined(definition, "", waiting)
             return node
         case list():

@@ -201,6 +201,44 @@ def test_without_the_registry_nothing_goes_to_quarantine_and_the_batch_is_done_l
     assert (lake.count("speed"), lake.count("quarantine")) == (1, 1)
 
 
+RECURSIVE = record(
+    [*FIELDS, {"name": "next", "type": ["null", {"type": "map", "values": "nyc.Flight"}], "default": None}]
+)
+
+
+@pytest.mark.parametrize("schema", [{"type": "string"}, RECURSIVE], ids=["no record", "recursive"])
+def test_a_schema_that_spark_cannot_read_by_stops_nothing(
+    lake: Lake, registry: SchemaRegistryClient, schema: dict[str, Any]
+) -> None:
+    sound = record(FIELDS)
+    values = [
+        framed(register(registry, "sound-value", sound), encoded(sound, AVRO_FLIGHT)),
+        framed(register(registry, f"odd-{schema['type']}-value", schema), b"\x04UA"),
+    ]
+    lake.ingest(values)
+    for _ in range(2):
+        counts = speed(lake.spark, lake.config, lake.contract, once=True)["counts"]
+        lake.ingest(values)
+    assert (counts["duplicates"], counts["quarantined"]) == (1, 1)
+    assert {row["_reason"] for row in lake.table("quarantine").toLocalIterator()} == {"unknown_schema"}
+
+
+def test_an_id_that_nobody_knows_does_not_make_the_night_need_the_registry(
+    lake: Lake, registry: SchemaRegistryClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.sources.registry._RETRIES", 1)
+    schema = record(FIELDS)
+    number = register(registry, "garbage-value", schema)
+    values = [
+        framed(number, encoded(schema, AVRO_FLIGHT)),
+        framed(2_000_000_000, b"x"),
+        framed(2**32 - 1, b"x"),
+    ]
+    assert [reason for reason, *_ in verdicts(lake, values)] == [None, "unknown_schema", "unknown_schema"]
+    away = replace_registry(lake, "http://127.0.0.1:9")
+    assert [reason for reason, *_ in verdicts(away, values)] == [None, "unknown_schema", "unknown_schema"]
+
+
 def test_a_schema_that_refers_to_others_is_read_with_them(lake: Lake, registry: SchemaRegistryClient) -> None:
     airport = {"type": "enum", "name": "Airport", "namespace": "nyc.places", "symbols": ["EWR", "JFK", "LGA"]}
     registry.register_schema("airport", Schema(json.dumps(airport), "AVRO"))

@@ -39,6 +39,18 @@ def test_a_group_that_is_told_while_spark_starts(tmp_path: Path, jobs: list[Job]
     assert "Traceback" not in job.log.read_text()
 
 
+def test_a_night_that_is_interrupted_has_not_been_done(tmp_path: Path, jobs: list[Job]) -> None:
+    bronze = tmp_path / "lake"
+    arguments = ("--pipeline=flights", f"--set=lake.root={bronze}", "--date=2013-01-01", *BRIEF_SETTINGS)
+    job = start_job("nightly_batch", tmp_path, *arguments)
+    jobs.append(job)
+    wait_until(lambda: job.runs() and has_jvm(job), "Spark's JVM has started")
+    os.killpg(job.process.pid, signal.SIGINT)
+    assert job.wait() == 1, job.log.read_text()[-3000:]
+    assert job.summary()["status"] == "stopped"
+    assert "Traceback" not in job.log.read_text()
+
+
 def test_a_stream_that_is_interrupted_twice(tmp_path: Path, jobs: list[Job]) -> None:
     job = stream(tmp_path, jobs)
     checkpoint = tmp_path / "lake/ops/checkpoints/flights/speed"

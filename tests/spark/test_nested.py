@@ -79,6 +79,7 @@ def test_what_is_wrong_inside_is_named_by_its_path(lake: Lake) -> None:
         order(items=[{"sku": "x", "count": "two"}]): ("wrong_type", None, None),
         order(tags=["a"]): ("wrong_type", "tags", '["a"]'),
         order(seen=["10:30"]): ("wrong_type", "seen[]", None),
+        order().replace(b'"a": "1"', b'"b": "1"'): ("wrong_type", "tags", None),
     }
     assert dict(zip(cases, verdicts(lake, list(cases)), strict=True)) == cases
 

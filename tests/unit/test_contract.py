@@ -317,7 +317,7 @@ def test_objects_arrays_and_maps_become_columns() -> None:
         "struct<order:struct<id:string,placed_on:date>,placed_at:timestamp,total:decimal(20,2),"
         "items:array<struct<sku:string,count:int>>,tags:map<string,string>,seen:array<timestamp>>"
     )
-    assert (contract.key, contract.key_names) == (("order.id",), ["_key_order_id"])
+    assert (contract.key, contract.key_names) == (("order.id",), ["_key_1_id"])
     assert contract.required == ["order", "placed_at"]
     assert [rule.column for rule in contract.row_rules] == ["order.id", "total"]
 
@@ -353,6 +353,33 @@ def test_a_nested_part_that_cannot_be_kept_is_refused(tmp_path: Path, change: An
     document = orders()
     change(document)
     assert said in refusal(tmp_path, document)
+
+
+def test_parts_of_the_key_never_share_a_name(tmp_path: Path) -> None:
+    document = orders()
+    for name, inner in (("a", "b_c"), ("a_b", "c")):
+        item = {"name": inner, "logicalType": "string", "primaryKey": True}
+        document["schema"][0]["properties"].append(
+            {"name": name, "logicalType": "object", "required": True, "properties": [item]}
+        )
+    contract = load(tmp_path, document)
+    assert len(set(contract.key_names)) == len(contract.key) == 3
+
+
+def test_what_lies_in_collections_within_collections_is_seen(tmp_path: Path) -> None:
+    document = orders()
+    secret = {
+        "name": "ssn",
+        "logicalType": "string",
+        "customProperties": [{"property": "personal", "value": "drop"}],
+    }
+    people = {"logicalType": "array", "items": {"logicalType": "object", "properties": [secret]}}
+    document["schema"][0]["properties"].append(
+        {"name": "m", "logicalType": "map", "map": {"key": {"logicalType": "string"}, "value": people}}
+    )
+    assert load(tmp_path, document).treatment("m") == "drop"
+    secret["logicalTypeOptions"] = {"minLength": 9}
+    assert "m{}[].ssn: rules on what lies in an array or a map" in refusal(tmp_path, document)
 
 
 def test_what_holds_personal_data_is_as_personal(tmp_path: Path) -> None:
