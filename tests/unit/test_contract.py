@@ -368,11 +368,8 @@ def test_parts_of_the_key_never_share_a_name(tmp_path: Path) -> None:
 
 def test_what_lies_in_collections_within_collections_is_seen(tmp_path: Path) -> None:
     document = orders()
-    secret = {
-        "name": "ssn",
-        "logicalType": "string",
-        "customProperties": [{"property": "personal", "value": "drop"}],
-    }
+    hidden = [{"property": "personal", "value": "drop"}]
+    secret: dict[str, Any] = {"name": "ssn", "logicalType": "string", "customProperties": hidden}
     people = {"logicalType": "array", "items": {"logicalType": "object", "properties": [secret]}}
     document["schema"][0]["properties"].append(
         {"name": "m", "logicalType": "map", "map": {"key": {"logicalType": "string"}, "value": people}}
