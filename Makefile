@@ -4,6 +4,8 @@
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 DAYS ?= 14
+# The revision whose contracts producers and readers live with.
+IN_USE ?= HEAD
 VENV := .venv
 PY := $(VENV)/bin/python
 CODE := $(wildcard pipelines jobs demo benchmarks tests scripts)
@@ -43,6 +45,9 @@ lint: $(DEPENDENCIES) ## Check style, form, types and data contracts
 	@$(PY) -m mypy $(CODE)
 	@echo "==> oncelake contract lint"
 	@$(PY) -m pipelines.cli contract lint
+	@if git rev-parse --quiet --verify "$(IN_USE)^{commit}" > /dev/null 2>&1; then \
+		echo "==> oncelake contract check --against $(IN_USE)"; \
+		$(PY) -m pipelines.cli contract check --against "$(IN_USE)"; fi
 
 format: $(DEPENDENCIES) ## Bring the code into its form
 	@$(PY) -m ruff check --fix .
