@@ -2,8 +2,10 @@
 
 import os
 import sys
+from contextlib import suppress
 from typing import Final
 
+import psutil
 from pyspark.sql import SparkSession
 
 from pipelines.config import PipelineConfig
@@ -75,12 +77,25 @@ def spark_session(config: PipelineConfig, job: str) -> SparkSession:
         if "io.delta" in str(error):
             raise ConfigError(_NO_JARS) from None
         raise
+    except KeyboardInterrupt:
+        _end_launched()
+        raise
     session.sparkContext.setLogLevel("ERROR")
     for limit, value in AVRO_LIMITS.items():
         session.sparkContext._jvm.java.lang.System.setProperty(limit, value)  # type: ignore[union-attr]
     if submitted:
         _require_classes(session)
     return session
+
+
+def _end_launched() -> None:
+    """Ends the JVM that was being started.
+
+    PySpark removes the file by which the two would have met; the JVM then fails to write it, and stays.
+    """
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            child.kill()
 
 
 _NO_JARS: Final = (

@@ -47,6 +47,7 @@ def test_a_night_that_is_interrupted_has_not_been_done(tmp_path: Path, jobs: lis
     wait_until(lambda: job.runs() and has_jvm(job), "Spark's JVM has started")
     os.killpg(job.process.pid, signal.SIGINT)
     assert job.wait() == 1, job.log.read_text()[-3000:]
+    # Ends with the last process that could write to it, the JVM included.
     assert job.summary()["status"] == "stopped"
     assert "Traceback" not in job.log.read_text()
 
