@@ -15,6 +15,8 @@ from pipelines.layers.batch import nightly
 from pipelines.layers.serving import read_serving
 from pipelines.layers.speed import speed
 from pipelines.ops.writer_schemas import decode_all
+from pipelines.sources.registry import Registry
+from pipelines.wire import WriterSchema
 from tests.support.avro import AVRO_FLIGHT, DEPARTURE_MS, FIELDS, departure, encoded, framed, record
 from tests.support.lakes import Lake, Record, flight
 from tests.support.nights import ONE
@@ -206,14 +208,11 @@ RECURSIVE = record(
 )
 
 
-@pytest.mark.parametrize("schema", [{"type": "string"}, RECURSIVE], ids=["no record", "recursive"])
-def test_a_schema_that_spark_cannot_read_by_stops_nothing(
-    lake: Lake, registry: SchemaRegistryClient, schema: dict[str, Any]
-) -> None:
+def test_a_schema_that_is_no_record_stops_nothing(lake: Lake, registry: SchemaRegistryClient) -> None:
     sound = record(FIELDS)
     values = [
         framed(register(registry, "sound-value", sound), encoded(sound, AVRO_FLIGHT)),
-        framed(register(registry, f"odd-{schema['type']}-value", schema), b"\x04UA"),
+        framed(register(registry, "text-value", {"type": "string"}), b"\x04UA"),
     ]
     lake.ingest(values)
     for _ in range(2):
@@ -221,6 +220,13 @@ def test_a_schema_that_spark_cannot_read_by_stops_nothing(
         lake.ingest(values)
     assert (counts["duplicates"], counts["quarantined"]) == (1, 1)
     assert {row["_reason"] for row in lake.table("quarantine").toLocalIterator()} == {"unknown_schema"}
+
+
+def test_a_recursive_schema_stops_nothing(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Confluent's registry has such schemas; Apicurio fails to take one, so its answer is given here.
+    answer = WriterSchema(7, "AVRO", json.dumps(RECURSIVE))
+    monkeypatch.setattr(Registry, "schema", lambda self, number: answer)
+    assert verdicts(lake, [framed(7, b"\x04UA")]) == [("unknown_schema", None, "7")]
 
 
 def test_an_id_that_nobody_knows_does_not_make_the_night_need_the_registry(
