@@ -1,13 +1,14 @@
 """The `quality` of a contract's object and properties: rules on days, and conditions on whole records.
 
 Of the standard's rules these are kept: `type: library` with the metric `rowCount` of the object or
-`nullValues` of a property; `type: custom` with `engine: oncelake` of the object, whose `implementation` is a
-condition in SQL; and `slaProperties` with the property `freshness`. All others are refused.
+`nullValues` or `duplicateValues` of a property; `type: custom` with `engine: oncelake` of the object, whose
+`implementation` is a condition in SQL; and `slaProperties` with the property `freshness`. All others are
+refused.
 """
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, cast
 
 from open_data_contract_standard.model import (
     DataQuality,
@@ -16,7 +17,7 @@ from open_data_contract_standard.model import (
     ServiceLevelAgreementProperty,
 )
 
-from pipelines.contract_rules import Condition, DayRule
+from pipelines.contract_rules import Condition, DayMetric, DayRule
 from pipelines.contract_types import Refuse, nested
 
 _BOUNDS: Final = ("mustBeBetween", "mustBeGreaterOrEqualTo", "mustBeLessOrEqualTo")
@@ -24,6 +25,11 @@ _HOURS: Final = {
     **dict.fromkeys(("d", "day", "days"), 24.0),
     **dict.fromkeys(("h", "hr", "hour", "hours"), 1.0),
     **dict.fromkeys(("min", "minute", "minutes"), 1 / 60),
+}
+_UNITS_OF_OBJECT: Final[dict[str, tuple[str | None, ...]]] = {"rowCount": ("rows", None)}
+_UNITS_OF_PROPERTY: Final[dict[str, tuple[str | None, ...]]] = {
+    "nullValues": ("percent",),
+    "duplicateValues": ("rows", None),
 }
 _LONGEST_NAME: Final = 100
 
@@ -83,12 +89,18 @@ def _freshness(level: ServiceLevelAgreementProperty, refuse: Refuse) -> DayRule 
 
 def _day_rule(column: str | None, quality: DataQuality, refuse: Refuse) -> DayRule | None:
     place = f"schema.{'properties.' + column + '.' if column else ''}quality"
-    metric = quality.metric or quality.rule
-    if metric not in ("rowCount", "nullValues") or (metric == "rowCount") != (column is None):
-        refuse(place, f"expected metric rowCount of the object or nullValues of a property, got {metric!r}")
+    found = quality.metric or quality.rule
+    units = _UNITS_OF_OBJECT if column is None else _UNITS_OF_PROPERTY
+    if found not in units:
+        refuse(
+            place,
+            "expected metric rowCount of the object, or nullValues or duplicateValues of a property,"
+            f" got {found!r}",
+        )
         return None
-    if metric == "nullValues" and quality.unit != "percent":
-        refuse(place, f"nullValues: expected `unit: percent`, got {quality.unit!r}")
+    metric = cast(DayMetric, found)
+    if quality.unit not in units[metric]:
+        refuse(place, f"{metric}: expected `unit: {units[metric][0]}`, got {quality.unit!r}")
         return None
     others = [name for name in _limits(quality) if name not in _BOUNDS]
     if unkept := [name for name in others if getattr(quality, name) is not None]:
@@ -105,7 +117,7 @@ def _day_rule(column: str | None, quality: DataQuality, refuse: Refuse) -> DayRu
     if minimum is None and maximum is None:
         refuse(place, f"{metric}: expected mustBeBetween, mustBeGreaterOrEqualTo or mustBeLessOrEqualTo")
         return None
-    return DayRule("rowCount" if column is None else "nullValues", column, minimum, maximum)
+    return DayRule(metric, column, minimum, maximum)
 
 
 def _limits(quality: DataQuality) -> list[str]:

@@ -46,19 +46,23 @@ class Condition:
     sql: str
 
 
+DayMetric = Literal["rowCount", "nullValues", "duplicateValues", "freshness"]
+
+
 @dataclass(frozen=True)
 class DayRule:
     """A rule on all rows of one day.
 
     Attributes:
-        metric: `rowCount`; `nullValues`, the share of nulls of `column`, in percent; or `freshness`, the
-            hours from the newest event to the end of the day.
-        column: the column of `nullValues`, else None.
+        metric: `rowCount`; `nullValues`, the share of nulls of `column`, in percent; `duplicateValues`, how
+            many rows have a value of `column` that another row has, but for one of each (nulls are no values);
+            or `freshness`, the hours from the newest event to the end of the day.
+        column: the column of `nullValues` and `duplicateValues`, else None.
         minimum: the least value allowed, None for no bound.
         maximum: the greatest value allowed, None for no bound.
     """
 
-    metric: Literal["rowCount", "nullValues", "freshness"]
+    metric: DayMetric
     column: str | None
     minimum: float | None
     maximum: float | None

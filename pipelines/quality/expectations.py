@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 from zoneinfo import ZoneInfo
 
 import pandas as pd
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.contract import DataContract
@@ -78,7 +78,7 @@ def rows_suite(contract: DataContract) -> ExpectationSuite:
 
 
 def days_suite(contract: DataContract) -> ExpectationSuite:
-    """What the figures of every day must be: `rows`, `hours_without_events`, `COLUMN_nulls` in percent."""
+    """What the figures of every day must be: `rows`, `hours_without_events`, `…_nulls`, `…_duplicates`."""
     return ExpectationSuite(
         name=f"{contract.id}.days",
         expectations=[
@@ -145,21 +145,24 @@ def _by_day(
 
 def _figures(rows: DataFrame, contract: DataContract, days: Sequence[date]) -> pd.DataFrame:
     """One row for each day, also for days without rows: `rows`, `hours_without_events`, nulls in percent."""
-    nulls = [
-        (100.0 * F.count_if(F.col(rule.column).isNull()) / F.count(F.lit(1))).alias(_figure(rule))
-        for rule in contract.day_rules
-        if rule.column
-    ]
+    of_columns = [_of_column(rule, rule.column) for rule in contract.day_rules if rule.column]
     end = f"to_utc_timestamp(date_add({EVENT_DATE}, 1), {literal(contract.day_time_zone)})"
     newest = f"unix_micros(max({name(contract.event_time)}))"
     idle = F.expr(f"(unix_micros(first({end})) - {newest}) / {_HOUR_US}").alias(_FRESHNESS)
-    by_day = rows.groupBy(EVENT_DATE).agg(F.count(F.lit(1)).alias(_ROWS), idle, *nulls)
+    by_day = rows.groupBy(EVENT_DATE).agg(F.count(F.lit(1)).alias(_ROWS), idle, *of_columns)
     found = pd.DataFrame(small_rows(by_day), columns=by_day.columns)
     figures = found.set_index(EVENT_DATE).reindex(list(days))
     whole_days = pd.Series({day: _hours_of(day, contract.zone) for day in days})
     figures[_FRESHNESS] = figures[_FRESHNESS].fillna(whole_days)
     figures[_ROWS] = figures[_ROWS].fillna(0)
     return figures
+
+
+def _of_column(rule: DayRule, column: str) -> Column:
+    if rule.metric == "duplicateValues":
+        return (F.count(column) - F.count_distinct(column)).alias(_figure(rule))
+    nulls = F.count_if(F.col(column).isNull())
+    return (100.0 * nulls / F.count(F.lit(1))).alias(_figure(rule))
 
 
 def _hours_of(day: date, zone: ZoneInfo) -> float:
@@ -177,6 +180,8 @@ def _figure(rule: DayRule) -> str:
             return _FRESHNESS
         case "nullValues":
             return f"{rule.column}_nulls"
+        case "duplicateValues":
+            return f"{rule.column}_duplicates"
 
 
 def _row_expectation(rule: RowRule) -> Expectation:

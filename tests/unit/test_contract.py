@@ -233,6 +233,10 @@ def test_a_zone_that_java_does_not_know_is_refused(tmp_path: Path, zone: str) ->
     [
         ({"metric": "duplicateValues", "mustBe": 0}, "expected metric rowCount"),
         ({"metric": "rowCount", "mustBe": 3}, "expected mustBeBetween"),
+        (
+            {"metric": "rowCount", "unit": "percent", "mustBeLessOrEqualTo": 3},
+            "rowCount: expected `unit: rows`",
+        ),
         ({"metric": "rowCount", "mustBeBetween": [5, 1]}, "the least first, got [5"),
         ({"metric": "rowCount", "mustBeLessOrEqualTo": float("nan")}, "expected finite bounds"),
         ({"metric": "rowCount", "mustBeBetween": [1, 5], "mustBeLessOrEqualTo": 3}, "got both"),
@@ -246,6 +250,13 @@ def test_a_rule_that_cannot_be_kept_is_refused_not_ignored(
     document = sound()
     document["schema"][0]["quality"] = [{"type": "library", **rule}]
     assert said in refusal(tmp_path, document)
+
+
+def test_values_that_must_not_come_twice_in_a_day_are_a_rule(tmp_path: Path) -> None:
+    document = sound()
+    rule = {"type": "library", "metric": "duplicateValues", "mustBeLessOrEqualTo": 0}
+    document["schema"][0]["properties"][5]["quality"] = [rule]
+    assert DayRule("duplicateValues", "tailnum", None, 0) in load(tmp_path, document).day_rules
 
 
 def test_a_condition_on_whole_records_is_read(tmp_path: Path) -> None:

@@ -135,5 +135,10 @@ def test_a_day_whose_events_end_too_early_is_not_certified(lake: Lake) -> None:
     strict = replace(lake, contract=replace(lake.contract, day_rules=(DayRule("freshness", None, None, 18),)))
     with pytest.raises(AuditFailed, match=r"2013-01-01 .* hours_without_events"):
         run(strict, ONE)
+    once = (DayRule("duplicateValues", "tailnum", None, 0), DayRule("duplicateValues", "dest", None, 1))
+    lake.ingest([on(1, 3, dest="BOS")])
+    with pytest.raises(AuditFailed, match=r"2013-01-01 .* tailnum_duplicates") as failed:
+        run(replace(lake, contract=replace(lake.contract, day_rules=once)), ONE)
+    assert "dest_duplicates" not in str(failed.value)
     enough = replace(lake, contract=replace(lake.contract, day_rules=(DayRule("freshness", None, None, 19),)))
     assert run(enough, ONE)["days"] == {ONE.isoformat(): "certified"}
