@@ -55,8 +55,8 @@ class DayRule:
 
     Attributes:
         metric: `rowCount`; `nullValues`, the share of nulls of `column`, in percent; `duplicateValues`, how
-            many rows have a value of `column` that another row has, but for one of each (nulls are no values);
-            or `freshness`, the hours from the newest event to the end of the day.
+            many rows repeat a value of `column` (nulls are no values); or `freshness`, the hours from the
+            newest event to the end of the day.
         column: the column of `nullValues` and `duplicateValues`, else None.
         minimum: the least value allowed, None for no bound.
         maximum: the greatest value allowed, None for no bound.
