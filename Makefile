@@ -4,7 +4,7 @@
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 DAYS ?= 14
-# The revision whose contracts producers and readers live with.
+# What contracts may not break: HEAD finds what is not committed yet; where a merge is checked, name its target.
 IN_USE ?= HEAD
 VENV := .venv
 PY := $(VENV)/bin/python

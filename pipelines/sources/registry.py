@@ -3,15 +3,15 @@
 import json
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
-from typing import Any, Final
-
-from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
-from confluent_kafka.schema_registry.error import SchemaRegistryError
+from typing import TYPE_CHECKING, Any, Final
 
 from pipelines.config import PipelineConfig, RegistryConfig
 from pipelines.contract import DataContract
 from pipelines.errors import ConfigError, InfrastructureError
 from pipelines.wire import WriterSchema
+
+if TYPE_CHECKING:
+    from confluent_kafka.schema_registry import Schema, SchemaReference
 
 _NOT_FOUND: Final = (40401, 40402, 40403)
 _NO_SUCH_ADDRESS: Final = 404
@@ -33,6 +33,9 @@ class Registry:
     """
 
     def __init__(self, config: RegistryConfig) -> None:
+        # Not at the top: it brings an HTTP library, for which every command would wait.
+        from confluent_kafka.schema_registry import SchemaRegistryClient
+
         self._url = config.url
         secrets = {key: value.get_secret_value() for key, value in config.secrets.items()}
         settings = {
@@ -66,14 +69,14 @@ class Registry:
         found = self._ask(lambda: self._client.get_latest_version(subject))
         return None if found is None else self._whole(found.schema_id, found.schema)
 
-    def _whole(self, number: int, found: Schema) -> WriterSchema:
+    def _whole(self, number: int, found: "Schema") -> WriterSchema:
         kind, text = found.schema_type or "AVRO", found.schema_str or ""
         if kind == "AVRO" and found.references:
             named = dict(self._definitions(found.references))
             text = json.dumps(inlined(json.loads(text), named))
         return WriterSchema(number, kind, text)
 
-    def _definitions(self, references: list[SchemaReference]) -> Iterator[tuple[str, Any]]:
+    def _definitions(self, references: "list[SchemaReference]") -> Iterator[tuple[str, Any]]:
         for reference in references:
             found = self._ask(lambda r=reference: self._client.get_version(r.subject, r.version))
             if found is None:
@@ -85,6 +88,8 @@ class Registry:
             yield str(reference.name), json.loads(found.schema.schema_str)
 
     def _ask(self, question: Any, *, is_large: bool = False) -> Any:
+        from confluent_kafka.schema_registry.error import SchemaRegistryError
+
         try:
             return question()
         except SchemaRegistryError as error:

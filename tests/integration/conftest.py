@@ -6,10 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.schema_registry import SchemaRegistryClient
 
 from pipelines.ops.broker import broker as running_broker
 from tests.support.kafka import MakeTopic
 from tests.support.processes import Job
+from tests.support.schema_registry import schema_registry
 
 
 @pytest.fixture(scope="session")
@@ -22,6 +24,18 @@ def broker() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def admin(broker: str) -> AdminClient:
     return AdminClient({"bootstrap.servers": broker})
+
+
+@pytest.fixture(scope="session")
+def url() -> Iterator[str]:
+    """Where a real schema registry answers."""
+    with schema_registry() as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def registry(url: str) -> SchemaRegistryClient:
+    return SchemaRegistryClient({"url": url})
 
 
 @pytest.fixture

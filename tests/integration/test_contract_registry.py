@@ -2,7 +2,7 @@
 
 import copy
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +13,11 @@ from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegis
 
 from pipelines.cli.contract import contract as command
 from pipelines.errors import ConfigError, ContractError, InfrastructureError
-from tests.support.schema_registry import schema_registry
 
 ORDERS = yaml.safe_load(Path("tests/support/contracts/orders.odcs.yaml").read_text())
 TOPIC_CONFIG = "contract: orders.odcs.yaml\nkafka:\n  topic: {topic}\nspeed:\n  watermark_delay: 6 hours\n"
 MONEY = {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 2}
 Check = Callable[..., Result]
-
-
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    with schema_registry() as address:
-        yield address
-
-
-@pytest.fixture(scope="module")
-def registry(url: str) -> SchemaRegistryClient:
-    return SchemaRegistryClient({"url": url})
 
 
 @pytest.fixture

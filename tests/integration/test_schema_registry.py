@@ -1,7 +1,7 @@
 """Values with a schema of a real registry: read by what they were written with, or put aside."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
@@ -20,20 +20,8 @@ from pipelines.wire import WriterSchema
 from tests.support.avro import AVRO_FLIGHT, DEPARTURE_MS, FIELDS, departure, encoded, framed, record
 from tests.support.lakes import Lake, Record, flight
 from tests.support.nights import ONE
-from tests.support.schema_registry import schema_registry
 
 ANY_OBJECT = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}
-
-
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    with schema_registry() as address:
-        yield address
-
-
-@pytest.fixture(scope="module")
-def registry(url: str) -> SchemaRegistryClient:
-    return SchemaRegistryClient({"url": url})
 
 
 @pytest.fixture
