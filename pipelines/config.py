@@ -5,115 +5,24 @@ only knows the result.
 """
 
 import os
-import re
 from datetime import timedelta
-from typing import Annotated, Final, Literal, TypeVar
+from typing import Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
-from pipelines.intervals import Interval
-
-KAFKA_OPTIONS_WE_OWN: Final = frozenset(
-    {"bootstrap.servers", "group.id", "enable.auto.commit", "auto.offset.reset", "key.deserializer"}
-    | {"value.deserializer", "isolation.level"}
+from pipelines.config_values import (
+    Count,
+    KafkaOptions,
+    KafkaSecrets,
+    LeaseInterval,
+    Options,
+    Place,
+    PositiveInterval,
+    Servers,
+    SparkSettings,
+    Topic,
+    Url,
 )
-
-SPARK_SETTINGS_WE_OWN: Final = frozenset(
-    {
-        "spark.sql.extensions",
-        "spark.sql.catalog.spark_catalog",
-        "spark.sql.session.timeZone",
-        "spark.sql.shuffle.partitions",
-        "spark.sql.streaming.stateStore.providerClass",
-        "spark.sql.ansi.enabled",
-        "spark.sql.parser.escapedStringLiterals",
-        "spark.sql.variable.substitute",
-    }
-)
-_SECRET: Final = re.compile(r"jaas|password|secret|token|credential|private|user\.info|\.key$", re.IGNORECASE)
-_TOPIC: Final = r"^[a-zA-Z0-9._-]{1,249}$"
-_LONGEST: Final = timedelta(days=3650)
-_MOST: Final = 2**63 - 1
-_LAST_PORT: Final = 65_535
-Option = TypeVar("Option", str, SecretStr)
-
-
-def _some_time(interval: timedelta) -> timedelta:
-    if not timedelta() < interval <= _LONGEST:
-        raise ValueError("expected an interval longer than zero, such as '10 seconds', of 3650 days at most")
-    return interval
-
-
-def _some_seconds(interval: timedelta) -> timedelta:
-    if interval < timedelta(seconds=1):
-        raise ValueError("expected a second at least: the lease is prolonged at every third of it")
-    return interval
-
-
-def _no_owned_option(options: dict[str, Option]) -> dict[str, Option]:
-    # Spark takes option names without regard to case; of two that differ in it, either may win.
-    if odd := sorted(key for key in options if key != key.lower()):
-        raise ValueError(f"expected the Kafka client's own names, in lower case, got {', '.join(odd)}")
-    if owned := sorted(KAFKA_OPTIONS_WE_OWN & options.keys()):
-        raise ValueError(
-            f"Oncelake sets {', '.join(owned)} itself, since a wrong value loses data;"
-            " remove it from the options"
-        )
-    return options
-
-
-def _real_ports(servers: str) -> str:
-    for server in servers.split(","):
-        if not 0 < int(server.rpartition(":")[2]) <= _LAST_PORT:
-            raise ValueError(f"expected ports from 1 to {_LAST_PORT}, got '{server}'")
-    return servers
-
-
-def _an_address(url: str) -> str:
-    if not re.fullmatch(r"https?://[^\s@]+", url):
-        raise ValueError(
-            "expected http:// or https:// and an address without user and password, which belong into"
-            " registry.secrets as basic.auth.user.info"
-        )
-    return url
-
-
-def _as_text(value: object) -> object:
-    # YAML reads 1.10 and 010 as other numbers than are written, so only truths are taken as they are.
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int | float):
-        raise ValueError("expected text, got a number; write it in quotes")
-    return value
-
-
-def _no_secret(options: dict[str, str]) -> dict[str, str]:
-    if hidden := sorted(key for key in options if _SECRET.search(key)):
-        raise ValueError(f"{', '.join(hidden)} would be shown in plans and logs; move it to `secrets`")
-    return options
-
-
-def _no_owned_setting(settings: dict[str, str]) -> dict[str, str]:
-    if owned := sorted(SPARK_SETTINGS_WE_OWN & settings.keys()):
-        raise ValueError(
-            f"Oncelake sets {', '.join(owned)} itself, since the results depend on it; remove it"
-            " (speed.state_partitions decides the shuffle partitions)"
-        )
-    return settings
-
-
-def _a_place(root: str) -> str:
-    if not root.rstrip("/"):
-        raise ValueError("expected a folder of its own for the lake, not the root of all")
-    if re.match(r"~|[A-Za-z][A-Za-z0-9+.-]*:(?!//)", root):
-        raise ValueError(f"expected a path without ~, or a URI such as s3a://bucket/lake, got {root!r}")
-    if re.match(r"[^/]*://[^/]*:[^/]*@", root):
-        raise ValueError("expected no user and password in a URI: it is shown in plans; use spark.conf")
-    return root
-
-
-Setting = Annotated[str, BeforeValidator(_as_text)]
-PositiveInterval = Annotated[Interval, AfterValidator(_some_time)]
 
 
 class _Model(BaseModel):
@@ -134,16 +43,14 @@ class KafkaConfig(_Model):
         secrets: the same, for values that are never shown or logged.
     """
 
-    bootstrap_servers: Annotated[
-        str, Field(pattern=r"^[^\s,]+:\d{1,9}(,[^\s,]+:\d{1,9})*$"), AfterValidator(_real_ports)
-    ]
-    topic: str = Field(pattern=_TOPIC)
+    bootstrap_servers: Servers
+    topic: Topic
     starting_offsets: Literal["earliest", "latest"] = "earliest"
     isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed"
-    max_offsets_per_trigger: int | None = Field(default=None, ge=1, le=_MOST)
+    max_offsets_per_trigger: Count | None = None
     connect_timeout: PositiveInterval = timedelta(seconds=30)
-    options: Annotated[dict[str, Setting], AfterValidator(_no_owned_option), AfterValidator(_no_secret)] = {}
-    secrets: Annotated[dict[str, SecretStr], AfterValidator(_no_owned_option)] = {}
+    options: KafkaOptions = {}
+    secrets: KafkaSecrets = {}
 
 
 class RegistryConfig(_Model):
@@ -157,16 +64,16 @@ class RegistryConfig(_Model):
         secrets: the same, for values that are never shown or logged (`basic.auth.user.info`, ...).
     """
 
-    url: Annotated[str, AfterValidator(_an_address)]
+    url: Url
     timeout: PositiveInterval = timedelta(seconds=10)
-    options: Annotated[dict[str, Setting], AfterValidator(_no_secret)] = {}
+    options: Options = {}
     secrets: dict[str, SecretStr] = {}
 
 
 class LakeConfig(_Model):
     """Where the tables are: `root` is a path or a URI that Spark can write (`s3a://...`)."""
 
-    root: Annotated[str, Field(pattern=r"^[^`'\"\s]+$"), AfterValidator(_a_place)]
+    root: Place
 
 
 class IngestConfig(_Model):
@@ -211,8 +118,8 @@ class QuarantineConfig(_Model):
     """
 
     max_share: float = Field(default=0.5, ge=0, le=1)
-    min_records: int = Field(default=100, ge=1, le=_MOST)
-    dead_letter_topic: str | None = Field(default=None, pattern=_TOPIC)
+    min_records: Count = 100
+    dead_letter_topic: Topic | None = None
 
 
 class BatchConfig(_Model):
@@ -224,7 +131,7 @@ class BatchConfig(_Model):
     """
 
     dedup_horizon_days: int = Field(default=1, ge=0, le=366)
-    lease_duration: Annotated[PositiveInterval, AfterValidator(_some_seconds)] = timedelta(hours=1)
+    lease_duration: LeaseInterval = timedelta(hours=1)
 
 
 class AuditConfig(_Model):
@@ -252,7 +159,7 @@ class SparkConfig(_Model):
     """The Spark session, when a job is not started by spark-submit."""
 
     master: str | None = None
-    conf: Annotated[dict[str, Setting], AfterValidator(_no_owned_setting)] = {}
+    conf: SparkSettings = {}
 
 
 class PipelineConfig(_Model):

@@ -1,0 +1,122 @@
+"""What single values of a configuration may be: types and checks that its models are made of.
+
+A check raises `ValueError`, which `pipelines.config_files` turns into one message with the place.
+"""
+
+import re
+from datetime import timedelta
+from typing import Annotated, Final, TypeVar
+
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
+
+from pipelines.intervals import Interval
+
+_KAFKA_OPTIONS_WE_OWN: Final = frozenset(
+    {"bootstrap.servers", "group.id", "enable.auto.commit", "auto.offset.reset", "key.deserializer"}
+    | {"value.deserializer", "isolation.level"}
+)
+
+_SPARK_SETTINGS_WE_OWN: Final = frozenset(
+    {
+        "spark.sql.extensions",
+        "spark.sql.catalog.spark_catalog",
+        "spark.sql.session.timeZone",
+        "spark.sql.shuffle.partitions",
+        "spark.sql.streaming.stateStore.providerClass",
+        "spark.sql.ansi.enabled",
+        "spark.sql.parser.escapedStringLiterals",
+        "spark.sql.variable.substitute",
+    }
+)
+_SECRET: Final = re.compile(r"jaas|password|secret|token|credential|private|user\.info|\.key$", re.IGNORECASE)
+_LONGEST: Final = timedelta(days=3650)
+_LAST_PORT: Final = 65_535
+Option = TypeVar("Option", str, SecretStr)
+
+
+def _some_time(interval: timedelta) -> timedelta:
+    if not timedelta() < interval <= _LONGEST:
+        raise ValueError("expected an interval longer than zero, such as '10 seconds', of 3650 days at most")
+    return interval
+
+
+def _some_seconds(interval: timedelta) -> timedelta:
+    if interval < timedelta(seconds=1):
+        raise ValueError("expected a second at least: the lease is prolonged at every third of it")
+    return interval
+
+
+def _no_owned_option(options: dict[str, Option]) -> dict[str, Option]:
+    # Spark takes option names without regard to case; of two that differ in it, either may win.
+    if odd := sorted(key for key in options if key != key.lower()):
+        raise ValueError(f"expected the Kafka client's own names, in lower case, got {', '.join(odd)}")
+    if owned := sorted(_KAFKA_OPTIONS_WE_OWN & options.keys()):
+        raise ValueError(
+            f"Oncelake sets {', '.join(owned)} itself, since a wrong value loses data;"
+            " remove it from the options"
+        )
+    return options
+
+
+def _real_ports(servers: str) -> str:
+    for server in servers.split(","):
+        if not 0 < int(server.rpartition(":")[2]) <= _LAST_PORT:
+            raise ValueError(f"expected ports from 1 to {_LAST_PORT}, got '{server}'")
+    return servers
+
+
+def _an_address(url: str) -> str:
+    if not re.fullmatch(r"https?://[^\s@]+", url):
+        raise ValueError(
+            "expected http:// or https:// and an address without user and password, which belong into"
+            " registry.secrets as basic.auth.user.info"
+        )
+    return url
+
+
+def _as_text(value: object) -> object:
+    # YAML reads 1.10 and 010 as other numbers than are written, so only truths are taken as they are.
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        raise ValueError("expected text, got a number; write it in quotes")
+    return value
+
+
+def _no_secret(options: dict[str, str]) -> dict[str, str]:
+    if hidden := sorted(key for key in options if _SECRET.search(key)):
+        raise ValueError(f"{', '.join(hidden)} would be shown in plans and logs; move it to `secrets`")
+    return options
+
+
+def _no_owned_setting(settings: dict[str, str]) -> dict[str, str]:
+    if owned := sorted(_SPARK_SETTINGS_WE_OWN & settings.keys()):
+        raise ValueError(
+            f"Oncelake sets {', '.join(owned)} itself, since the results depend on it; remove it"
+            " (speed.state_partitions decides the shuffle partitions)"
+        )
+    return settings
+
+
+def _a_place(root: str) -> str:
+    if not root.rstrip("/"):
+        raise ValueError("expected a folder of its own for the lake, not the root of all")
+    if re.match(r"~|[A-Za-z][A-Za-z0-9+.-]*:(?!//)", root):
+        raise ValueError(f"expected a path without ~, or a URI such as s3a://bucket/lake, got {root!r}")
+    if re.match(r"[^/]*://[^/]*:[^/]*@", root):
+        raise ValueError("expected no user and password in a URI: it is shown in plans; use spark.conf")
+    return root
+
+
+Topic = Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{1,249}$")]
+Servers = Annotated[str, Field(pattern=r"^[^\s,]+:\d{1,9}(,[^\s,]+:\d{1,9})*$"), AfterValidator(_real_ports)]
+Url = Annotated[str, AfterValidator(_an_address)]
+Place = Annotated[str, Field(pattern=r"^[^`'\"\s]+$"), AfterValidator(_a_place)]
+Count = Annotated[int, Field(ge=1, le=2**63 - 1)]
+PositiveInterval = Annotated[Interval, AfterValidator(_some_time)]
+LeaseInterval = Annotated[PositiveInterval, AfterValidator(_some_seconds)]
+_Setting = Annotated[str, BeforeValidator(_as_text)]
+Options = Annotated[dict[str, _Setting], AfterValidator(_no_secret)]
+KafkaOptions = Annotated[Options, AfterValidator(_no_owned_option)]
+KafkaSecrets = Annotated[dict[str, SecretStr], AfterValidator(_no_owned_option)]
+SparkSettings = Annotated[dict[str, _Setting], AfterValidator(_no_owned_setting)]
