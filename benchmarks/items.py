@@ -99,7 +99,7 @@ def together(work: Work) -> None:
 
 def rebuild(work: Work) -> None:
     """The nightly run of the one day that all events lie on: build, audit, certification."""
-    nightly(work.spark, work.config, work.contract, "benchmark", DAY, DAY)
+    nightly(work.spark, work.config, work.contract, "benchmark", [DAY])
 
 
 def built_at(work: Work) -> float:

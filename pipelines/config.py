@@ -11,6 +11,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from pipelines.config_values import (
+    AnyInterval,
     Count,
     KafkaOptions,
     KafkaSecrets,
@@ -127,10 +128,19 @@ class BatchConfig(_Model):
 
     Attributes:
         dedup_horizon_days: over how many neighbouring days, each way, copies of a key are one event.
+        lookback_days: how many days back a run repairs days that late events came for.
+        seal_by: `kafka`: bronze must have what the cluster has; `bronze`: a record of the day in bronze is
+            enough, for rebuilds where the topic is gone.
+        seal_grace: for how long after a day's end its events are waited for.
+        seal_wait: for how long a run waits for ingest to catch up, before it gives up.
         lease_duration: how long a run that died keeps others from starting.
     """
 
     dedup_horizon_days: int = Field(default=1, ge=0, le=366)
+    lookback_days: int = Field(default=7, ge=0, le=366)
+    seal_by: Literal["kafka", "bronze"] = "kafka"
+    seal_grace: AnyInterval = timedelta(minutes=15)
+    seal_wait: AnyInterval = timedelta(seconds=30)
     lease_duration: LeaseInterval = timedelta(hours=1)
 
 

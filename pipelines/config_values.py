@@ -40,6 +40,12 @@ def _some_time(interval: timedelta) -> timedelta:
     return interval
 
 
+def _not_too_long(interval: timedelta) -> timedelta:
+    if interval > _LONGEST:
+        raise ValueError("expected an interval of 3650 days at most")
+    return interval
+
+
 def _some_seconds(interval: timedelta) -> timedelta:
     if interval < timedelta(seconds=1):
         raise ValueError("expected a second at least: the lease is prolonged at every third of it")
@@ -113,6 +119,7 @@ Servers = Annotated[str, Field(pattern=r"^[^\s,]+:\d{1,9}(,[^\s,]+:\d{1,9})*$"),
 Url = Annotated[str, AfterValidator(_an_address)]
 Place = Annotated[str, Field(pattern=r"^[^`'\"\s]+$"), AfterValidator(_a_place)]
 Count = Annotated[int, Field(ge=1, le=2**63 - 1)]
+AnyInterval = Annotated[Interval, AfterValidator(_not_too_long)]
 PositiveInterval = Annotated[Interval, AfterValidator(_some_time)]
 LeaseInterval = Annotated[PositiveInterval, AfterValidator(_some_seconds)]
 _Setting = Annotated[str, BeforeValidator(_as_text)]

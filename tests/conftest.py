@@ -62,7 +62,7 @@ def make_lake(spark: SparkSession, contract: DataContract, tmp_path: Path) -> Ca
     """Makes a lake: `make_lake("speed.watermark_delay=2 hours")`."""
 
     def make(*settings: str, contract: DataContract = contract) -> Lake:
-        settings = (f"lake.root={tmp_path}/lake", *settings)
+        settings = (f"lake.root={tmp_path}/lake", "batch.seal_by=bronze", *settings)
         return Lake(spark, load_config("flights", environ={}, settings=settings), contract)
 
     return make

@@ -19,6 +19,8 @@ from pipelines.layers.ingest import ingest
 from pipelines.layers.report import report
 from pipelines.layers.serving import refresh_view
 from pipelines.layers.speed import speed
+from pipelines.ops.due import Repair
+from pipelines.quality.facts import days_of
 
 Summary = dict[str, Any]
 
@@ -62,13 +64,15 @@ def nightly_batch(day: datetime | None, first: datetime | None, last: datetime |
     if day and (first or last):
         raise click.UsageError("--date names one day, --from and --to several: use one or the other")
     between = (_date(day or first), _date(day or last))
+    repair: Repair = "nothing" if first or last else "late" if day else "late and missed"
 
     def check(config: PipelineConfig, contract: DataContract) -> None:
         closed_days(contract, *between)
 
     def body(spark: SparkSession, config: PipelineConfig, contract: DataContract, run_id: str) -> Summary:
         try:
-            summary = nightly(spark, config, contract, run_id, *closed_days(contract, *between))
+            days = days_of(*closed_days(contract, *between))
+            summary = nightly(spark, config, contract, run_id, days, repair)
         except AuditFailed:
             # Other days may have passed. Whatever becomes of the view, the audit is what counts.
             with suppress(PySparkException):

@@ -12,7 +12,6 @@ from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.errors import AuditFailed
 from pipelines.faults import Reason
-from pipelines.intervals import days_in_a_row
 from pipelines.layers import quarantine as layer
 from pipelines.layers.batch import nightly
 from pipelines.layers.replay import rebuilt
@@ -130,7 +129,7 @@ def replay(dry_run: bool, **given: Any) -> None:
                 "days_to_rebuild": days,
                 "lines": [f"to rebuild: {d}" for d in days],
             }
-        verdicts, failures = _rebuild(spark, config, contract, run_id, done.days)
+        verdicts, failure = _rebuild(spark, config, contract, run_id, done.days)
         if done.days:
             refresh_view(spark, config)
         passed = [day for day in done.days if verdicts.get(day.isoformat()) == "certified"]
@@ -140,8 +139,8 @@ def replay(dry_run: bool, **given: Any) -> None:
             "days": verdicts,
             "lines": [f"rebuilt: {day}: {verdict}" for day, verdict in verdicts.items()],
         }
-        if failures:
-            raise AuditFailed("\n".join(map(str, failures)), summary)
+        if failure:
+            raise AuditFailed(str(failure), summary)
         return summary
 
     run_job("quarantine replay", common, body)
@@ -153,17 +152,13 @@ def _rebuild(
     contract: DataContract,
     run_id: str,
     days: tuple[date, ...],
-) -> tuple[dict[str, str], list[AuditFailed]]:
-    """Rebuilds days, those in a row in one run; a run that fails does not keep the others from theirs."""
-    verdicts: dict[str, str] = {}
-    failures: list[AuditFailed] = []
-    for first, last in days_in_a_row(days):
-        try:
-            verdicts |= nightly(spark, config, contract, run_id, first, last)["days"]
-        except AuditFailed as failure:
-            verdicts |= failure.summary["days"]
-            failures.append(failure)
-    return verdicts, failures
+) -> tuple[dict[str, str], AuditFailed | None]:
+    if not days:
+        return {}, None
+    try:
+        return nightly(spark, config, contract, run_id, days)["days"], None
+    except AuditFailed as failure:
+        return failure.summary["days"], failure
 
 
 @quarantine.command()

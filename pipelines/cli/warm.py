@@ -88,7 +88,7 @@ def _run_sample(folder: Path, recorded: Path) -> None:
         try:
             ingest(spark, config, once=True)
             speed(spark, config, contract, once=True)
-            nightly(spark, config, contract, "warm", _DAY, _DAY)
+            nightly(spark, config, contract, "warm", [_DAY])
             report(spark, config, contract, _DAY, folder / "reports")
             read_serving(spark, config).count()
         finally:

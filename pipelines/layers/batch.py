@@ -1,26 +1,46 @@
 """Batch: rebuild closed days from bronze, audit what was written, certify what passed."""
 
 import logging
-from datetime import UTC, date, datetime, timedelta
-from typing import Any, Final
+from collections.abc import Sequence
+from datetime import date, datetime, timedelta
+from typing import Any, Final, NoReturn
 
 from delta.exceptions import DeltaConcurrentModificationException
 from delta.tables import DeltaTable
 from pyspark.sql import Row, SparkSession
-from pyspark.sql import functions as F
+from tenacity import (
+    RetryCallState,
+    retry,
+    retry_if_exception_type,
+    stop_after_attempt,
+    wait_random_exponential,
+)
 
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
-from pipelines.decode import sent_at, valid
+from pipelines.decode import valid
 from pipelines.dedup import winners
-from pipelines.errors import AuditFailed, ConfigError, InfrastructureError, SourceError
-from pipelines.ops.certification import Verdict, certified, record_verdicts
+from pipelines.errors import ConfigError, InfrastructureError, SourceError
+from pipelines.ops.bronze_index import Pieces, pieces_of
+from pipelines.ops.certification import (
+    Certified,
+    certified_in,
+    history,
+    newest_audited,
+    record_verdicts,
+)
+from pipelines.ops.due import Repair, due_days
+from pipelines.ops.indexing import index_bronze
 from pipelines.ops.lease import lease
+from pipelines.ops.runs import Steps
+from pipelines.ops.seal import require_bronze, seal
 from pipelines.ops.writer_schemas import decode_all
 from pipelines.quality.audit import Audit, audit, record_checks
-from pipelines.quality.facts import days_of
-from pipelines.sinks.delta import days_between, read, replace_days, restore
-from pipelines.sinks.tables import ensure_batch, exists, version
+from pipelines.quality.changes import Changes, changes
+from pipelines.quality.decision import Run, decide, failure, summary, words
+from pipelines.quality.facts import around, reach
+from pipelines.sinks.delta import on_days, read, replace_days, restore
+from pipelines.sinks.tables import conform, ensure_batch, events_schema, exists, version
 
 _FIRST_DAY: Final = date(1970, 1, 1)
 
@@ -54,53 +74,66 @@ def nightly(
     config: PipelineConfig,
     contract: DataContract,
     run_id: str,
-    first: date,
-    last: date,
+    asked: Sequence[date],
+    repair: Repair = "nothing",
 ) -> dict[str, Any]:
-    """Rebuilds, audits and certifies a range of closed days.
+    """Seals, rebuilds, audits and certifies closed days.
 
     All days are written as one atomic commit and audited as written. Days that fail their audit are
     taken back, so that readers and the next run find the last certified state; the others are certified.
+    Each step is recorded in `ops/runs`.
 
     Args:
         spark: the session.
         config: the pipeline's configuration.
         contract: what the records ought to be.
         run_id: recorded with everything that the run decides.
-        first: the first day.
-        last: the last day.
+        asked: the days, sorted.
+        repair: which days before them are rebuilt as well.
 
     Returns:
-        `counts` and `days`, the verdict on each.
+        `counts`, `days`, the verdict on each, and `late_days_left`: days that have late records and were
+        not rebuilt, since they lie before the lookback or only some days were asked for.
 
     Raises:
         AuditFailed: at least one day failed; the other days are certified.
         SourceError: bronze has not come as far as the days.
-        InfrastructureError: another run holds the lease, or wrote to the batch table meanwhile.
+        InfrastructureError: another run holds the lease, or others wrote to the batch table meanwhile.
     """
-    _require_bronze(spark, config, contract, last)
+    require_bronze(spark, config)
+    steps = Steps(config, run_id, list(asked))
     with lease(spark, config, run_id) as held:
-        base = _undo_leftovers(spark, config, contract)
-        bronze_version = version(spark, config.table("bronze"))
-        _log.info("rebuilding %s to %s from bronze version %d", first, last, bronze_version)
         try:
-            built = _build(spark, config, contract, run_id, first, last, bronze_version)
-        except DeltaConcurrentModificationException as error:
-            raise InfrastructureError(
-                f"{config.table('batch')}: another writer changed these days at the same time;"
-                " nothing was changed here. Start again when it has ended"
-            ) from error
-        versions = {"bronze_version": bronze_version, "batch_version": built}
-        found = audit(spark, config, contract, days_of(first, last), **versions)
-        record_checks(spark, config, found.checks, run_id=run_id, **versions)
-        held.require()
-        certified_at = _keep_what_passed(spark, config, found, run_id, (first, last), (base, built))
-        decided = [
-            _verdict(config, found, day, run_id, certified_at if found.passed(day) else built, bronze_version)
-            for day in days_of(first, last)
-        ]
-        record_verdicts(spark, config, decided)
-    return _summary(found, decided)
+            ledger = history(spark, config)
+            with steps.step("seal") as detail:
+                index = seal(spark, config, contract, asked[-1])
+                due = due_days(spark, config, contract, index, asked, repair, ledger)
+                detail.append(f"bronze version {index.version}")
+            steps.days = due.days
+            before = certified_in(ledger)
+            base = _undo_leftovers(spark, config, contract, before)
+            _log.info("rebuilding %s from bronze version %d", words(due.causes), index.version)
+            near = around(due.days, reach(contract, config.batch.dedup_horizon_days))
+            pieces = pieces_of(spark, config, index, near, newest_audited(ledger))
+            with steps.step("build") as detail:
+                built = _build(spark, config, contract, run_id, due.days, pieces)
+                detail.append(f"batch version {built}")
+            with steps.step("audit") as detail:
+                found = audit(spark, config, contract, due.days, pieces, built)
+                versions = {"bronze_version": index.version, "batch_version": built}
+                record_checks(spark, config, found.checks, run_id=run_id, **versions)
+                detail.append(f"{len(found.checks)} checks")
+            with steps.step("certify") as detail:
+                changed = _changes(spark, config, contract, due.days, before, built)
+                held.require()
+                kept = _keep_what_passed(spark, config, found, run_id, due.days, (base, built))
+                run = Run(config.name, run_id, index.version, built, kept)
+                decided = decide(run, found, due, before, changed)
+                record_verdicts(spark, config, decided)
+                detail.append(f"{sum(v.status == 'certified' for v in decided)} of {len(decided)} days")
+        finally:
+            steps.write(spark)
+    return summary(found, decided, due)
 
 
 def validate(
@@ -116,44 +149,34 @@ def validate(
         AuditFailed: a check failed, e.g. since late events have come after the day was certified.
         SourceError: there is no batch table or no bronze.
     """
-    _require_bronze(spark, config, contract, day)
+    require_bronze(spark, config)
     if not exists(spark, config.table("batch")):
         raise SourceError(f"{config.table('batch')}: no such table; run nightly_batch for {day} first")
-    state = certified(spark, config)
+    ledger = history(spark, config)
+    state = certified_in(ledger)
     versions = {
         "bronze_version": version(spark, config.table("bronze")),
         "batch_version": state.version if state else version(spark, config.table("batch")),
     }
-    found = audit(spark, config, contract, [day], **versions)
+    index = index_bronze(spark, config, contract, versions["bronze_version"], keep=False)
+    near = around([day], reach(contract, config.batch.dedup_horizon_days))
+    pieces = pieces_of(spark, config, index, near, newest_audited(ledger))
+    found = audit(spark, config, contract, [day], pieces, versions["batch_version"])
     record_checks(spark, config, found.checks, run_id=run_id, **versions)
     if not found.passed(day):
-        raise _failure(found, [day], "the day is not what bronze holds now: rebuild it with nightly_batch")
+        raise failure(found, [day], "the day is not what bronze holds now: rebuild it with nightly_batch")
     return {"counts": {"checks": len(found.checks), "rows": found.rows.get(day, 0)}}
 
 
-def _require_bronze(spark: SparkSession, config: PipelineConfig, contract: DataContract, day: date) -> None:
-    bronze = config.table("bronze")
-    if not exists(spark, bronze):
-        raise SourceError(f"{bronze}: no such table; run ingest_stream first, or mend lake.root")
-    newest = read(spark, bronze).agg(F.max(sent_at()).alias("t")).first()
-    if newest is None or newest["t"] is None:
-        raise SourceError(f"{bronze}: empty; run ingest_stream first")
-    reached = newest["t"].astimezone(UTC)
-    if reached.astimezone(contract.zone).date() < day:
-        raise SourceError(
-            f"{bronze}: nothing of {day} yet: its newest record was sent at {reached:%Y-%m-%d %H:%M} UTC;"
-            " run ingest_stream until it has caught up"
-        )
-
-
-def _undo_leftovers(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> int:
+def _undo_leftovers(
+    spark: SparkSession, config: PipelineConfig, contract: DataContract, state: Certified | None
+) -> int:
     """Puts the batch table back to the certified state if a run died between writing and deciding.
 
     Returns:
         The version that holds the certified state.
     """
     table = config.table("batch")
-    state = certified(spark, config)
     if state is not None:
         newest = DeltaTable.forPath(spark, table).history(1).first()
         if newest is not None and not _holds(newest, state.version):
@@ -171,26 +194,33 @@ def _holds(newest: Row, certified_version: int) -> bool:
     return bool(newest["version"] == certified_version or restored)
 
 
+def _others_wrote(state: RetryCallState) -> NoReturn:
+    raise InfrastructureError(
+        f"{state.args[1].table('batch')}: other writers changed these days at the same time, again and again;"
+        " nothing was changed here. Start again when they have ended"
+    )
+
+
+@retry(
+    retry=retry_if_exception_type(DeltaConcurrentModificationException),
+    wait=wait_random_exponential(multiplier=1, max=30),
+    stop=stop_after_attempt(4),
+    retry_error_callback=_others_wrote,
+)
 def _build(
     spark: SparkSession,
     config: PipelineConfig,
     contract: DataContract,
     run_id: str,
-    first: date,
-    last: date,
-    bronze_version: int,
+    days: Sequence[date],
+    pieces: Pieces,
 ) -> int:
-    bronze = read(spark, config.table("bronze"), bronze_version)
-    horizon = timedelta(days=config.batch.dedup_horizon_days)
-    events = valid(decode_all(spark, config, contract, bronze), contract)
-    candidates = events.where(days_between(first - horizon, last + horizon))
-    chosen = winners(candidates, contract, config.batch.dedup_horizon_days)
-    rows = chosen.where(days_between(first, last))
+    horizon = config.batch.dedup_horizon_days
+    events = valid(decode_all(spark, config, contract, pieces.envelopes), contract)
+    candidates = events.where(on_days(around(days, reach(contract, horizon))))
+    rows = winners(candidates, contract, horizon).where(on_days(days))
     return replace_days(
-        rows.hint("rebalance", "_event_date"),
-        config.table("batch"),
-        days_of(first, last),
-        note=f"build {run_id}",
+        rows.hint("rebalance", "_event_date"), config.table("batch"), days, note=f"build {run_id}"
     )
 
 
@@ -199,76 +229,37 @@ def _keep_what_passed(
     config: PipelineConfig,
     found: Audit,
     run_id: str,
-    between: tuple[date, date],
+    days: Sequence[date],
     versions: tuple[int, int],
 ) -> int:
     """Takes back the days that failed; returns the version that holds those that passed."""
     base, built = versions
-    passed = [day for day in days_of(*between) if found.passed(day)]
-    if len(passed) == len(days_of(*between)):
+    passed = [day for day in days if found.passed(day)]
+    if len(passed) == len(days):
         return built
     table = config.table("batch")
     restore(spark, table, base)
     if not passed:
         return built
-    rows = read(spark, table, built).where(F.col("_event_date").isin(passed))
+    rows = read(spark, table, built).where(on_days(passed))
     return replace_days(rows, table, passed, note=f"keep {run_id}")
 
 
-def _verdict(
-    config: PipelineConfig, found: Audit, day: date, run_id: str, batch_version: int, bronze_version: int
-) -> Verdict:
-    facts = found.bronze.days[day]
-    rows = found.rows.get(day, 0)
-    difference = found.differences.get(day)
-    return Verdict(
-        pipeline=config.name,
-        day=day,
-        status="certified" if found.passed(day) else "failed",
-        run_id=run_id,
-        batch_version=batch_version,
-        bronze_version=bronze_version,
-        records=facts.records,
-        rows=rows,
-        duplicates=max(0, facts.records - rows),
-        conflicts=facts.conflicts,
-        late=difference.late if difference else 0,
-        quarantined=found.bronze.quarantined,
-        other_days=facts.other_days,
-        bronze=found.bronze.total,
-        decided_at=datetime.now(UTC),
+def _changes(
+    spark: SparkSession,
+    config: PipelineConfig,
+    contract: DataContract,
+    days: Sequence[date],
+    before: Certified | None,
+    built: int,
+) -> dict[date, Changes]:
+    """What the rebuild changed of days that were certified before."""
+    again = [day for day in days if before is not None and day in before.days]
+    if before is None or not again:
+        return {}
+    schema = events_schema(contract)
+    old, new = (
+        conform(read(spark, config.table("batch"), at).where(on_days(again)), schema)
+        for at in (before.version, built)
     )
-
-
-def _summary(found: Audit, decided: list[Verdict]) -> dict[str, Any]:
-    failed = [verdict.day for verdict in decided if verdict.status == "failed"]
-    summary: dict[str, Any] = {
-        "counts": {
-            "days": len(decided),
-            "days_certified": len(decided) - len(failed),
-            "records": sum(v.records for v in decided),
-            "rows": sum(v.rows for v in decided),
-            "duplicates": sum(v.duplicates for v in decided),
-            "conflicts": sum(v.conflicts for v in decided),
-            "late": sum(v.late for v in decided),
-            "quarantined": found.bronze.quarantined,
-        },
-        "days": {v.day.isoformat(): v.status for v in decided},
-        "batch_version": decided[0].batch_version,
-        "bronze_version": decided[0].bronze_version,
-    }
-    if failed:
-        raise _failure(found, failed, "not certified; readers keep the last certified state", summary)
-    return summary
-
-
-def _failure(
-    found: Audit, days: list[date], heading: str, summary: dict[str, Any] | None = None
-) -> AuditFailed:
-    reasons = [
-        f"{check.day} {check.name}: found {check.observed}; expected {check.expected}"
-        + (f" ({check.detail})" if check.detail else "")
-        for day in days
-        for check in found.failed_checks(day)
-    ]
-    return AuditFailed("\n".join([heading, *reasons]), summary)
+    return changes(old, new, contract)

@@ -13,6 +13,8 @@ from pipelines.contract import DataContract
 from pipelines.decode import invalid, valid
 from pipelines.errors import SourceError
 from pipelines.ops import certification
+from pipelines.ops.bronze_index import pieces_of
+from pipelines.ops.indexing import index_bronze
 from pipelines.ops.writer_schemas import decode_all
 from pipelines.quality import conflicts, profile
 from pipelines.quality.report_model import Flow, ReportCheck, ReportData, TrendDay, Verdict
@@ -67,8 +69,11 @@ def _gather(
     verdict: certification.Verdict,
     verdicts: list[certification.Verdict],
 ) -> ReportData:
-    bronze = read(spark, config.table("bronze"), verdict.bronze_version)
-    decoded = decode_all(spark, config, contract, bronze)
+    index = index_bronze(spark, config, contract, verdict.bronze_version, keep=False)
+    ledger = certification.history(spark, config)
+    since = certification.newest_audited(v for v in ledger if v.bronze_version < verdict.bronze_version)
+    pieces = pieces_of(spark, config, index, [verdict.day], since)
+    decoded = decode_all(spark, config, contract, pieces.envelopes)
     events = profile.of_day(valid(decoded, contract), verdict.day).persist()
     rows = profile.of_day(read(spark, config.table("batch"), verdict.batch_version), verdict.day)
     speed = 0
@@ -97,7 +102,10 @@ def _gather(
             duplicates_by_hour=profile.by_hour(events, rows, contract, verdict.day),
             lateness=profile.lateness(events, contract),
             quarantine=profile.quarantine_reasons(
-                invalid(decoded, contract), config.audit.examples, values=not contract.personal
+                index.reasons(),
+                invalid(decoded, contract),
+                config.audit.examples,
+                values=not contract.personal,
             ),
             # The search groups all records of the day, so a day without a conflict is spared it.
             conflict_samples=conflicts.samples(events, contract, config.audit.examples)

@@ -14,8 +14,8 @@ from pipelines.contract import DataContract
 from pipelines.decode import BAD, VALID, broken_of, decode, events_of, routed
 from pipelines.dedup import first_within_watermark
 from pipelines.errors import OncelakeError, SourceError
+from pipelines.ops.cluster import find_topic
 from pipelines.ops.failures import explain_stream_failure
-from pipelines.ops.preflight import find_topic
 from pipelines.ops.streams import Totals, run_streams
 from pipelines.ops.writer_schemas import known_writers, learn
 from pipelines.sinks.delta import append_once, each_batch, small_rows

@@ -2,20 +2,21 @@
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from typing import Final, Literal
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config import PipelineConfig
-from pipelines.sinks.delta import append, read
+from pipelines.sinks.delta import append, read, small_rows
 from pipelines.sinks.tables import ensure_table, exists, shape, small_frame
 
 _SHAPE: Final = (
     "pipeline string, day date, status string, run_id string, batch_version bigint, bronze_version bigint,"
     " records bigint, rows bigint, duplicates bigint, conflicts bigint, late bigint, quarantined bigint,"
-    " other_days bigint, bronze bigint, decided_at timestamp"
+    " other_days bigint, bronze bigint, decided_at timestamp, cause string, came_late bigint,"
+    " previous_version bigint, added bigint, removed bigint, changed bigint"
 )
 
 
@@ -39,6 +40,12 @@ class Verdict:
         other_days: valid records in bronze of other days.
         bronze: all records in bronze.
         decided_at: when, in UTC.
+        cause: why the day was rebuilt, see `pipelines.ops.due`.
+        came_late: records of the day that came after it was decided on before.
+        previous_version: the batch version that readers had of the day before, if it was certified.
+        added: rows of keys that version did not have; None where there was none.
+        removed: rows of keys that only that version has.
+        changed: rows of keys that both have, from other records or with other content.
     """
 
     pipeline: str
@@ -56,6 +63,12 @@ class Verdict:
     other_days: int
     bronze: int
     decided_at: datetime
+    cause: str | None = None
+    came_late: int | None = None
+    previous_version: int | None = None
+    added: int | None = None
+    removed: int | None = None
+    changed: int | None = None
 
 
 @dataclass(frozen=True)
@@ -78,31 +91,51 @@ def record_verdicts(spark: SparkSession, config: PipelineConfig, verdicts: Itera
     append(small_frame(spark, [asdict(verdict) for verdict in verdicts], shape(_SHAPE)), table)
 
 
-def verdicts(spark: SparkSession, config: PipelineConfig) -> list[Verdict]:
-    """The newest verdict on each day of the pipeline, in the order of the days."""
+def history(spark: SparkSession, config: PipelineConfig) -> list[Verdict]:
+    """All verdicts on the pipeline's days, oldest first."""
     table = config.ops_table("certifications")
     if not exists(spark, table):
         return []
-    names = [field.name for field in fields(Verdict)]
-    newest = F.max_by(F.struct(*names), F.struct("decided_at", "batch_version"))
+    names = {field.name for field in fields(Verdict)}
     ledger = read(spark, table).where(F.col("pipeline") == config.name)
-    rows = ledger.groupBy("day").agg(newest.alias("v")).orderBy("day").select("v.*").toLocalIterator()
-    return [Verdict(**row.asDict() | {"decided_at": row["decided_at"].astimezone(UTC)}) for row in rows]
+    rows = small_rows(ledger.orderBy("decided_at", "batch_version"))
+    return [Verdict(**{name: value for name, value in row.items() if name in names}) for row in rows]
 
 
-def certified(spark: SparkSession, config: PipelineConfig) -> Certified | None:
+def newest(ledger: Iterable[Verdict]) -> dict[date, Verdict]:
+    """The newest verdict on each day, in the order of the days.
+
+    Args:
+        ledger: verdicts as `history` gives them.
+    """
+    found = {verdict.day: verdict for verdict in ledger}
+    return {day: found[day] for day in sorted(found)}
+
+
+def verdicts(spark: SparkSession, config: PipelineConfig) -> list[Verdict]:
+    """The newest verdict on each day of the pipeline, in the order of the days."""
+    return list(newest(history(spark, config)).values())
+
+
+def certified_in(ledger: Iterable[Verdict]) -> Certified | None:
     """The certified state of the batch layer; None if no day was ever certified.
 
     A day stays certified when a later rebuild of it fails: readers keep the state that passed.
+
+    Args:
+        ledger: verdicts as `history` gives them.
     """
-    table = config.ops_table("certifications")
-    if not exists(spark, table):
+    passed = [verdict for verdict in ledger if verdict.status == "certified"]
+    if not passed:
         return None
-    passed = read(spark, table).where((F.col("pipeline") == config.name) & (F.col("status") == "certified"))
-    found = passed.agg(
-        F.max("batch_version").alias("version"), F.sort_array(F.collect_set("day")).alias("days")
-    )
-    row = found.first()
-    if row is None or row["version"] is None:
-        return None
-    return Certified(row["version"], tuple(row["days"]))
+    return Certified(max(v.batch_version for v in passed), tuple(sorted({v.day for v in passed})))
+
+
+def certified(spark: SparkSession, config: PipelineConfig) -> Certified | None:
+    """The certified state of the batch layer, as it is written down; see `certified_in`."""
+    return certified_in(history(spark, config))
+
+
+def newest_audited(ledger: Iterable[Verdict]) -> int:
+    """The newest version of bronze that a verdict speaks of; -1 if there is none."""
+    return max((verdict.bronze_version for verdict in ledger), default=-1)

@@ -20,8 +20,9 @@ from pyspark.sql import functions as F
 from pipelines.config import PipelineConfig
 from pipelines.errors import InfrastructureError
 from pipelines.ops.failures import first_line
-from pipelines.sinks.delta import read
+from pipelines.sinks.delta import read, replace_rows
 from pipelines.sinks.tables import ensure_table, shape, small_frame
+from pipelines.sql_text import literal
 
 LEASES: Final = (
     "pipeline string, holder string, host string, pid bigint, process_started double, since timestamp,"
@@ -85,13 +86,9 @@ class Lease:
             "since": now,
             "until": now + duration,
         }
-        (
-            small_frame(self._spark, [row], shape(LEASES))
-            .write.format("delta")
-            .mode("overwrite")
-            .option("replaceWhere", f"pipeline = '{self._config.name}'")
-            .save(self._config.ops_table("leases"))
-        )
+        held = small_frame(self._spark, [row], shape(LEASES))
+        of_pipeline = f"pipeline = {literal(self._config.name)}"
+        replace_rows(held, self._config.ops_table("leases"), of_pipeline)
 
 
 @contextmanager

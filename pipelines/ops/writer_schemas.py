@@ -78,6 +78,25 @@ def writers_of(
     return {number: usable[number] for number in sorted(ids & usable.keys())}
 
 
+def ask_again(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> tuple[int, ...]:
+    """Asks the registry for the schemas that it did not know before.
+
+    Returns:
+        The ids of those that it has come to know since it was asked for them first, today or earlier.
+    """
+    if not is_framed(contract):
+        return ()
+    unknown = {n for n, schema in _kept(spark, config, contract).items() if schema.kind == _UNKNOWN}
+    try:
+        learn(spark, config, contract, unknown)
+    except InfrastructureError as error:
+        _log.warning("%d ids stay unknown: %s", len(unknown), error)
+    kinds: dict[int, list[str]] = {}
+    for schema in _answers(spark, config, contract):
+        kinds.setdefault(schema.id, []).append(schema.kind)
+    return tuple(n for n in sorted(kinds) if _UNKNOWN in kinds[n] and kinds[n][-1] != _UNKNOWN)
+
+
 def known_writers(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> Writers:
     """The schemas that the lake has kept for the pipeline, by id; none for plain JSON."""
     return _fitting(_kept(spark, config, contract), contract) if is_framed(contract) else NO_WRITERS
@@ -117,14 +136,19 @@ def learn(spark: SparkSession, config: PipelineConfig, contract: DataContract, i
 
 
 def _kept(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> Writers:
+    return {schema.id: schema for schema in _answers(spark, config, contract)}
+
+
+def _answers(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> list[WriterSchema]:
+    """What the registry has answered, in the order of time."""
     table = config.ops_table("writer_schemas")
     if not exists(spark, table):
-        return NO_WRITERS
+        return []
     of_pipeline = (F.col("pipeline") == config.name) & (
         F.col("registry") == registry_of(config, contract).url
     )
     rows = small_rows(read(spark, table).where(of_pipeline).orderBy("fetched_at"))
-    return {row["id"]: WriterSchema(row["id"], row["kind"], row["text"]) for row in rows}
+    return [WriterSchema(row["id"], row["kind"], row["text"]) for row in rows]
 
 
 def _fitting(schemas: Writers, contract: DataContract) -> Writers:

@@ -1,20 +1,23 @@
 """The audit: reads what was written and decides, day by day, whether it is whole."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from datetime import UTC, date, datetime, timedelta
-from typing import Any, Final
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, date, datetime
+from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
+from pipelines.ops.bronze_index import BronzeIndex, Pieces
 from pipelines.ops.writer_schemas import decode_all
 from pipelines.quality import facts, integrity
 from pipelines.quality.checks import Check, worst
-from pipelines.quality.differences import LayerDifference, Limits, known_by, layer_differences
+from pipelines.quality.differences import LayerDifference, Limits, layer_differences
 from pipelines.quality.facts import BronzeFacts, LayerDay
-from pipelines.sinks.delta import append, days_between, read
+from pipelines.quality.offset_ledger import PartitionOffsets, partition_offsets
+from pipelines.sinks.delta import append, on_days, read
 from pipelines.sinks.tables import (
     QUARANTINE,
     conform,
@@ -61,8 +64,7 @@ def audit(
     config: PipelineConfig,
     contract: DataContract,
     days: Sequence[date],
-    *,
-    bronze_version: int,
+    pieces: Pieces,
     batch_version: int,
 ) -> Audit:
     """Checks days of the batch layer against bronze, the speed layer and the contract.
@@ -71,24 +73,22 @@ def audit(
         spark: the session.
         config: names the tables and what may pass.
         contract: the rules.
-        days: the days, in a row.
-        bronze_version: the version of bronze that the days were built from.
+        days: the days, sorted.
+        pieces: the pieces of bronze that hold all records of the days and of their neighbours.
         batch_version: the version of the batch table to look at.
     """
-    bronze = read(spark, config.table("bronze"), bronze_version)
-    records = facts.slim(decode_all(spark, config, contract, bronze), contract).persist()
+    records = facts.slim(decode_all(spark, config, contract, pieces.envelopes), contract).persist()
     horizon = config.batch.dedup_horizon_days
-    around = timedelta(days=horizon)
     batch = conform(read(spark, config.table("batch"), batch_version), events_schema(contract))
-    near = batch.where(days_between(days[0] - around, days[-1] + around)).persist()
-    rows = near.where(days_between(days[0], days[-1]))
+    near = batch.where(on_days(facts.around(days, facts.reach(contract, horizon)))).persist()
+    rows = near.where(on_days(days))
     try:
-        bronze_facts = facts.bronze_facts(records, contract, days[0], days[-1], horizon)
+        bronze_facts = facts.bronze_facts(records, contract, days, horizon, pieces.index.counts())
         layer = facts.layer_facts(rows, contract)
-        ranges = facts.offset_ranges(bronze)
+        ranges = _offsets(spark, config, pieces.index)
         doubled = facts.doubled_keys(near, contract, horizon)
         checks = _integrity(config, days, bronze_facts, layer, doubled, ranges)
-        differences, more = _against_speed(spark, config, contract, days, near, records)
+        differences, more = _against_speed(spark, config, contract, days, near, pieces)
         checks += more
         if contract.max_conflicts is not None:
             limit = contract.max_conflicts
@@ -114,7 +114,7 @@ def _integrity(
     bronze: BronzeFacts,
     layer: Mapping[date, LayerDay],
     doubled: Mapping[date, int],
-    ranges: Sequence[Mapping[str, Any]],
+    ranges: Sequence[PartitionOffsets],
 ) -> list[Check]:
     checks: list[Check] = []
     for day in days:
@@ -136,21 +136,37 @@ def _against_speed(
     contract: DataContract,
     days: Sequence[date],
     near: DataFrame,
-    records: DataFrame,
+    pieces: Pieces,
 ) -> tuple[dict[date, LayerDifference], list[Check]]:
     if not exists(spark, config.table("speed")):
         return {}, []
     # Streams go on while days are rebuilt: what came after the audited state of bronze is left out.
-    speed = known_by(read(spark, config.table("speed")), records)
-    limits = Limits(days[0], days[-1], config.batch.dedup_horizon_days, config.speed.watermark_delay)
-    found = layer_differences(speed, near, records, _quarantine(spark, config), contract, limits)
+    speed = read(spark, config.table("speed")).where(F.col("_ingested_at") <= F.lit(pieces.until))
+    limits = Limits(days, config.batch.dedup_horizon_days, config.speed.watermark_delay, pieces.since)
+    newest = pieces.index.newest_events(pieces.since)
+    found = layer_differences(speed, near, newest, _quarantine(spark, config), contract, limits)
     differences = {day: found.get(day, LayerDifference()) for day in days}
-    of_days = speed.where(days_between(days[0], days[-1]))
+    of_days = speed.where(on_days(days))
     doubled = facts.doubled_keys(of_days, contract, config.batch.dedup_horizon_days)
     policy = config.audit.layer_differences
     checks = [integrity.layers_agree(day, differences[day], policy) for day in days]
     checks += [integrity.doubled_in_speed(day, doubled) for day in days]
     return differences, checks
+
+
+def _offsets(spark: SparkSession, config: PipelineConfig, index: BronzeIndex) -> list[PartitionOffsets]:
+    found = partition_offsets(index.offsets())
+    unsure = [offsets for offsets in found if offsets.distinct is None]
+    if not unsure:
+        return found
+    bronze = read(spark, config.table("bronze"), index.version)
+    counts = facts.distinct_offsets(bronze, [(offsets.topic, offsets.partition) for offsets in unsure])
+    return [
+        replace(offsets, distinct=counts[offsets.topic, offsets.partition])
+        if offsets.distinct is None
+        else offsets
+        for offsets in found
+    ]
 
 
 def _quarantine(spark: SparkSession, config: PipelineConfig) -> DataFrame:

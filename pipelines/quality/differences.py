@@ -1,16 +1,17 @@
 """How the speed and the batch layer differ, and why."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from pipelines.contract import DataContract
-from pipelines.decode import COORDINATES, EVENT_DATE, VALID
+from pipelines.decode import COORDINATES, EVENT_DATE
 from pipelines.dedup import OTHER_DAY, other_names, same_event, with_key
 from pipelines.intervals import format_interval
-from pipelines.sinks.delta import days_between, small_rows
+from pipelines.sinks.delta import on_days, small_rows
 
 
 @dataclass(frozen=True)
@@ -36,24 +37,25 @@ class LayerDifference:
 
 @dataclass(frozen=True)
 class Limits:
-    """What bounds a comparison of the layers: the days, the dedup horizon in days, the watermark's delay."""
+    """What bounds a comparison of the layers.
 
-    first: date
-    last: date
+    Attributes:
+        days: the days in question, sorted.
+        horizon: over how many neighbouring days copies of a key are one event.
+        delay: how far the watermark stays behind the newest event time.
+        since: no row of the batch layer that is compared was ingested before this moment.
+    """
+
+    days: Sequence[date]
     horizon: int
     delay: timedelta
-
-
-def known_by(rows: DataFrame, records: DataFrame) -> DataFrame:
-    """The rows whose records were ingested no later than the newest of `records`."""
-    newest = records.agg(F.max("_ingested_at").alias("_newest"))
-    return rows.crossJoin(F.broadcast(newest)).where("_ingested_at <= _newest").drop("_newest")
+    since: datetime
 
 
 def layer_differences(
     speed: DataFrame,
     batch: DataFrame,
-    records: DataFrame,
+    newest_events: DataFrame,
     quarantine: DataFrame,
     contract: DataContract,
     limits: Limits,
@@ -65,25 +67,26 @@ def layer_differences(
     watermark can have been, so it never excuses a row that the watermark let through.
 
     Args:
-        speed: the whole speed layer, as far as it knows no more than `records`.
+        speed: the whole speed layer, as far as it knows no more than the audited version of bronze.
         batch: the batch layer's rows of the days in question and of their neighbours.
-        records: a frame made by `slim`, of all of bronze.
+        newest_events: `_ingested_at, _newest`: the newest event time of each micro-batch of ingest.
         quarantine: the rows of the quarantine.
         contract: names the key and the event time.
-        limits: the days in question, the horizon and the watermark's delay.
+        limits: the days in question, and what else bounds the comparison.
     """
     event_time = contract.event_time
-    by_ingest = records.where(VALID).groupBy("_ingested_at").agg(F.max(event_time).alias("_newest"))
     so_far = Window.orderBy("_ingested_at").rowsBetween(Window.unboundedPreceding, Window.currentRow)
     delay = F.expr(f"INTERVAL {format_interval(limits.delay)}")
-    watermarks = by_ingest.select("_ingested_at", (F.max("_newest").over(so_far) - delay).alias("_watermark"))
-    reached = speed.agg(F.max("_ingested_at").alias("_reached"))
+    watermarks = newest_events.select(
+        "_ingested_at", (F.max("_newest").over(so_far) - delay).alias("_watermark")
+    )
+    reached = speed.where(F.col("_ingested_at") >= F.lit(limits.since)).agg(
+        F.max("_ingested_at").alias("_reached")
+    )
     here = with_key(batch, contract).select(
         *contract.key_names, event_time, EVENT_DATE, "_ingested_at", _coordinates().alias("_b")
     )
-    there = speed.where(days_between(limits.first, limits.last)).select(
-        *other_names(contract), _coordinates().alias("_s")
-    )
+    there = speed.where(on_days(limits.days)).select(*other_names(contract), _coordinates().alias("_s"))
     both = here.join(there, same_event(contract, limits.horizon), "full_outer")
     both = both.join(F.broadcast(watermarks), "_ingested_at", "left").crossJoin(F.broadcast(reached))
     kept_out = quarantine.select(_coordinates().alias("_q")).distinct()

@@ -22,7 +22,7 @@ from pipelines.contract_rules import DayRule, RowRule
 from pipelines.decode import EVENT_DATE
 from pipelines.dedup import with_key
 from pipelines.quality.checks import Check
-from pipelines.sinks.delta import days_between, small_rows
+from pipelines.sinks.delta import on_days, small_rows
 from pipelines.sql_text import literal, name
 
 
@@ -111,7 +111,7 @@ def expectation_checks(
     figures = _figures(rows, contract, days)
 
     def validate_rows(some: Sequence[date], suite: ExpectationSuite) -> Results:
-        frame = with_key(rows, contract).where(days_between(some[0], some[-1]))
+        frame = with_key(rows, contract).where(on_days(some))
         if not figures.loc[list(some)][_ROWS].any():
             return []
         return rows_batch.get_batch({"dataframe": frame}).validate(suite, result_format=options).results

@@ -3,9 +3,10 @@
 The audit compares them. Nothing here is taken from what the rebuild believes that it wrote.
 """
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
-from typing import Any, Final
+from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -13,7 +14,8 @@ from pyspark.sql import functions as F
 from pipelines.contract import DataContract
 from pipelines.decode import COORDINATES, EVENT_DATE, ORIGIN, VALID, payload_hash
 from pipelines.dedup import neighbours, preference, takes_least, winners, with_key
-from pipelines.sinks.delta import days_between, small_rows
+from pipelines.sinks.delta import on_days, small_rows
+from pipelines.sql_text import literal
 
 _PAYLOAD: Final = "_payload"
 _EXACT: Final = "decimal(38,0)"
@@ -71,31 +73,31 @@ def slim(decoded: DataFrame, contract: DataContract) -> DataFrame:
 
 
 def bronze_facts(
-    records: DataFrame, contract: DataContract, first: date, last: date, horizon: int
+    records: DataFrame,
+    contract: DataContract,
+    days: Sequence[date],
+    horizon: int,
+    known: tuple[Mapping[date, int], int],
 ) -> BronzeFacts:
-    """Counts records and, for a range of days, the rows that the batch layer must have.
+    """Counts records and, for some days, the rows that the batch layer must have.
+
+    The records of a day are counted twice, here and by the index, and a check compares the two.
 
     Args:
-        records: a frame made by `slim`, of all of bronze.
+        records: a frame made by `slim`, of all records of these days and their neighbours.
         contract: names the key.
-        first: the first day.
-        last: the last day.
+        days: the days, sorted.
         horizon: over how many neighbouring days copies of a key are one event.
+        known: what the index knows: valid records of each day, and records that break the contract.
     """
-    in_range = F.col(VALID) & days_between(first, last)
-    counted = records.groupBy(VALID, F.when(in_range, F.col(EVENT_DATE)).alias("_day")).count()
-    total = quarantined = 0
-    of_day: dict[date | None, int] = {}
-    for row in small_rows(counted):
-        total += row["count"]
-        if row[VALID]:
-            of_day[row["_day"]] = row["count"]
-        else:
-            quarantined += row["count"]
-    near = records.where(F.col(VALID) & days_between(first - horizon * _DAY, last + horizon * _DAY))
+    indexed, quarantined = known
+    total = sum(indexed.values()) + quarantined
+    valid = records.where(VALID)
+    counted = valid.where(on_days(days)).groupBy(EVENT_DATE).count()
+    of_day = {row[EVENT_DATE]: row["count"] for row in small_rows(counted)}
     by_day = (
-        _winning(near, contract, horizon)
-        .where(days_between(first, last))
+        _winning(valid.where(on_days(around(days, horizon))), contract, horizon)
+        .where(on_days(days))
         .groupBy(EVENT_DATE)
         .agg(
             F.count(F.lit(1)).alias("rows"),
@@ -105,17 +107,17 @@ def bronze_facts(
     )
     won = {row[EVENT_DATE]: row for row in small_rows(by_day)}
     nothing = {"rows": 0, "conflicts": 0, "checksum": 0}
-    days = {
+    facts = {
         day: BronzeDay(
             records=of_day.get(day, 0),
-            other_days=sum(n for other, n in of_day.items() if other != day),
+            other_days=total - quarantined - indexed.get(day, 0),
             rows=won.get(day, nothing)["rows"],
             conflicts=won.get(day, nothing)["conflicts"],
             checksum=int(won.get(day, nothing)["checksum"]),
         )
-        for day in days_of(first, last)
+        for day in days
     }
-    return BronzeFacts(total, quarantined, days)
+    return BronzeFacts(total, quarantined, facts)
 
 
 def _winning(events: DataFrame, contract: DataContract, horizon: int) -> DataFrame:
@@ -166,27 +168,39 @@ def lacking_in_quarantine(records: DataFrame, quarantine: DataFrame) -> int:
     """How many Kafka records break the contract and do not stand in quarantine.
 
     Args:
-        records: a frame made by `slim`, of all of bronze.
+        records: a frame made by `slim`.
         quarantine: the rows of the quarantine.
     """
     broken = records.where(~F.col(VALID)).select(*COORDINATES).distinct()
     return broken.join(quarantine.select(*COORDINATES), list(COORDINATES), "left_anti").count()
 
 
-def offset_ranges(bronze: DataFrame) -> list[dict[str, Any]]:
-    """For each Kafka partition: `topic, partition, first, last, records, distinct` of bronze's offsets."""
-    ranges = bronze.groupBy(F.col("_topic").alias("topic"), F.col("_partition").alias("partition")).agg(
-        F.min("_offset").alias("first"),
-        F.max("_offset").alias("last"),
-        F.count(F.lit(1)).alias("records"),
-        F.count_distinct("_offset").alias("distinct"),
-    )
-    return small_rows(ranges.orderBy("topic", "partition"))
+def distinct_offsets(bronze: DataFrame, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+    """Counts the different offsets that bronze holds of some Kafka partitions; it reads the whole of it."""
+    wanted = ", ".join(f"({literal(topic)}, {partition})" for topic, partition in partitions)
+    of_them = bronze.where(f"(_topic, _partition) IN ({wanted})").groupBy("_topic", "_partition")
+    counted = of_them.agg(F.count_distinct("_offset").alias("n"))
+    return {(row["_topic"], row["_partition"]): row["n"] for row in small_rows(counted)}
 
 
 def days_of(first: date, last: date) -> list[date]:
     """All days from the first to the last."""
     return [first + n * _DAY for n in range((last - first).days + 1)]
+
+
+def around(days: Iterable[date], horizon: int) -> list[date]:
+    """The days and their neighbours within the horizon, sorted."""
+    return sorted({day + n * _DAY for day in days for n in range(-horizon, horizon + 1)})
+
+
+def reach(contract: DataContract, horizon: int) -> int:
+    """Over how many neighbouring days copies of a key can lie.
+
+    Args:
+        contract: names the key. With the event time in it, all copies of a key lie on one day.
+        horizon: the configured number of days.
+    """
+    return 0 if contract.event_time in contract.key else horizon
 
 
 def _checksum(payload: Column) -> Column:

@@ -5,11 +5,12 @@ Facts in, verdicts out: nothing here touches a table.
 
 from collections.abc import Mapping, Sequence
 from datetime import date
-from typing import Any, Literal
+from typing import Literal
 
 from pipelines.quality.checks import LAYERS_AGREE, Check, Status
 from pipelines.quality.differences import LayerDifference
 from pipelines.quality.facts import BronzeFacts, LayerDay
+from pipelines.quality.offset_ledger import PartitionOffsets
 
 
 def _check(
@@ -87,14 +88,12 @@ def rows_in_their_day(day: date, layer: LayerDay) -> Check:
 
 
 def offsets_contiguous(
-    day: date, ranges: Sequence[Mapping[str, Any]], gaps_are: Literal["fail", "warn"]
+    day: date, ranges: Sequence[PartitionOffsets], gaps_are: Literal["fail", "warn"]
 ) -> Check:
     """In each Kafka partition bronze holds every offset from its first to its last."""
-    gaps = [(r, r["last"] - r["first"] + 1 - r["distinct"]) for r in ranges]
+    gaps = [(r, r.last - r.first + 1 - (r.distinct or 0)) for r in ranges]
     missing = sum(n for _, n in gaps)
-    where = ", ".join(
-        f"{r['topic']}-{r['partition']}: {n:,} of {r['first']}..{r['last']}" for r, n in gaps if n
-    )
+    where = ", ".join(f"{r.topic}-{r.partition}: {n:,} of {r.first}..{r.last}" for r, n in gaps if n)
     status: Status = "passed" if not missing else ("failed" if gaps_are == "fail" else "warned")
     return _check(
         day,
@@ -106,9 +105,9 @@ def offsets_contiguous(
     )
 
 
-def offsets_once(day: date, ranges: Sequence[Mapping[str, Any]]) -> Check:
+def offsets_once(day: date, ranges: Sequence[PartitionOffsets]) -> Check:
     """Bronze holds each offset once; if not, a checkpoint was lost, and the rebuild removes the copies."""
-    doubled = sum(r["records"] - r["distinct"] for r in ranges)
+    doubled = sum(r.records - (r.distinct or 0) for r in ranges)
     return _check(
         day,
         "offsets_once",

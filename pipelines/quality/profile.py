@@ -1,5 +1,6 @@
 """What a report draws: records over the hours, lateness, quarantine. Small frames, aggregated in Spark."""
 
+from collections.abc import Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Final
 
@@ -72,15 +73,17 @@ def lateness(events: DataFrame, contract: DataContract) -> tuple[LatenessBucket,
     return tuple(buckets)
 
 
-def quarantine_reasons(bad: DataFrame, examples: int, *, values: bool) -> tuple[QuarantineReason, ...]:
+def quarantine_reasons(
+    counts: Mapping[str, int], bad: DataFrame, examples: int, *, values: bool
+) -> tuple[QuarantineReason, ...]:
     """Bad records by reason, most frequent first, each with its first few in Kafka's order.
 
     Args:
-        bad: a frame made by `pipelines.decode.invalid`.
+        counts: how many there are of each reason.
+        bad: some of them, a frame made by `pipelines.decode.invalid`.
         examples: how many to keep of each reason.
         values: whether the records' values may be shown.
     """
-    counts = small_rows(bad.groupBy("_reason").count().orderBy(F.desc("count"), "_reason"))
     order = Window.partitionBy("_reason").orderBy("_topic", "_partition", "_offset")
     few = (
         bad.withColumn("_n", F.row_number().over(order))
@@ -113,10 +116,8 @@ def quarantine_reasons(bad: DataFrame, examples: int, *, values: bool) -> tuple[
             )
         )
     return tuple(
-        QuarantineReason(
-            reason=row["_reason"], records=row["count"], examples=tuple(found.get(row["_reason"], []))
-        )
-        for row in counts
+        QuarantineReason(reason=reason, records=records, examples=tuple(found.get(reason, [])))
+        for reason, records in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     )
 
 

@@ -98,14 +98,23 @@ def replace_days(rows: DataFrame, table: str, days: Sequence[date], *, note: str
     Returns:
         The version of the table that the commit made.
     """
-    (
-        rows.write.format("delta")
-        .mode("overwrite")
-        .option("replaceWhere", days_condition(days))
-        .option("userMetadata", note)
-        .save(table)
-    )
+    replace_rows(rows, table, days_condition(days), note=note)
     return version(rows.sparkSession, table)
+
+
+def replace_rows(rows: DataFrame, table: str, condition: str, *, note: str | None = None) -> None:
+    """Deletes the rows for which a condition holds and writes others, as one atomic commit.
+
+    Args:
+        rows: rows for which the condition holds; Delta refuses any other.
+        table: the path of a Delta table.
+        condition: the condition, in SQL.
+        note: kept in the commit, as `userMetadata`.
+    """
+    writer = rows.write.format("delta").mode("overwrite").option("replaceWhere", condition)
+    if note:
+        writer = writer.option("userMetadata", note)
+    writer.save(table)
 
 
 def append(rows: DataFrame, table: str) -> None:
@@ -131,19 +140,18 @@ def restore(spark: SparkSession, table: str, to: int) -> None:
     DeltaTable.forPath(spark, table).restoreToVersion(to)
 
 
-def days_between(first: date, last: date) -> Column:
-    """Whether a row's `_event_date` lies in a range of days, both ends included."""
-    return F.col("_event_date").between(F.lit(first), F.lit(last))
+def on_days(days: Sequence[date]) -> Column:
+    """Whether a row's `_event_date` is one of the given, sorted days."""
+    return F.expr(days_condition(days))
 
 
-def days_condition(days: Sequence[date]) -> str:
-    """An SQL condition on `_event_date` that holds for the given, sorted days.
+def days_condition(days: Sequence[date], column: str = "_event_date") -> str:
+    """An SQL condition on a column that holds for the given, sorted days, of which there must be one.
 
     Ranges stand for days in a row, so that years of days stay a short condition.
     """
     # Delta's replaceWhere fails on BETWEEN before it has resolved the column.
     ranges = (
-        f"(_event_date >= DATE'{first}' AND _event_date <= DATE'{last}')"
-        for first, last in days_in_a_row(days)
+        f"({column} >= DATE'{first}' AND {column} <= DATE'{last}')" for first, last in days_in_a_row(days)
     )
     return " OR ".join(ranges)

@@ -54,7 +54,8 @@ def ensure_bronze(
     spark: SparkSession, config: PipelineConfig, properties: Mapping[str, str] | None = None
 ) -> None:
     """Makes the bronze table, with these properties, if there is none. It refuses updates and deletes."""
-    properties = {"delta.appendOnly": "true", **(properties or {})}
+    ours = {"delta.appendOnly": "true", "delta.enableChangeDataFeed": "true"}
+    properties = {**ours, **(properties or {})}
     ensure_table(spark, config.table("bronze"), shape(BRONZE), properties=properties)
 
 

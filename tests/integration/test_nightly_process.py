@@ -23,6 +23,7 @@ ROWS = 1_200
 def start(lake: Lake, tmp_path: Path, jobs: list[Job]) -> Callable[..., Job]:
     def start_one(name: str, *arguments: str, **environment: str) -> Job:
         common = ("--pipeline", "flights", f"--set=lake.root={lake.config.root}", *BRIEF_SETTINGS)
+        common = (*common, "--set=batch.seal_by=bronze")
         jobs.append(start_job(name, tmp_path, *common, *arguments, **environment))
         return jobs[-1]
 
@@ -44,7 +45,7 @@ def test_a_nightly_run_killed_after_its_commit_leaves_nothing_to_be_seen_and_the
     lake: Lake, start: Callable[..., Job]
 ) -> None:
     lake.ingest([*day(1, ROWS), *day(2, 1)])
-    nightly(lake.spark, lake.config, lake.contract, "run", date(2013, 1, 1), date(2013, 1, 1))
+    nightly(lake.spark, lake.config, lake.contract, "run", [date(2013, 1, 1)])
     lake.ingest([*day(1, ROWS + 1), *day(2, ROWS)])
     log = Path(lake.config.table("batch")) / "_delta_log"
     before = len(list(log.glob("*.json")))

@@ -159,7 +159,7 @@ def test_the_night_decides_as_the_stream_did_and_needs_no_registry_for_schemas_i
     speed(lake.spark, lake.config, lake.contract, once=True)
     away = replace_registry(lake, "http://127.0.0.1:9")
 
-    done = nightly(lake.spark, away.config, lake.contract, "run", ONE, ONE)
+    done = nightly(lake.spark, away.config, lake.contract, "run", [ONE])
 
     assert done["days"] == {ONE.isoformat(): "certified"}
     assert done["counts"]["quarantined"] == 2

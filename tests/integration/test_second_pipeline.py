@@ -16,6 +16,7 @@ from pipelines.layers.batch import nightly
 from pipelines.layers.ingest import ingest
 from pipelines.layers.serving import read_serving
 from pipelines.layers.speed import speed
+from pipelines.quality.facts import days_of
 from tests.support.kafka import MakeTopic
 
 DAYS = [date(2013, 1, 1), date(2013, 1, 2)]
@@ -37,7 +38,7 @@ def test_weather_goes_from_kafka_to_certified_days_without_code(
     contract = load_contract(Path("data_contracts") / config.contract)
     ingest(spark, config, once=True)
     speed(spark, config, contract, once=True)
-    summary = nightly(spark, config, contract, "run", DAYS[0], DAYS[-1])
+    summary = nightly(spark, config, contract, "run", days_of(DAYS[0], DAYS[-1]))
     assert summary["days"] == dict.fromkeys(map(str, DAYS), "certified")
 
     served = read_serving(spark, config).select("origin", "time_hour", "temp").toPandas()

@@ -7,6 +7,7 @@ from pyspark.sql import functions as F
 
 from pipelines.layers.batch import nightly
 from pipelines.layers.speed import speed
+from pipelines.quality.facts import days_of
 from tests.support.lakes import EPOCH, Lake, Record, flight
 
 ONE, TWO, THREE = (date(2013, 1, n) for n in (1, 2, 3))
@@ -20,7 +21,7 @@ def on(day: int, number: int, sent: datetime | None = None, partition: int = 0, 
 
 
 def run(lake: Lake, first: date, last: date | None = None) -> dict[str, Any]:
-    return nightly(lake.spark, lake.config, lake.contract, "run", first, last or first)
+    return nightly(lake.spark, lake.config, lake.contract, "run", days_of(first, last or first))
 
 
 def stream(lake: Lake) -> dict[str, Any]:

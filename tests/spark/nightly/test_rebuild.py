@@ -29,7 +29,7 @@ def test_each_event_stands_once_and_the_first_copy_in_kafka_s_order_wins(lake: L
     assert flights_of(lake.table("batch"), ONE) == [(1, 2.0), (2, 5.0)]
     assert flights_of(lake.table("batch"), TWO) == [(3, 2.0)]
     counts = {"records": 5, "rows": 3, "duplicates": 2, "conflicts": 1, "late": 0, "quarantined": 1}
-    assert summary["counts"] == {"days": 2, "days_certified": 2, **counts}
+    assert summary["counts"] == {"days": 2, "days_certified": 2, **counts, "days_repaired": 0}
 
 
 def test_the_contract_may_let_another_copy_win(lake: Lake) -> None:

@@ -1,0 +1,127 @@
+"""Which days a nightly run has to rebuild, and why."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import Final, Literal
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.config import PipelineConfig
+from pipelines.contract import DataContract
+from pipelines.decode import EVENT_DATE, ORIGIN, valid
+from pipelines.dedup import OTHER_DAY, other_names, same_event, with_key
+from pipelines.ops.bronze_index import BronzeIndex, pieces_of
+from pipelines.ops.certification import Verdict, certified_in, newest
+from pipelines.ops.writer_schemas import decode_all
+from pipelines.quality.facts import around, days_of, reach
+from pipelines.sinks.delta import on_days, read, small_rows
+from pipelines.sinks.tables import shape, small_frame
+
+Cause = Literal["asked", "missed", "late", "neighbour"]
+Repair = Literal["nothing", "late", "late and missed"]
+
+_DAY: Final = timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class Due:
+    """The days that a run rebuilds.
+
+    Attributes:
+        causes: why, by day in their order: `asked` for by the user; `missed`, since no run has decided on it
+            yet; `late`, since records came after it was decided on; `neighbour`, since a copy of an event
+            that stands on it came with another day.
+        came_late: records of each day that came after it was decided on, of all days that have such.
+    """
+
+    causes: dict[date, Cause]
+    came_late: dict[date, int]
+
+    @property
+    def days(self) -> list[date]:
+        """The days, in order."""
+        return list(self.causes)
+
+    @property
+    def left(self) -> list[date]:
+        """Days that have late records and are not rebuilt by this run."""
+        return [day for day in sorted(self.came_late) if day not in self.causes]
+
+
+def due_days(
+    spark: SparkSession,
+    config: PipelineConfig,
+    contract: DataContract,
+    index: BronzeIndex,
+    asked: Sequence[date],
+    repair: Repair,
+    ledger: Sequence[Verdict],
+) -> Due:
+    """The days that are asked for, and those before them that need repair.
+
+    Args:
+        spark: the session.
+        config: the pipeline's configuration; `batch.lookback_days` bounds how far back is repaired.
+        contract: names the key.
+        index: the index of bronze.
+        asked: the days that are asked for, sorted.
+        repair: which other days of the lookback are taken as well.
+        ledger: the verdicts so far.
+    """
+    decided = newest(ledger)
+    versions = {day: verdict.bronze_version for day, verdict in decided.items()}
+    late = index.came_since(versions, spark)
+    causes: dict[date, Cause] = dict.fromkeys(asked, "asked")
+    lookback = days_of(asked[0] - config.batch.lookback_days * _DAY, asked[0] - _DAY)
+    if repair != "nothing":
+        causes |= dict.fromkeys((day for day in lookback if day in late), "late")
+    if repair == "late and missed":
+        first = min([*decided, *index.counts()[0]], default=asked[0])
+        undecided = (day for day in lookback if day >= first and day not in decided)
+        causes |= dict.fromkeys(undecided, "missed")
+    near = _neighbours(spark, config, contract, index, sorted(causes), ledger)
+    causes |= dict.fromkeys(near, "neighbour")
+    return Due({day: causes[day] for day in sorted(causes)}, late)
+
+
+def _neighbours(
+    spark: SparkSession,
+    config: PipelineConfig,
+    contract: DataContract,
+    index: BronzeIndex,
+    days: Sequence[date],
+    ledger: Sequence[Verdict],
+) -> list[date]:
+    """Certified days next to these on which an event stands whose copy has come since with one of these days.
+
+    That copy may win, and the row of the certified day must go then.
+    """
+    horizon = reach(contract, config.batch.dedup_horizon_days)
+    state = certified_in(ledger)
+    if not horizon or state is None:
+        return []
+    near = [day for day in around(days, horizon) if day in state.days and day not in days]
+    if not near:
+        return []
+    decided = newest(ledger)
+    versions = {day: decided[day].bronze_version for day in near}
+    pieces = pieces_of(spark, config, index, [], min(versions.values()))
+    came = valid(decode_all(spark, config, contract, pieces.envelopes), contract).select(
+        "*", F.col(ORIGIN[-1]).alias("ingested_at")
+    )
+    commits = index.records.groupBy("ingested_at").agg(F.max("commit").alias("_commit"))
+    new = with_key(came.where(on_days(days)).join(F.broadcast(commits), "ingested_at"), contract)
+    known = _frame(spark, versions).withColumnRenamed("day", OTHER_DAY)
+    rows = read(spark, config.table("batch"), state.version).where(on_days(near))
+    rows = rows.select(*other_names(contract)).join(F.broadcast(known), OTHER_DAY)
+    touched = new.select(*contract.key_names, EVENT_DATE, "_commit").join(
+        rows, same_event(contract, horizon) & (F.col("_commit") > F.col("known"))
+    )
+    return [row[OTHER_DAY] for row in small_rows(touched.select(OTHER_DAY).distinct())]
+
+
+def _frame(spark: SparkSession, versions: Mapping[date, int]) -> DataFrame:
+    rows = [{"day": day, "known": version} for day, version in versions.items()]
+    return small_frame(spark, rows, shape("day date, known bigint"))

@@ -1,0 +1,147 @@
+"""Makes the index of bronze, from what has come since it was made last, by the one way to decode."""
+
+import hashlib
+import logging
+from typing import Final
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.config import PipelineConfig
+from pipelines.contract import DataContract
+from pipelines.decode import ERROR, EVENT_DATE, VALID, sent_at
+from pipelines.intervals import format_interval
+from pipelines.ops.bronze_index import INDEX, OFFSETS, RECORDS, BronzeIndex
+from pipelines.ops.failures import first_line
+from pipelines.ops.writer_schemas import ask_again, decode_all
+from pipelines.sinks.delta import append, read, replace_rows
+from pipelines.sinks.tables import ensure_table, shape
+from pipelines.sql_text import literal
+
+_COMMIT: Final = "_commit_version"
+
+_log = logging.getLogger(__name__)
+
+
+def index_bronze(
+    spark: SparkSession, config: PipelineConfig, contract: DataContract, version: int, *, keep: bool
+) -> BronzeIndex:
+    """The index of bronze at a version; what it lacks is made.
+
+    It holds for one way to decode. After a change of the contract, or when the registry has come to know a
+    schema that it did not know, it is made anew, for which the whole of bronze is read once.
+
+    Args:
+        spark: the session.
+        config: the pipeline's configuration.
+        contract: what the records ought to be.
+        version: the version of bronze, not older than what the index knows.
+        keep: whether what is made is written down, for which the caller must hold the pipeline's lease.
+
+    Raises:
+        InfrastructureError: a schema is neither in the lake nor to be had from the registry.
+    """
+    table = config.ops_table("bronze_index")
+    ensure_table(spark, table, shape(INDEX), partitions=["pipeline"])
+    of_pipeline = read(spark, table).where(F.col("pipeline") == config.name)
+    made_for = _made_for(spark, config, contract)
+    known = of_pipeline.where(F.col("made_for") == made_for)
+    until = known.agg(F.max("until").alias("until")).first()
+    last = until["until"] if until else None
+    if last is not None and last >= version:
+        # What the index knows already may be more than an older version had.
+        return BronzeIndex(version, known.where(f"until <= {version} OR commit <= {version}"))
+    rows, is_whole = _made(spark, config, contract, of_pipeline, last, version)
+    rows = rows.selectExpr(
+        f"{literal(config.name)} AS pipeline", f"'{made_for}' AS made_for", f"{version}L AS until", "*"
+    ).select(*shape(INDEX).names)
+    if not keep:
+        return BronzeIndex(version, rows if is_whole else known.unionByName(rows))
+    if is_whole:
+        replace_rows(rows, table, f"pipeline = {literal(config.name)}")
+    else:
+        append(rows, table)
+    rows.unpersist()
+    return BronzeIndex(version, read(spark, table).where(F.col("pipeline") == config.name))
+
+
+def _made(
+    spark: SparkSession,
+    config: PipelineConfig,
+    contract: DataContract,
+    stored: DataFrame,
+    last: int | None,
+    version: int,
+) -> tuple[DataFrame, bool]:
+    """Rows for what came after a version, or for all of bronze; and whether it is all of it."""
+    bronze = config.table("bronze")
+    if last is not None:
+        feed = spark.read.format("delta").option("readChangeFeed", "true")
+        feed = feed.option("startingVersion", last + 1).option("endingVersion", version)
+        try:
+            came = feed.load(bronze).where("_change_type = 'insert'")
+            return _rows(spark, config, contract, came), False
+        except (PySparkException, Py4JJavaError) as error:
+            # Its log or its files are cleaned up after some time.
+            _log.warning(
+                "what came after version %d of bronze cannot be told: %s", last, first_line(str(error))
+            )
+    _log.info("making the index of all of bronze")
+    batches = stored.where(F.col("kind") == RECORDS).groupBy(F.col("ingested_at").alias("_ingested_at"))
+    commits = F.broadcast(batches.agg(F.min("commit").alias(_COMMIT)))
+    whole = read(spark, bronze, version).join(commits, "_ingested_at", "left")
+    return _rows(spark, config, contract, whole.fillna(version, [_COMMIT])), True
+
+
+def _rows(
+    spark: SparkSession, config: PipelineConfig, contract: DataContract, envelopes: DataFrame
+) -> DataFrame:
+    decoded = decode_all(spark, config, contract, envelopes)
+    records = decoded.select(
+        F.col(_COMMIT).alias("commit"),
+        F.col("_ingested_at").alias("ingested_at"),
+        F.when(F.col(VALID), F.col(EVENT_DATE)).alias("day"),
+        F.col(f"{ERROR}.reason").alias("reason"),
+        F.when(F.col(VALID), F.col(contract.event_time)).alias("newest"),
+        F.col("_topic").alias("topic"),
+        F.col("_partition").alias("partition"),
+        F.col("_offset").alias("offset"),
+        sent_at().alias("sent"),
+    ).persist()
+    try:
+        by_day = records.groupBy("commit", "ingested_at", "day", "reason").agg(
+            F.count(F.lit(1)).alias("records"), F.max("newest").alias("newest")
+        )
+        by_partition = records.groupBy("topic", "partition").agg(
+            F.min("offset").alias("first"),
+            F.max("offset").alias("last"),
+            F.count(F.lit(1)).alias("records"),
+            F.count_distinct("offset").alias("distinct"),
+            F.max("sent").alias("sent"),
+        )
+        kinds = by_day.withColumn("kind", F.lit(RECORDS)).unionByName(
+            by_partition.withColumn("kind", F.lit(OFFSETS)), allowMissingColumns=True
+        )
+        rows = kinds.persist()
+        rows.count()
+        return rows
+    finally:
+        records.unpersist()
+
+
+def _made_for(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> str:
+    """A text that is another one when records may be decoded to something else."""
+    decoding = (
+        contract.schema.json(),
+        contract.event_time,
+        contract.day_time_zone,
+        contract.row_rules,
+        contract.conditions,
+        contract.value_format,
+        format_interval(config.decode.max_future),
+        config.registry.url if config.registry else None,
+        ask_again(spark, config, contract),
+    )
+    return hashlib.sha256(repr(decoding).encode()).hexdigest()[:16]

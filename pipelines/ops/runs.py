@@ -1,0 +1,67 @@
+"""The record of runs: which steps a nightly run took, how long each was, and how it ended."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, date, datetime
+from typing import Any, Final, Literal
+
+from pyspark.sql import SparkSession
+
+from pipelines.config import PipelineConfig
+from pipelines.errors import OncelakeError
+from pipelines.ops.failures import first_line
+from pipelines.sinks.delta import append
+from pipelines.sinks.tables import ensure_table, shape, small_frame
+
+RUNS: Final = (
+    "pipeline string, run_id string, step string, status string, first_day date, last_day date, days int,"
+    " detail string, started_at timestamp, ended_at timestamp"
+)
+Step = Literal["seal", "build", "audit", "certify"]
+
+
+class Steps:
+    """The steps of one run, written down with `write`.
+
+    Attributes:
+        days: the days that the run works on; more may be added after the first step.
+    """
+
+    def __init__(self, config: PipelineConfig, run_id: str, days: list[date]) -> None:
+        self.days = days
+        self._config = config
+        self._run_id = run_id
+        self._rows: list[dict[str, Any]] = []
+
+    @contextmanager
+    def step(self, name: Step) -> Iterator[list[str]]:
+        """Takes down a step that the block is; what is put into the list is kept as its detail."""
+        began, detail = datetime.now(UTC), list[str]()
+        status = "failed"
+        try:
+            yield detail
+            status = "done"
+        except OncelakeError as error:
+            detail.append(first_line(str(error)))
+            raise
+        finally:
+            self._rows.append(
+                {
+                    "pipeline": self._config.name,
+                    "run_id": self._run_id,
+                    "step": name,
+                    "status": status,
+                    "first_day": self.days[0],
+                    "last_day": self.days[-1],
+                    "days": len(self.days),
+                    "detail": "; ".join(detail),
+                    "started_at": began,
+                    "ended_at": datetime.now(UTC),
+                }
+            )
+
+    def write(self, spark: SparkSession) -> None:
+        """Appends the steps to `ops/runs`, as one commit."""
+        table = self._config.ops_table("runs")
+        ensure_table(spark, table, shape(RUNS), partitions=["pipeline"])
+        append(small_frame(spark, self._rows, shape(RUNS)), table)

@@ -1,0 +1,139 @@
+"""What a nightly run decides of its days, and how it tells: from what was found, no table is touched."""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, date, datetime
+from typing import Any
+
+from pipelines.errors import AuditFailed
+from pipelines.intervals import days_in_a_row
+from pipelines.ops.certification import Certified, Verdict
+from pipelines.ops.due import Due
+from pipelines.quality.audit import Audit
+from pipelines.quality.changes import Changes
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run and the versions that it worked on.
+
+    Attributes:
+        pipeline: the pipeline's name.
+        run_id: the run.
+        bronze_version: the version of bronze that the days were built from.
+        built: the version of the batch table that was audited.
+        kept: the version that holds the days that passed.
+    """
+
+    pipeline: str
+    run_id: str
+    bronze_version: int
+    built: int
+    kept: int
+
+
+def decide(
+    run: Run, found: Audit, due: Due, before: Certified | None, changed: Mapping[date, Changes]
+) -> list[Verdict]:
+    """The verdict on each day.
+
+    Args:
+        run: the run.
+        found: what its audit found.
+        due: the days and why they were rebuilt.
+        before: what readers had before.
+        changed: what the rebuild changed of days that were certified before.
+    """
+    verdicts = []
+    for day in due.days:
+        facts, rows, difference = found.bronze.days[day], found.rows.get(day, 0), found.differences.get(day)
+        verdict = Verdict(
+            pipeline=run.pipeline,
+            day=day,
+            status="certified" if found.passed(day) else "failed",
+            run_id=run.run_id,
+            batch_version=run.kept if found.passed(day) else run.built,
+            bronze_version=run.bronze_version,
+            records=facts.records,
+            rows=rows,
+            duplicates=max(0, facts.records - rows),
+            conflicts=facts.conflicts,
+            late=difference.late if difference else 0,
+            quarantined=found.bronze.quarantined,
+            other_days=facts.other_days,
+            bronze=found.bronze.total,
+            decided_at=datetime.now(UTC),
+            cause=due.causes[day],
+            came_late=due.came_late.get(day, 0),
+        )
+        if before is not None and day in before.days:
+            changes = asdict(changed.get(day, Changes()))
+            verdict = replace(verdict, previous_version=before.version, **changes)
+        verdicts.append(verdict)
+    return verdicts
+
+
+def summary(found: Audit, decided: Sequence[Verdict], due: Due) -> dict[str, Any]:
+    """What a run tells of itself.
+
+    Raises:
+        AuditFailed: a day failed; the error has the summary with it.
+    """
+    failed = [verdict.day for verdict in decided if verdict.status == "failed"]
+    told: dict[str, Any] = {
+        "counts": {
+            "days": len(decided),
+            "days_certified": len(decided) - len(failed),
+            "records": sum(v.records for v in decided),
+            "rows": sum(v.rows for v in decided),
+            "duplicates": sum(v.duplicates for v in decided),
+            "conflicts": sum(v.conflicts for v in decided),
+            "late": sum(v.late for v in decided),
+            "quarantined": found.bronze.quarantined,
+            "days_repaired": sum(v.previous_version is not None and v.status == "certified" for v in decided),
+        },
+        "days": {v.day.isoformat(): v.status for v in decided},
+        "batch_version": decided[0].batch_version,
+        "bronze_version": decided[0].bronze_version,
+        "late_days_left": [day.isoformat() for day in due.left],
+        "lines": [_line(verdict) for verdict in decided if verdict.cause != "asked"],
+    }
+    if due.left:
+        _log.warning(
+            "records came late for days that this run leaves as they are: %s; rebuild with --from and --to",
+            words(due.left),
+        )
+    if failed:
+        raise failure(found, failed, "not certified; readers keep the last certified state", told)
+    return told
+
+
+def failure(
+    found: Audit, days: Iterable[date], heading: str, told: dict[str, Any] | None = None
+) -> AuditFailed:
+    """The error that says which checks failed on some days."""
+    reasons = [
+        f"{check.day} {check.name}: found {check.observed}; expected {check.expected}"
+        + (f" ({check.detail})" if check.detail else "")
+        for day in days
+        for check in found.failed_checks(day)
+    ]
+    return AuditFailed("\n".join([heading, *reasons]), told)
+
+
+def words(days: Iterable[date]) -> str:
+    """Days as people write them: `2013-01-01 to 2013-01-05, 2013-01-09`."""
+    runs = days_in_a_row(sorted(days))
+    return ", ".join(f"{first}" if first == last else f"{first} to {last}" for first, last in runs)
+
+
+def _line(verdict: Verdict) -> str:
+    repaired = (
+        f"; {verdict.added:,} rows added, {verdict.removed:,} removed, {verdict.changed:,} changed"
+        if verdict.previous_version is not None
+        else ""
+    )
+    return f"{verdict.day} ({verdict.cause}): {verdict.status}{repaired}"

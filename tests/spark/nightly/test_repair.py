@@ -1,0 +1,102 @@
+"""A run repairs what came late: it finds the days, rebuilds just those, and says what it changed."""
+
+from collections.abc import Callable
+from datetime import date, timedelta
+from typing import Any
+
+import pytest
+
+from pipelines.contract import DataContract
+from pipelines.layers.batch import nightly
+from pipelines.layers.serving import read_serving
+from pipelines.ops.bronze_index import pieces_of
+from pipelines.ops.certification import history
+from pipelines.ops.due import Repair
+from pipelines.ops.indexing import index_bronze
+from pipelines.quality.facts import days_of
+from pipelines.sinks.delta import read
+from pipelines.sinks.tables import version
+from tests.support.lakes import Lake
+from tests.support.nights import LATER, ONE, TWO, flights_of, on
+
+THREE, TEN = date(2013, 1, 3), date(2013, 1, 10)
+
+
+def night(lake: Lake, day: date, repair: Repair = "late", run_id: str = "run") -> dict[str, Any]:
+    return nightly(lake.spark, lake.config, lake.contract, run_id, [day], repair)
+
+
+def test_the_next_run_rebuilds_just_the_days_for_which_records_came_late(
+    make_lake: Callable[..., Lake], small: DataContract, caplog: pytest.LogCaptureFixture
+) -> None:
+    lake = make_lake("batch.lookback_days=2", contract=small)
+    lake.ingest([on(1, 1), on(2, 2), on(3, 3)])
+    night(lake, ONE)
+    night(lake, TWO)
+    lake.ingest([on(1, 1), on(1, 4, sent=LATER), on(2, 5, sent=LATER, partition=1), on(4, 6)])
+    summary = night(lake, THREE, run_id="third")
+    assert summary["days"] == dict.fromkeys(["2013-01-01", "2013-01-02", "2013-01-03"], "certified")
+    assert summary["counts"]["days_repaired"] == 2
+    assert summary["lines"] == [
+        "2013-01-01 (late): certified; 1 rows added, 0 removed, 0 changed",
+        "2013-01-02 (late): certified; 1 rows added, 0 removed, 0 changed",
+    ]
+    assert [number for number, _ in flights_of(read_serving(lake.spark, lake.config), ONE)] == [1, 4]
+    first = [verdict for verdict in history(lake.spark, lake.config) if verdict.day == ONE]
+    assert [(v.cause, v.came_late, v.added) for v in first] == [("asked", 0, None), ("late", 2, 1)]
+    steps = read(lake.spark, lake.config.ops_table("runs")).where("run_id = 'third'").orderBy("started_at")
+    assert [(row["step"], row["status"], row["days"]) for row in steps.toLocalIterator()] == [
+        ("seal", "done", 1),
+        ("build", "done", 3),
+        ("audit", "done", 3),
+        ("certify", "done", 3),
+    ]
+
+    # Further back than the lookback it is told, and left to the user.
+    lake.ingest([on(1, 7, sent=LATER), on(10, 8)])
+    assert night(lake, TEN)["late_days_left"] == ["2013-01-01"]
+    assert "leaves as they are: 2013-01-01; rebuild with --from and --to" in caplog.text
+    nightly(lake.spark, lake.config, lake.contract, "run", [ONE])
+    assert night(lake, TEN)["late_days_left"] == []
+
+
+def test_only_what_a_day_needs_of_bronze_is_read(lake: Lake) -> None:
+    for day in range(1, 9):
+        lake.ingest([on(day, day)])
+    night(lake, date(2013, 1, 8))
+    lake.ingest([on(2, 9, sent=LATER)])
+    at = version(lake.spark, lake.config.table("bronze"))
+    index = index_bronze(lake.spark, lake.config, lake.contract, at, keep=False)
+    known = history(lake.spark, lake.config)[-1].bronze_version
+    # Micro-batches of this lake are a minute apart, and those that are close are read as one.
+    assert pieces_of(lake.spark, lake.config, index, [], known).envelopes.count() == 1
+    assert index.came_since({TWO: known, THREE: known}, lake.spark) == {TWO: 1}
+    counts, broken = index.counts()
+    assert (counts[TWO], sum(counts.values()), broken) == (2, 9, 0)
+
+
+def test_days_without_a_verdict_are_caught_up_with_also_those_without_data(lake: Lake) -> None:
+    lake.ingest([on(1, 1), on(2, 2), on(5, 5)])
+    night(lake, ONE)
+    summary = night(lake, date(2013, 1, 5), "late and missed")
+    assert summary["days"] == dict.fromkeys(map(str, days_of(TWO, date(2013, 1, 5))), "certified")
+    causes = {verdict.day: (verdict.cause, verdict.rows) for verdict in history(lake.spark, lake.config)}
+    assert causes[THREE] == ("missed", 0)
+
+
+def test_a_copy_that_comes_with_another_day_moves_the_event_wherever_it_wins(
+    make_lake: Callable[..., Lake], small_by_flight: DataContract
+) -> None:
+    lake = make_lake(contract=small_by_flight)
+    noon = LATER - timedelta(days=5)
+    lake.ingest([on(1, 1, sent=LATER), on(1, 2), on(2, 3)])
+    night(lake, ONE)
+    # Flight 1 was sent first with the second day; of flight 2 the first day's copy stays the first.
+    lake.ingest([on(2, 1, sent=noon), on(2, 2, sent=LATER)])
+    summary = night(lake, TWO, "nothing")
+    assert summary["lines"] == ["2013-01-01 (neighbour): certified; 0 rows added, 1 removed, 0 changed"]
+    serving = read_serving(lake.spark, lake.config)
+    assert [number for number, _ in flights_of(serving, ONE)] == [2]
+    assert [number for number, _ in flights_of(serving, TWO)] == [1, 3]
+    # Nothing came since: the neighbour is left alone.
+    assert list(night(lake, TWO, "nothing")["days"]) == ["2013-01-02"]
