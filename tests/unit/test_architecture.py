@@ -20,6 +20,7 @@ ORDER = {
     "contract": 0,
     "contract_custom": 0,
     "contract_diff": 0,
+    "contract_document": 0,
     "contract_quality": 0,
     "contract_fit": 0,
     "contract_rules": 0,

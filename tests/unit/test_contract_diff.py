@@ -232,7 +232,11 @@ CHANGES: list[tuple[str, Edit, set[str]]] = [
     ("part of an object removed", lambda d: column(d, "place")["properties"].pop(), READERS),
     ("wider part", lambda d: column(d, "place")["properties"][1].pop("logicalTypeOptions"), set()),
     ("object gone", drop("place"), READERS),
-    ("object became text", lambda d: column(d, "place").update(logicalType="string"), PRODUCERS | READERS),
+    (
+        "object became text",
+        lambda d: column(d, "place").update(logicalType="string", properties=None),
+        PRODUCERS | READERS,
+    ),
     (
         "another element",
         lambda d: column(d, "steps")["items"].update(logicalType="string"),
