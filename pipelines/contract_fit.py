@@ -28,10 +28,11 @@ from pyspark.sql.types import (
 
 from pipelines.contract import DataContract
 from pipelines.contract_diff import Change, Party, kind_name
-from pipelines.registry_columns import ANYTHING, columns_of
+from pipelines.json_schema_columns import ANYTHING, AnyInteger
+from pipelines.registry_columns import columns_of
 from pipelines.wire import SCHEMA_KINDS, WriterSchema
 
-Fit = Literal["whole", "as UTC", "some texts", "some numbers", "none"]
+Fit = Literal["whole", "as UTC", "some texts", "rounded", "unbounded", "some numbers", "none"]
 
 _PRODUCERS: Final[tuple[Party, ...]] = ("producers",)
 _NUMBERS: Final = (IntegerType, LongType, FloatType, DoubleType, DecimalType)
@@ -119,6 +120,10 @@ def _of_value(path: str, wanted: DataType, sent: DataType) -> Iterator[Change]:
             yield _change(path, f"{what}: it has no offset, and is read as UTC")
         case "some texts":
             yield _change(path, f"{what}: read only where the text is one")
+        case "rounded":
+            yield _change(path, f"{what}: rounded to its places")
+        case "unbounded":
+            yield _change(path, f"{what}: a value may not fit, or is rounded; no schema says how large it is")
         case "some numbers":
             yield _change(path, f"{what}: a value may not fit", _PRODUCERS)
         case "none":
@@ -130,7 +135,7 @@ def _fit(wanted: DataType, sent: DataType) -> Fit:
     match wanted, sent:
         case TimestampType(), TimestampNTZType():
             return "as UTC"
-        case TimestampType() | DateType(), StringType():
+        case TimestampType() | DateType() | DecimalType(), StringType():
             return "some texts"
         case _ if isinstance(wanted, _NUMBERS) and isinstance(sent, _NUMBERS):
             return _fit_of_number(wanted, sent)
@@ -140,16 +145,22 @@ def _fit(wanted: DataType, sent: DataType) -> Fit:
 
 def _fit_of_number(wanted: DataType, sent: DataType) -> Fit:
     before, after = _places(sent)
-    match wanted:
-        case DecimalType():
-            holds = before <= wanted.precision - wanted.scale and after <= wanted.scale
-        case IntegerType() | LongType() if after:
+    match wanted, sent:
+        case DecimalType(), FloatType() | DoubleType():
+            return "unbounded"
+        case FloatType(), DoubleType():
+            return "unbounded"
+        case DecimalType(), _ if before > wanted.precision - wanted.scale:
+            return "unbounded" if isinstance(sent, AnyInteger) else "some numbers"
+        case DecimalType(), _:
+            return "rounded" if after > wanted.scale else "whole"
+        case IntegerType() | LongType(), _ if after:
             # The JSON of such a number has a point, be it 5.0, and is refused.
             return "none"
-        case IntegerType():
+        case IntegerType(), _:
             holds = wanted == sent or before < _DIGITS_OF_INT
-        case LongType():
-            holds = wanted == sent or before < _DIGITS_OF_LONG
+        case LongType(), _:
+            holds = isinstance(sent, LongType) or before < _DIGITS_OF_LONG
         case _:
             holds = True
     return "whole" if holds else "some numbers"

@@ -26,6 +26,7 @@ ORDER = {
     "contract_rules": 0,
     "contract_types": 0,
     "evolution": 0,
+    "json_schema_columns": 0,
     "json_types": 0,
     "registry_columns": 0,
     "payloads": 0,
