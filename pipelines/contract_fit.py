@@ -27,14 +27,14 @@ from pyspark.sql.types import (
 )
 
 from pipelines.contract import DataContract
-from pipelines.contract_diff import Change, Party, kind_name
+from pipelines.contract_change import PRODUCERS, Change, Party
+from pipelines.contract_diff import kind_name
 from pipelines.json_schema_columns import ANYTHING, AnyInteger
 from pipelines.registry_columns import columns_of
 from pipelines.wire import SCHEMA_KINDS, WriterSchema
 
 Fit = Literal["whole", "as UTC", "some texts", "rounded", "unbounded", "some numbers", "none"]
 
-_PRODUCERS: Final[tuple[Party, ...]] = ("producers",)
 _NUMBERS: Final = (IntegerType, LongType, FloatType, DoubleType, DecimalType)
 _DIGITS_OF_INT: Final = 10
 _DIGITS_OF_LONG: Final = 19
@@ -56,7 +56,7 @@ def fit(contract: DataContract, schema: WriterSchema) -> list[Change]:
     kind = SCHEMA_KINDS[contract.value_format]
     if schema.kind != kind:
         what = f"'{contract.value_format}' reads by schemas of the kind {kind}, producers write {schema.kind}"
-        return [Change("schema.customProperties.valueFormat", what, _PRODUCERS)]
+        return [Change("schema.customProperties.valueFormat", what, PRODUCERS)]
     return list(_of_object("", contract.schema, columns_of(schema)))
 
 
@@ -72,14 +72,14 @@ def _of_object(prefix: str, wanted: StructType, sent: StructType) -> Iterator[Ch
         elif field.nullable:
             yield _change(path, "producers do not send it: always null")
         else:
-            yield _change(path, "required, but producers do not send it", _PRODUCERS)
+            yield _change(path, "required, but producers do not send it", PRODUCERS)
     for name in (name for name in known if name not in wanted.fieldNames()):
         yield _change(f"{prefix}{name}", "ignored: producers send it, and the contract does not name it")
 
 
 def _of_part(path: str, wanted: DataType, sent: DataType, *, missing: bool) -> Iterator[Change]:
     if missing:
-        yield _change(path, "required, but producers may leave it out or send null", _PRODUCERS)
+        yield _change(path, "required, but producers may leave it out or send null", PRODUCERS)
     match wanted, sent:
         case _, NullType():
             if not missing:
@@ -125,9 +125,9 @@ def _of_value(path: str, wanted: DataType, sent: DataType) -> Iterator[Change]:
         case "unbounded":
             yield _change(path, f"{what}: a value may not fit, or is rounded; no schema says how large it is")
         case "some numbers":
-            yield _change(path, f"{what}: a value may not fit", _PRODUCERS)
+            yield _change(path, f"{what}: a value may not fit", PRODUCERS)
         case "none":
-            yield _change(path, f"{what}: another type", _PRODUCERS)
+            yield _change(path, f"{what}: another type", PRODUCERS)
 
 
 def _fit(wanted: DataType, sent: DataType) -> Fit:

@@ -7,7 +7,7 @@ import click
 from click.core import ParameterSource
 
 from pipelines.cli.options import CommonOptions
-from pipelines.contract_diff import Change
+from pipelines.contract_change import Change
 from pipelines.contract_fit import fit
 from pipelines.errors import ConfigError, ContractError
 from pipelines.sources.registry import Registry, registry_of

@@ -26,8 +26,8 @@ from pyspark.sql.types import (
 
 from pipelines.cli.contract import contract as command
 from pipelines.contract import DataContract
+from pipelines.contract_change import Change
 from pipelines.contract_custom import ValueFormat
-from pipelines.contract_diff import Change
 from pipelines.contract_fit import fit
 from pipelines.errors import ConfigError
 from pipelines.wire import WriterSchema
