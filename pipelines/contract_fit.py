@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 from pipelines.contract import DataContract
 from pipelines.contract_change import PRODUCERS, Change, Party
 from pipelines.contract_diff import kind_name
-from pipelines.json_schema_columns import ANYTHING, AnyInteger
+from pipelines.json_schema_columns import ANYTHING, AnyInteger, AnyNumber
 from pipelines.registry_columns import columns_of
 from pipelines.wire import SCHEMA_KINDS, WriterSchema
 
@@ -146,12 +146,12 @@ def _fit(wanted: DataType, sent: DataType) -> Fit:
 def _fit_of_number(wanted: DataType, sent: DataType) -> Fit:
     before, after = _places(sent)
     match wanted, sent:
-        case DecimalType(), FloatType() | DoubleType():
-            return "unbounded"
-        case FloatType(), DoubleType():
+        case DecimalType() | FloatType(), AnyNumber():
             return "unbounded"
         case DecimalType(), _ if before > wanted.precision - wanted.scale:
             return "unbounded" if isinstance(sent, AnyInteger) else "some numbers"
+        case FloatType(), DoubleType():
+            return "some numbers"
         case DecimalType(), _:
             return "rounded" if after > wanted.scale else "whole"
         case IntegerType() | LongType(), _ if after:

@@ -30,7 +30,6 @@ ANYTHING: Final = VariantType()
 _TYPES: Final[dict[str, DataType]] = {
     "null": NullType(),
     "boolean": BooleanType(),
-    "number": DoubleType(),
 }
 _FORMATS: Final[dict[str, DataType]] = {"date-time": TimestampType(), "date": DateType()}
 _JOINTS: Final = ("allOf", "anyOf", "oneOf")
@@ -42,6 +41,15 @@ _NONE: Final[Names] = frozenset()
 
 class AnyInteger(LongType):
     """A whole number without bounds: most are small, and no schema says how small."""
+
+
+class AnyNumber(DoubleType):
+    """A number, with places or without, in as many digits as it likes."""
+
+    @classmethod
+    def typeName(cls) -> str:  # noqa: N802 - as Spark calls it
+        """Its name in messages."""
+        return DoubleType.typeName()
 
 
 class JsonColumns:
@@ -88,6 +96,8 @@ class JsonColumns:
                 return _FORMATS.get(str(node.get("format")), StringType())
             case "integer":
                 return _integer(node)
+            case "number":
+                return AnyNumber()
             case _:
                 return _TYPES.get(name, ANYTHING)
 

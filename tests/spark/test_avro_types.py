@@ -14,6 +14,7 @@ from pyspark.sql.types import (
     DateType,
     DecimalType,
     DoubleType,
+    FloatType,
     IntegerType,
     LongType,
     MapType,
@@ -35,6 +36,9 @@ MONEY = {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2}
 WHOLE = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 0}
 LOCAL = {"type": "long", "logicalType": "local-timestamp-millis"}
 LOCAL_MICROS = {"type": "long", "logicalType": "local-timestamp-micros"}
+MILLIS = {"type": "long", "logicalType": "timestamp-millis"}
+# To Avro, two bytes are too few for so many digits, and mean nothing.
+SMALL = {"type": "fixed", "name": "Small", "size": 2, "logicalType": "decimal", "precision": 20, "scale": 2}
 NANOS = {"type": "long", "logicalType": "timestamp-nanos"}
 DATE = {"type": "int", "logicalType": "date"}
 POINT = record([{"name": "x", "type": "long"}, {"name": "y", "type": "long"}], "Point")
@@ -66,6 +70,12 @@ PAIRS: list[tuple[Any, Any, DataType, bool]] = [
     ({"type": "array", "items": "long"}, [1], MapType(StringType(), LongType()), False),
     ("bytes", b"\x01", StringType(), True),
     ("bytes", b"\x01", LongType(), False),
+    ("string", "5.50", DecimalType(6, 2), True),
+    (MONEY, Decimal("12.34"), DecimalType(6, 1), True),
+    (["int", MILLIS], 5, LongType(), True),
+    (["int", MILLIS], 5, TimestampType(), False),
+    (SMALL, b"\x01\x02", DecimalType(20, 2), False),
+    ("double", 1e39, FloatType(), False),
 ]
 # Values that happen to fit, of types that need not: the check refuses what decoding may take.
 LUCKY = {4}
