@@ -67,7 +67,7 @@ def _listed(found: Any) -> list[Any]:
 
 def _is_moment(node: Any) -> bool:
     """Whether it is a text that as a date or timestamp means another moment each time."""
-    if not node.foldable() or node.dataType().typeName() != "string":
+    if not node.references().isEmpty() or node.dataType().typeName() != "string":
         return False
     try:
         return str(node.eval(None)).strip().lower().startswith(_MOMENTS)

@@ -93,10 +93,12 @@ def test_types_are_read_as_the_check_says(make_lake: Callable[..., Lake], wide: 
     lake = make_lake(contract=wide)
     schemas = [record([*FIELDS, {"name": f"c{n}", "type": kind}]) for n, (kind, *_) in enumerate(PAIRS)]
     writers = {n: WriterSchema(n, "AVRO", json.dumps(schema)) for n, schema in enumerate(schemas)}
-    values = [
-        framed(n, encoded(schema, departure(**{f"c{n}": pair[1]})))
-        for n, (schema, pair) in enumerate(zip(schemas, PAIRS, strict=True))
-    ]
+    values = []
+    for n, (kind, value, *_) in enumerate(PAIRS):
+        # The library that writes takes no meaning that makes no sense; the bytes are the same without.
+        plain = {k: kind[k] for k in ("type", "name", "size")} if kind is SMALL else kind
+        schema = record([*FIELDS, {"name": f"c{n}", "type": plain}])
+        values.append(framed(n, encoded(schema, departure(**{f"c{n}": value}))))
 
     decoded = decode(lake.envelopes(values), wide, timedelta(days=1), writers)
 
