@@ -14,17 +14,18 @@ which are refused if they cannot be kept:
 No Spark session is needed here.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Final
 from zoneinfo import ZoneInfo
 
 from open_data_contract_standard.model import (
     OpenDataContractStandard,
     SchemaProperty,
 )
-from pydantic import ValidationError
 from pyspark.sql.types import StructType
 
 from pipelines.contract_custom import (
@@ -38,12 +39,14 @@ from pipelines.contract_custom import (
     policy,
     value_format,
 )
+from pipelines.contract_document import read_document
 from pipelines.contract_quality import conditions, day_rules
 from pipelines.contract_rules import Condition, DayRule, RowRule, row_rules
 from pipelines.contract_types import columns, nested
 from pipelines.errors import ContractError
 from pipelines.schema_paths import holders
-from pipelines.yaml_files import parse_yaml
+
+_VERSION: Final = re.compile(r"v3(\.\d+)+")
 
 
 @dataclass(frozen=True)
@@ -130,17 +133,11 @@ def load_contract(path: Path) -> DataContract:
         ContractError: the file is missing or breaks the standard or a need of Oncelake. The message
             lists every reason, each with its place.
     """
-    try:
-        content = parse_yaml(path.read_text(encoding="utf-8"), str(path), ContractError)
-        document = OpenDataContractStandard.model_validate(content)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ContractError(f"{path}: the contract cannot be read: {error}") from None
-    except ValidationError as error:
-        reasons = (f"{path}: {'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-        raise ContractError(
-            "\n".join(reasons) + "\nexpected an Open Data Contract Standard v3 document"
-        ) from None
-    return _Reader(str(path)).read(document)
+    document, misplaced = read_document(path)
+    reader = _Reader(str(path))
+    for place, reason in misplaced:
+        reader.refuse(place, reason)
+    return reader.read(document)
 
 
 class _Reader:
@@ -154,7 +151,9 @@ class _Reader:
         self.refusals.append(f"{self.path}: {place}: {reason}")
 
     def read(self, document: OpenDataContractStandard) -> DataContract:
-        if not (document.apiVersion or "").startswith("v3."):
+        if document.kind != "DataContract":
+            self.refuse("kind", f"expected DataContract, got {document.kind!r}")
+        if not _VERSION.fullmatch(document.apiVersion or ""):
             self.refuse("apiVersion", f"expected v3.x of the standard, got {document.apiVersion!r}")
         objects = document.schema_ or []
         if len(objects) != 1:
@@ -165,16 +164,17 @@ class _Reader:
         properties = objects[0].properties or []
         schema = columns(properties, "schema.properties", self.refuse)
         key = self._key(properties)
+        moment = event_time(objects[0], schema, self.refuse)
         contract = DataContract(
             path=self.path,
             id=document.id or "",
             version=str(document.version or ""),
             schema=schema,
             key=key,
-            event_time=event_time(objects[0], schema, self.refuse),
+            event_time=moment,
             day_time_zone=day_time_zone(objects[0], self.refuse),
-            row_rules=tuple(rule for part in nested(properties) for rule in self._row_rules(*part)),
-            day_rules=day_rules(objects[0], properties, document.slaProperties or [], self.refuse),
+            row_rules=tuple(rule for part in nested(properties) for rule in self._row_rules(key, *part)),
+            day_rules=day_rules(document, objects[0], moment, self.refuse),
             policy=policy(objects[0], schema, key, self.refuse),
             max_conflicts=max_conflicts(objects[0], self.refuse),
             personal=dict(personal(nested(properties), self.refuse)),
@@ -205,8 +205,15 @@ class _Reader:
                     self.refuse(f"schema.properties.{above}", "holds the dedup key: add `required: true`")
         return tuple(path for path, p, _ in sorted(keys, key=lambda key: key[1].primaryKeyPosition or 0))
 
-    def _row_rules(self, path: str, item: SchemaProperty, inside: bool) -> list[RowRule]:
+    def _row_rules(
+        self, key: tuple[str, ...], path: str, item: SchemaProperty, inside: bool
+    ) -> list[RowRule]:
         rules, reasons = row_rules(item, path)
+        if item.unique and key != (path,):
+            reasons.append(
+                "unique: not kept of a property that is not the whole key; remove it, or ask for it by day:"
+                " `quality` with `metric: duplicateValues` and `mustBeLessOrEqualTo: 0`"
+            )
         if inside and (rules or item.quality):
             reasons = [*reasons, "rules on what lies in an array or a map are not kept; remove them"]
         for reason in reasons:

@@ -27,13 +27,14 @@ from pyspark.sql.types import (
 )
 
 from pipelines.contract import DataContract
-from pipelines.contract_diff import Change, Party, kind_name
-from pipelines.registry_columns import ANYTHING, columns_of
+from pipelines.contract_change import PRODUCERS, Change, Party
+from pipelines.contract_diff import kind_name
+from pipelines.json_schema_columns import ANYTHING, AnyInteger, AnyNumber
+from pipelines.registry_columns import columns_of
 from pipelines.wire import SCHEMA_KINDS, WriterSchema
 
-Fit = Literal["whole", "as UTC", "some texts", "some numbers", "none"]
+Fit = Literal["whole", "as UTC", "some texts", "rounded", "unbounded", "some numbers", "none"]
 
-_PRODUCERS: Final[tuple[Party, ...]] = ("producers",)
 _NUMBERS: Final = (IntegerType, LongType, FloatType, DoubleType, DecimalType)
 _DIGITS_OF_INT: Final = 10
 _DIGITS_OF_LONG: Final = 19
@@ -55,7 +56,7 @@ def fit(contract: DataContract, schema: WriterSchema) -> list[Change]:
     kind = SCHEMA_KINDS[contract.value_format]
     if schema.kind != kind:
         what = f"'{contract.value_format}' reads by schemas of the kind {kind}, producers write {schema.kind}"
-        return [Change("schema.customProperties.valueFormat", what, _PRODUCERS)]
+        return [Change("schema.customProperties.valueFormat", what, PRODUCERS)]
     return list(_of_object("", contract.schema, columns_of(schema)))
 
 
@@ -71,14 +72,14 @@ def _of_object(prefix: str, wanted: StructType, sent: StructType) -> Iterator[Ch
         elif field.nullable:
             yield _change(path, "producers do not send it: always null")
         else:
-            yield _change(path, "required, but producers do not send it", _PRODUCERS)
+            yield _change(path, "required, but producers do not send it", PRODUCERS)
     for name in (name for name in known if name not in wanted.fieldNames()):
         yield _change(f"{prefix}{name}", "ignored: producers send it, and the contract does not name it")
 
 
 def _of_part(path: str, wanted: DataType, sent: DataType, *, missing: bool) -> Iterator[Change]:
     if missing:
-        yield _change(path, "required, but producers may leave it out or send null", _PRODUCERS)
+        yield _change(path, "required, but producers may leave it out or send null", PRODUCERS)
     match wanted, sent:
         case _, NullType():
             if not missing:
@@ -119,10 +120,14 @@ def _of_value(path: str, wanted: DataType, sent: DataType) -> Iterator[Change]:
             yield _change(path, f"{what}: it has no offset, and is read as UTC")
         case "some texts":
             yield _change(path, f"{what}: read only where the text is one")
+        case "rounded":
+            yield _change(path, f"{what}: rounded to its places")
+        case "unbounded":
+            yield _change(path, f"{what}: a value may not fit, or is rounded; no schema says how large it is")
         case "some numbers":
-            yield _change(path, f"{what}: a value may not fit", _PRODUCERS)
+            yield _change(path, f"{what}: a value may not fit", PRODUCERS)
         case "none":
-            yield _change(path, f"{what}: another type", _PRODUCERS)
+            yield _change(path, f"{what}: another type", PRODUCERS)
 
 
 def _fit(wanted: DataType, sent: DataType) -> Fit:
@@ -130,7 +135,7 @@ def _fit(wanted: DataType, sent: DataType) -> Fit:
     match wanted, sent:
         case TimestampType(), TimestampNTZType():
             return "as UTC"
-        case TimestampType() | DateType(), StringType():
+        case TimestampType() | DateType() | DecimalType(), StringType():
             return "some texts"
         case _ if isinstance(wanted, _NUMBERS) and isinstance(sent, _NUMBERS):
             return _fit_of_number(wanted, sent)
@@ -140,16 +145,22 @@ def _fit(wanted: DataType, sent: DataType) -> Fit:
 
 def _fit_of_number(wanted: DataType, sent: DataType) -> Fit:
     before, after = _places(sent)
-    match wanted:
-        case DecimalType():
-            holds = before <= wanted.precision - wanted.scale and after <= wanted.scale
-        case IntegerType() | LongType() if after:
+    match wanted, sent:
+        case DecimalType() | FloatType(), AnyNumber():
+            return "unbounded"
+        case DecimalType(), _ if before > wanted.precision - wanted.scale:
+            return "unbounded" if isinstance(sent, AnyInteger) else "some numbers"
+        case FloatType(), DoubleType():
+            return "some numbers"
+        case DecimalType(), _:
+            return "rounded" if after > wanted.scale else "whole"
+        case IntegerType() | LongType(), _ if after:
             # The JSON of such a number has a point, be it 5.0, and is refused.
             return "none"
-        case IntegerType():
+        case IntegerType(), _:
             holds = wanted == sent or before < _DIGITS_OF_INT
-        case LongType():
-            holds = wanted == sent or before < _DIGITS_OF_LONG
+        case LongType(), _:
+            holds = isinstance(sent, LongType) or before < _DIGITS_OF_LONG
         case _:
             holds = True
     return "whole" if holds else "some numbers"

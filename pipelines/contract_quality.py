@@ -7,13 +7,13 @@ refused.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final, cast
 
 from open_data_contract_standard.model import (
     DataQuality,
+    OpenDataContractStandard,
     SchemaObject,
-    SchemaProperty,
     ServiceLevelAgreementProperty,
 )
 
@@ -32,6 +32,10 @@ _UNITS_OF_PROPERTY: Final[dict[str, tuple[str | None, ...]]] = {
     "duplicateValues": ("rows", None),
 }
 _LONGEST_NAME: Final = 100
+_NOT_OF_LIBRARY: Final = ("arguments", "query", "engine", "implementation")
+# Beyond any count, and what no float holds lies beyond it.
+_LARGEST: Final = 10**18
+_SHOWN: Final = 60
 
 
 def conditions(item: SchemaObject, refuse: Refuse) -> Iterator[Condition]:
@@ -56,15 +60,30 @@ def conditions(item: SchemaObject, refuse: Refuse) -> Iterator[Condition]:
 
 
 def day_rules(
-    item: SchemaObject,
-    properties: Sequence[SchemaProperty],
-    service_levels: Iterable[ServiceLevelAgreementProperty],
-    refuse: Refuse,
+    document: OpenDataContractStandard, item: SchemaObject, event_time: str, refuse: Refuse
 ) -> tuple[DayRule, ...]:
-    """The rules on the rows of a day."""
+    """The rules on the rows of a day.
+
+    Args:
+        document: the contract, for its `slaProperties`.
+        item: its one object.
+        event_time: the column that says when an event happened.
+        refuse: takes the place and the reason of each refusal.
+    """
     rules = [_day_rule(None, q, refuse) for q in item.quality or [] if not _is_condition(q)]
-    rules += [_day_rule(path, q, refuse) for path, p, _ in nested(properties) for q in p.quality or []]
-    rules += [_freshness(level, refuse) for level in service_levels if level.property == "freshness"]
+    rules += [
+        _day_rule(path, q, refuse) for path, p, _ in nested(item.properties or []) for q in p.quality or []
+    ]
+    ages = {None, item.name, event_time, f"{item.name}.{event_time}"}
+    for level in document.slaProperties or []:
+        if level.property == "freshness":
+            element = level.element or document.slaDefaultElement
+            if element not in ages:
+                refuse(
+                    "slaProperties.freshness",
+                    f"element: kept of the event time only, {item.name}.{event_time}, got {element!r}",
+                )
+            rules.append(_freshness(level, refuse))
     kept = tuple(rule for rule in rules if rule)
     if len({(rule.metric, rule.column) for rule in kept}) < len(kept):
         refuse("quality", "a metric stands twice for the same column; join the two rules")
@@ -91,6 +110,9 @@ def _day_rule(column: str | None, quality: DataQuality, refuse: Refuse) -> DayRu
     place = f"schema.{'properties.' + column + '.' if column else ''}quality"
     found = quality.metric or quality.rule
     units = _UNITS_OF_OBJECT if column is None else _UNITS_OF_PROPERTY
+    if quality.type not in ("library", None):
+        refuse(place, f"expected `type: library`, or `custom` of the object, got {quality.type!r}")
+        return None
     if found not in units:
         refuse(
             place,
@@ -102,7 +124,7 @@ def _day_rule(column: str | None, quality: DataQuality, refuse: Refuse) -> DayRu
     if quality.unit not in units[metric]:
         refuse(place, f"{metric}: expected `unit: {units[metric][0]}`, got {quality.unit!r}")
         return None
-    others = [name for name in _limits(quality) if name not in _BOUNDS]
+    others = [*(name for name in _limits(quality) if name not in _BOUNDS), *_NOT_OF_LIBRARY]
     if unkept := [name for name in others if getattr(quality, name) is not None]:
         refuse(place, f"{metric}: {', '.join(unkept)} is not kept; expected {', '.join(_BOUNDS)}")
     minimum, maximum = quality.mustBeGreaterOrEqualTo, quality.mustBeLessOrEqualTo
@@ -111,13 +133,27 @@ def _day_rule(column: str | None, quality: DataQuality, refuse: Refuse) -> DayRu
             refuse(place, f"{metric}: expected mustBeBetween or single bounds, got both")
         minimum, maximum = quality.mustBeBetween
     bounds_given = [bound for bound in (minimum, maximum) if bound is not None]
-    if not all(map(math.isfinite, bounds_given)) or bounds_given != sorted(bounds_given):
-        refuse(place, f"{metric}: expected finite bounds, the least first, got {bounds_given}")
-        return None
-    if minimum is None and maximum is None:
+    # A comparison with what is no number is never true.
+    if not all(abs(bound) < _LARGEST for bound in bounds_given) or bounds_given != sorted(bounds_given):
+        refuse(place, f"{metric}: expected finite bounds, the least first, got {str(bounds_given)[:_SHOWN]}")
+    elif not bounds_given:
         refuse(place, f"{metric}: expected mustBeBetween, mustBeGreaterOrEqualTo or mustBeLessOrEqualTo")
-        return None
-    return DayRule(metric, column, minimum, maximum)
+    elif never := _never(metric, minimum, maximum):
+        refuse(place, f"{metric}: no day keeps it, {never}, got {bounds_given}")
+    else:
+        return DayRule(metric, column, minimum, maximum)
+    return None
+
+
+def _never(metric: DayMetric, minimum: float | None, maximum: float | None) -> str | None:
+    """Why no day can keep a rule; None if one can."""
+    if maximum is not None and maximum < 0:
+        return "a count is never below 0"
+    if metric == "nullValues":
+        return "a share is at most 100 percent" if minimum is not None and minimum > 100 else None
+    if minimum is not None and maximum is not None and math.ceil(minimum) > maximum:
+        return "a count is a whole number"
+    return None
 
 
 def _limits(quality: DataQuality) -> list[str]:

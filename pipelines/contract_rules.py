@@ -22,6 +22,8 @@ _KEPT: Final = ", ".join([*ROW_OPTIONS, "format"])
 # The digits that a bigint surely holds, and the characters that Spark can count.
 _DIGITS: Final = 18
 _LONGEST_TEXT: Final = 2**31
+# What Python says of patterns that no language reads.
+_BROKEN: Final = ("unterminated character set", "missing ), unterminated", "unbalanced parenthesis")
 
 
 @dataclass(frozen=True)
@@ -73,13 +75,11 @@ def row_rules(item: SchemaProperty, path: str) -> tuple[list[RowRule], list[str]
     options, logical = item.logicalTypeOptions or {}, item.logicalType or ""
     rules: list[RowRule] = []
     reasons: list[str] = []
-    if item.unique and not item.primaryKey:
-        reasons.append("unique: not kept of a property that is not in the key; remove it")
     for key, value in options.items():
         kind = ROW_OPTIONS.get(key)
         if kind is None and key != "format":
             reasons.append(f"logicalTypeOptions.{key}: not kept; expected one of {_KEPT}")
-        elif kind and (reason := _cannot_be_kept(kind, value, logical)):
+        elif kind and (reason := _cannot_be_kept(kind, value, logical) or _not_held(value, item)):
             reasons.append(f"logicalTypeOptions.{key}: {reason}, got {value!r}")
         elif kind:
             rules.append(RowRule(path, kind, _as_stored(value, item)))
@@ -87,12 +87,28 @@ def row_rules(item: SchemaProperty, path: str) -> tuple[list[RowRule], list[str]
         reasons += _crossed(options)
     if item.enum is not None:
         values = [value.value for value in item.enum]
-        unfit = [(reason, v) for v in values if (reason := _cannot_be_kept("values", v, logical))]
+        unfit = [
+            (reason, v)
+            for v in values
+            if (reason := _cannot_be_kept("values", v, logical) or _not_held(v, item))
+        ]
         reasons += [f"enum: {reason}, got {value!r}" for reason, value in unfit]
         if not values:
             reasons.append("enum: expected at least one value, got none")
+        if not reasons and not any(_within(value, options) for value in values):
+            reasons.append(f"enum: none of its values keeps the logicalTypeOptions, got {values}")
         rules.append(RowRule(path, "values", tuple(_as_stored(value, item) for value in values)))
     return rules, reasons
+
+
+def _within(value: Any, options: Mapping[str, Any]) -> bool:
+    """Whether a value keeps bounds that are sound; whether it keeps a pattern, only Java knows."""
+    size = len(value) if isinstance(value, str) else value
+    least, most = (
+        options.get("minimum", options.get("minLength")),
+        options.get("maximum", options.get("maxLength")),
+    )
+    return (least is None or size >= least) and (most is None or size <= most)
 
 
 def _crossed(options: Mapping[str, Any]) -> Iterator[str]:
@@ -105,6 +121,17 @@ def _as_stored(value: Any, item: SchemaProperty) -> Any:
     """A rule's value as the column can hold it: 0.1 in a column of 32 bits is another number than 0.1."""
     is_single = (item.logicalTypeOptions or {}).get("format") == "f32"
     return ctypes.c_float(value).value if is_single and isinstance(value, float) else value
+
+
+def _not_held(value: Any, item: SchemaProperty) -> str | None:
+    """Why a column of a chosen width cannot hold a number; None if it can."""
+    match (item.logicalTypeOptions or {}).get("format"):
+        case "i32" if _is_number(value) and not -(2**31) <= value < 2**31:
+            return "expected a number that i32 holds, -2147483648 to 2147483647"
+        case "f32" if _is_number(value) and math.isinf(ctypes.c_float(value).value):
+            return "expected a number that f32 holds"
+        case _:
+            return None
 
 
 def _cannot_be_kept(kind: RowRuleKind, value: Any, logical_type: str) -> str | None:
@@ -138,9 +165,12 @@ def _no_pattern(value: Any) -> str | None:
     try:
         with warnings.catch_warnings(action="error"):
             re.compile(value)
-    except (re.error, Warning) as error:
-        # Java's \p{L} and \h are foreign to Python; the job asks Java before it starts.
-        return None if "bad escape" in str(error) else f"expected a regular expression ({error})"
+    except re.error as error:
+        # Much of Java's is foreign to Python; the job asks Java before it starts.
+        is_sure = error.msg.startswith(_BROKEN) and r"\Q" not in value
+        return f"expected a regular expression ({error})" if is_sure else None
+    except Warning:
+        return None
     return None
 
 

@@ -22,6 +22,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from pipelines.schema_paths import MAP_KEY
+
 _DECIMAL: Final = re.compile(r"(?:decimal|numeric) *\( *(\d{1,2}) *, *(\d{1,2}) *\)", re.IGNORECASE)
 _TYPES: Final[dict[str, DataType]] = {
     "string": StringType(),
@@ -39,6 +41,7 @@ _FORMATS: Final[dict[tuple[str, str], DataType]] = {
 }
 _LARGEST_PRECISION: Final = 38
 _NESTED: Final = ("object", "array", "map")
+_PARTS: Final = {"properties": "object", "items": "array", "map": "map"}
 _NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 Refuse = Callable[[str, str], None]
@@ -89,15 +92,20 @@ def nested(
 
 
 def _parts(path: str, item: SchemaProperty) -> Iterator[tuple[str, SchemaProperty, bool]]:
-    yield path, item, "[]" in path or "{}" in path
+    yield path, item, "[]" in path or "{" in path
     yield from nested(item.properties or [], f"{path}.")
     if item.items:
         yield from _parts(f"{path}[]", item.items)
+    if item.map and item.map.key:
+        yield from _parts(f"{path}{MAP_KEY}", item.map.key)
     if item.map and item.map.value:
         yield from _parts(f"{path}{{}}", item.map.value)
 
 
 def _kind(item: SchemaProperty, place: str, refuse: Refuse) -> DataType | None:
+    for part, holder in _PARTS.items():
+        if getattr(item, part) is not None and item.logicalType != holder:
+            refuse(place, f"{part}: only of logicalType {holder}, got {item.logicalType!r}; remove one")
     try:
         match item.logicalType:
             case "object":
@@ -124,6 +132,8 @@ def _map(item: SchemaProperty, place: str, refuse: Refuse) -> DataType | None:
     key, value = (item.map.key, item.map.value) if item.map else (None, None)
     if value is None or (key and key.logicalType != "string"):
         raise ValueError("map: expected a key that is a string, as JSON has it, and a value")
+    if key:
+        _kind(key, f"{place}.map.key", refuse)
     kind = _kind(value, f"{place}.map.value", refuse)
     return None if kind is None else MapType(StringType(), kind, valueContainsNull=not value.required)
 
@@ -139,7 +149,7 @@ def spark_type(item: SchemaProperty) -> DataType:
         all_types = ", ".join([*_TYPES, *_NESTED])
         raise ValueError(f"logicalType: expected one of {all_types}, got {logical or 'nothing'!r}")
     chosen = (item.logicalTypeOptions or {}).get("format")
-    if chosen is not None and (logical, chosen) not in _FORMATS:
+    if chosen is not None and (logical, str(chosen)) not in _FORMATS:
         known = [name for kind, name in _FORMATS if kind == logical]
         raise ValueError(
             f"logicalTypeOptions.format: expected {' or '.join(known) or 'none'}, got {chosen!r}"
@@ -148,6 +158,8 @@ def spark_type(item: SchemaProperty) -> DataType:
         decimal = _DECIMAL.fullmatch(physical)
         if decimal is None:
             raise ValueError(f"physicalType: expected a form such as decimal(10,2), got {physical!r}")
+        if chosen is not None:
+            raise ValueError(f"logicalTypeOptions.format: expected none beside {physical}, got {chosen!r}")
         precision, scale = int(decimal[1]), int(decimal[2])
         if not scale <= precision <= _LARGEST_PRECISION or precision == 0:
             raise ValueError(

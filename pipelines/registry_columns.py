@@ -29,13 +29,11 @@ from pyspark.sql.types import (
     TimestampNTZType,
     TimestampType,
     TimeType,
-    VariantType,
 )
 
 from pipelines.errors import ContractError
+from pipelines.json_schema_columns import JsonColumns
 from pipelines.wire import WriterSchema
-
-ANYTHING: Final = VariantType()
 
 _AVRO: Final[dict[str, DataType]] = {
     "null": NullType(),
@@ -56,15 +54,12 @@ _AVRO_MEANINGS: Final[dict[tuple[str, str], DataType]] = {
     ("long", "time-micros"): TimeType(),
 }
 # Spark makes one column of these unions, and an object with a field for each branch of any other.
-_WIDER: Final[dict[frozenset[DataType], DataType]] = {
-    frozenset({IntegerType(), LongType()}): LongType(),
-    frozenset({FloatType(), DoubleType()}): DoubleType(),
+_WIDER: Final[dict[frozenset[str], DataType]] = {
+    frozenset({"int", "long"}): LongType(),
+    frozenset({"float", "double"}): DoubleType(),
 }
 _LARGEST_PRECISION: Final = 38
-
-_JSON: Final[dict[str, DataType]] = {"null": NullType(), "boolean": BooleanType(), "number": DoubleType()}
-_JSON_FORMATS: Final[dict[str, DataType]] = {"date-time": TimestampType(), "date": DateType()}
-_JOINTS: Final = ("allOf", "anyOf", "oneOf")
+_SHOWN: Final = 60
 
 
 def columns_of(schema: WriterSchema) -> StructType:
@@ -84,8 +79,17 @@ def columns_of(schema: WriterSchema) -> StructType:
     place = f"schema {schema.id} of the registry"
     try:
         document = json.loads(schema.text)
-        kind = _Avro().kind(document, "") if schema.kind == "AVRO" else _Json(document).part(document)[0]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        is_avro = schema.kind == "AVRO"
+        kind = _Avro().kind(document, "") if is_avro else JsonColumns(document).part(document)[0]
+    except RecursionError:
+        raise ContractError(f"{place}: no decoding can be made of it: it is nested too deeply") from None
+    except json.JSONDecodeError as error:
+        raise ContractError(
+            f"{place}: expected a schema in JSON, got {schema.text[:_SHOWN]!r}: {error}"
+        ) from None
+    except KeyError as error:
+        raise ContractError(f"{place}: no decoding can be made of it: a part lacks {error}") from None
+    except (ValueError, TypeError, AttributeError) as error:
         raise ContractError(f"{place}: no decoding can be made of it: {error}") from None
     match kind:
         case StructType():
@@ -133,11 +137,12 @@ class _Avro:
         return found
 
     def _union(self, branches: list[Any], space: str) -> DataType:
-        kinds = [kind for branch in branches if (kind := self.kind(branch, space)) != NullType()]
+        kinds = [(kind, branch) for branch in branches if (kind := self.kind(branch, space)) != NullType()]
         if len(kinds) <= 1:
-            return kinds[0] if kinds else NullType()
-        members = [StructField(f"member{position}", kind) for position, kind in enumerate(kinds)]
-        return _WIDER.get(frozenset(kinds)) or StructType(members)
+            return kinds[0][0] if kinds else NullType()
+        members = [StructField(f"member{position}", kind) for position, (kind, _) in enumerate(kinds)]
+        # Spark looks at the types of Avro alone here: dates and times are whole numbers.
+        return _WIDER.get(frozenset(_base(branch) for _, branch in kinds)) or StructType(members)
 
     def _defined(self, node: Mapping[str, Any], space: str) -> DataType:
         name = str(node["name"])
@@ -161,6 +166,11 @@ class _Avro:
         return kind
 
 
+def _base(node: Any) -> str:
+    """The name of the Avro type that carries a value, whatever it means."""
+    return _base(node["type"]) if isinstance(node, dict) else str(node)
+
+
 def _has_null(node: Any) -> bool:
     match node:
         case list():
@@ -175,77 +185,10 @@ def _decimal(node: Mapping[str, Any]) -> DataType | None:
     if node["type"] not in ("bytes", "fixed") or node.get("logicalType") != "decimal":
         return None
     precision, scale = node.get("precision", 0), node.get("scale", 0)
-    if not 0 <= scale <= precision or precision == 0:
+    too_long = node["type"] == "fixed" and 10**precision >= 2 ** (8 * node["size"] - 1)
+    if not 0 <= scale <= precision or precision == 0 or too_long:
         # To Avro, a meaning that makes no sense is none.
         return None
     if precision > _LARGEST_PRECISION:
         raise ValueError(f"a decimal of {precision} digits; Spark reads {_LARGEST_PRECISION} at most")
     return DecimalType(precision, scale)
-
-
-class _Json:
-    """Resolves references within the document."""
-
-    def __init__(self, document: Any) -> None:
-        self.document = document
-
-    def part(self, node: Any, seen: frozenset[str] = frozenset()) -> tuple[DataType, bool]:
-        """The type of a part, and whether it may be null."""
-        if not isinstance(node, dict):
-            return ANYTHING, False
-        if isinstance(reference := node.get("$ref"), str):
-            # What holds itself has no end as columns.
-            target = None if reference in seen else self._target(reference)
-            return self.part(target, seen | {reference})
-        given = node.get("type", "object" if "properties" in node else None)
-        types = given if isinstance(given, list) else [given]
-        others = [name for name in types if name != "null"]
-        if any(joint in node for joint in _JOINTS) and others in ([None], ["object"], ["array"]):
-            return self._joined(node, seen)
-        if not others:
-            return NullType(), True
-        kind = self._kind(str(others[0]), node, seen) if len(others) == 1 else ANYTHING
-        return kind, "null" in types
-
-    def _joined(self, node: Mapping[str, Any], seen: frozenset[str]) -> tuple[DataType, bool]:
-        """One schema or null, as `Optional[X]` is often written; of all else, nothing is known."""
-        joints = [joint for joint in _JOINTS if joint in node]
-        branches = [self.part(branch, seen) for branch in node[joints[0]]]
-        found = [branch for branch in branches if branch[0] != NullType()]
-        if len(joints) > 1 or len(found) != 1 or node.keys() & {"type", "properties"}:
-            return ANYTHING, False
-        return found[0][0], any(nullable for _, nullable in branches)
-
-    def _kind(self, name: str, node: Mapping[str, Any], seen: frozenset[str]) -> DataType:
-        match name:
-            case "object":
-                return self._object(node, seen)
-            case "array":
-                return ArrayType(*self.part(node.get("items"), seen))
-            case "string":
-                return _JSON_FORMATS.get(str(node.get("format")), StringType())
-            case "integer":
-                least, most = node.get("minimum"), node.get("maximum")
-                is_small = least is not None and most is not None and least >= -(2**31) and most < 2**31
-                return IntegerType() if is_small else LongType()
-            case _:
-                return _JSON.get(name, ANYTHING)
-
-    def _object(self, node: Mapping[str, Any], seen: frozenset[str]) -> DataType:
-        properties = node.get("properties") or {}
-        if not properties:
-            return MapType(StringType(), *self.part(node.get("additionalProperties"), seen))
-        required, fields = node.get("required", []), []
-        for name, inner in properties.items():
-            kind, nullable = self.part(inner, seen)
-            fields.append(StructField(name, kind, nullable or name not in required))
-        return StructType(fields)
-
-    def _target(self, reference: str) -> Any:
-        """What a reference within the document leads to; None if it leads elsewhere."""
-        found = self.document
-        steps = reference.removeprefix("#").split("/")[1:] if reference.startswith("#") else ["nowhere"]
-        for step in steps:
-            name = step.replace("~1", "/").replace("~0", "~")
-            found = found.get(name) if isinstance(found, dict) else None
-        return found

@@ -1,11 +1,15 @@
 """The parts of a schema at any depth, each by its path.
 
-In a path, dots lead into objects, `[]` into the elements of an array and `{}` into the values of a map.
+In a path, dots lead into objects, `[]` into the elements of an array, `{}` into the values of a map and
+`{key}` into its keys.
 """
 
 from collections.abc import Iterator
+from typing import Final
 
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+
+MAP_KEY: Final = "{key}"
 
 
 def optional(kind: DataType) -> DataType:
@@ -60,8 +64,9 @@ def _hollow(kind: DataType) -> DataType:
 
 def holder(path: str) -> str:
     """The path of what a part lies in; empty for a column."""
-    if path.endswith(("[]", "{}")):
-        return path[:-2]
+    for end in ("[]", "{}", MAP_KEY):
+        if path.endswith(end):
+            return path.removesuffix(end)
     return path.rpartition(".")[0]
 
 

@@ -44,9 +44,15 @@ def parse_yaml(text: str, origin: str, refusal: type[OncelakeError]) -> Any:
         mark = error.problem_mark
         place = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise refusal(f"{origin}: not valid YAML: {error.problem}{place}") from None
+    except yaml.reader.ReaderError as error:
+        raise refusal(
+            f"{origin}: not valid YAML: a character at position {error.position} that text may not have"
+            f" ({error.reason}); save the file as plain text in UTF-8"
+        ) from None
     except (yaml.YAMLError, ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise refusal(
             f"{origin}: not valid YAML: a value cannot be read ({type(error).__name__}):"
-            " look for dates that do not exist, tags (!!) and aliases (*) that refer to themselves"
+            " look for dates that do not exist, tags (!!), aliases (*) that refer to themselves, and"
+            " what is nested too deeply"
         ) from None
     return values

@@ -1,18 +1,18 @@
 """`oncelake contract`: check contracts, and say what a change of one breaks, without Spark."""
 
 import json
-import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import click
 
+from pipelines.cli.contract_git import gone, in_use
 from pipelines.cli.contract_registry import REGISTRY, against_producers, refuse_half
 from pipelines.cli.options import place_options
-from pipelines.contract import DataContract, load_contract
-from pipelines.contract_diff import Change, changes
+from pipelines.contract import load_contract
+from pipelines.contract_change import BOTH, Change
+from pipelines.contract_diff import changes
 from pipelines.errors import ConfigError, ContractError
 
 _FILE: Final = click.Path(dir_okay=False, path_type=Path)
@@ -68,7 +68,7 @@ def check(
     compared = (
         [against_producers(files, **pipeline)]
         if against == REGISTRY
-        else _against_contracts(_or_all(files), against, form)
+        else _against_contracts(files, against, form)
     )
     for path, found in compared:
         _show(found, str(path), form)
@@ -80,13 +80,21 @@ def check(
         )
 
 
-def _against_contracts(paths: list[Path], against: str, form: Form) -> Iterator[tuple[Path, list[Change]]]:
+def _against_contracts(
+    files: tuple[Path, ...], against: str, form: Form
+) -> Iterator[tuple[Path, list[Change]]]:
+    paths, ids = _or_all(files), set()
     for path in paths:
         new = load_contract(path)
-        old = _in_use(path, against)
+        ids.add(new.id)
+        old = in_use(path, new.id, against)
         if not old and form == "text":
             click.echo(f"{path}: new, there is none at {against}")
         yield path, changes(old, new) if old else []
+    # Of files that were named, nobody says that they are all there are.
+    for path in gone(_FOLDER, ids, against) if not files else []:
+        what = "removed: nobody reads the topic by it, and its tables get no more rows"
+        yield path, [Change("contract", what, BOTH)]
 
 
 def _or_all(files: tuple[Path, ...]) -> list[Path]:
@@ -94,34 +102,6 @@ def _or_all(files: tuple[Path, ...]) -> list[Path]:
     if not found:
         raise ConfigError(f"{_FOLDER}: no contract (*.odcs.yaml) here; name files, or go to the project")
     return found
-
-
-def _in_use(path: Path, against: str) -> DataContract | None:
-    if Path(against).is_file():
-        return load_contract(Path(against))
-    if not _git(path, "rev-parse", "--verify", "--quiet", f"{against}^{{commit}}"):
-        raise ConfigError(f"--against {against}: expected a file or a revision of {path.parent}'s git")
-    # A path that begins with ./ is taken from the folder, not from the top of the repository.
-    text = _git(path, "show", f"{against}:./{path.name}")
-    if text is None:
-        return None
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / path.name
-        copy.write_bytes(text)
-        return load_contract(copy)
-
-
-def _git(path: Path, *arguments: str) -> bytes | None:
-    """What git says, run in the folder of a file; None if it fails."""
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(path.parent), *arguments],  # noqa: S607 - the user's own git
-            capture_output=True,
-            check=False,
-        )
-    except OSError as error:
-        raise ConfigError(f"git: {error}; name a file with --against instead") from None
-    return done.stdout if done.returncode == 0 else None
 
 
 def _show(found: list[Change], name: str, form: Form) -> None:

@@ -7,9 +7,9 @@ import click
 from click.core import ParameterSource
 
 from pipelines.cli.options import CommonOptions
-from pipelines.contract_diff import Change
+from pipelines.contract_change import Change
 from pipelines.contract_fit import fit
-from pipelines.errors import ConfigError
+from pipelines.errors import ConfigError, ContractError
 from pipelines.sources.registry import Registry, registry_of
 from pipelines.wire import is_framed
 
@@ -72,4 +72,7 @@ def against_producers(files: tuple[Path, ...], **options: Any) -> tuple[Path, li
             f"registry.url: {registry.url} has no subject {subject}; expected the one that producers of the"
             " topic register their schema under (Confluent's TopicNameStrategy); see kafka.topic"
         )
-    return path, fit(contract, schema)
+    try:
+        return path, fit(contract, schema)
+    except ContractError as error:
+        raise ContractError(f"registry.url: {registry.url}: subject {subject}: {error}") from None

@@ -18,7 +18,7 @@ from pipelines.cli.options import CommonOptions, LogFormat
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.errors import OncelakeError
-from pipelines.ops.preflight import check_avro, check_conditions, check_patterns
+from pipelines.ops.preflight import check_avro, check_conditions, check_patterns, check_zone
 from pipelines.session import spark_session
 
 Body = Callable[[SparkSession, PipelineConfig, DataContract, str], dict[str, Any]]
@@ -60,6 +60,7 @@ def run_job(
         spark = spark_session(config, job)
         # Spark has put a handler of its own in place.
         told.listen()
+        check_zone(spark, contract)
         check_patterns(spark, contract)
         check_conditions(spark, contract)
         check_avro(spark, contract)

@@ -1,9 +1,9 @@
 """What only a running JVM can tell before a job starts: of the contract's rules, and of the JVM's limits."""
 
-import re
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import IllegalArgumentException, PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import BooleanType
@@ -11,17 +11,9 @@ from pyspark.sql.types import BooleanType
 from pipelines.contract import DataContract
 from pipelines.decode import with_conditions
 from pipelines.errors import ConfigError, ContractError
+from pipelines.ops.conditions import asks_more
 from pipelines.ops.failures import first_line
 from pipelines.wire import AVRO_LIMITS
-
-_CHANGING: Final = re.compile(
-    r"\b(current_\w+|now|curdate|localtimestamp|unix_timestamp\s*\(\s*\)|raise_error|assert_true|select|over)\b",
-    re.IGNORECASE,
-)
-_TEXT: Final = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
-# As dates and timestamps these texts mean another moment each time.
-_MOMENTS: Final = {"now", "today", "tomorrow", "yesterday"}
-_OTHER_ROWS: Final = re.compile(r"^\W*(Generate|Aggregate|Window)\b", re.MULTILINE)
 
 
 def check_patterns(spark: SparkSession, contract: DataContract) -> None:
@@ -41,6 +33,23 @@ def check_patterns(spark: SparkSession, contract: DataContract) -> None:
                     f" expected a regular expression of Java's kind, got {rule.value!r}:"
                     f" {first_line(str(error))}"
                 ) from None
+
+
+def check_zone(spark: SparkSession, contract: DataContract) -> None:
+    """Asks Java whether it knows the zone in which event days begin, since its list may be the older one.
+
+    Raises:
+        ContractError: it does not.
+    """
+    jvm: Any = spark.sparkContext._jvm
+    try:
+        jvm.org.apache.spark.sql.catalyst.util.DateTimeUtils.getZoneId(contract.day_time_zone)
+    except (PySparkException, Py4JJavaError):
+        raise ContractError(
+            f"{contract.path}: schema.customProperties.dayTimeZone: expected a time zone that Java"
+            f" {jvm.java.lang.System.getProperty('java.version')} knows, got {contract.day_time_zone!r};"
+            " use a newer Java, or a zone with the same rules"
+        ) from None
 
 
 def check_conditions(spark: SparkSession, contract: DataContract) -> None:
@@ -63,17 +72,14 @@ def check_conditions(spark: SparkSession, contract: DataContract) -> None:
             ) from None
         plan: Any = judged._jdf.queryExecution().analyzed()
         is_boolean = isinstance(judged.schema[-1].dataType, BooleanType)
-        if not is_boolean or not plan.deterministic() or _asks_more(condition.sql, plan.toString()):
+        asked = asks_more(condition.sql, plan)
+        if asked or not is_boolean:
+            why = f", which asks for {asked}" if asked else ""
             raise ContractError(
                 f"{place}: expected a condition that is true or false, and always the same for a record (no"
-                f" clock, no random numbers, no query, no error of its own), got {condition.sql!r}"
+                " clock, no user, no random numbers, no query, no error of its own), got"
+                f" {condition.sql!r}{why}"
             )
-
-
-def _asks_more(sql: str, plan: str) -> bool:
-    """Whether a condition looks at more than its record: the clock or other rows; or makes rows."""
-    texts = [text[1:-1].strip().lower() for text in _TEXT.findall(sql)]
-    return bool(_CHANGING.search(_TEXT.sub("''", sql)) or _MOMENTS & set(texts) or _OTHER_ROWS.search(plan))
 
 
 def check_avro(spark: SparkSession, contract: DataContract) -> None:

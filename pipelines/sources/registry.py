@@ -1,13 +1,14 @@
 """A schema registry with Confluent's interface, asked by the driver alone."""
 
 import json
-from collections.abc import Iterator, Mapping
+import logging
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from pipelines.config import PipelineConfig, RegistryConfig
 from pipelines.contract import DataContract
 from pipelines.errors import ConfigError, InfrastructureError
+from pipelines.sources.avro_references import inlined
 from pipelines.wire import WriterSchema
 
 if TYPE_CHECKING:
@@ -16,10 +17,11 @@ if TYPE_CHECKING:
 _NOT_FOUND: Final = (40401, 40402, 40403)
 _NO_SUCH_ADDRESS: Final = 404
 _LARGEST_ID: Final = 2**31 - 1
-_PRIMITIVE: Final = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
-_COMPLEX: Final = ("record", "error", "enum", "fixed", "array", "map")
 _RETRIES: Final = 5
+_NO_REGISTRY: Final = "answers, but not as a registry does; is it a page to log in?"
 _LONGEST_WAIT: Final = timedelta(seconds=5)
+
+_log = logging.getLogger(__name__)
 
 
 class Registry:
@@ -70,22 +72,39 @@ class Registry:
         return None if found is None else self._whole(found.schema_id, found.schema)
 
     def _whole(self, number: int, found: "Schema") -> WriterSchema:
-        kind, text = found.schema_type or "AVRO", found.schema_str or ""
+        kind, text = (found.schema_type or "AVRO").upper(), found.schema_str
+        if not isinstance(text, str):
+            raise InfrastructureError(f"registry.url: {self._url} {_NO_REGISTRY}: a schema without a text")
         if kind == "AVRO" and found.references:
-            named = dict(self._definitions(found.references))
-            text = json.dumps(inlined(json.loads(text), named))
+            named = self._definitions(found.references)
+            try:
+                parsed = {name: json.loads(definition) for name, definition in named.items()}
+                text = json.dumps(inlined(json.loads(text), parsed))
+            except (ValueError, TypeError, RecursionError) as error:
+                # One schema that makes no sense is one that cannot be read by, and ends nothing else.
+                _log.warning("schema %d, with what it refers to, makes no sense: %s", number, error)
         return WriterSchema(number, kind, text)
 
-    def _definitions(self, references: "list[SchemaReference]") -> Iterator[tuple[str, Any]]:
-        for reference in references:
-            found = self._ask(lambda r=reference: self._client.get_version(r.subject, r.version))
-            if found is None:
+    def _definitions(self, references: "list[SchemaReference]") -> dict[str, str]:
+        """The texts of all schemas that are referred to, by the names of the references."""
+        found: dict[str, str] = {}
+        waiting, asked = list(references), set()
+        while waiting:
+            reference = waiting.pop()
+            which = (reference.subject, reference.version)
+            if which in asked:
+                # Two refer to the same, or a circle has come round.
+                continue
+            asked.add(which)
+            answer = self._ask(lambda w=which: self._client.get_version(*w))
+            if answer is None:
                 raise InfrastructureError(
                     f"registry.url: {self._url}: a schema refers to version {reference.version} of"
                     f" {reference.subject}, which is not there"
                 )
-            yield from self._definitions(found.schema.references or [])
-            yield str(reference.name), json.loads(found.schema.schema_str)
+            found[str(reference.name)] = str(answer.schema.schema_str)
+            waiting += answer.schema.references or []
+        return found
 
     def _ask(self, question: Any, *, is_large: bool = False) -> Any:
         from confluent_kafka.schema_registry.error import SchemaRegistryError
@@ -101,6 +120,12 @@ class Registry:
                 " Expected an address with Confluent's interface (Apicurio: /apis/ccompat/v7), and a login"
                 " that may read schemas"
             ) from None
+        except (ValueError, TypeError, AttributeError, KeyError) as error:
+            # The client reads the answer without a doubt of its shape.
+            raise InfrastructureError(
+                f"registry.url: {self._url} {_NO_REGISTRY} ({type(error).__name__}: {error})."
+                " Expected an address with Confluent's interface (Apicurio: /apis/ccompat/v7)"
+            ) from error
         except Exception as error:
             # The client hands on what its HTTP library raises, and that library has changed before.
             raise InfrastructureError(
@@ -121,41 +146,3 @@ def registry_of(config: PipelineConfig, contract: DataContract) -> RegistryConfi
             " are in a registry. Add it, e.g. --set registry.url=http://registry:8081"
         )
     return config.registry
-
-
-def inlined(schema: Any, definitions: Mapping[str, Any]) -> Any:
-    """An Avro schema with each type that it names defined where it is first named.
-
-    Args:
-        schema: as parsed JSON.
-        definitions: types of other schemas, as parsed JSON, by full name.
-    """
-    return _inlined(schema, "", dict(definitions))
-
-
-def _inlined(node: Any, namespace: str, waiting: dict[str, Any]) -> Any:
-    match node:
-        case str() if node not in _PRIMITIVE:
-            for full in (node, f"{namespace}.{node}"):
-                if full in waiting:
-                    definition = {**waiting.pop(full), "name": full}
-                    definition.pop("namespace", None)
-                    if "." not in full:
-                        definition["namespace"] = ""
-                    return _inlined(definition, "", waiting)
-            return node
-        case list():
-            return [_inlined(item, namespace, waiting) for item in node]
-        case {"type": kind, **others}:
-            full = str(others.get("name", ""))
-            inner = str(others.get("namespace", full.rpartition(".")[0] or namespace))
-            parts: dict[str, Any] = {
-                key: _inlined(others[key], inner, waiting) for key in ("items", "values") if key in others
-            }
-            if isinstance(fields := others.get("fields"), list):
-                parts["fields"] = [
-                    {**field, "type": _inlined(field["type"], inner, waiting)} for field in fields
-                ]
-            return {"type": kind if kind in _COMPLEX else _inlined(kind, inner, waiting), **others, **parts}
-        case _:
-            return node

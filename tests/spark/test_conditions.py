@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 from pyspark.sql import functions as F
+from pyspark.sql.types import DoubleType, StructField, StructType
 
 from pipelines.contract import DataContract
 from pipelines.contract_rules import Condition
 from pipelines.decode import decode
 from pipelines.errors import ContractError
-from pipelines.ops.preflight import check_conditions
+from pipelines.ops.preflight import check_conditions, check_zone
 from tests.support.lakes import Lake, flight
 from tests.support.nights import ONE, run, stream
 
@@ -64,13 +65,27 @@ def test_what_cannot_be_computed_stops_nothing_and_counts_as_kept(lake: Lake) ->
         ("distance >", "expected a condition in SQL"),
         ("distance + 1", "true or false"),
         ("rand() < 0.5", "always the same"),
-        ("scheduled_departure < now()", "always the same"),
+        ("scheduled_departure < now()", "asks for now()"),
+        ("unix_timestamp() > 5", "asks for current_timestamp()"),
+        ("current_date > DATE'2020-01-01'", "asks for current_date()"),
+        ("user() = tailnum", "asks for user()"),
+        ("session_user() = tailnum", "always the same"),
+        ("version() = tailnum", "asks for version()"),
+        ("current_timezone() = tailnum", "asks for current_timezone()"),
+        ("IDENTIFIER('current' || '_timestamp')() > scheduled_departure", "asks for current_timestamp()"),
+        ("exists(array(tailnum), x -> x = current_database())", "always the same"),
+        ("assert_true(distance > 1) IS NULL", "no error of its own"),
         ("raise_error('x') IS NULL", "no error of its own"),
         ("distance > (SELECT 1)", "no query"),
         ("count(*) > 1", "is one of many"),
         ("explode(array(distance > 1, true))", "always the same"),
         ("scheduled_departure < TIMESTAMP'tomorrow'", "always the same"),
+        ("scheduled_departure < timestamp 'today UTC'", "always the same"),
         ("scheduled_departure < cast(' Today ' AS DATE)", "always the same"),
+        ("scheduled_departure < cast(lower('NOW') AS timestamp)", "always the same"),
+        ("scheduled_departure < to_timestamp(nvl('now', 'x'))", "always the same"),
+        ("scheduled_departure < try_to_timestamp('now')", "always the same"),
+        ("scheduled_departure < 'now'", "always the same"),
         ("true) OR (true", "expected a condition in SQL"),
     ],
 )
@@ -81,7 +96,30 @@ def test_what_is_no_condition_is_refused_before_anything_runs(lake: Lake, sql: s
     assert said in str(refused.value)
 
 
-def test_conditions_of_a_contract_pass(lake: Lake) -> None:
-    harmless = Condition("not carried over", "tailnum <> 'carry over now' AND dest <> 'select'")
-    contract = replace(lake.contract, conditions=(*lake.contract.conditions, harmless))
-    check_conditions(lake.spark, contract)
+def test_conditions_are_judged_by_what_they_mean(lake: Lake) -> None:
+    """Names and texts that look like a clock, and none is."""
+    names = ("current_balance", "now", "over", "select")
+    columns = [StructField(name, DoubleType()) for name in names]
+    schema = StructType([*lake.contract.schema, *columns])
+    harmless = [
+        "tailnum <> 'carry over now' AND dest <> 'select' AND origin <> 'now' -- now",
+        "current_balance >= 0 AND now > 1 AND over <= 5 AND `select` > 1",
+        "hour(scheduled_departure) > 5 AND scheduled_departure > TIMESTAMP'2000-01-01' + INTERVAL 1 DAY",
+        "forall(filter(split(tailnum, ''), (x, i) -> i > 0), x -> x != '!' AND distance < pi())",
+        "coalesce(element_at(map('a', distance), tailnum), 0) >= 0 AND size(array()) = 0",
+        "to_date(tailnum, 'yyyy') IS NULL AND tailnum IN ('today')",
+        "CASE WHEN tailnum = 'now' THEN scheduled_departure END IS NULL OR try_divide(distance, 0) = 1",
+        "true",
+    ]
+    asked = tuple(Condition(str(number), sql) for number, sql in enumerate(harmless))
+    check_conditions(
+        lake.spark, replace(lake.contract, schema=schema, conditions=(*asked, ARRIVES, SPEED, CODE))
+    )
+
+
+def test_a_zone_that_only_python_knows_is_refused(lake: Lake) -> None:
+    check_zone(lake.spark, lake.contract)
+    with pytest.raises(
+        ContractError, match=r"dayTimeZone: expected a time zone that Java .* 'America/Coyote'"
+    ):
+        check_zone(lake.spark, replace(lake.contract, day_time_zone="America/Coyote"))

@@ -2,6 +2,7 @@
 
 import copy
 import json
+from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,26 @@ def test_every_reason_is_given_with_its_place(tmp_path: Path) -> None:
         ({"apiVersion": "v2.2.2"}, "expected v3.x"),
         ({"schema": []}, "expected one object, got 0"),
         ({"version": None}, "version: missing"),
+        ({"version": 1.0}, "version: expected text; put it into quotes, got 1.0"),
+        ({"apiVersion": "v3.banana"}, "expected v3.x"),
+        ({"kind": "Fruit"}, "kind: expected DataContract, got 'Fruit'"),
+        ({"shema": []}, "shema: the standard does not know it; did you mean 'schema'?"),
+        (
+            {"customProperties": [{"property": "dayTimeZone", "value": "UTC"}]},
+            "customProperties.dayTimeZone: is read of the object in schema only",
+        ),
+        (
+            {"slaProperties": [{"property": "Freshness", "value": 2, "unit": "h"}]},
+            "did you mean 'freshness'?",
+        ),
+        (
+            {
+                "slaProperties": [
+                    {"property": "freshness", "value": 2, "unit": "h", "element": "flights.received_at"}
+                ]
+            },
+            "element: kept of the event time only, flights.scheduled_departure, got 'flights.received_at'",
+        ),
     ],
 )
 def test_a_document_that_is_not_what_is_needed_is_refused(
@@ -97,10 +118,20 @@ def test_a_document_that_is_not_what_is_needed_is_refused(
     assert said in refusal(tmp_path, sound() | change)
 
 
-@pytest.mark.parametrize("text", ["a: [", "", "- 1", "42"])
-def test_a_file_that_is_no_contract_is_refused_without_a_trace(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: [", "not valid YAML"),
+        ("", "which begins with `apiVersion: v3.…` and `kind: DataContract`, got nothing"),
+        ("- 1", "got [1]"),
+        ("42", "got 42"),
+        ("a: \0", "a character at position 3"),
+    ],
+)
+def test_a_file_that_is_no_contract_is_refused_without_a_trace(tmp_path: Path, text: str, said: str) -> None:
     message = refusal(tmp_path, text)
     assert "c.odcs.yaml" in message
+    assert said in message
     assert "Traceback" not in message
     assert "pydantic" not in message
 
@@ -135,6 +166,35 @@ def test_types_become_spark_s(tmp_path: Path, item: dict[str, Any], kind: str) -
         ({"logicalType": "integer", "logicalTypeOptions": {"pattern": "x"}}, "that is a string"),
         ({"logicalType": "integer", "logicalTypeOptions": {"multipleOf": 2}}, "not kept; expected one of"),
         ({"logicalType": "string", "unique": True}, "unique: not kept"),
+        ({"logicalType": "string", "unique": True, "primaryKey": True}, "unique: not kept"),
+        ({"logicalType": "integer", "logicalTypeOptions": {"format": ["i32"]}}, "i32 or i64, got ['i32']"),
+        (
+            {"logicalType": "integer", "logicalTypeOptions": {"format": "i32", "minimum": 3 * 10**9}},
+            "expected a number that i32 holds",
+        ),
+        (
+            {"logicalType": "integer", "logicalTypeOptions": {"format": "i32"}, "enum": [{"value": 2**31}]},
+            "expected a number that i32 holds",
+        ),
+        (
+            {"logicalType": "number", "logicalTypeOptions": {"format": "f32", "maximum": 1e300}},
+            "expected a number that f32 holds",
+        ),
+        (
+            {
+                "logicalType": "number",
+                "physicalType": "decimal(9,2)",
+                "logicalTypeOptions": {"format": "f32"},
+            },
+            "expected none beside decimal(9,2), got 'f32'",
+        ),
+        (
+            {"logicalType": "integer", "logicalTypeOptions": {"minimum": 10}, "enum": [{"value": 5}]},
+            "none of its values keeps the logicalTypeOptions, got [5]",
+        ),
+        ({"logicalType": "string", "enum": ["A"]}, "more.enum.0: expected values as `- value: A`, got 'A'"),
+        ({"logicalType": "string", "required": "maybe"}, "more.required: expected true or false"),
+        ({"logicalType": "string", "description": False}, "in YAML no, off, yes and on are such"),
         ({"name": "a.b", "logicalType": "string"}, "got 'a.b'"),
         ({"logicalType": "string", "logicalTypeOptions": {"pattern": "(?P<x>a)"}}, "of Java's kind"),
         ({"logicalType": "string", "logicalTypeOptions": {"pattern": None}}, "in quotes, got None"),
@@ -161,6 +221,37 @@ def test_a_rule_that_would_fail_on_the_first_record_is_refused_at_once(
     document = sound()
     document["schema"][0]["properties"].append({"name": "more", **item})
     assert said in refusal(tmp_path, document)
+
+
+@pytest.mark.parametrize(
+    ("item", "said"),
+    [
+        ({"requried": True}, "more.requried: the standard does not know it; did you mean 'required'?"),
+        ({"logicalTypeOption": {"minLength": 1}}, "did you mean 'logicalTypeOptions'?"),
+        ({"maxLength": 1}, "more.maxLength: belongs into logicalTypeOptions"),
+        ({"customProperties": [{"property": "Personal", "value": "drop"}]}, "did you mean 'personal'?"),
+        (
+            {"customProperties": [{"property": "eventTime", "value": "more"}]},
+            "eventTime: is read of the object in schema only",
+        ),
+        ({"customProperties": [{"property": "personal", "value": v} for v in ("drop", "hash")]}, "twice"),
+        ({"quality": [{"mustBeLessOrEqualsTo": 1}]}, "did you mean 'mustBeLessOrEqualTo'?"),
+    ],
+)
+def test_a_word_that_would_be_ignored_by_mistake_is_refused(
+    tmp_path: Path, item: dict[str, Any], said: str
+) -> None:
+    document = sound()
+    document["schema"][0]["properties"].append({"name": "more", "logicalType": "string", **item})
+    assert said in refusal(tmp_path, document)
+
+
+def test_words_of_others_are_ignored(tmp_path: Path) -> None:
+    document = sound()
+    custom = [{"property": name, "value": 1} for name in ("owner", "owner", "retention")]
+    document["schema"][0]["properties"][0] |= {"customProperties": custom, "colour": "blue"}
+    document |= {"customProperties": custom, "contractCreatedTs": datetime(2022, 11, 15, tzinfo=UTC)}
+    assert load(tmp_path, document).id == "nyc-flights"
 
 
 @pytest.mark.parametrize("limit", [-1, 101, True, "many"])
@@ -203,11 +294,18 @@ def test_a_column_with_personal_data_says_how_it_is_shown(tmp_path: Path) -> Non
     assert load(tmp_path, document).personal == {"more": "hash"}
 
 
-def test_java_s_own_patterns_are_left_to_java(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *(r"\p{L}+", r"(?<year>\d{4})", "a(?i)b", "[a-z&&[^b]]", "(?<!a|bc)d", r"\x{1F600}", "(?-i)x"),
+        *(r"\Q(\E", "[[(]b)]"),
+    ],
+)
+def test_java_s_own_patterns_are_left_to_java(tmp_path: Path, pattern: str) -> None:
     document = sound()
-    item = {"name": "more", "logicalType": "string", "logicalTypeOptions": {"pattern": r"\p{L}+"}}
+    item = {"name": "more", "logicalType": "string", "logicalTypeOptions": {"pattern": pattern}}
     document["schema"][0]["properties"].append(item)
-    assert load(tmp_path, document).row_rules[-1].value == r"\p{L}+"
+    assert load(tmp_path, document).row_rules[-1].value == pattern
 
 
 def test_a_bound_of_a_column_of_32_bits_is_rounded_as_its_values_are(tmp_path: Path) -> None:
@@ -239,6 +337,12 @@ def test_a_zone_that_java_does_not_know_is_refused(tmp_path: Path, zone: str) ->
         ),
         ({"metric": "rowCount", "mustBeBetween": [5, 1]}, "the least first, got [5"),
         ({"metric": "rowCount", "mustBeLessOrEqualTo": float("nan")}, "expected finite bounds"),
+        ({"metric": "rowCount", "mustBeGreaterOrEqualTo": 10**400}, "expected finite bounds"),
+        ({"metric": "rowCount", "mustBeLessOrEqualTo": -1}, "no day keeps it, a count is never below 0"),
+        ({"metric": "rowCount", "mustBeBetween": [0.5, 0.7]}, "no day keeps it, a count is a whole number"),
+        ({"type": "sql", "metric": "rowCount", "mustBeLessOrEqualTo": 3}, "`type: library`, or `custom`"),
+        ({"metric": "rowCount", "arguments": {"a": 1}, "mustBeLessOrEqualTo": 3}, "arguments is not kept"),
+        ({"metric": "rowCount", "query": "SELECT 1", "mustBeLessOrEqualTo": 3}, "query is not kept"),
         ({"metric": "rowCount", "mustBeBetween": [1, 5], "mustBeLessOrEqualTo": 3}, "got both"),
         ({"metric": "rowCount", "mustBeGreaterOrEqualTo": 1, "mustBeLessThan": 9}, "mustBeLessThan is not"),
         ({"metric": "nullValues", "mustBeLessOrEqualTo": 3}, "expected metric rowCount of the object"),
@@ -250,6 +354,13 @@ def test_a_rule_that_cannot_be_kept_is_refused_not_ignored(
     document = sound()
     document["schema"][0]["quality"] = [{"type": "library", **rule}]
     assert said in refusal(tmp_path, document)
+
+
+def test_a_share_of_nulls_is_at_most_all(tmp_path: Path) -> None:
+    document = sound()
+    rule = {"type": "library", "metric": "nullValues", "unit": "percent", "mustBeGreaterOrEqualTo": 101}
+    document["schema"][0]["properties"][5]["quality"] = [rule]
+    assert "no day keeps it, a share is at most 100 percent, got [101]" in refusal(tmp_path, document)
 
 
 def test_values_that_must_not_come_twice_in_a_day_are_a_rule(tmp_path: Path) -> None:
@@ -358,6 +469,16 @@ def test_objects_arrays_and_maps_become_columns() -> None:
             "tags.map.value: logicalType",
         ),
         (lambda d: part(d, "order").update(primaryKey=True), "dedup key is a single value"),
+        (lambda d: part(d, "order").update(logicalType="string"), "properties: only of logicalType object"),
+        (
+            lambda d: part(d, "items").update(properties=[{"name": "k", "logicalType": "string"}]),
+            "items: properties: only of logicalType object, got 'array'",
+        ),
+        (lambda d: part(d, "tags")["map"]["key"].update(enum=[{"value": "x"}]), "tags{key}: rules on what"),
+        (
+            lambda d: part(d, "tags")["map"]["key"].update(requierd=True),
+            "tags.map.key.requierd: the standard does not know it",
+        ),
     ],
 )
 def test_a_nested_part_that_cannot_be_kept_is_refused(tmp_path: Path, change: Any, said: str) -> None:
@@ -399,3 +520,12 @@ def test_what_holds_personal_data_is_as_personal(tmp_path: Path) -> None:
     assert contract.treatment("order") == "drop", "its text would show the id"
     assert contract.treatment("items[].sku") == "drop"
     assert contract.treatment("order.placed_on") is None
+
+
+def test_a_map_with_personal_keys_is_not_shown(tmp_path: Path) -> None:
+    document = orders()
+    part(document, "tags")["map"]["key"]["customProperties"] = [{"property": "personal", "value": "hash"}]
+    contract = load(tmp_path, document)
+    assert contract.personal
+    assert contract.treatment("tags") == "drop", "its text would show the keys"
+    assert contract.treatment("tags{}") is None

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from pipelines.cli.contract import contract
 from pipelines.contract import load_contract
-from pipelines.contract_custom import Policy
+from pipelines.contract_custom import Personal, Policy
 from pipelines.contract_diff import changes
 from pipelines.errors import ConfigError, ContractError
 
@@ -162,7 +162,18 @@ CHANGES: list[tuple[str, Edit, set[str]]] = [
     ("another id", lambda d: d.update(id="others"), STATE),
     ("optional column added", add(), set()),
     ("required column added", add(required=True), PRODUCERS),
-    ("column with a rule added", add(logicalTypeOptions={"maxLength": 3}), set()),
+    ("column with a rule added", add(logicalTypeOptions={"maxLength": 3}), PRODUCERS),
+    ("column with an enum added", add(enum=[{"value": "A"}]), PRODUCERS),
+    (
+        "optional object with a required part added",
+        add(logicalType="object", properties=[{"name": "x", "logicalType": "string", "required": True}]),
+        PRODUCERS,
+    ),
+    (
+        "part with a rule added",
+        inside("place", name="floor", logicalType="integer", logicalTypeOptions={"minimum": 0}),
+        PRODUCERS,
+    ),
     ("column removed", drop("large"), READERS),
     ("required column removed", drop("must"), READERS),
     ("optional became required", edit("large", required=True), PRODUCERS),
@@ -183,6 +194,13 @@ CHANGES: list[tuple[str, Edit, set[str]]] = [
     ("decimal with more places and digits", edit("price", physicalType="decimal(12,4)"), set()),
     ("decimal with more places only", edit("price", physicalType="decimal(10,4)"), PRODUCERS | READERS),
     ("decimal with fewer digits", edit("price", physicalType="decimal(8,2)"), PRODUCERS),
+    ("decimal with fewer places", edit("price", physicalType="decimal(9,1)"), PRODUCERS | READERS),
+    ("integer to string", edit("large", logicalType="string"), READERS),
+    (
+        "integer to string, in the key",
+        edit("number", logicalType="string", logicalTypeOptions={}),
+        STATE,
+    ),
     ("decimal to double", lambda d: column(d, "price").pop("physicalType"), PRODUCERS | READERS),
     (
         "long to decimal that holds it",
@@ -224,7 +242,7 @@ CHANGES: list[tuple[str, Edit, set[str]]] = [
     ("no bound on rows", rows(), READERS),
     ("more nulls allowed", lambda d: column(d, "must")["quality"][0].update(mustBeLessOrEqualTo=9), READERS),
     ("fewer nulls allowed", lambda d: column(d, "must")["quality"][0].update(mustBeLessOrEqualTo=1), set()),
-    ("another format of values", another_format("avro"), PRODUCERS),
+    ("another format of values", another_format("avro"), STATE | PRODUCERS),
     ("a rule on freshness", fresh(4), set()),
     ("a condition", condition("volt > count"), PRODUCERS),
     ("part added in an object", inside("place", name="floor", logicalType="integer"), set()),
@@ -232,10 +250,14 @@ CHANGES: list[tuple[str, Edit, set[str]]] = [
     ("part of an object removed", lambda d: column(d, "place")["properties"].pop(), READERS),
     ("wider part", lambda d: column(d, "place")["properties"][1].pop("logicalTypeOptions"), set()),
     ("object gone", drop("place"), READERS),
-    ("object became text", lambda d: column(d, "place").update(logicalType="string"), PRODUCERS | READERS),
+    (
+        "object became text",
+        lambda d: column(d, "place").update(logicalType="string", properties=None),
+        READERS,
+    ),
     (
         "another element",
-        lambda d: column(d, "steps")["items"].update(logicalType="string"),
+        lambda d: column(d, "steps")["items"].update(logicalType="boolean"),
         PRODUCERS | READERS,
     ),
     ("no empty elements any more", lambda d: steps(d).update(required=True), PRODUCERS),
@@ -272,6 +294,56 @@ def test_another_policy_breaks_readers_and_so_does_data_shown_again(tmp_path: Pa
         "personal: drop became hash",
     ]
     assert all(set(change.breaks) == READERS for change in found)
+
+
+def test_personal_data_is_compared_by_how_it_is_shown(tmp_path: Path) -> None:
+    whole = load_contract(write(tmp_path, SOUND))
+
+    def told(before: dict[str, Personal], after: dict[str, Personal]) -> list[tuple[str, str, bool]]:
+        found = changes(replace(whole, personal=before), replace(whole, personal=after))
+        return [(c.place.split(".")[2], c.what.removeprefix("personal: "), c.is_breaking) for c in found]
+
+    assert told({"place.town": "drop"}, {"place": "drop"}) == [
+        ("place", "nothing became drop", False),
+        ("place", "nothing became drop", False),
+    ], "the number and the room"
+    assert [shown[2] for shown in told({"place": "drop"}, {"place.town": "drop"})] == [True, True]
+    assert told({"place": "hash"}, {"place": "drop"}) == [("place", "hash became drop", False)]
+    assert told({"labels{key}": "drop"}, {}) == [("labels", "drop became nothing", True)]
+    assert told({"labels{key}": "drop"}, {"labels": "drop"}) == [("labels{}", "nothing became drop", False)]
+
+
+def test_a_new_rule_is_told_with_the_column(tmp_path: Path) -> None:
+    old = load_contract(write(tmp_path / "old", SOUND))
+    new = load_contract(write(tmp_path / "new", edited(add(enum=[{"value": "A"}]))))
+    (found,) = changes(old, new)
+    assert found.what == (
+        "added, optional, string, with rules (values 'A'), which records may break that send it already"
+    )
+
+
+def test_figures_are_told_to_the_last_digit(tmp_path: Path) -> None:
+    old = load_contract(write(tmp_path / "old", edited(rows(mustBeBetween=[1, 1234567]))))
+    new = load_contract(write(tmp_path / "new", edited(rows(mustBeBetween=[1, 1234568]))))
+    (found,) = changes(old, new)
+    assert found.what == "rowCount: 1 to 1234567 became 1 to 1234568"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "same"),
+    [
+        ("volt > 1", "volt  >\n 1", True),
+        ("code = 'a b'", "code =  'a b'", True),
+        ("code = 'a b'", "code = 'a  b'", False),
+        ("volt > 1 -- AND count > 1", "volt > 1 --\nAND count > 1", False),
+    ],
+)
+def test_white_space_is_no_change_of_a_condition(tmp_path: Path, old: str, new: str, same: bool) -> None:
+    before, after = (
+        load_contract(write(tmp_path / str(number), edited(condition(sql))))
+        for number, sql in enumerate((old, new))
+    )
+    assert (changes(before, after) == []) is same
 
 
 def test_what_is_the_same_has_not_changed(tmp_path: Path) -> None:
@@ -312,6 +384,33 @@ def test_a_breaking_change_against_what_git_has_is_refused(tmp_path: Path) -> No
     unknown = CliRunner().invoke(contract, ["check", str(path), "--against", "no-such"])
     assert isinstance(unknown.exception, ConfigError)
     assert "expected a file or a revision" in str(unknown.exception)
+
+
+def test_a_contract_that_is_gone_breaks_all_and_one_that_moved_is_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "data_contracts"
+    other = copy.deepcopy(SOUND) | {"id": "others"}
+    for name, document in (("readings", SOUND), ("others", other), ("broken", {"kind": "Fruit"})):
+        write(folder, document, f"{name}.odcs.yaml")
+    identity = ("-c", "user.name=t", "-c", "user.email=t@t")
+    for words in (("init", "-q"), ("add", "."), (*identity, "commit", "-qm", "first")):
+        subprocess.run(["git", "-C", str(tmp_path), *words], check=True)
+    monkeypatch.chdir(tmp_path)
+    check = ["check", "--against", "HEAD"]
+    write(folder, edited(drop("large")), "moved.odcs.yaml")
+    write(folder, other, "broken.odcs.yaml")
+    refused = CliRunner().invoke(contract, check)
+    assert "HEAD:data_contracts/broken.odcs.yaml: kind: expected DataContract" in str(refused.exception)
+    for name in ("readings", "broken"):
+        (folder / f"{name}.odcs.yaml").unlink()
+    refused = CliRunner().invoke(contract, check)
+    assert isinstance(refused.exception, ContractError)
+    assert "moved.odcs.yaml: schema.properties.large: removed" in str(refused.exception)
+    assert "broken.odcs.yaml: contract: removed: nobody reads the topic by it" in str(refused.exception)
+    assert "readings.odcs.yaml" not in str(refused.exception), "it has another name now"
+    named = CliRunner().invoke(contract, ["check", "data_contracts/others.odcs.yaml", *check[1:]])
+    assert named.exit_code == 0
 
 
 def test_lint_names_what_is_sound_and_refuses_the_rest(

@@ -26,8 +26,8 @@ from pyspark.sql.types import (
 
 from pipelines.cli.contract import contract as command
 from pipelines.contract import DataContract
+from pipelines.contract_change import Change
 from pipelines.contract_custom import ValueFormat
-from pipelines.contract_diff import Change
 from pipelines.contract_fit import fit
 from pipelines.errors import ConfigError
 from pipelines.wire import WriterSchema
@@ -81,6 +81,7 @@ def judged(contract: DataContract, columns: StructType, kind: str, document: Any
     return fit(shaped, WriterSchema(1, kind, json.dumps(document)))
 
 
+UNBOUNDED = "a value may not fit, or is rounded"
 OTHER, MAYBE_NOT, LEFT_OUT = "! another type", "! a value may not fit", "! required, but producers may leave"
 NOT_SENT, NULLS, IGNORED = "! required, but producers do not send it", "always null", "ignored"
 TEXTS, UNSAID = "read only where the text is one", "producers may send anything"
@@ -110,17 +111,21 @@ AVRO: list[tuple[Wanted, Any, dict[str, str]]] = [
     (LONG, decimal(18, 1), {"f": OTHER}),
     (LONG, ["int", "string"], {"f": OTHER}),
     *((DOUBLE, kind, {}) for kind in ("int", "long", "float", "double", decimal(38, 9))),
-    *((FLOAT, kind, {}) for kind in ("int", "long", "float", "double", decimal(38, 9))),
+    *((FLOAT, kind, {}) for kind in ("int", "long", "float", decimal(38, 9))),
+    (FLOAT, "double", {"f": MAYBE_NOT}),
     (DOUBLE, "string", {"f": OTHER}),
     (DecimalType(10, 2), decimal(10, 2), {}),
     (DecimalType(10, 2), decimal(8, 1), {}),
     (DecimalType(10, 2), decimal(11, 2), {"f": MAYBE_NOT}),
-    (DecimalType(10, 2), decimal(10, 3), {"f": MAYBE_NOT}),
+    (DecimalType(10, 2), decimal(11, 3), {"f": "rounded to its places"}),
     (DecimalType(12, 2), "int", {}),
     (DecimalType(11, 2), "int", {"f": MAYBE_NOT}),
     (DecimalType(19, 0), "long", {}),
     (DecimalType(20, 2), "long", {"f": MAYBE_NOT}),
     (DecimalType(20, 2), "double", {"f": MAYBE_NOT}),
+    (DecimalType(20, 2), "string", {"f": TEXTS}),
+    (DecimalType(20, 2), {**decimal(20, 2), "type": "fixed", "name": "F", "size": 2}, {"f": OTHER}),
+    (LONG, ["int", MILLIS], {}),
     (DecimalType(20, 2), "bytes", {"f": OTHER}),
     (TIMESTAMP, MILLIS, {}),
     (TIMESTAMP, LOCAL, {"f": "read as UTC"}),
@@ -160,7 +165,14 @@ JSON: list[tuple[Wanted, Any, dict[str, str]]] = [
     (LONG, {"type": "integer"}, {}),
     (LONG, NUMBER, {"f": OTHER}),
     (DOUBLE, NUMBER, {}),
-    (DecimalType(10, 2), NUMBER, {"f": MAYBE_NOT}),
+    (DecimalType(10, 2), NUMBER, {"f": UNBOUNDED}),
+    (FLOAT, NUMBER, {"f": UNBOUNDED}),
+    (DecimalType(20, 2), TEXT, {"f": TEXTS}),
+    (DecimalType(20, 2), {"type": "integer"}, {"f": UNBOUNDED}),
+    (DecimalType(20, 2), {"type": "integer", "minimum": 0, "exclusiveMaximum": 10**15}, {}),
+    (DecimalType(20, 2), {"type": "integer", "minimum": 0, "maximum": 10**18 - 1}, {}),
+    (DecimalType(19, 2), {"type": "integer", "minimum": 0, "maximum": 10**18 - 1}, {"f": MAYBE_NOT}),
+    (LONG, {"type": "integer", "minimum": 0, "maximum": 10**15}, {}),
     (TIMESTAMP, {**TEXT, "format": "date-time"}, {}),
     (TIMESTAMP, TEXT, {"f": TEXTS}),
     (TIMESTAMP, {"type": "integer"}, {"f": OTHER}),

@@ -42,6 +42,10 @@ AVRO: list[tuple[Any, str]] = [
     (["long"], "bigint required"),
     (["int", "long"], "bigint required"),
     (["null", "double", "float"], "double"),
+    (["int", {"type": "long", "logicalType": "timestamp-millis"}], "bigint required"),
+    (["null", {"type": "int", "logicalType": "date"}, "long"], "bigint"),
+    ({**MONEY, "type": "fixed", "name": "F", "size": 2}, "binary required"),
+    ({**MONEY, "type": "fixed", "name": "F", "size": 2, "precision": 4}, "decimal(4,2) required"),
     (["int", "string"], "struct<member0:int,member1:string> required"),
     (["null", "string", "boolean"], "struct<member0:string,member1:boolean>"),
     ({"type": "enum", "name": "E", "symbols": ["A"]}, "string required"),
@@ -87,6 +91,7 @@ def test_a_type_without_namespace_is_known_within_the_one_that_holds_it() -> Non
         (avro({**MONEY, "precision": 40}), "40 digits"),
         (avro({"type": "array"}), "array is not defined"),
         (avro(5), "expected a type of Avro"),
+        ({"type": "record", "name": "R", "fields": [{"name": "f"}]}, "a part lacks 'type'"),
         ({"type": "record", "name": "R"}, "fields"),
         ("string", "expected a record"),
     ],
@@ -125,7 +130,28 @@ JSON: list[tuple[Any, str]] = [
     ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, "bigint"),
     ({"allOf": [{"$ref": "#/$defs/code"}]}, "string"),
     ({"oneOf": [{"type": "integer"}, {"type": "string"}]}, "variant"),
-    ({"type": "object", "properties": {"a": {}}, "allOf": [{"properties": {"b": {}}}]}, "variant"),
+    (
+        {"type": "object", "properties": {"a": {}}, "allOf": [{"properties": {"b": {"type": "number"}}}]},
+        "struct<a:variant,b:double>",
+    ),
+    ({"properties": {"a": {}}, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]}, "struct<a:variant>"),
+    (
+        {
+            "oneOf": [
+                {"properties": {"a": {"type": kind}, "b": {"type": kind}}} for kind in ("string", "number")
+            ]
+        },
+        "struct<a:variant,b:variant>",
+    ),
+    ({"$ref": "#/%24defs/code"}, "string"),
+    ({"$ref": "#/tuple/0"}, "boolean"),
+    ({"$ref": "#/tuple/1"}, "variant"),
+    ({"$ref": "#anchor"}, "double"),
+    ({"$ref": "#older"}, "date"),
+    ({"$ref": "#nowhere"}, "variant"),
+    ({"$ref": "https://example.org/whole#/$defs/code"}, "string"),
+    ({"type": "integer", "minimum": "0", "maximum": "9"}, "bigint"),
+    ({"type": "object", "required": True, "properties": {"a": {"type": "string"}}}, "struct<a:string>"),
     ({"type": "string", "anyOf": [{"maxLength": 2}, {"minLength": 4}]}, "string"),
 ]
 
@@ -135,20 +161,83 @@ def test_a_json_schema_becomes_what_it_says_of_types(field: Any, expected: str) 
     children = {"type": "array", "items": {"$ref": "#/$defs/tree"}}
     tree = {"type": "object", "properties": {"children": children}}
     document = {
+        "$id": "https://example.org/whole",
         "type": "object",
         "properties": {"f": field},
-        "$defs": {"code": {"type": "string"}, "tree": tree},
+        "$defs": {
+            "code": {"type": "string"},
+            "tree": tree,
+            "named": {"$anchor": "anchor", "type": "number"},
+            "older": {"$id": "#older", "type": "string", "format": "date"},
+        },
+        "tuple": [{"type": "boolean"}],
         "definitions": {"a/b": {"type": "boolean"}},
     }
     assert words(read(document, "JSON")) == [expected]
 
 
-def test_of_json_only_what_is_required_and_never_null_is_always_there() -> None:
-    text, maybe = {"type": "string"}, {"type": ["null", "string"]}
-    either = {"oneOf": [maybe, {"type": "null"}]}
-    properties = {"a": text, "b": maybe, "c": text, "d": either, "e": {"type": "null"}}
-    found = read({"type": "object", "properties": properties, "required": ["a", "b", "d", "e"]}, "JSON")
-    assert [field.name for field in found if not field.nullable] == ["a"]
+@pytest.mark.parametrize(
+    ("field", "is_sure"),
+    [
+        ({"type": "string"}, True),
+        ({"type": ["null", "string"]}, False),
+        ({"type": ["object", "null"], "properties": {"a": {}}}, False),
+        ({"type": ["object", "null"], "properties": {"a": {}}, "anyOf": [{"required": ["a"]}]}, False),
+        ({"type": "object", "properties": {"a": {}}, "anyOf": [{"required": ["a"]}]}, True),
+        ({"type": "null"}, False),
+        ({}, False),
+        (True, False),
+        ({"enum": ["a", None]}, False),
+        ({"enum": ["a", 1]}, True),
+        ({"type": ["string", "null"], "enum": ["a"]}, True),
+        ({"const": None}, False),
+        ({"const": "a"}, True),
+        ({"anyOf": [{"type": "string"}, {"type": "integer"}, {"type": "null"}]}, False),
+        ({"anyOf": [{"type": "string"}, {"type": "integer"}]}, True),
+        ({"oneOf": [{"const": "a"}, {"const": None}]}, False),
+        ({"oneOf": [{"type": ["null", "string"]}, {"type": "null"}]}, False),
+        ({"allOf": [{"type": ["null", "string"]}, {"type": "string"}]}, True),
+        ({"not": {"type": "null"}}, True),
+        ({"$ref": "other.json"}, False),
+        ({"$ref": "#/$defs/code"}, True),
+    ],
+    ids=json.dumps,
+)
+def test_of_json_only_what_is_required_and_never_null_is_always_there(field: Any, is_sure: bool) -> None:
+    document = {
+        "type": "object",
+        "properties": {"f": field, "g": field},
+        "$defs": {"code": {"type": "string"}},
+    }
+    found = read({**document, "required": ["f"]}, "JSON")
+    assert [part.nullable for part in found] == [not is_sure, True]
+
+
+def test_what_is_required_may_stand_apart_from_what_it_is() -> None:
+    text = {"type": "string"}
+    ones = {"properties": {"a": text, "b": text}, "required": ["a"]}
+    document = {
+        "allOf": [{"$ref": "#/$defs/ones"}, {"required": ["b"]}],
+        "anyOf": [{"properties": {"c": text, "d": text}, "required": ["c", "d"]}, {"required": ["e"]}],
+        "required": ["c"],
+        "$defs": {"ones": ones},
+    }
+    found = read(document, "JSON")
+    assert {part.name: part.nullable for part in found} == {"a": False, "b": False, "c": True, "d": True}
+
+
+def test_what_is_no_schema_is_shown() -> None:
+    with pytest.raises(
+        ContractError, match="schema 7 of the registry: expected a schema in JSON, got '<html>'"
+    ):
+        columns_of(WriterSchema(7, "JSON", "<html>"))
+
+
+@pytest.mark.parametrize("kind", ["AVRO", "JSON"])
+def test_what_is_nested_without_end_is_refused(kind: str) -> None:
+    text = '{"type":"array","items":' * 5000 + '"string"' + "}" * 5000
+    with pytest.raises(ContractError, match="nested too deeply"):
+        columns_of(WriterSchema(7, kind, text))
 
 
 def test_a_json_schema_that_names_no_properties_has_no_columns() -> None:

@@ -1,0 +1,206 @@
+"""A contract's file -> the document of the standard, or what is wrong with its words.
+
+The standard's own model ignores names that it does not know, at most places; a misspelt one would be a rule
+that nobody keeps. So names that look like known ones are found here, in the file as it was written.
+"""
+
+import difflib
+from collections.abc import Iterator, Mapping
+from datetime import date
+from pathlib import Path
+from typing import Any, Final
+
+from open_data_contract_standard.model import (
+    DataQuality,
+    OpenDataContractStandard,
+    SchemaObject,
+    SchemaProperty,
+)
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from pipelines.contract_rules import ROW_OPTIONS
+from pipelines.errors import ContractError
+from pipelines.yaml_files import parse_yaml
+
+OF_OBJECT: Final = (
+    "eventTime",
+    "dayTimeZone",
+    "dedupPolicy",
+    "dedupSequence",
+    "maxConflictsPercent",
+    "valueFormat",
+)
+OF_PROPERTY: Final = ("personal",)
+
+_OPTIONS: Final = (*ROW_OPTIONS, "format")
+# Of the document, what Oncelake reads; a date without quotes is text everywhere else.
+_READ: Final = ("schema", "id", "version", "apiVersion", "kind")
+_EXPECTED: Final = {
+    "string_type": "text; put it into quotes",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "list_type": "a list; each of its lines begins with `- `",
+    "dict_type": "names with values, as `name: value`",
+    "model_type": "names with values, as `name: value`",
+}
+# Below this share of equal letters two names are two names.
+_ALIKE: Final = 0.85
+_LONGEST_SHOWN: Final = 60
+
+Reason = tuple[str, str]
+
+
+def read_document(path: Path) -> tuple[OpenDataContractStandard, list[Reason]]:
+    """Reads a file as the standard has it.
+
+    Args:
+        path: a file in YAML.
+
+    Returns:
+        The document, and place and reason of each name that is misspelt, doubled or at a wrong place.
+
+    Raises:
+        ContractError: the file cannot be read, or is no document of the standard.
+    """
+    try:
+        content = parse_yaml(path.read_text(encoding="utf-8"), str(path), ContractError)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ContractError(f"{path}: the contract cannot be read: {error}") from None
+    if not isinstance(content, dict):
+        found = "nothing" if content is None else _short(content)
+        raise ContractError(
+            f"{path}: expected an Open Data Contract Standard v3 document, which begins with"
+            f" `apiVersion: v3.…` and `kind: DataContract`, got {found}"
+        )
+    content = {name: value if name in _READ else _as_text(value) for name, value in content.items()}
+    try:
+        document = OpenDataContractStandard.model_validate(content)
+    except ValidationError as error:
+        reasons = (f"{path}: {_place(content, e['loc'])}: {_reason(e)}" for e in error.errors())
+        raise ContractError(
+            "\n".join(reasons) + "\nexpected an Open Data Contract Standard v3 document"
+        ) from None
+    return document, list(_misplaced(content))
+
+
+def _as_text(node: Any) -> Any:
+    match node:
+        case date():
+            return node.isoformat()
+        case list():
+            return [_as_text(item) for item in node]
+        case dict():
+            return {name: _as_text(value) for name, value in node.items()}
+        case _:
+            return node
+
+
+def _place(content: Any, steps: tuple[int | str, ...]) -> str:
+    """Where a value is, with the names of properties instead of their numbers."""
+    words: list[str] = []
+    for step in steps:
+        inside = isinstance(content, dict | list)
+        try:
+            content = content[step] if inside else None
+        except (KeyError, IndexError, TypeError):
+            content = None
+        name = content.get("name") if isinstance(content, dict) else None
+        if words == ["schema"] and isinstance(step, int):
+            continue
+        is_named = isinstance(step, int) and words[-1:] == ["properties"] and isinstance(name, str)
+        words.append(str(name if is_named else step))
+    return ".".join(words)
+
+
+def _reason(error: ErrorDetails) -> str:
+    name, found = error["loc"][-1] if error["loc"] else "", error["input"]
+    if error["type"] == "extra_forbidden":
+        known = [field.alias or own for own, field in OpenDataContractStandard.model_fields.items()]
+        return f"the standard does not know it{_meant(str(name), known)}"
+    if "enum" in error["loc"][-2:] and not isinstance(found, dict):
+        return f"expected values as `- value: {found}`, got {_short(found)}"
+    expected = _EXPECTED.get(error["type"])
+    said = f"expected {expected}" if expected else error["msg"]
+    hint = " (in YAML no, off, yes and on are such, too)" if isinstance(found, bool) else ""
+    return f"{said}, got {_short(found)}{hint}"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
+
+
+def _misplaced(content: Mapping[str, Any]) -> Iterator[Reason]:
+    yield from _custom(content, "", ())
+    for level in _dicts(content.get("slaProperties")):
+        if level.get("property") != "freshness" and _near(str(level.get("property")), ["freshness"]):
+            yield "slaProperties", f"{level['property']!r} is not known; did you mean 'freshness'?"
+    for item in _dicts(content.get("schema")):
+        yield from _unknown(item, "schema", SchemaObject.model_fields)
+        yield from _custom(item, "schema.", OF_OBJECT)
+        yield from _quality(item, "schema")
+        for part in _dicts(item.get("properties")):
+            yield from _property(part, f"schema.properties.{part.get('name')}")
+
+
+def _property(item: Mapping[str, Any], place: str) -> Iterator[Reason]:
+    yield from _unknown(item, place, SchemaProperty.model_fields)
+    yield from ((f"{place}.{name}", "belongs into logicalTypeOptions") for name in _OPTIONS if name in item)
+    yield from _custom(item, f"{place}.", OF_PROPERTY)
+    yield from _quality(item, place)
+    for part in _dicts(item.get("properties")):
+        yield from _property(part, f"{place}.properties.{part.get('name')}")
+    for part in _dicts([item.get("items")]):
+        yield from _property(part, f"{place}.items")
+    for pair in _dicts([item.get("map")]):
+        for name, part in pair.items():
+            if isinstance(part, dict):
+                yield from _property(part, f"{place}.map.{name}")
+
+
+def _quality(item: Mapping[str, Any], place: str) -> Iterator[Reason]:
+    for rule in _dicts(item.get("quality")):
+        yield from _unknown(rule, f"{place}.quality", DataQuality.model_fields)
+
+
+def _unknown(item: Mapping[str, Any], place: str, known: Mapping[str, Any]) -> Iterator[Reason]:
+    for name in item:
+        if name not in known and (meant := _meant(str(name), known)):
+            yield f"{place}.{name}", f"the standard does not know it{meant}"
+
+
+def _custom(item: Mapping[str, Any], place: str, read: tuple[str, ...]) -> Iterator[Reason]:
+    """What of custom properties would be ignored, though it was meant for Oncelake."""
+    here, seen = f"{place}customProperties", set()
+    for given in _dicts(item.get("customProperties")):
+        name = str(given.get("property"))
+        if name in seen and name in read:
+            yield f"{here}.{name}", "stands twice; remove one"
+        elif name not in read and name in (*OF_OBJECT, *OF_PROPERTY):
+            where = "the object in schema" if name in OF_OBJECT else "a property"
+            yield f"{here}.{name}", f"is read of {where} only; move it there"
+        elif name not in read and (meant := _meant(name, (*OF_OBJECT, *OF_PROPERTY))):
+            yield f"{here}.{name}", f"is not known{meant}"
+        seen.add(name)
+
+
+def _meant(name: str, known: Any) -> str:
+    near = _near(name, list(known))
+    return f"; did you mean '{near}'?" if near else ""
+
+
+def _near(name: str, known: list[str]) -> str | None:
+    plain = {_letters(one): one for one in known}
+    found = difflib.get_close_matches(_letters(name), plain, n=1, cutoff=_ALIKE)
+    return plain[found[0]] if found else None
+
+
+def _letters(name: str) -> str:
+    return name.casefold().replace("_", "").replace("-", "")
+
+
+def _dicts(node: Any) -> list[dict[str, Any]]:
+    return [item for item in node if isinstance(item, dict)] if isinstance(node, list) else []

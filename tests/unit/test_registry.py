@@ -1,0 +1,118 @@
+"""What a registry answers is taken apart, and what is no registry's answer is told from silence."""
+
+import json
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from pipelines.config import RegistryConfig
+from pipelines.errors import InfrastructureError
+from pipelines.registry_columns import columns_of
+from pipelines.sources.avro_references import inlined
+from pipelines.sources.registry import Registry
+from pipelines.wire import WriterSchema
+
+
+def record(name: str, **fields: Any) -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": [{"name": n, "type": t} for n, t in fields.items()]}
+
+
+COLOUR = {"type": "enum", "name": "Colour", "symbols": ["RED"]}
+ITEM = {**record("Item", colour=COLOUR, next=["null", "int"]), "namespace": "shop"}
+HOLDS = "struct<colour:string,next:int>"
+
+
+def answer(text: str, *references: str) -> str:
+    listed = [{"name": name, "subject": name, "version": 1} for name in references]
+    return json.dumps({"subject": "s", "version": 1, "id": 1, "schema": text, "references": listed})
+
+
+ANSWERS = {
+    "page": "<html>Please log in</html>",
+    "empty": "",
+    "list": "[]",
+    "no-schema": json.dumps({"subject": "s", "version": 1, "id": 1}),
+    "no-text": json.dumps({"subject": "s", "version": 1, "id": 1, "schema": {"type": "string"}}),
+    "circle": answer(json.dumps(record("A", x="int")), "circle", "other"),
+    "other": answer(json.dumps(record("B", x="int")), "circle"),
+    "broken": answer(json.dumps(record("A", x="int")), "no-json"),
+    "no-json": answer("{"),
+}
+
+
+class Answers(BaseHTTPRequestHandler):
+    asked: list[str]
+
+    def do_GET(self) -> None:
+        subject = self.path.split("/")[2]
+        self.asked.append(subject)
+        body = ANSWERS[subject].encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_request(self, code: Any = "", size: Any = "") -> None:
+        pass
+
+
+@pytest.fixture
+def registry() -> Iterator[Registry]:
+    Answers.asked = []
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield Registry(RegistryConfig(url=f"http://127.0.0.1:{server.server_address[1]}"))
+        server.shutdown()
+
+
+@pytest.mark.parametrize("subject", ["page", "empty", "list", "no-schema", "no-text"])
+def test_an_answer_that_is_no_registry_s_is_told_from_silence(registry: Registry, subject: str) -> None:
+    with pytest.raises(InfrastructureError, match="answers, but not as a registry does; is it a page to log"):
+        registry.latest(subject)
+    assert Answers.asked == [subject]
+
+
+def test_a_circle_of_references_is_asked_once(registry: Registry) -> None:
+    found = registry.latest("circle")
+    assert found
+    assert columns_of(found).simpleString() == "struct<x:int>"
+    assert sorted(Answers.asked) == ["circle", "circle", "other"], "the newest, and both by their versions"
+
+
+def test_a_reference_to_what_is_no_schema_ends_nothing(registry: Registry) -> None:
+    found = registry.latest("broken")
+    assert found
+    assert found.text == json.dumps(record("A", x="int"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "definitions", "expected"),
+    [
+        ({"i": "shop.Item"}, {"shop.Item": ITEM}, f"i:{HOLDS}"),
+        ({"i": "Item"}, {"shop.Item": ITEM}, f"i:{HOLDS}"),
+        ({"i": "Item", "j": ["null", "Item"]}, {"shop.Item": ITEM}, f"i:{HOLDS},j:{HOLDS}"),
+        ({"c": "shop.Colour", "i": "Item"}, {"shop.Item": ITEM}, f"c:string,i:{HOLDS}"),
+        ({"i": "Item", "c": "Colour"}, {"shop.Item": ITEM}, f"i:{HOLDS},c:string"),
+        ({"i": "Item"}, {"a label": ITEM}, f"i:{HOLDS}"),
+        ({"i": "Item"}, {"shop.Item": ["null", ITEM]}, f"i:{HOLDS}"),
+        ({"c": COLOUR, "d": "Colour"}, {"shop.Item": ITEM}, "c:string,d:string"),
+        (
+            {"i": "Item", "j": "other.Item", "k": {"type": "map", "values": "Plain"}},
+            {
+                "Item": record("Item", x="int"),
+                "shop.Item": record("Item", y="int"),
+                "other.Item": record("Item", z="int"),
+                "Plain": record("Plain", p="Item"),
+            },
+            "i:struct<y:int>,j:struct<z:int>,k:map<string,struct<p:struct<x:int>>>",
+        ),
+    ],
+)
+def test_types_of_other_schemas_are_defined_where_they_are_first_named(
+    fields: dict[str, Any], definitions: dict[str, Any], expected: str
+) -> None:
+    whole = inlined({**record("Whole", **fields), "namespace": "shop"}, definitions)
+    assert columns_of(WriterSchema(1, "AVRO", json.dumps(whole))).simpleString() == f"struct<{expected}>"
