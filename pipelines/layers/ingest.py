@@ -1,7 +1,7 @@
 """Ingest: every Kafka record, whole, into the bronze table."""
 
 import logging
-from typing import Any, Final
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -10,10 +10,8 @@ from pipelines.errors import SourceError
 from pipelines.ops.preflight import Topic, find_topic
 from pipelines.ops.streams import run_streams
 from pipelines.sinks.delta import append_stream
-from pipelines.sinks.tables import ensure_bronze, hidden, set_table_property, shown, table_property
+from pipelines.sinks.tables import TOPIC_ID, ensure_bronze, hidden, set_table_property, shown, table_property
 from pipelines.sources.kafka import read_envelopes
-
-_TOPIC_ID: Final = "oncelake.kafka.topicId"
 
 _log = logging.getLogger(__name__)
 
@@ -36,7 +34,7 @@ def ingest(spark: SparkSession, config: PipelineConfig, *, once: bool) -> dict[s
         InfrastructureError: the cluster or the lake does not answer.
     """
     topic = find_topic(spark, config.kafka)
-    ensure_bronze(spark, config, {_TOPIC_ID: hidden(topic.topic_id)})
+    ensure_bronze(spark, config, {TOPIC_ID: hidden(topic.topic_id)})
     _same_topic(spark, config, topic)
     _log.info("reading topic %s, %d partitions", topic.name, topic.partitions)
     totals = run_streams(
@@ -60,9 +58,9 @@ def ingest(spark: SparkSession, config: PipelineConfig, *, once: bool) -> dict[s
 
 def _same_topic(spark: SparkSession, config: PipelineConfig, topic: Topic) -> None:
     bronze = config.table("bronze")
-    known = table_property(spark, bronze, _TOPIC_ID)
+    known = table_property(spark, bronze, TOPIC_ID)
     if known is None:
-        set_table_property(spark, bronze, _TOPIC_ID, hidden(topic.topic_id))
+        set_table_property(spark, bronze, TOPIC_ID, hidden(topic.topic_id))
     elif shown(known) != topic.topic_id:
         raise SourceError(
             f"kafka.topic: '{topic.name}' is not the topic that {bronze} was filled from: found id"

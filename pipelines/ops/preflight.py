@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
@@ -13,9 +12,9 @@ from pyspark.sql.types import BooleanType
 from pipelines.config import KafkaConfig
 from pipelines.contract import DataContract
 from pipelines.decode import with_conditions
-from pipelines.errors import ConfigError, ContractError, InfrastructureError
+from pipelines.errors import ConfigError, ContractError
 from pipelines.ops.failures import first_line
-from pipelines.sources.kafka import client_options
+from pipelines.ops.kafka_admin import admin_client
 from pipelines.wire import AVRO_LIMITS
 
 _CHANGING: Final = re.compile(
@@ -27,7 +26,6 @@ _TEXT: Final = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
 _MOMENTS: Final = {"now", "today", "tomorrow", "yesterday"}
 _OTHER_ROWS: Final = re.compile(r"^\W*(Generate|Aggregate|Window)\b", re.MULTILINE)
 _MISSING: Final = "UnknownTopicOrPartitionException"
-_UNRESOLVED: Final = "No resolvable bootstrap urls"
 
 
 @dataclass(frozen=True)
@@ -60,40 +58,19 @@ def find_topic(
         ConfigError: there is no such topic, or the client refuses its settings.
         InfrastructureError: the cluster does not answer in time, or its name is not found.
     """
-    jvm: Any = spark.sparkContext._jvm
     wanted = topic or kafka.topic
-    timeout_ms = kafka.connect_timeout // timedelta(milliseconds=1)
-    properties = jvm.java.util.Properties()
-    for key, value in client_options(kafka).items():
-        if key != "isolation.level":
-            properties.setProperty(key, value)
-    properties.setProperty("default.api.timeout.ms", str(timeout_ms))
-    properties.setProperty("request.timeout.ms", str(timeout_ms))
-    where = f"kafka.bootstrap_servers: {kafka.bootstrap_servers}"
-    try:
-        admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
-    except Py4JJavaError as error:
-        said = f"{where}: the Kafka client refuses to start: {_cause(error)}"
-        # A name that is not found today may be found again in a minute.
-        raise (InfrastructureError if _UNRESOLVED in said else ConfigError)(said) from None
-    try:
-        names = jvm.java.util.Collections.singletonList(wanted)
-        futures = admin.describeTopics(names).allTopicNames()
-        found = futures.get(timeout_ms, jvm.java.util.concurrent.TimeUnit.MILLISECONDS).get(wanted)
+    with admin_client(spark, kafka) as admin:
+        names = admin.jvm.java.util.Collections.singletonList(wanted)
+        try:
+            found = admin.answer(admin.client.describeTopics(names).allTopicNames()).get(wanted)
+        except Py4JJavaError as error:
+            if _MISSING in str(error.java_exception):
+                raise ConfigError(
+                    f"{setting}: there is no topic '{wanted}' at {kafka.bootstrap_servers};"
+                    " create it, or name another"
+                ) from None
+            raise
         return Topic(wanted, found.topicId().toString(), found.partitions().size())
-    except Py4JJavaError as error:
-        if _MISSING in str(error.java_exception):
-            raise ConfigError(
-                f"{setting}: there is no topic '{wanted}' at {kafka.bootstrap_servers};"
-                " create it, or name another"
-            ) from None
-        raise InfrastructureError(
-            f"{where}: no answer within {timeout_ms / 1000:g} s ({_cause(error)});"
-            " is the cluster up, may this machine reach it, and does it want another security.protocol in"
-            " kafka.options?"
-        ) from None
-    finally:
-        admin.close(jvm.java.time.Duration.ofSeconds(1))
 
 
 def check_patterns(spark: SparkSession, contract: DataContract) -> None:
@@ -164,10 +141,3 @@ def check_avro(spark: SparkSession, contract: DataContract) -> None:
             f"spark.executor.extraJavaOptions: {', '.join(lacking)} not found; a broken Avro payload could"
             f" end an executor. Add {wanted}, as conf/spark-defaults.conf has it"
         )
-
-
-def _cause(error: Py4JJavaError) -> str:
-    cause = error.java_exception
-    while cause.getCause() is not None:
-        cause = cause.getCause()
-    return first_line(str(cause.toString()))
