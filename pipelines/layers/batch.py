@@ -15,6 +15,7 @@ from pipelines.decode import sent_at, valid
 from pipelines.dedup import winners
 from pipelines.errors import AuditFailed, ConfigError, InfrastructureError, SourceError
 from pipelines.ops.certification import Verdict, certified, record_verdicts
+from pipelines.ops.layer_samples import record_samples
 from pipelines.ops.lease import lease
 from pipelines.ops.writer_schemas import decode_all
 from pipelines.quality.audit import Audit, audit, record_checks
@@ -93,6 +94,7 @@ def nightly(
         versions = {"bronze_version": bronze_version, "batch_version": built}
         found = audit(spark, config, contract, days_of(first, last), **versions)
         record_checks(spark, config, found.checks, run_id=run_id, **versions)
+        record_samples(spark, config, found.differences, run_id)
         held.require()
         certified_at = _keep_what_passed(spark, config, found, run_id, (first, last), (base, built))
         decided = [
@@ -126,6 +128,7 @@ def validate(
     }
     found = audit(spark, config, contract, [day], **versions)
     record_checks(spark, config, found.checks, run_id=run_id, **versions)
+    record_samples(spark, config, found.differences, run_id)
     if not found.passed(day):
         raise _failure(found, [day], "the day is not what bronze holds now: rebuild it with nightly_batch")
     return {"counts": {"checks": len(found.checks), "rows": found.rows.get(day, 0)}}

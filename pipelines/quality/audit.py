@@ -142,7 +142,13 @@ def _against_speed(
         return {}, []
     # Streams go on while days are rebuilt: what came after the audited state of bronze is left out.
     speed = known_by(read(spark, config.table("speed")), records)
-    limits = Limits(days[0], days[-1], config.batch.dedup_horizon_days, config.speed.watermark_delay)
+    limits = Limits(
+        days[0],
+        days[-1],
+        config.batch.dedup_horizon_days,
+        config.speed.watermark_delay,
+        examples=config.audit.examples,
+    )
     found = layer_differences(speed, near, records, _quarantine(spark, config), contract, limits)
     differences = {day: found.get(day, LayerDifference()) for day in days}
     of_days = speed.where(days_between(days[0], days[-1]))
