@@ -19,7 +19,7 @@ from pipelines.quality.asked_key import AskedPart
 from pipelines.quality.conflicts import leaves, text_of
 from pipelines.schema_paths import flat
 from pipelines.sinks.delta import small_rows
-from pipelines.sql_text import literal, name
+from pipelines.sql_text import literal, moment, name
 from pipelines.wire import is_framed
 
 RECORD: Final = "_record"
@@ -163,11 +163,11 @@ def _facts(contract: DataContract) -> list[str]:
     return [
         f"{_PARTS} AS key",
         *(f"{column} AS {column.removeprefix('_')}" for column in COORDINATES),
-        f"{_moment('_kafka_timestamp')} AS kafka_timestamp",
-        f"{_moment('_ingested_at')} AS ingested_at",
-        f"CASE WHEN {VALID} THEN {_moment(event_time)} END AS event_time",
+        f"{moment('_kafka_timestamp')} AS kafka_timestamp",
+        f"{moment('_ingested_at')} AS ingested_at",
+        f"CASE WHEN {VALID} THEN {moment(event_time)} END AS event_time",
         f"CASE WHEN {VALID} THEN CAST({EVENT_DATE} AS STRING) END AS event_day",
-        f"CASE WHEN {VALID} THEN lower(hex(xxhash64({hashes or 'NULL'}))) END AS payload",
+        f"CASE WHEN {VALID} THEN lpad(lower(hex(xxhash64({hashes or 'NULL'}))), 16, '0') END AS payload",
         f"{VALID} AS valid",
         f"{ERROR}.reason AS reason",
         f"{ERROR}.column AS column",
@@ -180,7 +180,7 @@ def _facts(contract: DataContract) -> list[str]:
         f"_best.{_HERE} AS winner",
         f"filter(sequence(0, size({_HASHES}) - 1), _n -> {_HASHES}[_n] <> _best.{_HASHES}[_n]) AS differing",
         "_speed_copy AS speed_copy",
-        f"{_moment('_watermark')} AS watermark",
+        f"{moment('_watermark')} AS watermark",
         f"coalesce({VALID} AND {event_time} <= _watermark, false) AS behind",
         "coalesce(_ingested_at >= _reached, true) AS beyond",
     ]
@@ -229,8 +229,3 @@ def _put_aside(quarantine: DataFrame, records: DataFrame) -> DataFrame:
     fate = ("_status", "_reason", "_column", "_contract_version")
     last = F.expr(f"max_by(struct({', '.join(fate)}), _tried_at) AS _aside")
     return quarantine.join(places, list(COORDINATES), "left_semi").groupBy(*COORDINATES).agg(last)
-
-
-def _moment(value: str) -> str:
-    # Kafka takes timestamps of any year; Python's end with 9999.
-    return f"date_format({value}, 'yyyy-MM-dd HH:mm:ss.SSS')"

@@ -7,7 +7,7 @@ from pipelines.contract import DataContract
 from pipelines.decode import COORDINATES
 from pipelines.quality.conflicts import text_of
 from pipelines.schema_paths import flat
-from pipelines.sql_text import literal, name
+from pipelines.sql_text import literal, moment, name
 
 
 def few(contract: DataContract, number: int) -> Column:
@@ -27,9 +27,9 @@ def few(contract: DataContract, number: int) -> Column:
         "key": f"array({', '.join(parts)})",
         "batch": _place("_b"),
         "speed": _place("_s"),
-        "event_time": _moment(name(contract.event_time)),
-        "ingested_at": _moment("_ingested_at"),
-        "watermark": _moment("_watermark"),
+        "event_time": moment(name(contract.event_time)),
+        "ingested_at": moment("_ingested_at"),
+        "watermark": moment("_watermark"),
     }
     sample = ", ".join(f"'{field}', {value}" for field, value in fields.items())
     return F.expr(f"min_by(named_struct({sample}), coalesce(_b, _s), {number})")
@@ -38,8 +38,3 @@ def few(contract: DataContract, number: int) -> Column:
 def _place(side: str) -> str:
     parts = ", ".join(f"'{column.removeprefix('_')}', {side}.{column}" for column in COORDINATES)
     return f"CASE WHEN {side} IS NOT NULL THEN named_struct({parts}) END"
-
-
-def _moment(value: str) -> str:
-    # Kafka takes timestamps of any year; Python's end with 9999.
-    return f"date_format({value}, 'yyyy-MM-dd HH:mm:ss.SSS')"

@@ -39,6 +39,8 @@ def oncelake(*words: str) -> "subprocess.CompletedProcess[str]":
             "use one or the other",
         ),
         (["validate", "--pipeline", "flights", "--date", "2099-01-01"], "2099-01-01 is not over"),
+        (["explain", "--pipeline", "flights"], "Missing option '--key'"),
+        (["explain", "--pipeline", "flights", "--key", "flight=UA"], "expected a whole number of 64 bits"),
         (["quarantine", "discard", "--pipeline", "flights"], "all open records are meant: say --all"),
         (["quarantine", "replay", "--pipeline", "flights", "--reason", "odd"], "'odd' is not one of"),
         (["quarantine", "show", "--pipeline", "flights", "--partition", "9" * 30], "is not in the range"),
