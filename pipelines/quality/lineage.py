@@ -183,6 +183,7 @@ def _facts(contract: DataContract) -> list[str]:
         f"{moment('_watermark')} AS watermark",
         f"coalesce({VALID} AND {event_time} <= _watermark, false) AS behind",
         "coalesce(_ingested_at >= _reached, true) AS beyond",
+        "coalesce(_ingested_at > _reached, true) AS unread",
     ]
 
 

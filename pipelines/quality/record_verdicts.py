@@ -40,6 +40,7 @@ class Facts:
         watermark: text, UTC: the latest that the speed layer's watermark can have been when it came.
         behind: whether its event time is not after that.
         beyond: whether it was ingested with or after the newest record of the speed layer.
+        unread: whether it was ingested after that, or the speed layer has no record.
     """
 
     key: Sequence[str | None]
@@ -66,6 +67,7 @@ class Facts:
     watermark: str | None
     behind: bool
     beyond: bool
+    unread: bool
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -115,7 +117,7 @@ def _of_open_day(facts: Facts) -> Fate:
         return Fate("winner", f"{would_be}; readers have it from the speed layer")
     if facts.speed_copy is not None:
         return Fate("winner", f"{would_be}; readers have {place(facts.speed_copy)} from the speed layer")
-    if facts.behind:
+    if facts.behind and not facts.unread:
         return Fate("late", f"{would_be}{_dropped(facts)}")
     if facts.beyond:
         return Fate("pending", f"{would_be}; the speed layer has not come so far")

@@ -111,8 +111,8 @@ def test_what_compaction_removed_is_no_loss(
         send(broker, name, range(1), key=key)
     # The cleaner looks every 15 seconds, and at once when it is told of another interval.
     interval = ConfigEntry("log.cleaner.backoff.ms", "200", incremental_operation=AlterConfigOpType.SET)
-    whole_cluster = ConfigResource(ConfigResource.Type.BROKER, "", incremental_configs=[interval])
-    for changed in admin.incremental_alter_configs([whole_cluster]).values():
+    node = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[interval])
+    for changed in admin.incremental_alter_configs([node]).values():
         changed.result(30)
     wait_until(lambda: count(broker, name) < 11, "Kafka has compacted the topic", 90)
     lake = filled(lake_of(make_lake, broker, name))

@@ -1,17 +1,14 @@
 """Every record of a key is found, and what became of it is what the layers hold."""
 
-import json
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 from pipelines.contract import DataContract
 from pipelines.contract_rules import RowRule
 from pipelines.layers.explain import Explained, explain
-from pipelines.layers.report import report
 from pipelines.ops.layer_samples import samples_of
 from pipelines.quality.asked_key import asked_key
 from tests.support.lakes import EPOCH, Lake, Record, flight
@@ -28,18 +25,6 @@ def told(found: Explained) -> list[tuple[int, tuple[str, ...], str, str]]:
     return [(facts.offset, facts.layers, fate.verdict, fate.reason) for facts, fate in found.records]
 
 
-def check_samples(lake: Lake, folder: Path) -> None:
-    """Of each difference the audit has kept a sample, and the report shows it."""
-    done = report(lake.spark, lake.config, lake.contract, ONE, folder)
-    (late,) = json.loads(Path(done["json"]).read_text())["layer_differences"]
-    (sample,) = late["samples"]
-    assert (late["difference"], sample["batch"]["offset"], sample["speed"]) == ("late", 7, None)
-    assert sample["key"][1] == {"column": "flight", "value": "4"}
-    (other,) = samples_of(lake.spark, lake.config, TWO, "run")
-    assert other.difference == "other_copy"
-    assert [side and side["offset"] for side in (other.batch, other.speed)] == [9, 5]
-
-
 def by_flight_and_day(found: Explained) -> dict[tuple[str | None, str], list[Any]]:
     keys: dict[tuple[str | None, str], list[Any]] = defaultdict(list)
     for (facts, _), what in zip(found.records, told(found), strict=True):
@@ -47,9 +32,11 @@ def by_flight_and_day(found: Explained) -> dict[tuple[str | None, str], list[Any
     return keys
 
 
-def test_what_became_of_each_record_of_a_key(
-    make_lake: Callable[..., Lake], small: DataContract, tmp_path: Path
-) -> None:
+def at(offset: int) -> dict[str, Any]:
+    return {"topic": "flights", "partition": 0, "offset": offset}
+
+
+def test_what_became_of_each_record_of_a_key(make_lake: Callable[..., Lake], small: DataContract) -> None:
     strict = replace(small, row_rules=(*small.row_rules, RowRule("distance", "maximum", 3000)), version="0.9")
     lake = make_lake(contract=strict)
     first = [on(1, 1), on(1, 1, sent=EPOCH + HOUR), on(1, 1, sent=EPOCH + 2 * HOUR, departure_delay=9.0)]
@@ -61,7 +48,13 @@ def test_what_became_of_each_record_of_a_key(
     lake.ingest([on(1, 4, sent=LATER), on(3, 4), on(2, 8, sent=EPOCH)])
     stream(lake)
     run(lake, ONE, TWO)
-    check_samples(lake, tmp_path)
+    (late,) = samples_of(lake.spark, lake.config, ONE, "run")
+    (other,) = samples_of(lake.spark, lake.config, TWO, "run")
+    assert [(each.difference, each.batch, each.speed) for each in (late, other)] == [
+        ("late", at(7), None),
+        ("other_copy", at(9), at(5)),
+    ]
+    assert late.key[1] == {"column": "flight", "value": "4"}
     lake.contract = small
     lake.ingest([on(1, 5, sent=LATER), on(3, 6), Record(flight(flight="7", origin=...)), on(3, 4)])
     again = on(3, 4)

@@ -38,6 +38,7 @@ WINS = Facts(
     watermark="2013-01-01 06:00:00.000",
     behind=False,
     beyond=False,
+    unread=False,
 )
 LOSES = replace(WINS, best=False, winner=PLACE)
 BROKEN = replace(WINS, valid=False, best=False, reason="rule_failed", column="dest")
@@ -53,6 +54,7 @@ BROKEN = replace(WINS, valid=False, best=False, reason="rule_failed", column="de
             "late",
             "behind the watermark, 2013-01-01 06:00:00.000 UTC",
         ),
+        (replace(WINS, behind=True, beyond=True, unread=True), "pending", "has not come so far"),
         (replace(WINS, in_speed=True, behind=True), "winner", "readers have it from the speed layer"),
         (replace(WINS, speed_copy=PLACE), "winner", "readers have flights-1 @ 7 from the speed layer"),
         (replace(WINS, aside=ASIDE), "quarantined", "rule_failed dest to contract 0.9 (open); the contract"),
