@@ -24,8 +24,8 @@ from pyspark.sql.types import (
 from pipelines.schema_paths import optional
 from pipelines.sql_text import literal, name
 
-_TIMESTAMP: Final = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?(Z|[+-]\d{2}:?\d{2})?$"
-_DATE: Final = r"^\d{4}-\d{2}-\d{2}$"
+TIMESTAMP: Final = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?(Z|[+-]\d{2}:?\d{2})?$"
+DATE: Final = r"^\d{4}-\d{2}-\d{2}$"
 
 
 @dataclass(frozen=True)
@@ -72,9 +72,9 @@ def typed(wire: str, kind: DataType, depth: int = 0) -> str:
     item = f"_x{depth}"
     match kind:
         case TimestampType():
-            text = f"CASE WHEN {wire} RLIKE {literal(_TIMESTAMP)} THEN try_cast({wire} AS TIMESTAMP) END"
+            text = f"CASE WHEN {wire} RLIKE {literal(TIMESTAMP)} THEN try_cast({wire} AS TIMESTAMP) END"
         case DateType():
-            text = f"CASE WHEN {wire} RLIKE {literal(_DATE)} THEN try_cast({wire} AS DATE) END"
+            text = f"CASE WHEN {wire} RLIKE {literal(DATE)} THEN try_cast({wire} AS DATE) END"
         case _ if wire_type(kind) == optional(kind):
             text = wire
         case StructType():

@@ -17,3 +17,8 @@ def literal(value: object) -> str:
             return f"CAST('{value!r}' AS DOUBLE)"
         case _:
             return "'" + str(value).replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def moment(value: str) -> str:
+    """SQL for an instant as text, in UTC: Kafka takes timestamps of any year, and Python's end with 9999."""
+    return f"date_format({value}, 'yyyy-MM-dd HH:mm:ss.SSS')"

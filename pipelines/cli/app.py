@@ -8,11 +8,13 @@ import click
 import pipelines
 from pipelines.cli.broker import broker
 from pipelines.cli.contract import contract
+from pipelines.cli.explain import explain
 from pipelines.cli.init import init
 from pipelines.cli.jars import jars
 from pipelines.cli.jobs import ingest_stream, nightly_batch, speed_stream, validate_day, write_day_report
 from pipelines.cli.plan import plan
 from pipelines.cli.quarantine import quarantine
+from pipelines.cli.reconcile import reconcile
 from pipelines.cli.warm import warm
 from pipelines.errors import OncelakeError
 
@@ -30,6 +32,8 @@ for command in (
     validate_day,
     write_day_report,
     quarantine,
+    explain,
+    reconcile,
     plan,
     contract,
     init,

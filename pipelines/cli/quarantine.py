@@ -7,7 +7,7 @@ import click
 from pyspark.sql import SparkSession
 
 from pipelines.cli.options import Command, CommonOptions, common_options
-from pipelines.cli.running import run_job
+from pipelines.cli.running import harmless, run_job
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.errors import AuditFailed
@@ -203,14 +203,9 @@ def _readable(row: dict[str, Any], contract: DataContract) -> dict[str, Any]:
     names = ("topic", "partition", "offset", "sent", "reason", "column", "status", "attempts")
     return {
         **{name: row[f"_{name}"] for name in (*names, "contract_version")},
-        "found": None if found is None else _harmless(found),
-        "value": f"({len(value or b'')} bytes, withheld)" if contract.personal else _harmless(text),
+        "found": None if found is None else harmless(found),
+        "value": f"({len(value or b'')} bytes, withheld)" if contract.personal else harmless(text),
     }
-
-
-def _harmless(text: str) -> str:
-    """The text with escapes for what a terminal would obey."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _tries(attempts: int) -> str:

@@ -32,6 +32,7 @@ def run_job(
     *,
     check: Check | None = None,
     is_done_when_stopped: bool = False,
+    output: LogFormat | None = None,
 ) -> NoReturn:
     """Runs a job to its end and leaves the process with the exit code that its outcome has.
 
@@ -41,6 +42,7 @@ def run_job(
         body: does the work; gets session, configuration, contract and run id, returns its summary.
         check: looks at arguments once configuration and contract are known, before Spark starts.
         is_done_when_stopped: whether SIGTERM or Ctrl-C is a good end, as it is for a stream.
+        output: how the summary is printed; as the log if it is None.
     """
     set_up_logging(options.log_format)
     began, run_id = time.monotonic(), uuid.uuid4().hex[:12]
@@ -89,7 +91,7 @@ def run_job(
         code = 0 if is_done_when_stopped else OncelakeError.exit_code
         summary |= {"status": "stopped"}
     summary |= {"exit_code": code, "duration_s": round(time.monotonic() - began, 3)}
-    _print_summary(summary, options.log_format)
+    _print_summary(summary, output or options.log_format)
     sys.exit(code)
 
 
@@ -143,6 +145,11 @@ class _JsonFormatter(logging.Formatter):
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line)
+
+
+def harmless(text: str) -> str:
+    """The text with escapes for what a terminal would obey."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _print_summary(summary: dict[str, Any], log_format: LogFormat) -> None:

@@ -31,6 +31,7 @@ from pipelines.ops.certification import (
 )
 from pipelines.ops.due import Repair, due_days
 from pipelines.ops.indexing import index_bronze
+from pipelines.ops.layer_samples import record_samples
 from pipelines.ops.lease import lease
 from pipelines.ops.runs import Steps
 from pipelines.ops.seal import require_bronze, seal
@@ -122,6 +123,7 @@ def nightly(
                 found = audit(spark, config, contract, due.days, pieces, built)
                 versions = {"bronze_version": index.version, "batch_version": built}
                 record_checks(spark, config, found.checks, run_id=run_id, **versions)
+                record_samples(spark, config, found.differences, run_id)
                 detail.append(f"{len(found.checks)} checks")
             with steps.step("certify") as detail:
                 changed = _changes(spark, config, contract, due.days, before, built)
@@ -163,6 +165,7 @@ def validate(
     pieces = pieces_of(spark, config, index, near, newest_audited(ledger))
     found = audit(spark, config, contract, [day], pieces, versions["batch_version"])
     record_checks(spark, config, found.checks, run_id=run_id, **versions)
+    record_samples(spark, config, found.differences, run_id)
     if not found.passed(day):
         raise failure(found, [day], "the day is not what bronze holds now: rebuild it with nightly_batch")
     return {"counts": {"checks": len(found.checks), "rows": found.rows.get(day, 0)}}

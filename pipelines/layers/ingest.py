@@ -6,10 +6,10 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from pipelines.config import PipelineConfig
-from pipelines.ops.cluster import TOPIC_ID, find_topic, require_same_topic
+from pipelines.ops.cluster import find_topic, require_same_topic
 from pipelines.ops.streams import run_streams
 from pipelines.sinks.delta import append_stream
-from pipelines.sinks.tables import ensure_bronze, hidden
+from pipelines.sinks.tables import TOPIC_ID, ensure_bronze, hidden
 from pipelines.sources.kafka import read_envelopes
 
 _log = logging.getLogger(__name__)

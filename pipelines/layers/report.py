@@ -15,8 +15,10 @@ from pipelines.errors import SourceError
 from pipelines.ops import certification
 from pipelines.ops.bronze_index import pieces_of
 from pipelines.ops.indexing import index_bronze
+from pipelines.ops.layer_samples import samples_of
 from pipelines.ops.writer_schemas import decode_all
 from pipelines.quality import conflicts, profile
+from pipelines.quality.report_differences import layer_differences
 from pipelines.quality.report_model import Flow, ReportCheck, ReportData, TrendDay, Verdict
 from pipelines.sinks.delta import read
 from pipelines.sinks.tables import exists
@@ -111,6 +113,7 @@ def _gather(
             conflict_samples=conflicts.samples(events, contract, config.audit.examples)
             if verdict.conflicts
             else (),
+            layer_differences=layer_differences(samples_of(spark, config, verdict.day, verdict.run_id)),
             checks=checks,
             trend=_trend(verdicts, verdict.day),
         )

@@ -142,7 +142,13 @@ def _against_speed(
         return {}, []
     # Streams go on while days are rebuilt: what came after the audited state of bronze is left out.
     speed = read(spark, config.table("speed")).where(F.col("_ingested_at") <= F.lit(pieces.until))
-    limits = Limits(days, config.batch.dedup_horizon_days, config.speed.watermark_delay, pieces.since)
+    limits = Limits(
+        days,
+        config.batch.dedup_horizon_days,
+        config.speed.watermark_delay,
+        pieces.since,
+        examples=config.audit.examples,
+    )
     newest = pieces.index.newest_events(pieces.since)
     found = layer_differences(speed, near, newest, _quarantine(spark, config), contract, limits)
     differences = {day: found.get(day, LayerDifference()) for day in days}

@@ -11,6 +11,8 @@ from pipelines.contract import DataContract
 from pipelines.decode import COORDINATES, EVENT_DATE
 from pipelines.dedup import OTHER_DAY, other_names, same_event, with_key
 from pipelines.intervals import format_interval
+from pipelines.quality.layer_samples import LayerSample
+from pipelines.quality.sampling import few
 from pipelines.sinks.delta import on_days, small_rows
 
 
@@ -25,6 +27,7 @@ class LayerDifference:
         pending: only the batch layer has it, and the speed layer has not come that far.
         missing: only the batch layer has it, and nothing explains it.
         extra: only the speed layer has it.
+        samples: a few of each.
     """
 
     other_copy: int = 0
@@ -33,6 +36,7 @@ class LayerDifference:
     pending: int = 0
     missing: int = 0
     extra: int = 0
+    samples: tuple[LayerSample, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -44,12 +48,14 @@ class Limits:
         horizon: over how many neighbouring days copies of a key are one event.
         delay: how far the watermark stays behind the newest event time.
         since: no row of the batch layer that is compared was ingested before this moment.
+        examples: how many samples to keep of each difference on each day.
     """
 
     days: Sequence[date]
     horizon: int
     delay: timedelta
     since: datetime
+    examples: int = 0
 
 
 def layer_differences(
@@ -103,11 +109,18 @@ def layer_differences(
         .when(F.col("_b") != F.col("_s"), "other_copy")
     )
     day = F.coalesce(F.col(EVENT_DATE), F.col(OTHER_DAY)).alias("_day")
-    counted = both.select(day, verdict.alias("_verdict")).where("_verdict IS NOT NULL")
+    aggregates = [F.count(F.lit(1)).alias("_count")]
+    if limits.examples:
+        # In the same aggregation, as the comparison is dear.
+        aggregates.append(few(contract, limits.examples).alias("_samples"))
+    by_class = both.where(verdict.isNotNull()).groupBy(day, verdict.alias("_verdict")).agg(*aggregates)
     found: dict[date, dict[str, int]] = {}
-    for row in small_rows(counted.groupBy("_day", "_verdict").count()):
-        found.setdefault(row["_day"], {})[row["_verdict"]] = row["count"]
-    return {day: LayerDifference(**counts) for day, counts in found.items()}
+    samples: dict[date, list[LayerSample]] = {}
+    for row in sorted(small_rows(by_class), key=lambda row: str(row["_verdict"])):
+        found.setdefault(row["_day"], {})[row["_verdict"]] = row["_count"]
+        of_day = samples.setdefault(row["_day"], [])
+        of_day += [LayerSample(row["_verdict"], **each) for each in row.get("_samples", ())]
+    return {day: LayerDifference(**counts, samples=tuple(samples[day])) for day, counts in found.items()}
 
 
 def _coordinates() -> Column:

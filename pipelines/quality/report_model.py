@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 from pydantic import AfterValidator, AwareDatetime, Field
 
 from pipelines.quality.checks import LAYERS_AGREE
+from pipelines.quality.report_differences import LayerDifferences
 from pipelines.quality.report_records import ConflictSample, Count, Model, QuarantineReason, Text
 
 
@@ -207,6 +208,7 @@ class ReportData(Model):
         lateness: histogram of lateness, in ascending order.
         quarantine: reasons with examples.
         conflict_samples: a few of the keys whose copies carry different payloads.
+        layer_differences: samples of what separates speed and batch layer.
         checks: checks of the audit.
         trend: days up to and around this one; put in order of day.
     """
@@ -222,6 +224,7 @@ class ReportData(Model):
     lateness: tuple[LatenessBucket, ...] = ()
     quarantine: tuple[QuarantineReason, ...] = ()
     conflict_samples: tuple[ConflictSample, ...] = ()
+    layer_differences: tuple[LayerDifferences, ...] = ()
     checks: tuple[ReportCheck, ...] = ()
     trend: Annotated[tuple[TrendDay, ...], AfterValidator(_by_day)] = ()
 

@@ -35,6 +35,9 @@ QUARANTINE: Final = (
     f"{_ENVELOPE}, {ORIGIN}, _reason string, _column string, _found string, _contract_version string,"
     " _quarantined_at timestamp, _status string, _attempts int, _tried_at timestamp"
 )
+TOPIC_ID: Final = "oncelake.kafka.topicId"
+"""The property of bronze that keeps, hidden, the id of the topic that it is filled from."""
+
 _DEDUP: Final = "oncelake.dedup"
 
 

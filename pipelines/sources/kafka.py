@@ -1,5 +1,7 @@
 """The one place where options for reading Kafka are made."""
 
+import json
+from collections.abc import Mapping
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -63,6 +65,29 @@ def read_envelopes(spark: SparkSession, kafka: KafkaConfig) -> DataFrame:
         F.col("timestampType").alias("_kafka_timestamp_type"),
         F.current_timestamp().alias("_ingested_at"),
     )
+
+
+def offsets_between(spark: SparkSession, kafka: KafkaConfig, ranges: Mapping[int, range]) -> DataFrame:
+    """The offsets under which Kafka gives a record, as ingest would get it, at this moment.
+
+    Args:
+        spark: the session.
+        kafka: the configuration.
+        ranges: the offsets of each partition that is asked for; Kafka must still cover them.
+
+    Returns:
+        `_partition int, _offset bigint`.
+    """
+    options = source_options(kafka)
+    del options["subscribe"]
+    options |= {
+        "assign": json.dumps({kafka.topic: list(ranges)}),
+        "startingOffsets": json.dumps({kafka.topic: {str(p): asked.start for p, asked in ranges.items()}}),
+        "endingOffsets": json.dumps({kafka.topic: {str(p): asked.stop for p, asked in ranges.items()}}),
+        "includeHeaders": "false",
+    }
+    source = spark.read.format("kafka").options(**options).load()
+    return source.select(F.col("partition").alias("_partition"), F.col("offset").alias("_offset"))
 
 
 def describe(kafka: KafkaConfig) -> dict[str, str]:

@@ -17,7 +17,7 @@ from pipelines.layers.report import report
 from pipelines.quality import conflicts
 from pipelines.quality.report_records import ConflictSample
 from tests.support.lakes import EPOCH, Lake, Record
-from tests.support.nights import ONE, on, run
+from tests.support.nights import ONE, on, run, stream
 
 HOUR = timedelta(hours=1)
 
@@ -168,17 +168,23 @@ def test_what_differs_inside_is_named_by_its_path(
         assert values["tags"] == (same, same, '{"c":"3"}', same)
 
 
-def test_the_report_of_a_day_shows_its_conflicts(
+def test_the_report_of_a_day_shows_its_conflicts_and_where_its_layers_differ(
     make_lake: Callable[..., Lake], small: DataContract, tmp_path: Path
 ) -> None:
     lake = make_lake("audit.examples=1", contract=small)
     told_twice = [on(1, 1), on(1, 1, tailnum="<b>", sent=EPOCH + HOUR), on(1, 2), on(1, 2, dest="MIA")]
-    lake.ingest([*told_twice, on(3, 3)])
+    lake.ingest(told_twice)
+    stream(lake)
+    lake.ingest([on(1, 4), on(3, 3)])
     run(lake, ONE)
     done = report(lake.spark, lake.config, lake.contract, ONE, tmp_path)
-    (sample,) = json.loads(Path(done["json"]).read_text())["conflict_samples"]
+    written = json.loads(Path(done["json"]).read_text())
+    (sample,) = written["conflict_samples"]
     assert sample["columns"] == [{"column": "tailnum", "personal": None, "values": ["N14228", "<b>"]}]
+    (late,) = written["layer_differences"]
+    assert (late["difference"], late["samples"][0]["batch"]["offset"]) == ("late", 4)
     page = Path(done["html"]).read_text()
+    assert "Where the layers differ" in page
     assert "1 key of 2 in conflict" in page
     assert "&lt;b&gt;" in page
     assert done["counts"]["conflicts"] == 2

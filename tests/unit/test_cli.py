@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from pipelines.cli.quarantine import _harmless
+from pipelines.cli.running import harmless
 
 JOBS = ("ingest_stream", "speed_stream", "nightly_batch", "validate", "report")
 
@@ -39,6 +39,8 @@ def oncelake(*words: str) -> "subprocess.CompletedProcess[str]":
             "use one or the other",
         ),
         (["validate", "--pipeline", "flights", "--date", "2099-01-01"], "2099-01-01 is not over"),
+        (["explain", "--pipeline", "flights"], "Missing option '--key'"),
+        (["explain", "--pipeline", "flights", "--key", "flight=UA"], "expected a whole number of 64 bits"),
         (["quarantine", "discard", "--pipeline", "flights"], "all open records are meant: say --all"),
         (["quarantine", "replay", "--pipeline", "flights", "--reason", "odd"], "'odd' is not one of"),
         (["quarantine", "show", "--pipeline", "flights", "--partition", "9" * 30], "is not in the range"),
@@ -67,7 +69,7 @@ def test_a_mistake_is_refused_with_one_message(words: list[str], said: str) -> N
 
 
 def test_what_a_terminal_would_obey_is_shown_as_an_escape() -> None:
-    assert _harmless("a\x1b[31mb\r\nü\u202e") == "a\\x1b[31mb\\r\\nü\\u202e"
+    assert harmless("a\x1b[31mb\r\nü\u202e") == "a\\x1b[31mb\\r\\nü\\u202e"
 
 
 def test_with_json_the_last_line_tells_the_failure() -> None:

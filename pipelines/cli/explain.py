@@ -1,0 +1,137 @@
+"""`oncelake explain`: what became of every record of a dedup key."""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any, Final
+
+import click
+from pyspark.sql import SparkSession
+
+from pipelines.cli.options import CommonOptions, LogFormat, common_options
+from pipelines.cli.running import harmless, run_job
+from pipelines.config import PipelineConfig
+from pipelines.contract import DataContract
+from pipelines.layers.explain import MOST_RECORDS, Explained
+from pipelines.layers.explain import explain as look
+from pipelines.quality.asked_key import AskedPart, asked_key
+from pipelines.quality.record_verdicts import Facts, Fate, place
+
+_HEADINGS: Final = (
+    "record",
+    "sent (UTC)",
+    "ingested (UTC)",
+    "event time (UTC)",
+    "day",
+    "in",
+    "payload",
+    "what",
+)
+
+
+@click.command()
+@common_options
+@click.option(
+    "--key",
+    "given",
+    multiple=True,
+    required=True,
+    metavar="COLUMN=VALUE",
+    help="A part of the dedup key, e.g. flight=1545 or order.id=o-7. Repeatable.",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 1_000),
+    default=20,
+    show_default=True,
+    help="How many keys to show where only some parts are given.",
+)
+@click.option("--format", "output", type=click.Choice(["text", "json"]), help="As --log-format if not given.")
+def explain(given: tuple[str, ...], limit: int, output: LogFormat | None, **common: Any) -> None:
+    """Show every record of a dedup key, and what became of it.
+
+    With all parts of the key that is one event; with fewer, the first keys that match.
+    """
+    asked: list[AskedPart] = []
+
+    def check(config: PipelineConfig, contract: DataContract) -> None:
+        asked.extend(asked_key(contract, given))
+
+    def body(
+        spark: SparkSession, config: PipelineConfig, contract: DataContract, run_id: str
+    ) -> dict[str, Any]:
+        return _summary(look(spark, config, contract, asked, limit), contract)
+
+    run_job("explain", CommonOptions(**common), body, check=check, output=output)
+
+
+def _summary(found: Explained, contract: DataContract) -> dict[str, Any]:
+    shown = [
+        (key, list(records)) for key, records in groupby(found.records, key=lambda each: tuple(each[0].key))
+    ]
+    return {
+        "counts": {"keys": found.keys, "records": len(found.records)},
+        "looked_in": found.looked_in,
+        "is_whole": found.is_whole and len(shown) == found.keys,
+        "records": [_as_json(facts, fate, contract) for facts, fate in found.records],
+        "lines": list(_lines(found, shown, contract)),
+    }
+
+
+def _lines(
+    found: Explained, shown: Sequence[tuple[tuple[str | None, ...], Any]], contract: DataContract
+) -> Iterator[str]:
+    if not found.records:
+        yield f"no record of this key: looked through {found.looked_in}, broken records included as far as"
+        yield "their key can be read"
+        return
+    for key, records in shown:
+        yield ""
+        yield ", ".join(
+            f"{path} = {'(not shown or not readable)' if value is None else harmless(value)}"
+            for path, value in zip(contract.key, key, strict=True)
+        )
+        yield from _table([_row(facts, fate) for facts, fate in records])
+    yield ""
+    yield f"looked through {found.looked_in}"
+    if not found.is_whole:
+        yield f"only the first {MOST_RECORDS:,} records are shown: give more parts of the key"
+    elif len(shown) < found.keys:
+        yield f"only the first {len(shown):,} of {found.keys:,} keys are shown: give more parts, or --limit"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    whole = [_HEADINGS, *rows]
+    # The last column is the longest, and never padded.
+    widths = [max(len(row[n]) for row in whole) for n in range(len(_HEADINGS) - 1)]
+    for row in whole:
+        yield "  ".join([*(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=False)), row[-1]])
+
+
+def _row(facts: Facts, fate: Fate) -> tuple[str, ...]:
+    return (
+        place({"_topic": facts.topic, "_partition": facts.partition, "_offset": facts.offset}),
+        facts.kafka_timestamp or "-",
+        facts.ingested_at,
+        facts.event_time or "-",
+        facts.event_day or "-",
+        " ".join(facts.layers),
+        facts.payload or "-",
+        f"{fate.verdict}: {fate.reason}"
+        if fate.verdict not in ("duplicate", "conflict")
+        else f"{fate.verdict} {fate.reason}",
+    )
+
+
+def _as_json(facts: Facts, fate: Fate, contract: DataContract) -> dict[str, Any]:
+    names = ("topic", "partition", "offset", "kafka_timestamp", "ingested_at", "event_time", "event_day")
+    return {
+        "key": dict(zip(contract.key, facts.key, strict=True)),
+        **{name: getattr(facts, name) for name in names},
+        "layers": list(facts.layers),
+        "payload": facts.payload,
+        "verdict": fate.verdict,
+        "reason": fate.reason,
+        "differs_in": list(fate.differs_in),
+        "wins": facts.best and facts.reading == 1,
+        "winner": facts.winner and {name.removeprefix("_"): value for name, value in facts.winner.items()},
+    }

@@ -1,0 +1,25 @@
+"""`oncelake reconcile`: is everything that Kafka has in bronze?"""
+
+from typing import Any
+
+import click
+
+from pipelines.cli.options import CommonOptions, LogFormat, common_options
+from pipelines.cli.running import run_job
+from pipelines.layers.reconcile import reconcile as compare
+
+
+@click.command()
+@common_options
+@click.option("--format", "output", type=click.Choice(["text", "json"]), help="As --log-format if not given.")
+def reconcile(output: LogFormat | None, **common: Any) -> None:
+    """Compare the offsets that Kafka has with those that bronze has.
+
+    Exit code 4 if records are missing that nothing explains.
+    """
+    run_job(
+        "reconcile",
+        CommonOptions(**common),
+        lambda spark, config, contract, run_id: compare(spark, config),
+        output=output,
+    )

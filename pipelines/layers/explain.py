@@ -1,0 +1,118 @@
+"""Explain: every record of a dedup key, and what became of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.storagelevel import StorageLevel
+
+from pipelines.config import PipelineConfig
+from pipelines.contract import DataContract
+from pipelines.decode import EVENT_DATE
+from pipelines.errors import SourceError
+from pipelines.ops.certification import certified
+from pipelines.ops.writer_schemas import decode_all
+from pipelines.quality import lineage
+from pipelines.quality.asked_key import AskedPart
+from pipelines.quality.record_verdicts import Facts, Fate, fate
+from pipelines.sinks.delta import days_condition, read, small_rows
+from pipelines.sinks.tables import QUARANTINE, events_schema, exists, shape, small_frame, version
+from pipelines.sql_text import literal, name
+
+MOST_RECORDS: Final = 10_000
+"""Records that are explained at most."""
+
+
+@dataclass(frozen=True)
+class Explained:
+    """What was found of a key.
+
+    Attributes:
+        looked_in: how many records of bronze were looked at, and where; a clause.
+        keys: how many keys match, shown or not.
+        records: the records of the first keys, in Kafka's order.
+        is_whole: whether these are all records of the keys that are shown.
+    """
+
+    looked_in: str
+    keys: int
+    records: tuple[tuple[Facts, Fate], ...]
+    is_whole: bool
+
+
+def explain(
+    spark: SparkSession,
+    config: PipelineConfig,
+    contract: DataContract,
+    asked: Sequence[AskedPart],
+    limit: int,
+) -> Explained:
+    """Looks for the records of a key in bronze and in all layers, and says what became of each.
+
+    Bronze is read and decoded once, whole, as no index leads from a key to its records.
+
+    Args:
+        spark: the session.
+        config: the pipeline's configuration.
+        contract: what the records ought to be.
+        asked: the key, or some parts of it.
+        limit: how many keys to show where only some parts are given.
+
+    Raises:
+        SourceError: there is no bronze.
+    """
+    table = config.table("bronze")
+    if not exists(spark, table):
+        raise SourceError(f"{table}: no such table; run ingest_stream first, or mend lake.root")
+    at = version(spark, table)
+    decoded = decode_all(spark, config, contract, read(spark, table, at))
+    bronze = lineage.gathered(decoded, contract, asked).persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        records = lineage.records_of(bronze)
+        total, keys = lineage.totals(bronze, contract)
+        layers = _layers(spark, config, contract, asked)
+        shown = lineage.first_keys(records, contract, limit) if keys > limit else records
+        limits = (config.batch.dedup_horizon_days, config.speed.watermark_delay)
+        rows = small_rows(lineage.traced(shown, bronze, layers, contract, limits).limit(MOST_RECORDS + 1))
+    finally:
+        bronze.unpersist()
+    facts = [Facts(**row) for row in rows[:MOST_RECORDS]]
+    return Explained(
+        looked_in=f"{total:,} records of {table} (version {at})",
+        keys=keys,
+        records=tuple((each, fate(each, contract)) for each in facts),
+        is_whole=len(rows) <= MOST_RECORDS,
+    )
+
+
+def _layers(
+    spark: SparkSession, config: PipelineConfig, contract: DataContract, asked: Sequence[AskedPart]
+) -> lineage.Layers:
+    state = certified(spark, config)
+    days = state.days if state else ()
+    closed = f"({days_condition(days)})" if days else "false"
+    nothing = small_frame(spark, [], events_schema(contract))
+    speed = read(spark, config.table("speed")) if exists(spark, config.table("speed")) else nothing
+    batch = read(spark, config.table("batch"), state.version) if state else nothing
+    wanted = _wanted(contract, asked)
+    quarantine = config.table("quarantine")
+    return lineage.Layers(
+        speed=speed.where(wanted),
+        batch=batch.where(f"({wanted}) AND {closed}"),
+        quarantine=read(spark, quarantine)
+        if exists(spark, quarantine)
+        else small_frame(spark, [], shape(QUARANTINE)),
+        reached=speed.agg(F.max("_ingested_at").alias("_reached")),
+        closed=closed,
+    )
+
+
+def _wanted(contract: DataContract, asked: Sequence[AskedPart]) -> str:
+    """An SQL condition for rows of a layer; where the event time is asked for, only its day is read."""
+    parts = [part.holds(contract, name(part.path)) for part in asked]
+    moments = [part.value for part in asked if part.path == contract.event_time and part.value]
+    zone = literal(contract.day_time_zone)
+    parts += [f"{EVENT_DATE} = to_date(from_utc_timestamp({moment}, {zone}))" for moment in moments]
+    return " AND ".join(parts)

@@ -1,0 +1,97 @@
+"""Reconcile: what Kafka has against what bronze has."""
+
+from dataclasses import asdict
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.config import PipelineConfig
+from pipelines.errors import SourceError
+from pipelines.ops.topic_offsets import TopicOffsets, topic_offsets
+from pipelines.quality import offset_holes
+from pipelines.quality.broker_offsets import Finding, Habits, Held, compare_offsets
+from pipelines.sinks.delta import read
+from pipelines.sinks.tables import TOPIC_ID, exists, shown, table_property, version
+from pipelines.sources.kafka import offsets_between
+
+
+def reconcile(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]:
+    """Compares the offsets that Kafka has with those that bronze has.
+
+    Where bronze lacks offsets that Kafka still covers, Kafka is asked for the records there, with the
+    pipeline's own settings: what gives no record is a marker, an aborted record or one that was compacted.
+
+    Args:
+        spark: the session.
+        config: the pipeline's configuration.
+
+    Returns:
+        `counts`, `partitions` (the offsets on both sides) and `findings`.
+
+    Raises:
+        ConfigError: there is no such topic.
+        SourceError: there is no bronze; or records are missing that nothing explains.
+        InfrastructureError: the cluster does not answer.
+    """
+    table = config.table("bronze")
+    if not exists(spark, table):
+        raise SourceError(f"{table}: no such table; run ingest_stream first, or mend lake.root")
+    # Before Kafka is asked, so that what comes meanwhile counts as not read yet.
+    at = version(spark, table)
+    bronze = read(spark, table, at).where(F.col("_topic") == config.kafka.topic)
+    topic = topic_offsets(spark, config.kafka)
+    known = table_property(spark, table, TOPIC_ID)
+    habits = Habits(
+        is_compacted=topic.is_compacted,
+        is_anew=known is not None and shown(known) != topic.topic_id,
+        gaps_are_lawful=config.audit.offset_gaps == "warn",
+        began_late=config.kafka.starting_offsets == "latest",
+    )
+    offsets = bronze.select("_partition", "_offset")
+    held = offset_holes.held_offsets(offsets, topic.partitions)
+    asked = offset_holes.asked_of_kafka(held, topic.partitions, from_start=not habits.began_late)
+    if asked and not habits.is_anew:
+        given = offsets_between(spark, config.kafka, asked)
+        held = offset_holes.with_lost(held, given, offsets)
+    return _summary(config, topic, held, compare_offsets(topic.partitions, held, habits), at)
+
+
+def _summary(
+    config: PipelineConfig, topic: TopicOffsets, held: dict[int, Held], findings: list[Finding], at: int
+) -> dict[str, Any]:
+    name = config.kafka.topic
+    missing = sum(each.offsets for each in findings if each.alarm)
+    of_kind = {
+        kind: sum(f.offsets for f in findings if f.kind == kind and not f.alarm) for kind in ("gap", "lag")
+    }
+    lines = [f"{'MISSING' if f.alarm else 'known':<8} {name}-{f.partition} @ {f.words}" for f in findings]
+    summary: dict[str, Any] = {
+        "counts": {
+            "partitions": len(topic.partitions),
+            "missing": missing,
+            "explained": of_kind["gap"],
+            "not_read_yet": of_kind["lag"],
+        },
+        "topic": name,
+        "cleanup_policy": topic.cleanup_policy,
+        "bronze_version": at,
+        "partitions": [
+            {
+                "partition": number,
+                "kafka": [kept.earliest, kept.end],
+                "bronze": [held[number].first, held[number].last + 1] if number in held else None,
+            }
+            for number, kept in sorted(topic.partitions.items())
+        ],
+        "findings": [asdict(finding) for finding in findings],
+        "lines": lines or [f"bronze (version {at}) holds all that {name} has"],
+    }
+    if missing:
+        alarms = "\n".join(f"{name}-{f.partition} @ {f.words}" for f in findings if f.alarm)
+        raise SourceError(
+            f"bronze and kafka.topic '{name}' do not agree, and nothing explains it.\n{alarms}\n"
+            "See docs/runbook.md, 'Is everything in bronze?'",
+            summary,
+        )
+    return summary

@@ -1,0 +1,87 @@
+"""Kafka's own admin client, with the pipeline's options, and what it says in plain words."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from pipelines.config import KafkaConfig
+from pipelines.errors import ConfigError, InfrastructureError
+from pipelines.ops.failures import first_line
+from pipelines.sources.kafka import client_options
+
+_UNRESOLVED: Final = "No resolvable bootstrap urls"
+
+
+@dataclass(frozen=True)
+class Admin:
+    """An admin client in the session's JVM.
+
+    Attributes:
+        jvm: the JVM, for the client's arguments.
+        client: the client, a Java object.
+        timeout_ms: how long to wait for an answer.
+    """
+
+    jvm: Any
+    client: Any
+    timeout_ms: int
+
+    def answer(self, future: Any) -> Any:
+        """What a question is answered with.
+
+        Raises:
+            Py4JJavaError: the cluster refuses, or does not answer in time.
+        """
+        return future.get(self.timeout_ms, self.jvm.java.util.concurrent.TimeUnit.MILLISECONDS)
+
+
+@contextmanager
+def admin_client(spark: SparkSession, kafka: KafkaConfig) -> Iterator[Admin]:
+    """An admin client for some questions; closed afterwards.
+
+    Args:
+        spark: the session, whose JVM has the Kafka client.
+        kafka: the address, its options, and how long to wait.
+
+    Raises:
+        ConfigError: the client refuses its settings.
+        InfrastructureError: a question was not answered, or the cluster's name is not found.
+    """
+    jvm: Any = spark.sparkContext._jvm
+    timeout_ms = kafka.connect_timeout // timedelta(milliseconds=1)
+    properties = jvm.java.util.Properties()
+    for key, value in client_options(kafka).items():
+        if key != "isolation.level":
+            properties.setProperty(key, value)
+    properties.setProperty("default.api.timeout.ms", str(timeout_ms))
+    properties.setProperty("request.timeout.ms", str(timeout_ms))
+    where = f"kafka.bootstrap_servers: {kafka.bootstrap_servers}"
+    try:
+        client = jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
+    except Py4JJavaError as error:
+        said = f"{where}: the Kafka client refuses to start: {cause(error)}"
+        # A name that is not found today may be found again in a minute.
+        raise (InfrastructureError if _UNRESOLVED in said else ConfigError)(said) from None
+    try:
+        yield Admin(jvm, client, timeout_ms)
+    except Py4JJavaError as error:
+        raise InfrastructureError(
+            f"{where}: no answer within {timeout_ms / 1000:g} s ({cause(error)});"
+            " is the cluster up, may this machine reach it, and does it want another security.protocol in"
+            " kafka.options?"
+        ) from None
+    finally:
+        client.close(jvm.java.time.Duration.ofSeconds(1))
+
+
+def cause(error: Py4JJavaError) -> str:
+    """What lies at the bottom of a failure of the client."""
+    found = error.java_exception
+    while found.getCause() is not None:
+        found = found.getCause()
+    return first_line(str(found.toString()))

@@ -1,0 +1,181 @@
+"""A dedup key as people write it, `order.id=o-7`, as conditions in SQL."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Context, Decimal, InvalidOperation
+from math import isfinite
+from typing import Final
+
+from pyspark.sql.types import (
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    StringType,
+    TimestampType,
+)
+
+from pipelines.contract import DataContract
+from pipelines.errors import ConfigError
+from pipelines.json_types import DATE, TIMESTAMP
+from pipelines.quality.conflicts import text_of
+from pipelines.schema_paths import flat
+from pipelines.sql_text import literal
+
+_FINGERPRINT: Final = re.compile(r"sha256:[0-9a-f]{16}")
+_WHOLE: Final = re.compile(r"[+-]?\d{1,19}")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_EXACT: Final = Context(prec=100)
+_BITS: Final = {IntegerType: 32, LongType: 64}
+
+
+@dataclass(frozen=True)
+class AskedPart:
+    """A part of a dedup key that is asked for.
+
+    Attributes:
+        path: the part, by its path in the contract.
+        value: SQL for the value, in the part's type; None if only its fingerprint is known.
+        fingerprint: what reports show of it, where the contract hides it behind one.
+    """
+
+    path: str
+    value: str | None
+    fingerprint: str | None = None
+
+    def holds(self, contract: DataContract, found: str) -> str:
+        """An SQL condition: whether a value is the one that is asked for.
+
+        Args:
+            contract: the contract that names the part.
+            found: SQL for the value, in the part's type.
+        """
+        if self.value is not None:
+            return f"{found} = {self.value}"
+        kind = flat(contract.schema)[self.path].dataType
+        return f"{text_of(contract, self.path, kind, found)} = {literal(self.fingerprint)}"
+
+
+def asked_key(contract: DataContract, given: Sequence[str]) -> tuple[AskedPart, ...]:
+    """Reads the parts of a dedup key, in the order of the contract.
+
+    Args:
+        contract: names the key and the types of its parts.
+        given: `path=value`; the value of a part that the contract hides behind a fingerprint may be the
+            fingerprint.
+
+    Raises:
+        ConfigError: a part is none of the contract's key, is named twice, or its value does not fit.
+    """
+    found: dict[str, AskedPart] = {}
+    for text in given:
+        path, equals, value = text.partition("=")
+        if not equals:
+            raise ConfigError(f"--key {text}: expected COLUMN=VALUE, such as {contract.key[0]}=…")
+        if path not in contract.key:
+            raise ConfigError(
+                f"--key {path}: no part of the dedup key of {contract.path}; expected one of"
+                f" {', '.join(contract.key)}"
+            )
+        if path in found:
+            raise ConfigError(f"--key {path}: named twice; name each part once")
+        found[path] = _part(contract, path, value)
+    return tuple(found[path] for path in contract.key if path in found)
+
+
+def _part(contract: DataContract, path: str, value: str) -> AskedPart:
+    if contract.treatment(path) == "hash" and _FINGERPRINT.fullmatch(value):
+        return AskedPart(path, None, value)
+    kind = flat(contract.schema)[path].dataType
+    try:
+        return AskedPart(path, _typed(value, kind))
+    except (ValueError, OverflowError, InvalidOperation):
+        said = "a value that does not fit" if contract.treatment(path) else repr(value)
+        raise ConfigError(
+            f"--key {path}: expected {_expected(kind)}, as {contract.path} says, got {said}"
+        ) from None
+
+
+def _typed(value: str, kind: DataType) -> str:
+    """SQL for a value in a type of the contract.
+
+    Raises:
+        ValueError, OverflowError, InvalidOperation: it is no such value.
+    """
+    match kind:
+        case StringType():
+            value.encode()
+            sql = literal(value)
+        case IntegerType() | LongType():
+            sql = f"CAST({_whole(value, _BITS[type(kind)])} AS {kind.simpleString()})"
+        case DecimalType():
+            sql = f"CAST({literal(_decimal(value, kind))} AS {kind.simpleString()})"
+        case DoubleType() | FloatType():
+            sql = f"CAST({literal(_finite(value))} AS {kind.simpleString()})"
+        case BooleanType() if value in ("true", "false"):
+            sql = value
+        case DateType() if re.match(DATE, value):
+            sql = f"DATE'{date.fromisoformat(value)}'"
+        case TimestampType():
+            sql = f"timestamp_micros({_microseconds(value)})"
+        case _:
+            raise ValueError(value)
+    return sql
+
+
+def _finite(value: str) -> float:
+    number = float(value)
+    if not isfinite(number):
+        raise ValueError(value)
+    return number
+
+
+def _whole(value: str, bits: int) -> int:
+    if not _WHOLE.fullmatch(value) or not -(2 ** (bits - 1)) <= int(value) < 2 ** (bits - 1):
+        raise ValueError(value)
+    return int(value)
+
+
+def _decimal(value: str, kind: DecimalType) -> str:
+    number = Decimal(value)
+    places = Decimal(1).scaleb(-kind.scale)
+    if not number.is_finite() or number != _EXACT.quantize(number, places):
+        raise ValueError(value)
+    if abs(number) >= Decimal(10) ** (kind.precision - kind.scale):
+        raise ValueError(value)
+    return f"{number:f}"
+
+
+def _microseconds(value: str) -> int:
+    """Microseconds since 1970 of an instant as records have it, or as reports show it (`… UTC`)."""
+    text = re.sub(" UTC$", "Z", value)
+    if not re.match(TIMESTAMP, text):
+        raise ValueError(value)
+    moment = datetime.fromisoformat(text)
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return (aware - _EPOCH) // timedelta(microseconds=1)
+
+
+def _expected(kind: DataType) -> str:
+    match kind:
+        case IntegerType() | LongType():
+            words = f"a whole number of {_BITS[type(kind)]} bits"
+        case DecimalType():
+            words = f"a number that fits decimal({kind.precision},{kind.scale})"
+        case DoubleType() | FloatType():
+            words = "a number"
+        case BooleanType():
+            words = "true or false"
+        case DateType():
+            words = "a date such as 2013-01-01"
+        case TimestampType():
+            words = "a timestamp such as 2013-01-01T10:15:00Z"
+        case _:
+            words = "a text"
+    return words

@@ -1,0 +1,232 @@
+"""What the tables say of every record of a dedup key: frames in, one row for each record out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, DataType, DateType, StringType, TimestampType
+
+from pipelines.contract import DataContract
+from pipelines.decode import COORDINATES, ERROR, EVENT_DATE, ORIGIN, VALID
+from pipelines.dedup import KAFKA_ORDER, neighbours, preference, takes_least
+from pipelines.intervals import format_interval
+from pipelines.json_types import typed
+from pipelines.payloads import fingerprint
+from pipelines.quality.asked_key import AskedPart
+from pipelines.quality.conflicts import leaves, text_of
+from pipelines.schema_paths import flat
+from pipelines.sinks.delta import small_rows
+from pipelines.sql_text import literal, moment, name
+from pipelines.wire import is_framed
+
+RECORD: Final = "_record"
+_RECORDS: Final = "_records"
+_NEWEST: Final = "_newest"
+_HASHES: Final = "_hashes"
+_PARTS: Final = "_parts"
+_HERE: Final = "_here"
+_HEADER: Final = 5
+
+
+@dataclass(frozen=True)
+class Layers:
+    """What the layers hold of a key, by coordinates.
+
+    Attributes:
+        speed: rows of the speed layer.
+        batch: rows of the batch layer at the certified version.
+        quarantine: rows of the quarantine, of whatever key.
+        reached: one row, `_reached`: the ingestion of the newest record in the speed layer, or null.
+        closed: an SQL condition on `_event_date`: whether the day is certified.
+    """
+
+    speed: DataFrame
+    batch: DataFrame
+    quarantine: DataFrame
+    reached: DataFrame
+    closed: str
+
+
+def gathered(decoded: DataFrame, contract: DataContract, asked: Sequence[AskedPart]) -> DataFrame:
+    """All that is needed of bronze, in one pass: records of the key, and how event times went on.
+
+    Args:
+        decoded: a bounded frame made by `pipelines.decode.decode`, of all of bronze.
+        contract: names the key and the event time.
+        asked: the parts of the key that are asked for; a broken record is found if they can be read in it.
+
+    Returns:
+        One row for each record of the key, with `_record struct`, and one for each micro-batch of ingest,
+        where `_record` is null; both with `_ingested_at`, `_newest timestamp` (the newest event time of the
+        valid ones) and `_records bigint`, how many they are.
+    """
+    kinds = flat(contract.schema)
+    parts = zip(contract.key_names, contract.key, strict=True)
+    read = [(f"_asked_{n}", key, path) for n, (key, path) in enumerate(parts)]
+    keys = (f"{_readable(contract, path, kinds[path].dataType)} AS {column}" for column, _, path in read)
+    wanted = {path: column for column, _, path in read}
+    condition = " AND ".join(part.holds(contract, wanted[part.path]) for part in asked)
+    columns = {key: column for column, key, _ in read}
+    for column in (contract.event_time, *preference(contract), EVENT_DATE, *ORIGIN, VALID, ERROR):
+        columns.setdefault(column, name(column))
+    texts = ", ".join(text_of(contract, path, kinds[path].dataType, column) for column, _, path in read)
+    hashes = ", ".join(fingerprint(name(path), kind) for path, kind in leaves(contract.schema))
+    columns |= {_PARTS: f"array({texts})", _HASHES: f"array({hashes})"}
+    record = ", ".join(f"{literal(column)}, {value}" for column, value in columns.items())
+    return (
+        decoded.selectExpr("*", *keys)
+        .selectExpr(
+            "_ingested_at",
+            f"CASE WHEN {condition} THEN named_struct({record}) END AS {RECORD}",
+            f"CASE WHEN {VALID} THEN {name(contract.event_time)} END AS {_NEWEST}",
+        )
+        .groupBy("_ingested_at", RECORD)
+        .agg(F.expr(f"max({_NEWEST}) AS {_NEWEST}"), F.expr(f"count(*) AS {_RECORDS}"))
+    )
+
+
+def records_of(bronze: DataFrame) -> DataFrame:
+    """The records of the key, of a frame made by `gathered`."""
+    return bronze.where(f"{RECORD} IS NOT NULL").select(f"{RECORD}.*")
+
+
+def totals(bronze: DataFrame, contract: DataContract) -> tuple[int, int]:
+    """How many records a frame made by `gathered` stands for, and how many keys are among those asked for."""
+    keys = ", ".join(f"{RECORD}.{name(key)}" for key in contract.key_names)
+    found = bronze.selectExpr(
+        f"coalesce(sum({_RECORDS}), 0) AS total",
+        f"count(DISTINCT CASE WHEN {RECORD} IS NOT NULL THEN struct({keys}) END) AS keys",
+    )
+    (row,) = small_rows(found)
+    return row["total"], row["keys"]
+
+
+def first_keys(records: DataFrame, contract: DataContract, limit: int) -> DataFrame:
+    """The records of the first keys, in the order of the key; parts that cannot be read come last."""
+    names = contract.key_names
+    order = [F.col(key).asc_nulls_last() for key in names]
+    keys = records.select(*names).distinct().orderBy(*order).limit(limit)
+    few = keys.withColumnsRenamed({key: f"_few_{key}" for key in names})
+    same = [F.col(key).eqNullSafe(F.col(f"_few_{key}")) for key in names]
+    return records.join(F.broadcast(few), same, "left_semi")
+
+
+def traced(
+    records: DataFrame,
+    bronze: DataFrame,
+    layers: Layers,
+    contract: DataContract,
+    limits: tuple[int, timedelta],
+) -> DataFrame:
+    """What the tables say of each record, as `quality.record_verdicts` reads it.
+
+    Args:
+        records: records of whole keys, as `records_of` gives them.
+        bronze: the frame that they come from.
+        layers: what the layers hold of these keys.
+        contract: names the key, says which copy wins and what may be shown.
+        limits: over how many neighbouring days copies of a key are one event, and the watermark's delay.
+
+    Returns:
+        One row for each record, in the order of the key and, within it, of Kafka.
+    """
+    horizon, delay = limits
+    marked = records.join(F.broadcast(_watermarks(bronze, delay)), "_ingested_at", "left")
+    marked = marked.crossJoin(F.broadcast(layers.reached))
+    marked = _held_by(marked, layers.speed, "_in_speed")
+    marked = _held_by(marked, layers.batch, "_in_batch")
+    marked = marked.join(_put_aside(layers.quarantine, records), list(COORDINATES), "left")
+    copies = neighbours(contract, horizon)
+    best = F.min if takes_least(contract) else F.max
+    order = F.struct(*preference(contract), _HASHES)
+    again = Window.partitionBy(*COORDINATES, _HASHES).orderBy("_ingested_at")
+    judged = marked.withColumn(_HERE, F.expr(f"struct({', '.join(COORDINATES)})")).withColumns(
+        {
+            "_best": best(F.when(F.col(VALID), F.struct(order.alias("o"), _HERE, _HASHES))).over(copies),
+            "_order": order,
+            "_speed_copy": F.min(F.when(F.col("_in_speed"), F.col(_HERE))).over(copies),
+            "_reading": F.row_number().over(again),
+            "_closed": F.expr(f"coalesce({layers.closed}, false)"),
+        }
+    )
+    keys = [F.col(key).asc_nulls_last() for key in contract.key_names]
+    return judged.orderBy(*keys, *KAFKA_ORDER, "_ingested_at").selectExpr(*_facts(contract))
+
+
+def _facts(contract: DataContract) -> list[str]:
+    event_time = name(contract.event_time)
+    shown = [n for n, (path, _) in enumerate(leaves(contract.schema)) if contract.treatment(path) != "drop"]
+    hashes = ", ".join(f"{_HASHES}[{n}]" for n in shown)
+    return [
+        f"{_PARTS} AS key",
+        *(f"{column} AS {column.removeprefix('_')}" for column in COORDINATES),
+        f"{moment('_kafka_timestamp')} AS kafka_timestamp",
+        f"{moment('_ingested_at')} AS ingested_at",
+        f"CASE WHEN {VALID} THEN {moment(event_time)} END AS event_time",
+        f"CASE WHEN {VALID} THEN CAST({EVENT_DATE} AS STRING) END AS event_day",
+        f"CASE WHEN {VALID} THEN lpad(lower(hex(xxhash64({hashes or 'NULL'}))), 16, '0') END AS payload",
+        f"{VALID} AS valid",
+        f"{ERROR}.reason AS reason",
+        f"{ERROR}.column AS column",
+        "_in_speed AS in_speed",
+        "_in_batch AS in_batch",
+        "_aside AS aside",
+        "_closed AS closed",
+        "_reading AS reading",
+        f"coalesce({VALID} AND _best.o <=> _order, false) AS best",
+        f"_best.{_HERE} AS winner",
+        f"filter(sequence(0, size({_HASHES}) - 1), _n -> {_HASHES}[_n] <> _best.{_HASHES}[_n]) AS differing",
+        "_speed_copy AS speed_copy",
+        f"{moment('_watermark')} AS watermark",
+        f"coalesce({VALID} AND {event_time} <= _watermark, false) AS behind",
+        "coalesce(_ingested_at >= _reached, true) AS beyond",
+        "coalesce(_ingested_at > _reached, true) AS unread",
+    ]
+
+
+def _readable(contract: DataContract, path: str, kind: DataType) -> str:
+    """SQL for a part of the key, also of a broken record, as far as it can be read."""
+    if contract.value_format == "avro":
+        return name(path)
+    value = f"substring(_value, {_HEADER + 1})" if is_framed(contract) else "_value"
+    at = literal("$" + "".join(f"['{part}']" for part in path.split(".")))
+    text = f"get_json_object(CAST({value} AS STRING), {at})"
+    found = _from_text(text, kind)
+    return f"CASE WHEN {VALID} THEN {name(path)} ELSE coalesce({name(path)}, {found}) END"
+
+
+def _from_text(text: str, kind: DataType) -> str:
+    match kind:
+        case StringType():
+            return text
+        case TimestampType() | DateType():
+            return typed(text, kind)
+        case BooleanType():
+            return f"CASE {text} WHEN 'true' THEN true WHEN 'false' THEN false END"
+        case _:
+            return f"try_cast({text} AS {kind.simpleString()})"
+
+
+def _watermarks(bronze: DataFrame, delay: timedelta) -> DataFrame:
+    """The latest that the speed layer's watermark can have been at each ingestion."""
+    so_far = Window.orderBy("_ingested_at").rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    by_ingest = bronze.groupBy("_ingested_at").agg(F.max(_NEWEST).alias(_NEWEST))
+    behind = F.max(_NEWEST).over(so_far) - F.expr(f"INTERVAL {format_interval(delay)}")
+    return by_ingest.select("_ingested_at", behind.alias("_watermark"))
+
+
+def _held_by(records: DataFrame, layer: DataFrame, flag: str) -> DataFrame:
+    held = layer.select(*COORDINATES).distinct().withColumn(flag, F.lit(True))
+    found = records.join(held, list(COORDINATES), "left")
+    return found.withColumn(flag, F.coalesce(flag, F.lit(False)))
+
+
+def _put_aside(quarantine: DataFrame, records: DataFrame) -> DataFrame:
+    """Of each record in quarantine what was last written down of it."""
+    places = F.broadcast(records.select(*COORDINATES).distinct())
+    fate = ("_status", "_reason", "_column", "_contract_version")
+    last = F.expr(f"max_by(struct({', '.join(fate)}), _tried_at) AS _aside")
+    return quarantine.join(places, list(COORDINATES), "left_semi").groupBy(*COORDINATES).agg(last)

@@ -1,0 +1,175 @@
+"""What became of a record, in a word and a reason. Facts in, words out: nothing here touches a table."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pipelines.contract import DataContract
+from pipelines.quality.conflicts import leaves
+
+Verdict = Literal["winner", "duplicate", "conflict", "late", "quarantined", "pending", "missing"]
+Place = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the tables say of one record; see `quality.lineage.traced`.
+
+    Attributes:
+        key: the parts of its key, as far as they can be read and may be shown.
+        topic: where it lies in Kafka.
+        partition: where it lies in Kafka.
+        offset: where it lies in Kafka.
+        kafka_timestamp: text, UTC.
+        ingested_at: text, UTC.
+        event_time: text, UTC; None if the record breaks its contract.
+        event_day: text; None if the record breaks its contract.
+        payload: a hash of all columns that may be shown in some form; None likewise.
+        valid: whether it keeps the contract of today.
+        reason: why it does not.
+        column: in which column it does not.
+        in_speed: whether the speed layer has it.
+        in_batch: whether the batch layer has it, at the certified version.
+        aside: what the quarantine says of it: `_status`, `_reason`, `_column`, `_contract_version`.
+        closed: whether its event day is certified.
+        reading: 1, or how many times it had been read from Kafka when it came into bronze once more.
+        best: whether it wins its key.
+        winner: the coordinates of the copy that wins.
+        differing: which of the contract's values differ from the winner's, by their numbers.
+        speed_copy: the coordinates of a copy that the speed layer has.
+        watermark: text, UTC: the latest that the speed layer's watermark can have been when it came.
+        behind: whether its event time is not after that.
+        beyond: whether it was ingested with or after the newest record of the speed layer.
+        unread: whether it was ingested after that, or the speed layer has no record.
+    """
+
+    key: Sequence[str | None]
+    topic: str
+    partition: int
+    offset: int
+    kafka_timestamp: str | None
+    ingested_at: str
+    event_time: str | None
+    event_day: str | None
+    payload: str | None
+    valid: bool
+    reason: str | None
+    column: str | None
+    in_speed: bool
+    in_batch: bool
+    aside: Mapping[str, Any] | None
+    closed: bool
+    reading: int
+    best: bool
+    winner: Place | None
+    differing: Sequence[int] | None
+    speed_copy: Place | None
+    watermark: str | None
+    behind: bool
+    beyond: bool
+    unread: bool
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """The tables that hold the record."""
+        held = {"speed": self.in_speed, "batch": self.in_batch, "quarantine": self.aside is not None}
+        return ("bronze", *(layer for layer, has in held.items() if has))
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What became of a record: a verdict, why, and in which columns it differs from the copy that wins."""
+
+    verdict: Verdict
+    reason: str
+    differs_in: tuple[str, ...] = ()
+
+
+def fate(facts: Facts, contract: DataContract) -> Fate:
+    """Decides what became of a record, as the audit would.
+
+    Args:
+        facts: what the tables say of it.
+        contract: names the columns.
+    """
+    if not facts.valid:
+        return Fate("quarantined", _broken(facts))
+    if not facts.best or facts.reading > 1:
+        return _copy(facts, contract)
+    if facts.in_batch:
+        dropped = facts.behind and facts.speed_copy is None
+        reason = f"row of the batch layer{_dropped(facts) if dropped else ''}"
+        return Fate("late" if dropped else "winner", reason)
+    if facts.aside and not facts.in_speed and facts.speed_copy is None:
+        refused = _refused(facts.aside)
+        return Fate(
+            "quarantined", f"{refused}; the contract of today takes it: quarantine replay, or a rebuild"
+        )
+    if facts.closed:
+        reason = f"{facts.event_day} is certified without it: it came afterwards, or a rule was changed"
+        return Fate("late", f"{reason}; the next rebuild of the day makes it the row")
+    return _of_open_day(facts)
+
+
+def _of_open_day(facts: Facts) -> Fate:
+    would_be = "would be the row of the batch layer"
+    if facts.in_speed:
+        return Fate("winner", f"{would_be}; readers have it from the speed layer")
+    if facts.speed_copy is not None:
+        return Fate("winner", f"{would_be}; readers have {place(facts.speed_copy)} from the speed layer")
+    if facts.behind and not facts.unread:
+        return Fate("late", f"{would_be}{_dropped(facts)}")
+    if facts.beyond:
+        return Fate("pending", f"{would_be}; the speed layer has not come so far")
+    return Fate("missing", f"{would_be}; nothing explains why the speed layer lacks it")
+
+
+def _copy(facts: Facts, contract: DataContract) -> Fate:
+    if facts.reading > 1:
+        return Fate("duplicate", f"of {place(_coordinates(facts))}: the same record, read from Kafka again")
+    shown = _still_shown(facts)
+    if not facts.differing:
+        return Fate("duplicate", f"of {place(facts.winner)}{shown}")
+    paths = [path for path, _ in leaves(contract.schema)]
+    differs_in = tuple(paths[number] for number in facts.differing)
+    reason = f"with {place(facts.winner)}, which wins; differs in {', '.join(differs_in)}{shown}"
+    return Fate("conflict", reason, differs_in)
+
+
+def _still_shown(facts: Facts) -> str:
+    if facts.in_batch:
+        return "; row of the batch layer until its day is rebuilt"
+    if facts.in_speed and not facts.closed:
+        return "; readers have this copy from the speed layer until the day is certified"
+    return ""
+
+
+def _dropped(facts: Facts) -> str:
+    return f"; the speed layer drops it: it came behind the watermark, {facts.watermark} UTC at the latest"
+
+
+def _broken(facts: Facts) -> str:
+    here = f"{facts.reason}{f' {facts.column}' if facts.column else ''}"
+    if facts.aside is None:
+        return (
+            f"{here}; not in the quarantine table: the speed layer has not come so far, or rules were changed"
+        )
+    status = facts.aside["_status"]
+    return (
+        f"{here} ({status})" if facts.aside["_reason"] == facts.reason else f"{here}; {_refused(facts.aside)}"
+    )
+
+
+def _refused(aside: Mapping[str, Any]) -> str:
+    column = f" {aside['_column']}" if aside["_column"] else ""
+    return f"{aside['_reason']}{column} to contract {aside['_contract_version']} ({aside['_status']})"
+
+
+def _coordinates(facts: Facts) -> Place:
+    return {"_topic": facts.topic, "_partition": facts.partition, "_offset": facts.offset}
+
+
+def place(coordinates: Place | None) -> str:
+    """Coordinates of a record as text."""
+    found = coordinates or {}
+    return f"{found['_topic']}-{found['_partition']} @ {found['_offset']}"

@@ -1,0 +1,134 @@
+"""Kafka against bronze, on a real broker: what is lost is told from what Kafka never had as records."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+
+from pipelines.errors import SourceError
+from pipelines.layers.ingest import ingest
+from pipelines.layers.reconcile import reconcile
+from pipelines.sinks.delta import append, read
+from pipelines.sinks.tables import ensure_bronze
+from tests.support.kafka import MakeTopic
+from tests.support.lakes import Lake, flight
+from tests.support.processes import wait_until
+
+MakeLake = Callable[..., Lake]
+
+
+def send(broker: str, topic: str, numbers: range, *, key: str | None = None, **options: Any) -> None:
+    producer = Producer({"bootstrap.servers": broker, **options})
+    for n in numbers:
+        producer.produce(topic, flight(flight=n + 1), key=key or str(n))
+    assert producer.flush(60) == 0
+
+
+def lake_of(make_lake: MakeLake, broker: str, name: str, *settings: str) -> Lake:
+    return make_lake(f"kafka.bootstrap_servers={broker}", f"kafka.topic={name}", *settings)
+
+
+def filled(lake: Lake) -> Lake:
+    ingest(lake.spark, lake.config, once=True)
+    return lake
+
+
+def findings(lake: Lake) -> list[tuple[str, int, bool]]:
+    found = reconcile(lake.spark, lake.config)["findings"]
+    return [(finding["kind"], finding["offsets"], finding["alarm"]) for finding in found]
+
+
+def test_what_is_lost_is_told_from_what_was_not_read_yet(
+    broker: str, admin: AdminClient, topic: MakeTopic, make_lake: MakeLake
+) -> None:
+    name = topic(partitions=1)
+    lake = lake_of(make_lake, broker, name)
+    send(broker, name, range(20))
+    filled(lake)
+    assert findings(lake) == []
+    send(broker, name, range(20, 25))
+    assert findings(lake) == [("lag", 5, False)]
+
+    # Bronze with a hole, of which Kafka has two records still and one not any more.
+    whole, holed = (
+        lake.config.table("bronze"),
+        lake_of(make_lake, broker, name, f"lake.root={lake.config.root}2"),
+    )
+    ensure_bronze(lake.spark, holed.config)
+    rows = read(lake.spark, whole).where("_offset NOT IN (3, 5, 6, 18)")
+    append(rows, holed.config.table("bronze"))
+    with pytest.raises(
+        SourceError, match=r"4 records within 0..19 \(the first: 3, 5..6, 18\): Kafka has them"
+    ):
+        reconcile(holed.spark, holed.config)
+    admin.delete_records([TopicPartition(name, 0, 5)])[TopicPartition(name, 0)].result(30)
+    with pytest.raises(SourceError) as refused:
+        reconcile(holed.spark, holed.config)
+    assert refused.value.exit_code == 4
+    assert [(f["kind"], f["offsets"], f["alarm"]) for f in refused.value.summary["findings"]] == [
+        ("gap", 3, True),
+        ("gap", 1, True),
+        ("lag", 5, False),
+    ]
+    assert refused.value.summary["counts"] == {
+        "partitions": 1,
+        "missing": 4,
+        "explained": 0,
+        "not_read_yet": 5,
+    }
+    admin.delete_records([TopicPartition(name, 0, 22)])[TopicPartition(name, 0)].result(30)
+    with pytest.raises(SourceError, match=r"20..21: deleted from Kafka before they were read"):
+        reconcile(lake.spark, lake.config)
+
+
+def test_markers_and_aborted_records_are_no_loss(broker: str, topic: MakeTopic, make_lake: MakeLake) -> None:
+    name = topic(partitions=1)
+    producer = Producer({"bootstrap.servers": broker, "transactional.id": name})
+    producer.init_transactions(30)
+    for kept in (True, False, True):
+        producer.begin_transaction()
+        for n in range(3):
+            producer.produce(name, flight(flight=n + 1))
+        producer.flush(30)
+        if kept:
+            producer.commit_transaction(30)
+        else:
+            producer.abort_transaction(30)
+    lake = filled(lake_of(make_lake, broker, name))
+    assert lake.count("bronze") == 6
+    # A marker, three aborted records and their marker; the last marker lies behind all records.
+    assert findings(lake) == [("gap", 5, False), ("lag", 1, False)]
+
+
+def test_what_compaction_removed_is_no_loss(
+    broker: str, admin: AdminClient, topic: MakeTopic, make_lake: MakeLake
+) -> None:
+    settings = {"cleanup.policy": "compact", "segment.ms": "1", "min.cleanable.dirty.ratio": "0.001"}
+    name = topic(partitions=1, **settings)
+    for key in ("first", *["same"] * 9, "last"):
+        send(broker, name, range(1), key=key)
+    # The cleaner looks every 15 seconds, and at once when it is told of another interval.
+    interval = ConfigEntry("log.cleaner.backoff.ms", "200", incremental_operation=AlterConfigOpType.SET)
+    node = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[interval])
+    for changed in admin.incremental_alter_configs([node]).values():
+        changed.result(30)
+    wait_until(lambda: count(broker, name) < 11, "Kafka has compacted the topic", 90)
+    lake = filled(lake_of(make_lake, broker, name))
+    assert [(kind, alarm) for kind, _, alarm in findings(lake)] == [("gap", False)]
+    done = reconcile(lake.spark, lake.config)
+    assert done["cleanup_policy"] == "compact"
+    assert done["counts"]["explained"] == 11 - lake.count("bronze")
+
+
+def count(broker: str, topic: str) -> int:
+    consumer = Consumer({"bootstrap.servers": broker, "group.id": "counting", "enable.partition.eof": True})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found = 0
+    try:
+        while (message := consumer.poll(30)) is not None and not message.error():
+            found += 1
+        return found
+    finally:
+        consumer.close()

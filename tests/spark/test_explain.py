@@ -1,0 +1,139 @@
+"""Every record of a key is found, and what became of it is what the layers hold."""
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from pipelines.contract import DataContract
+from pipelines.contract_rules import RowRule
+from pipelines.layers.explain import Explained, explain
+from pipelines.ops.layer_samples import samples_of
+from pipelines.quality.asked_key import asked_key
+from tests.support.lakes import EPOCH, Lake, Record, flight
+from tests.support.nights import LATER, ONE, TWO, on, run, stream
+
+HOUR = timedelta(hours=1)
+
+
+def ask(lake: Lake, *given: str, limit: int = 20) -> Explained:
+    return explain(lake.spark, lake.config, lake.contract, asked_key(lake.contract, given), limit)
+
+
+def told(found: Explained) -> list[tuple[int, tuple[str, ...], str, str]]:
+    return [(facts.offset, facts.layers, fate.verdict, fate.reason) for facts, fate in found.records]
+
+
+def by_flight_and_day(found: Explained) -> dict[tuple[str | None, str], list[Any]]:
+    keys: dict[tuple[str | None, str], list[Any]] = defaultdict(list)
+    for (facts, _), what in zip(found.records, told(found), strict=True):
+        keys[facts.key[1], (facts.key[3] or "")[8:10]].append(what)
+    return keys
+
+
+def at(offset: int) -> dict[str, Any]:
+    return {"topic": "flights", "partition": 0, "offset": offset}
+
+
+def test_what_became_of_each_record_of_a_key(make_lake: Callable[..., Lake], small: DataContract) -> None:
+    strict = replace(small, row_rules=(*small.row_rules, RowRule("distance", "maximum", 3000)), version="0.9")
+    lake = make_lake(contract=strict)
+    first = [on(1, 1), on(1, 1, sent=EPOCH + HOUR), on(1, 1, sent=EPOCH + 2 * HOUR, departure_delay=9.0)]
+    # The offsets are 0 to 5, then 6, 7 to 9, and 10 to 13.
+    lake.ingest([*first, on(1, 2, distance=-1.0), on(1, 3, distance=4963.0), on(2, 8)])
+    stream(lake)
+    lake.ingest([on(2, 9)])  # Spark holds rows against the watermark of the micro-batch before
+    stream(lake)
+    lake.ingest([on(1, 4, sent=LATER), on(3, 4), on(2, 8, sent=EPOCH)])
+    stream(lake)
+    run(lake, ONE, TWO)
+    (late,) = samples_of(lake.spark, lake.config, ONE, "run")
+    (other,) = samples_of(lake.spark, lake.config, TWO, "run")
+    assert [(each.difference, each.batch, each.speed) for each in (late, other)] == [
+        ("late", at(7), None),
+        ("other_copy", at(9), at(5)),
+    ]
+    assert late.key[1] == {"column": "flight", "value": "4"}
+    lake.contract = small
+    lake.ingest([on(1, 5, sent=LATER), on(3, 6), Record(flight(flight="7", origin=...)), on(3, 4)])
+    again = on(3, 4)
+    again.offset = 8
+    lake.ingest([again])
+
+    found = ask(lake, "carrier=UA", limit=10)
+    assert (found.keys, found.is_whole) == (10, True)
+    keys = by_flight_and_day(found)
+    bronze, speed, batch = ("bronze",), ("bronze", "speed"), ("bronze", "speed", "batch")
+    aside = ("bronze", "quarantine")
+    refused = "rule_failed distance to contract 0.9 (open); the contract of today takes it:"
+    dropped = "row of the batch layer; the speed layer drops it: it came behind the watermark,"
+    after = "2013-01-01 is certified without it: it came afterwards, or a rule was changed;"
+    would_be = "would be the row of the batch layer; "
+    expected: dict[tuple[str, str], list[tuple[int, tuple[str, ...], str, str]]] = {
+        ("1", "01"): [
+            (0, batch, "winner", "row of the batch layer"),
+            (1, bronze, "duplicate", "of flights-0 @ 0"),
+            (2, bronze, "conflict", "with flights-0 @ 0, which wins; differs in departure_delay"),
+        ],
+        ("2", "01"): [(3, aside, "quarantined", "rule_failed distance (open)")],
+        ("3", "01"): [(4, aside, "quarantined", refused)],
+        ("8", "02"): [
+            (9, ("bronze", "batch"), "winner", "row of the batch layer"),
+            (5, speed, "duplicate", "of flights-0 @ 9"),
+        ],
+        ("9", "02"): [(6, batch, "winner", "row of the batch layer")],
+        ("4", "01"): [(7, ("bronze", "batch"), "late", f"{dropped} 2013-01-03 04:15:00.000 UTC")],
+        ("4", "03"): [
+            (8, speed, "winner", f"{would_be}readers have it from the speed layer"),
+            (8, speed, "duplicate", "of flights-0 @ 8: the same record, read from Kafka again"),
+            (13, bronze, "duplicate", "of flights-0 @ 8"),
+        ],
+        ("5", "01"): [(10, bronze, "late", after)],
+        ("6", "03"): [(11, bronze, "pending", f"{would_be}the speed layer has not come so far")],
+        # A broken record whose key can be read in part is found by these parts.
+        ("7", "01"): [(12, bronze, "quarantined", "wrong_type flight; not in the quarantine table")],
+    }
+    assert keys.keys() == expected.keys()
+    for key, records in expected.items():
+        assert [each[:3] for each in keys[key]] == [each[:3] for each in records]
+        assert all(one[3].startswith(two[3]) for one, two in zip(keys[key], records, strict=True)), keys[key]
+
+    whole = ask(lake, "carrier=UA", "flight=1", "origin=EWR", "scheduled_departure=2013-01-01T05:15:00-05:00")
+    assert told(whole) == keys["1", "01"]
+    few = ask(lake, "carrier=UA", limit=2)
+    assert (few.keys, {facts.key[1] for facts, _ in few.records}) == (10, {"1", "2"})
+    nothing = ask(lake, "flight=99")
+    assert (nothing.records, nothing.keys) == ((), 0)
+    assert nothing.looked_in.startswith("15 records of ")
+
+
+def test_copies_of_other_days_are_one_event_within_the_horizon(
+    make_lake: Callable[..., Lake], small_by_flight: DataContract
+) -> None:
+    personal: Any = {"carrier": "drop", "flight": "hash"}
+    lake = make_lake(contract=replace(small_by_flight, personal=personal))
+    lake.ingest([on(2, 1, sent=EPOCH), on(1, 1, sent=EPOCH + HOUR), on(4, 1), on(2, 9)])
+    found = ask(lake, "carrier=UA", "flight=1", "origin=EWR")
+    assert [(facts.offset, facts.event_day, fate.verdict) for facts, fate in found.records] == [
+        (0, "2013-01-02", "pending"),
+        (1, "2013-01-01", "conflict"),
+        (2, "2013-01-04", "pending"),
+    ]
+    (hidden, fingerprint, shown) = found.records[0][0].key
+    assert (hidden, shown) == (None, "EWR")
+    # What a report shows of a hidden part finds it again.
+    assert told(ask(lake, f"flight={fingerprint}")) == told(found)
+
+
+def test_a_key_may_lie_in_an_object(make_lake: Callable[..., Lake], nested: DataContract) -> None:
+    lake = make_lake(contract=nested)
+    sound = b'{"order": {"id": "o-7"}, "placed_at": "2013-01-01T10:00:00Z", "items": [{"sku": "x"}]}'
+    lake.ingest([sound, b'{"order": {"id": "o-7"}, "placed_at": "soon"}', b'{"order": {"id": "o-7"}} {}'])
+    found = ask(lake, "order.id=o-7")
+    assert [(facts.offset, facts.key, fate.verdict) for facts, fate in found.records] == [
+        (0, ["o-7"], "pending"),
+        (1, ["o-7"], "quarantined"),
+        (2, ["o-7"], "quarantined"),
+    ]
+    assert [facts.reason for facts, _ in found.records] == [None, "wrong_type", "malformed_json"]

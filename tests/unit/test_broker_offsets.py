@@ -1,0 +1,57 @@
+"""What bronze lacks of Kafka is named, with what explains it."""
+
+from dataclasses import replace
+
+import pytest
+
+from pipelines.quality.broker_offsets import Habits, Held, Kept, compare_offsets
+
+KEPT = {0: Kept(0, 100)}
+WHOLE = Held(0, 99)
+HOLES = replace(WHOLE, holes=((10, 12),))
+
+
+@pytest.mark.parametrize(
+    ("kept", "held", "habits", "expected"),
+    [
+        (KEPT, {0: WHOLE}, Habits(), []),
+        (KEPT, {}, Habits(), [("lag", 100, False, "0..99: not read yet")]),
+        ({0: Kept(5, 5)}, {}, Habits(), []),
+        (KEPT, {0: Held(0, 98)}, Habits(), [("lag", 1, False, "99: not read yet")]),
+        (
+            {0: Kept(60, 100)},
+            {0: Held(0, 49)},
+            Habits(),
+            [("deleted", 10, True, "50..59: deleted"), ("lag", 40, False, "60..99: not read yet")],
+        ),
+        ({0: Kept(7, 100)}, {0: Held(5, 99)}, Habits(), [("before", 5, False, "0..4: from before")]),
+        (
+            {0: Kept(2, 100)},
+            {0: Held(5, 99, skipped=3)},
+            Habits(),
+            [("skipped", 3, True, "3 records of 2..4")],
+        ),
+        (KEPT, {0: Held(5, 99, skipped=5)}, Habits(began_late=True), [("skipped", 5, False, "latest")]),
+        # Nothing lies before the first record: compaction, or markers.
+        (KEPT, {0: Held(5, 99)}, Habits(), []),
+        (KEPT, {0: replace(HOLES, lost=3)}, Habits(is_compacted=True), [("gap", 3, True, "Kafka has them")]),
+        (KEPT, {0: replace(HOLES, empty=3)}, Habits(), [("gap", 3, False, "markers of transactions")]),
+        (KEPT, {0: replace(HOLES, empty=3)}, Habits(is_compacted=True), [("gap", 3, False, "compaction")]),
+        ({0: Kept(50, 100)}, {0: replace(HOLES, gone=3)}, Habits(), [("gap", 3, True, "nothing can tell")]),
+        (KEPT, {0: replace(HOLES, gone=3)}, Habits(is_compacted=True), [("gap", 3, False, "is compacted")]),
+        (KEPT, {0: replace(HOLES, gone=3)}, Habits(gaps_are_lawful=True), [("gap", 3, False, "offset_gaps")]),
+        (KEPT, {0: Held(0, 100)}, Habits(), [("made_anew", 101, True, "Kafka ends before 100")]),
+        (KEPT, {0: WHOLE}, Habits(is_anew=True), [("made_anew", 100, True, "made anew")]),
+        ({}, {0: WHOLE}, Habits(), [("made_anew", 100, True, "Kafka has no such partition")]),
+    ],
+)
+def test_each_difference_is_named_once(
+    kept: dict[int, Kept],
+    held: dict[int, Held],
+    habits: Habits,
+    expected: list[tuple[str, int, bool, str]],
+) -> None:
+    found = compare_offsets(kept, held, habits)
+    assert [(f.kind, f.offsets, f.alarm) for f in found] == [each[:3] for each in expected]
+    for finding, (*_, words) in zip(found, expected, strict=True):
+        assert words in finding.words
