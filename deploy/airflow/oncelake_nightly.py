@@ -1,7 +1,7 @@
-"""Oncelake's nightly run as an Airflow 3 DAG: one task for each pipeline, one run for each day.
+"""Oncelake's nightly run as an Airflow DAG: one task for each pipeline, one run for each day.
 
-Needs `apache-airflow-providers-standard`, which comes with Airflow, and neither Oncelake nor Spark where
-Airflow parses it: the tasks start a command. These environment variables of the Airflow processes say which:
+For Airflow 3.3 with its standard provider. Where Airflow parses this there need be neither Oncelake nor
+Spark: the tasks start a command. These environment variables of the Airflow processes say which:
 
 - `ONCELAKE_PROJECT`: the folder with `conf/` and `data_contracts/`, in which the command runs; /opt/oncelake.
 - `ONCELAKE_COMMAND`: the command; `.venv/bin/oncelake nightly_batch` of the project. Or `spark-submit ...
@@ -50,7 +50,7 @@ class NightlyBatch(BaseOperator):
         self.pipeline = pipeline
         self._process = SubprocessHook()
 
-    def execute(self, context: Context) -> Any:
+    def execute(self, context: Context) -> dict[str, Any]:
         """Runs the command; its log becomes that of the task.
 
         Raises:
@@ -59,13 +59,10 @@ class NightlyBatch(BaseOperator):
         """
         words = [*COMMAND, "--pipeline", self.pipeline, "--env", ENV, "--log-format", "json", *_day(context)]
         done = self._process.run_command(words, cwd=str(PROJECT))
-        try:
-            summary = json.loads(done.output)
-        except ValueError:
-            summary = {}
+        summary = _summary(done.output)
         if done.exit_code == 0:
             return summary
-        error = summary.get("error", "see the log") if isinstance(summary, dict) else "see the log"
+        error = summary.get("error", "see the log")
         if done.exit_code in FINAL:
             raise AirflowFailException(f"{self.pipeline}: {FINAL[done.exit_code]}: {error}")
         raise AirflowException(f"{self.pipeline}: exit code {done.exit_code}: {error}")
@@ -73,6 +70,15 @@ class NightlyBatch(BaseOperator):
     def on_kill(self) -> None:
         """Stops the run, as nobody else would: Airflow ends its own process only."""
         self._process.send_sigterm()
+
+
+def _summary(last_line: str) -> dict[str, Any]:
+    try:
+        summary = json.loads(last_line)
+    except ValueError:
+        # The command could not say any more how it ended.
+        return {}
+    return summary if isinstance(summary, dict) else {}
 
 
 def _day(context: Context) -> list[str]:
