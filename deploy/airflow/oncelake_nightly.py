@@ -110,7 +110,8 @@ with DAG(
     description="Rebuild, audit and certify closed days",
     # Not a cron string, of which Airflow 3 makes runs without a data interval.
     schedule=CronDataIntervalTimetable(SCHEDULE, timezone=TIME_ZONE),
-    start_date=datetime(2024, 1, 1, tzinfo=ZoneInfo(TIME_ZONE)),
+    # Backfills reach back to here, and to no day that Kafka could not know.
+    start_date=datetime(1970, 1, 1, tzinfo=ZoneInfo(TIME_ZONE)),
     catchup=False,
     # One Spark at a time on this machine; more where pipelines run on a cluster.
     max_active_tasks=1,
