@@ -106,7 +106,8 @@ def test_what_would_fail_again_is_not_tried_again_and_stops_no_other_pipeline(
 ) -> None:
     calls, well, said = night(f"{code} 0", "flights, weather")
     assert not well
-    assert [words[2] for words in calls] == ["flights", "weather"]
+    # Which of the two is first, and so fails, is Airflow's choice.
+    assert sorted(words[2] for words in calls) == ["flights", "weather"]
     assert why in said
     assert "as it was told" in said
 
