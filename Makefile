@@ -21,7 +21,10 @@ CLASSES := $(MADE)/classes-$(call key,conf/jars.lock requirements/dev.txt)
 LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 
-.PHONY: help setup java demo test lint format package bench lock lock-jars clean distclean
+SCHEDULERS := .venv-schedulers
+SCHEDULERS_MADE := $(SCHEDULERS)/.made-$(call key,requirements/schedulers.txt)
+
+.PHONY: help setup java demo test test-long lint format package bench lock lock-jars clean distclean
 
 help: ## Show this help
 	@echo "Oncelake. Every target does the set-up it needs; the first time takes minutes and the network."
@@ -35,6 +38,9 @@ demo: setup ## Replay real flights through a real broker into a lake, and prove 
 
 test: setup ## Run all tests, with a real Spark and a real broker (PYTEST_ARGS="tests/unit -k name")
 	@$(PY) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+
+test-long: setup $(SCHEDULERS_MADE) ## Run what deploy/ holds with Airflow itself, and against Kubernetes' own schemas
+	@$(PY) -m pytest -m long $(PYTEST_ARGS)
 
 lint: $(DEPENDENCIES) ## Check style, form, types and data contracts
 	@echo "==> ruff check"
@@ -63,6 +69,7 @@ bench: setup ## Measure the steps against a raw append of the same run (BENCH_AR
 lock: ## Maintainers: pin the Python dependencies again (needs uv)
 	$(LOCK) --extra dev --extra demo --constraints requirements/constraints.txt \
 		pyproject.toml --output-file requirements/dev.txt
+	$(LOCK) requirements/schedulers.in --output-file requirements/schedulers.txt
 	sed -n 's/^java = \["\(.*\)"\]/\1/p' pyproject.toml | $(LOCK) - --output-file requirements/jdk.txt
 
 lock-jars: $(PACKAGE) java ## Maintainers: fetch what conf/ivy.xml names and write conf/jars.lock
@@ -73,7 +80,7 @@ clean: ## Remove the lake and everything built; keep .venv
 	rm -rf .lake .demo reports dist build out .hypothesis .mypy_cache .pytest_cache .ruff_cache spark-warehouse
 
 distclean: clean ## Remove .venv and the jars in it, too
-	rm -rf $(VENV)
+	rm -rf $(VENV) $(SCHEDULERS)
 
 # Python 3.11 or 3.12, by whichever name it has here.
 $(PY):
@@ -96,6 +103,13 @@ $(PACKAGE): $(DEPENDENCIES)
 	@echo "==> installing Oncelake itself, editable"
 	@$(PY) -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@rm -f $(MADE)/package-* && touch $@
+
+# Airflow asks for other versions of what Oncelake needs, so it has a place of its own.
+$(SCHEDULERS_MADE): $(PACKAGE)
+	@echo "==> installing the schedulers that requirements/schedulers.txt pins into $(SCHEDULERS) (400 MB)"
+	@$(PY) -m venv $(SCHEDULERS)
+	@$(SCHEDULERS)/bin/python -m pip install --require-hashes --requirement requirements/schedulers.txt
+	@rm -f $(SCHEDULERS)/.made-* && touch $@
 
 # Asked each time: Java can go away without a file here changing.
 java: $(DEPENDENCIES)

@@ -12,7 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from pipelines.config_values import (
     AnyInterval,
+    Command,
     Count,
+    Headers,
     KafkaOptions,
     KafkaSecrets,
     LeaseInterval,
@@ -23,7 +25,10 @@ from pipelines.config_values import (
     SparkSettings,
     Topic,
     Url,
+    Webhook,
 )
+
+Ending = Literal["audit_failed", "source_error", "failed"]
 
 
 class _Model(BaseModel):
@@ -165,6 +170,25 @@ class ServingConfig(_Model):
     view: str | None = Field(default=None, pattern=r"^\w+(\.\w+){0,2}$")
 
 
+class NotifyConfig(_Model):
+    """Who is told when a nightly run or a validation ends badly; nobody if neither hook is set.
+
+    Attributes:
+        when: of which endings: `audit_failed` (exit code 3), `source_error` (4), `failed` (1). Not `on`,
+            which YAML reads as a truth.
+        command: a program and its arguments; gets the summary as JSON on standard input.
+        webhook: an address to which the summary is sent as JSON. Never shown, as many hold a secret.
+        headers: sent to the webhook. Their values are never shown.
+        timeout: how long each of the two hooks may take.
+    """
+
+    when: tuple[Ending, ...] = Field(default=("audit_failed",), min_length=1)
+    command: Command | None = None
+    webhook: Webhook | None = None
+    headers: Headers = {}
+    timeout: PositiveInterval = timedelta(seconds=10)
+
+
 class SparkConfig(_Model):
     """The Spark session, when a job is not started by spark-submit."""
 
@@ -187,6 +211,7 @@ class PipelineConfig(_Model):
     batch: BatchConfig = BatchConfig()
     audit: AuditConfig = AuditConfig()
     serving: ServingConfig = ServingConfig()
+    notify: NotifyConfig = NotifyConfig()
     spark: SparkConfig = SparkConfig()
 
     def table(self, layer: Literal["bronze", "speed", "batch", "quarantine"]) -> str:

@@ -28,6 +28,8 @@ from pipelines.yaml_files import parse_yaml
 _TEXTS: Final = {
     ("kafka", "options"),
     ("kafka", "secrets"),
+    ("notify", "headers"),
+    ("notify", "webhook"),
     ("registry", "options"),
     ("registry", "secrets"),
     ("spark", "conf"),
@@ -79,9 +81,16 @@ def load_config(
         raise ConfigError("\n".join(_explain(e, layers) for e in error.errors())) from None
 
 
-def pipeline_names(conf_dir: Path) -> list[str]:
-    """The names of all pipelines that the folder of configuration has, sorted."""
-    return sorted(path.stem for path in (conf_dir / "base" / "pipelines").glob("*.yml"))
+def pipeline_names(conf_dir: Path, *envs: str) -> list[str]:
+    """The names of all pipelines that the folder of configuration has, sorted.
+
+    Args:
+        conf_dir: the folder of configuration.
+        envs: environments in which to look, too. What only an environment names is no whole pipeline, and
+            `load_config` refuses it.
+    """
+    folders = (conf_dir / folder / "pipelines" for folder in ("base", *envs))
+    return sorted({path.stem for folder in folders for path in folder.glob("*.yml")})
 
 
 def _files(name: str, env: str, conf_dir: Path) -> Iterator[_Layer]:
@@ -159,6 +168,8 @@ def _expand(
         return {
             str(key): _expand(item, (*location, str(key)), layers, environ) for key, item in value.items()
         }
+    if isinstance(value, list):
+        return [_expand(item, location, layers, environ) for item in value]
     if not isinstance(value, str):
         return value
     where = f"{_origin(layers, location)}: {'.'.join(location)}"

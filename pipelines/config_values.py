@@ -6,6 +6,7 @@ A check raises `ValueError`, which `pipelines.config_files` turns into one messa
 import re
 from datetime import timedelta
 from typing import Annotated, Final, TypeVar
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
@@ -80,6 +81,43 @@ def _an_address(url: str) -> str:
     return url
 
 
+def _a_webhook(url: SecretStr) -> SecretStr:
+    text = url.get_secret_value()
+    try:
+        parts = urlsplit(text)
+        is_whole = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_whole = False
+    if not is_whole or "@" in parts.netloc or not re.fullmatch(r"[!-~]+", text):
+        raise ValueError(
+            "expected http:// or https:// and an address without user and password, which belong into"
+            " notify.headers (the value is not shown here)"
+        )
+    return url
+
+
+def _headers(headers: dict[str, SecretStr]) -> dict[str, SecretStr]:
+    for name, value in headers.items():
+        if not re.fullmatch(r"[A-Za-z0-9-]+", name) or not re.fullmatch(r"[ -~]+", value.get_secret_value()):
+            raise ValueError(
+                f"expected the names and values of HTTP headers, in ASCII and on one line; {name!r} is none"
+            )
+    return headers
+
+
+def _words(command: object) -> object:
+    if (
+        not isinstance(command, list | tuple)
+        or not all(isinstance(word, str) and "\0" not in word for word in command)
+        or not (command and command[0].strip())
+    ):
+        raise ValueError(
+            "expected a list of texts, the program and its arguments, such as [/opt/tell.sh, nightly];"
+            " no shell reads it"
+        )
+    return command
+
+
 def _as_text(value: object) -> object:
     # YAML reads 1.10 and 010 as other numbers than are written, so only truths are taken as they are.
     if isinstance(value, bool):
@@ -126,4 +164,7 @@ _Setting = Annotated[str, BeforeValidator(_as_text)]
 Options = Annotated[dict[str, _Setting], AfterValidator(_no_secret)]
 KafkaOptions = Annotated[Options, AfterValidator(_no_owned_option)]
 KafkaSecrets = Annotated[dict[str, SecretStr], AfterValidator(_no_owned_option)]
+Webhook = Annotated[SecretStr, AfterValidator(_a_webhook)]
+Headers = Annotated[dict[str, SecretStr], AfterValidator(_headers)]
+Command = Annotated[tuple[str, ...], BeforeValidator(_words)]
 SparkSettings = Annotated[dict[str, _Setting], AfterValidator(_no_owned_setting)]

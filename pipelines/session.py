@@ -1,11 +1,13 @@
 """The Spark session that every job uses, started here or by spark-submit."""
 
 import os
+import subprocess
 import sys
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 import psutil
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from pipelines.config import PipelineConfig
@@ -14,6 +16,8 @@ from pipelines.ops.class_archive import class_settings
 from pipelines.ops.jars import ensure_jars
 from pipelines.ops.java import use_java
 from pipelines.wire import AVRO_LIMITS
+
+_END_WITHIN_S: Final = 180
 
 # The same settings stand in conf/spark-defaults.conf for people who start sessions of their own.
 SETTINGS: Final = {
@@ -50,7 +54,7 @@ def spark_session(config: PipelineConfig, job: str) -> SparkSession:
         InfrastructureError: there is no usable Java, or the jars cannot be had.
     """
     builder = SparkSession.builder.appName(f"oncelake-{job}-{config.name}")
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    submitted = is_submitted()
     classes: dict[str, str] = {}
     if not submitted:
         java, jars, master = use_java(), ensure_jars("spark"), config.spark.master or "local[*]"
@@ -86,6 +90,43 @@ def spark_session(config: PipelineConfig, job: str) -> SparkSession:
     if submitted:
         _require_classes(session)
     return session
+
+
+def stop_session() -> None:
+    """Stops the session, if there is one, and its application; its Java ends with this process."""
+    # Java may have died, and then does not answer which session is the active one.
+    with suppress(Exception):
+        if session := SparkSession.getActiveSession():
+            session.stop()
+
+
+def end_application() -> None:
+    """Stops the session and ends its Java, so that the next session starts from nothing.
+
+    Under spark-submit nothing is done: application and Java are those of the submission.
+    """
+    if is_submitted():
+        return
+    stop_session()
+    gateway: Any = SparkContext._gateway
+    # PySpark would go on with a Java that has died.
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
+    if gateway is None:
+        return
+    with suppress(Exception):
+        gateway.shutdown()
+    gateway.proc.stdin.close()
+    try:
+        gateway.proc.wait(_END_WITHIN_S)
+    except subprocess.TimeoutExpired:
+        gateway.proc.kill()
+        gateway.proc.wait()
+
+
+def is_submitted() -> bool:
+    """Whether spark-submit started this process, with an application whose settings are fixed."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def _end_launched() -> None:

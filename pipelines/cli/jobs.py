@@ -9,7 +9,8 @@ import click
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from pipelines.cli.options import CommonOptions, common_options
+from pipelines.cli.every import run_all
+from pipelines.cli.options import CommonOptions, common_options, options_of_many, require_one_or_all
 from pipelines.cli.running import run_job
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
@@ -55,12 +56,20 @@ def speed_stream(once: bool, **common: Any) -> None:
 
 
 @click.command("nightly_batch")
-@common_options
+@options_of_many
 @click.option("--date", "day", type=_DAY, help="The event day; yesterday if no day is named.")
 @click.option("--from", "first", type=_DAY, help="The first of several days.")
 @click.option("--to", "last", type=_DAY, help="The last of several days.")
-def nightly_batch(day: datetime | None, first: datetime | None, last: datetime | None, **common: Any) -> None:
+def nightly_batch(
+    day: datetime | None,
+    first: datetime | None,
+    last: datetime | None,
+    pipeline: str | None,
+    everything: bool,
+    **common: Any,
+) -> None:
     """Rebuild closed days from bronze, audit them, certify what passed."""
+    require_one_or_all(pipeline, everything)
     if day and (first or last):
         raise click.UsageError("--date names one day, --from and --to several: use one or the other")
     between = (_date(day or first), _date(day or last))
@@ -81,7 +90,9 @@ def nightly_batch(day: datetime | None, first: datetime | None, last: datetime |
         refresh_view(spark, config)
         return summary
 
-    run_job("nightly_batch", CommonOptions(**common), body, check=check)
+    if pipeline is None:
+        run_all("nightly_batch", common, body, check)
+    run_job("nightly_batch", CommonOptions(pipeline=pipeline, **common), body, check=check, notifies=True)
 
 
 @click.command("validate")
@@ -96,7 +107,7 @@ def validate_day(day: datetime | None, **common: Any) -> None:
     def body(spark: SparkSession, config: PipelineConfig, contract: DataContract, run_id: str) -> Summary:
         return validate(spark, config, contract, run_id, closed_days(contract, _date(day), None)[0])
 
-    run_job("validate", CommonOptions(**common), body, check=check)
+    run_job("validate", CommonOptions(**common), body, check=check, notifies=True)
 
 
 @click.command("report")

@@ -65,16 +65,45 @@ _PLACES = (
         help="Overrides one setting, e.g. kafka.topic=flights. Repeatable.",
     ),
 )
+_LOG_FORMAT = click.option(
+    "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True
+)
+_PIPELINE = "The pipeline, e.g. flights."
 _OPTIONS = (
-    click.option("--pipeline", required=True, metavar="NAME", help="The pipeline, e.g. flights."),
+    click.option("--pipeline", required=True, metavar="NAME", help=_PIPELINE),
     *_PLACES,
-    click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True),
+    _LOG_FORMAT,
+)
+_OPTIONS_OF_MANY = (
+    click.option("--pipeline", metavar="NAME", help=_PIPELINE),
+    click.option("--all", "everything", is_flag=True, help="All pipelines, one after the other."),
+    *_PLACES,
+    _LOG_FORMAT,
 )
 
 
 def common_options(command: Command) -> Command:
     """Adds the shared options to a click command, which takes them as keywords."""
     return _with(_OPTIONS, command)
+
+
+def options_of_many(command: Command) -> Command:
+    """Adds the shared options, with --all beside --pipeline; `require_one_or_all` refuses both or none."""
+    return _with(_OPTIONS_OF_MANY, command)
+
+
+def require_one_or_all(pipeline: str | None, everything: bool) -> None:
+    """Refuses a command line that names a pipeline and all of them, or none.
+
+    Raises:
+        UsageError: `--pipeline` and `--all` are both there, or none of them.
+    """
+    if everything == (pipeline is not None):
+        raise click.UsageError(
+            "--all runs every pipeline and --pipeline NAME one: use one or the other"
+            if everything
+            else "Missing option '--pipeline'. Name a pipeline, or say --all."
+        )
 
 
 def place_options(command: Command) -> Command:

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from pipelines.cli.options import CommonOptions, common_options
-from pipelines.config import PipelineConfig
+from pipelines.config import NotifyConfig, PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.intervals import format_interval
 from pipelines.sources.kafka import describe
@@ -69,8 +69,15 @@ def _sections(config: PipelineConfig, contract: DataContract) -> dict[str, dict[
             "verdicts": config.ops_table("certifications"),
             "checks": config.ops_table("validation_results"),
             "view": config.serving.view or "none",
+            "who is told of a bad end": _told(config.notify),
         },
     }
+
+
+def _told(config: NotifyConfig) -> str:
+    hooks = [f"command {config.command[0]}"] if config.command else []
+    hooks += ["webhook (address not shown)"] if config.webhook else []
+    return f"{' and '.join(hooks)}: {', '.join(config.when)}" if hooks else "nobody"
 
 
 def _values(config: PipelineConfig, contract: DataContract) -> str:

@@ -7,10 +7,9 @@ import sys
 import time
 import uuid
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import UTC, datetime
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from pyspark.sql import SparkSession
 
@@ -18,11 +17,14 @@ from pipelines.cli.options import CommonOptions, LogFormat
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.errors import OncelakeError
+from pipelines.ops.notify import notify
 from pipelines.ops.preflight import check_avro, check_conditions, check_patterns, check_zone
-from pipelines.session import spark_session
+from pipelines.session import spark_session, stop_session
 
 Body = Callable[[SparkSession, PipelineConfig, DataContract, str], dict[str, Any]]
 Check = Callable[[PipelineConfig, DataContract], None]
+
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 def run_job(
@@ -33,6 +35,7 @@ def run_job(
     check: Check | None = None,
     is_done_when_stopped: bool = False,
     output: LogFormat | None = None,
+    notifies: bool = False,
 ) -> NoReturn:
     """Runs a job to its end and leaves the process with the exit code that its outcome has.
 
@@ -43,8 +46,47 @@ def run_job(
         check: looks at arguments once configuration and contract are known, before Spark starts.
         is_done_when_stopped: whether SIGTERM or Ctrl-C is a good end, as it is for a stream.
         output: how the summary is printed; as the log if it is None.
+        notifies: whether the hooks of the configuration are told of a bad end.
     """
     set_up_logging(options.log_format)
+    summary = run_pipeline(
+        job,
+        options,
+        body,
+        Told(),
+        check=check,
+        is_done_when_stopped=is_done_when_stopped,
+        notifies=notifies,
+    )
+    stop_session()
+    print_summary(summary, output or options.log_format)
+    sys.exit(summary["exit_code"])
+
+
+def run_pipeline(
+    job: str,
+    options: CommonOptions,
+    body: Body,
+    told: "Told",
+    *,
+    check: Check | None = None,
+    is_done_when_stopped: bool = False,
+    notifies: bool = False,
+) -> dict[str, Any]:
+    """Runs a job for one pipeline, whatever comes of it; the Spark session is left running.
+
+    Args:
+        job: as for `run_job`, and so the others.
+        options: what the user said.
+        body: does the work.
+        told: whether the process has been told to stop; a run that finds it so does nothing.
+        check: looks at arguments before Spark starts.
+        is_done_when_stopped: whether a stop is a good end.
+        notifies: whether hooks are told of a bad end.
+
+    Returns:
+        The summary, with `status` (`done`, `failed`, `stopped`) and `exit_code`.
+    """
     began, run_id = time.monotonic(), uuid.uuid4().hex[:12]
     summary: dict[str, Any] = {
         "job": job,
@@ -53,9 +95,9 @@ def run_job(
         "run_id": run_id,
         "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    code, spark = 0, None
-    told = _Told()
+    code, config = 0, None
     try:
+        told.listen()
         config, contract = options.load()
         if check:
             check(config, contract)
@@ -84,38 +126,41 @@ def run_job(
             summary |= {"status": "failed", "error": f"{type(error).__name__}: {str(error)[:500]}"}
     finally:
         told.no_more()
-        if spark is not None:
-            with suppress(Exception):
-                spark.stop()
     if told.to_stop and "status" not in summary:
         code = 0 if is_done_when_stopped else OncelakeError.exit_code
         summary |= {"status": "stopped"}
     summary |= {"exit_code": code, "duration_s": round(time.monotonic() - began, 3)}
-    _print_summary(summary, output or options.log_format)
-    sys.exit(code)
+    if notifies and config:
+        notify(config.notify, summary)
+    return summary
 
 
-class _Told:
-    """Whether SIGTERM or Ctrl-C has come; the first interrupts what runs, later ones change nothing."""
+class Told:
+    """Whether SIGTERM or Ctrl-C has come; while a run listens, the first interrupts it."""
 
     def __init__(self) -> None:
         self.to_stop = False
-        self.listen()
+        self.no_more()
 
     def listen(self) -> None:
-        """From here on SIGTERM and Ctrl-C come here."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._first)
-
-    def _first(self, number: int, frame: FrameType | None) -> None:
-        if not self.to_stop:
-            self.to_stop = True
+        """From here on SIGTERM and Ctrl-C interrupt what runs, also one that came before."""
+        for number in _SIGNALS:
+            signal.signal(number, self._interrupt)
+        if self.to_stop:
             raise KeyboardInterrupt
 
     def no_more(self) -> None:
         """From here on nothing interrupts: what is left is to say how it ended."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, signal.SIG_IGN)
+        for number in _SIGNALS:
+            signal.signal(number, self._remember)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        if not self.to_stop:
+            self.to_stop = True
+            raise KeyboardInterrupt
+
+    def _remember(self, number: int, frame: FrameType | None) -> None:
+        self.to_stop = True
 
 
 def set_up_logging(log_format: LogFormat) -> None:
@@ -152,7 +197,8 @@ def harmless(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def _print_summary(summary: dict[str, Any], log_format: LogFormat) -> None:
+def print_summary(summary: dict[str, Any], log_format: LogFormat) -> None:
+    """Prints how a job ended: as one JSON object, or in lines for people."""
     if log_format == "json":
         print(json.dumps(summary, default=str), flush=True)
         return

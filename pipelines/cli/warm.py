@@ -7,10 +7,9 @@ import sys
 import tempfile
 from datetime import date
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
-from pyspark import SparkContext
 
 from pipelines.config_files import load_config
 from pipelines.contract import load_contract
@@ -25,11 +24,10 @@ from pipelines.ops.class_archive import archive_path
 from pipelines.ops.jars import ensure_jars
 from pipelines.ops.java import use_java
 from pipelines.ops.project import lay_out
-from pipelines.session import spark_session
+from pipelines.session import end_application, spark_session
 
 _DAY: Final = date(2013, 1, 1)
 _NO_ARCHIVE: Final = "this Java keeps no archive of classes; jobs work as well without"
-_END_WITHIN_S: Final = 180
 _RECORD: Final = '-XX:TieredStopAtLevel=1 -Xlog:disable "-XX:ArchiveClassesAtExit={}"'
 
 
@@ -92,13 +90,5 @@ def _run_sample(folder: Path, recorded: Path) -> None:
             report(spark, config, contract, _DAY, folder / "reports")
             read_serving(spark, config).count()
         finally:
-            spark.stop()
-            _end_java()
-
-
-def _end_java() -> None:
-    """Ends the session's Java and waits for it: it writes the archive as the last thing it does."""
-    gateway: Any = SparkContext._gateway
-    gateway.shutdown()
-    gateway.proc.stdin.close()
-    gateway.proc.wait(_END_WITHIN_S)
+            # Java writes the archive as the last thing it does.
+            end_application()

@@ -1,8 +1,10 @@
 """A mistake of the user is one message and exit code 2, before Spark starts."""
 
 import json
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -38,6 +40,10 @@ def oncelake(*words: str) -> "subprocess.CompletedProcess[str]":
             ["nightly_batch", "--pipeline", "flights", "--date", "2013-01-02", "--to", "2013-01-03"],
             "use one or the other",
         ),
+        (["nightly_batch"], "Missing option '--pipeline'. Name a pipeline, or say --all."),
+        (["nightly_batch", "--all", "--pipeline", "flights"], "use one or the other"),
+        (["nightly_batch", "--all", "--conf-dir", "none"], "none/base/pipelines: no pipeline (*.yml) here"),
+        (["nightly_batch", "--all", "--date", "2099-01-01"], "2099-01-01 is not over"),
         (["validate", "--pipeline", "flights", "--date", "2099-01-01"], "2099-01-01 is not over"),
         (["explain", "--pipeline", "flights"], "Missing option '--key'"),
         (["explain", "--pipeline", "flights", "--key", "flight=UA"], "expected a whole number of 64 bits"),
@@ -79,6 +85,19 @@ def test_with_json_the_last_line_tells_the_failure() -> None:
     assert (summary["job"], summary["status"], summary["exit_code"]) == ("speed_stream", "failed", 2)
     assert "speed.state_partitions" in summary["error"]
     assert done.returncode == 2
+
+
+def test_under_spark_submit_all_pipelines_have_to_agree_on_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conf = shutil.copytree("conf", tmp_path / "conf")
+    with (conf / "base/pipelines/weather.yml").open("a") as weather:
+        weather.write("spark: {conf: {spark.executor.memory: 2g}}\n")
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    done = oncelake("nightly_batch", "--all", "--conf-dir", str(conf), "--log-format", "json")
+    summary = json.loads(done.stdout)
+    assert (done.returncode, summary["exit_code"], summary["pipelines"]) == (2, 2, [])
+    assert "the settings of flights and weather differ" in summary["error"]
 
 
 def test_a_plan_shows_everything_and_no_secret() -> None:

@@ -121,6 +121,10 @@ def test_a_variable_stands_for_the_environment_s_value(conf: Path) -> None:
     config = load_config("flights", conf_dir=conf, settings=[setting], environ={"JAAS": "hush"})
     assert config.kafka.secrets["sasl.jaas.config"].get_secret_value() == "hush"
     assert "JAAS is not set" in refusal(conf, setting)
+    command = load_config(
+        "flights", conf_dir=conf, settings=["notify.command=['${TELL}', now]"], environ={"TELL": "/opt/tell"}
+    ).notify.command
+    assert command == ("/opt/tell", "now")
 
 
 def test_settings_of_spark_and_kafka_are_passed_on_letter_by_letter(conf: Path) -> None:
@@ -180,6 +184,11 @@ def test_a_variable_that_a_later_layer_replaces_need_not_be_set(conf: Path) -> N
         "registry.options.basic.auth.user.info=hush:hush",
         "registry.url=http://user:hush@registry",
         "registry.secrets={basic.auth.user.info: [hush]}",
+        "notify.webhook=https://user:hush@hooks.example.internal/",
+        "notify.webhook=ftp://hooks.example.internal/hush",
+        "notify={webhook: [hush]}",
+        "notify={headers: {Authorization: [hush]}}",
+        'notify={headers: {Authorization: "hush\\nhush"}}',
     ],
 )
 def test_a_secret_in_the_wrong_place_is_refused_unseen(conf: Path, setting: str) -> None:
@@ -217,6 +226,10 @@ def test_a_root_with_dots_means_the_folder_that_it_leads_to(conf: Path, tmp_path
         ("kafka.bootstrap_servers=localhost:99999", "expected ports from 1 to 65535, got 'localhost:99999'"),
         ("registry.url=registry:8081", "expected http:// or https://"),
         ("registry.uri=http://registry", "did you mean 'url'?"),
+        ("notify.command=/opt/tell.sh nightly", "expected a list of texts, the program and its arguments"),
+        ("notify.command=[]", "expected a list of texts"),
+        ("notify.when=[audit]", "expected 'audit_failed', 'source_error' or 'failed', got 'audit'"),
+        ("notify.when=[]", "notify.when: "),
     ],
 )
 def test_a_value_that_would_fail_later_is_refused_at_once(conf: Path, setting: str, said: str) -> None:

@@ -1,0 +1,135 @@
+"""Runs a job for every pipeline of an environment, one after the other; none stops the others."""
+
+import logging
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Any, Final, NoReturn
+
+from pipelines.cli.options import CommonOptions
+from pipelines.cli.running import Body, Check, Told, print_summary, run_pipeline, set_up_logging
+from pipelines.config import SparkConfig
+from pipelines.config_files import pipeline_names
+from pipelines.errors import AuditFailed, ConfigError, OncelakeError, SourceError
+from pipelines.session import end_application, is_submitted, stop_session
+
+# The first of these that a pipeline ended with is the exit code of all.
+GRAVEST_FIRST: Final = (
+    AuditFailed.exit_code,
+    ConfigError.exit_code,
+    SourceError.exit_code,
+    OncelakeError.exit_code,
+    0,
+)
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """A pipeline, and the Spark settings that it wants; none if it will be refused."""
+
+    options: CommonOptions
+    spark: SparkConfig | None
+
+
+def run_all(job: str, common: dict[str, Any], body: Body, check: Check) -> NoReturn:
+    """Runs a job for every pipeline and leaves the process with the gravest exit code.
+
+    Pipelines that are refused come first, so that a mistake is told before anything starts. Those that want
+    the same Spark settings share an application; where the settings change, and after a failure for a reason
+    that nobody knows, the next pipeline gets a new one with a Java of its own.
+
+    Args:
+        job: the job's name.
+        common: what the user said, as `CommonOptions` takes it, without the pipeline.
+        body: does the work for one pipeline.
+        check: looks at arguments once a pipeline's configuration and contract are known.
+    """
+    log_format = common["log_format"]
+    set_up_logging(log_format)
+    told, began = Told(), time.monotonic()
+    summary: dict[str, Any] = {
+        "job": job,
+        "pipelines": [],
+        "env": common["env"],
+        "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    try:
+        planned = _plan(common, check)
+        _require_one_application(planned)
+    except ConfigError as error:
+        if log_format == "text":
+            print(f"error: {error}", file=sys.stderr)
+        summary |= {"status": "failed", "error": str(error), "exit_code": error.exit_code}
+    else:
+        for ended in _run(job, planned, body, check, told):
+            summary["pipelines"].append(ended)
+            if log_format == "text":
+                print_summary(ended, log_format)
+        summary |= _together(summary["pipelines"])
+    stop_session()
+    summary["duration_s"] = round(time.monotonic() - began, 3)
+    print_summary({**summary, "pipeline": "--all"} if log_format == "text" else summary, log_format)
+    sys.exit(summary["exit_code"])
+
+
+def _plan(common: dict[str, Any], check: Check) -> list[_Planned]:
+    names = pipeline_names(common["conf_dir"], common["env"])
+    if not names:
+        raise ConfigError(
+            f"{common['conf_dir']}/base/pipelines: no pipeline (*.yml) here; name the folder with --conf-dir"
+        )
+    found = [_planned(CommonOptions(pipeline=name, **common), check) for name in names]
+    return sorted(found, key=lambda one: one.spark is not None)
+
+
+def _planned(options: CommonOptions, check: Check) -> _Planned:
+    try:
+        config, contract = options.load()
+        check(config, contract)
+    except OncelakeError:
+        # It is told when its turn comes, which is at once.
+        return _Planned(options, None)
+    return _Planned(options, config.spark)
+
+
+def _require_one_application(planned: list[_Planned]) -> None:
+    wanted = [one for one in planned if one.spark]
+    for one, other in pairwise(wanted) if is_submitted() else ():
+        if one.spark != other.spark:
+            raise ConfigError(
+                f"spark: the settings of {one.options.pipeline} and {other.options.pipeline} differ, and"
+                " under spark-submit --all has one application, the one that was submitted; let them agree,"
+                " or submit each pipeline with --pipeline"
+            )
+
+
+def _run(job: str, planned: list[_Planned], body: Body, check: Check, told: Told) -> Iterator[dict[str, Any]]:
+    last: SparkConfig | None = None
+    for number, one in enumerate(planned, start=1):
+        _log.info("pipeline %s, %d of %d", one.options.pipeline, number, len(planned))
+        if last and one.spark != last:
+            end_application()
+        ended = run_pipeline(job, one.options, body, told, check=check, notifies=True)
+        last = one.spark
+        if (ended["status"], ended["exit_code"]) == ("failed", OncelakeError.exit_code):
+            # Whatever it was, it is not passed on: a Java without memory fails the next one, too.
+            end_application()
+            last = None
+        yield ended
+
+
+def _together(ended: list[dict[str, Any]]) -> dict[str, Any]:
+    states = [one["status"] for one in ended]
+    return {
+        "status": next((state for state in ("stopped", "failed") if state in states), "done"),
+        "counts": {
+            "pipelines": len(ended),
+            **{f"pipelines_{state}": states.count(state) for state in ("done", "failed", "stopped")},
+        },
+        "exit_code": min((one["exit_code"] for one in ended), key=GRAVEST_FIRST.index),
+    }

@@ -1,0 +1,113 @@
+"""Tells people that a run ended badly: by a command, by a webhook, or by both.
+
+A hook has a bounded time, and what becomes of it changes nothing about the run.
+"""
+
+import json
+import logging
+import os
+import signal
+import subprocess
+from contextlib import suppress
+from datetime import timedelta
+from http.client import HTTPException, HTTPMessage
+from tempfile import TemporaryFile
+from threading import Thread
+from typing import IO, Any, Final
+from urllib.error import HTTPError
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+from pipelines.config import Ending, NotifyConfig
+from pipelines.errors import AuditFailed, OncelakeError, SourceError
+
+_ENDINGS: Final[dict[int, Ending]] = {
+    AuditFailed.exit_code: "audit_failed",
+    SourceError.exit_code: "source_error",
+    OncelakeError.exit_code: "failed",
+}
+_SHOWN: Final = 500
+
+_log = logging.getLogger(__name__)
+
+
+def notify(config: NotifyConfig, summary: dict[str, Any]) -> None:
+    """Gives the summary of a failed run, as JSON, to the hooks that are set; logs a hook that fails.
+
+    Args:
+        config: the hooks, and of which endings they are told.
+        summary: of the run, with `status` and `exit_code`.
+    """
+    if summary["status"] != "failed" or _ENDINGS.get(summary["exit_code"]) not in config.when:
+        return
+    body = json.dumps(summary, default=str).encode()
+    seconds = config.timeout / timedelta(seconds=1)
+    if config.command is not None:
+        _say("notify.command", _run(config.command, body, seconds))
+    if config.webhook is not None:
+        _say("notify.webhook", _post(config, config.webhook.get_secret_value(), body, seconds))
+
+
+def _say(hook: str, trouble: str | None) -> None:
+    if trouble:
+        _log.error("%s: %s; nobody was told by it. The run's own outcome stands", hook, trouble)
+    else:
+        _log.info("%s: told", hook)
+
+
+def _run(command: tuple[str, ...], body: bytes, seconds: float) -> str | None:
+    """What went wrong with the command, if anything did."""
+    # Files, not pipes: a process that the command leaves behind would keep a pipe open.
+    with TemporaryFile() as given, TemporaryFile() as said:
+        given.write(body)
+        given.seek(0)
+        try:
+            process = subprocess.Popen(
+                command, stdin=given, stdout=said, stderr=subprocess.STDOUT, start_new_session=True
+            )
+        except OSError as error:
+            return f"cannot be started: {error.strerror}: {command[0]}"
+        try:
+            code = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            return f"not done within {seconds:g} s, and ended"
+        if code == 0:
+            return None
+        said.seek(0)
+        return f"exit code {code}: {said.read().decode(errors='replace').strip()[-_SHOWN:]}"
+
+
+def _post(config: NotifyConfig, url: str, body: bytes, seconds: float) -> str | None:
+    """What went wrong with the webhook, if anything did."""
+    headers = {"Content-Type": "application/json", "User-Agent": "oncelake"}
+    headers |= {name: value.get_secret_value() for name, value in config.headers.items()}
+    # The configuration takes http and https alone.
+    request = Request(url, data=body, headers=headers, method="POST")  # noqa: S310
+    outcome: list[str | None] = []
+    # The timeout of a connection is one for each step of it, and finding the host has none at all.
+    thread = Thread(target=lambda: outcome.append(_send(request, seconds)), daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return outcome[0] if outcome else f"no answer within {seconds:g} s"
+
+
+def _send(request: Request, seconds: float) -> str | None:
+    try:
+        with build_opener(_NoRedirect).open(request, timeout=seconds):
+            return None
+    except HTTPError as error:
+        error.close()
+        return f"answered with status {error.code}"
+    except (OSError, HTTPException) as error:
+        return f"{type(error).__name__}: {error}"
+
+
+class _NoRedirect(HTTPRedirectHandler):
+    """Following would turn the POST into a GET, and show the headers to another host."""
+
+    def redirect_request(
+        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+    ) -> None:
+        return None

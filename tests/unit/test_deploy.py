@@ -1,0 +1,156 @@
+"""What deploy/ says is taken by the job and by those who start it."""
+
+import ast
+import re
+import shlex
+import shutil
+import subprocess
+import tomllib
+from configparser import RawConfigParser
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+import yaml
+
+from pipelines.cli.app import oncelake
+from pipelines.cli.every import GRAVEST_FIRST
+from pipelines.errors import OncelakeError
+
+ROOT = Path(__file__).resolve().parents[2]
+DEPLOY = ROOT / "deploy"
+KUBERNETES = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
+SERVICE = DEPLOY / "systemd/oncelake-nightly@.service"
+TIMER = DEPLOY / "systemd/oncelake-nightly@.timer"
+STAND_IN = '#!/bin/sh\necho "$PWD $*" >> {folder}/called\nexit $(cat {folder}/code)\n'
+
+
+def manifest(name: str) -> Any:
+    return yaml.safe_load((DEPLOY / "kubernetes" / name).read_text())
+
+
+def require_taken(words: list[str]) -> None:
+    """Fails where `oncelake nightly_batch` would refuse the words."""
+    command = oncelake.commands["nightly_batch"]
+    with command.make_context("nightly_batch", list(words)) as context:
+        assert (context.params["pipeline"] is None) == context.params["everything"]
+        assert context.params["env"] == "prod"
+
+
+def unit(path: Path) -> RawConfigParser:
+    parser = RawConfigParser(strict=True)
+    parser.read_string(path.read_text())
+    return parser
+
+
+def test_the_cron_job_starts_the_night_and_tries_again_only_what_may_come_right() -> None:
+    spec = manifest("cronjob.yaml")["spec"]
+    job = spec["jobTemplate"]["spec"]
+    (container,) = job["template"]["spec"]["containers"]
+    assert container["command"] == ["oncelake", "nightly_batch"]
+    require_taken(container["args"])
+    assert spec["concurrencyPolicy"] == "Forbid"
+    assert job["template"]["spec"]["restartPolicy"] == "Never"
+    fails = job["podFailurePolicy"]["rules"][0]
+    assert fails["onExitCodes"] == {"containerName": container["name"], "operator": "In", "values": [2, 3]}
+    assert fails["action"] == "FailJob"
+
+
+def test_the_spark_application_starts_the_night_of_this_version() -> None:
+    template = manifest("scheduled-spark-application.yaml")["spec"]["template"]
+    require_taken(template["arguments"])
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert template["deps"]["pyFiles"] == [f"local:///opt/oncelake/oncelake-{version}.zip"]
+    assert template["sparkVersion"] == pyspark.__version__
+    assert (ROOT / "jobs" / Path(template["mainApplicationFile"]).name).exists()
+    defaults = dict(
+        line.split(None, 1)
+        for line in (ROOT / "conf/spark-defaults.conf").read_text().splitlines()
+        if line.strip() and not line.startswith("#")
+    )
+    assert template["sparkConf"].items() <= defaults.items()
+
+
+@pytest.mark.parametrize("path", KUBERNETES, ids=lambda path: path.name)
+def test_a_manifest_names_the_secrets_of_the_environment(path: Path) -> None:
+    named = set(re.findall(r"\$\{(\w+)\}", (ROOT / "conf/prod/oncelake.yml").read_text()))
+    assert named
+    assert all(name in path.read_text() for name in named)
+
+
+def test_the_service_starts_the_night_and_tries_again_only_what_may_come_right() -> None:
+    service = unit(SERVICE)["Service"]
+    words = shlex.split(service["ExecStart"].replace("%i", "flights"))
+    assert Path(words[0]).name == "oncelake"
+    assert words[1] == "nightly_batch"
+    require_taken(words[2:])
+    assert service["RestartPreventExitStatus"].split() == ["2", "3"]
+    assert service["Restart"] == "on-failure"
+    assert unit(TIMER)["Timer"]["Persistent"] == "true"
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd here")
+def test_systemd_takes_the_units(tmp_path: Path) -> None:
+    program = re.compile(r"^ExecStart=\S+", re.MULTILINE)
+    (tmp_path / SERVICE.name).write_text(program.sub("ExecStart=/bin/true", SERVICE.read_text()))
+    shutil.copy(TIMER, tmp_path)
+    done = subprocess.run(
+        ["systemd-analyze", "verify", tmp_path / SERVICE.name, tmp_path / TIMER.name],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(shutil.which("flock") is None, reason="there is no flock here")
+@pytest.mark.parametrize("code", [0, 3])
+def test_the_line_of_cron_runs_logs_and_speaks_of_failures_only(tmp_path: Path, code: int) -> None:
+    (line,) = (line for line in (DEPLOY / "cron/oncelake").read_text().splitlines() if line[:1].isdigit())
+    *_, user, command = line.split(None, 6)
+    assert user == "oncelake"
+    assert "%" not in command, "cron makes a line's end of it"
+    command = command.replace("/opt/oncelake", str(tmp_path)).replace("/var/log/oncelake", str(tmp_path))
+    stand_in = tmp_path / ".venv/bin/oncelake"
+    stand_in.parent.mkdir(parents=True)
+    stand_in.write_text(STAND_IN.format(folder=tmp_path))
+    stand_in.chmod(0o755)
+    (tmp_path / "code").write_text(str(code))
+
+    done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=True)
+    place, job, *words = (tmp_path / "called").read_text().split()
+    assert (place, job) == (str(tmp_path), "nightly_batch")
+    require_taken(words)
+    assert f"exit code {code}" in done.stdout if code else done.stdout == ""
+
+    held = ["flock", str(tmp_path / "nightly.log").replace(".log", ".lock"), "/bin/sh", "-c", command]
+    busy = subprocess.run(held, capture_output=True, text=True, check=True)
+    assert "exit code 75" in busy.stdout
+    assert len((tmp_path / "called").read_text().splitlines()) == 1
+
+
+def test_the_dag_needs_neither_oncelake_nor_spark() -> None:
+    tree = ast.parse((DEPLOY / "airflow/oncelake_nightly.py").read_text())
+    imported = {
+        (node.module or "") if isinstance(node, ast.ImportFrom) else name.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in node.names
+    }
+    assert {name.partition(".")[0] for name in imported} <= {
+        "airflow",
+        "datetime",
+        "json",
+        "os",
+        "pathlib",
+        "shlex",
+        "typing",
+        "zoneinfo",
+    }
+
+
+def test_the_order_of_gravity_names_every_exit_code() -> None:
+    codes = {0, OncelakeError.exit_code, *(error.exit_code for error in OncelakeError.__subclasses__())}
+    assert set(GRAVEST_FIRST) == codes
+    assert GRAVEST_FIRST == (3, 2, 4, 1, 0)
