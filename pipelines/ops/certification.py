@@ -1,7 +1,7 @@
 """The ledger of verdicts: which days were certified or refused, at which versions of the tables."""
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime
 from typing import Final, Literal
 
@@ -10,12 +10,13 @@ from pyspark.sql import functions as F
 
 from pipelines.config import PipelineConfig
 from pipelines.sinks.delta import append, read
-from pipelines.sinks.tables import ensure_table, exists, shape, small_frame
+from pipelines.sinks.tables import conform, ensure_table, exists, shape, small_frame
 
 _SHAPE: Final = (
     "pipeline string, day date, status string, run_id string, batch_version bigint, bronze_version bigint,"
     " records bigint, rows bigint, duplicates bigint, conflicts bigint, late bigint, quarantined bigint,"
-    " other_days bigint, bronze bigint, decided_at timestamp"
+    " other_days bigint, bronze bigint, decided_at timestamp, cause string, came_late bigint,"
+    " previous_version bigint, added bigint, removed bigint, changed bigint"
 )
 
 
@@ -39,6 +40,13 @@ class Verdict:
         other_days: valid records in bronze of other days.
         bronze: all records in bronze.
         decided_at: when, in UTC.
+        cause: why the day was rebuilt: `asked`, `missed`, `late` or `neighbour`; None if nobody knows.
+        came_late: records that came after the day's previous certification.
+        previous_version: the batch version that certified the day before this run; None if none did. A
+            certified verdict that has one is a repair.
+        added: rows that the previous version does not have.
+        removed: rows that only the previous version has.
+        changed: rows whose values are others than in the previous version.
     """
 
     pipeline: str
@@ -56,6 +64,12 @@ class Verdict:
     other_days: int
     bronze: int
     decided_at: datetime
+    cause: str | None = None
+    came_late: int | None = None
+    previous_version: int | None = None
+    added: int | None = None
+    removed: int | None = None
+    changed: int | None = None
 
 
 @dataclass(frozen=True)
@@ -80,13 +94,18 @@ def record_verdicts(spark: SparkSession, config: PipelineConfig, verdicts: Itera
 
 def verdicts(spark: SparkSession, config: PipelineConfig) -> list[Verdict]:
     """The newest verdict on each day of the pipeline, in the order of the days."""
+    newest = {verdict.day: verdict for verdict in history(spark, config)}
+    return [newest[day] for day in sorted(newest)]
+
+
+def history(spark: SparkSession, config: PipelineConfig) -> list[Verdict]:
+    """All verdicts on the days of the pipeline, the oldest first."""
     table = config.ops_table("certifications")
     if not exists(spark, table):
         return []
-    names = [field.name for field in fields(Verdict)]
-    newest = F.max_by(F.struct(*names), F.struct("decided_at", "batch_version"))
-    ledger = read(spark, table).where(F.col("pipeline") == config.name)
-    rows = ledger.groupBy("day").agg(newest.alias("v")).orderBy("day").select("v.*").toLocalIterator()
+    # A lake that no nightly run has touched since lacks the columns that came later.
+    ledger = conform(read(spark, table), shape(_SHAPE)).where(F.col("pipeline") == config.name)
+    rows = ledger.orderBy("decided_at", "batch_version", "day").toLocalIterator()
     return [Verdict(**row.asDict() | {"decided_at": row["decided_at"].astimezone(UTC)}) for row in rows]
 
 

@@ -52,11 +52,11 @@ def samples(events: DataFrame, contract: DataContract, limit: int) -> tuple[Conf
     """
     if not limit:
         return ()
-    parts = list(_leaves(contract.schema))
+    parts = list(leaves(contract.schema))
     hashes = (fingerprint(name(path), kind) for path, kind in parts)
-    texts = (_text(contract, path, kind) for path, kind in parts)
+    texts = (text_of(contract, path, kind) for path, kind in parts)
     kinds = dict(parts)
-    key = (_text(contract, path, kinds[path]) for path in contract.key)
+    key = (text_of(contract, path, kinds[path]) for path in contract.key)
     copies = _copies(events, contract, limit).orderBy(*contract.key_names, _RANK)
     rows = small_rows(
         copies.selectExpr(
@@ -121,31 +121,39 @@ def _column(contract: DataContract, path: str, values: list[str | None]) -> Conf
     return ConflictColumn(column=path, personal=personal, values=() if personal == "drop" else tuple(values))
 
 
-def _leaves(schema: StructType, prefix: str = "") -> Iterator[tuple[str, DataType]]:
+def leaves(schema: StructType, prefix: str = "") -> Iterator[tuple[str, DataType]]:
     """The columns and what lies in objects, down to what is no object, by path."""
     for field in schema:
         path = f"{prefix}{field.name}"
         if isinstance(field.dataType, StructType):
-            yield from _leaves(field.dataType, f"{path}.")
+            yield from leaves(field.dataType, f"{path}.")
         else:
             yield path, field.dataType
 
 
-def _text(contract: DataContract, path: str, kind: DataType) -> str:
-    """SQL for a value as text, as far as it may be shown, cut."""
+def text_of(contract: DataContract, path: str, kind: DataType, column: str | None = None) -> str:
+    """SQL for a value as text, as far as it may be shown, cut.
+
+    Args:
+        contract: says which columns hold personal data.
+        path: the path of the value in the contract.
+        kind: its type.
+        column: SQL for the value where it does not stand at its path.
+    """
+    found = column or name(path)
     match kind:
         case ArrayType() | MapType() if contract.treatment(path) == "hash":
             # Equal values have one fingerprint, in whatever order a map's entries came.
-            value = _json(canonical(name(path), kind))
+            value = _json(canonical(found, kind))
         case MapType():
-            value = _json(_in_order(name(path)))
+            value = _json(_in_order(found))
         case ArrayType():
-            value = _json(name(path))
+            value = _json(found)
         case TimestampType():
             # The page says all other instants in the zone of the day, and names it.
-            value = f"concat(CAST({name(path)} AS STRING), ' UTC')"
+            value = f"concat(CAST({found} AS STRING), ' UTC')"
         case _:
-            value = name(path)
+            value = found
     text = shown(contract, path, value) or "CAST(NULL AS STRING)"
     cut = f"concat(left({text}, {FOUND_LENGTH}), '… (', format_number(length({text}), 0), ' characters)')"
     return f"CASE WHEN length({text}) > {FOUND_LENGTH} THEN {cut} ELSE {text} END"

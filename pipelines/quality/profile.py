@@ -7,7 +7,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from pipelines.contract import DataContract
-from pipelines.decode import EVENT_DATE
+from pipelines.decode import EVENT_DATE, sent_at
 from pipelines.quality.report_model import HourCount, LatenessBucket
 from pipelines.quality.report_records import QuarantineExample, QuarantineReason
 from pipelines.sinks.delta import small_rows
@@ -118,6 +118,17 @@ def quarantine_reasons(bad: DataFrame, examples: int, *, values: bool) -> tuple[
         )
         for row in counts
     )
+
+
+def sent_by_day(bad: DataFrame, contract: DataContract) -> dict[date, int]:
+    """Bad records by the day on which they were sent, in the contract's zone, as they have no event day.
+
+    Args:
+        bad: a frame made by `pipelines.decode.invalid`.
+        contract: names the zone.
+    """
+    day = F.to_date(F.from_utc_timestamp(sent_at(), contract.day_time_zone)).alias("day")
+    return {row["day"]: row["count"] for row in small_rows(bad.groupBy(day).count())}
 
 
 def of_day(rows: DataFrame, day: date) -> DataFrame:
