@@ -213,11 +213,12 @@ def _comparison(
     previous = verdict.previous_version
     if previous is None:
         return None
-    versions = {"previous_version": previous, "batch_version": verdict.batch_version}
+    at = verdict.batch_version
     before = read_kept(spark, config.table("batch"), previous, verdict.day)
     if before is None:
         return Comparison(
-            **versions,
+            previous_version=previous,
+            batch_version=at,
             added=verdict.added,
             removed=verdict.removed,
             changed=verdict.changed,
@@ -227,7 +228,12 @@ def _comparison(
     columns = events_schema(contract)
     found = changes(conform(before, columns), conform(rows, columns), contract, config.audit.examples)
     return Comparison(
-        **versions, added=found.added, removed=found.removed, changed=found.changed, samples=found.samples
+        previous_version=previous,
+        batch_version=at,
+        added=found.added,
+        removed=found.removed,
+        changed=found.changed,
+        samples=found.samples,
     )
 
 

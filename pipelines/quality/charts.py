@@ -41,7 +41,7 @@ _STATUS_SIGN: Final[dict[DayStatus, tuple[str, str]]] = {
 }
 
 _REPAIR_SIGN: Final = "M1,0A1,1,0,1,1,0.66,-0.76M1,-1.28L1,-0.64L0.36,-0.64"
-_SHARES: Final = (("duplicates", 52), ("late", 36), ("conflicts", 36), ("quarantined", 36))
+_SHARES: Final = (("duplicates", 60), ("late", 44), ("conflicts", 52), ("quarantined", 72))
 
 NO_CHART: Final = Markup()
 """Stands where there is nothing to draw."""
@@ -241,7 +241,7 @@ def _share_axis(rows: Rows, field: str) -> alt.Y:
     most = max(float(str(row[field] or 0)) for row in rows)
     return (
         alt.Y(f"{field}:Q", title=field)
-        .scale(alt.Scale(domain=[0, most or 1], nice=1))
+        .scale(alt.Scale(domain=[0, most or 1], nice=False))
         .axis(
             format=".2~p",
             values=[0, most] if most else [0],

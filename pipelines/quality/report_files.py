@@ -69,7 +69,7 @@ def write_index(out: Path) -> Path:
         out: the folder; made if it is not there.
 
     Raises:
-        InfrastructureError: the folder cannot be read or written.
+        InfrastructureError: the folder cannot be made or written.
     """
     (path,) = write_files(out, {INDEX: render_index(entries(out))}, "index of the reports")
     return path

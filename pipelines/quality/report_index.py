@@ -99,7 +99,7 @@ class Folder:
 
     Attributes:
         entries: the reports, by pipeline, the newest day first.
-        unread: names of files that are called like a report and hold none.
+        unread: names of files that are called like a report, and from which none could be read.
     """
 
     entries: tuple[Entry, ...]
@@ -130,9 +130,6 @@ def entries(out: Path) -> Folder:
 
     Args:
         out: the folder; it need not be there.
-
-    Raises:
-        OSError: the folder or a file of it cannot be read.
     """
     found: list[Entry] = []
     unread: list[str] = []
@@ -141,7 +138,7 @@ def entries(out: Path) -> Folder:
             continue
         try:
             report = Report.model_validate_json(path.read_bytes())
-        except ValidationError:
+        except (OSError, ValidationError):
             unread.append(path.name)
             continue
         if report.stem == path.stem:

@@ -44,5 +44,5 @@ def _is_there(spark: SparkSession, file: str) -> bool:
     """Whether a file exists; Spark itself would notice in the middle of a query, with a stack trace."""
     jvm: Any = spark.sparkContext._jvm
     path = jvm.org.apache.hadoop.fs.Path(jvm.java.net.URI(file))
-    system = path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())  # type: ignore[attr-defined]
+    system = path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
     return bool(system.exists(path))

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -39,6 +40,12 @@ def oncelake(*words: str) -> "subprocess.CompletedProcess[str]":
             "use one or the other",
         ),
         (["validate", "--pipeline", "flights", "--date", "2099-01-01"], "2099-01-01 is not over"),
+        (["report"], "Missing option '--pipeline' (only --index goes without)"),
+        (["report", "--index", "--pipeline", "flights"], "leave out --pipeline, --date and --format"),
+        (
+            ["report", "--pipeline", "flights", "--format", "prometheus", "--date", "2013-01-01"],
+            "tells of the last nightly run: leave out --date",
+        ),
         (["quarantine", "discard", "--pipeline", "flights"], "all open records are meant: say --all"),
         (["quarantine", "replay", "--pipeline", "flights", "--reason", "odd"], "'odd' is not one of"),
         (["quarantine", "show", "--pipeline", "flights", "--partition", "9" * 30], "is not in the range"),
@@ -77,6 +84,12 @@ def test_with_json_the_last_line_tells_the_failure() -> None:
     assert (summary["job"], summary["status"], summary["exit_code"]) == ("speed_stream", "failed", 2)
     assert "speed.state_partitions" in summary["error"]
     assert done.returncode == 2
+
+
+def test_the_index_is_made_without_spark_or_a_pipeline(tmp_path: Path) -> None:
+    done = oncelake("report", "--index", "--out", str(tmp_path), "--log-format", "json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert Path(json.loads(done.stdout)["index"]).read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
 def test_a_plan_shows_everything_and_no_secret() -> None:

@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 from pydantic import ValidationError
 
 from pipelines.errors import InfrastructureError
@@ -26,6 +27,7 @@ from pipelines.quality.report_records import (
     QuarantineExample,
     QuarantineReason,
 )
+from pipelines.quality.report_schema import SCHEMA, schema_text
 from pipelines.quality.report_text import share, visible
 from tests.support.pages import Page
 from tests.support.reports import POISON, empty, huge, sample, trend_until
@@ -539,3 +541,17 @@ def test_report_is_rendered_from_a_zip(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == page_of("empty").strip()
+
+
+def test_the_shape_of_the_json_is_documented_and_current() -> None:
+    """Every report keeps the schema, which says of each field what it is."""
+    schema = json.loads(Path(SCHEMA).read_text(encoding="utf-8"))
+    assert Path(SCHEMA).read_text(encoding="utf-8") == schema_text(), "make schema writes it anew"
+    Draft202012Validator.check_schema(schema)
+    checker = Draft202012Validator(schema, format_checker=Draft202012Validator.FORMAT_CHECKER)
+    for data in CASES.values():
+        checker.validate(json.loads(render_json(data)))
+    assert not checker.is_valid({**json.loads(render_json(sample())), "surplus": 1})
+    for part in (schema, *schema["$defs"].values()):
+        for name, field in part["properties"].items():
+            assert field.get("description"), f"{part['title']}.{name} is not described"
