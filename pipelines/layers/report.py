@@ -16,10 +16,10 @@ from pipelines.errors import SourceError
 from pipelines.ops import certification
 from pipelines.ops.writer_schemas import decode_all
 from pipelines.quality import conflicts, past, profile
-from pipelines.quality.changes import changes
 from pipelines.quality.report_files import ReportFormat, write_report
 from pipelines.quality.report_history import Comparison
 from pipelines.quality.report_model import DayStatus, Flow, ReportCheck, ReportData, TrendDay, Verdict
+from pipelines.quality.row_changes import row_changes
 from pipelines.sinks.delta import read
 from pipelines.sinks.tables import conform, events_schema, exists, version
 from pipelines.sinks.versions import read_kept
@@ -82,10 +82,9 @@ def _decided(
     rows = _kept(spark, config.table("batch"), verdict.batch_version, verdict, day)
     decoded = decode_all(spark, config, contract, bronze)
     events = profile.of_day(valid(decoded, contract), day).persist()
-    broken = invalid(decoded, contract).drop("key", "headers").persist()
     checks = _checks(spark, config, verdict)
+    trend = past.trend(verdicts, day, _quarantined(spark, config, contract))
     try:
-        trend = past.trend(verdicts, day, profile.sent_by_day(broken, contract))
         return ReportData(
             **_heading(config, contract, day),
             verdict=_verdict(verdict, checks),
@@ -103,7 +102,7 @@ def _decided(
             duplicates_by_hour=profile.by_hour(events, rows, contract, day),
             lateness=profile.lateness(events, contract),
             quarantine=profile.quarantine_reasons(
-                broken, config.audit.examples, values=not contract.personal
+                invalid(decoded, contract), config.audit.examples, values=not contract.personal
             ),
             # The search groups all records of the day, so a day without a conflict is spared it.
             conflict_samples=conflicts.samples(events, contract, config.audit.examples)
@@ -117,7 +116,6 @@ def _decided(
         )
     finally:
         events.unpersist()
-        broken.unpersist()
 
 
 def _undecided(
@@ -133,17 +131,15 @@ def _undecided(
         raise SourceError(f"{table}: no such table; run ingest_stream first, or mend lake.root")
     bronze_version = version(spark, table)
     decoded = decode_all(spark, config, contract, read(spark, table, bronze_version))
-    broken = invalid(decoded, contract).drop("key", "headers").persist()
-    try:
-        total, of_day = decoded.count(), profile.of_day(valid(decoded, contract), day).count()
-        reasons = profile.quarantine_reasons(broken, config.audit.examples, values=not contract.personal)
-        sent = profile.sent_by_day(broken, contract)
-    finally:
-        broken.unpersist()
-    quarantined = sum(reason.records for reason in reasons)
+    total, of_day = decoded.count(), profile.of_day(valid(decoded, contract), day).count()
+    reasons = profile.quarantine_reasons(
+        invalid(decoded, contract), config.audit.examples, values=not contract.personal
+    )
+    broken = sum(reason.records for reason in reasons)
+    quarantined = _quarantined(spark, config, contract)
     over = day < datetime.now(contract.zone).date()
     status: DayStatus = "not_certified" if over else "open"
-    trend = past.trend(verdicts, day, sent)
+    trend = past.trend(verdicts, day, quarantined)
     this = TrendDay(
         day=day,
         status=status,
@@ -152,15 +148,15 @@ def _undecided(
         duplicates=0,
         conflicts=0,
         late=0,
-        quarantined=sent.get(day, 0),
+        quarantined=None if quarantined is None else quarantined.get(day, 0),
     )
     return ReportData(
         **_heading(config, contract, day),
         verdict=Verdict(status=status, bronze_version=bronze_version, passed=0, failed=0, warned=0),
         flow=Flow(
             bronze=total,
-            other_days=total - of_day - quarantined,
-            quarantined=quarantined,
+            other_days=total - of_day - broken,
+            quarantined=broken,
             day_records=of_day,
             duplicates=0,
             conflicts=0,
@@ -202,6 +198,16 @@ def _in_speed(spark: SparkSession, config: PipelineConfig, day: date) -> int:
     return profile.of_day(read(spark, table), day).count() if exists(spark, table) else 0
 
 
+def _quarantined(
+    spark: SparkSession, config: PipelineConfig, contract: DataContract
+) -> dict[date, int] | None:
+    """Records in quarantine, but for those that were put back, by the day on which they were sent."""
+    table = config.table("quarantine")
+    if not exists(spark, table):
+        return None
+    return profile.sent_by_day(read(spark, table).where("_status <> 'replayed'"), contract)
+
+
 def _comparison(
     spark: SparkSession,
     config: PipelineConfig,
@@ -226,7 +232,7 @@ def _comparison(
             " files. So the rows cannot be compared any more.",
         )
     columns = events_schema(contract)
-    found = changes(conform(before, columns), conform(rows, columns), contract, config.audit.examples)
+    found = row_changes(conform(before, columns), conform(rows, columns), contract, config.audit.examples)
     return Comparison(
         previous_version=previous,
         batch_version=at,

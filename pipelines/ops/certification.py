@@ -46,7 +46,7 @@ class Verdict:
             certified verdict that has one is a repair.
         added: rows that the previous version does not have.
         removed: rows that only the previous version has.
-        changed: rows whose values are others than in the previous version.
+        changed: rows of keys that both have, from another record or with other values.
     """
 
     pipeline: str

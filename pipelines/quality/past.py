@@ -19,13 +19,16 @@ def is_repair(verdict: Verdict) -> bool:
     return verdict.status == "certified" and verdict.previous_version is not None
 
 
-def trend(past: Sequence[Verdict], until: date, quarantined: Mapping[date, int]) -> tuple[TrendDay, ...]:
+def trend(
+    past: Sequence[Verdict], until: date, quarantined: Mapping[date, int] | None
+) -> tuple[TrendDay, ...]:
     """The newest verdict on each of the last days, with how often the day was repaired.
 
     Args:
         past: all verdicts, the oldest first.
         until: the last day.
-        quarantined: broken records by the day on which they were sent; of other days there are none.
+        quarantined: broken records by the day on which they were sent, of other days there are none; None
+            if nobody counted.
     """
     newest = {v.day: v for v in past if v.day <= until}
     repairs = Counter(v.day for v in past if is_repair(v))
@@ -38,7 +41,7 @@ def trend(past: Sequence[Verdict], until: date, quarantined: Mapping[date, int])
             duplicates=max(0, newest[day].duplicates),
             conflicts=newest[day].conflicts,
             late=newest[day].late,
-            quarantined=quarantined.get(day, 0),
+            quarantined=None if quarantined is None else quarantined.get(day, 0),
             repairs=repairs[day],
         )
         for day in sorted(newest)[-TREND_DAYS:]

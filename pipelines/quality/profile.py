@@ -7,7 +7,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from pipelines.contract import DataContract
-from pipelines.decode import EVENT_DATE, sent_at
+from pipelines.decode import COORDINATES, EVENT_DATE, sent_at
 from pipelines.quality.report_model import HourCount, LatenessBucket
 from pipelines.quality.report_records import QuarantineExample, QuarantineReason
 from pipelines.sinks.delta import small_rows
@@ -120,15 +120,16 @@ def quarantine_reasons(bad: DataFrame, examples: int, *, values: bool) -> tuple[
     )
 
 
-def sent_by_day(bad: DataFrame, contract: DataContract) -> dict[date, int]:
-    """Bad records by the day on which they were sent, in the contract's zone, as they have no event day.
+def sent_by_day(records: DataFrame, contract: DataContract) -> dict[date, int]:
+    """Kafka records by the day on which they were sent, in the contract's zone; copies of one count once.
 
     Args:
-        bad: a frame made by `pipelines.decode.invalid`.
+        records: rows with the columns of `pipelines.decode.ORIGIN`.
         contract: names the zone.
     """
     day = F.to_date(F.from_utc_timestamp(sent_at(), contract.day_time_zone)).alias("day")
-    return {row["day"]: row["count"] for row in small_rows(bad.groupBy(day).count())}
+    counted = records.groupBy(day).agg(F.count_distinct(*COORDINATES).alias("count"))
+    return {row["day"]: row["count"] for row in small_rows(counted)}
 
 
 def of_day(rows: DataFrame, day: date) -> DataFrame:

@@ -31,7 +31,7 @@ class PastVerdict(Model):
         came_late: records that came after the day's previous certification.
         added: rows that the previous version does not have.
         removed: rows that only the previous version has.
-        changed: rows that have other values than in the previous version.
+        changed: rows of keys that both versions have, from another record or with other values.
     """
 
     decided_at: AwareDatetime
@@ -60,7 +60,7 @@ class Repair(Model):
         came_late: records that came after the day's previous certification.
         added: rows that the repair brought.
         removed: rows that it took away.
-        changed: rows to which it gave other values.
+        changed: rows of keys that were there before, from another record or with other values.
     """
 
     day: date
@@ -113,7 +113,7 @@ class ChangedRow(Model):
         before: the record that it was made of in the previous version; null if it was added.
         after: the record that it is made of in this version; null if it was removed.
         columns: of a changed row the columns that differ, of others those that have a value, without the
-            key; in the contract's order.
+            key; in the contract's order. None if only the record is another one.
     """
 
     change: RowChange
@@ -131,7 +131,7 @@ class Comparison(Model):
         batch_version: version of the batch table that the verdict is about.
         added: rows that the previous version does not have; null if they cannot be compared.
         removed: rows that only the previous version has.
-        changed: rows that have other values.
+        changed: rows of keys that both versions have, from another record or with other values.
         samples: the first of each sort, by key.
         gone: why the versions cannot be compared; null if they can.
     """

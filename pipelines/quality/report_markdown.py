@@ -102,7 +102,7 @@ def _sample(row: ChangedRow) -> str:
         + ("(not shown)" if c.personal == "drop" else f"{_value(c.before)} → {_value(c.after)}")
         for c in row.columns
     )
-    return f"- changed: {key}: {values}"
+    return f"- changed: {key}: {values or 'same values, from another record'}"
 
 
 def _quarantine(data: ReportData) -> list[str]:

@@ -13,11 +13,11 @@ from pipelines.contract import DataContract
 from pipelines.layers.metrics import metrics
 from pipelines.layers.report import report
 from pipelines.ops.certification import Verdict, history, record_verdicts
-from pipelines.quality.changes import changes
 from pipelines.quality.report_history import ChangedRow
+from pipelines.quality.row_changes import row_changes
 from pipelines.sinks.versions import read_kept
 from tests.support.lakes import EPOCH, Lake
-from tests.support.nights import ONE, TWO, on, run
+from tests.support.nights import ONE, TWO, on, run, stream
 
 HOUR = timedelta(hours=1)
 
@@ -28,6 +28,7 @@ def repaired(make_lake: Callable[..., Lake], contract: DataContract) -> tuple[La
     lake.ingest([*(on(1, number) for number in (1, 2, 3)), on(3, 9)])
     run(lake, ONE)
     lake.ingest([on(1, 2, sent=EPOCH - HOUR, tailnum=None, dest="MIA"), on(1, 4), on(1, 5), on(1, 6), b"?"])
+    stream(lake)
     run(lake, ONE)
     first, second = history(lake.spark, lake.config)
     return lake, first, second
@@ -105,15 +106,17 @@ def test_a_day_without_a_decision_is_reported_as_open_or_not_certified(lake: Lak
     assert told(lake, tmp_path, day=today)["verdict"]["status"] == "open"
 
 
-def test_rows_are_compared_by_their_values_and_not_by_the_records_that_they_are_made_of(lake: Lake) -> None:
+def test_a_row_from_another_record_with_the_same_values_is_told_as_such(lake: Lake) -> None:
     rows = [on(1, 1), on(1, 2), on(1, 3)]
     lake.ingest([*rows, on(3, 9)])
     run(lake, ONE)
     batch = lake.table("batch").where("flight < 9")
     moved = batch.selectExpr("* EXCEPT (_offset)", "_offset + 7 AS _offset").where("flight > 1")
-    found = changes(batch, moved, lake.contract, 5)
-    assert (found.added, found.removed, found.changed) == (0, 1, 0)
-    (sample,) = found.samples
-    assert (sample.change, sample.after) == ("removed", None)
-    assert {column.column: column.before for column in sample.columns}["dest"] == "IAH"
-    assert changes(batch, batch, lake.contract, 5).samples == ()
+    found = row_changes(batch, moved, lake.contract, 1)
+    assert (found.added, found.removed, found.changed) == (0, 1, 2)
+    gone, other = found.samples
+    assert (gone.change, gone.after) == ("removed", None)
+    assert {column.column: column.before for column in gone.columns}["dest"] == "IAH"
+    assert (other.change, other.columns) == ("changed", ())
+    assert [origin.offset for origin in (other.before, other.after) if origin] == [1, 8]
+    assert row_changes(batch, batch, lake.contract, 5).samples == ()

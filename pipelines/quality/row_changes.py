@@ -1,4 +1,4 @@
-"""What a rebuild changed in a day: rows added, removed, changed, with samples as far as they may be shown."""
+"""The rows that a rebuild added to a day, removed or changed, with samples as far as they may be shown."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,13 +26,13 @@ _WHICH: Final = (
 
 
 @dataclass(frozen=True)
-class Changes:
+class RowChanges:
     """How the rows of a day differ between two versions.
 
     Attributes:
         added: rows that only the later version has.
         removed: rows that only the earlier one has.
-        changed: rows that both have, with other values in a column of the contract.
+        changed: rows of keys that both have, from another record or with other values.
         samples: the first of each sort, in the order of the key.
     """
 
@@ -42,10 +42,8 @@ class Changes:
     samples: tuple[ChangedRow, ...]
 
 
-def changes(before: DataFrame, after: DataFrame, contract: DataContract, limit: int) -> Changes:
+def row_changes(before: DataFrame, after: DataFrame, contract: DataContract, limit: int) -> RowChanges:
     """Compares two states of a day, key by key.
-
-    A row that was made of another copy with the same values is not changed.
 
     Args:
         before: the earlier rows: the contract's columns and the coordinates, one row for each key.
@@ -55,7 +53,7 @@ def changes(before: DataFrame, after: DataFrame, contract: DataContract, limit: 
     """
     keys = contract.key_names
     old, new = (
-        with_key(rows, contract).select(*keys, payload_hash(contract).alias(side))
+        with_key(rows, contract).select(*keys, F.struct(*COORDINATES, payload_hash(contract)).alias(side))
         for rows, side in ((before, "_before"), (after, "_after"))
     )
     both = old.join(new, list(keys), "full_outer").selectExpr(*map(name, keys), f"{_WHICH} AS {_CHANGE}")
@@ -69,7 +67,7 @@ def changes(before: DataFrame, after: DataFrame, contract: DataContract, limit: 
     finally:
         differing.unpersist()
     added, removed, changed = (counts.get(change, 0) for change in get_args(RowChange))
-    return Changes(added, removed, changed, samples)
+    return RowChanges(added, removed, changed, samples)
 
 
 def _samples(
