@@ -11,10 +11,11 @@ from pipelines.cli.contract import contract
 from pipelines.cli.explain import explain
 from pipelines.cli.init import init
 from pipelines.cli.jars import jars
-from pipelines.cli.jobs import ingest_stream, nightly_batch, speed_stream, validate_day, write_day_report
+from pipelines.cli.jobs import ingest_stream, nightly_batch, speed_stream, validate_day
 from pipelines.cli.plan import plan
 from pipelines.cli.quarantine import quarantine
 from pipelines.cli.reconcile import reconcile
+from pipelines.cli.report import write_day_report
 from pipelines.cli.warm import warm
 from pipelines.errors import OncelakeError
 

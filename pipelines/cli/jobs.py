@@ -2,7 +2,6 @@
 
 from contextlib import suppress
 from datetime import date, datetime
-from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -17,7 +16,6 @@ from pipelines.contract import DataContract
 from pipelines.errors import AuditFailed
 from pipelines.layers.batch import closed_days, nightly, validate
 from pipelines.layers.ingest import ingest
-from pipelines.layers.report import report
 from pipelines.layers.serving import refresh_view
 from pipelines.layers.speed import speed
 from pipelines.ops.due import Repair
@@ -108,25 +106,6 @@ def validate_day(day: datetime | None, **common: Any) -> None:
         return validate(spark, config, contract, run_id, closed_days(contract, _date(day), None)[0])
 
     run_job("validate", CommonOptions(**common), body, check=check, notifies=True)
-
-
-@click.command("report")
-@common_options
-@click.option("--date", "day", type=_DAY, help="The event day; the last one decided on if it is not named.")
-@click.option(
-    "--out",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=Path("reports"),
-    show_default=True,
-    help="The folder to write to.",
-)
-def write_day_report(day: datetime | None, out: Path, **common: Any) -> None:
-    """Write the data quality report of a day: a page and the same as JSON."""
-    run_job(
-        "report",
-        CommonOptions(**common),
-        lambda spark, config, contract, run_id: report(spark, config, contract, _date(day), out),
-    )
 
 
 def _date(moment: datetime | None) -> date | None:

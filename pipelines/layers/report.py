@@ -1,10 +1,11 @@
 """Report: gathers what the lake says of a day and writes it for people and for programs."""
 
+from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import pipelines
@@ -17,78 +18,82 @@ from pipelines.ops.bronze_index import pieces_of
 from pipelines.ops.indexing import index_bronze
 from pipelines.ops.layer_samples import samples_of
 from pipelines.ops.writer_schemas import decode_all
-from pipelines.quality import conflicts, profile
+from pipelines.quality import conflicts, past, profile
 from pipelines.quality.report_differences import layer_differences
-from pipelines.quality.report_model import Flow, ReportCheck, ReportData, TrendDay, Verdict
+from pipelines.quality.report_files import ReportFormat, write_report
+from pipelines.quality.report_history import Comparison
+from pipelines.quality.report_model import DayStatus, Flow, ReportCheck, ReportData, TrendDay, Verdict
+from pipelines.quality.row_changes import row_changes
 from pipelines.sinks.delta import read
-from pipelines.sinks.tables import exists
-
-_TREND_DAYS = 60
+from pipelines.sinks.tables import conform, events_schema, exists, version
+from pipelines.sinks.versions import read_kept
 
 
 def report(
-    spark: SparkSession, config: PipelineConfig, contract: DataContract, day: date | None, out: Path
+    spark: SparkSession,
+    config: PipelineConfig,
+    contract: DataContract,
+    day: date | None,
+    out: Path,
+    wanted: ReportFormat = "html",
 ) -> dict[str, Any]:
-    """Writes the data quality report of a day as `OUT/PIPELINE-DAY.html` and `.json`.
+    """Writes the data quality report of a day into a folder, as `OUT/PIPELINE-DAY.…`.
 
     Args:
         spark: the session.
         config: the pipeline's configuration.
         contract: what the records ought to be.
-        day: the event day; None for the last one that a nightly run has decided on.
+        day: the event day; None for the last one that a nightly run has decided on. A day that none has
+            decided on gets a short report that says so.
         out: the folder to write to.
+        wanted: the format: `html` stands for the page, the same as JSON, and the index of the folder.
 
     Raises:
-        SourceError: no nightly run has decided on the day yet.
+        SourceError: no day is named and no nightly run has decided on one yet; there is no bronze; or a
+            version that the verdict names is gone.
     """
-    verdicts = certification.verdicts(spark, config)
-    wanted = [v for v in verdicts if day in (None, v.day)]
-    if not wanted:
-        known = f"days {verdicts[0].day} to {verdicts[-1].day}" if verdicts else "no day"
+    verdicts = certification.history(spark, config)
+    newest = {verdict.day: verdict for verdict in verdicts}
+    if day is None and not newest:
         raise SourceError(
-            f"{config.name}: nothing to report of {day or 'any day'}: nightly runs have decided on {known};"
-            " run nightly_batch first"
+            f"{config.name}: nothing to report: nightly runs have decided on no day; run nightly_batch first,"
+            " or name a day with --date"
         )
-    # The chart libraries take over a second to import, which the other jobs need not wait for.
-    from pipelines.quality.report import write_report
-
-    data = _gather(spark, config, contract, wanted[-1], verdicts)
-    page, figures = write_report(data, out)
+    asked = day or max(newest)
+    if asked in newest:
+        data = _decided(spark, config, contract, newest[asked], verdicts)
+    else:
+        data = _undecided(spark, config, contract, asked, verdicts)
+    files = write_report(data, out, wanted)
     return {
         "day": data.day.isoformat(),
         "verdict": data.verdict.status,
         "counts": data.flow.model_dump(),
-        "lines": [f"page    {page}", f"figures {figures}"],
-        "html": str(page),
-        "json": str(figures),
+        "lines": [f"{sort:<8} {path}" for sort, path in files.items()],
+        **{sort: str(path) for sort, path in files.items()},
     }
 
 
-def _gather(
+def _decided(
     spark: SparkSession,
     config: PipelineConfig,
     contract: DataContract,
     verdict: certification.Verdict,
-    verdicts: list[certification.Verdict],
+    verdicts: Sequence[certification.Verdict],
 ) -> ReportData:
+    day = verdict.day
+    _kept(spark, config.table("bronze"), verdict.bronze_version, verdict)
+    rows = _kept(spark, config.table("batch"), verdict.batch_version, verdict, day)
     index = index_bronze(spark, config, contract, verdict.bronze_version, keep=False)
-    ledger = certification.history(spark, config)
-    since = certification.newest_audited(v for v in ledger if v.bronze_version < verdict.bronze_version)
-    pieces = pieces_of(spark, config, index, [verdict.day], since)
+    since = certification.newest_audited(v for v in verdicts if v.bronze_version < verdict.bronze_version)
+    pieces = pieces_of(spark, config, index, [day], since)
     decoded = decode_all(spark, config, contract, pieces.envelopes)
-    events = profile.of_day(valid(decoded, contract), verdict.day).persist()
-    rows = profile.of_day(read(spark, config.table("batch"), verdict.batch_version), verdict.day)
-    speed = 0
-    if exists(spark, config.table("speed")):
-        speed = profile.of_day(read(spark, config.table("speed")), verdict.day).count()
+    events = profile.of_day(valid(decoded, contract), day).persist()
     checks = _checks(spark, config, verdict)
+    trend = past.trend(verdicts, day, _quarantined(spark, config, contract))
     try:
         return ReportData(
-            pipeline=config.name,
-            day=verdict.day,
-            time_zone=contract.day_time_zone,
-            generated_at=datetime.now(UTC),
-            version=pipelines.__version__,
+            **_heading(config, contract, day),
             verdict=_verdict(verdict, checks),
             flow=Flow(
                 bronze=verdict.bronze,
@@ -98,10 +103,10 @@ def _gather(
                 duplicates=verdict.duplicates,
                 conflicts=verdict.conflicts,
                 batch=verdict.rows,
-                speed=speed,
+                speed=_in_speed(spark, config, day),
                 late=verdict.late,
             ),
-            duplicates_by_hour=profile.by_hour(events, rows, contract, verdict.day),
+            duplicates_by_hour=profile.by_hour(events, rows, contract, day),
             lateness=profile.lateness(events, contract),
             quarantine=profile.quarantine_reasons(
                 index.reasons(),
@@ -115,10 +120,142 @@ def _gather(
             else (),
             layer_differences=layer_differences(samples_of(spark, config, verdict.day, verdict.run_id)),
             checks=checks,
-            trend=_trend(verdicts, verdict.day),
+            trend=trend,
+            history=past.history(verdicts, day),
+            repairs=past.repairs(verdicts, [entry.day for entry in trend]),
+            comparison=_comparison(spark, config, contract, verdict, rows),
         )
     finally:
         events.unpersist()
+
+
+def _undecided(
+    spark: SparkSession,
+    config: PipelineConfig,
+    contract: DataContract,
+    day: date,
+    verdicts: Sequence[certification.Verdict],
+) -> ReportData:
+    """What can be said of a day before any nightly run: what came, and what the speed layer has."""
+    table = config.table("bronze")
+    if not exists(spark, table):
+        raise SourceError(f"{table}: no such table; run ingest_stream first, or mend lake.root")
+    bronze_version = version(spark, table)
+    index = index_bronze(spark, config, contract, bronze_version, keep=False)
+    counts, broken = index.counts()
+    total, of_day = sum(counts.values()) + broken, counts.get(day, 0)
+    pieces = pieces_of(spark, config, index, [day], certification.newest_audited(verdicts))
+    reasons = profile.quarantine_reasons(
+        index.reasons(),
+        invalid(decode_all(spark, config, contract, pieces.envelopes), contract),
+        config.audit.examples,
+        values=not contract.personal,
+    )
+    quarantined = _quarantined(spark, config, contract)
+    over = day < datetime.now(contract.zone).date()
+    status: DayStatus = "not_certified" if over else "open"
+    trend = past.trend(verdicts, day, quarantined)
+    this = TrendDay(
+        day=day,
+        status=status,
+        rows=0,
+        records=of_day,
+        duplicates=0,
+        conflicts=0,
+        late=0,
+        quarantined=None if quarantined is None else quarantined.get(day, 0),
+    )
+    return ReportData(
+        **_heading(config, contract, day),
+        verdict=Verdict(status=status, bronze_version=bronze_version, passed=0, failed=0, warned=0),
+        flow=Flow(
+            bronze=total,
+            other_days=total - of_day - broken,
+            quarantined=broken,
+            day_records=of_day,
+            duplicates=0,
+            conflicts=0,
+            batch=0,
+            speed=_in_speed(spark, config, day),
+            late=0,
+        ),
+        quarantine=reasons,
+        trend=(*trend, this),
+        repairs=past.repairs(verdicts, [entry.day for entry in trend]),
+    )
+
+
+def _heading(config: PipelineConfig, contract: DataContract, day: date) -> dict[str, Any]:
+    return {
+        "pipeline": config.name,
+        "day": day,
+        "time_zone": contract.day_time_zone,
+        "generated_at": datetime.now(UTC),
+        "version": pipelines.__version__,
+    }
+
+
+def _kept(
+    spark: SparkSession, table: str, at: int, verdict: certification.Verdict, day: date | None = None
+) -> DataFrame:
+    rows = read_kept(spark, table, at, day)
+    if rows is None:
+        raise SourceError(
+            f"{table}: version {at}, which the verdict on {verdict.day} names, is gone: Delta has cleaned its"
+            f" log or VACUUM its files. Rebuild the day with nightly_batch --date {verdict.day}, or look at a"
+            " report that was written earlier"
+        )
+    return rows
+
+
+def _in_speed(spark: SparkSession, config: PipelineConfig, day: date) -> int:
+    table = config.table("speed")
+    return profile.of_day(read(spark, table), day).count() if exists(spark, table) else 0
+
+
+def _quarantined(
+    spark: SparkSession, config: PipelineConfig, contract: DataContract
+) -> dict[date, int] | None:
+    """Records in quarantine, but for those that were put back, by the day on which they were sent."""
+    table = config.table("quarantine")
+    if not exists(spark, table):
+        return None
+    return profile.sent_by_day(read(spark, table).where("_status <> 'replayed'"), contract)
+
+
+def _comparison(
+    spark: SparkSession,
+    config: PipelineConfig,
+    contract: DataContract,
+    verdict: certification.Verdict,
+    rows: DataFrame,
+) -> Comparison | None:
+    """What the run changed in the day; None if nobody had certified the day before."""
+    previous = verdict.previous_version
+    if previous is None:
+        return None
+    at = verdict.batch_version
+    before = read_kept(spark, config.table("batch"), previous, verdict.day)
+    if before is None:
+        return Comparison(
+            previous_version=previous,
+            batch_version=at,
+            added=verdict.added,
+            removed=verdict.removed,
+            changed=verdict.changed,
+            gone=f"Version {previous} of the batch table is gone: Delta has cleaned its log, or VACUUM its"
+            " files. So the rows cannot be compared any more.",
+        )
+    columns = events_schema(contract)
+    found = row_changes(conform(before, columns), conform(rows, columns), contract, config.audit.examples)
+    return Comparison(
+        previous_version=previous,
+        batch_version=at,
+        added=found.added,
+        removed=found.removed,
+        changed=found.changed,
+        samples=found.samples,
+    )
 
 
 def _checks(
@@ -144,19 +281,4 @@ def _verdict(verdict: certification.Verdict, checks: tuple[ReportCheck, ...]) ->
         passed=statuses.count("passed"),
         failed=statuses.count("failed"),
         warned=statuses.count("warned"),
-    )
-
-
-def _trend(verdicts: list[certification.Verdict], day: date) -> tuple[TrendDay, ...]:
-    return tuple(
-        TrendDay(
-            day=v.day,
-            status=v.status,
-            rows=v.rows,
-            records=v.records,
-            duplicates=max(0, v.duplicates),
-            conflicts=v.conflicts,
-            late=v.late,
-        )
-        for v in [v for v in verdicts if v.day <= day][-_TREND_DAYS:]
     )

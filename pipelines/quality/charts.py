@@ -40,6 +40,9 @@ _STATUS_SIGN: Final[dict[DayStatus, tuple[str, str]]] = {
     "open": ("circle", "var(--idle)"),
 }
 
+_REPAIR_SIGN: Final = "M1,0A1,1,0,1,1,0.66,-0.76M1,-1.28L1,-0.64L0.36,-0.64"
+_SHARES: Final = (("duplicates", 60), ("late", 44), ("conflicts", 52), ("quarantined", 72))
+
 NO_CHART: Final = Markup()
 """Stands where there is nothing to draw."""
 
@@ -139,7 +142,7 @@ def lateness_chart(data: ReportData) -> Picture:
 
 
 def trend_chart(data: ReportData) -> Picture:
-    """Draw rows with the verdict of each day, and what was removed or late, over the days.
+    """Draw rows with the verdict of each day, repairs, and the shares of what was not sound, over the days.
 
     Days between the first and the last that have no entry are drawn as gaps.
 
@@ -153,26 +156,26 @@ def trend_chart(data: ReportData) -> Picture:
         return Picture(NO_CHART)
     days = _all_days(data.trend)
     rows = [_trend_row(entry, data) for entry in data.trend]
-    measures = (
-        ("rows", 110, "batch"),
-        ("duplicates", 52, "duplicates"),
-        ("late", 36, "late"),
-        ("conflicts", 36, "conflicts"),
-    )
 
     def draw(width: int) -> Markup:
         day = alt.X("day:O", title=f"event day, {data.time_zone}", scale=alt.Scale(domain=days))
         shown = day.axis(labelAngle=0, labelOverlap="greedy", labelSeparation=22)
-        panels = [
-            _panel(rows, width, height, f"var(--{tone})").encode(
-                x=shown if measure == measures[-1][0] else day.axis(None),
-                y=_count_axis(rows, measure, 3 if height > 60 else 1),
-                opacity=alt.Opacity("weight:Q", scale=None),
+        weight = alt.Opacity("weight:Q", scale=None)
+        top = _panel(rows, width, 110, "var(--batch)").encode(
+            x=day.axis(None), y=_count_axis(rows, "rows"), opacity=weight
+        )
+        shares = [
+            _panel(rows, width, height, f"var(--{share})").encode(
+                x=shown if share == _SHARES[-1][0] else day.axis(None),
+                y=_share_axis(rows, share),
+                opacity=weight,
             )
-            for measure, height, tone in measures
+            for share, height in _SHARES
         ]
-        panels.insert(1, _verdict_strip(rows, day.axis(None), width, len(days)))
-        return to_svg(alt.vconcat(*panels, spacing=12), f"trend{width}")
+        strips = [_verdict_strip(rows, day.axis(None), width, len(days))]
+        if any(row["repairs"] for row in rows):
+            strips.append(_repair_strip(rows, day.axis(None), width))
+        return to_svg(alt.vconcat(top, *strips, *shares, spacing=12), f"trend{width}")
 
     note = "" if _fits_signs(len(days), NARROW) else _FEW_SIGNS
     return Picture(draw(WIDE), draw(NARROW), note)
@@ -195,6 +198,16 @@ def _verdict_strip(rows: Rows, day: alt.X, width: int, days: int) -> alt.Chart:
             shape=alt.Shape("status:N", legend=None, scale=signs),
             stroke=alt.Stroke("status:N", legend=None, scale=colours),
         )
+    )
+    return strip
+
+
+def _repair_strip(rows: Rows, day: alt.X, width: int) -> alt.Chart:
+    repaired = [row for row in rows if row["repairs"]]
+    strip: alt.Chart = (
+        alt.Chart(alt.InlineData(values=repaired), width=width - _AXIS_ROOM, height=14)
+        .mark_point(filled=False, size=44, strokeWidth=1.8, strokeCap="round", shape=_REPAIR_SIGN, opacity=1)
+        .encode(x=day, stroke=alt.value("var(--late)"))
     )
     return strip
 
@@ -224,6 +237,22 @@ def _count_axis(rows: Rows, field: str, ticks: int = 3) -> alt.Y:
     )
 
 
+def _share_axis(rows: Rows, field: str) -> alt.Y:
+    most = max(float(str(row[field] or 0)) for row in rows)
+    return (
+        alt.Y(f"{field}:Q", title=field)
+        .scale(alt.Scale(domain=[0, most or 1], nice=False))
+        .axis(
+            format=".2~p",
+            values=[0, most] if most else [0],
+            domain=False,
+            ticks=False,
+            minExtent=40,
+            maxExtent=40,
+        )
+    )
+
+
 def _lateness_row(bucket: LatenessBucket) -> dict[str, object]:
     # Vega aborts the process on a NUL in a text, so that labels too must have passed visible.
     return {"label": visible(bucket.label, _MAX_LABEL), "records": bucket.records}
@@ -234,9 +263,8 @@ def _trend_row(entry: TrendDay, data: ReportData) -> dict[str, object]:
         "day": entry.day.isoformat(),
         "status": entry.status,
         "rows": entry.rows,
-        "duplicates": entry.duplicates,
-        "late": entry.late,
-        "conflicts": entry.conflicts,
+        "repairs": entry.repairs,
+        **entry.shares,
         "weight": 1 if entry.day == data.day else 0.55,
     }
 

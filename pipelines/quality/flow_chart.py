@@ -53,7 +53,7 @@ def flow_chart(data: ReportData) -> Picture:
     scale = _DAY_HEIGHT / max(flow.day_records + flow.quarantined, flow.batch, 1)
     is_cut = flow.other_days * scale > _OTHER_HEIGHT
     other = _OTHER_HEIGHT / flow.other_days if is_cut else scale
-    unbuilt = data.verdict.status == "open"
+    unbuilt = not data.is_decided
     lost, lost_tone = ("not rebuilt yet", "open") if unbuilt else ("unaccounted for", "failed")
     behind, behind_tone = ("not there, for known reasons", "open") if data.layers_agree else (lost, lost_tone)
     sorted_out = _column(

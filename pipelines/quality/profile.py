@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from pipelines.contract import DataContract
-from pipelines.decode import EVENT_DATE
+from pipelines.decode import COORDINATES, EVENT_DATE, sent_at
 from pipelines.quality.report_model import HourCount, LatenessBucket
 from pipelines.quality.report_records import QuarantineExample, QuarantineReason
 from pipelines.sinks.delta import small_rows
@@ -119,6 +119,18 @@ def quarantine_reasons(
         QuarantineReason(reason=reason, records=records, examples=tuple(found.get(reason, [])))
         for reason, records in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     )
+
+
+def sent_by_day(records: DataFrame, contract: DataContract) -> dict[date, int]:
+    """Kafka records by the day on which they were sent, in the contract's zone; copies of one count once.
+
+    Args:
+        records: rows with the columns of `pipelines.decode.ORIGIN`.
+        contract: names the zone.
+    """
+    day = F.to_date(F.from_utc_timestamp(sent_at(), contract.day_time_zone)).alias("day")
+    counted = records.groupBy(day).agg(F.count_distinct(*COORDINATES).alias("count"))
+    return {row["day"]: row["count"] for row in small_rows(counted)}
 
 
 def of_day(rows: DataFrame, day: date) -> DataFrame:

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, AwareDatetime, Field
 
 from pipelines.quality.checks import LAYERS_AGREE
 from pipelines.quality.report_differences import LayerDifferences
+from pipelines.quality.report_history import Comparison, PastVerdict, Repair
 from pipelines.quality.report_records import ConflictSample, Count, Model, QuarantineReason, Text
 
 
@@ -31,6 +32,8 @@ def _known_zone(name: str) -> str:
     return name
 
 
+Pipeline: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+Zone: TypeAlias = Annotated[str, AfterValidator(_known_zone)]
 DayStatus: TypeAlias = Literal["certified", "failed", "not_certified", "open"]
 CheckKind: TypeAlias = Literal["integrity", "expectation"]
 CheckStatus: TypeAlias = Literal["passed", "failed", "warned", "skipped"]
@@ -41,8 +44,8 @@ class Verdict(Model):
 
     Attributes:
         status: ``certified`` the audit passed and readers get the day from the batch layer; ``failed`` the
-            last audit failed; ``not_certified`` the day is over but no audit has passed; ``open`` the day
-            is not over or has not been rebuilt.
+            last audit failed; ``not_certified`` the day is over but no run has decided on it; ``open`` the
+            day is not over.
         certified_at: when the day was certified, if it was.
         run_id: the run whose audit this is.
         batch_version: version of the batch table that was audited.
@@ -169,6 +172,9 @@ class TrendDay(Model):
         duplicates: copies removed.
         conflicts: dedup keys whose copies differ in payload.
         late: rows that only the rebuild has.
+        quarantined: records in quarantine that were sent on this day and were not put back; a broken record
+            has no event day. Null where there is no quarantine, or nobody counted.
+        repairs: how often the day was certified again.
     """
 
     day: date
@@ -178,6 +184,27 @@ class TrendDay(Model):
     duplicates: Count
     conflicts: Count
     late: Count
+    quarantined: Count | None = None
+    repairs: Count = 0
+
+    @property
+    def shares(self) -> dict[str, float | None]:
+        """Parts of one; None where there is nothing to divide by.
+
+        Duplicates are a part of the records, late rows and conflicts of the rows, quarantined records of the
+        day's records and themselves.
+        """
+        broken = self.quarantined
+        return {
+            "duplicates": _part(self.duplicates, self.records),
+            "late": _part(self.late, self.rows),
+            "conflicts": _part(self.conflicts, self.rows),
+            "quarantined": None if broken is None else _part(broken, self.records + broken),
+        }
+
+
+def _part(count: int, whole: int) -> float | None:
+    return count / whole if whole else None
 
 
 def _by_day(days: Iterable[TrendDay]) -> tuple[TrendDay, ...]:
@@ -211,11 +238,14 @@ class ReportData(Model):
         layer_differences: samples of what separates speed and batch layer.
         checks: checks of the audit.
         trend: days up to and around this one; put in order of day.
+        history: every verdict on the day, the oldest first.
+        repairs: repairs of the days of the trend, the oldest first.
+        comparison: what the rebuild changed; null if it is the day's first.
     """
 
-    pipeline: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+    pipeline: Pipeline
     day: date
-    time_zone: Annotated[str, AfterValidator(_known_zone)]
+    time_zone: Zone
     generated_at: AwareDatetime
     version: Text
     verdict: Verdict
@@ -227,6 +257,14 @@ class ReportData(Model):
     layer_differences: tuple[LayerDifferences, ...] = ()
     checks: tuple[ReportCheck, ...] = ()
     trend: Annotated[tuple[TrendDay, ...], AfterValidator(_by_day)] = ()
+    history: tuple[PastVerdict, ...] = ()
+    repairs: tuple[Repair, ...] = ()
+    comparison: Comparison | None = None
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether a nightly run has decided on the day."""
+        return self.verdict.status in ("certified", "failed")
 
     @property
     def layers_agree(self) -> bool:

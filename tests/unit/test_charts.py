@@ -246,6 +246,18 @@ def test_trend_tells_verdicts_by_shape() -> None:
     assert "var(--bad)" not in all_good
 
 
+def test_trend_marks_repairs_and_draws_shares() -> None:
+    """A day with twice the records and twice the duplicates is no worse; who was repaired has a sign."""
+    busy = day(5).model_copy(update={"records": 220, "rows": 200, "duplicates": 20, "quarantined": 2})
+    plain = charts.trend_chart(report(trend=[day(4), busy])).wide
+    shown = texts(plain)
+    assert "9.1%" in shown
+    assert "0.9%" in shown
+    assert 'stroke="var(--late)"' not in plain
+    repaired = charts.trend_chart(report(trend=[day(4), busy.model_copy(update={"repairs": 1})])).wide
+    assert repaired.count('stroke="var(--late)"') == 1
+
+
 def test_long_trend_marks_the_days_that_failed() -> None:
     """Among a year of certified days one failed day stands out, and the reader is told how to read it."""
     first = date(2012, 1, 6)

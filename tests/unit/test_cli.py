@@ -47,6 +47,12 @@ def oncelake(*words: str) -> "subprocess.CompletedProcess[str]":
         (["validate", "--pipeline", "flights", "--date", "2099-01-01"], "2099-01-01 is not over"),
         (["explain", "--pipeline", "flights"], "Missing option '--key'"),
         (["explain", "--pipeline", "flights", "--key", "flight=UA"], "expected a whole number of 64 bits"),
+        (["report"], "Missing option '--pipeline' (only --index goes without)"),
+        (["report", "--index", "--pipeline", "flights"], "leave out --pipeline, --date and --format"),
+        (
+            ["report", "--pipeline", "flights", "--format", "prometheus", "--date", "2013-01-01"],
+            "tells of the last nightly run: leave out --date",
+        ),
         (["quarantine", "discard", "--pipeline", "flights"], "all open records are meant: say --all"),
         (["quarantine", "replay", "--pipeline", "flights", "--reason", "odd"], "'odd' is not one of"),
         (["quarantine", "show", "--pipeline", "flights", "--partition", "9" * 30], "is not in the range"),
@@ -98,6 +104,12 @@ def test_under_spark_submit_all_pipelines_have_to_agree_on_spark(
     summary = json.loads(done.stdout)
     assert (done.returncode, summary["exit_code"], summary["pipelines"]) == (2, 2, [])
     assert "the settings of flights and weather differ" in summary["error"]
+
+
+def test_the_index_is_made_without_spark_or_a_pipeline(tmp_path: Path) -> None:
+    done = oncelake("report", "--index", "--out", str(tmp_path), "--log-format", "json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert Path(json.loads(done.stdout)["index"]).read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
 def test_a_plan_shows_everything_and_no_secret() -> None:

@@ -4,28 +4,21 @@ import json
 import subprocess
 import sys
 import zipfile
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime
 from functools import cache
-from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
-from zoneinfo import ZoneInfo
 
 import pytest
+from jsonschema import Draft202012Validator
 from pydantic import ValidationError
 
 from pipelines.errors import InfrastructureError
 from pipelines.quality import report
-from pipelines.quality.report_model import (
-    DayStatus,
-    Flow,
-    HourCount,
-    LatenessBucket,
-    ReportCheck,
-    ReportData,
-    TrendDay,
-    Verdict,
-)
+from pipelines.quality.report_files import ReportFormat, render_json, write_report
+from pipelines.quality.report_findings import doubts, headline, ordered_checks
+from pipelines.quality.report_history import Comparison
+from pipelines.quality.report_model import ReportCheck, ReportData
 from pipelines.quality.report_records import (
     ConflictColumn,
     ConflictCopy,
@@ -34,235 +27,10 @@ from pipelines.quality.report_records import (
     QuarantineExample,
     QuarantineReason,
 )
+from pipelines.quality.report_schema import SCHEMA, schema_text
 from pipelines.quality.report_text import share, visible
-
-NEW_YORK = ZoneInfo("America/New_York")
-POISON = "<script>alert(1)</script><img src=x onerror=alert(2)>\x00\x1b[31m\u202egnp.exe"
-VOID = {"meta", "link", "br", "img", "input", "hr", "path", "rect", "line"}
-
-
-def hours_of(day: date) -> tuple[HourCount, ...]:
-    """Busy daytime, quiet night; as many hours as the clock of New York gives the day."""
-    start = datetime(day.year, day.month, day.day, tzinfo=NEW_YORK).astimezone(UTC)
-    after = day + timedelta(days=1)
-    end = datetime(after.year, after.month, after.day, tzinfo=NEW_YORK).astimezone(UTC)
-    count = int((end - start) / timedelta(hours=1))
-    records = [0, 0, 0, 0, 0, 4, 53, 51, 60, 57, 49, 46, 51, 58, 55, 62, 60, 59, 57, 55, 45, 28, 12, 1, 0][
-        :count
-    ]
-    return tuple(
-        HourCount(
-            hour_start=start + timedelta(hours=hour), records=many, duplicates=many // 16 + (hour == 9) * 7
-        )
-        for hour, many in enumerate(records)
-    )
-
-
-def trend_until(day: date, days: int = 14) -> tuple[TrendDay, ...]:
-    """Fourteen days with a week's rhythm; one of them failed."""
-    return tuple(
-        TrendDay(
-            day=day - timedelta(days=days - 1 - index),
-            status="failed" if index == 5 else "certified",
-            rows=720 + 130 * (index % 7 < 5) + 7 * index,
-            records=760 + 140 * (index % 7 < 5) + 7 * index,
-            duplicates=40 + 3 * (index % 4),
-            conflicts=index % 3,
-            late=(2 * index) % 5,
-        )
-        for index in range(days)
-    )
-
-
-def checks_of(failed: bool) -> tuple[ReportCheck, ...]:
-    """Integrity checks and expectations, of every status."""
-    found = 2 if failed else 0
-    return (
-        ReportCheck(name="unique_keys", kind="integrity", status="failed" if failed else "passed",
-                    observed=f"{found} keys stand more than once", expected="no key more than once",
-                    detail="UA-1545-EWR 2013-01-05T05:15:00-05:00 (2 rows)" if failed else ""),
-        ReportCheck(name="counts_add_up", kind="integrity", status="passed", observed="14,213 = 14,213",
-                    expected="bronze = batch + duplicates + quarantined + other days", detail=""),
-        ReportCheck(name="rows_in_their_day", kind="integrity", status="passed", observed="0 rows outside",
-                    expected="every row between 2013-01-05 00:00 and 24:00", detail=""),
-        ReportCheck(name="offsets_contiguous", kind="integrity", status="warned",
-                    observed="1 gap of 3 offsets", expected="no gap in any partition",
-                    detail="flights-2: offsets 4812 to 4814 are not in bronze\ntransactions leave gaps"),
-        ReportCheck(name="speed_agrees", kind="integrity", status="passed", observed="3 rows, all late",
-                    expected="layers differ by late rows alone", detail=""),
-        ReportCheck(name="expect_column_values_to_not_be_null(carrier)", kind="expectation", status="passed",
-                    observed="0 of 720 null", expected="0 null", detail=""),
-        ReportCheck(name="expect_column_values_to_be_between(distance)", kind="expectation",
-                    status="failed" if failed else "passed", expected="1 to 6,000",
-                    observed="-4 to 4,983" if failed else "80 to 4,983",
-                    detail="1 row: " + POISON if failed else ""),
-        ReportCheck(name="expect_column_values_to_match_regex(tailnum)", kind="expectation", status="skipped",
-                    observed="not run", expected="N[0-9A-Z]{1,5}", detail="the contract gives no severity"),
-    )  # fmt: skip
-
-
-def quarantine_of() -> tuple[QuarantineReason, ...]:
-    """Poison of several kinds, as bronze really holds it."""
-    sent = datetime(2013, 1, 5, 14, 3, 11, tzinfo=UTC)
-    return (
-        QuarantineReason(reason="malformed_json", records=3, examples=(
-            QuarantineExample(topic="flights", partition=1, offset=4711, kafka_timestamp=sent,
-                              value_preview='{"carrier":"UA","flight":15'),
-            QuarantineExample(topic="flights", partition=0, offset=120, kafka_timestamp=sent,
-                              value_preview=b"\xff\xfe{" + POISON.encode()),  # type: ignore[arg-type]
-            QuarantineExample(topic="flights", partition=2, offset=9, value_preview="x" * 50_000),
-        )),
-        QuarantineReason(reason="wrong_type", records=2, examples=(
-            QuarantineExample(topic="flights", partition=2, offset=1_204_881, kafka_timestamp=sent,
-                              column="flight", found='"fifteen"',
-                              value_preview='{"carrier":"UA","flight":"fifteen","origin":"EWR"}'),
-        )),
-        QuarantineReason(reason="event_time_future", records=1, examples=(
-            QuarantineExample(topic="flights", partition=0, offset=77, kafka_timestamp=sent,
-                              column="scheduled_departure", found="2099-01-01T00:00:00-05:00",
-                              value_preview="{}"),
-        )),
-        QuarantineReason(reason="null_value", records=1, examples=(
-            QuarantineExample(topic="flights", partition=1, offset=78, kafka_timestamp=sent),
-        )),
-    )  # fmt: skip
-
-
-def conflicts_of() -> tuple[ConflictSample, ...]:
-    """A plain conflict with a value that would act, and one of personal data alone."""
-    sent = datetime(2013, 1, 5, 14, 3, 11, tzinfo=UTC)
-    first, second = (
-        ConflictCopy(topic="flights", partition=1, offset=offset, kafka_timestamp=sent, winner=offset == 4712)
-        for offset in (4712, 4713)
-    )
-    third = ConflictCopy(topic="flights", partition=2, offset=1_204_999, winner=False)
-    flight = KeyPart(column="flight", value="1545")
-    return (
-        ConflictSample(key=(KeyPart(column="carrier", value="UA"), flight), copies_of_day=12,
-                       copies=(first, second, third), columns=(
-            ConflictColumn(column="departure_delay", values=("2.0", "9.0", None)),
-            ConflictColumn(column="dest", values=("IAH", POISON, "x" * 200 + "… (50,000 characters)")),
-            ConflictColumn(column="tailnum", personal="hash",
-                           values=("sha256:0011223344556677", "sha256:8899aabbccddeeff", None)),
-            ConflictColumn(column="pilot.name", personal="drop"),
-        )),
-        ConflictSample(key=(KeyPart(column="carrier"), flight), copies_of_day=2, copies=(first, second),
-                       columns=(ConflictColumn(column="pilot.name", personal="drop"),)),
-    )  # fmt: skip
-
-
-def sample(status: DayStatus = "certified", day: date = date(2013, 1, 5)) -> ReportData:
-    """One day as the demo makes it."""
-    hours = hours_of(day)
-    records, duplicates = sum(h.records for h in hours), sum(h.duplicates for h in hours)
-    batch = records - duplicates
-    checks = checks_of(failed=status == "failed")
-    counts = {kind: sum(check.status == kind for check in checks) for kind in ("passed", "failed", "warned")}
-    lateness = (("before event time", 0.31), ("0 to 1 min", 0.42), ("1 to 15 min", 0.18),
-                ("15 to 60 min", 0.06), ("1 to 6 h", 0.02), ("6 to 24 h", 0.005),
-                ("over 1 day", 0.0))  # fmt: skip
-    buckets = [LatenessBucket(label=label, records=int(part * records)) for label, part in lateness]
-    rest = records - sum(bucket.records for bucket in buckets)
-    buckets[-1] = LatenessBucket(label="over 1 day", lower_s=86_400, records=rest)
-    return ReportData(
-        pipeline="flights",
-        day=day,
-        time_zone="America/New_York",
-        generated_at=datetime(2013, 1, 6, 7, 4, 5, tzinfo=UTC),
-        version="0.1.0",
-        verdict=Verdict(
-            status=status,
-            certified_at=datetime(2013, 1, 6, 7, 0, 1, tzinfo=UTC) if status == "certified" else None,
-            run_id="nightly-20130106T070000Z-3f9c",
-            batch_version=18,
-            bronze_version=1204,
-            **counts,
-        ),
-        flow=Flow(bronze=13_286 + 7 + records, other_days=13_286, quarantined=7, day_records=records,
-                  duplicates=duplicates, conflicts=2, batch=batch, speed=batch - 3, late=3),
-        duplicates_by_hour=hours,
-        lateness=tuple(buckets),
-        quarantine=quarantine_of(),
-        conflict_samples=conflicts_of(),
-        checks=checks,
-        trend=trend_until(day),
-    )  # fmt: skip
-
-
-def empty(status: DayStatus = "open") -> ReportData:
-    """A day without rows, checks, quarantine or trend."""
-    return ReportData(
-        pipeline="weather",
-        day=date(2013, 1, 20),
-        time_zone="America/New_York",
-        generated_at=datetime(2013, 1, 20, 7, tzinfo=UTC),
-        version="0.1.0",
-        verdict=Verdict(status=status, passed=0, failed=0, warned=0),
-        flow=Flow(bronze=0, other_days=0, quarantined=0, day_records=0, duplicates=0, conflicts=0, batch=0,
-                  speed=0, late=0),
-    )  # fmt: skip
-
-
-def huge() -> ReportData:
-    """A year of a pipeline with billions of records, and sixty checks."""
-    small = sample()
-    factor = 1_234_567
-    grown = {name: count * factor for name, count in small.flow.model_dump().items()}
-    return small.model_copy(
-        update={
-            "flow": Flow.model_validate(grown),
-            "duplicates_by_hour": tuple(
-                hour.model_copy(
-                    update={"records": hour.records * factor, "duplicates": hour.duplicates * factor}
-                )
-                for hour in small.duplicates_by_hour
-            ),
-            "lateness": tuple(
-                bucket.model_copy(update={"records": bucket.records * factor}) for bucket in small.lateness
-            ),
-            "trend": trend_until(small.day, days=365),
-            "checks": small.checks * 8,
-        }
-    )
-
-
-class Page(HTMLParser):
-    """What a reader, a screen reader and a browser get from the page."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.elements: list[tuple[str, dict[str, str]]] = []
-        self.texts: list[tuple[tuple[str, ...], str]] = []
-        self._open: list[str] = []
-        self.feed(html)
-        self.close()
-        assert not self._open, f"never closed: {self._open}"
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, {name: value or "" for name, value in attrs}))
-        if tag not in VOID:
-            self._open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, {name: value or "" for name, value in attrs}))
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag not in VOID:
-            assert self._open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if data.strip():
-            self.texts.append((tuple(self._open), " ".join(data.split())))
-
-    def inside(self, tag: str) -> list[str]:
-        """The texts inside elements of one tag."""
-        return [text for path, text in self.texts if tag in path]
-
-    @property
-    def text(self) -> str:
-        """Everything that is read, in order."""
-        return " ".join(text for path, text in self.texts if "style" not in path)
-
+from tests.support.pages import Page
+from tests.support.reports import POISON, empty, huge, sample, trend_until
 
 CASES = {
     "certified": sample(),
@@ -330,8 +98,8 @@ def test_headings_lead_through_the_page_verdict_first(case: tuple[ReportData, st
     assert levels[0] == 1
     assert levels.count(1) == 1
     assert all(after <= before + 1 for before, after in pairwise(levels))
-    assert page.inside("h1") == [report.headline(data)]
-    assert page.inside("main")[0] == report.headline(data)
+    assert page.inside("h1") == [headline(data)]
+    assert page.inside("main")[0] == headline(data)
 
 
 @pytest.mark.parametrize(
@@ -347,7 +115,7 @@ def test_headings_lead_through_the_page_verdict_first(case: tuple[ReportData, st
 )
 def test_headline_says_the_verdict_in_plain_words(data: ReportData, expected: str) -> None:
     """The line on top is the answer to the question with which the reader came."""
-    assert report.headline(data) == expected
+    assert headline(data) == expected
 
 
 def test_verdict_names_the_failed_checks(failed_page: Page) -> None:
@@ -365,7 +133,7 @@ def test_every_check_is_listed_failed_first(case: tuple[ReportData, str]) -> Non
             if tag == "tr" and attributes.get("class", "").startswith("check ")]  # fmt: skip
     statuses = [row.removeprefix("check ") for row in rows]
     assert sorted(statuses) == sorted(check.status for check in data.checks)
-    assert statuses == [check.status for check in report.ordered_checks(data.checks)]
+    assert statuses == [check.status for check in ordered_checks(data.checks)]
     assert {"failed", "warned", "skipped", "passed"} >= set(statuses)
     text = Page(html).text
     for check in data.checks:
@@ -423,9 +191,9 @@ def test_certified_day_whose_numbers_disagree_says_so_at_the_top() -> None:
     odd = data.model_copy(update={"flow": data.flow.model_copy(update={"bronze": data.flow.bronze + 5})})
     verdict = Page(report.render_html(odd)).text.split("Event day")[0]
     assert "say otherwise: the records in bronze do not add up" in verdict
-    assert report.doubts(data) == []
+    assert doubts(data) == []
     broken = data.verdict.model_copy(update={"failed": 1})
-    assert report.doubts(data.model_copy(update={"verdict": broken})) == ["1 check failed"]
+    assert doubts(data.model_copy(update={"verdict": broken})) == ["1 check failed"]
 
 
 def test_poison_is_shown_and_harmless() -> None:
@@ -551,7 +319,7 @@ def test_long_values_say_their_full_length(failed_page: Page) -> None:
 
 def test_empty_day_has_a_sentence_for_every_empty_part() -> None:
     """Nothing is drawn of nothing, and no section is silently blank."""
-    page = Page(page_of("empty"))
+    page = Page(report.render_html(empty("certified")))
     for sentence in (
         "Bronze holds no record yet.",
         "No record of this day, so no hours to show.",
@@ -562,6 +330,59 @@ def test_empty_day_has_a_sentence_for_every_empty_part() -> None:
     ):
         assert sentence in page.text
     assert "figure" not in {tag for tag, _ in page.elements}
+
+
+@pytest.mark.parametrize("name", ["open", "not_certified"])
+def test_a_day_without_a_decision_gets_a_short_page(name: str) -> None:
+    """What a rebuild would tell is left out; that there was none is said, and nothing is called lost."""
+    data = CASES[name].model_copy(update={"duplicates_by_hour": (), "history": (), "comparison": None})
+    flow = data.flow.model_copy(update={"batch": 0, "duplicates": 0, "late": 0})
+    text = Page(report.render_html(data.model_copy(update={"flow": flow}))).text
+    assert "Readers get it from the speed layer" in text or "readers get it from the speed layer" in text
+    for absent in ("Duplicates over the hours", "Lateness", "Verdicts on this day", "missing", "unaccounted"):
+        assert absent not in text
+
+
+def test_history_tells_every_verdict_the_latest_first() -> None:
+    """When, which run, why, which versions, and what changed; a repair is called so."""
+    text = Page(page_of("certified")).text
+    history = text[text.index(" Verdicts on this day ") : text.index(" Trend over days ")]
+    latest, failed, first = (history.index(run) for run in ("batch 18", "nightly-2", "nightly-1"))
+    assert latest < failed < first
+    assert "late 5 records came late" in history
+    assert "3 added, 1 removed, 2 changed" in history[:failed]
+    assert history.count("repaired") == 1
+    assert history.endswith("805 \u2013")
+
+
+def test_repairs_are_marked_in_trend_and_listed() -> None:
+    """Each day that was repaired, in the table of the trend and with what the repair did to its rows."""
+    text = Page(page_of("certified")).text
+    trend = text[text.index(" Trend over days ") :]
+    assert "2 repairs of days that were certified before" in trend
+    assert trend.count("certified repaired") == 2
+    assert "5 records came late nightly-3 3 added, 0 removed, 1 changed" in trend
+
+
+def test_what_a_rebuild_changed_is_shown_by_key_with_old_and_new_values() -> None:
+    """Added, removed and changed rows, with the records that they were made of, and no personal data."""
+    text = Page(page_of("certified")).text
+    shown = text[text.index(" What this rebuild changed ") : text.index(" Verdicts on this day ")]
+    assert "3 rows added 1 row removed 2 rows changed" in shown
+    assert "Rows added 1 of 3, the first by key" in shown
+    assert "carrier = UA flight = 1545 flights-1 @ 9120 dest IAH" in shown
+    assert "carrier = not shown flight = 1545 flights-1 @ 4712 now flights-1 @ 9120" in shown
+    assert "tailnum null → <script>" in shown
+    assert "pilot.name not shown" in shown
+
+
+def test_a_version_that_is_gone_is_said_in_words() -> None:
+    """What the ledger still knows is shown; there is no sample, and no failure."""
+    gone = Comparison(previous_version=3, batch_version=9, added=1, removed=0, changed=0, gone="It is gone.")
+    text = Page(report.render_html(sample().model_copy(update={"comparison": gone}))).text
+    shown = text[text.index(" What this rebuild changed ") : text.index(" Verdicts on this day ")]
+    assert "1 row added" in shown
+    assert shown.endswith("It is gone.")
 
 
 def test_one_day_of_trend_is_a_table_and_no_picture() -> None:
@@ -598,14 +419,14 @@ def test_instants_are_shown_in_the_zone_of_the_day(failed_page: Page) -> None:
 def test_same_data_gives_the_same_bytes() -> None:
     """A report can be made again and compared."""
     assert report.render_html(sample()) == page_of("certified")
-    assert report.render_json(sample()) == report.render_json(sample())
+    assert render_json(sample()) == render_json(sample())
 
 
 def test_json_reads_back_as_the_same_report() -> None:
     """The JSON holds everything that the page was made from."""
     for data in CASES.values():
-        assert ReportData.model_validate_json(report.render_json(data)) == data
-    assert json.loads(report.render_json(CASES["failed"]))["verdict"]["failed"] == 2
+        assert ReportData.model_validate_json(render_json(data)) == data
+    assert json.loads(render_json(CASES["failed"]))["verdict"]["failed"] == 2
 
 
 @pytest.mark.parametrize(
@@ -618,31 +439,41 @@ def test_share_never_rounds_something_away(part: int, whole: int, expected: str)
     assert share(part, whole) == expected
 
 
-def test_write_report_leaves_two_complete_files(tmp_path: Path) -> None:
-    """Page and JSON are there, readable, replaced by a second run, and no temporary file stays."""
+def test_write_report_leaves_complete_files(tmp_path: Path) -> None:
+    """Page, JSON and index are there, readable, replaced by a second run, and no temporary file stays."""
     out = tmp_path / "new" / "reports"
-    first = report.write_report(sample("failed"), out)
-    second = report.write_report(sample(), out)
-    assert first == second == (out / "flights-2013-01-05.html", out / "flights-2013-01-05.json")
-    assert second[0].read_text(encoding="utf-8") == page_of("certified")
-    assert second[1].read_text(encoding="utf-8") == report.render_json(sample())
-    assert sorted(path.name for path in out.iterdir()) == [path.name for path in second]
-    assert second[0].stat().st_mode & 0o777 == 0o644
+    first = write_report(sample("failed"), out)
+    second = write_report(sample(), out)
+    assert first == second
+    assert {sort: path.name for sort, path in second.items()} == {
+        "html": "flights-2013-01-05.html", "json": "flights-2013-01-05.json", "index": "index.html"
+    }  # fmt: skip
+    assert second["html"].read_text(encoding="utf-8") == page_of("certified")
+    assert second["json"].read_text(encoding="utf-8") == render_json(sample())
+    assert sorted(out.iterdir()) == sorted(second.values())
+    assert second["html"].stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize(("wanted", "ending"), [("json", "json"), ("markdown", "md")])
+def test_other_formats_are_one_file_alone(tmp_path: Path, wanted: ReportFormat, ending: str) -> None:
+    """Who asks for one format gets no other, and no index of what is not there."""
+    assert list(write_report(sample(), tmp_path, wanted)) == [wanted]
+    assert [path.name for path in tmp_path.iterdir()] == [f"flights-2013-01-05.{ending}"]
 
 
 def test_write_report_that_fails_keeps_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A full disk leaves yesterday's report whole, no debris, and one message that says where."""
-    page, _ = report.write_report(sample("failed"), tmp_path)
-    before = page.read_text(encoding="utf-8")
+    files = write_report(sample("failed"), tmp_path)
+    before = files["html"].read_text(encoding="utf-8")
 
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("pipelines.quality.report.os.fsync", full)
+    monkeypatch.setattr("pipelines.quality.report_files.os.fsync", full)
     with pytest.raises(InfrastructureError, match=r"flights 2013-01-05.*No space left on device.*--out"):
-        report.write_report(sample(), tmp_path)
-    assert page.read_text(encoding="utf-8") == before
-    assert len(list(tmp_path.iterdir())) == 2
+        write_report(sample(), tmp_path)
+    assert files["html"].read_text(encoding="utf-8") == before
+    assert len(list(tmp_path.iterdir())) == 3
 
 
 def test_write_report_into_a_file_is_refused_with_its_name(tmp_path: Path) -> None:
@@ -650,7 +481,7 @@ def test_write_report_into_a_file_is_refused_with_its_name(tmp_path: Path) -> No
     occupied = tmp_path / "taken"
     occupied.write_text("x", encoding="utf-8")
     with pytest.raises(InfrastructureError, match="taken"):
-        report.write_report(sample(), occupied)
+        write_report(sample(), occupied)
 
 
 @pytest.mark.parametrize(
@@ -700,7 +531,7 @@ def test_report_is_rendered_from_a_zip(tmp_path: Path) -> None:
     )
     done = subprocess.run(
         [sys.executable, "-c", program],
-        input=report.render_json(CASES["empty"]),
+        input=render_json(CASES["empty"]),
         capture_output=True,
         encoding="utf-8",
         cwd=tmp_path,
@@ -710,3 +541,17 @@ def test_report_is_rendered_from_a_zip(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == page_of("empty").strip()
+
+
+def test_the_shape_of_the_json_is_documented_and_current() -> None:
+    """Every report keeps the schema, which says of each field what it is."""
+    schema = json.loads(Path(SCHEMA).read_text(encoding="utf-8"))
+    assert Path(SCHEMA).read_text(encoding="utf-8") == schema_text(), "make schema writes it anew"
+    Draft202012Validator.check_schema(schema)
+    checker = Draft202012Validator(schema, format_checker=Draft202012Validator.FORMAT_CHECKER)
+    for data in CASES.values():
+        checker.validate(json.loads(render_json(data)))
+    assert not checker.is_valid({**json.loads(render_json(sample())), "surplus": 1})
+    for part in (schema, *schema["$defs"].values()):
+        for name, field in part["properties"].items():
+            assert field.get("description"), f"{part['title']}.{name} is not described"

@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime
 from pipelines.quality import report
 from pipelines.quality.layer_samples import LayerSample
 from pipelines.quality.report_differences import layer_differences
+from pipelines.quality.report_files import render_json
 from pipelines.quality.report_model import Flow, ReportData, Verdict
 
 POISON = "<script>alert(1)</script>\u202e"
@@ -44,7 +45,7 @@ def page(*samples: LayerSample) -> str:
         flow=flow,
         layer_differences=layer_differences(samples),
     )
-    assert ReportData.model_validate_json(report.render_json(data)) == data
+    assert ReportData.model_validate_json(render_json(data)) == data
     return report.render_html(data)
 
 

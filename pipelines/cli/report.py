@@ -1,0 +1,78 @@
+"""`oncelake report`: a day's report in several formats, the index of reports, figures for Prometheus."""
+
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, cast
+
+import click
+from pyspark.sql import SparkSession
+
+from pipelines.cli.options import CommonOptions, place_options
+from pipelines.cli.running import run_job
+from pipelines.config import PipelineConfig
+from pipelines.contract import DataContract
+from pipelines.layers.metrics import metrics
+from pipelines.layers.report import report
+from pipelines.quality.report_files import FORMATS, ReportFormat, write_index
+
+_PROMETHEUS: Final = "prometheus"
+
+
+@click.command("report")
+@click.option("--pipeline", metavar="NAME", help="The pipeline, e.g. flights; --index goes without.")
+@place_options
+@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option(
+    "--date",
+    "day",
+    type=click.DateTime(["%Y-%m-%d"]),
+    help="The event day; the last one decided on if it is not named.",
+)
+@click.option(
+    "--format",
+    "wanted",
+    type=click.Choice([*FORMATS, _PROMETHEUS]),
+    help="html (the default): the page, the same as JSON, and the index; prometheus: the last nightly run.",
+)
+@click.option(
+    "--index", is_flag=True, help="Only make the index of the reports in the folder, without Spark."
+)
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("reports"),
+    show_default=True,
+    help="The folder to write to.",
+)
+def write_day_report(day: datetime | None, wanted: str | None, index: bool, out: Path, **common: Any) -> None:
+    """Write the data quality report of a day, or the index of all reports."""
+    if index:
+        if day or wanted or common["pipeline"]:
+            raise click.UsageError(
+                "--index is made from the files in --out alone, of all pipelines and days:"
+                " leave out --pipeline, --date and --format"
+            )
+        _index(out, common["log_format"])
+        return
+    if not common["pipeline"]:
+        raise click.UsageError("Missing option '--pipeline' (only --index goes without)")
+    if wanted == _PROMETHEUS and day:
+        raise click.UsageError("--format prometheus tells of the last nightly run: leave out --date")
+    options = CommonOptions(**common)
+
+    def body(
+        spark: SparkSession, config: PipelineConfig, contract: DataContract, run_id: str
+    ) -> dict[str, Any]:
+        if wanted == _PROMETHEUS:
+            return metrics(spark, config, contract, options.env, out)
+        form = cast(ReportFormat, wanted or FORMATS[0])
+        return report(spark, config, contract, day.date() if day else None, out, form)
+
+    run_job("report", options, body)
+
+
+def _index(out: Path, log_format: str) -> None:
+    path = str(write_index(out))
+    done = {"job": "report", "status": "done", "exit_code": 0, "index": path}
+    click.echo(json.dumps(done) if log_format == "json" else f"index    {path}")

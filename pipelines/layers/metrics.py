@@ -1,0 +1,48 @@
+"""Metrics: the figures of the last nightly run for Prometheus, from the ledger alone."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.config import PipelineConfig
+from pipelines.contract import DataContract
+from pipelines.errors import SourceError
+from pipelines.ops import certification
+from pipelines.quality.prometheus import exposition, gauges
+from pipelines.quality.report_files import write_files
+from pipelines.sinks.delta import read, small_rows
+
+
+def metrics(
+    spark: SparkSession, config: PipelineConfig, contract: DataContract, env: str, out: Path
+) -> dict[str, Any]:
+    """Writes `OUT/PIPELINE.prom` for a textfile collector, complete or not at all.
+
+    Args:
+        spark: the session.
+        config: the pipeline's configuration.
+        contract: names the zone of the days.
+        env: the environment, a label of every metric.
+        out: the folder to write to.
+
+    Raises:
+        SourceError: no nightly run has decided on a day yet.
+        InfrastructureError: the folder cannot be written.
+    """
+    past = certification.history(spark, config)
+    if not past:
+        raise SourceError(
+            f"{config.name}: no figures for Prometheus: nightly runs have decided on no day;"
+            " run nightly_batch first"
+        )
+    run = past[-1].run_id
+    results = read(spark, config.ops_table("validation_results"))
+    of_run = results.where((F.col("pipeline") == config.name) & (F.col("run_id") == run))
+    checks = {row["status"]: row["count"] for row in small_rows(of_run.groupBy("status").count())}
+    found = gauges(past, checks, contract.zone, datetime.now(UTC))
+    text = exposition(found, {"pipeline": config.name, "env": env})
+    (path,) = write_files(out, {f"{config.name}.prom": text}, f"figures of {config.name} for Prometheus")
+    return {"run": run, "lines": [f"{'prometheus':<10} {path}"], "prometheus": str(path)}

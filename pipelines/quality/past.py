@@ -1,0 +1,68 @@
+"""The ledger of verdicts as a report shows it: the trend over days, the history of a day, repairs."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from datetime import date
+from typing import Final
+
+from pipelines.ops.certification import Verdict
+from pipelines.quality.report_history import PastVerdict, Repair
+from pipelines.quality.report_model import TrendDay
+
+TREND_DAYS: Final = 60
+"""Days of the trend, at most."""
+
+
+def is_repair(verdict: Verdict) -> bool:
+    """Whether a day that was certified before was certified again."""
+    return verdict.status == "certified" and verdict.previous_version is not None
+
+
+def trend(
+    past: Sequence[Verdict], until: date, quarantined: Mapping[date, int] | None
+) -> tuple[TrendDay, ...]:
+    """The newest verdict on each of the last days, with how often the day was repaired.
+
+    Args:
+        past: all verdicts, the oldest first.
+        until: the last day.
+        quarantined: broken records by the day on which they were sent, of other days there are none; None
+            if nobody counted.
+    """
+    newest = {v.day: v for v in past if v.day <= until}
+    repairs = Counter(v.day for v in past if is_repair(v))
+    return tuple(
+        TrendDay(
+            day=day,
+            status=newest[day].status,
+            rows=newest[day].rows,
+            records=newest[day].records,
+            duplicates=max(0, newest[day].duplicates),
+            conflicts=newest[day].conflicts,
+            late=newest[day].late,
+            quarantined=None if quarantined is None else quarantined.get(day, 0),
+            repairs=repairs[day],
+        )
+        for day in sorted(newest)[-TREND_DAYS:]
+    )
+
+
+def history(past: Iterable[Verdict], day: date) -> tuple[PastVerdict, ...]:
+    """Every verdict on a day, in the order of `past`."""
+    wanted = PastVerdict.model_fields.keys()
+    return tuple(
+        PastVerdict(**{name: value for name, value in asdict(v).items() if name in wanted})
+        for v in past
+        if v.day == day
+    )
+
+
+def repairs(past: Iterable[Verdict], days: Iterable[date]) -> tuple[Repair, ...]:
+    """The repairs of some days, in the order of `past`."""
+    wanted, among = Repair.model_fields.keys(), set(days)
+    return tuple(
+        Repair(**{name: value for name, value in asdict(v).items() if name in wanted})
+        for v in past
+        if v.day in among and is_repair(v)
+    )

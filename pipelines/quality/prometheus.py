@@ -1,0 +1,125 @@
+"""Figures of the last nightly run in the text format that Prometheus' textfile collector reads."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time
+from typing import Final, get_args
+from zoneinfo import ZoneInfo
+
+from pipelines.ops.certification import Verdict
+from pipelines.quality.past import is_repair
+from pipelines.quality.report_model import CheckStatus
+
+_STATES: Final = ("certified", "failed")
+_COUNTS: Final = {
+    "rows": "Rows in the batch layer of the days that the last nightly run decided on.",
+    "records": "Valid records of these days in bronze.",
+    "duplicates": "Copies that the rebuild of these days removed.",
+    "conflicts": "Dedup keys of these days whose copies carry different payloads.",
+    "late": "Rows of these days that came too late for the speed layer.",
+}
+
+
+@dataclass(frozen=True)
+class Gauge:
+    """One metric and its values.
+
+    Attributes:
+        name: the metric's name.
+        help: what it counts, in one sentence.
+        values: the value for each set of labels, given as pairs; `()` for none.
+    """
+
+    name: str
+    help: str
+    values: Mapping[tuple[tuple[str, str], ...], float]
+
+
+def gauges(past: Sequence[Verdict], checks: Mapping[str, int], zone: ZoneInfo, now: datetime) -> list[Gauge]:
+    """What the last nightly run did, and how far certification has come.
+
+    Args:
+        past: all verdicts of the pipeline, the oldest first; one at least.
+        checks: how many checks of the last run ended in each status.
+        zone: the zone of the event days.
+        now: the moment from which days are counted.
+    """
+    last = past[-1]
+    run = [verdict for verdict in past if verdict.run_id == last.run_id]
+    failed = any(verdict.status == "failed" for verdict in run)
+    found = [
+        _one("last_run_timestamp_seconds", "When the last nightly run decided.", last.decided_at.timestamp()),
+        Gauge(
+            "oncelake_last_run_status",
+            "1 for what the last nightly run came to: failed if it refused a day.",
+            {(("status", state),): int(failed == (state == "failed")) for state in _STATES},
+        ),
+        Gauge(
+            "oncelake_last_run_days",
+            "Days that the last nightly run decided on.",
+            {(("status", state),): sum(v.status == state for v in run) for state in _STATES},
+        ),
+        *(
+            _one(f"last_run_{what}", text, sum(getattr(v, what) for v in run))
+            for what, text in _COUNTS.items()
+        ),
+        _one(
+            "last_run_repairs",
+            "Days that were certified before and that the last nightly run certified again.",
+            sum(map(is_repair, run)),
+        ),
+        Gauge(
+            "oncelake_last_run_checks",
+            "Checks of the last nightly run by what they came to.",
+            {(("status", status),): checks.get(status, 0) for status in get_args(CheckStatus)},
+        ),
+        _one(
+            "quarantined_records",
+            "Records in bronze that broke the contract when the last nightly run looked, of whatever day.",
+            last.quarantined,
+        ),
+        _one("repairs", "Repairs of certified days that are known.", sum(map(is_repair, past))),
+    ]
+    certified = [verdict.day for verdict in past if verdict.status == "certified"]
+    return [*_certified(max(certified), zone, now), *found] if certified else found
+
+
+def _certified(day: date, zone: ZoneInfo, now: datetime) -> list[Gauge]:
+    start = datetime.combine(day, time(), zone).astimezone(UTC)
+    return [
+        _one("certified_day_timestamp_seconds", "Start of the last certified day.", start.timestamp()),
+        _one(
+            "days_since_certified",
+            "Days from the last certified day to today, when this was written; 1 is yesterday.",
+            (now.astimezone(zone).date() - day).days,
+        ),
+    ]
+
+
+def _one(name: str, text: str, value: float) -> Gauge:
+    return Gauge(f"oncelake_{name}", text, {(): value})
+
+
+def exposition(metrics: Iterable[Gauge], labels: Mapping[str, str]) -> str:
+    """Metrics in the text format, version 0.0.4.
+
+    Args:
+        metrics: the metrics; no name stands twice.
+        labels: labels that every value gets, before its own.
+    """
+    lines: list[str] = []
+    for metric in metrics:
+        text = metric.help.replace("\\", "\\\\").replace("\n", "\\n")
+        lines += [f"# HELP {metric.name} {text}", f"# TYPE {metric.name} gauge"]
+        for own, value in metric.values.items():
+            pairs = ",".join(f'{name}="{_escaped(text)}"' for name, text in (*labels.items(), *own))
+            lines.append(f"{metric.name}{{{pairs}}} {_number(value)}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else repr(value)

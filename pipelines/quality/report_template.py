@@ -1,0 +1,32 @@
+"""The templates of the pages, which show every text from data harmlessly."""
+
+from functools import cache
+from importlib import resources
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
+
+from pipelines.quality.report_text import plural, share, visible
+
+
+def template(name: str) -> Template:
+    """A template of the package. Texts pass ``visible`` and are then escaped; an unknown name is an error."""
+    return _environment().get_template(name)
+
+
+def _read(name: str) -> str:
+    # Not a file loader: the package may be a zip on the Python path.
+    return resources.files("pipelines.quality").joinpath("templates", name).read_text(encoding="utf-8")
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FunctionLoader(_read),
+        autoescape=True,
+        finalize=visible,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(plural=plural, share=share, n=lambda count: f"{count:,}", cut=visible)
+    return environment

@@ -1,0 +1,124 @@
+"""The rows that a rebuild added to a day, removed or changed, with samples as far as they may be shown."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final, get_args
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.contract import DataContract
+from pipelines.decode import COORDINATES, payload_hash
+from pipelines.dedup import with_key
+from pipelines.payloads import fingerprint
+from pipelines.quality.conflicts import leaves, text_of
+from pipelines.quality.report_history import ChangedColumn, ChangedRow, RowChange, RowOrigin
+from pipelines.quality.report_records import KeyPart
+from pipelines.sinks.delta import small_rows
+from pipelines.sql_text import name
+
+_CHANGE: Final = "_change"
+_NTH: Final = "_nth"
+_WHICH: Final = (
+    "CASE WHEN _before IS NULL THEN 'added' WHEN _after IS NULL THEN 'removed'"
+    " WHEN _before <> _after THEN 'changed' END"
+)
+
+
+@dataclass(frozen=True)
+class RowChanges:
+    """How the rows of a day differ between two versions.
+
+    Attributes:
+        added: rows that only the later version has.
+        removed: rows that only the earlier one has.
+        changed: rows of keys that both have, from another record or with other values.
+        samples: the first of each sort, in the order of the key.
+    """
+
+    added: int
+    removed: int
+    changed: int
+    samples: tuple[ChangedRow, ...]
+
+
+def row_changes(before: DataFrame, after: DataFrame, contract: DataContract, limit: int) -> RowChanges:
+    """Compares two states of a day, key by key.
+
+    Args:
+        before: the earlier rows: the contract's columns and the coordinates, one row for each key.
+        after: the later rows, in the same shape.
+        contract: names the key and says what may be shown.
+        limit: how many samples of each sort to keep.
+    """
+    keys = contract.key_names
+    old, new = (
+        with_key(rows, contract).select(*keys, F.struct(*COORDINATES, payload_hash(contract)).alias(side))
+        for rows, side in ((before, "_before"), (after, "_after"))
+    )
+    both = old.join(new, list(keys), "full_outer").selectExpr(*map(name, keys), f"{_WHICH} AS {_CHANGE}")
+    differing = both.where(f"{_CHANGE} IS NOT NULL").persist()
+    try:
+        counted = small_rows(differing.groupBy(_CHANGE).count())
+        counts = {row[_CHANGE]: row["count"] for row in counted}
+        in_order = f"row_number() OVER (PARTITION BY {_CHANGE} ORDER BY {', '.join(map(name, keys))})"
+        few = differing.selectExpr("*", f"{in_order} AS {_NTH}").where(f"{_NTH} <= {limit}")
+        samples = tuple(_samples(before, after, few, contract)) if counts and limit else ()
+    finally:
+        differing.unpersist()
+    added, removed, changed = (counts.get(change, 0) for change in get_args(RowChange))
+    return RowChanges(added, removed, changed, samples)
+
+
+def _samples(
+    before: DataFrame, after: DataFrame, few: DataFrame, contract: DataContract
+) -> Iterator[ChangedRow]:
+    old, new = (_shown(rows, few, contract) for rows in (before, after))
+    places = get_args(RowChange)
+    for change, nth in sorted(old.keys() | new.keys(), key=lambda at: (places.index(at[0]), at[1])):
+        was, is_now = old.get((change, nth)), new.get((change, nth))
+        row = is_now or was or {}
+        key = zip(contract.key, row["key"], strict=True)
+        yield ChangedRow(
+            change=change,
+            key=tuple(KeyPart(column=path, value=value) for path, value in key),
+            before=_origin(was),
+            after=_origin(is_now),
+            columns=tuple(_columns(was, is_now, contract)),
+        )
+
+
+def _shown(rows: DataFrame, few: DataFrame, contract: DataContract) -> dict[tuple[RowChange, int], Any]:
+    """What may be shown of the rows that a sample is made of, by sort and place."""
+    parts = list(leaves(contract.schema))
+    kinds = dict(parts)
+    texts = ", ".join(text_of(contract, path, kind) for path, kind in parts)
+    hashes = ", ".join(fingerprint(name(path), kind) for path, kind in parts)
+    key = ", ".join(text_of(contract, path, kinds[path]) for path in contract.key)
+    chosen = with_key(rows, contract).join(F.broadcast(few), list(contract.key_names))
+    shown = chosen.selectExpr(
+        _CHANGE,
+        _NTH,
+        f"array({key}) AS key",
+        f"array({texts}) AS texts",
+        f"array({hashes}) AS hashes",
+        *COORDINATES,
+    )
+    return {(row[_CHANGE], row[_NTH]): row for row in small_rows(shown)}
+
+
+def _columns(
+    was: dict[str, Any] | None, is_now: dict[str, Any] | None, contract: DataContract
+) -> Iterator[ChangedColumn]:
+    for n, (path, _) in enumerate(leaves(contract.schema)):
+        before, after = (row["texts"][n] if row else None for row in (was, is_now))
+        differs = was and is_now and was["hashes"][n] != is_now["hashes"][n]
+        stands_alone = not (was and is_now) and path not in contract.key and (before or after) is not None
+        if differs or stands_alone:
+            yield ChangedColumn(column=path, personal=contract.treatment(path), before=before, after=after)
+
+
+def _origin(row: dict[str, Any] | None) -> RowOrigin | None:
+    if row is None:
+        return None
+    return RowOrigin(topic=row["_topic"], partition=row["_partition"], offset=row["_offset"])

@@ -1,0 +1,48 @@
+"""Earlier versions of a table, which do not live for ever."""
+
+from datetime import date
+from typing import Any, Final
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.sinks.delta import read
+
+_GONE: Final = {
+    "DELTA_VERSION_NOT_FOUND",
+    "DELTA_TRUNCATED_TRANSACTION_LOG",
+    "DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND_DELETED_FILE_RETENTION_DURATION",
+}
+
+
+def read_kept(spark: SparkSession, table: str, at: int, day: date | None = None) -> DataFrame | None:
+    """A table as it was at a version; None if that version is gone.
+
+    A version is gone when Delta has cleaned its log, or `VACUUM` has removed its files.
+
+    Args:
+        spark: the session.
+        table: the path of a Delta table.
+        at: the version.
+        day: the event day, if only its rows are wanted.
+    """
+    try:
+        rows = read(spark, table, at)
+        if day is not None:
+            rows = rows.where(F.col("_event_date") == F.lit(day))
+        files = rows.inputFiles()
+    except AnalysisException as error:
+        if error.getCondition() in _GONE:
+            return None
+        raise
+    # One commit wrote the files of a day and one took them out, so they go together.
+    return rows if not files or _is_there(spark, min(files)) else None
+
+
+def _is_there(spark: SparkSession, file: str) -> bool:
+    """Whether a file exists; Spark itself would notice in the middle of a query, with a stack trace."""
+    jvm: Any = spark.sparkContext._jvm
+    path = jvm.org.apache.hadoop.fs.Path(jvm.java.net.URI(file))
+    system = path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+    return bool(system.exists(path))

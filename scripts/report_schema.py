@@ -1,0 +1,8 @@
+"""Write docs/report.schema.json, the shape of a report's JSON: `make schema`."""
+
+from pathlib import Path
+
+from pipelines.quality.report_schema import SCHEMA, schema_text
+
+if __name__ == "__main__":
+    (Path(__file__).resolve().parent.parent / SCHEMA).write_text(schema_text(), encoding="utf-8")

@@ -1,0 +1,122 @@
+"""A report tells what a rebuild changed, what became of a day, and of days that nobody has decided on."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from delta.tables import DeltaTable
+
+from pipelines.contract import DataContract
+from pipelines.layers.metrics import metrics
+from pipelines.layers.report import report
+from pipelines.ops.certification import Verdict, history, record_verdicts
+from pipelines.quality.report_history import ChangedRow
+from pipelines.quality.row_changes import row_changes
+from pipelines.sinks.versions import read_kept
+from tests.support.lakes import EPOCH, Lake
+from tests.support.nights import ONE, TWO, on, run, stream
+
+HOUR = timedelta(hours=1)
+
+
+def repaired(make_lake: Callable[..., Lake], contract: DataContract) -> tuple[Lake, Verdict, Verdict]:
+    """A lake whose first day was certified, and certified again with a new row and another winner."""
+    lake = make_lake("audit.examples=2", contract=contract)
+    lake.ingest([*(on(1, number) for number in (1, 2, 3)), on(3, 9)])
+    run(lake, ONE)
+    lake.ingest([on(1, 2, sent=EPOCH - HOUR, tailnum=None, dest="MIA"), on(1, 4), on(1, 5), on(1, 6), b"?"])
+    stream(lake)
+    run(lake, ONE)
+    first, second = history(lake.spark, lake.config)
+    return lake, first, second
+
+
+def told(lake: Lake, out: Path, day: date | None = None) -> dict[str, Any]:
+    done = report(lake.spark, lake.config, lake.contract, day, out, "json")
+    found: dict[str, Any] = json.loads(Path(done["json"]).read_text())
+    return found
+
+
+def test_a_repair_is_told_with_rows_history_and_trend_until_the_old_version_is_gone(
+    make_lake: Callable[..., Lake], small: DataContract, tmp_path: Path
+) -> None:
+    personal: Any = {"dest": "drop", "tailnum": "hash"}
+    lake, first, second = repaired(make_lake, replace(small, personal=personal))
+    if second.previous_version is None:
+        repair = replace(
+            second,
+            decided_at=second.decided_at + HOUR,
+            cause="late",
+            came_late=5,
+            previous_version=first.batch_version,
+            added=3,
+            removed=0,
+            changed=1,
+        )
+        record_verdicts(lake.spark, lake.config, [repair])
+    done = report(lake.spark, lake.config, lake.contract, None, tmp_path)
+    found = json.loads(Path(done["json"]).read_text())
+    assert Path(done["index"]).read_text().count('href="flights-2013-01-01.html"') == 2
+    told_of = found["comparison"]
+    assert (told_of["added"], told_of["removed"], told_of["changed"]) == (3, 0, 1)
+    assert [row["change"] for row in told_of["samples"]] == ["added", "added", "changed"]
+    changed = ChangedRow.model_validate(told_of["samples"][-1])
+    assert [(c.column, c.personal, c.after) for c in changed.columns] == [
+        ("dest", "drop", None),
+        ("tailnum", "hash", None),
+    ]
+    assert str(changed.columns[1].before).startswith("sha256:")
+    assert "N14228" not in json.dumps(found)
+    assert (changed.before, changed.after) != (None, None)
+    assert changed.before != changed.after
+    assert found["history"][0]["previous_version"] is None
+    assert found["history"][-1]["previous_version"] == first.batch_version
+    assert [repair["day"] for repair in found["repairs"]] == ["2013-01-01"]
+    (day,) = found["trend"]
+    assert (day["repairs"], day["quarantined"]) == (1, 1)
+
+    prom = metrics(lake.spark, lake.config, lake.contract, "local", tmp_path)["prometheus"]
+    assert 'oncelake_last_run_repairs{pipeline="flights",env="local"} 1\n' in Path(prom).read_text()
+
+    lake.spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    DeltaTable.forPath(lake.spark, lake.config.table("batch")).vacuum(0)
+    told_of = told(lake, tmp_path)["comparison"]
+    assert "is gone" in told_of["gone"]
+    assert (told_of["added"], told_of["samples"]) == (3, [])
+    assert read_kept(lake.spark, lake.config.table("batch"), 99) is None
+
+
+def test_a_day_without_a_decision_is_reported_as_open_or_not_certified(lake: Lake, tmp_path: Path) -> None:
+    lake.ingest([on(1, 1), on(1, 1), on(2, 2), b"?", on(3, 9)])
+    before = told(lake, tmp_path, day=TWO)
+    run(lake, ONE)
+    over = told(lake, tmp_path, day=TWO)
+    assert before["verdict"] == over["verdict"]
+    assert (over["verdict"]["status"], over["verdict"]["run_id"]) == ("not_certified", None)
+    flow = over["flow"]
+    assert (flow["bronze"], flow["day_records"], flow["other_days"], flow["quarantined"]) == (5, 1, 3, 1)
+    assert [(day["day"], day["status"]) for day in over["trend"]] == [
+        ("2013-01-01", "certified"),
+        ("2013-01-02", "not_certified"),
+    ]
+    today = datetime.now(lake.contract.zone).date()
+    assert told(lake, tmp_path, day=today)["verdict"]["status"] == "open"
+
+
+def test_a_row_from_another_record_with_the_same_values_is_told_as_such(lake: Lake) -> None:
+    rows = [on(1, 1), on(1, 2), on(1, 3)]
+    lake.ingest([*rows, on(3, 9)])
+    run(lake, ONE)
+    batch = lake.table("batch").where("flight < 9")
+    moved = batch.selectExpr("* EXCEPT (_offset)", "_offset + 7 AS _offset").where("flight > 1")
+    found = row_changes(batch, moved, lake.contract, 1)
+    assert (found.added, found.removed, found.changed) == (0, 1, 2)
+    gone, other = found.samples
+    assert (gone.change, gone.after) == ("removed", None)
+    assert {column.column: column.before for column in gone.columns}["dest"] == "IAH"
+    assert (other.change, other.columns) == ("changed", ())
+    assert [origin.offset for origin in (other.before, other.after) if origin] == [1, 8]
+    assert row_changes(batch, batch, lake.contract, 5).samples == ()
