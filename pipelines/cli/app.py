@@ -11,6 +11,7 @@ from pipelines.cli.contract import contract
 from pipelines.cli.init import init
 from pipelines.cli.jars import jars
 from pipelines.cli.jobs import ingest_stream, nightly_batch, speed_stream, validate_day, write_day_report
+from pipelines.cli.maintain import maintain_tables
 from pipelines.cli.plan import plan
 from pipelines.cli.quarantine import quarantine
 from pipelines.cli.warm import warm
@@ -29,6 +30,7 @@ for command in (
     nightly_batch,
     validate_day,
     write_day_report,
+    maintain_tables,
     quarantine,
     plan,
     contract,

@@ -5,8 +5,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
 from delta.exceptions import DeltaConcurrentModificationException
-from delta.tables import DeltaTable
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config import PipelineConfig
@@ -16,6 +15,7 @@ from pipelines.dedup import winners
 from pipelines.errors import AuditFailed, ConfigError, InfrastructureError, SourceError
 from pipelines.ops.certification import Verdict, certified, record_verdicts
 from pipelines.ops.lease import lease
+from pipelines.ops.leftovers import back_to_certified
 from pipelines.ops.writer_schemas import decode_all
 from pipelines.quality.audit import Audit, audit, record_checks
 from pipelines.quality.facts import days_of
@@ -152,23 +152,10 @@ def _undo_leftovers(spark: SparkSession, config: PipelineConfig, contract: DataC
     Returns:
         The version that holds the certified state.
     """
-    table = config.table("batch")
-    state = certified(spark, config)
-    if state is not None:
-        newest = DeltaTable.forPath(spark, table).history(1).first()
-        if newest is not None and not _holds(newest, state.version):
-            _log.warning("an earlier run left days that nobody certified; back to version %d", state.version)
-            restore(spark, table, state.version)
+    back_to_certified(spark, config)
     # Only now: columns that it adds are a version of their own.
     ensure_batch(spark, config, contract)
-    return version(spark, table)
-
-
-def _holds(newest: Row, certified_version: int) -> bool:
-    """Whether the newest commit is the certified version, or has brought it back."""
-    parameters = newest["operationParameters"] or {}
-    restored = newest["operation"] == "RESTORE" and parameters.get("version") == str(certified_version)
-    return bool(newest["version"] == certified_version or restored)
+    return version(spark, config.table("batch"))
 
 
 def _build(

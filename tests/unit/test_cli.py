@@ -8,7 +8,7 @@ import pytest
 
 from pipelines.cli.quarantine import _harmless
 
-JOBS = ("ingest_stream", "speed_stream", "nightly_batch", "validate", "report")
+JOBS = ("ingest_stream", "speed_stream", "nightly_batch", "validate", "report", "maintain")
 
 
 def oncelake(*words: str) -> "subprocess.CompletedProcess[str]":
