@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
+from pipelines.errors import SourceError
 from pipelines.ops.lease import Lease, lease
 from pipelines.ops.leftovers import back_to_certified, holds_certified
 from pipelines.ops.removal import Removal, from_bronze, from_quarantine, from_speed
@@ -21,6 +22,7 @@ from pipelines.sinks.upkeep import (
     compact,
     delete_rows,
     old_files,
+    refuse_deletes,
     small_files,
     vacuum,
 )
@@ -57,13 +59,21 @@ def maintain(
 
     Raises:
         InfrastructureError: another run holds the pipeline's lease, or others rewrote the same files.
+        SourceError: there is no bronze.
     """
+    if not exists(spark, config.table("bronze")):
+        raise SourceError(
+            f"{config.table('bronze')}: no such table; run ingest_stream first, or mend lake.root"
+        )
     work = _Work(spark, config, contract, dry_run)
     work.compact(config.table("bronze"))
     # Days that are over get few rows more.
     work.compact(config.table("speed"), f"_event_date < DATE'{datetime.now(contract.zone).date()}'")
     with nullcontext() if dry_run else lease(spark, config, run_id) as held:
         work.held = held
+        if held:
+            # A run that died while it deleted has left the table open.
+            refuse_deletes(spark, config.table("bronze"))
         is_certified = work.bring_back()
         # The quarantine after bronze, by which it goes.
         work.remove_rows("bronze", config.maintain.bronze_retention)
@@ -134,8 +144,6 @@ class _Work:
 
     def may_lose_files_of_bronze(self) -> bool:
         """Whether the speed stream has read bronze up to a version that is younger than files are kept."""
-        if not exists(self.spark, self.config.table("bronze")):
-            return False
         oldest = unread_rows(self.spark, self.config).agg(F.min("_ingested_at").alias("t")).first()
         since = datetime.now(UTC) - self.config.maintain.vacuum_after
         if oldest is None or oldest["t"] is None or oldest["t"].astimezone(UTC) >= since:

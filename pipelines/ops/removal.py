@@ -54,8 +54,6 @@ def from_bronze(
     They lie before the first day that must stay whole: for its age, or since something needs it.
     """
     table = config.table("bronze")
-    if not exists(spark, table):
-        return Removal()
     by_age = first_day_by_age(config, retention, datetime.now(UTC), contract.zone)
     gone = first_whole_day(spark, config)
     if gone is not None and by_age <= gone:
@@ -110,7 +108,7 @@ def from_speed(spark: SparkSession, config: PipelineConfig, retention: timedelta
 def from_quarantine(spark: SparkSession, config: PipelineConfig, retention: timedelta) -> Removal:
     """The replayed and discarded records that bronze holds no more, some time after they were marked."""
     table = config.table("quarantine")
-    if not exists(spark, table) or not exists(spark, config.table("bronze")):
+    if not exists(spark, table):
         return Removal()
     until = datetime.now(UTC) - retention
     gone = below(first_there(read(spark, config.table("bronze"))))

@@ -13,7 +13,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 
 from pipelines.errors import InfrastructureError
 from pipelines.sinks.delta import read
-from pipelines.sinks.tables import table_property
+from pipelines.sinks.tables import table_property, version
 
 _APPEND_ONLY: Final = "delta.appendOnly"
 _REMOVED_FILES: Final = "delta.deletedFileRetentionDuration"
@@ -23,6 +23,7 @@ _LARGE: Final = 128 * 1024 * 1024
 _OPTIMIZE: Final = "spark.databricks.delta.optimize"
 _LISTING_TASKS: Final = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 _TRIES: Final = 6
+_RECENT: Final = 100
 
 Result = TypeVar("Result")
 
@@ -78,9 +79,7 @@ def compact(spark: SparkSession, table: str, where: str | None = None) -> Files:
 
 def old_files(spark: SparkSession, table: str, after: timedelta) -> Files:
     """The files that `vacuum` would remove."""
-    # Spark's default of ten thousand tasks takes minutes for a table of a few files.
-    spark.conf.set(_LISTING_TASKS, 4 * spark.sparkContext.defaultParallelism)
-    unneeded = spark.sql(f"{_vacuum(table, after)} DRY RUN")
+    unneeded = _vacuum(spark, table, after, "DRY RUN")
     there = spark.read.format("binaryFile").option("recursiveFileLookup", True).load(table)
     found = there.select("path", "length").join(unneeded, "path").selectExpr("1 AS number", "length AS size")
     return _added_up(found)
@@ -100,9 +99,21 @@ def vacuum(spark: SparkSession, table: str, after: timedelta) -> Files:
     if after != _DELTAS_OWN or table_property(spark, table, _REMOVED_FILES):
         # Delta forgets when a file was removed as soon as this time is over, whatever VACUUM is told.
         _set_once(spark, table, _REMOVED_FILES, f"interval {_hours(after)} hours")
-    removed = old_files(spark, table, after)
-    spark.sql(_vacuum(table, after))
-    return removed
+    before = version(spark, table)
+    _vacuum(spark, table, after)
+    # Streams may have written since.
+    logged = DeltaTable.forPath(spark, table).history(_RECENT).where(F.col("version") > before)
+    removed = logged.where("operation = 'VACUUM START'").selectExpr(
+        "bigint(operationMetrics.numFilesToDelete) AS number",
+        "bigint(operationMetrics.sizeOfDataToDelete) AS size",
+    )
+    return _added_up(removed)
+
+
+def _vacuum(spark: SparkSession, table: str, after: timedelta, how: str = "") -> DataFrame:
+    # Spark's default of ten thousand tasks takes minutes for a table of a few files.
+    spark.conf.set(_LISTING_TASKS, 4 * spark.sparkContext.defaultParallelism)
+    return spark.sql(f"VACUUM delta.`{table}` RETAIN {_hours(after)} HOURS {how}")
 
 
 def delete_rows(spark: SparkSession, table: str, condition: str, properties: Mapping[str, str]) -> None:
@@ -120,7 +131,6 @@ def delete_rows(spark: SparkSession, table: str, condition: str, properties: Map
     Raises:
         InfrastructureError: others rewrote the same files at each try.
     """
-    # A run that died here has left "false".
     refuses = table_property(spark, table, _APPEND_ONLY) is not None
     _set(spark, table, {**properties, **({_APPEND_ONLY: "false"} if refuses else {})})
     try:
@@ -144,10 +154,6 @@ def _set(spark: SparkSession, table: str, properties: Mapping[str, str]) -> None
 def _set_once(spark: SparkSession, table: str, key: str, value: str) -> None:
     if table_property(spark, table, key) != value:
         _set(spark, table, {key: value})
-
-
-def _vacuum(table: str, after: timedelta) -> str:
-    return f"VACUUM delta.`{table}` RETAIN {_hours(after)} HOURS"
 
 
 def _hours(interval: timedelta) -> int:

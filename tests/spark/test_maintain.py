@@ -21,6 +21,7 @@ from pipelines.ops.certification import certified
 from pipelines.ops.lease import lease
 from pipelines.ops.leftovers import back_to_certified
 from pipelines.ops.quarantined import Selection
+from pipelines.ops.removal import from_bronze, from_quarantine, from_speed
 from pipelines.ops.retention import speed_from, whole_from
 from pipelines.sinks.delta import read
 from pipelines.sinks.tables import (
@@ -30,11 +31,12 @@ from pipelines.sinks.tables import (
     set_table_property,
     table_property,
 )
+from pipelines.sinks.upkeep import delete_rows
 from tests.support.lakes import Lake, Record
 from tests.support.nights import ONE, TWO, flights_of, on, run, stream
 
 FOUR, FIVE = date(2013, 1, 4), date(2013, 1, 5)
-BRIEF = timedelta(seconds=-10)
+MONTH = timedelta(days=30)
 
 
 @pytest.fixture
@@ -48,6 +50,13 @@ def upkeep(lake: Lake, *, dry_run: bool = False, **changes: Any) -> tuple[dict[s
     config = lake.config.model_copy(update={"maintain": lake.config.maintain.model_copy(update=changes)})
     done = maintain(lake.spark, config, lake.contract, "upkeep", dry_run=dry_run)
     return done["counts"], "\n".join(done["lines"])
+
+
+def kept_in_bronze(lake: Lake) -> str:
+    """What keeps records in bronze; nothing of it may be removed."""
+    found = from_bronze(lake.spark, lake.config, lake.contract, MONTH)
+    assert (found.rows, found.condition) == (0, "false")
+    return "\n".join(found.lines)
 
 
 def rows(frame: DataFrame) -> list[tuple[Any, ...]]:
@@ -66,20 +75,17 @@ def test_bronze_keeps_what_is_needed_and_loses_the_rest_while_a_stream_reads_it(
     spark, config = lake.spark, lake.config
     lake.ingest([on(1, 1), on(1, 2), on(2, 3), Record(b"poison"), on(5, 5)])
     lake.ingest([on(5, 6, partition=1)])
-
-    counts, said = upkeep(lake, compact=False)
-    assert counts["bronze_rows"] == 0
-    assert "speed_stream has not read records that were sent at 2013-01-01 12:00 UTC" in said
-    assert "bronze: no file removed" in said
-
+    assert "speed_stream has not read records that were sent at 2013-01-01 12:00" in kept_in_bronze(lake)
     stream(lake)
+    assert "speed_stream" not in kept_in_bronze(lake)
+    assert "quarantine holds open records, the first sent at 2013-01-01 12:00" in kept_in_bronze(lake)
+    discard(spark, config, "discard", Selection(), dry_run=False)
+    assert kept_in_bronze(lake) == (
+        "bronze: kept from 2012-12-31 on: 2013-01-01 is not certified: run nightly_batch for it"
+    )
+
     run(lake, ONE, TWO)
     serving = rows(read_serving(spark, config))
-    counts, said = upkeep(lake, compact=False)
-    assert counts["bronze_rows"] == 0
-    assert "quarantine holds open records, the first sent at 2013-01-01 12:00 UTC" in said
-
-    discard(spark, config, "discard", Selection(), dry_run=False)
     seen: list[int] = []
     running = (
         speed_layer._bronze(spark, config)
@@ -90,59 +96,55 @@ def test_bronze_keeps_what_is_needed_and_loses_the_rest_while_a_stream_reads_it(
     )
     try:
         running.processAllAvailable()
-        before = {layer: files(lake, layer) for layer in ("bronze", "quarantine", "batch", "speed")}
-        counts, said = upkeep(lake, dry_run=True)
-        assert {layer: files(lake, layer) for layer in before} == before
-        assert whole_from(spark, config) is None
-        expected = {"bronze_rows": 4, "speed_rows": 0, "quarantine_rows": 0}
-        assert {name: counts[name] for name in expected} == expected
+        counts, said = upkeep(lake)
+        assert (counts["bronze_rows"], counts["speed_rows"], counts["quarantine_rows"]) == (4, 0, 0)
+        assert "bronze/flights: files compacted: 2" in said
         assert "bronze: 4 records that were sent before 2013-01-03 05:00 UTC; whole from 2013-01-04" in said
         assert (
             "bronze: kept from 2013-01-04 on: 2013-01-05 is not certified: run nightly_batch for it" in said
         )
-        assert "bronze/flights: files compacted: 2" in said
-
-        counts, said = upkeep(lake)
-        assert {name: counts[name] for name in expected} == expected
         # One day of dedup horizon behind the first day of which nothing is gone.
         assert whole_from(spark, config) == FIVE
         assert table_property(spark, config.table("bronze"), "delta.appendOnly") == "true"
-        left = read(spark, config.table("bronze")).select("_partition", "_offset").orderBy("_partition")
+        left = lake.table("bronze").select("_partition", "_offset").orderBy("_partition")
         assert [tuple(row) for row in left.toLocalIterator()] == [(0, 4), (1, 0)]
         assert rows(read_serving(spark, config)) == serving
 
-        # A copy of an event that was removed, and one that is new: the state is what it was.
+        # A copy of an event that the stream read before, and one that is new.
         lake.ingest([on(5, 5), on(5, 7)])
         running.processAllAvailable()
         assert running.exception() is None
-        assert seen == [6, 2]
+        assert [number for number in seen if number] == [6, 2]
     finally:
         running.stop()
     restarted = stream(lake)["counts"]
     assert (restarted["records"], restarted["rows"], restarted["duplicates"]) == (2, 1, 1)
-
     assert run(lake, FIVE)["days"] == {"2013-01-05": "certified"}
-    assert upkeep(lake, compact=False, quarantine_retention=BRIEF)[0]["quarantine_rows"] == 1
-    assert flights_of(read_serving(spark, config), ONE) == [(1, 2.0), (2, 2.0)]
+
+    assert from_quarantine(spark, config, MONTH).rows == 0
+    assert from_quarantine(spark, config, timedelta(seconds=-10)).rows == 1
 
 
 def test_the_speed_layer_loses_only_days_that_readers_have_from_the_batch_layer(lake: Lake) -> None:
+    spark, config, week = lake.spark, lake.config, timedelta(days=8)
     twelve, before = date(2013, 1, 12), date(2012, 12, 20)
     early = on(12, 9, scheduled_departure="2012-12-20T05:15:00-05:00")
     lake.ingest([on(1, 1), on(1, 2), on(2, 3), on(12, 4), on(13, 5), early])
     stream(lake)
     run(lake, ONE, twelve)
-    counts, said = upkeep(lake, compact=False, bronze_retention=None)
-    assert counts["speed_rows"] == 0
-    assert "speed: kept from 2012-12-20 on: 2012-12-20 is not certified: run nightly_batch for it" in said
+    held = from_speed(spark, config, week)
+    said = "speed: kept from 2012-12-20 on: 2012-12-20 is not certified: run nightly_batch for it"
+    assert (held.rows, held.condition, held.lines) == (0, "false", (said,))
 
     run(lake, before)
-    serving = rows(read_serving(lake.spark, lake.config))
-    assert upkeep(lake, compact=False, bronze_retention=None)[0]["speed_rows"] == 4
-    assert rows(read_serving(lake.spark, lake.config)) == serving
-    assert speed_from(lake.spark, lake.config) == FOUR
+    serving = rows(read_serving(spark, config))
+    removal = from_speed(spark, config, week)
+    assert removal.lines == ("speed: 4 rows of 3 certified days; kept from 2013-01-04",)
+    delete_rows(spark, config.table("speed"), removal.condition, removal.properties)
+    assert rows(read_serving(spark, config)) == serving
+    assert speed_from(spark, config) == FOUR
     assert rows(lake.table("speed")) == [(4, 3, twelve), (5, 4, date(2013, 1, 13))]
-    assert upkeep(lake, compact=False, bronze_retention=None)[0]["speed_rows"] == 0
+    assert from_speed(spark, config, week).rows == 0
 
 
 def test_what_a_dead_run_left_does_not_cost_the_certified_version_its_files(
@@ -163,10 +165,10 @@ def test_what_a_dead_run_left_does_not_cost_the_certified_version_its_files(
         lease(lake.spark, lake.config, "first"),
         pytest.raises(InfrastructureError, match=r"run first on .* is rebuilding this pipeline now"),
     ):
-        upkeep(lake, bronze_retention=None)
-    assert "batch: a run died before it decided" in upkeep(lake, dry_run=True, bronze_retention=None)[1]
+        upkeep(lake, compact=False)
+    assert "batch: a run died before it decided" in upkeep(lake, dry_run=True, compact=False)[1]
     before = files(lake, "batch")
-    said = upkeep(lake, bronze_retention=None, vacuum_after=timedelta())[1]
+    said = upkeep(lake, compact=False, vacuum_after=timedelta())[1]
     assert "batch: a run died before it decided; first back to the certified version" in said
     assert "batch/flights: files removed: 1" in said
     assert len(before - files(lake, "batch")) == 1
