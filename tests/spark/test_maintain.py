@@ -23,7 +23,7 @@ from pipelines.ops.leftovers import back_to_certified
 from pipelines.ops.quarantined import Selection
 from pipelines.ops.removal import from_bronze, from_quarantine, from_speed
 from pipelines.ops.retention import speed_from, whole_from
-from pipelines.sinks.delta import read
+from pipelines.sinks.delta import by_day_and_key, read
 from pipelines.sinks.tables import (
     ensure_batch,
     ensure_table,
@@ -193,3 +193,17 @@ def test_the_certified_version_stays_readable_when_its_log_is_older_than_delta_k
     assert read(lake.spark, batch, 0).count() == 0
     with pytest.raises(PySparkException):
         read(lake.spark, other, 0).count()
+
+
+def test_a_day_is_written_to_few_files_each_sorted_by_key(lake: Lake) -> None:
+    table, spark = f"{lake.config.root}/days", lake.spark
+    some = spark.range(0, 100, 1, 4).selectExpr(
+        "named_struct('id', hash(id)) AS booking", "date_add(DATE'2013-01-01', int(id % 2)) AS _event_date"
+    )
+    by_day_and_key(some, ["booking.id"]).write.format("delta").partitionBy("_event_date").save(table)
+    written = [str(path) for path in Path(table).glob("_event_date=*/*.parquet")]
+    assert len(written) == 2
+    for path in written:
+        keys = [row[0] for row in spark.read.parquet(path).select("booking.id").toLocalIterator()]
+        assert len(keys) == 50
+        assert keys == sorted(keys)
