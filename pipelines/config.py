@@ -8,8 +8,9 @@ import os
 from datetime import timedelta
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator
 
+from pipelines.config_maintain import MaintainConfig, check_retentions
 from pipelines.config_values import (
     AnyInterval,
     Command,
@@ -210,9 +211,19 @@ class PipelineConfig(_Model):
     quarantine: QuarantineConfig = QuarantineConfig()
     batch: BatchConfig = BatchConfig()
     audit: AuditConfig = AuditConfig()
+    maintain: MaintainConfig = MaintainConfig()
     serving: ServingConfig = ServingConfig()
     notify: NotifyConfig = NotifyConfig()
     spark: SparkConfig = SparkConfig()
+
+    @field_validator("maintain")
+    @classmethod
+    def _keeps_what_is_needed(cls, maintain: MaintainConfig, info: ValidationInfo) -> MaintainConfig:
+        batch, decode = info.data.get("batch"), info.data.get("decode")
+        # One that is missing was refused itself.
+        if batch and decode:
+            check_retentions(maintain, batch.lookback_days, batch.dedup_horizon_days, decode.max_future)
+        return maintain
 
     def table(self, layer: Literal["bronze", "speed", "batch", "quarantine"]) -> str:
         """The path of one of this pipeline's tables."""

@@ -12,6 +12,7 @@ from pipelines.cli.explain import explain
 from pipelines.cli.init import init
 from pipelines.cli.jars import jars
 from pipelines.cli.jobs import ingest_stream, nightly_batch, speed_stream, validate_day
+from pipelines.cli.maintain import maintain_tables
 from pipelines.cli.plan import plan
 from pipelines.cli.quarantine import quarantine
 from pipelines.cli.reconcile import reconcile
@@ -32,6 +33,7 @@ for command in (
     nightly_batch,
     validate_day,
     write_day_report,
+    maintain_tables,
     quarantine,
     explain,
     reconcile,

@@ -6,8 +6,7 @@ from datetime import date, datetime, timedelta
 from typing import Any, Final, NoReturn
 
 from delta.exceptions import DeltaConcurrentModificationException
-from delta.tables import DeltaTable
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import SparkSession
 from tenacity import (
     RetryCallState,
     retry,
@@ -33,6 +32,8 @@ from pipelines.ops.due import Repair, due_days
 from pipelines.ops.indexing import index_bronze
 from pipelines.ops.layer_samples import record_samples
 from pipelines.ops.lease import lease
+from pipelines.ops.leftovers import back_to_certified
+from pipelines.ops.retention import require_whole
 from pipelines.ops.runs import Steps
 from pipelines.ops.seal import require_bronze, seal
 from pipelines.ops.writer_schemas import decode_all
@@ -40,7 +41,7 @@ from pipelines.quality.audit import Audit, audit, record_checks
 from pipelines.quality.changes import Changes, changes
 from pipelines.quality.decision import Run, decide, failure, summary, words
 from pipelines.quality.facts import around, reach
-from pipelines.sinks.delta import on_days, read, replace_days, restore
+from pipelines.sinks.delta import by_day_and_key, on_days, read, replace_days, restore
 from pipelines.sinks.tables import conform, ensure_batch, events_schema, exists, version
 
 _FIRST_DAY: Final = date(1970, 1, 1)
@@ -102,6 +103,7 @@ def nightly(
         InfrastructureError: another run holds the lease, or others wrote to the batch table meanwhile.
     """
     require_bronze(spark, config)
+    require_whole(spark, config, asked)
     steps = Steps(config, run_id, list(asked))
     with lease(spark, config, run_id) as held:
         try:
@@ -152,6 +154,7 @@ def validate(
         SourceError: there is no batch table or no bronze.
     """
     require_bronze(spark, config)
+    require_whole(spark, config, [day])
     if not exists(spark, config.table("batch")):
         raise SourceError(f"{config.table('batch')}: no such table; run nightly_batch for {day} first")
     ledger = history(spark, config)
@@ -179,22 +182,10 @@ def _undo_leftovers(
     Returns:
         The version that holds the certified state.
     """
-    table = config.table("batch")
-    if state is not None:
-        newest = DeltaTable.forPath(spark, table).history(1).first()
-        if newest is not None and not _holds(newest, state.version):
-            _log.warning("an earlier run left days that nobody certified; back to version %d", state.version)
-            restore(spark, table, state.version)
+    back_to_certified(spark, config, state)
     # Only now: columns that it adds are a version of their own.
     ensure_batch(spark, config, contract)
-    return version(spark, table)
-
-
-def _holds(newest: Row, certified_version: int) -> bool:
-    """Whether the newest commit is the certified version, or has brought it back."""
-    parameters = newest["operationParameters"] or {}
-    restored = newest["operation"] == "RESTORE" and parameters.get("version") == str(certified_version)
-    return bool(newest["version"] == certified_version or restored)
+    return version(spark, config.table("batch"))
 
 
 def _others_wrote(state: RetryCallState) -> NoReturn:
@@ -223,7 +214,7 @@ def _build(
     candidates = events.where(on_days(around(days, reach(contract, horizon))))
     rows = winners(candidates, contract, horizon).where(on_days(days))
     return replace_days(
-        rows.hint("rebalance", "_event_date"), config.table("batch"), days, note=f"build {run_id}"
+        by_day_and_key(rows, contract.key), config.table("batch"), days, note=f"build {run_id}"
     )
 
 

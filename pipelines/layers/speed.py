@@ -154,7 +154,8 @@ class _Job:
 
 
 def _bronze(spark: SparkSession, config: PipelineConfig) -> DataFrame:
-    reader = spark.readStream.format("delta")
+    # A commit that only removes old records from bronze has nothing new.
+    reader = spark.readStream.format("delta").option("skipChangeCommits", True)
     if config.speed.max_bytes_per_trigger:
         reader = reader.option("maxBytesPerTrigger", config.speed.max_bytes_per_trigger)
     return reader.load(config.table("bronze"))

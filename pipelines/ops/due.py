@@ -14,6 +14,7 @@ from pipelines.decode import EVENT_DATE, ORIGIN, valid
 from pipelines.dedup import OTHER_DAY, other_names, same_event, with_key
 from pipelines.ops.bronze_index import BronzeIndex, pieces_of
 from pipelines.ops.certification import Verdict, certified_in, newest
+from pipelines.ops.retention import whole_from
 from pipelines.ops.writer_schemas import decode_all
 from pipelines.quality.facts import around, days_of, reach
 from pipelines.sinks.delta import on_days, read, small_rows
@@ -83,6 +84,8 @@ def due_days(
         causes |= dict.fromkeys(undecided, "missed")
     near = _neighbours(spark, config, contract, index, sorted(causes), ledger)
     causes |= dict.fromkeys(near, "neighbour")
+    whole = whole_from(spark, config) or date.min
+    causes = {day: cause for day, cause in causes.items() if day >= whole}
     return Due({day: causes[day] for day in sorted(causes)}, late)
 
 

@@ -27,6 +27,11 @@ _UNTRUSTED: Final = {
 }
 
 
+def is_passing(failure: BaseException) -> bool:
+    """Whether a query lost a micro-batch only because a property of its table was changed meanwhile."""
+    return any("DELTA_METADATA_CHANGED" in text for text in _chain(failure))
+
+
 def explain_stream_failure(failure: BaseException) -> OncelakeError:
     """Turns the failure of a streaming query into an error that says what to do.
 

@@ -15,6 +15,7 @@ from pipelines.decode import ERROR, EVENT_DATE, VALID, sent_at
 from pipelines.intervals import format_interval
 from pipelines.ops.bronze_index import INDEX, OFFSETS, RECORDS, BronzeIndex
 from pipelines.ops.failures import first_line
+from pipelines.ops.retention import first_whole_day
 from pipelines.ops.writer_schemas import ask_again, decode_all
 from pipelines.sinks.delta import append, read, replace_rows
 from pipelines.sinks.tables import ensure_table, shape
@@ -143,5 +144,6 @@ def _made_for(spark: SparkSession, config: PipelineConfig, contract: DataContrac
         format_interval(config.decode.max_future),
         config.registry.url if config.registry else None,
         ask_again(spark, config, contract),
+        first_whole_day(spark, config),
     )
     return hashlib.sha256(repr(decoding).encode()).hexdigest()[:16]

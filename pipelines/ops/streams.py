@@ -24,7 +24,7 @@ from pyspark.sql.streaming.listener import (
 )
 from pyspark.sql.streaming.query import StreamingQuery
 
-from pipelines.ops.failures import explain_stream_failure
+from pipelines.ops.failures import explain_stream_failure, is_passing
 
 _LAST_EVENTS_WITHIN_S: Final = 10.0
 _LOOK_EVERY_S: Final = 0.2
@@ -157,6 +157,8 @@ def run_streams(
 ) -> dict[str, Totals]:
     """Starts queries and waits until all have ended, one has failed or the job is told to stop.
 
+    A query whose micro-batch met a change of its table's properties, as upkeep makes them, goes on.
+
     A micro-batch that is under way at a stop is abandoned: nothing of it is visible, and the next run
     does it again.
 
@@ -178,7 +180,7 @@ def run_streams(
         with stop_signal(spark) as stop:
             runs = [_run(spark, start, recorder, stop)]
             failure = runs[-1].failure
-            while failure and start_again():
+            while failure and (start_again() or is_passing(failure)):
                 failure = None
                 if not stop.is_set():
                     runs.append(_run(spark, start, recorder, stop))

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.ops.bronze_index import BronzeIndex, Pieces
+from pipelines.ops.retention import speed_from
 from pipelines.ops.writer_schemas import decode_all
 from pipelines.quality import facts, integrity
 from pipelines.quality.checks import Check, worst
@@ -138,7 +139,9 @@ def _against_speed(
     near: DataFrame,
     pieces: Pieces,
 ) -> tuple[dict[date, LayerDifference], list[Check]]:
-    if not exists(spark, config.table("speed")):
+    first = speed_from(spark, config) or date.min
+    days = [day for day in days if day >= first]
+    if not days or not exists(spark, config.table("speed")):
         return {}, []
     # Streams go on while days are rebuilt: what came after the audited state of bronze is left out.
     speed = read(spark, config.table("speed")).where(F.col("_ingested_at") <= F.lit(pieces.until))

@@ -4,11 +4,13 @@ from collections.abc import Callable, Sequence
 from datetime import date, timedelta
 from typing import Any
 
+from delta.exceptions import MetadataChangedException
 from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
+from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
 from pipelines.intervals import days_in_a_row, format_interval
 from pipelines.sinks.tables import version
@@ -68,11 +70,13 @@ def _scheduled(
     return writer.trigger(processingTime=format_interval(interval))
 
 
+@retry(retry=retry_if_exception_type(MetadataChangedException), stop=stop_after_attempt(6), reraise=True)
 def append_once(rows: DataFrame, table: str, batch: int) -> None:
     """Appends rows of a micro-batch to a table, unless an earlier try has done so.
 
     The query's id, which lives as long as its checkpoint, and the number of the micro-batch are kept with
-    the commit, as Delta's own streaming sink does.
+    the commit, as Delta's own streaming sink does. Where a property of the table was changed meanwhile, the
+    rows are written again.
 
     Args:
         rows: a frame derived from the micro-batch that `each_batch` gave.
@@ -84,6 +88,18 @@ def append_once(rows: DataFrame, table: str, batch: int) -> None:
         raise RuntimeError("Spark does not say which query this micro-batch belongs to")
     writer = rows.write.format("delta").mode("append").option("txnAppId", query)
     writer.option("txnVersion", str(batch)).save(table)
+
+
+def by_day_and_key(rows: DataFrame, key: Sequence[str]) -> DataFrame:
+    """Rows as `replace_days` ought to get them: few files for each day, each sorted by the dedup key.
+
+    A reader who asks for one key of one day then skips most of a file by Parquet's own indexes.
+
+    Args:
+        rows: rows with `_event_date`.
+        key: the paths of the columns that are the key.
+    """
+    return rows.hint("rebalance", "_event_date").sortWithinPartitions("_event_date", *key)
 
 
 def replace_days(rows: DataFrame, table: str, days: Sequence[date], *, note: str) -> int:

@@ -39,6 +39,8 @@ TOPIC_ID: Final = "oncelake.kafka.topicId"
 """The property of bronze that keeps, hidden, the id of the topic that it is filled from."""
 
 _DEDUP: Final = "oncelake.dedup"
+_LOG_RETENTION: Final = "delta.logRetentionDuration"
+_TEN_YEARS: Final = "interval 3650 days"
 
 
 def shape(ddl: str) -> StructType:
@@ -124,8 +126,16 @@ def _dedup(config: PipelineConfig, contract: DataContract) -> dict[str, str]:
 
 
 def ensure_batch(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> None:
-    """Makes the batch layer's table if there is none."""
-    ensure_table(spark, config.table("batch"), events_schema(contract), partitions=["_event_date"])
+    """Makes the batch layer's table if there is none. Its versions stay readable, however old they get."""
+    table, kept = config.table("batch"), {_LOG_RETENTION: _TEN_YEARS}
+    ensure_table(spark, table, events_schema(contract), partitions=["_event_date"], properties=kept)
+    keep_versions(spark, table)
+
+
+def keep_versions(spark: SparkSession, path: str) -> None:
+    """Keeps the log of a table whose readers name a version; Delta's own default drops it after 30 days."""
+    if table_property(spark, path, _LOG_RETENTION) != _TEN_YEARS:
+        set_table_property(spark, path, _LOG_RETENTION, _TEN_YEARS)
 
 
 def table_property(spark: SparkSession, path: str, key: str) -> str | None:

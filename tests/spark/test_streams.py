@@ -1,13 +1,21 @@
 """A stream whose checkpoint or source is not what it was says so, and ends with exit code 4."""
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
 
 from pipelines.errors import SourceError
 from pipelines.layers.speed import speed
+from pipelines.ops.streams import run_streams
+from pipelines.sinks.delta import append, append_once, append_stream, each_batch, read
+from pipelines.sinks.tables import ensure_table, set_table_property, shape
 from tests.support.lakes import Lake, flight
+from tests.support.processes import wait_until
 
 
 def test_a_checkpoint_without_its_identity_is_refused(lake: Lake) -> None:
@@ -29,3 +37,40 @@ def test_another_bronze_under_the_same_name_is_refused(lake: Lake) -> None:
     with pytest.raises(SourceError, match="the bronze table is not the one"):
         speed(lake.spark, lake.config, lake.contract, once=True)
     assert lake.table("speed").count() == 1
+
+
+@pytest.mark.parametrize("sink", ["append_stream", "each_batch"])
+def test_a_property_of_a_table_that_is_changed_meanwhile_does_not_end_a_stream(lake: Lake, sink: str) -> None:
+    spark, source, target = lake.spark, f"{lake.config.root}/source", f"{lake.config.root}/target"
+    append(spark.range(3).coalesce(1), source)
+    ensure_table(spark, target, shape("id bigint, slow string"))
+    slow = spark.readStream.format("delta").load(source)
+    slow = slow.selectExpr("id", "reflect('java.lang.Thread', 'sleep', 1000L) AS slow")
+    kept, every = f"{target}-checkpoint", timedelta(1)
+    runs: list[StreamingQuery] = []
+
+    def write(rows: DataFrame, batch: int) -> None:
+        append_once(rows, target, batch)
+
+    def start() -> list[StreamingQuery]:
+        if sink == "append_stream":
+            query = append_stream(slow, target, name="slow", checkpoint=kept, once=True, interval=every)
+        else:
+            query = each_batch(slow, write, name="slow", checkpoint=kept, once=True, interval=every)
+        runs.append(query)
+        return [query]
+
+    def change() -> None:
+        wait_until(
+            lambda: any(runs[:1]) and bool(spark.sparkContext.statusTracker().getActiveStageIds()),
+            "it works",
+            60,
+        )
+        for number in range(3):
+            set_table_property(spark, target, "oncelake.test", str(number))
+
+    with ThreadPoolExecutor(1) as pool:
+        changed = pool.submit(change)
+        run_streams(spark, start)
+        changed.result()
+    assert sorted(row["id"] for row in read(spark, target).toLocalIterator()) == [0, 1, 2]

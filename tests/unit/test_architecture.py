@@ -36,6 +36,7 @@ ORDER = {
     "sql_text": 0,
     "wire": 0,
     "config": 0,
+    "config_maintain": 0,
     "config_values": 0,
     "config_files": 0,
     "errors": 0,

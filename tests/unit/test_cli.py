@@ -10,7 +10,7 @@ import pytest
 
 from pipelines.cli.running import harmless
 
-JOBS = ("ingest_stream", "speed_stream", "nightly_batch", "validate", "report")
+JOBS = ("ingest_stream", "speed_stream", "nightly_batch", "validate", "report", "maintain")
 
 
 def oncelake(*words: str) -> "subprocess.CompletedProcess[str]":

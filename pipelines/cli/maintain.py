@@ -1,0 +1,30 @@
+"""`oncelake maintain`: compaction, retention and VACUUM of a pipeline's tables."""
+
+from typing import Any
+
+import click
+from pyspark.sql import SparkSession
+
+from pipelines.cli.options import CommonOptions, common_options
+from pipelines.cli.running import run_job
+from pipelines.config import PipelineConfig
+from pipelines.contract import DataContract
+from pipelines.layers.maintain import maintain
+from pipelines.layers.serving import refresh_view
+
+
+@click.command("maintain")
+@common_options
+@click.option("--dry-run", is_flag=True, help="Say what would happen, and change nothing.")
+def maintain_tables(dry_run: bool, **common: Any) -> None:
+    """Put small files together; remove old rows and files that nothing needs any more."""
+
+    def body(
+        spark: SparkSession, config: PipelineConfig, contract: DataContract, run_id: str
+    ) -> dict[str, Any]:
+        if not dry_run:
+            # An older view may still take a certified day from the speed layer.
+            refresh_view(spark, config)
+        return maintain(spark, config, contract, run_id, dry_run=dry_run)
+
+    run_job("maintain", CommonOptions(**common), body)

@@ -1,0 +1,84 @@
+"""What a configuration may say of the upkeep of its tables: how long rows and files are kept."""
+
+from datetime import timedelta
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, BaseModel, ConfigDict
+
+from pipelines.config_values import PositiveInterval
+from pipelines.intervals import format_interval
+
+_SHORTEST_VACUUM: Final = timedelta(days=7)
+
+
+def _long_enough(interval: timedelta) -> timedelta:
+    if interval < _SHORTEST_VACUUM:
+        raise ValueError(
+            "expected 7 days at least: readers and streams that began with an older version of a table still"
+            " need its files"
+        )
+    return interval
+
+
+VacuumInterval = Annotated[PositiveInterval, AfterValidator(_long_enough)]
+
+
+class MaintainConfig(BaseModel):
+    """What `maintain` removes, and what it makes larger.
+
+    Attributes:
+        bronze_retention: for how long records stay in bronze after they were sent; without it for ever. Days
+            whose records are gone are never rebuilt or audited again.
+        speed_retention: for how long rows of certified days stay in the speed layer, behind the last
+            certified day; without it for ever.
+        quarantine_retention: for how long replayed and discarded records stay in quarantine after they were
+            marked, once bronze has let them go; without it for ever.
+        vacuum_after: for how long the files of older versions of a table stay.
+        compact: whether the small files of the streams are made into larger ones.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    bronze_retention: PositiveInterval | None = None
+    speed_retention: PositiveInterval | None = None
+    quarantine_retention: PositiveInterval | None = None
+    vacuum_after: VacuumInterval = _SHORTEST_VACUUM
+    compact: bool = True
+
+
+def check_retentions(maintain: MaintainConfig, lookback: int, horizon: int, max_future: timedelta) -> None:
+    """Makes sure that what one step needs is not removed by another's retention.
+
+    Args:
+        maintain: the retentions.
+        lookback: how many days the nightly run looks back for late records.
+        horizon: over how many neighbouring days, each way, copies of a key are one event.
+        max_future: how far an event time may lie after its record was sent.
+
+    Raises:
+        ValueError: a retention is too short. The message names the setting and the shortest that will do.
+    """
+    needed = timedelta(days=lookback + horizon)
+    parts = f"batch.lookback_days ({lookback}) + batch.dedup_horizon_days ({horizon})"
+    bronze, speed, quarantine = (
+        maintain.bronze_retention,
+        maintain.speed_retention,
+        maintain.quarantine_retention,
+    )
+    if bronze and bronze <= needed + max_future:
+        raise ValueError(
+            f"bronze_retention: expected more than {parts} + decode.max_future"
+            f" ({format_interval(max_future)}), which is {format_interval(needed + max_future)}, got"
+            f" '{format_interval(bronze)}': the nightly run rebuilds these days from bronze"
+        )
+    if speed and speed < needed:
+        raise ValueError(
+            f"speed_retention: expected {parts}, which is {format_interval(needed)}, at least, got"
+            f" '{format_interval(speed)}': the audit compares these days with the speed layer"
+        )
+    if quarantine and (bronze is None or quarantine < bronze):
+        held = f"'{format_interval(bronze)}'" if bronze else "not set, so that bronze keeps everything"
+        raise ValueError(
+            f"quarantine_retention: expected no less than bronze_retention, which is {held}, got"
+            f" '{format_interval(quarantine)}': the audit looks for bronze's broken records in quarantine"
+        )

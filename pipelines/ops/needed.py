@@ -1,0 +1,89 @@
+"""What still needs old records of bronze: each reason names the first day that must stay whole for it."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.config import PipelineConfig
+from pipelines.contract import DataContract
+from pipelines.decode import EVENT_DATE, VALID, sent_at
+from pipelines.ops.certification import Verdict
+from pipelines.ops.retention import FIRST_DAY, last_event_day
+from pipelines.ops.stream_position import unread_rows
+from pipelines.ops.writer_schemas import decode_all
+from pipelines.sinks.delta import read, small_rows
+from pipelines.sinks.tables import exists
+
+
+@dataclass(frozen=True)
+class Need:
+    """Something that needs bronze: the first day that must stay whole, and why."""
+
+    day: date
+    why: str
+
+
+def unread(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> Need | None:
+    """The records that `speed_stream` has not read: it would never see them."""
+    sent = _first_sent(unread_rows(spark, config))
+    if sent is None:
+        return None
+    day = last_event_day(sent, config.decode.max_future, contract.zone)
+    return Need(day, f"speed_stream has not read records that were sent at {sent:%Y-%m-%d %H:%M} UTC")
+
+
+def in_quarantine(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> Need | None:
+    """The open records of the quarantine: a replay may rebuild the days that they were late for."""
+    table = config.table("quarantine")
+    if not exists(spark, table):
+        return None
+    sent = _first_sent(read(spark, table).where("_status = 'open'"))
+    if sent is None:
+        return None
+    before = timedelta(days=config.batch.lookback_days + config.batch.dedup_horizon_days)
+    return Need(
+        sent.astimezone(contract.zone).date() - before,
+        f"quarantine holds open records, the first sent at {sent:%Y-%m-%d %H:%M} UTC: replay or discard them",
+    )
+
+
+def records_of_days(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> dict[date, int]:
+    """How many valid records bronze holds of each event day that can be certified."""
+    decoded = decode_all(spark, config, contract, read(spark, config.table("bronze")))
+    valid = decoded.where(F.col(VALID) & (F.col(EVENT_DATE) >= F.lit(FIRST_DAY)))
+    return {row[EVENT_DATE]: row["count"] for row in small_rows(valid.groupBy(EVENT_DATE).count())}
+
+
+def uncertified(
+    records: Mapping[date, int], verdicts: Iterable[Verdict], first: date | None, before: date, horizon: int
+) -> Need | None:
+    """The first day that the batch layer does not hold as bronze does: it has to be rebuilt before.
+
+    Args:
+        records: the valid records that bronze holds of each day.
+        verdicts: the newest verdict on each day.
+        first: the first day that can be rebuilt; None for any.
+        before: the first day that would stay whole without this need.
+        horizon: over how many neighbouring days, each way, copies of a key are one event.
+    """
+    neighbours = timedelta(days=horizon)
+    known = {verdict.day: verdict for verdict in verdicts}
+    for day in sorted({*records, *known}):
+        if not (first or FIRST_DAY) <= day < before + neighbours:
+            continue
+        verdict, held = known.get(day), records.get(day, 0)
+        if verdict is None or verdict.status != "certified":
+            return Need(day - neighbours, f"{day} is not certified: run nightly_batch for it")
+        if verdict.records != held:
+            why = f"{day} has {held:,} records, and had {verdict.records:,} when it was certified"
+            return Need(day - neighbours, f"{why}: run nightly_batch for it")
+    return None
+
+
+def _first_sent(rows: DataFrame) -> datetime | None:
+    # Python's timestamps end with the year 9999, and Kafka's do not.
+    row = rows.agg(F.unix_seconds(F.min(sent_at())).alias("t")).first()
+    return None if row is None or row["t"] is None else datetime.fromtimestamp(row["t"], UTC)

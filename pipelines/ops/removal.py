@@ -1,0 +1,119 @@
+"""Which rows retention may remove from a table, and what keeps the others."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.config import PipelineConfig
+from pipelines.contract import DataContract
+from pipelines.ops.certification import certified, verdicts
+from pipelines.ops.needed import Need, in_quarantine, records_of_days, uncertified, unread
+from pipelines.ops.offset_cuts import below, first_kept, first_there
+from pipelines.ops.retention import (
+    FIRST_DAY,
+    SPEED_FROM,
+    WHOLE_FROM,
+    first_day_by_age,
+    first_moment_of,
+    first_whole_day,
+    speed_from,
+    whole_from,
+)
+from pipelines.sinks.delta import days_condition, read, small_rows
+from pipelines.sinks.tables import exists
+
+_DAY: Final = timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class Removal:
+    """What may be removed from a table.
+
+    Attributes:
+        rows: how many rows.
+        condition: which, in SQL.
+        properties: what the table must say of itself before they go.
+        lines: what a person ought to know: what goes, and what keeps more from going.
+    """
+
+    rows: int = 0
+    condition: str = "false"
+    properties: Mapping[str, str] = field(default_factory=dict)
+    lines: tuple[str, ...] = ()
+
+
+def from_bronze(
+    spark: SparkSession, config: PipelineConfig, contract: DataContract, retention: timedelta
+) -> Removal:
+    """The oldest records of bronze, up to an offset of each partition.
+
+    They lie before the first day that must stay whole: for its age, or since something needs it.
+    """
+    table = config.table("bronze")
+    by_age = first_day_by_age(config, retention, datetime.now(UTC), contract.zone)
+    gone = first_whole_day(spark, config)
+    if gone is not None and by_age <= gone:
+        return Removal()
+    needs = [unread(spark, config, contract), in_quarantine(spark, config, contract)]
+    records = records_of_days(spark, config, contract)
+    rebuildable, horizon = whole_from(spark, config), config.batch.dedup_horizon_days
+    needs.append(uncertified(records, verdicts(spark, config), rebuildable, by_age, horizon))
+    held = [need for need in needs if need is not None and need.day < by_age]
+    day = min([by_age, *(need.day for need in held)])
+    lines = tuple(f"bronze: kept from {need.day} on: {need.why}" for need in held)
+    if day <= (gone or FIRST_DAY):
+        return Removal(lines=lines)
+    sent = first_moment_of(day, config.decode.max_future, contract.zone)
+    bronze = read(spark, table)
+    condition = below(first_kept(bronze, sent))
+    rows = bronze.where(condition).count()
+    if not rows:
+        return Removal(lines=lines)
+    said = f"bronze: {rows:,} records that were sent before {sent:%Y-%m-%d %H:%M} UTC; whole from {day}"
+    return Removal(rows, condition, {WHOLE_FROM: day.isoformat()}, (said, *lines))
+
+
+def from_speed(spark: SparkSession, config: PipelineConfig, retention: timedelta) -> Removal:
+    """The rows of certified days that lie further behind the last certified day than the retention."""
+    table, state = config.table("speed"), certified(spark, config)
+    if state is None or not exists(spark, table):
+        return Removal()
+    first = state.days[-1] - timedelta(days=-(-retention // _DAY))
+    open_days = read(spark, table).where(~F.expr(days_condition(state.days)))
+    found = open_days.agg(F.min(F.expr(f"CASE WHEN _event_date >= '{FIRST_DAY}' THEN _event_date END")))
+    needs = [
+        Need(row[0], f"{row[0]} is not certified: run nightly_batch for it")
+        for row in found.toLocalIterator()
+        if row[0] is not None and row[0] < first
+    ]
+    lines = tuple(f"speed: kept from {need.day} on: {need.why}" for need in needs)
+    first = min([first, *(need.day for need in needs)])
+    days = [day for day in state.days if day < first]
+    if not days:
+        return Removal(lines=lines)
+    condition = days_condition(days)
+    by_day = small_rows(read(spark, table).where(condition).groupBy("_event_date").count())
+    rows = sum(row["count"] for row in by_day)
+    if not rows:
+        return Removal(lines=lines)
+    kept = max(first, speed_from(spark, config) or first)
+    said = f"speed: {rows:,} rows of {len(by_day)} certified days; kept from {kept}"
+    return Removal(rows, condition, {SPEED_FROM: kept.isoformat()}, (said, *lines))
+
+
+def from_quarantine(spark: SparkSession, config: PipelineConfig, retention: timedelta) -> Removal:
+    """The replayed and discarded records that bronze holds no more, some time after they were marked."""
+    table = config.table("quarantine")
+    if not exists(spark, table):
+        return Removal()
+    until = datetime.now(UTC) - retention
+    gone = below(first_there(read(spark, config.table("bronze"))))
+    condition = f"_status <> 'open' AND _tried_at < timestamp_seconds({int(until.timestamp())}) AND ({gone})"
+    rows = read(spark, table).where(condition).count()
+    if not rows:
+        return Removal()
+    return Removal(rows, condition, lines=(f"quarantine: {rows:,} replayed or discarded records",))

@@ -1,0 +1,81 @@
+"""What retention has removed, kept as properties of the tables, and how far it may go."""
+
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from pyspark.sql import SparkSession
+
+from pipelines.config import PipelineConfig
+from pipelines.errors import ConfigError
+from pipelines.sinks.tables import exists, table_property
+
+WHOLE_FROM: Final = "oncelake.whole_from"
+SPEED_FROM: Final = "oncelake.speed_from"
+
+# Kafka knows no earlier day, and none can be certified.
+FIRST_DAY: Final = date(1970, 1, 1)
+
+_DAY: Final = timedelta(days=1)
+
+
+def whole_from(spark: SparkSession, config: PipelineConfig) -> date | None:
+    """The first day that can still be rebuilt and audited; None if bronze has never lost records.
+
+    Bronze holds all records of this day and of the days within `batch.dedup_horizon_days` of it.
+    """
+    first = first_whole_day(spark, config)
+    return None if first is None else first + timedelta(days=config.batch.dedup_horizon_days)
+
+
+def require_whole(spark: SparkSession, config: PipelineConfig, days: Sequence[date]) -> None:
+    """Makes sure that bronze still holds all records of some days and of their neighbours.
+
+    Raises:
+        ConfigError: retention has removed some.
+    """
+    first = whole_from(spark, config)
+    if first is not None and days[0] < first:
+        raise ConfigError(
+            f"{config.table('bronze')}: {days[0]} cannot be rebuilt or audited: maintain.bronze_retention has"
+            f" removed records of it. The first day that can is {first}; what was certified before stays"
+        )
+
+
+def first_whole_day(spark: SparkSession, config: PipelineConfig) -> date | None:
+    """The first day of which no record was removed from bronze; None if none ever was."""
+    return _kept_day(spark, config.table("bronze"), WHOLE_FROM)
+
+
+def speed_from(spark: SparkSession, config: PipelineConfig) -> date | None:
+    """The first day of which no row was removed from the speed layer; None if none ever was.
+
+    Earlier days cannot be compared with the speed layer any more; readers have them from the batch layer.
+    """
+    return _kept_day(spark, config.table("speed"), SPEED_FROM)
+
+
+def _kept_day(spark: SparkSession, table: str, key: str) -> date | None:
+    kept = table_property(spark, table, key) if exists(spark, table) else None
+    return None if kept is None else date.fromisoformat(kept)
+
+
+def first_day_by_age(config: PipelineConfig, retention: timedelta, now: datetime, zone: ZoneInfo) -> date:
+    """The first day that bronze has to keep whole for its age alone.
+
+    Days that the nightly run looks back to, and their neighbours, are kept, however short the retention.
+    """
+    by_age = last_event_day(now - retention, config.decode.max_future, zone)
+    looked_at = config.batch.lookback_days + config.batch.dedup_horizon_days
+    return min(by_age, now.astimezone(zone).date() - _DAY - timedelta(days=looked_at))
+
+
+def last_event_day(sent: datetime, max_future: timedelta, zone: ZoneInfo) -> date:
+    """The last day on which an event may lie whose record was sent at a moment."""
+    return (sent + max_future).astimezone(zone).date()
+
+
+def first_moment_of(day: date, max_future: timedelta, zone: ZoneInfo) -> datetime:
+    """The moment before which no record of a day, or of a later one, was sent."""
+    return datetime.combine(day, time.min, zone).astimezone(UTC) - max_future

@@ -1,0 +1,58 @@
+"""How far `speed_stream` has read bronze, from its checkpoint."""
+
+import json
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.config import PipelineConfig
+from pipelines.sinks.delta import read, small_rows
+
+
+def unread_rows(spark: SparkSession, config: PipelineConfig) -> DataFrame:
+    """The rows of bronze that `speed_stream` has not read; all of them where that cannot be told.
+
+    What was ingested after the newest row that it has read counts as unread.
+    """
+    table = config.table("bronze")
+    rows = read(spark, table)
+    first = first_unread_version(spark, config)
+    if not first:
+        return rows
+    try:
+        newest = read(spark, table, first - 1).agg(F.max("_ingested_at").alias("t")).first()
+    except AnalysisException:
+        return rows
+    if newest is None or newest["t"] is None:
+        return rows
+    return rows.where(F.col("_ingested_at") > F.lit(newest["t"]))
+
+
+def first_unread_version(spark: SparkSession, config: PipelineConfig) -> int | None:
+    """The version of bronze before which every commit was read and written to speed layer and quarantine.
+
+    Returns:
+        The version, which may not be there yet; None if the stream has not come to the end of what it found
+        when it began, or has never run.
+    """
+    checkpoint = config.checkpoint("speed")
+    try:
+        files = spark.read.text(f"{checkpoint}/commits").select(F.col("_metadata.file_name").alias("name"))
+        batches = [int(row["name"]) for row in small_rows(files.distinct()) if row["name"].isdigit()]
+    except AnalysisException:
+        return None
+    if not batches:
+        return None
+    offsets = spark.read.text(f"{checkpoint}/offsets/{max(batches)}", wholetext=True).first()
+    return None if offsets is None else version_of(offsets[0])
+
+
+def version_of(offsets: str) -> int | None:
+    """The first unread version, by the text of an offset file whose one source is a Delta table.
+
+    Returns:
+        As `first_unread_version`.
+    """
+    offset = json.loads(offsets.splitlines()[-1])
+    return None if offset["isStartingVersion"] else int(offset["reservoirVersion"])

@@ -1,0 +1,180 @@
+"""Upkeep of a Delta table: small files made larger, old files and old rows removed."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final, TypeVar
+
+from delta.exceptions import DeltaConcurrentModificationException
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from pipelines.errors import InfrastructureError
+from pipelines.sinks.delta import read
+from pipelines.sinks.tables import table_property, version
+
+_APPEND_ONLY: Final = "delta.appendOnly"
+_REMOVED_FILES: Final = "delta.deletedFileRetentionDuration"
+_DELTAS_OWN: Final = timedelta(days=7)
+# One task of a scan reads as much, so larger files would not make reading faster.
+_LARGE: Final = 128 * 1024 * 1024
+_OPTIMIZE: Final = "spark.databricks.delta.optimize"
+_LISTING_TASKS: Final = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
+_TRIES: Final = 6
+_RECENT: Final = 100
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Files:
+    """Some files: how many, and their bytes together."""
+
+    count: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: "Files") -> "Files":
+        return Files(self.count + other.count, self.bytes + other.bytes)
+
+
+def small_files(spark: SparkSession, table: str, where: str | None = None) -> Files:
+    """The files that `compact` would put together: those that are small, and not alone in their folder."""
+    files = (
+        read(spark, table)
+        .where(where or "true")
+        .select("_metadata.file_path", "_metadata.file_size")
+        .distinct()
+    )
+    folders = files.where(f"file_size < {_LARGE}").selectExpr(
+        "regexp_extract(file_path, '^(.*)/', 1) AS folder", "file_size"
+    )
+    found = folders.groupBy("folder").agg(F.count("*").alias("number"), F.sum("file_size").alias("size"))
+    return _added_up(found.where("number > 1"))
+
+
+def compact(spark: SparkSession, table: str, where: str | None = None) -> Files:
+    """Puts small files together, without a change of the data: a stream that reads the table sees nothing.
+
+    Args:
+        spark: the session.
+        table: the path of the table.
+        where: a condition on the columns by which its files are divided; without it the whole table.
+
+    Returns:
+        The files that were put together.
+
+    Raises:
+        InfrastructureError: others rewrote the same files at each try.
+    """
+    spark.conf.set(f"{_OPTIMIZE}.minFileSize", _LARGE)
+    spark.conf.set(f"{_OPTIMIZE}.maxFileSize", _LARGE)
+    optimize = DeltaTable.forPath(spark, table).optimize()
+    scope = optimize.where(where) if where else optimize
+    metrics = _again(table, scope.executeCompaction)
+    row = metrics.select("metrics.numFilesRemoved", "metrics.filesRemoved.totalSize").first()
+    return Files(*row) if row is not None else Files()
+
+
+def old_files(spark: SparkSession, table: str, after: timedelta) -> Files:
+    """The files that `vacuum` would remove."""
+    unneeded = _vacuum(spark, table, after, "DRY RUN")
+    there = spark.read.format("binaryFile").option("recursiveFileLookup", True).load(table)
+    found = there.select("path", "length").join(unneeded, "path").selectExpr("1 AS number", "length AS size")
+    return _added_up(found)
+
+
+def vacuum(spark: SparkSession, table: str, after: timedelta) -> Files:
+    """Removes files that the table has not needed for some time, and those that no commit names.
+
+    Args:
+        spark: the session.
+        table: the path of the table.
+        after: for how long a file stays that is needed by older versions only.
+
+    Returns:
+        The files that were removed.
+    """
+    if after != _DELTAS_OWN or table_property(spark, table, _REMOVED_FILES):
+        # Delta forgets when a file was removed as soon as this time is over, whatever VACUUM is told.
+        _set_once(spark, table, _REMOVED_FILES, f"interval {_hours(after)} hours")
+    before = version(spark, table)
+    _vacuum(spark, table, after)
+    # Streams may have written since.
+    logged = DeltaTable.forPath(spark, table).history(_RECENT).where(F.col("version") > before)
+    removed = logged.where("operation = 'VACUUM START'").selectExpr(
+        "bigint(operationMetrics.numFilesToDelete) AS number",
+        "bigint(operationMetrics.sizeOfDataToDelete) AS size",
+    )
+    return _added_up(removed)
+
+
+def _vacuum(spark: SparkSession, table: str, after: timedelta, how: str = "") -> DataFrame:
+    # Spark's default of ten thousand tasks takes minutes for a table of a few files.
+    spark.conf.set(_LISTING_TASKS, 4 * spark.sparkContext.defaultParallelism)
+    return spark.sql(f"VACUUM delta.`{table}` RETAIN {_hours(after)} HOURS {how}")
+
+
+def delete_rows(spark: SparkSession, table: str, condition: str, properties: Mapping[str, str]) -> None:
+    """Deletes rows, after the table has been told so in its properties.
+
+    A table that refuses deletes is made to take this one, and refuses them again afterwards, also if the
+    deletion fails.
+
+    Args:
+        spark: the session.
+        table: the path of the table.
+        condition: which rows, in SQL.
+        properties: what is kept with the table from before the first row goes.
+
+    Raises:
+        InfrastructureError: others rewrote the same files at each try.
+    """
+    refuses = table_property(spark, table, _APPEND_ONLY) is not None
+    _set(spark, table, {**properties, **({_APPEND_ONLY: "false"} if refuses else {})})
+    try:
+        _again(table, lambda: spark.sql(f"DELETE FROM delta.`{table}` WHERE {condition}"))  # noqa: S608
+    finally:
+        if refuses:
+            refuse_deletes(spark, table)
+
+
+def refuse_deletes(spark: SparkSession, table: str) -> None:
+    """Makes a table refuse updates and deletes, if it does not."""
+    _set_once(spark, table, _APPEND_ONLY, "true")
+
+
+def _set(spark: SparkSession, table: str, properties: Mapping[str, str]) -> None:
+    if properties:
+        pairs = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
+        _again(table, lambda: spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ({pairs})"))
+
+
+def _set_once(spark: SparkSession, table: str, key: str, value: str) -> None:
+    if table_property(spark, table, key) != value:
+        _set(spark, table, {key: value})
+
+
+def _hours(interval: timedelta) -> int:
+    return -(-interval // timedelta(hours=1))
+
+
+def _added_up(files: DataFrame) -> Files:
+    row = files.agg(F.coalesce(F.sum("number"), F.lit(0)), F.coalesce(F.sum("size"), F.lit(0))).first()
+    return Files(*row) if row is not None else Files()
+
+
+def _again(table: str, change: Callable[[], Result]) -> Result:
+    tries = Retrying(
+        retry=retry_if_exception_type(DeltaConcurrentModificationException),
+        wait=wait_random_exponential(multiplier=0.5, max=10),
+        stop=stop_after_attempt(_TRIES),
+        reraise=True,
+    )
+    try:
+        return tries(change)
+    except DeltaConcurrentModificationException:
+        raise InfrastructureError(
+            f"{table}: others wrote to the same files at each of {_TRIES} tries; start again when they end"
+        ) from None

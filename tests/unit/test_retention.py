@@ -1,0 +1,156 @@
+"""What retention keeps, in days and moments, without a lake."""
+
+from dataclasses import fields
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+import pytest
+from pyspark.sql import Row
+
+from pipelines.config import PipelineConfig
+from pipelines.config_files import load_config
+from pipelines.errors import ConfigError
+from pipelines.ops.certification import Verdict
+from pipelines.ops.leftovers import holds
+from pipelines.ops.needed import uncertified
+from pipelines.ops.offset_cuts import below
+from pipelines.ops.retention import first_day_by_age, first_moment_of, last_event_day
+from pipelines.ops.stream_position import version_of
+
+NEW_YORK = ZoneInfo("America/New_York")
+DAY = timedelta(days=1)
+NOW = datetime(2013, 6, 30, 12, tzinfo=UTC)
+
+
+def config(*settings: str) -> PipelineConfig:
+    return load_config("flights", environ={}, settings=settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (
+            ["bronze_retention=9 days"],
+            "batch.dedup_horizon_days (1) + decode.max_future (1 day), which is 9 days",
+        ),
+        (["speed_retention=7 days"], "which is 8 days, at least, got '1 week'"),
+        (
+            ["quarantine_retention=30 days"],
+            "bronze_retention, which is not set, so that bronze keeps everything",
+        ),
+        (["bronze_retention=60 days", "quarantine_retention=30 days"], "which is '60 days', got '30 days'"),
+        (["vacuum_after=6 days"], "expected 7 days at least"),
+    ],
+)
+def test_a_retention_that_takes_what_another_step_needs_is_refused(settings: list[str], said: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        config(*(f"maintain.{setting}" for setting in settings))
+    assert said in str(refused.value)
+    assert str(refused.value).startswith("--set maintain.")
+
+
+def test_retentions_that_just_last_are_taken() -> None:
+    kept = ("bronze_retention=9 days 1 second", "speed_retention=8 days", "quarantine_retention=10 days")
+    assert config(*(f"maintain.{setting}" for setting in kept)).maintain.speed_retention == 8 * DAY
+
+
+def test_no_record_of_a_day_that_stays_whole_is_older_than_the_cut() -> None:
+    # The clocks go forward on 10 March and back on 3 November.
+    for day in (date(2013, 3, 10), date(2013, 3, 11), date(2013, 11, 3), date(2013, 11, 4)):
+        for max_future in (timedelta(minutes=1), DAY, 3 * DAY):
+            cut = first_moment_of(day, max_future, NEW_YORK)
+            assert last_event_day(cut, max_future, NEW_YORK) == day
+            assert last_event_day(cut - timedelta(microseconds=1), max_future, NEW_YORK) == day - DAY
+
+
+def test_days_that_the_nightly_run_looks_back_to_stay_whole_however_short_the_retention() -> None:
+    assert first_day_by_age(config(), 30 * DAY, NOW, NEW_YORK) == date(2013, 6, 1)
+    looking_back = config("batch.lookback_days=7", "batch.dedup_horizon_days=2")
+    assert first_day_by_age(looking_back, DAY, NOW, NEW_YORK) == date(2013, 6, 20)
+
+
+def verdict(day: date, records: int, status: str = "certified") -> Verdict:
+    values: dict[str, Any] = dict.fromkeys((field.name for field in fields(Verdict)), 0)
+    return Verdict(**values | {"day": day, "records": records, "status": status})
+
+
+def test_a_day_that_the_batch_layer_does_not_hold_as_bronze_does_keeps_its_neighbours_as_well() -> None:
+    one, two, three, nine = (date(2013, 1, n) for n in (1, 2, 3, 9))
+    records = {one: 5, two: 7, nine: 1}
+
+    def need(*verdicts: Verdict, first: date | None = None, before: date = three) -> tuple[date, str] | None:
+        found = uncertified(records, verdicts, first, before, 1)
+        return None if found is None else (found.day, found.why)
+
+    assert need(verdict(one, 5), verdict(two, 7)) is None
+    assert need(verdict(one, 5)) == (one, "2013-01-02 is not certified: run nightly_batch for it")
+    assert need(verdict(one, 5), verdict(two, 7, "failed")) == (
+        one,
+        "2013-01-02 is not certified: run nightly_batch for it",
+    )
+    late = need(verdict(one, 4), verdict(two, 7))
+    assert late == (
+        one - DAY,
+        "2013-01-01 has 5 records, and had 4 when it was certified: run nightly_batch for it",
+    )
+    # All records of a day have become broken since.
+    assert need(verdict(one, 5), verdict(two, 7), verdict(three, 3)) is not None
+    assert need(verdict(two, 7), first=two) is None
+    assert need(verdict(one, 5), verdict(two, 7), before=nine) == (
+        nine - DAY,
+        "2013-01-09 is not certified: run nightly_batch for it",
+    )
+
+
+def commits(*newest_first: tuple[int, str]) -> list[Row]:
+    """Commits as `6 SET TBLPROPERTIES` or, with the version that was restored, `6 RESTORE to 4`."""
+    rows = []
+    for version, text in newest_first:
+        operation, _, restored = text.partition(" to ")
+        rows.append(Row(version=version, operation=operation, operationParameters={"version": restored}))
+    return rows
+
+
+BUILT: Final = ((5, "WRITE"), (4, "WRITE"))
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        [(4, "WRITE")],
+        [(6, "SET TBLPROPERTIES"), (5, "VACUUM END"), (4, "WRITE")],
+        [(6, "RESTORE to 4"), *BUILT],
+        [(8, "RESTORE to 6"), (7, "WRITE"), (6, "RESTORE to 4"), *BUILT],
+    ],
+)
+def test_commits_that_change_no_row_and_restores_leave_the_certified_state(
+    found: list[tuple[int, str]],
+) -> None:
+    assert holds(commits(*found), 4)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [BUILT, [(6, "SET TBLPROPERTIES"), *BUILT], [(6, "RESTORE to 5"), *BUILT], [(60, "SET TBLPROPERTIES")]],
+)
+def test_a_build_that_nobody_decided_on_is_not_the_certified_state(found: list[tuple[int, str]]) -> None:
+    assert not holds(commits(*found), 4)
+
+
+def test_the_checkpoint_says_up_to_where_bronze_was_read() -> None:
+    offset = '{"sourceVersion":1,"reservoirId":"x","reservoirVersion":5,"index":-1,"isStartingVersion":%s}'
+    assert version_of(f'v1\n{{"batchWatermarkMs":0}}\n{offset % "false"}') == 5
+    assert version_of(f'v1\n{{"batchWatermarkMs":0}}\n{offset % "true"}') is None
+
+
+def test_a_cut_names_each_partition_and_without_any_takes_nothing() -> None:
+    cuts = [
+        {"topic": "flights", "partition": 0, "offset": 3},
+        {"topic": "flights", "partition": 1, "offset": 9},
+    ]
+    assert below(cuts) == (
+        "(_topic = 'flights' AND _partition = 0 AND _offset < 3)"
+        " OR (_topic = 'flights' AND _partition = 1 AND _offset < 9)"
+    )
+    assert below([]) == "false"
