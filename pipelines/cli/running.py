@@ -5,18 +5,23 @@ import logging
 import signal
 import sys
 import time
+import traceback
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from types import FrameType
 from typing import Any, Final, NoReturn
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pipelines.cli.options import CommonOptions, LogFormat
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.errors import OncelakeError
+from pipelines.ops.failures import cause
 from pipelines.ops.notify import notify
 from pipelines.ops.preflight import check_avro, check_conditions, check_patterns, check_zone
 from pipelines.session import spark_session, stop_session
@@ -112,8 +117,7 @@ def run_pipeline(
     except OncelakeError as error:
         code = error.exit_code
         summary |= {"status": "failed", "error": str(error)} | error.summary
-        if options.log_format == "text":
-            print(f"error: {error}", file=sys.stderr)
+        _tell(str(error), options.log_format)
     except KeyboardInterrupt:
         told.to_stop = True
         told.no_more()
@@ -121,9 +125,15 @@ def run_pipeline(
         told.no_more()
         # A process group is told as a whole, and the JVM may have gone first.
         if not told.to_stop:
-            logging.getLogger(__name__).exception("%s failed for a reason it does not know", job)
             code = OncelakeError.exit_code
-            summary |= {"status": "failed", "error": f"{type(error).__name__}: {str(error)[:500]}"}
+            said = f"{type(error).__name__}: {str(error)[:500]}"
+            if isinstance(error, PySparkException | Py4JJavaError):
+                # Its text is a trace of some hundred lines, of which one says what it was.
+                said = f"Spark failed in {_steps(error)}: {cause(error)}"
+                _tell(said, options.log_format)
+            else:
+                logging.getLogger(__name__).exception("%s failed for a reason it does not know", job)
+            summary |= {"status": "failed", "error": said}
     finally:
         told.no_more()
     if told.to_stop and "status" not in summary:
@@ -133,6 +143,18 @@ def run_pipeline(
     if notifies and config:
         notify(config.notify, summary)
     return summary
+
+
+def _tell(error: str, log_format: LogFormat) -> None:
+    if log_format == "text":
+        print(f"error: {error}", file=sys.stderr)
+
+
+def _steps(error: Exception) -> str:
+    """The way of an error through our own modules, the last one last."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [frame for frame in frames if "pipelines" in Path(frame.filename).parts]
+    return " > ".join(f"{frame.name} ({Path(frame.filename).name}:{frame.lineno})" for frame in ours[-3:])
 
 
 class Told:

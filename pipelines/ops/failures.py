@@ -7,6 +7,8 @@ from typing import Final
 from pipelines.errors import InfrastructureError, OncelakeError, SourceError
 
 _LENGTH: Final = 500
+# What Java writes of an exception, and of what it came from: a class, and mostly what it says.
+_CAUSE: Final = re.compile(r"^(?:Caused by: |: )(?P<said>[^\n]*?:\s+(?!at )\S[^\n]*)", re.MULTILINE)
 _UNTRUSTED: Final = {
     r"DELTA_STREAMING_TRAILING_COMMIT_MISSING|DELTA_LOG_FILE_NOT_FOUND": (
         "bronze's log does not reach back to where this stream stopped."
@@ -39,14 +41,13 @@ def explain_stream_failure(failure: BaseException) -> OncelakeError:
         A `SourceError` if the source cannot be trusted any more, else an `InfrastructureError`. In both
         cases the state is whole, and a later run goes on where this one stopped.
     """
-    text = str(failure)
     whole = "\n".join(_chain(failure))
     for pattern, meaning in _UNTRUSTED.items():
         if found := re.search(pattern, whole):
             said = next(line for line in whole.splitlines() if found[0] in line)
             return SourceError(f"{meaning}. Spark says: {first_line(said)}")
     return InfrastructureError(
-        f"the stream stopped: {first_line(text)}. It goes on from there:"
+        f"the stream stopped: {cause(failure)}. It goes on from there:"
         " start the job again when the cause is mended"
     )
 
@@ -57,6 +58,13 @@ def _chain(failure: BaseException) -> Iterator[str]:
     while cause is not None:
         yield str(cause)
         cause = getattr(cause, "_cause", None)
+
+
+def cause(failure: BaseException) -> str:
+    """What an error of Spark or of its JVM came from, in one line: the innermost cause with a message."""
+    innermost = ([text for text in _chain(failure) if text.strip()] or [""])[-1]
+    found = [" ".join(match["said"].split()) for match in _CAUSE.finditer(innermost)]
+    return first_line((found or [innermost])[-1])
 
 
 def first_line(text: str) -> str:
