@@ -59,7 +59,11 @@ class Registry:
         Raises:
             InfrastructureError: the registry does not answer, or not as a registry does.
         """
-        found = self._ask(lambda: self._client.get_schema(number), is_large=number > _LARGEST_ID)
+        is_large = number > _LARGEST_ID
+        found = self._ask(lambda: self._client.get_schema(number), is_large=is_large)
+        if found is None and is_large:
+            # Whether it is a registry that has no such address, or no registry at all, another id tells.
+            self._ask(lambda: self._client.get_schema(_LARGEST_ID))
         return None if found is None else self._whole(number, found)
 
     def latest(self, subject: str) -> WriterSchema | None:
@@ -73,7 +77,7 @@ class Registry:
 
     def _whole(self, number: int, found: "Schema") -> WriterSchema:
         kind, text = (found.schema_type or "AVRO").upper(), found.schema_str
-        if not isinstance(text, str):
+        if not isinstance(text, str) or not text.strip():
             raise InfrastructureError(f"registry.url: {self._url} {_NO_REGISTRY}: a schema without a text")
         if kind == "AVRO" and found.references:
             named = self._definitions(found.references)

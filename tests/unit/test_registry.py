@@ -36,6 +36,7 @@ ANSWERS = {
     "list": "[]",
     "no-schema": json.dumps({"subject": "s", "version": 1, "id": 1}),
     "no-text": json.dumps({"subject": "s", "version": 1, "id": 1, "schema": {"type": "string"}}),
+    "empty-text": answer(""),
     "circle": answer(json.dumps(record("A", x="int")), "circle", "other"),
     "other": answer(json.dumps(record("B", x="int")), "circle"),
     "broken": answer(json.dumps(record("A", x="int")), "no-json"),
@@ -45,12 +46,21 @@ ANSWERS = {
 
 class Answers(BaseHTTPRequestHandler):
     asked: list[str]
+    knows_ids: bool
 
     def do_GET(self) -> None:
-        subject = self.path.split("/")[2]
+        _, _, subject, rest = self.path.split("/", 3)
         self.asked.append(subject)
-        body = ANSWERS[subject].encode()
-        self.send_response(200)
+        if subject != "ids":
+            self._send(200, ANSWERS[subject])
+        elif self.knows_ids and int(rest.partition("?")[0]) < 2**31:
+            self._send(404, json.dumps({"error_code": 40403, "message": "Schema not found"}))
+        else:
+            self._send(404, "<html>Not Found</html>")
+
+    def _send(self, status: int, text: str) -> None:
+        body = text.encode()
+        self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -68,11 +78,20 @@ def registry() -> Iterator[Registry]:
         server.shutdown()
 
 
-@pytest.mark.parametrize("subject", ["page", "empty", "list", "no-schema", "no-text"])
+@pytest.mark.parametrize("subject", ["page", "empty", "list", "no-schema", "no-text", "empty-text"])
 def test_an_answer_that_is_no_registry_s_is_told_from_silence(registry: Registry, subject: str) -> None:
     with pytest.raises(InfrastructureError, match="answers, but not as a registry does; is it a page to log"):
         registry.latest(subject)
     assert Answers.asked == [subject]
+
+
+@pytest.mark.parametrize("number", [7, 2**32 - 1])
+def test_only_a_registry_can_say_that_a_schema_is_not_there(registry: Registry, number: int) -> None:
+    Answers.knows_ids = True
+    assert registry.schema(number) is None
+    Answers.knows_ids = False
+    with pytest.raises(InfrastructureError, match="answers 404"):
+        registry.schema(number)
 
 
 def test_a_circle_of_references_is_asked_once(registry: Registry) -> None:
