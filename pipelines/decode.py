@@ -9,16 +9,17 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import BooleanType, StringType, StructField, StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
+from pipelines.avro_text import VALUE
 from pipelines.contract import DataContract
+from pipelines.decimals import UNSAFE, unsafe
+from pipelines.documents import DOCUMENT, helpers, with_document
 from pipelines.faults import (
     CORRUPT,
-    END,
     PARSED,
     SENT_AT,
     condition_column,
-    document,
     faults_of,
     first_fault,
     no_fault,
@@ -27,7 +28,7 @@ from pipelines.faults import (
 from pipelines.json_types import typed, wire_type
 from pipelines.payloads import fingerprint
 from pipelines.sql_text import literal, name
-from pipelines.wire import ID, NO_WRITERS, PAYLOAD, Writers, is_framed, payload, schema_id
+from pipelines.wire import NO_WRITERS, Writers
 
 ENVELOPE: Final = ("key", "value", "headers")
 COORDINATES: Final = ("_topic", "_partition", "_offset")
@@ -45,6 +46,7 @@ _JSON_OPTIONS: Final = {
     "columnNameOfCorruptRecord": CORRUPT,
     # NaN and Infinity are not JSON, and no rule on a range would hold them.
     "allowNonNumericNumbers": "false",
+    "allowSingleQuotes": "false",
 }
 
 
@@ -70,19 +72,20 @@ def decode(
     """
     # A contract may have columns of these names, but none that begin with _.
     envelopes = bronze.withColumnsRenamed({name: f"_{name}" for name in ENVELOPE})
-    if is_framed(contract):
-        envelopes = envelopes.withColumn(ID, F.expr(schema_id()))
-        envelopes = envelopes.withColumn(PAYLOAD, F.expr(payload(contract, writers)))
-    json = F.from_json(F.expr(document(contract)), _wire_schema(contract.schema), _JSON_OPTIONS)
+    documents = with_document(envelopes, contract, writers)
+    json = F.from_json(DOCUMENT, _wire_schema(contract.schema), _JSON_OPTIONS)
+    if guard := unsafe(contract.schema, DOCUMENT):
+        documents = documents.selectExpr("*", f"{guard} AS {UNSAFE}")
+        json = F.when(F.expr(f"NOT {UNSAFE}"), json)
     columns = (f"{typed(wire(f.name), f.dataType)} AS {name(f.name)}" for f in contract.schema)
-    read = with_conditions(envelopes.withColumn(PARSED, json).selectExpr("*", *columns), contract)
+    read = with_conditions(documents.withColumn(PARSED, json).selectExpr("*", *columns), contract)
     faults = faults_of(contract, max_future, writers)
     local_time = f"from_utc_timestamp({name(contract.event_time)}, {literal(contract.day_time_zone)})"
     judged = read.selectExpr("*", f"to_date({local_time}) AS {EVENT_DATE}", f"{no_fault(faults)} AS {VALID}")
     # The reasons are looked through only for a record that needs one.
     error = f"CASE WHEN NOT {VALID} THEN {first_fault(faults)} END AS {ERROR}"
     held = (condition_column(number) for number in range(len(contract.conditions)))
-    return judged.selectExpr("*", error).drop(PARSED, ID, PAYLOAD, *held)
+    return judged.selectExpr("*", error).drop(PARSED, UNSAFE, *helpers(contract, writers), *held)
 
 
 def with_conditions(rows: DataFrame, contract: DataContract) -> DataFrame:
@@ -173,5 +176,4 @@ def payload_hash(contract: DataContract) -> Column:
 
 
 def _wire_schema(schema: StructType) -> StructType:
-    wrapped = [StructField("r", wire_type(schema)), StructField(END, BooleanType())]
-    return StructType([*wrapped, StructField(CORRUPT, StringType())])
+    return StructType([StructField(VALUE, wire_type(schema)), StructField(CORRUPT, StringType())])

@@ -8,14 +8,18 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Final, Literal
 
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructType
 
+from pipelines.avro_text import VALUE
 from pipelines.contract import DataContract
 from pipelines.contract_rules import RowRule
+from pipelines.decimals import UNSAFE, has_decimals
+from pipelines.documents import DOCUMENT, is_known, malformed, undecodable
 from pipelines.intervals import format_interval
 from pipelines.json_types import flaws
+from pipelines.schema_paths import flat
 from pipelines.sql_text import literal, name
-from pipelines.wire import ID, PAYLOAD, Writers, is_framed
+from pipelines.wire import ID, Writers, is_framed
 
 Reason = Literal[
     "null_value",
@@ -32,7 +36,6 @@ Reason = Literal[
 
 PARSED: Final = "_json"
 CORRUPT: Final = "_corrupt"
-END: Final = "_end"
 # A record without a Kafka timestamp carries one before 1970.
 SENT_AT: Final = (
     "least(CASE WHEN _kafka_timestamp >= timestamp_seconds(0) THEN _kafka_timestamp END, _ingested_at)"
@@ -40,18 +43,9 @@ SENT_AT: Final = (
 FOUND_LENGTH: Final = 200
 
 _FINGERPRINT: Final = 16
+_REWRITTEN: Final = r'\A(?:-?[0-9]+\.[0-9]|"?-?Infinity|[{\[])'
 
 Fault = tuple[str, str]
-
-
-def document(contract: DataContract) -> str:
-    """SQL for the JSON text of a record, in a wrapper.
-
-    Spark stops reading at the end of the first JSON value. Inside a wrapper it must go on to our own end
-    mark, so that a second event or garbage behind the first is found, not lost.
-    """
-    text = PAYLOAD if is_framed(contract) else "_value"
-    return f"""concat('{{"r":', CAST({text} AS STRING), ',"{END}":true}}')"""
 
 
 def no_fault(faults: list[Fault]) -> str:
@@ -79,11 +73,11 @@ def faults_of(contract: DataContract, max_future: timedelta, writers: Writers) -
     """
     faults = [
         ("_value IS NULL", _reason("null_value")),
-        *_wire_faults(contract, writers),
+        *_document_faults(contract, writers),
         (f"{PARSED}.{CORRUPT} IS NOT NULL", _corrupt_reason(contract)),
-        (f"{PARSED}.{END} IS NULL", _reason("malformed_json")),
-        (f"{PARSED}.r IS NULL", _reason("not_an_object")),
+        (f"{PARSED}.{VALUE} IS NULL", _reason("not_an_object")),
         *_type_faults(contract, "wrong_type"),
+        *_key_faults(contract),
         *((f"{name(column)} IS NULL", _reason("missing_field", column)) for column in contract.required),
         *_type_faults(contract, "missing_field"),
     ]
@@ -111,24 +105,22 @@ def condition_column(number: int) -> str:
 
 def wire(column: str) -> str:
     """The field of the parsed JSON that a column comes from, in SQL."""
-    return f"{PARSED}.r.{name(column)}"
+    return f"{PARSED}.{VALUE}.{name(column)}"
 
 
-def _wire_faults(contract: DataContract, writers: Writers) -> list[Fault]:
-    """What can be wrong before there is JSON text."""
-    if not is_framed(contract):
-        return [(f"NOT is_valid_utf8(_value) OR {PARSED} IS NULL", _reason("malformed_json"))]
-    numbers = ", ".join(map(str, writers)) or "NULL"
-    unknown = f"coalesce({ID} NOT IN ({numbers}), true)"
-    faults = [
-        (f"{ID} IS NULL", _reason("no_schema_id")),
-        (unknown, _reason("unknown_schema", found=f"CAST({ID} AS STRING)")),
-    ]
+def _document_faults(contract: DataContract, writers: Writers) -> list[Fault]:
+    """What can be wrong before JSON is read for its fields."""
+    faults = []
+    if is_framed(contract):
+        unknown = _reason("unknown_schema", found=f"CAST({ID} AS STRING)")
+        faults += [(f"{ID} IS NULL", _reason("no_schema_id")), (f"NOT {is_known(writers)}", unknown)]
     if contract.value_format == "avro":
-        # An Avro payload that its schema cannot read becomes a record of nulls, and so an empty object.
-        faults.append((f"coalesce({PAYLOAD} = X'7B7D', true)", _reason("undecodable")))
-    faults.append((f"NOT is_valid_utf8({PAYLOAD}) OR {PARSED} IS NULL", _reason("malformed_json")))
-    return faults
+        faults.append((undecodable(), _reason("undecodable")))
+    else:
+        faults.append((malformed(), _reason("malformed_json")))
+    if has_decimals(contract.schema):
+        faults.append((UNSAFE, _reason("wrong_type")))
+    return [*faults, (f"{PARSED} IS NULL", _reason("malformed_json"))]
 
 
 def _type_faults(contract: DataContract, reason: Literal["wrong_type", "missing_field"]) -> Iterator[Fault]:
@@ -137,6 +129,26 @@ def _type_faults(contract: DataContract, reason: Literal["wrong_type", "missing_
         for flaw in (flaw for flaw in found_here if flaw.reason == reason):
             found = flaw.found and shown(contract, flaw.path, flaw.found)
             yield flaw.condition, _reason(flaw.reason, flaw.path, found)
+
+
+def _key_faults(contract: DataContract) -> Iterator[Fault]:
+    """What a text of the key may not be: a value that Spark writes as text in its own way.
+
+    It writes numbers with a point as the nearest double, so two keys could become one.
+    """
+    for column in contract.key:
+        if isinstance(flat(contract.schema)[column].dataType, StringType):
+            sent = (
+                f"schema_of_variant(try_variant_get(try_parse_json({DOCUMENT}), {_path(column)}, 'variant'))"
+            )
+            # It is parsed again only for a key that looks like one.
+            condition = f"CASE WHEN {name(column)} RLIKE {literal(_REWRITTEN)} THEN {sent} != 'STRING' END"
+            yield condition, _reason("wrong_type", column, shown(contract, column))
+
+
+def _path(column: str) -> str:
+    """The path of a column in the JSON text, as a literal."""
+    return literal(f"$.{VALUE}" + "".join(f"['{part}']" for part in column.split(".")))
 
 
 def shown(contract: DataContract, column: str, value: str | None = None) -> str | None:
@@ -164,15 +176,14 @@ def _reason(reason: Reason, column: str | None = None, found: str | None = None)
 
 
 def _corrupt_reason(contract: DataContract) -> str:
-    parsed = f"try_parse_json({document(contract)})"
-    kind = f"schema_of_variant(try_variant_get({parsed}, '$.r', 'variant'))"
+    parsed = f"try_parse_json({DOCUMENT})"
+    kind = f"schema_of_variant(try_variant_get({parsed}, '$.{VALUE}', 'variant'))"
     cases = [
         (f"{parsed} IS NULL", _reason("malformed_json")),
         (f"NOT startswith({kind}, 'OBJECT')", _reason("not_an_object")),
     ]
     for path in _leaves(contract.schema):
-        at = "".join(f"['{part}']" for part in path.split("."))
-        found = f"try_variant_get({parsed}, {literal(f'$.r{at}')}, 'string')"
+        found = f"get_json_object({DOCUMENT}, {_path(path)})"
         broken = f"{found} IS NOT NULL AND {wire(path)} IS NULL"
         cases.append((broken, _reason("wrong_type", path, shown(contract, path, found))))
     # Sound JSON, so what Spark could not read is within an array or a map.

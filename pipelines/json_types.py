@@ -24,8 +24,12 @@ from pyspark.sql.types import (
 from pipelines.schema_paths import optional
 from pipelines.sql_text import literal, name
 
-TIMESTAMP: Final = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?(Z|[+-]\d{2}:?\d{2})?$"
-DATE: Final = r"^\d{4}-\d{2}-\d{2}$"
+# The end of the text, in Java and in Python alike: before a last line break there is a `$` as well.
+_END: Final = r"(?![\s\S])"
+TIMESTAMP: Final = (
+    rf"^\d{{4}}-\d{{2}}-\d{{2}}[T ]\d{{2}}:\d{{2}}(:\d{{2}}(\.\d{{1,9}})?)?(Z|[+-]\d{{2}}:?\d{{2}})?{_END}"
+)
+DATE: Final = rf"^\d{{4}}-\d{{2}}-\d{{2}}{_END}"
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,6 @@ from pyspark.sql.types import (
     StructType,
     TimestampNTZType,
     TimestampType,
-    TimeType,
 )
 
 from pipelines.errors import ContractError
@@ -51,7 +50,6 @@ _AVRO_MEANINGS: Final[dict[tuple[str, str], DataType]] = {
     ("long", "timestamp-micros"): TimestampType(),
     ("long", "local-timestamp-millis"): TimestampNTZType(),
     ("long", "local-timestamp-micros"): TimestampNTZType(),
-    ("long", "time-micros"): TimeType(),
 }
 # Spark makes one column of these unions, and an object with a field for each branch of any other.
 _WIDER: Final[dict[frozenset[str], DataType]] = {

@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from pipelines.contract import DataContract
-from pipelines.sql_text import literal
 
 ID: Final = "_schema_id"
-PAYLOAD: Final = "_payload"
 SCHEMA_KINDS: Final = {"avro": "AVRO", "json_schema": "JSON"}
 
 # A broken Avro payload may announce a text of two billion bytes, and one such record would end the JVM.
@@ -29,10 +27,6 @@ _HEADER: Final = 5
 _ID_OF_VALUE: Final = (
     f"CASE WHEN length(_value) >= {_HEADER} AND substring(_value, 1, 1) = X'00'"
     " THEN CAST(conv(hex(substring(_value, 2, 4)), 16, 10) AS BIGINT) END"
-)
-_TIMES: Final = (
-    "map('timestampFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\", 'timeZone', 'UTC',"
-    " 'timestampNTZFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSS\")"
 )
 
 
@@ -66,22 +60,6 @@ def schema_id() -> str:
     return _ID_OF_VALUE
 
 
-def payload(contract: DataContract, writers: Writers) -> str:
-    """SQL for the JSON text (as bytes) of a framed value; null if its schema is not known.
-
-    Avro becomes JSON text, so that one decoding judges all formats alike: a payload that its schema
-    cannot read becomes an empty object, or null.
-    """
-    if contract.value_format == "json_schema":
-        known = ", ".join(map(str, writers)) or "NULL"
-        return f"CASE WHEN {ID} IN ({known}) THEN substring(_value, {_HEADER + 1}) END"
-    if not writers:
-        return "CAST(NULL AS BINARY)"
-    read = (f"WHEN {number} THEN {avro_as_json(schema)}" for number, schema in writers.items())
-    return f"CAST(CASE {ID} {' '.join(read)} END AS BINARY)"
-
-
-def avro_as_json(schema: WriterSchema) -> str:
-    """SQL for the JSON text of a value in Avro."""
-    record = f"from_avro(substring(_value, {_HEADER + 1}), {literal(schema.text)}, map('mode', 'PERMISSIVE'))"
-    return f"to_json({record}, {_TIMES})"
+def payload() -> str:
+    """SQL for the bytes of a framed value behind the id."""
+    return f"substring(_value, {_HEADER + 1})"

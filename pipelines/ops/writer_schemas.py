@@ -18,8 +18,9 @@ from pyspark.sql import functions as F
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.decode import decode
+from pipelines.documents import check_readable
 from pipelines.errors import InfrastructureError
-from pipelines.ops.failures import first_line
+from pipelines.ops.failures import cause
 from pipelines.sinks.delta import append, read, small_rows
 from pipelines.sinks.tables import ensure_table, exists, shape, small_frame
 from pipelines.sources.registry import Registry, registry_of
@@ -28,7 +29,6 @@ from pipelines.wire import (
     SCHEMA_KINDS,
     Writers,
     WriterSchema,
-    avro_as_json,
     is_framed,
     schema_id,
 )
@@ -58,7 +58,7 @@ def writers_of(
 ) -> Writers:
     """The schemas that the values of a bounded frame of envelopes name, those that can be read by.
 
-    What the registry did not know is asked for again, but nothing waits for it.
+    What the registry did not know, or Spark could not read by, is asked for again, and nothing waits for it.
 
     Raises:
         InfrastructureError: one is neither in the lake nor to be had from the registry.
@@ -69,11 +69,11 @@ def writers_of(
     ids = {row["id"] for row in small_rows(named.where("id IS NOT NULL"))}
     kept = _kept(spark, config, contract)
     new = learn(spark, config, contract, ids - kept.keys())
-    unknown = {number for number in ids & kept.keys() if kept[number].kind == _UNKNOWN}
+    unusable = {number for number in ids & kept.keys() if kept[number].kind in (_UNKNOWN, _UNREADABLE)}
     try:
-        new = {**new, **learn(spark, config, contract, unknown)}
+        new = {**new, **learn(spark, config, contract, unusable)}
     except InfrastructureError as error:
-        _log.warning("%d ids stay unknown: %s", len(unknown), error)
+        _log.warning("%d ids stay unknown, or unreadable: %s", len(unusable), error)
     usable = {**_fitting(kept, contract), **new}
     return {number: usable[number] for number in sorted(ids & usable.keys())}
 
@@ -128,8 +128,9 @@ def learn(spark: SparkSession, config: PipelineConfig, contract: DataContract, i
             found = registry.schema(number)
             answers[number] = _checked(spark, found) if found else WriterSchema(number, _UNKNOWN, "")
     finally:
-        if answers:
-            _keep(spark, config, url, answers)
+        kept = _kept(spark, config, contract)
+        if news := {number: found for number, found in answers.items() if kept.get(number) != found}:
+            _keep(spark, config, url, news)
     fitting = _fitting(answers, contract)
     _log.info("asked %s for %d schemas, and can read by %d", url, len(wanted), len(fitting))
     return fitting
@@ -161,10 +162,11 @@ def _checked(spark: SparkSession, schema: WriterSchema) -> WriterSchema:
     if schema.kind != "AVRO":
         return schema
     try:
-        spark.range(0).selectExpr("X'' AS _value").selectExpr(avro_as_json(schema))
-    except (PySparkException, Py4JJavaError) as error:
-        # Spark has errors of its own for some schemas, and hands on those of Avro for others.
-        _log.warning("Spark cannot read by schema %d: %s", schema.id, first_line(str(error)))
+        check_readable(spark, schema)
+    except (PySparkException, Py4JJavaError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        # Spark has errors of its own for some schemas, hands on those of Avro for others, and a text from
+        # elsewhere may have any shape.
+        _log.warning("Spark cannot read by schema %d: %s", schema.id, cause(error))
         return replace(schema, kind=_UNREADABLE)
     return schema
 

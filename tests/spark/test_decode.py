@@ -1,5 +1,6 @@
 """A record is decoded as its contract says, or named with the reason; nothing stops the stream."""
 
+import json
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -15,6 +16,8 @@ from pipelines.contract_rules import RowRule
 from pipelines.decode import decode, invalid, payload_hash, routed, valid
 from pipelines.errors import ContractError
 from pipelines.ops.preflight import check_patterns
+from pipelines.wire import WriterSchema
+from tests.support.avro import FIELDS, record
 from tests.support.lakes import EPOCH, FLIGHT, Lake, Record, flight
 
 DAY = timedelta(days=1)
@@ -183,10 +186,13 @@ def test_a_pattern_that_java_cannot_read_is_refused_before_a_job_starts(lake: La
 
 def test_each_record_is_parsed_once(lake: Lake) -> None:
     """The optimizer may push a filter below a projection and repeat what the projection had computed."""
-    decoded = decode(lake.envelopes([flight()]), lake.contract, DAY)
-    events = valid(decoded, lake.contract)
-    of_a_day = events.where("_event_date = DATE'2013-01-01'")
-    streamed = routed(decoded, lake.contract)
-    for frame in (events, of_a_day, invalid(decoded, lake.contract), streamed):
-        plan = frame._jdf.queryExecution().executedPlan().toString()
-        assert plan.count("from_json(") == 1
+    writers = {1: WriterSchema(1, "AVRO", json.dumps(record(FIELDS)))}
+    for contract in (lake.contract, replace(lake.contract, value_format="avro")):
+        decoded = decode(lake.envelopes([flight()]), contract, DAY, writers)
+        events = valid(decoded, contract)
+        of_a_day = events.where("_event_date = DATE'2013-01-01'")
+        streamed = routed(decoded, contract)
+        for frame in (events, of_a_day, invalid(decoded, contract), streamed):
+            plan = frame._jdf.queryExecution().executedPlan().toString()
+            assert plan.count("from_json(") == 1
+            assert plan.count("from_avro(") == (contract.value_format == "avro")

@@ -95,3 +95,79 @@ def test_a_decimal_may_be_a_text_and_a_text_may_be_a_number(lake: Lake) -> None:
     assert decoded(lake, values[:4], "total") == [Decimal("1.50"), wrong, wrong, (None, None)]
     events = valid(decode(lake.envelopes([values[4]]), lake.contract, timedelta(days=1)), lake.contract)
     assert [row["id"] for row in events.select("order.id").toLocalIterator()] == ["5"]
+
+
+def test_a_number_with_a_huge_exponent_is_refused_at_once(lake: Lake) -> None:
+    refused = ("wrong_type", None)
+    totals = {
+        # Spark would compute all of its digits.
+        "1e-99999999": refused,
+        "1E+0099999999": refused,
+        "[1e-99999999]": refused,
+        '"1e-99999999"': refused,
+        '"1\\u0065-99999999"': refused,
+        '"1e-\u0669\u0669\u0669\u0669\u0669\u0669\u0669"': refused,
+        # It would take the comma away.
+        '"1,5"': refused,
+        '",5"': refused,
+        "1e-999": Decimal("0.00"),
+        "1e+0002": Decimal("100.00"),
+        '"1e2"': Decimal("100.00"),
+        "1": Decimal("1.00"),
+    }
+    values = [order(total, key="12e45678") for total in totals]
+    values.append(order(key="1,5").replace(b"}, ", b'}, "note": "1e99999999, \\u00e9", ', 1))
+    assert decoded(lake, values, "total") == [*totals.values(), Decimal("1.00")]
+    elsewhere = order().replace(b"}, ", b'}, "items": [{"sku": "x", "count": 1e-99999999}], ', 1)
+    assert decoded(lake, [elsewhere], "total") == [refused]
+
+
+def test_what_goes_on_behind_a_document_is_no_document(lake: Lake) -> None:
+    other = order(key="other")
+    ends = [
+        *(b', "x": 1', b', "r": ' + other, b'}, "r": ' + other, b"], [1", b"}}, {", b", 1", b"]"),
+        *(b", ", b"} // ", b"/**/", b"\x00", b'}, "r": {"r": 1'),
+    ]
+    values = [order() + end for end in ends] + [
+        order().replace(b'"', b"'"),
+        b"[" + order(),
+        b"1," + other[1:],
+    ]
+    values.append(order() + b',"r":' + other[:-1])
+    assert decoded(lake, values, "order.id") == [("malformed_json", None)] * len(values)
+    assert decoded(lake, [b"\r\n\t " + order() + b" \n"], "order.id") == ["k"]
+
+
+def test_no_two_keys_become_one(lake: Lake) -> None:
+    def raw(key: str) -> bytes:
+        return order().replace(b'"k"', key.encode())
+
+    half, rewritten = ("malformed_json", None), ("wrong_type", "order.id")
+    keys = {
+        # Halves of characters would all be a question mark.
+        r'"\ud800"': half,
+        r'"\uDBFF\ud801"': half,
+        r'"\\\udc00"': half,
+        r'"\ud83d\ude00\udead"': half,
+        r'"\ud83d\uDE00 \\ud800 \\\\ud800"': "\U0001f600 \\ud800 \\\\ud800",
+        # Numbers with a point become the nearest double.
+        "1.10": rewritten,
+        "123456789012345678901234567890.10": rewritten,
+        "1E5": rewritten,
+        "-1e400": rewritten,
+        '{"a": 1.10}': rewritten,
+        "[1]": rewritten,
+        '"1.10"': "1.10",
+        '"-1.0E5"': "-1.0E5",
+        '"{"': "{",
+        "123456789012345678901234567890": "123456789012345678901234567890",
+        "true": "true",
+    }
+    assert decoded(lake, [raw(key) for key in keys], "order.id") == list(keys.values())
+
+
+def test_a_moment_ends_with_its_last_sign(lake: Lake) -> None:
+    assert decoded(lake, [order(at=AT + r"\n"), order(at=AT)], "order.id") == [
+        ("wrong_type", "placed_at"),
+        "k",
+    ]

@@ -35,7 +35,7 @@ def framed(number: int, payload: bytes) -> bytes:
     return struct.pack(">bI", 0, number) + payload
 
 
-def encoded(schema: dict[str, Any], value: Any) -> bytes:
+def encoded(schema: Any, value: Any) -> bytes:
     """A value as its schema writes it."""
     out = io.BytesIO()
     fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)

@@ -55,7 +55,7 @@ AVRO: list[tuple[Any, str]] = [
     ({**MONEY, "scale": 21}, "binary required"),
     ({"type": "int", "logicalType": "date"}, "date required"),
     ({"type": "int", "logicalType": "time-millis"}, "int required"),
-    ({"type": "long", "logicalType": "time-micros"}, "time(6) required"),
+    ({"type": "long", "logicalType": "time-micros"}, "bigint required"),
     ({"type": "long", "logicalType": "timestamp-millis"}, "timestamp required"),
     ({"type": "long", "logicalType": "timestamp-micros"}, "timestamp required"),
     ({"type": "long", "logicalType": "timestamp-nanos"}, "bigint required"),
