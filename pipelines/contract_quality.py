@@ -17,6 +17,7 @@ from open_data_contract_standard.model import (
     ServiceLevelAgreementProperty,
 )
 
+from pipelines.condition_text import doubled, lost_backslashes
 from pipelines.contract_rules import Condition, DayMetric, DayRule
 from pipelines.contract_types import Refuse, nested
 
@@ -51,6 +52,12 @@ def conditions(item: SchemaObject, refuse: Refuse) -> Iterator[Condition]:
             refuse(
                 place,
                 f"custom: {quality.name}: expected a condition in SQL as `implementation`, got {text!r}",
+            )
+        elif lost := lost_backslashes(text):
+            refuse(
+                place,
+                f"custom: {quality.name}: SQL drops a backslash of the text {lost}; expected it twice, or r"
+                f" in front of it: {doubled(lost)} or r{lost}",
             )
         elif others := [name for name in _limits(quality) if getattr(quality, name) is not None]:
             refuse(place, f"custom: {quality.name}: {', '.join(others)}: a condition holds or not; remove it")

@@ -4,9 +4,11 @@ The stream and the nightly rebuild call this same function, and it looks at noth
 itself (no clock, no other record), so both come to the same verdict for the same record.
 """
 
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
+from pyspark import SparkContext
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
@@ -78,7 +80,7 @@ def decode(
         documents = documents.selectExpr("*", f"{guard} AS {UNSAFE}")
         json = F.when(F.expr(f"NOT {UNSAFE}"), json)
     columns = (f"{typed(wire(f.name), f.dataType)} AS {name(f.name)}" for f in contract.schema)
-    read = with_conditions(documents.withColumn(PARSED, json).selectExpr("*", *columns), contract)
+    read = with_conditions(documents.withColumn(PARSED, json).selectExpr("*", *columns), contract, _tried)
     faults = faults_of(contract, max_future, writers)
     local_time = f"from_utc_timestamp({name(contract.event_time)}, {literal(contract.day_time_zone)})"
     judged = read.selectExpr("*", f"to_date({local_time}) AS {EVENT_DATE}", f"{no_fault(faults)} AS {VALID}")
@@ -88,7 +90,9 @@ def decode(
     return judged.selectExpr("*", error).drop(PARSED, UNSAFE, *helpers(contract, writers), *held)
 
 
-def with_conditions(rows: DataFrame, contract: DataContract) -> DataFrame:
+def with_conditions(
+    rows: DataFrame, contract: DataContract, made: Callable[[Column], Column] = lambda column: column
+) -> DataFrame:
     """The rows with a boolean column for each condition of the contract, null where it cannot be told.
 
     Spark's strict mode would end the stream over a division by zero in a condition; so these columns, and
@@ -97,6 +101,7 @@ def with_conditions(rows: DataFrame, contract: DataContract) -> DataFrame:
     Args:
         rows: rows with the contract's columns.
         contract: has the conditions.
+        made: what is made of each.
 
     Raises:
         ParseException, AnalysisException: a condition is not one, see `ops.preflight.check_conditions`.
@@ -108,12 +113,21 @@ def with_conditions(rows: DataFrame, contract: DataContract) -> DataFrame:
     for key, value in _LENIENT.items():
         settings.set(key, value)
     try:
-        return rows.select(
-            "*", *(F.expr(c.sql).alias(condition_column(n)) for n, c in enumerate(contract.conditions))
-        )
+        held = (made(F.expr(c.sql)).alias(condition_column(n)) for n, c in enumerate(contract.conditions))
+        return rows.select("*", *held)
     finally:
         for key, value in before.items():
             settings.set(key, value)
+
+
+def _tried(condition: Column) -> Column:
+    """The condition; null for a record for which it fails in any mode, as `url_decode('100%')` does."""
+    jvm: Any = SparkContext._jvm
+    expressions = jvm.org.apache.spark.sql.classic.ExpressionUtils
+    attempt = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(expressions.expression(condition._jc))
+    # Always true, and not to the optimizer: what may not be reached is not computed ahead of the attempt,
+    # where several conditions have a part in common.
+    return F.when(F.expr("spark_partition_id() >= 0"), Column(expressions.column(attempt)))
 
 
 def valid(decoded: DataFrame, contract: DataContract) -> DataFrame:

@@ -12,7 +12,7 @@ from pipelines.contract import DataContract
 from pipelines.decode import with_conditions
 from pipelines.errors import ConfigError, ContractError
 from pipelines.ops.conditions import asks_more
-from pipelines.ops.failures import first_line
+from pipelines.ops.failures import cause, first_line
 from pipelines.wire import AVRO_LIMITS
 
 
@@ -60,7 +60,8 @@ def check_conditions(spark: SparkSession, contract: DataContract) -> None:
     """
     if not contract.conditions:
         return
-    empty = spark.createDataFrame([], contract.schema)
+    # Not a local one: of that Spark makes no code.
+    empty = spark.createDataFrame(spark.sparkContext.emptyRDD(), contract.schema)
     for condition in contract.conditions:
         place = f"{contract.path}: schema.quality: custom: {condition.name}"
         try:
@@ -80,6 +81,13 @@ def check_conditions(spark: SparkSession, contract: DataContract) -> None:
                 " clock, no user, no random numbers, no query, no error of its own), got"
                 f" {condition.sql!r}{why}"
             )
+        try:
+            # What cannot be made into code, such as a format that is none, fails whatever the record is.
+            judged._jdf.queryExecution().toRdd()
+        except (PySparkException, Py4JJavaError) as error:
+            raise ContractError(
+                f"{place}: expected a condition that Spark can compute, got {condition.sql!r}: {cause(error)}"
+            ) from None
 
 
 def check_avro(spark: SparkSession, contract: DataContract) -> None:

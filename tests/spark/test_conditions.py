@@ -58,12 +58,30 @@ def test_what_cannot_be_computed_stops_nothing_and_counts_as_kept(lake: Lake) ->
     assert decoded.select(F.lit(1)).count() == len(values)
 
 
+def test_what_fails_in_any_mode_stops_nothing_and_counts_as_kept(lake: Lake) -> None:
+    sqls = [
+        "url_decode(tailnum) <> 'x'",
+        "length(url_decode(tailnum)) < 9 OR length(url_decode(tailnum)) > 99",
+        "element_at(array(tailnum), length(tailnum) - 3) <> '12%'",
+        "parse_json(tailnum) IS NOT NULL",
+        "tailnum RLIKE concat(tailnum, '[')",
+    ]
+    conditions = tuple(Condition(sql, sql) for sql in sqls)
+    contract = replace(lake.contract, conditions=conditions)
+    check_conditions(lake.spark, contract)
+    values = [flight(tailnum=text) for text in ("100%", "12%", "x", "1" * 10)]
+    decoded = decode(lake.envelopes(values), contract, lake.config.decode.max_future)
+    found = [row["found"] for row in decoded.orderBy("_offset").select("_error.found").toLocalIterator()]
+    assert found == [None, None, sqls[0], sqls[1]]
+
+
 @pytest.mark.parametrize(
     ("sql", "said"),
     [
         ("no_such_column > 1", "no_such_column"),
         ("distance >", "expected a condition in SQL"),
         ("distance + 1", "true or false"),
+        ("to_date(tailnum, 'nonsense') IS NULL", "that Spark can compute"),
         ("rand() < 0.5", "always the same"),
         ("scheduled_departure < now()", "asks for now()"),
         ("unix_timestamp() > 5", "asks for current_timestamp()"),

@@ -393,6 +393,7 @@ def test_a_condition_on_whole_records_is_read(tmp_path: Path) -> None:
         ({"implementation": None}, "expected a condition in SQL"),
         ({"implementation": {"sql": "true"}}, "expected a condition in SQL"),
         ({"mustBe": 0}, "mustBe: a condition holds or not"),
+        ({"implementation": r"dest RLIKE '\w'"}, r"drops a backslash of the text '\w'; expected it twice"),
     ],
 )
 def test_a_condition_that_cannot_be_kept_is_refused(
