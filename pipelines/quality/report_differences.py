@@ -24,7 +24,13 @@ _TITLES: Final[dict[Difference, tuple[str, str]]] = {
 
 
 class Place(Model):
-    """Coordinates of a record in Kafka."""
+    """Coordinates of a record in Kafka.
+
+    Attributes:
+        topic: the topic.
+        partition: the partition.
+        offset: the offset.
+    """
 
     topic: Text
     partition: Count
