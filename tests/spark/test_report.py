@@ -25,12 +25,12 @@ HOUR = timedelta(hours=1)
 def repaired(make_lake: Callable[..., Lake], contract: DataContract) -> tuple[Lake, Verdict, Verdict]:
     """A lake whose first day was certified, and certified again with a new row and another winner."""
     lake = make_lake("audit.examples=2", contract=contract)
-    lake.ingest([*(on(1, number) for number in (1, 2, 3)), on(3, 9)])
-    run(lake, ONE)
+    lake.ingest([*(on(1, number) for number in (1, 2, 3)), on(2, 7), on(3, 9)])
+    run(lake, ONE, TWO)
     lake.ingest([on(1, 2, sent=EPOCH - HOUR, tailnum=None, dest="MIA"), on(1, 4), on(1, 5), on(1, 6), b"?"])
     stream(lake)
     run(lake, ONE)
-    first, second = history(lake.spark, lake.config)
+    first, second = (v for v in history(lake.spark, lake.config) if v.day == ONE)
     return lake, first, second
 
 
@@ -57,7 +57,7 @@ def test_a_repair_is_told_with_rows_history_and_trend_until_the_old_version_is_g
             changed=1,
         )
         record_verdicts(lake.spark, lake.config, [repair])
-    done = report(lake.spark, lake.config, lake.contract, None, tmp_path)
+    done = report(lake.spark, lake.config, lake.contract, ONE, tmp_path)
     found = json.loads(Path(done["json"]).read_text())
     assert Path(done["index"]).read_text().count('href="flights-2013-01-01.html"') == 2
     told_of = found["comparison"]
@@ -81,15 +81,20 @@ def test_a_repair_is_told_with_rows_history_and_trend_until_the_old_version_is_g
     prom = metrics(lake.spark, lake.config, lake.contract, "local", tmp_path)["prometheus"]
     assert 'oncelake_last_run_repairs{pipeline="flights",env="local"} 1\n' in Path(prom).read_text()
 
-    lake.spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    check = "spark.databricks.delta.retentionDurationCheck.enabled"
+    lake.spark.conf.set(check, "false")
     DeltaTable.forPath(lake.spark, lake.config.table("batch")).vacuum(0)
-    told_of = told(lake, tmp_path)["comparison"]
+    lake.spark.conf.unset(check)
+    told_of = told(lake, tmp_path, ONE)["comparison"]
     assert "is gone" in told_of["gone"]
     assert (told_of["added"], told_of["samples"]) == (3, [])
     assert read_kept(lake.spark, lake.config.table("batch"), 99) is None
 
 
-def test_a_day_without_a_decision_is_reported_as_open_or_not_certified(lake: Lake, tmp_path: Path) -> None:
+def test_a_day_without_a_decision_is_reported_as_open_or_not_certified(
+    make_lake: Callable[..., Lake], small: DataContract, tmp_path: Path
+) -> None:
+    lake = make_lake(contract=small)
     lake.ingest([on(1, 1), on(1, 1), on(2, 2), b"?", on(3, 9)])
     before = told(lake, tmp_path, day=TWO)
     run(lake, ONE)
@@ -106,7 +111,10 @@ def test_a_day_without_a_decision_is_reported_as_open_or_not_certified(lake: Lak
     assert told(lake, tmp_path, day=today)["verdict"]["status"] == "open"
 
 
-def test_a_row_from_another_record_with_the_same_values_is_told_as_such(lake: Lake) -> None:
+def test_a_row_from_another_record_with_the_same_values_is_told_as_such(
+    make_lake: Callable[..., Lake], small: DataContract
+) -> None:
+    lake = make_lake(contract=small)
     rows = [on(1, 1), on(1, 2), on(1, 3)]
     lake.ingest([*rows, on(3, 9)])
     run(lake, ONE)
