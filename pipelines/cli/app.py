@@ -8,6 +8,7 @@ import click
 import pipelines
 from pipelines.cli.broker import broker
 from pipelines.cli.contract import contract
+from pipelines.cli.expectations import expectations
 from pipelines.cli.init import init
 from pipelines.cli.jars import jars
 from pipelines.cli.jobs import ingest_stream, nightly_batch, speed_stream, validate_day, write_day_report
@@ -32,6 +33,7 @@ for command in (
     quarantine,
     plan,
     contract,
+    expectations,
     init,
     broker,
     jars,

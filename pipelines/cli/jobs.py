@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pipelines.cli.options import CommonOptions, common_options
-from pipelines.cli.running import run_job
+from pipelines.cli.running import refuse_unfit_expectations, run_job
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.errors import AuditFailed
@@ -65,6 +65,7 @@ def nightly_batch(day: datetime | None, first: datetime | None, last: datetime |
 
     def check(config: PipelineConfig, contract: DataContract) -> None:
         closed_days(contract, *between)
+        refuse_unfit_expectations(config, contract)
 
     def body(spark: SparkSession, config: PipelineConfig, contract: DataContract, run_id: str) -> Summary:
         try:
@@ -88,6 +89,7 @@ def validate_day(day: datetime | None, **common: Any) -> None:
 
     def check(config: PipelineConfig, contract: DataContract) -> None:
         closed_days(contract, _date(day), None)
+        refuse_unfit_expectations(config, contract)
 
     def body(spark: SparkSession, config: PipelineConfig, contract: DataContract, run_id: str) -> Summary:
         return validate(spark, config, contract, run_id, closed_days(contract, _date(day), None)[0])

@@ -7,7 +7,7 @@ import click
 from pyspark.sql import SparkSession
 
 from pipelines.cli.options import Command, CommonOptions, common_options
-from pipelines.cli.running import run_job
+from pipelines.cli.running import refuse_unfit_expectations, run_job
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.errors import AuditFailed
@@ -144,7 +144,7 @@ def replay(dry_run: bool, **given: Any) -> None:
             raise AuditFailed("\n".join(map(str, failures)), summary)
         return summary
 
-    run_job("quarantine replay", common, body)
+    run_job("quarantine replay", common, body, check=refuse_unfit_expectations)
 
 
 def _rebuild(

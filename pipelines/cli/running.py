@@ -92,6 +92,19 @@ def run_job(
     sys.exit(code)
 
 
+def refuse_unfit_expectations(config: PipelineConfig, contract: DataContract) -> None:
+    """Sees to it, before a job that audits starts, that Great Expectations takes what people wrote.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    if contract.expectations:
+        # It takes seconds to import; the audit needs it anyhow.
+        from pipelines.quality.expectations import refuse_unfit
+
+        refuse_unfit(contract)
+
+
 class _Told:
     """Whether SIGTERM or Ctrl-C has come; the first interrupts what runs, later ones change nothing."""
 

@@ -4,7 +4,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import pipelines
@@ -15,8 +15,9 @@ from pipelines.errors import SourceError
 from pipelines.ops import certification
 from pipelines.ops.writer_schemas import decode_all
 from pipelines.quality import conflicts, profile
+from pipelines.quality.data_docs import Audited, write_data_docs
 from pipelines.quality.report_model import Flow, ReportCheck, ReportData, TrendDay, Verdict
-from pipelines.sinks.delta import read
+from pipelines.sinks.delta import read, small_rows
 from pipelines.sinks.tables import exists
 
 _TREND_DAYS = 60
@@ -25,7 +26,7 @@ _TREND_DAYS = 60
 def report(
     spark: SparkSession, config: PipelineConfig, contract: DataContract, day: date | None, out: Path
 ) -> dict[str, Any]:
-    """Writes the data quality report of a day as `OUT/PIPELINE-DAY.html` and `.json`.
+    """Writes the data quality report of a day as `OUT/PIPELINE-DAY.html` and `.json`, and its Data Docs.
 
     Args:
         spark: the session.
@@ -48,13 +49,15 @@ def report(
     # The chart libraries take over a second to import, which the other jobs need not wait for.
     from pipelines.quality.report import write_report
 
-    data = _gather(spark, config, contract, wanted[-1], verdicts)
+    audited = _audited(spark, config, wanted[-1])
+    data = _gather(spark, config, contract, wanted[-1], verdicts, data_docs=bool(audited.results))
     page, figures = write_report(data, out)
+    docs = [f"docs    {write_data_docs(audited, out)}"] if audited.results else []
     return {
         "day": data.day.isoformat(),
         "verdict": data.verdict.status,
         "counts": data.flow.model_dump(),
-        "lines": [f"page    {page}", f"figures {figures}"],
+        "lines": [f"page    {page}", f"figures {figures}", *docs],
         "html": str(page),
         "json": str(figures),
     }
@@ -66,6 +69,8 @@ def _gather(
     contract: DataContract,
     verdict: certification.Verdict,
     verdicts: list[certification.Verdict],
+    *,
+    data_docs: bool,
 ) -> ReportData:
     bronze = read(spark, config.table("bronze"), verdict.bronze_version)
     decoded = decode_all(spark, config, contract, bronze)
@@ -105,19 +110,32 @@ def _gather(
             else (),
             checks=checks,
             trend=_trend(verdicts, verdict.day),
+            data_docs=data_docs,
         )
     finally:
         events.unpersist()
 
 
-def _checks(
-    spark: SparkSession, config: PipelineConfig, verdict: certification.Verdict
-) -> tuple[ReportCheck, ...]:
-    results = read(spark, config.ops_table("validation_results")).where(
+def _results(spark: SparkSession, config: PipelineConfig, verdict: certification.Verdict) -> DataFrame:
+    return read(spark, config.ops_table("validation_results")).where(
         (F.col("pipeline") == config.name)
         & (F.col("day") == F.lit(verdict.day))
         & (F.col("run_id") == verdict.run_id)
     )
+
+
+def _audited(spark: SparkSession, config: PipelineConfig, verdict: certification.Verdict) -> Audited:
+    results = _results(spark, config, verdict)
+    # An audit of an earlier version of Oncelake has kept no results.
+    kept = results.where("result IS NOT NULL").select("result") if "result" in results.columns else None
+    said = [row["result"] for row in small_rows(kept)] if kept else []
+    return Audited(config.name, verdict.day, verdict.run_id, verdict.decided_at, said)
+
+
+def _checks(
+    spark: SparkSession, config: PipelineConfig, verdict: certification.Verdict
+) -> tuple[ReportCheck, ...]:
+    results = _results(spark, config, verdict)
     names = ("name", "kind", "status", "observed", "expected", "detail")
     return tuple(ReportCheck(**row) for row in results.select(*names).toArrow().to_pylist())
 

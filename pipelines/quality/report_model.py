@@ -209,6 +209,7 @@ class ReportData(Model):
         conflict_samples: a few of the keys whose copies carry different payloads.
         checks: checks of the audit.
         trend: days up to and around this one; put in order of day.
+        data_docs: whether Great Expectations' pages of the day stand beside the report.
     """
 
     pipeline: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
@@ -224,6 +225,7 @@ class ReportData(Model):
     conflict_samples: tuple[ConflictSample, ...] = ()
     checks: tuple[ReportCheck, ...] = ()
     trend: Annotated[tuple[TrendDay, ...], AfterValidator(_by_day)] = ()
+    data_docs: bool = False
 
     @property
     def layers_agree(self) -> bool:
