@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,11 @@ from pipelines.errors import ConfigError
 from pipelines.quality.suite_files import outdated_suites, own_expectations, suite_path, write_suites
 from pipelines.quality.suites import asked, generated
 
-MEAN = {"type": "expect_column_mean_to_be_between", "kwargs": {"column": "distance", "min_value": 1}}
-NONE_LOST = {
+MEAN: dict[str, Any] = {
+    "type": "expect_column_mean_to_be_between",
+    "kwargs": {"column": "distance", "min_value": 1},
+}
+NONE_LOST: dict[str, Any] = {
     "type": "unexpected_rows_expectation",
     "kwargs": {"unexpected_rows_query": "SELECT 1"},
     "notes": "a",
@@ -138,3 +142,19 @@ def test_what_great_expectations_does_not_take_is_refused_before_anything_runs(
         own = OwnExpectation("rows", "rows.json: expectations[3]", config)
         with pytest.raises(ConfigError, match=rf"rows.json: expectations\[3\]: .*{said}"):
             refuse_unfit(replace(contract, expectations=(own,)))
+
+
+def test_great_expectations_opens_the_folder_and_what_it_saves_is_taken(
+    tmp_path: Path, contract: DataContract
+) -> None:
+    # It knows how to import Great Expectations safely.
+    ours: Any = import_module("pipelines.quality.expectations")
+    write_suites(tmp_path, "flights", contract)
+    context = ours.gx.get_context(mode="file", context_root_dir=tmp_path / "base" / "gx")
+    suite = context.suites.get("flights.rows")
+    added = ours.ExpectationConfiguration(**MEAN).to_domain_obj()
+    suite.add_expectation(added)
+    suite.save()
+    assert outdated_suites(tmp_path, "flights", contract) == []
+    (own,) = own_expectations(tmp_path, "flights", contract)
+    assert own.config["type"] == MEAN["type"]
