@@ -275,5 +275,5 @@ def _check(day: date, suite: str, found: Json) -> Check:
         ", ".join(f"{k} {v}" for k, v in arguments.items())
         or config["type"].removeprefix("expect_").replace("_", " "),
         f"for example {examples}" if unexpected and examples else "",
-        result=json.dumps({"suite": suite, **found}),
+        result=json.dumps({"suite": suite, **found}, default=str),
     )
