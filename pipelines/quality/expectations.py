@@ -252,7 +252,7 @@ def _without_values(found: Json, contract: DataContract) -> Json:
 def _check(day: date, suite: str, found: Json) -> Check:
     config, result = found["expectation_config"], found["result"]
     arguments = dict(config["kwargs"])
-    columns = ", ".join(columns_of(config))
+    about = ", ".join(columns_of(config)) or config.get("description") or ""
     for column in ("column", "column_list"):
         arguments.pop(column, None)
     unexpected = result.get("unexpected_count") or 0
@@ -268,7 +268,7 @@ def _check(day: date, suite: str, found: Json) -> Check:
     examples = result.get("partial_unexpected_list")
     return Check(
         day,
-        f"{config['type']} {columns}".strip(),
+        f"{config['type']} {about}".strip(),
         "expectation",
         "passed" if found["success"] else failed,
         observed,
