@@ -8,6 +8,7 @@ each day.
 import json
 import logging
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -63,6 +64,8 @@ with warnings.catch_warnings(), _main_with_a_file():
 # It logs each metric at INFO and warns of its own internals.
 logging.getLogger("great_expectations").setLevel(logging.ERROR)
 
+_log = logging.getLogger(__name__)
+
 Ask = Callable[[Sequence[date], Sequence[Json], bool], list[Json]]
 
 _OF_ROWS: Final = (ColumnMapExpectation, ColumnPairMapExpectation, MulticolumnMapExpectation)
@@ -104,6 +107,7 @@ def expectation_checks(
         days: the days that get a verdict each. Of a day without rows only figures are asked.
         examples: how many unexpected values to keep; with 0 nothing that could be a value is kept.
     """
+    began = time.monotonic()
     suites = asked(contract)
     named = [column for expectation in suites["days"] for column in columns_of(expectation)]
     numbers = figures(rows, contract, days, named)
@@ -128,6 +132,8 @@ def expectation_checks(
         for column in columns_of(found["expectation_config"]):
             found["result"]["observed_value"] = numbers[day][column]
         checks.append(_check(day, f"{pipeline}.days", found))
+    number, took = sum(map(len, suites.values())), time.monotonic() - began
+    _log.info("asked %d expectations of %d days in %.1f s", number, len(days), took)
     return checks
 
 
