@@ -42,7 +42,7 @@ test: setup ## Run all tests, with a real Spark and a real broker (PYTEST_ARGS="
 test-long: setup $(SCHEDULERS_MADE) ## Run what deploy/ holds with Airflow itself, and against Kubernetes' own schemas
 	@$(PY) -m pytest -m long $(PYTEST_ARGS)
 
-lint: $(DEPENDENCIES) ## Check style, form, types and data contracts
+lint: $(DEPENDENCIES) ## Check style, form, types, data contracts and suites of expectations
 	@echo "==> ruff check"
 	@$(PY) -m ruff check .
 	@echo "==> ruff format --check"
@@ -51,6 +51,8 @@ lint: $(DEPENDENCIES) ## Check style, form, types and data contracts
 	@$(PY) -m mypy $(CODE)
 	@echo "==> oncelake contract lint"
 	@$(PY) -m pipelines.cli contract lint
+	@echo "==> oncelake expectations generate --check"
+	@$(PY) -m pipelines.cli expectations generate --check
 	@if git rev-parse --quiet --verify "$(IN_USE)^{commit}" > /dev/null 2>&1; then \
 		echo "==> oncelake contract check --against $(IN_USE)"; \
 		$(PY) -m pipelines.cli contract check --against "$(IN_USE)"; fi

@@ -41,7 +41,7 @@ from pipelines.contract_custom import (
 )
 from pipelines.contract_document import read_document
 from pipelines.contract_quality import conditions, day_rules
-from pipelines.contract_rules import Condition, DayRule, RowRule, row_rules
+from pipelines.contract_rules import Condition, DayRule, OwnExpectation, RowRule, row_rules
 from pipelines.contract_types import columns, nested
 from pipelines.errors import ContractError
 from pipelines.schema_paths import holders
@@ -69,6 +69,7 @@ class DataContract:
         personal: columns with personal data, and how a value of theirs is shown.
         value_format: how the bytes of a value are to be read.
         conditions: what must hold of each record as a whole.
+        expectations: what people want the audit to ask as well; not from the contract's file.
 
     A column within another is named by its path, with dots: `order.id`.
     """
@@ -87,6 +88,7 @@ class DataContract:
     personal: Mapping[str, Personal] = field(default_factory=dict)
     value_format: ValueFormat = "json"
     conditions: tuple[Condition, ...] = ()
+    expectations: tuple[OwnExpectation, ...] = ()
 
     @cached_property
     def zone(self) -> ZoneInfo:

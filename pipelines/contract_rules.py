@@ -48,6 +48,24 @@ class Condition:
     sql: str
 
 
+SuiteName = Literal["rows", "days"]
+
+
+@dataclass(frozen=True)
+class OwnExpectation:
+    """An expectation that a person wrote beside what the contract stands for.
+
+    Attributes:
+        suite: whether it is asked of `rows`, or of the figures of `days`.
+        place: where it stands, for messages.
+        config: it, in the JSON of Great Expectations.
+    """
+
+    suite: SuiteName
+    place: str
+    config: Mapping[str, Any]
+
+
 DayMetric = Literal["rowCount", "nullValues", "duplicateValues", "freshness"]
 
 

@@ -8,6 +8,7 @@ import click
 import pipelines
 from pipelines.cli.broker import broker
 from pipelines.cli.contract import contract
+from pipelines.cli.expectations import expectations
 from pipelines.cli.explain import explain
 from pipelines.cli.init import init
 from pipelines.cli.jars import jars
@@ -39,6 +40,7 @@ for command in (
     reconcile,
     plan,
     contract,
+    expectations,
     init,
     broker,
     jars,

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.cli.every import run_all
 from pipelines.cli.options import CommonOptions, common_options, options_of_many, require_one_or_all
-from pipelines.cli.running import run_job
+from pipelines.cli.running import refuse_unfit_expectations, run_job
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.errors import AuditFailed
@@ -75,6 +75,7 @@ def nightly_batch(
 
     def check(config: PipelineConfig, contract: DataContract) -> None:
         closed_days(contract, *between)
+        refuse_unfit_expectations(config, contract)
 
     def body(spark: SparkSession, config: PipelineConfig, contract: DataContract, run_id: str) -> Summary:
         try:
@@ -101,6 +102,7 @@ def validate_day(day: datetime | None, **common: Any) -> None:
 
     def check(config: PipelineConfig, contract: DataContract) -> None:
         closed_days(contract, _date(day), None)
+        refuse_unfit_expectations(config, contract)
 
     def body(spark: SparkSession, config: PipelineConfig, contract: DataContract, run_id: str) -> Summary:
         return validate(spark, config, contract, run_id, closed_days(contract, _date(day), None)[0])

@@ -1,7 +1,7 @@
 """The options that all jobs share, and what is loaded from them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -10,6 +10,7 @@ import click
 from pipelines.config import PipelineConfig
 from pipelines.config_files import load_config
 from pipelines.contract import DataContract, load_contract
+from pipelines.quality.suite_files import own_expectations
 from pipelines.sources.registry import Registry, registry_of
 from pipelines.wire import is_framed
 
@@ -38,14 +39,16 @@ class CommonOptions:
     log_format: LogFormat
 
     def load(self) -> tuple[PipelineConfig, DataContract]:
-        """Reads and checks configuration and contract.
+        """Reads and checks configuration and contract, and what people want to be asked beside it.
 
         Raises:
-            ConfigError: the configuration is refused.
+            ConfigError: the configuration or a suite of expectations is refused.
             ContractError: the contract is refused.
         """
         config = load_config(self.pipeline, env=self.env, conf_dir=self.conf_dir, settings=self.settings)
         contract = load_contract(self.contracts_dir / config.contract)
+        own = own_expectations(self.conf_dir, self.pipeline, contract)
+        contract = replace(contract, expectations=own)
         if is_framed(contract):
             # Asks nothing yet: whether there is a registry, and whether its client takes the settings.
             Registry(registry_of(config, contract))

@@ -7,7 +7,7 @@ import click
 from pyspark.sql import SparkSession
 
 from pipelines.cli.options import Command, CommonOptions, common_options
-from pipelines.cli.running import harmless, run_job
+from pipelines.cli.running import harmless, refuse_unfit_expectations, run_job
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.errors import AuditFailed
@@ -143,7 +143,7 @@ def replay(dry_run: bool, **given: Any) -> None:
             raise AuditFailed(str(failure), summary)
         return summary
 
-    run_job("quarantine replay", common, body)
+    run_job("quarantine replay", common, body, check=refuse_unfit_expectations)
 
 
 def _rebuild(

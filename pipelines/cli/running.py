@@ -157,6 +157,19 @@ def _steps(error: Exception) -> str:
     return " > ".join(f"{frame.name} ({Path(frame.filename).name}:{frame.lineno})" for frame in ours[-3:])
 
 
+def refuse_unfit_expectations(config: PipelineConfig, contract: DataContract) -> None:
+    """Sees to it, before a job that audits starts, that Great Expectations takes what people wrote.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    if contract.expectations:
+        # It takes seconds to import; the audit needs it anyhow.
+        from pipelines.quality.expectations import refuse_unfit
+
+        refuse_unfit(contract)
+
+
 class Told:
     """Whether SIGTERM or Ctrl-C has come; while a run listens, the first interrupts it."""
 

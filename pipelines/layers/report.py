@@ -19,13 +19,13 @@ from pipelines.ops.indexing import index_bronze
 from pipelines.ops.layer_samples import samples_of
 from pipelines.ops.writer_schemas import decode_all
 from pipelines.quality import conflicts, past, profile
+from pipelines.quality.comparison import comparison
+from pipelines.quality.data_docs import Audited, write_data_docs
 from pipelines.quality.report_differences import layer_differences
 from pipelines.quality.report_files import ReportFormat, write_report
-from pipelines.quality.report_history import Comparison
 from pipelines.quality.report_model import DayStatus, Flow, ReportCheck, ReportData, TrendDay, Verdict
-from pipelines.quality.row_changes import row_changes
-from pipelines.sinks.delta import read
-from pipelines.sinks.tables import conform, events_schema, exists, version
+from pipelines.sinks.delta import read, small_rows
+from pipelines.sinks.tables import exists, version
 from pipelines.sinks.versions import read_kept
 
 
@@ -39,6 +39,8 @@ def report(
 ) -> dict[str, Any]:
     """Writes the data quality report of a day into a folder, as `OUT/PIPELINE-DAY.…`.
 
+    Beside the page of a day that a nightly run has decided on stand Great Expectations' Data Docs of it.
+
     Args:
         spark: the session.
         config: the pipeline's configuration.
@@ -46,7 +48,8 @@ def report(
         day: the event day; None for the last one that a nightly run has decided on. A day that none has
             decided on gets a short report that says so.
         out: the folder to write to.
-        wanted: the format: `html` stands for the page, the same as JSON, and the index of the folder.
+        wanted: the format: `html` stands for the page, the same as JSON, Data Docs, and the index of the
+            folder.
 
     Raises:
         SourceError: no day is named and no nightly run has decided on one yet; there is no bronze; or a
@@ -60,11 +63,16 @@ def report(
             " or name a day with --date"
         )
     asked = day or max(newest)
+    audited = None
     if asked in newest:
-        data = _decided(spark, config, contract, newest[asked], verdicts)
+        if wanted == "html":
+            audited = _audited(spark, config, newest[asked])
+        data = _decided(spark, config, contract, newest[asked], verdicts, data_docs=audited is not None)
     else:
         data = _undecided(spark, config, contract, asked, verdicts)
     files = write_report(data, out, wanted)
+    if audited:
+        files["docs"] = write_data_docs(audited, out)
     return {
         "day": data.day.isoformat(),
         "verdict": data.verdict.status,
@@ -80,6 +88,8 @@ def _decided(
     contract: DataContract,
     verdict: certification.Verdict,
     verdicts: Sequence[certification.Verdict],
+    *,
+    data_docs: bool,
 ) -> ReportData:
     day = verdict.day
     _kept(spark, config.table("bronze"), verdict.bronze_version, verdict)
@@ -123,7 +133,8 @@ def _decided(
             trend=trend,
             history=past.history(verdicts, day),
             repairs=past.repairs(verdicts, [entry.day for entry in trend]),
-            comparison=_comparison(spark, config, contract, verdict, rows),
+            comparison=comparison(spark, config, contract, verdict, rows),
+            data_docs=data_docs,
         )
     finally:
         events.unpersist()
@@ -223,49 +234,27 @@ def _quarantined(
     return profile.sent_by_day(read(spark, table).where("_status <> 'replayed'"), contract)
 
 
-def _comparison(
-    spark: SparkSession,
-    config: PipelineConfig,
-    contract: DataContract,
-    verdict: certification.Verdict,
-    rows: DataFrame,
-) -> Comparison | None:
-    """What the run changed in the day; None if nobody had certified the day before."""
-    previous = verdict.previous_version
-    if previous is None:
-        return None
-    at = verdict.batch_version
-    before = read_kept(spark, config.table("batch"), previous, verdict.day)
-    if before is None:
-        return Comparison(
-            previous_version=previous,
-            batch_version=at,
-            added=verdict.added,
-            removed=verdict.removed,
-            changed=verdict.changed,
-            gone=f"Version {previous} of the batch table is gone: Delta has cleaned its log, or VACUUM its"
-            " files. So the rows cannot be compared any more.",
-        )
-    columns = events_schema(contract)
-    found = row_changes(conform(before, columns), conform(rows, columns), contract, config.audit.examples)
-    return Comparison(
-        previous_version=previous,
-        batch_version=at,
-        added=found.added,
-        removed=found.removed,
-        changed=found.changed,
-        samples=found.samples,
+def _results(spark: SparkSession, config: PipelineConfig, verdict: certification.Verdict) -> DataFrame:
+    return read(spark, config.ops_table("validation_results")).where(
+        (F.col("pipeline") == config.name)
+        & (F.col("day") == F.lit(verdict.day))
+        & (F.col("run_id") == verdict.run_id)
     )
+
+
+def _audited(spark: SparkSession, config: PipelineConfig, verdict: certification.Verdict) -> Audited | None:
+    """What Great Expectations said in the audit; None if there is nothing of it."""
+    results = _results(spark, config, verdict)
+    # An audit of an earlier version of Oncelake has kept no results.
+    kept = results.where("result IS NOT NULL").select("result") if "result" in results.columns else None
+    said = [row["result"] for row in small_rows(kept)] if kept else []
+    return Audited(config.name, verdict.day, verdict.run_id, verdict.decided_at, said) if said else None
 
 
 def _checks(
     spark: SparkSession, config: PipelineConfig, verdict: certification.Verdict
 ) -> tuple[ReportCheck, ...]:
-    results = read(spark, config.ops_table("validation_results")).where(
-        (F.col("pipeline") == config.name)
-        & (F.col("day") == F.lit(verdict.day))
-        & (F.col("run_id") == verdict.run_id)
-    )
+    results = _results(spark, config, verdict)
     names = ("name", "kind", "status", "observed", "expected", "detail")
     return tuple(ReportCheck(**row) for row in results.select(*names).toArrow().to_pylist())
 

@@ -31,7 +31,8 @@ from pipelines.sinks.tables import (
 
 RESULTS: Final = (
     "pipeline string, day date, run_id string, name string, kind string, status string, observed string,"
-    " expected string, detail string, batch_version bigint, bronze_version bigint, checked_at timestamp"
+    " expected string, detail string, batch_version bigint, bronze_version bigint, checked_at timestamp,"
+    " result string"
 )
 
 
@@ -101,7 +102,7 @@ def audit(
         from pipelines.quality.expectations import expectation_checks
 
         examples = 0 if contract.personal else config.audit.examples
-        checks += expectation_checks(rows, contract, days, examples)
+        checks += expectation_checks(rows, config.name, contract, days, examples)
         counts = {day: layer[day].rows if day in layer else 0 for day in days}
         return Audit(tuple(checks), bronze_facts, counts, differences)
     finally:

@@ -26,6 +26,7 @@ class Check:
         observed: what was found, in words.
         expected: what had to be found, in words.
         detail: examples, or how to mend it; may be empty.
+        result: what Great Expectations said, as JSON, with `suite`; None for an integrity check.
     """
 
     day: date
@@ -35,6 +36,7 @@ class Check:
     observed: str
     expected: str
     detail: str = ""
+    result: str | None = None
 
 
 def worst(checks: Iterable[Check]) -> Status:

@@ -1,29 +1,31 @@
-"""The Great Expectations suite that a contract stands for.
+"""Asks Great Expectations of the days as written, by its checkpoints.
 
-Rules on single rows and on sets of rows are asked of the rows as written; rules on a day as a whole are
-asked of one row of figures for each day. So a month costs about what a day does.
+What holds of each row is asked of all days at once, and again only where it does not hold; so a month
+costs about what a day does. What is asked of a day's rows together (a mean, a share of rows) needs a run for
+each day.
 """
 
+import json
 import logging
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, date, datetime, time, timedelta
-from typing import Any, Final, cast
-from zoneinfo import ZoneInfo
+from datetime import date
+from typing import Final
 
 import pandas as pd
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 
 from pipelines.contract import DataContract
-from pipelines.contract_rules import DayRule, RowRule
-from pipelines.decode import EVENT_DATE
+from pipelines.contract_rules import SuiteName
 from pipelines.dedup import with_key
-from pipelines.quality.checks import Check
-from pipelines.sinks.delta import on_days, small_rows
-from pipelines.sql_text import literal, name
+from pipelines.errors import ConfigError
+from pipelines.quality.checks import Check, Status
+from pipelines.quality.figures import ROWS, figures
+from pipelines.quality.suites import Json, asked, columns_of
+from pipelines.sinks.delta import on_days
 
 
 @contextmanager
@@ -47,177 +49,237 @@ def _main_with_a_file() -> Iterator[None]:
 with warnings.catch_warnings(), _main_with_a_file():
     warnings.simplefilter("ignore")
     import great_expectations as gx
-    import great_expectations.expectations as gxe
     from great_expectations.core import ExpectationSuite, ExpectationValidationResult
+    from great_expectations.data_context import EphemeralDataContext
     from great_expectations.data_context.types.base import ProgressBarsConfig
-    from great_expectations.expectations.expectation import Expectation
+    from great_expectations.exceptions import GreatExpectationsError
+    from great_expectations.expectations.expectation import (
+        ColumnMapExpectation,
+        ColumnPairMapExpectation,
+        MulticolumnMapExpectation,
+    )
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
+    from great_expectations.expectations.registry import get_expectation_impl
 
 # It logs each metric at INFO and warns of its own internals.
 logging.getLogger("great_expectations").setLevel(logging.ERROR)
 
-Results = Sequence[ExpectationValidationResult]
+_log = logging.getLogger(__name__)
 
-_ROWS: Final = "rows"
-_FRESHNESS: Final = "hours_without_events"
-_HOUR_US: Final = 3_600_000_000
+Ask = Callable[[Sequence[date], Sequence[Json], bool], list[Json]]
 
-
-def rows_suite(contract: DataContract) -> ExpectationSuite:
-    """What every row and the set of rows must be: required, rules, unique key."""
-    expectations: list[Expectation] = [
-        gxe.ExpectColumnValuesToNotBeNull(column=column) for column in contract.required
-    ]
-    expectations += [_row_expectation(rule) for rule in contract.row_rules]
-    key = contract.key_names
-    if len(key) > 1:
-        expectations.append(gxe.ExpectCompoundColumnsToBeUnique(column_list=key))
-    else:
-        expectations.append(gxe.ExpectColumnValuesToBeUnique(column=key[0]))
-    return ExpectationSuite(name=f"{contract.id}.rows", expectations=expectations)
+_OF_ROWS: Final = (ColumnMapExpectation, ColumnPairMapExpectation, MulticolumnMapExpectation)
+_COUNTS: Final = (
+    "element_count",
+    "missing_count",
+    "missing_percent",
+    "unexpected_count",
+    "unexpected_percent",
+    "unexpected_percent_nonmissing",
+    "unexpected_percent_total",
+)
+_LONGEST: Final = 200
 
 
-def days_suite(contract: DataContract) -> ExpectationSuite:
-    """What the figures of every day must be: `rows`, `hours_without_events`, `…_nulls`, `…_duplicates`."""
-    return ExpectationSuite(
-        name=f"{contract.id}.days",
-        expectations=[
-            gxe.ExpectColumnValuesToBeBetween(
-                column=_figure(rule), min_value=rule.minimum, max_value=rule.maximum
-            )
-            for rule in contract.day_rules
-        ],
-    )
+def refuse_unfit(contract: DataContract) -> None:
+    """Sees to it that Great Expectations knows every expectation that people wrote, and its arguments.
+
+    Raises:
+        ConfigError: it does not; the message has the place.
+    """
+    for own in contract.expectations:
+        try:
+            ExpectationConfiguration(**own.config).to_domain_obj()
+        except (GreatExpectationsError, TypeError, ValueError) as error:
+            said = " ".join(str(error).split())
+            raise ConfigError(f"{own.place}: Great Expectations does not take it: {said}") from None
 
 
 def expectation_checks(
-    rows: DataFrame, contract: DataContract, days: Sequence[date], examples: int
+    rows: DataFrame, pipeline: str, contract: DataContract, days: Sequence[date], examples: int
 ) -> list[Check]:
-    """Validates the rows of some days against the contract's suites.
+    """Validates the rows of some days against the pipeline's suites.
 
     Args:
         rows: rows of the batch layer of these days, best cached.
-        contract: the rules.
-        days: the days that get a verdict each.
-        examples: how many unexpected values to keep.
+        pipeline: the pipeline's name, after which suites and checkpoints are called.
+        contract: the rules, and the expectations that people wrote.
+        days: the days that get a verdict each. Of a day without rows only figures are asked.
+        examples: how many unexpected values to keep; with 0 nothing that could be a value is kept.
     """
-    context = gx.get_context(mode="ephemeral")
-    context.variables.progress_bars = ProgressBarsConfig(globally=False)
-    rows_asset = context.data_sources.add_spark("rows").add_dataframe_asset("rows")
-    rows_batch = rows_asset.add_batch_definition_whole_dataframe("rows")
-    days_asset = context.data_sources.add_pandas("days").add_dataframe_asset("days")
-    days_batch = days_asset.add_batch_definition_whole_dataframe("days")
-    options = {"result_format": "SUMMARY", "partial_unexpected_count": examples}
-    figures = _figures(rows, contract, days)
+    began = time.monotonic()
+    suites = asked(contract)
+    named = [column for expectation in suites["days"] for column in columns_of(expectation)]
+    numbers = figures(rows, contract, days, named)
+    checkpoints = _Checkpoints(pipeline, examples)
 
-    def validate_rows(some: Sequence[date], suite: ExpectationSuite) -> Results:
+    def ask_rows(some: Sequence[date], expectations: Sequence[Json], brief: bool) -> list[Json]:
         frame = with_key(rows, contract).where(on_days(some))
-        if not figures.loc[list(some)][_ROWS].any():
-            return []
-        return rows_batch.get_batch({"dataframe": frame}).validate(suite, result_format=options).results
+        return checkpoints.run("rows", frame, expectations, brief=brief)
 
-    def validate_days(some: Sequence[date], suite: ExpectationSuite) -> Results:
-        frame = figures.loc[list(some)].reset_index()
-        return days_batch.get_batch({"dataframe": frame}).validate(suite, result_format=options).results
+    def ask_days(some: Sequence[date], expectations: Sequence[Json], brief: bool) -> list[Json]:
+        frame = pd.DataFrame([numbers[day] for day in some])
+        return checkpoints.run("days", frame, expectations, brief=brief)
 
-    checks = list(_by_day(validate_rows, rows_suite(contract), days))
-    if contract.day_rules:
-        checks += _by_day(validate_days, days_suite(contract), days)
+    checks = []
+    filled = [day for day in days if numbers[day][ROWS]]
+    for day, found in _by_day(ask_rows, suites["rows"], filled):
+        _count(found, numbers[day][ROWS])
+        kept = found if examples else _without_values(found, contract)
+        checks.append(_check(day, f"{pipeline}.rows", kept))
+    for day, found in _by_day(ask_days, suites["days"], days):
+        _count(found, 1)
+        for column in columns_of(found["expectation_config"]):
+            found["result"]["observed_value"] = numbers[day][column]
+        checks.append(_check(day, f"{pipeline}.days", found))
+    number, took = sum(map(len, suites.values())), time.monotonic() - began
+    _log.info("asked %d expectations of %d days in %.1f s", number, len(days), took)
     return checks
 
 
-def _by_day(
-    validate: Callable[[Sequence[date], ExpectationSuite], Results],
-    suite: ExpectationSuite,
-    days: Sequence[date],
-) -> Iterator[Check]:
-    """Asks of all days at once, and again of each day alone what does not hold for all."""
-    failing = ExpectationSuite(name=suite.name)
-    for result in validate(days, suite):
-        if result.success or len(days) == 1:
-            yield from (_check(day, result) for day in days)
-        else:
-            failing.add_expectation_configuration(cast(ExpectationConfiguration, result.expectation_config))
-    if failing.expectations:
-        for day in days:
-            yield from _by_day(validate, failing, [day])
+def in_memory() -> EphemeralDataContext:
+    """Great Expectations without files: nothing is kept in stores of its own, nothing is sent anywhere."""
+    context = gx.get_context(mode="ephemeral")
+    context.enable_analytics(enable=False)
+    context.variables.progress_bars = ProgressBarsConfig(globally=False)
+    return context
 
 
-def _figures(rows: DataFrame, contract: DataContract, days: Sequence[date]) -> pd.DataFrame:
-    """One row for each day, also for days without rows: `rows`, `hours_without_events`, nulls in percent."""
-    of_columns = [_of_column(rule, rule.column) for rule in contract.day_rules if rule.column]
-    end = f"to_utc_timestamp(date_add({EVENT_DATE}, 1), {literal(contract.day_time_zone)})"
-    newest = f"unix_micros(max({name(contract.event_time)}))"
-    idle = F.expr(f"(unix_micros(first({end})) - {newest}) / {_HOUR_US}").alias(_FRESHNESS)
-    by_day = rows.groupBy(EVENT_DATE).agg(F.count(F.lit(1)).alias(_ROWS), idle, *of_columns)
-    found = pd.DataFrame(small_rows(by_day), columns=by_day.columns)
-    figures = found.set_index(EVENT_DATE).reindex(list(days))
-    whole_days = pd.Series({day: _hours_of(day, contract.zone) for day in days})
-    figures[_FRESHNESS] = figures[_FRESHNESS].fillna(whole_days)
-    figures[_ROWS] = figures[_ROWS].fillna(0)
-    return figures
+class _Checkpoints:
+    """Runs checkpoints of a pipeline's suites, in memory."""
+
+    def __init__(self, pipeline: str, examples: int) -> None:
+        self.pipeline = pipeline
+        self.full = {"result_format": "SUMMARY", "partial_unexpected_count": examples}
+        self.context = in_memory()
+        rows = self.context.data_sources.add_spark("spark").add_dataframe_asset("rows")
+        days = self.context.data_sources.add_pandas("pandas").add_dataframe_asset("days")
+        self.batches = {
+            "rows": rows.add_batch_definition_whole_dataframe("rows"),
+            "days": days.add_batch_definition_whole_dataframe("days"),
+        }
+
+    def run(
+        self, suite: SuiteName, frame: DataFrame | pd.DataFrame, expectations: Sequence[Json], *, brief: bool
+    ) -> list[Json]:
+        """Runs one checkpoint.
+
+        Args:
+            suite: what is asked.
+            frame: of what.
+            expectations: which of the suite's.
+            brief: ask only whether they hold, which takes one pass for all together; else each that
+                looks at single rows takes a pass of its own, to fetch what it did not expect.
+
+        Returns:
+            A result for each expectation, in their order, as JSON.
+        """
+        name = f"{self.pipeline}.{suite}"
+        bare = [{key: value for key, value in item.items() if key != "id"} for item in expectations]
+        kept = self.context.suites.add_or_update(ExpectationSuite(name=name, expectations=bare))
+        definition = self.context.validation_definitions.add_or_update(
+            gx.ValidationDefinition(name=name, data=self.batches[suite], suite=kept)
+        )
+        checkpoint = gx.Checkpoint(
+            name=name,
+            validation_definitions=[definition],
+            result_format="BOOLEAN_ONLY" if brief else self.full,
+        )
+        outcome = self.context.checkpoints.add_or_update(checkpoint).run({"dataframe": frame})
+        (whole,) = outcome.run_results.values()
+        by_id = {
+            result.expectation_config.id: result for result in whole.results if result.expectation_config
+        }
+        return [_plain(by_id[expectation.id]) for expectation in kept.expectations]
 
 
-def _of_column(rule: DayRule, column: str) -> Column:
-    if rule.metric == "duplicateValues":
-        return (F.count(column) - F.count_distinct(column)).alias(_figure(rule))
-    nulls = F.count_if(F.col(column).isNull())
-    return (100.0 * nulls / F.count(F.lit(1))).alias(_figure(rule))
+def _by_day(ask: Ask, expectations: Sequence[Json], days: Sequence[date]) -> Iterator[tuple[date, Json]]:
+    """Asks of all days at once what can be, and of each day alone what is left or does not hold."""
+    if not expectations or not days:
+        return
+    held: dict[int, Json] = {}
+    if together := [number for number, item in enumerate(expectations) if _holds_for_parts(item)]:
+        found = ask(days, [expectations[number] for number in together], True)
+        held = {number: result for number, result in zip(together, found, strict=True) if result["success"]}
+    left = [number for number in range(len(expectations)) if number not in held]
+    for day in days:
+        apart = ask([day], [expectations[number] for number in left], False) if left else []
+        results = held | dict(zip(left, apart, strict=True))
+        for number in range(len(expectations)):
+            yield day, {**results[number], "result": {**results[number]["result"]}}
 
 
-def _hours_of(day: date, zone: ZoneInfo) -> float:
-    midnights = [
-        datetime.combine(one, time(), zone).astimezone(UTC) for one in (day, day + timedelta(days=1))
-    ]
-    return (midnights[1] - midnights[0]) / timedelta(hours=1)
+def _holds_for_parts(expectation: Json) -> bool:
+    """Whether what holds of the rows of all days holds of those of each day."""
+    arguments = expectation.get("kwargs", {})
+    kind = get_expectation_impl(expectation["type"])
+    # A z-score compares a row with all others.
+    of_rows = issubclass(kind, _OF_ROWS) and "z_score" not in expectation["type"]
+    return of_rows and arguments.get("mostly", 1) == 1
 
 
-def _figure(rule: DayRule) -> str:
-    match rule.metric:
-        case "rowCount":
-            return _ROWS
-        case "freshness":
-            return _FRESHNESS
-        case "nullValues":
-            return f"{rule.column}_nulls"
-        case "duplicateValues":
-            return f"{rule.column}_duplicates"
-
-
-def _row_expectation(rule: RowRule) -> Expectation:
-    match rule.kind:
-        case "minimum":
-            return gxe.ExpectColumnValuesToBeBetween(column=rule.column, min_value=rule.value)
-        case "maximum":
-            return gxe.ExpectColumnValuesToBeBetween(column=rule.column, max_value=rule.value)
-        case "pattern":
-            return gxe.ExpectColumnValuesToMatchRegex(column=rule.column, regex=str(rule.value))
-        case "min_length":
-            return gxe.ExpectColumnValueLengthsToBeBetween(column=rule.column, min_value=rule.value)
-        case "max_length":
-            return gxe.ExpectColumnValueLengthsToBeBetween(column=rule.column, max_value=rule.value)
-        case "values":
-            return gxe.ExpectColumnValuesToBeInSet(column=rule.column, value_set=list(rule.value))
-
-
-def _check(day: date, result: ExpectationValidationResult) -> Check:
-    config = result.expectation_config
-    arguments = {k: v for k, v in (config.kwargs if config else {}).items() if k != "batch_id"}
-    column = arguments.pop("column", None) or ", ".join(arguments.pop("column_list", []))
-    kind = config.type if config else "expectation"
-    found: dict[str, Any] = result.result
-    info = result.exception_info or {}
+def _plain(result: ExpectationValidationResult) -> Json:
+    """A result as JSON, without what is of this run only: ids, and the traces of exceptions."""
+    found: Json = result.to_json_dict()
+    config = found["expectation_config"]
+    config.pop("id", None)
+    config["kwargs"].pop("batch_id", None)
+    info = found.get("exception_info") or {}
     # Great Expectations gives one such record, or one for each metric.
     records = [entry for entry in (info, *info.values()) if isinstance(entry, dict)]
     raised = next((r["exception_message"] for r in records if r.get("exception_message")), None)
-    unexpected = found.get("unexpected_count") or 0
-    observed = f"{unexpected:,} of {found.get('element_count') or 0:,} values unexpected"
+    found["exception_info"] = {
+        "raised_exception": raised is not None,
+        "exception_message": raised,
+        "exception_traceback": "not kept",
+    }
+    return found
+
+
+def _count(found: Json, elements: float | None) -> None:
+    """Puts in the counts of an expectation that holds of every row, which a brief answer leaves out."""
+    if found["success"] and not found["result"]:
+        found["result"] |= {"element_count": elements, "unexpected_count": 0, "unexpected_percent": 0.0}
+
+
+def _without_values(found: Json, contract: DataContract) -> Json:
+    """A result with counts, but with nothing that might be a value of the data."""
+    result = {key: value for key, value in found["result"].items() if key in _COUNTS}
+    observed = found["result"].get("observed_value")
+    personal = any(contract.treatment(column) for column in columns_of(found["expectation_config"]))
+    if isinstance(observed, int | float) and not personal:
+        result["observed_value"] = observed
+    info = found["exception_info"]
+    if info["raised_exception"]:
+        info = info | {"exception_message": "the reason may hold values, which are not kept"}
+    return {**found, "result": result, "exception_info": info}
+
+
+def _check(day: date, suite: str, found: Json) -> Check:
+    config, result = found["expectation_config"], found["result"]
+    arguments = dict(config["kwargs"])
+    about = ", ".join(columns_of(config)) or config.get("description") or ""
+    for column in ("column", "column_list"):
+        arguments.pop(column, None)
+    unexpected = result.get("unexpected_count") or 0
+    if found["exception_info"]["raised_exception"]:
+        observed = f"could not be evaluated: {found['exception_info']['exception_message']}"
+    elif result.get("observed_value") is not None:
+        observed = str(result["observed_value"])[:_LONGEST]
+    elif "element_count" in result:
+        observed = f"{unexpected:,} of {result['element_count'] or 0:,} values unexpected"
+    else:
+        observed = "as expected" if found["success"] else "not as expected"
+    failed: Status = "failed" if config.get("severity", "critical") == "critical" else "warned"
+    examples = result.get("partial_unexpected_list")
     return Check(
         day,
-        f"{kind} {column}",
+        f"{config['type']} {about}".strip(),
         "expectation",
-        "passed" if result.success else "failed",
-        f"could not be evaluated: {raised}" if raised else observed,
-        ", ".join(f"{k} {v}" for k, v in arguments.items()) or kind.removeprefix("expect_").replace("_", " "),
-        f"for example {found['partial_unexpected_list']}" if unexpected else "",
+        "passed" if found["success"] else failed,
+        observed,
+        ", ".join(f"{k} {v}" for k, v in arguments.items())
+        or config["type"].removeprefix("expect_").replace("_", " "),
+        f"for example {examples}" if unexpected and examples else "",
+        result=json.dumps({"suite": suite, **found}, default=str),
     )

@@ -241,6 +241,7 @@ class ReportData(Model):
         history: every verdict on the day, the oldest first.
         repairs: repairs of the days of the trend, the oldest first.
         comparison: what the rebuild changed; null if it is the day's first.
+        data_docs: whether Great Expectations' pages of the day stand beside the report.
     """
 
     pipeline: Pipeline
@@ -260,6 +261,7 @@ class ReportData(Model):
     history: tuple[PastVerdict, ...] = ()
     repairs: tuple[Repair, ...] = ()
     comparison: Comparison | None = None
+    data_docs: bool = False
 
     @property
     def is_decided(self) -> bool:

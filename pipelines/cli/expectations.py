@@ -1,0 +1,45 @@
+"""`oncelake expectations`: the suites that contracts stand for, as files, without Spark."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pipelines.cli.options import place_options
+from pipelines.config_files import load_config, pipeline_names
+from pipelines.contract import load_contract
+from pipelines.errors import ConfigError
+from pipelines.quality.suite_files import outdated_suites, write_suites
+
+
+@click.group()
+def expectations() -> None:
+    """Great Expectations suites: what a contract stands for, and what you add to it."""
+
+
+@expectations.command()
+@click.option("--pipeline", metavar="NAME", help="The pipeline, e.g. flights; all if it is not named.")
+@click.option("--check", is_flag=True, help="Write nothing; end with exit code 2 if a file is out of date.")
+@place_options
+def generate(pipeline: str | None, check: bool, **places: Any) -> None:
+    """Bring suites up to date with their contracts; what people wrote into them stays."""
+    conf_dir, outdated = places["conf_dir"], []
+    for name in [pipeline] if pipeline else pipeline_names(conf_dir):
+        outdated += _one(name, check=check, **places)
+    if check and outdated:
+        raise ConfigError(
+            f"{', '.join(map(str, outdated))}: not what the contract asks for today;"
+            " run `oncelake expectations generate`"
+        )
+    for path in outdated:
+        click.echo(f"{path}: written")
+    if not outdated:
+        click.echo("all suites are up to date")
+
+
+def _one(
+    pipeline: str, *, check: bool, env: str, conf_dir: Path, contracts_dir: Path, settings: tuple[str, ...]
+) -> list[Path]:
+    config = load_config(pipeline, env=env, conf_dir=conf_dir, settings=settings)
+    contract = load_contract(contracts_dir / config.contract)
+    return (outdated_suites if check else write_suites)(conf_dir, pipeline, contract)

@@ -1,0 +1,54 @@
+"""What a rebuild changed in a day, against the version that certified the day before."""
+
+from pyspark.sql import DataFrame, SparkSession
+
+from pipelines.config import PipelineConfig
+from pipelines.contract import DataContract
+from pipelines.ops.certification import Verdict
+from pipelines.quality.report_history import Comparison
+from pipelines.quality.row_changes import row_changes
+from pipelines.sinks.tables import conform, events_schema
+from pipelines.sinks.versions import read_kept
+
+
+def comparison(
+    spark: SparkSession,
+    config: PipelineConfig,
+    contract: DataContract,
+    verdict: Verdict,
+    rows: DataFrame,
+) -> Comparison | None:
+    """What the run changed in the day; None if nobody had certified the day before.
+
+    Args:
+        spark: the session.
+        config: names the batch table.
+        contract: names the key and says what may be shown.
+        verdict: the verdict on the day, which names both versions.
+        rows: the day's rows in the version that was certified.
+    """
+    previous = verdict.previous_version
+    if previous is None:
+        return None
+    at = verdict.batch_version
+    before = read_kept(spark, config.table("batch"), previous, verdict.day)
+    if before is None:
+        return Comparison(
+            previous_version=previous,
+            batch_version=at,
+            added=verdict.added,
+            removed=verdict.removed,
+            changed=verdict.changed,
+            gone=f"Version {previous} of the batch table is gone: Delta has cleaned its log, or VACUUM its"
+            " files. So the rows cannot be compared any more.",
+        )
+    columns = events_schema(contract)
+    found = row_changes(conform(before, columns), conform(rows, columns), contract, config.audit.examples)
+    return Comparison(
+        previous_version=previous,
+        batch_version=at,
+        added=found.added,
+        removed=found.removed,
+        changed=found.changed,
+        samples=found.samples,
+    )

@@ -1,0 +1,49 @@
+"""How Great Expectations' pages look here: its content, in templates that load nothing and run no script.
+
+Its own templates fetch styles and scripts from other people's servers, and show nothing without.
+"""
+
+from importlib import resources
+
+from great_expectations.render.view import DefaultJinjaIndexPageView, DefaultJinjaPageView
+from jinja2 import ChoiceLoader, FunctionLoader
+
+_TEMPLATES = {
+    "page.j2": "page.j2",
+    "index_page.j2": "page.j2",
+    "bootstrap_table.j2": "bootstrap_table.j2",
+    "collapse.j2": "collapse.j2",
+    "page.css": "page.css",
+}
+
+
+def _own(name: str) -> str | None:
+    if name not in _TEMPLATES:
+        return None
+    # Not a file loader: the package may be a zip on the Python path.
+    folder = resources.files("pipelines.quality").joinpath("templates", "data_docs")
+    return folder.joinpath(_TEMPLATES[name]).read_text(encoding="utf-8")
+
+
+class PageView(DefaultJinjaPageView):
+    """A page of a suite or of a validation."""
+
+    def __init__(
+        self, custom_styles_directory: str | None = None, custom_views_directory: str | None = None
+    ) -> None:
+        super().__init__(custom_styles_directory, custom_views_directory)
+        self.env.loader = ChoiceLoader(
+            [FunctionLoader(_own), *([self.env.loader] if self.env.loader else [])]
+        )
+
+
+class IndexView(DefaultJinjaIndexPageView):
+    """The page that lists the others."""
+
+    def __init__(
+        self, custom_styles_directory: str | None = None, custom_views_directory: str | None = None
+    ) -> None:
+        super().__init__(custom_styles_directory, custom_views_directory)
+        self.env.loader = ChoiceLoader(
+            [FunctionLoader(_own), *([self.env.loader] if self.env.loader else [])]
+        )

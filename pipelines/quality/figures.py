@@ -1,0 +1,94 @@
+"""Figures of each day, computed for all days in one aggregation.
+
+`rows`, `hours_without_events` (from the newest event to the end of the day), and of a column its name with
+`_nulls` (in percent), `_duplicates` (rows that repeat a value), `_distinct`, `_mean`, `_min` or `_max`.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import NumericType
+
+from pipelines.contract import DataContract
+from pipelines.decode import EVENT_DATE
+from pipelines.schema_paths import flat
+from pipelines.sinks.delta import small_rows
+from pipelines.sql_text import literal, name
+
+ROWS: Final = "rows"
+FRESHNESS: Final = "hours_without_events"
+Figures = dict[str, int | float | None]
+
+_HOUR_US: Final = 3_600_000_000
+_OF_ANY: Final = {
+    "nulls": "100.0D * count_if({0} IS NULL) / count(1)",
+    "duplicates": "count({0}) - count(DISTINCT {0})",
+    "distinct": "count(DISTINCT {0})",
+}
+_OF_NUMBERS: Final = {
+    "mean": "avg(CAST({0} AS DOUBLE))",
+    "min": "CAST(min({0}) AS DOUBLE)",
+    "max": "CAST(max({0}) AS DOUBLE)",
+}
+
+
+def figures(
+    rows: DataFrame, contract: DataContract, days: Sequence[date], names: Iterable[str]
+) -> dict[date, Figures]:
+    """The figures of each day, also of days without rows.
+
+    Args:
+        rows: rows of the batch layer.
+        contract: names the event time and its zone.
+        days: the days.
+        names: which figures, beside `rows` and `hours_without_events`.
+
+    Returns:
+        By day the figures by name. A day without rows has 0 rows, all its hours without events, and of
+        columns nothing.
+    """
+    wanted = [figure for figure in dict.fromkeys(names) if figure not in (ROWS, FRESHNESS)]
+    end = f"to_utc_timestamp(date_add({EVENT_DATE}, 1), {literal(contract.day_time_zone)})"
+    newest = f"unix_micros(max({name(contract.event_time)}))"
+    by_day = rows.groupBy(EVENT_DATE).agg(
+        F.expr(f"count(1) AS {name(ROWS)}"),
+        F.expr(f"(unix_micros(first({end})) - {newest}) / {_HOUR_US} AS {name(FRESHNESS)}"),
+        *(F.expr(_sql(figure)).alias(figure) for figure in wanted),
+    )
+    found = {row.pop(EVENT_DATE): row for row in small_rows(by_day)}
+    return {
+        day: found.get(day, {ROWS: 0, FRESHNESS: _hours_of(day, contract.zone), **dict.fromkeys(wanted)})
+        for day in days
+    }
+
+
+def unknown_figure(figure: str, contract: DataContract) -> str | None:
+    """Why there is no such figure; None if there is one."""
+    if figure in (ROWS, FRESHNESS):
+        return None
+    column, _, kind = figure.rpartition("_")
+    field = flat(contract.schema).get(column)
+    if field is None or kind not in {**_OF_ANY, **_OF_NUMBERS}:
+        kinds = ", ".join(f"COLUMN_{known}" for known in (*_OF_ANY, *_OF_NUMBERS))
+        return f"expected {ROWS}, {FRESHNESS}, or one of {kinds} of a column of the contract"
+    if kind in _OF_NUMBERS and not isinstance(field.dataType, NumericType):
+        return f"_{kind} is of a number, and {column} is none"
+    if kind in _OF_NUMBERS and contract.treatment(column):
+        return f"{column} is personal, and its _{kind} would show values"
+    return None
+
+
+def _sql(figure: str) -> str:
+    column, _, kind = figure.rpartition("_")
+    return {**_OF_ANY, **_OF_NUMBERS}[kind].format(name(column))
+
+
+def _hours_of(day: date, zone: ZoneInfo) -> float:
+    midnights = [
+        datetime.combine(one, time(), zone).astimezone(UTC) for one in (day, day + timedelta(days=1))
+    ]
+    return (midnights[1] - midnights[0]) / timedelta(hours=1)

@@ -1,0 +1,178 @@
+"""Suites kept as files: what the contract stands for, and what people wrote beside it.
+
+`CONF_DIR/base/gx` is a file context of Great Expectations; the suite `flights.rows` is in it as
+`expectations/flights/rows.json`. An expectation that was generated carries a hash of itself in
+`meta.oncelake`, so that one that a person has changed since is known. The audit asks what the contract
+stands for, whatever the file says, and from the file the expectations that people wrote.
+"""
+
+import hashlib
+import json
+import shutil
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from pipelines.contract import DataContract
+from pipelines.contract_rules import OwnExpectation, SuiteName
+from pipelines.errors import ConfigError
+from pipelines.quality.suites import SUITES, Json, generated, refuse_unknown_columns
+from pipelines.resources import resource
+
+_FOLDER: Final = "base/gx"
+_CONTEXT_FILES: Final = ("great_expectations.yml", ".gitignore")
+_MARK: Final = "oncelake"
+_SEVERITIES: Final = ("critical", "warning", "info")
+
+
+def own_expectations(conf_dir: Path, pipeline: str, contract: DataContract) -> tuple[OwnExpectation, ...]:
+    """What people wrote into a pipeline's suites; nothing where there are no files.
+
+    Raises:
+        ConfigError: a file is no suite of that name, an expectation asks for a column that there is not, or
+            one that was generated has been edited.
+    """
+    found = []
+    for suite in SUITES:
+        path = suite_path(conf_dir, pipeline, suite)
+        for number, expectation in enumerate(_read(path, f"{pipeline}.{suite}").get("expectations", [])):
+            own = OwnExpectation(
+                suite, f"{path}: expectations[{number}] ({expectation['type']})", expectation
+            )
+            if _mark_of(expectation) is None:
+                refuse_unknown_columns(own, contract)
+                found.append(own)
+            elif _mark_of(expectation) != _hash(expectation):
+                raise ConfigError(
+                    f"{own.place}: generated from the contract, and edited since. The audit asks what the"
+                    " contract says. To keep this as an expectation of your own, remove `oncelake` from its"
+                    " `meta`; to have it as the contract says, delete it here. Then run `oncelake"
+                    " expectations generate`"
+                )
+    return tuple(found)
+
+
+def suite_path(conf_dir: Path, pipeline: str, suite: SuiteName) -> Path:
+    """The file of a suite, where Great Expectations looks for one of the name `PIPELINE.SUITE`."""
+    return conf_dir.joinpath(_FOLDER, "expectations", *pipeline.split("."), f"{suite}.json")
+
+
+def outdated_suites(conf_dir: Path, pipeline: str, contract: DataContract) -> list[Path]:
+    """The files of a pipeline's suites that are missing, or lack what the contract asks for today.
+
+    Raises:
+        ConfigError: a file cannot be taken, see `own_expectations`.
+    """
+    return [path for path, _ in _outdated(conf_dir, pipeline, contract)]
+
+
+def write_suites(conf_dir: Path, pipeline: str, contract: DataContract) -> list[Path]:
+    """Brings a pipeline's suites up to date: what people wrote stays, after what the contract asks for.
+
+    Returns:
+        The files that were written.
+
+    Raises:
+        ConfigError: a file cannot be taken, see `own_expectations`, or cannot be written.
+    """
+    written = []
+    for path, text in list(_outdated(conf_dir, pipeline, contract)):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            for name in _CONTEXT_FILES:
+                if not (target := conf_dir / _FOLDER / name).exists():
+                    shutil.copyfile(resource(f"conf/{_FOLDER}/{name}"), target)
+            temporary = path.with_suffix(".tmp")
+            temporary.write_text(text, encoding="utf-8")
+            temporary.replace(path)
+        except OSError as error:
+            raise ConfigError(f"{path}: cannot be written: {error.strerror or error}") from None
+        written.append(path)
+    return written
+
+
+def _outdated(conf_dir: Path, pipeline: str, contract: DataContract) -> Iterator[tuple[Path, str]]:
+    own_expectations(conf_dir, pipeline, contract)
+    for suite, expectations in generated(contract).items():
+        path, name = suite_path(conf_dir, pipeline, suite), f"{pipeline}.{suite}"
+        document = _read(path, name)
+        there: list[Json] = document.get("expectations", [])
+        marked = [expectation for expectation in there if _mark_of(expectation) is not None]
+        if document and [_mark_of(item) for item in marked] == [_hash(item) for item in expectations]:
+            continue
+        own = [expectation for expectation in there if _mark_of(expectation) is None]
+        known = {_mark_of(item): item["id"] for item in marked if "id" in item}
+        made = [_marked(item, name, known) for item in expectations]
+        yield path, _text({"id": _id(name), "meta": {}, "name": name} | document, [*made, *own])
+
+
+def _marked(expectation: Json, name: str, known: dict[str | None, str]) -> Json:
+    mark = _hash(expectation)
+    made_id = known.get(mark, _id(f"{name}/{mark}"))
+    return {**expectation, "id": made_id, "meta": {_MARK: {"generated": mark}}}
+
+
+def _text(document: Json, expectations: list[Json]) -> str:
+    # As Great Expectations writes it, so that a file that went through its hands does not change.
+    return json.dumps({**document, "expectations": expectations}, indent=2, sort_keys=True) + "\n"
+
+
+def _id(name: str) -> str:
+    """Great Expectations wants ids; these are the same whoever generates."""
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"oncelake:{name}"))
+
+
+def _mark_of(expectation: Json) -> str | None:
+    mark = (expectation.get("meta") or {}).get(_MARK)
+    return None if mark is None else str(mark.get("generated") if isinstance(mark, dict) else mark)
+
+
+def _hash(expectation: Json) -> str:
+    """A hash of all that an expectation says, but not of what only identifies it."""
+    said = {key: value for key, value in expectation.items() if key not in ("id", "meta") and value}
+    said |= {key: value for key, value in (expectation.get("meta") or {}).items() if key != _MARK}
+    return hashlib.sha256(json.dumps(_plain(said), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _plain(value: Any) -> Any:
+    """Great Expectations writes 1 as 1.0, which is no edit."""
+    match value:
+        case dict():
+            return {key: _plain(item) for key, item in value.items()}
+        case list():
+            return [_plain(item) for item in value]
+        case float() if value.is_integer():
+            return int(value)
+        case _:
+            return value
+
+
+def _read(path: Path, name: str) -> Json:
+    """The suite in a file; empty if there is none."""
+    if not path.exists():
+        return {}
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}; expected a suite in JSON") from None
+    if not isinstance(document, dict) or document.get("name") != name:
+        found = document.get("name") if isinstance(document, dict) else type(document).__name__
+        raise ConfigError(f"{path}: expected a suite with the name {name!r}, got {found!r}")
+    expectations = document.get("expectations", [])
+    if not isinstance(expectations, list):
+        raise ConfigError(f"{path}: expectations: expected a list, got {type(expectations).__name__}")
+    for number, expectation in enumerate(expectations):
+        if reason := _no_expectation(expectation):
+            raise ConfigError(f"{path}: expectations[{number}]: {reason}")
+    return document
+
+
+def _no_expectation(found: Any) -> str | None:
+    if not isinstance(found, dict) or not isinstance(found.get("type"), str):
+        return "expected `type`, such as expect_column_mean_to_be_between, and `kwargs`"
+    if not isinstance(found.get("kwargs", {}), dict) or not isinstance(found.get("meta") or {}, dict):
+        return "kwargs and meta: expected objects"
+    if found.get("severity", "critical") not in _SEVERITIES:
+        return f"severity: expected one of {', '.join(_SEVERITIES)}, got {found['severity']!r}"
+    return None

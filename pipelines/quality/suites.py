@@ -1,0 +1,116 @@
+"""The Great Expectations suites that a contract stands for, in Great Expectations' own JSON.
+
+There are two for each pipeline: `rows` is asked of the rows as written, `days` of one row of figures for
+each day. Great Expectations itself is not needed here, as it takes seconds to import.
+"""
+
+from typing import Any, Final
+
+from pipelines.contract import DataContract
+from pipelines.contract_rules import DayRule, OwnExpectation, RowRule, SuiteName
+from pipelines.decode import EVENT_DATE, ORIGIN
+from pipelines.errors import ConfigError
+from pipelines.quality.figures import FRESHNESS, ROWS, unknown_figure
+
+Json = dict[str, Any]
+
+SUITES: Final[tuple[SuiteName, ...]] = ("rows", "days")
+_COLUMN_ARGUMENTS: Final = ("column", "column_A", "column_B", "column_list")
+
+
+def generated(contract: DataContract) -> dict[SuiteName, list[Json]]:
+    """What the contract asks: of every row and the set of rows, and of the figures of every day."""
+    return {
+        "rows": [
+            *(_expectation("expect_column_values_to_not_be_null", column=c) for c in contract.required),
+            *(_of_row_rule(rule) for rule in contract.row_rules),
+            _unique(contract.key_names),
+        ],
+        "days": [
+            _expectation(
+                "expect_column_values_to_be_between",
+                column=figure_of(rule),
+                min_value=rule.minimum,
+                max_value=rule.maximum,
+            )
+            for rule in contract.day_rules
+        ],
+    }
+
+
+def asked(contract: DataContract) -> dict[SuiteName, list[Json]]:
+    """What the audit asks: what the contract stands for, then what people wrote beside it."""
+    own: dict[SuiteName, list[Json]] = {
+        name: [dict(item.config) for item in contract.expectations if item.suite == name] for name in SUITES
+    }
+    return {name: expectations + own[name] for name, expectations in generated(contract).items()}
+
+
+def columns_of(expectation: Json) -> list[str]:
+    """The columns that an expectation names."""
+    found: list[str] = []
+    for argument in _COLUMN_ARGUMENTS:
+        named = expectation.get("kwargs", {}).get(argument, [])
+        found += [named] if isinstance(named, str) else named
+    return found
+
+
+def refuse_unknown_columns(own: OwnExpectation, contract: DataContract) -> None:
+    """Sees to it that an expectation asks of columns that there are.
+
+    Raises:
+        ConfigError: it names a column that the contract does not have, or a figure that there is not.
+    """
+    known = {*contract.columns, *contract.key_names, EVENT_DATE, *ORIGIN}
+    for column in columns_of(dict(own.config)):
+        reason = None
+        if own.suite == "days":
+            reason = unknown_figure(column, contract)
+        elif column.partition(".")[0] not in known:
+            reason = f"expected a column of the contract: {', '.join(contract.columns)}"
+        if reason:
+            raise ConfigError(f"{own.place}: column {column}: {reason}")
+
+
+def figure_of(rule: DayRule) -> str:
+    """The figure that a rule on days speaks of."""
+    match rule.metric:
+        case "rowCount":
+            return ROWS
+        case "freshness":
+            return FRESHNESS
+        case "nullValues":
+            return f"{rule.column}_nulls"
+        case "duplicateValues":
+            return f"{rule.column}_duplicates"
+
+
+def _of_row_rule(rule: RowRule) -> Json:
+    column = rule.column
+    match rule.kind:
+        case "minimum":
+            return _expectation("expect_column_values_to_be_between", column=column, min_value=rule.value)
+        case "maximum":
+            return _expectation("expect_column_values_to_be_between", column=column, max_value=rule.value)
+        case "pattern":
+            return _expectation("expect_column_values_to_match_regex", column=column, regex=rule.value)
+        case "min_length":
+            lengths = "expect_column_value_lengths_to_be_between"
+            return _expectation(lengths, column=column, min_value=rule.value)
+        case "max_length":
+            lengths = "expect_column_value_lengths_to_be_between"
+            return _expectation(lengths, column=column, max_value=rule.value)
+        case "values":
+            in_set = "expect_column_values_to_be_in_set"
+            return _expectation(in_set, column=column, value_set=list(rule.value))
+
+
+def _unique(key: list[str]) -> Json:
+    if len(key) > 1:
+        return _expectation("expect_compound_columns_to_be_unique", column_list=key)
+    return _expectation("expect_column_values_to_be_unique", column=key[0])
+
+
+def _expectation(kind: str, **arguments: Any) -> Json:
+    given = {name: value for name, value in arguments.items() if value is not None}
+    return {"type": kind, "kwargs": given, "severity": "critical"}

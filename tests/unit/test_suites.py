@@ -1,0 +1,160 @@
+"""Suites of expectations as files: generated from the contract, extended by people, never overwritten."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.config_files import pipeline_names
+from pipelines.contract import DataContract, load_contract
+from pipelines.contract_rules import OwnExpectation
+from pipelines.errors import ConfigError
+from pipelines.quality.suite_files import outdated_suites, own_expectations, suite_path, write_suites
+from pipelines.quality.suites import asked, generated
+
+MEAN: dict[str, Any] = {
+    "type": "expect_column_mean_to_be_between",
+    "kwargs": {"column": "distance", "min_value": 1},
+}
+NONE_LOST: dict[str, Any] = {
+    "type": "unexpected_rows_expectation",
+    "kwargs": {"unexpected_rows_query": "SELECT 1"},
+    "notes": "a",
+}
+
+
+@pytest.fixture
+def edit(tmp_path: Path, contract: DataContract) -> Callable[[Callable[[list[Any]], None]], None]:
+    """Writes the suites of flights, and lets a person edit the expectations on rows."""
+    write_suites(tmp_path, "flights", contract)
+
+    def change(by: Callable[[list[Any]], None]) -> None:
+        path = suite_path(tmp_path, "flights", "rows")
+        document = json.loads(path.read_text())
+        by(document["expectations"])
+        path.write_text(json.dumps(document))
+
+    return change
+
+
+def rows(conf: Path) -> list[Any]:
+    return list(json.loads(suite_path(conf, "flights", "rows").read_text())["expectations"])
+
+
+def test_the_suites_of_the_repository_are_what_their_contracts_ask_for() -> None:
+    for name in pipeline_names(Path("conf")):
+        contract = load_contract(Path(f"data_contracts/{name}.odcs.yaml"))
+        assert outdated_suites(Path("conf"), name, contract) == []
+
+
+def test_what_people_wrote_survives_regeneration_in_its_order(
+    tmp_path: Path, contract: DataContract, edit: Callable[..., None]
+) -> None:
+    edit(lambda there: there.insert(0, MEAN))
+    edit(lambda there: there.append(NONE_LOST))
+    assert outdated_suites(tmp_path, "flights", contract) == []
+    fewer = replace(contract, row_rules=contract.row_rules[1:])
+    (path,) = write_suites(tmp_path, "flights", fewer)
+    assert path == suite_path(tmp_path, "flights", "rows")
+    assert rows(tmp_path)[-2:] == [MEAN, NONE_LOST]
+    assert len(rows(tmp_path)) == len(generated(fewer)["rows"]) + 2
+    assert outdated_suites(tmp_path, "flights", fewer) == []
+    assert outdated_suites(tmp_path, "flights", contract) == [path]
+    own = own_expectations(tmp_path, "flights", contract)
+    assert [item.config for item in own] == [MEAN, NONE_LOST]
+    assert asked(replace(contract, expectations=own))["rows"] == [
+        *generated(contract)["rows"],
+        MEAN,
+        NONE_LOST,
+    ]
+
+
+def test_a_generated_expectation_that_was_edited_is_neither_obeyed_nor_overwritten(
+    tmp_path: Path, contract: DataContract, edit: Callable[..., None]
+) -> None:
+    # What Great Expectations itself changes when it saves a suite is no edit.
+    edit(lambda there: [item.update(id="another", notes=None) for item in there])
+    edit(
+        lambda there: [
+            item["kwargs"].update({k: float(v) for k, v in item["kwargs"].items() if v == 1})
+            for item in there
+        ]
+    )
+    assert outdated_suites(tmp_path, "flights", contract) == []
+    edit(lambda there: there[0].update(severity="warning"))
+    before = rows(tmp_path)
+    with pytest.raises(ConfigError, match=r"rows.json: expectations\[0\].*edited since"):
+        write_suites(tmp_path, "flights", contract)
+    assert rows(tmp_path) == before
+    edit(lambda there: there[0].pop("meta"))
+    assert [item.config for item in own_expectations(tmp_path, "flights", contract)] == [
+        {key: value for key, value in before[0].items() if key != "meta"}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("suite", "expectation", "said"),
+    [
+        ("rows", {"expectation_type": "x"}, r"expectations\[0\]: expected `type`"),
+        (
+            "rows",
+            {**MEAN, "severity": "mild"},
+            "severity: expected one of critical, warning, info, got 'mild'",
+        ),
+        (
+            "rows",
+            {**MEAN, "kwargs": {"column": "distanse"}},
+            "column distanse: expected a column of the contract",
+        ),
+        ("days", MEAN, "column distance: expected rows, hours_without_events, or one of COLUMN_nulls"),
+        ("days", {**MEAN, "kwargs": {"column": "carrier_mean"}}, "_mean is of a number, and carrier is none"),
+        ("days", {**MEAN, "kwargs": {"column": "distance_max"}}, "distance is personal"),
+    ],
+)
+def test_a_mistake_in_a_suite_is_refused_with_its_place(
+    tmp_path: Path, contract: DataContract, suite: Any, expectation: dict[str, Any], said: str
+) -> None:
+    path = suite_path(tmp_path, "flights", suite)
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"name": f"flights.{suite}", "expectations": [expectation]}))
+    with pytest.raises(ConfigError, match=said):
+        own_expectations(tmp_path, "flights", replace(contract, personal={"distance": "hash"}))
+    path.write_text("{")
+    with pytest.raises(ConfigError, match=rf"{suite}.json: cannot be read"):
+        own_expectations(tmp_path, "flights", contract)
+
+
+def test_what_great_expectations_does_not_take_is_refused_before_anything_runs(
+    contract: DataContract,
+) -> None:
+    from pipelines.quality.expectations import refuse_unfit
+
+    refuse_unfit(replace(contract, expectations=(OwnExpectation("rows", "rows.json", MEAN),)))
+    for config, said in (
+        ({"type": "expect_nothing", "kwargs": {}}, "expect_nothing not found"),
+        ({**MEAN, "kwargs": {"column": "distance", "least": 1}}, "extra fields not permitted"),
+        ({**MEAN, "colour": "red"}, "unexpected keyword argument 'colour'"),
+    ):
+        own = OwnExpectation("rows", "rows.json: expectations[3]", config)
+        with pytest.raises(ConfigError, match=rf"rows.json: expectations\[3\]: .*{said}"):
+            refuse_unfit(replace(contract, expectations=(own,)))
+
+
+def test_great_expectations_opens_the_folder_and_what_it_saves_is_taken(
+    tmp_path: Path, contract: DataContract
+) -> None:
+    # It knows how to import Great Expectations safely.
+    ours: Any = import_module("pipelines.quality.expectations")
+    write_suites(tmp_path, "flights", contract)
+    context = ours.gx.get_context(mode="file", context_root_dir=tmp_path / "base" / "gx")
+    suite = context.suites.get("flights.rows")
+    added = ours.ExpectationConfiguration(**MEAN).to_domain_obj()
+    suite.add_expectation(added)
+    suite.save()
+    assert outdated_suites(tmp_path, "flights", contract) == []
+    (own,) = own_expectations(tmp_path, "flights", contract)
+    assert own.config["type"] == MEAN["type"]
