@@ -66,6 +66,9 @@ def _sections(config: PipelineConfig, contract: DataContract) -> dict[str, dict[
         "nightly_batch: rebuild, audit, certify": {
             "table": config.table("batch"),
             "copies of a key are one event within": f"{config.batch.dedup_horizon_days} days each way",
+            "a day is sealed by": config.batch.seal_by,
+            "earliest": f"{format_interval(config.batch.seal_grace)} after the day's end",
+            "late events repair": f"days up to {config.batch.lookback_days} days back",
             "verdicts": config.ops_table("certifications"),
             "checks": config.ops_table("validation_results"),
             "view": config.serving.view or "none",

@@ -73,7 +73,8 @@ def due_days(
     """
     decided = newest(ledger)
     versions = {day: verdict.bronze_version for day, verdict in decided.items()}
-    late = index.came_since(versions, spark)
+    whole = whole_from(spark, config) or date.min
+    late = {day: n for day, n in index.came_since(versions, spark).items() if day >= whole}
     causes: dict[date, Cause] = dict.fromkeys(asked, "asked")
     lookback = days_of(asked[0] - config.batch.lookback_days * _DAY, asked[0] - _DAY)
     if repair != "nothing":
@@ -84,7 +85,6 @@ def due_days(
         causes |= dict.fromkeys(undecided, "missed")
     near = _neighbours(spark, config, contract, index, sorted(causes), ledger)
     causes |= dict.fromkeys(near, "neighbour")
-    whole = whole_from(spark, config) or date.min
     causes = {day: cause for day, cause in causes.items() if day >= whole}
     return Due({day: causes[day] for day in sorted(causes)}, late)
 
