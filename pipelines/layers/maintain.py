@@ -28,11 +28,10 @@ from pipelines.sinks.upkeep import (
     vacuum,
 )
 
-Layer = Literal["bronze", "speed", "quarantine"]
+Layer = Literal["bronze", "speed", "batch", "quarantine"]
 
 # Shared by all pipelines of a lake.
 _LEDGERS: Final = ("certifications", "validation_results", "runs", "layer_samples")
-_SHARED_AFTER: Final = timedelta(days=7)
 _COUNTS: Final = (
     *("files_compacted", "bytes_compacted"),
     *("bronze_rows", "speed_rows", "quarantine_rows"),
@@ -83,13 +82,11 @@ def maintain(
         for table in (config.table("quarantine"), *map(config.ops_table, _LEDGERS)):
             work.compact(table)
         if work.may_lose_files_of_bronze():
-            work.vacuum(config.table("bronze"), config.maintain.vacuum_after)
+            work.vacuum("bronze")
         if is_certified:
-            work.vacuum(config.table("batch"), config.maintain.vacuum_after)
-        work.vacuum(config.table("speed"), config.maintain.vacuum_after)
-        work.vacuum(config.table("quarantine"), config.maintain.vacuum_after)
-        for ledger in (*_LEDGERS, "leases"):
-            work.vacuum(config.ops_table(ledger), _SHARED_AFTER)
+            work.vacuum("batch")
+        work.vacuum("speed")
+        work.vacuum("quarantine")
     return {"counts": work.counts, "lines": work.lines}
 
 
@@ -111,10 +108,11 @@ class _Work:
             look = small_files if self.dry_run else compact
             self._count("compacted", path, lambda: look(self.spark, path, where))
 
-    def vacuum(self, path: str, after: timedelta) -> None:
-        """Removes files that no version since some time needs."""
+    def vacuum(self, layer: Layer) -> None:
+        """Removes files that no version since `vacuum_after` needs."""
         if self.held:
             self.held.require()
+        path, after = self.config.table(layer), self.config.maintain.vacuum_after
         look = old_files if self.dry_run else vacuum
         self._count("removed", path, lambda: look(self.spark, path, after))
 

@@ -39,8 +39,10 @@ TOPIC_ID: Final = "oncelake.kafka.topicId"
 """The property of bronze that keeps, hidden, the id of the topic that it is filled from."""
 
 _DEDUP: Final = "oncelake.dedup"
-_LOG_RETENTION: Final = "delta.logRetentionDuration"
-_TEN_YEARS: Final = "interval 3650 days"
+REMOVED_FILES: Final = "delta.deletedFileRetentionDuration"
+TEN_YEARS: Final = "interval 3650 days"
+# Delta reads no version by its number that is older than removed files are kept, whatever files are there.
+_READABLE: Final = {"delta.logRetentionDuration": TEN_YEARS, REMOVED_FILES: TEN_YEARS}
 
 
 def shape(ddl: str) -> StructType:
@@ -127,15 +129,18 @@ def _dedup(config: PipelineConfig, contract: DataContract) -> dict[str, str]:
 
 def ensure_batch(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> None:
     """Makes the batch layer's table if there is none. Its versions stay readable, however old they get."""
-    table, kept = config.table("batch"), {_LOG_RETENTION: _TEN_YEARS}
-    ensure_table(spark, table, events_schema(contract), partitions=["_event_date"], properties=kept)
+    table, schema = config.table("batch"), events_schema(contract)
+    ensure_table(spark, table, schema, partitions=["_event_date"], properties=_READABLE)
     keep_versions(spark, table)
 
 
 def keep_versions(spark: SparkSession, path: str) -> None:
-    """Keeps the log of a table whose readers name a version; Delta's own default drops it after 30 days."""
-    if table_property(spark, path, _LOG_RETENTION) != _TEN_YEARS:
-        set_table_property(spark, path, _LOG_RETENTION, _TEN_YEARS)
+    """Lets readers of a table name an old version: Delta's defaults refuse it after 7 days.
+
+    Its log, which they drop after 30 days, is kept as well. Which files go is for `maintain` to say.
+    """
+    if table_property(spark, path, REMOVED_FILES) != TEN_YEARS:
+        set_table_properties(spark, path, _READABLE)
 
 
 def table_property(spark: SparkSession, path: str, key: str) -> str | None:
@@ -147,7 +152,13 @@ def table_property(spark: SparkSession, path: str, key: str) -> str | None:
 
 def set_table_property(spark: SparkSession, path: str, key: str, value: str) -> None:
     """Sets a property of a Delta table to a value without quotes."""
-    spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('{key}' = '{value}')")
+    set_table_properties(spark, path, {key: value})
+
+
+def set_table_properties(spark: SparkSession, path: str, properties: Mapping[str, str]) -> None:
+    """Sets properties of a Delta table, as one commit, to values without quotes."""
+    pairs = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
+    spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ({pairs})")
 
 
 def hidden(value: str) -> str:

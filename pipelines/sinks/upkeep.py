@@ -13,14 +13,27 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 
 from pipelines.errors import InfrastructureError
 from pipelines.sinks.delta import read
-from pipelines.sinks.tables import table_property, version
+from pipelines.sinks.tables import (
+    REMOVED_FILES,
+    TEN_YEARS,
+    set_table_properties,
+    table_property,
+    version,
+)
 
 _APPEND_ONLY: Final = "delta.appendOnly"
-_REMOVED_FILES: Final = "delta.deletedFileRetentionDuration"
 _DELTAS_OWN: Final = timedelta(days=7)
 # One task of a scan reads as much, so larger files would not make reading faster.
 _LARGE: Final = 128 * 1024 * 1024
 _OPTIMIZE: Final = "spark.databricks.delta.optimize"
+_FOR_VACUUM: Final = {
+    # Otherwise what the table says of removed files counts, and the batch table says ten years.
+    "spark.databricks.delta.vacuum.retentionWindowIgnore.enabled": "false",
+    # The configuration has asked for a week at least.
+    "spark.databricks.delta.retentionDurationCheck.enabled": "false",
+    # Its counts are read from the log. Commits beside the streams have to be safe for all of upkeep.
+    "spark.databricks.delta.vacuum.logging.enabled": "true",
+}
 _LISTING_TASKS: Final = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 _TRIES: Final = 6
 _RECENT: Final = 100
@@ -96,9 +109,9 @@ def vacuum(spark: SparkSession, table: str, after: timedelta) -> Files:
     Returns:
         The files that were removed.
     """
-    if after != _DELTAS_OWN or table_property(spark, table, _REMOVED_FILES):
+    if after > _DELTAS_OWN and table_property(spark, table, REMOVED_FILES) != TEN_YEARS:
         # Delta forgets when a file was removed as soon as this time is over, whatever VACUUM is told.
-        _set_once(spark, table, _REMOVED_FILES, f"interval {_hours(after)} hours")
+        _set_once(spark, table, REMOVED_FILES, f"interval {_hours(after)} hours")
     before = version(spark, table)
     _vacuum(spark, table, after)
     # Streams may have written since.
@@ -111,6 +124,8 @@ def vacuum(spark: SparkSession, table: str, after: timedelta) -> Files:
 
 
 def _vacuum(spark: SparkSession, table: str, after: timedelta, how: str = "") -> DataFrame:
+    for key, value in _FOR_VACUUM.items():
+        spark.conf.set(key, value)
     # Spark's default of ten thousand tasks takes minutes for a table of a few files.
     spark.conf.set(_LISTING_TASKS, 4 * spark.sparkContext.defaultParallelism)
     return spark.sql(f"VACUUM delta.`{table}` RETAIN {_hours(after)} HOURS {how}")
@@ -147,8 +162,7 @@ def refuse_deletes(spark: SparkSession, table: str) -> None:
 
 def _set(spark: SparkSession, table: str, properties: Mapping[str, str]) -> None:
     if properties:
-        pairs = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
-        _again(table, lambda: spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ({pairs})"))
+        _again(table, lambda: set_table_properties(spark, table, properties))
 
 
 def _set_once(spark: SparkSession, table: str, key: str, value: str) -> None:
