@@ -1,10 +1,11 @@
 """Conditions on whole records: kept by every record, and harmless whatever the record holds."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, StructField, StructType
 
@@ -27,6 +28,18 @@ CODE = Condition(
 @pytest.fixture
 def lake(make_lake: Callable[..., Lake], contract: DataContract) -> Lake:
     return make_lake(contract=replace(contract, day_rules=(), conditions=(ARRIVES, SPEED, CODE)))
+
+
+@pytest.fixture
+def compiled(spark: SparkSession) -> Iterator[None]:
+    """Plans are made into code, as jobs do it: code computes more ahead than it must."""
+    settings = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
+    before = {key: str(spark.conf.get(key)) for key in settings}
+    for key, value in settings.items():
+        spark.conf.set(key, value)
+    yield
+    for key, value in before.items():
+        spark.conf.set(key, value)
 
 
 def test_a_record_that_breaks_a_condition_is_put_aside_with_its_name(lake: Lake) -> None:
@@ -58,6 +71,7 @@ def test_what_cannot_be_computed_stops_nothing_and_counts_as_kept(lake: Lake) ->
     assert decoded.select(F.lit(1)).count() == len(values)
 
 
+@pytest.mark.usefixtures("compiled")
 def test_what_fails_in_any_mode_stops_nothing_and_counts_as_kept(lake: Lake) -> None:
     sqls = [
         "url_decode(tailnum) <> 'x'",
@@ -107,6 +121,7 @@ def test_what_fails_in_any_mode_stops_nothing_and_counts_as_kept(lake: Lake) -> 
         ("true) OR (true", "expected a condition in SQL"),
     ],
 )
+@pytest.mark.usefixtures("compiled")
 def test_what_is_no_condition_is_refused_before_anything_runs(lake: Lake, sql: str, said: str) -> None:
     contract = replace(lake.contract, conditions=(ARRIVES, Condition("is one of many", sql)))
     with pytest.raises(ContractError, match=r"schema\.quality: custom: is one of many") as refused:
