@@ -60,7 +60,8 @@ def write_data_docs(audited: Audited, out: Path) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as name:
             made = Path(name) / "site"
-            _build(audited, made)
+            # Great Expectations takes no relative path.
+            _build(audited, made.resolve())
             shutil.rmtree(target, ignore_errors=True)
             made.rename(target)
     except OSError as error:
