@@ -90,7 +90,7 @@ def _post(config: NotifyConfig, url: str, body: bytes, seconds: float) -> str | 
     thread = Thread(target=lambda: outcome.append(_send(request, seconds)), daemon=True)
     thread.start()
     thread.join(seconds)
-    return outcome[0] if outcome else f"no answer within {seconds:g} s"
+    return outcome[0] if outcome else _silent(seconds)
 
 
 def _send(request: Request, seconds: float) -> str | None:
@@ -100,8 +100,14 @@ def _send(request: Request, seconds: float) -> str | None:
     except HTTPError as error:
         error.close()
         return f"answered with status {error.code}"
+    except TimeoutError:
+        return _silent(seconds)
     except (OSError, HTTPException) as error:
         return f"{type(error).__name__}: {error}"
+
+
+def _silent(seconds: float) -> str:
+    return f"no answer within {seconds:g} s"
 
 
 class _NoRedirect(HTTPRedirectHandler):
