@@ -35,14 +35,14 @@ from pipelines.ops.lease import lease
 from pipelines.ops.leftovers import back_to_certified
 from pipelines.ops.retention import require_whole
 from pipelines.ops.runs import Steps
-from pipelines.ops.seal import require_bronze, seal
+from pipelines.ops.seal import seal
 from pipelines.ops.writer_schemas import decode_all
 from pipelines.quality.audit import Audit, audit, record_checks
 from pipelines.quality.changes import Changes, changes
 from pipelines.quality.decision import Run, decide, failure, summary, words
 from pipelines.quality.facts import around, reach
 from pipelines.sinks.delta import by_day_and_key, on_days, read, replace_days, restore
-from pipelines.sinks.tables import conform, ensure_batch, events_schema, exists, version
+from pipelines.sinks.tables import conform, ensure_batch, events_schema, exists, require_bronze, version
 
 _FIRST_DAY: Final = date(1970, 1, 1)
 
@@ -130,7 +130,7 @@ def nightly(
             with steps.step("certify") as detail:
                 changed = _changes(spark, config, contract, due.days, before, built)
                 held.require()
-                kept = _keep_what_passed(spark, config, found, run_id, due.days, (base, built))
+                kept = _keep_what_passed(spark, config, contract, found, run_id, due.days, (base, built))
                 run = Run(config.name, run_id, index.version, built, kept)
                 decided = decide(run, found, due, before, changed)
                 record_verdicts(spark, config, decided)
@@ -221,6 +221,7 @@ def _build(
 def _keep_what_passed(
     spark: SparkSession,
     config: PipelineConfig,
+    contract: DataContract,
     found: Audit,
     run_id: str,
     days: Sequence[date],
@@ -235,7 +236,7 @@ def _keep_what_passed(
     restore(spark, table, base)
     if not passed:
         return built
-    rows = read(spark, table, built).where(on_days(passed))
+    rows = by_day_and_key(read(spark, table, built).where(on_days(passed)), contract.key)
     return replace_days(rows, table, passed, note=f"keep {run_id}")
 
 

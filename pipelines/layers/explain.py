@@ -11,14 +11,21 @@ from pyspark.storagelevel import StorageLevel
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.decode import EVENT_DATE
-from pipelines.errors import SourceError
 from pipelines.ops.certification import certified
 from pipelines.ops.writer_schemas import decode_all
 from pipelines.quality import lineage
 from pipelines.quality.asked_key import AskedPart
 from pipelines.quality.record_verdicts import Facts, Fate, fate
 from pipelines.sinks.delta import days_condition, read, small_rows
-from pipelines.sinks.tables import QUARANTINE, events_schema, exists, shape, small_frame, version
+from pipelines.sinks.tables import (
+    QUARANTINE,
+    events_schema,
+    exists,
+    require_bronze,
+    shape,
+    small_frame,
+    version,
+)
 from pipelines.sql_text import literal, name
 
 MOST_RECORDS: Final = 10_000
@@ -63,9 +70,7 @@ def explain(
     Raises:
         SourceError: there is no bronze.
     """
-    table = config.table("bronze")
-    if not exists(spark, table):
-        raise SourceError(f"{table}: no such table; run ingest_stream first, or mend lake.root")
+    table = require_bronze(spark, config)
     at = version(spark, table)
     decoded = decode_all(spark, config, contract, read(spark, table, at))
     bronze = lineage.gathered(decoded, contract, asked).persist(StorageLevel.MEMORY_AND_DISK)

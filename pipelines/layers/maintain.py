@@ -11,13 +11,12 @@ from pyspark.sql import functions as F
 
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
-from pipelines.errors import SourceError
 from pipelines.ops.certification import certified
 from pipelines.ops.lease import Lease, lease
 from pipelines.ops.leftovers import back_to_certified, holds_certified
 from pipelines.ops.removal import Removal, from_bronze, from_quarantine, from_speed
 from pipelines.ops.stream_position import unread_rows
-from pipelines.sinks.tables import exists
+from pipelines.sinks.tables import exists, require_bronze
 from pipelines.sinks.upkeep import (
     Files,
     compact,
@@ -61,10 +60,7 @@ def maintain(
         InfrastructureError: another run holds the pipeline's lease, or others rewrote the same files.
         SourceError: there is no bronze.
     """
-    if not exists(spark, config.table("bronze")):
-        raise SourceError(
-            f"{config.table('bronze')}: no such table; run ingest_stream first, or mend lake.root"
-        )
+    require_bronze(spark, config)
     work = _Work(spark, config, contract, dry_run)
     work.compact(config.table("bronze"))
     # Days that are over get few rows more.

@@ -25,7 +25,7 @@ from pipelines.quality.report_differences import layer_differences
 from pipelines.quality.report_files import ReportFormat, write_report
 from pipelines.quality.report_model import DayStatus, Flow, ReportCheck, ReportData, TrendDay, Verdict
 from pipelines.sinks.delta import read, small_rows
-from pipelines.sinks.tables import exists, version
+from pipelines.sinks.tables import exists, require_bronze, version
 from pipelines.sinks.versions import read_kept
 
 
@@ -148,9 +148,7 @@ def _undecided(
     verdicts: Sequence[certification.Verdict],
 ) -> ReportData:
     """What can be said of a day before any nightly run: what came, and what the speed layer has."""
-    table = config.table("bronze")
-    if not exists(spark, table):
-        raise SourceError(f"{table}: no such table; run ingest_stream first, or mend lake.root")
+    table = require_bronze(spark, config)
     bronze_version = version(spark, table)
     index = index_bronze(spark, config, contract, bronze_version, keep=False)
     counts, broken = index.counts()

@@ -1,14 +1,14 @@
 """What the Kafka cluster says of a topic, asked through the client in Spark's own JVM."""
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from pipelines.config import KafkaConfig, PipelineConfig
 from pipelines.errors import ConfigError, SourceError
-from pipelines.ops.kafka_admin import admin_client
+from pipelines.ops.kafka_admin import Admin, admin_client
 from pipelines.sinks.tables import TOPIC_ID, hidden, set_table_property, shown, table_property
 
 _MISSING: Final = "UnknownTopicOrPartitionException"
@@ -66,16 +66,32 @@ def end_offsets(spark: SparkSession, kafka: KafkaConfig, topic: Topic) -> dict[i
     Raises:
         InfrastructureError: the cluster does not answer in time.
     """
-    jvm: Any = spark.sparkContext._jvm
-    wanted = jvm.java.util.HashMap()
-    for partition in range(topic.partitions):
-        key = jvm.org.apache.kafka.common.TopicPartition(topic.name, partition)
-        wanted.put(key, jvm.org.apache.kafka.clients.admin.OffsetSpec.latest())
-    level = jvm.org.apache.kafka.common.IsolationLevel.valueOf(kafka.isolation_level.upper())
-    options = jvm.org.apache.kafka.clients.admin.ListOffsetsOptions(level)
     with admin_client(spark, kafka) as admin:
-        found = admin.answer(admin.client.listOffsets(wanted, options).all())
-        return {key.partition(): found.get(key).offset() for key in found.keySet()}
+        level = admin.jvm.org.apache.kafka.common.IsolationLevel.valueOf(kafka.isolation_level.upper())
+        options = admin.jvm.org.apache.kafka.clients.admin.ListOffsetsOptions(level)
+        return list_offsets(admin, topic, "latest", options)
+
+
+def list_offsets(
+    admin: Admin, topic: Topic, which: Literal["earliest", "latest"], *options: Any
+) -> dict[int, int]:
+    """The earliest offsets of a topic's partitions, or those after their last.
+
+    Args:
+        admin: a client of the cluster.
+        topic: the topic.
+        which: of these offsets.
+        options: Kafka's own `ListOffsetsOptions`, if there are any.
+
+    Raises:
+        Py4JJavaError: the cluster refuses, or does not answer in time.
+    """
+    spec = getattr(admin.jvm.org.apache.kafka.clients.admin.OffsetSpec, which)
+    asked = admin.jvm.java.util.HashMap()
+    for number in range(topic.partitions):
+        asked.put(admin.jvm.org.apache.kafka.common.TopicPartition(topic.name, number), spec())
+    found = admin.answer(admin.client.listOffsets(asked, *options).all())
+    return {each.partition(): found[each].offset() for each in found}
 
 
 def require_same_topic(spark: SparkSession, config: PipelineConfig, topic: Topic) -> None:

@@ -19,7 +19,7 @@ from pipelines.ops.cluster import end_offsets, find_topic, require_same_topic
 from pipelines.ops.indexing import index_bronze
 from pipelines.quality.offset_ledger import PartitionOffsets, partition_offsets
 from pipelines.sinks.delta import small_rows
-from pipelines.sinks.tables import exists, version
+from pipelines.sinks.tables import version
 
 _LOOK_EVERY_S: Final = 2.0
 _SHOWN: Final = 5
@@ -29,17 +29,6 @@ _log = logging.getLogger(__name__)
 
 class _NotYet(SourceError):
     """Bronze has not come far enough; it may in a moment."""
-
-
-def require_bronze(spark: SparkSession, config: PipelineConfig) -> None:
-    """Makes sure that there is a bronze table.
-
-    Raises:
-        SourceError: there is none.
-    """
-    bronze = config.table("bronze")
-    if not exists(spark, bronze):
-        raise SourceError(f"{bronze}: no such table; run ingest_stream first, or mend lake.root")
 
 
 def seal(spark: SparkSession, config: PipelineConfig, contract: DataContract, last: date) -> BronzeIndex:

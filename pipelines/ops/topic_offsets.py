@@ -2,13 +2,13 @@
 
 import logging
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from pipelines.config import KafkaConfig
-from pipelines.ops.cluster import find_topic
+from pipelines.ops.cluster import find_topic, list_offsets
 from pipelines.ops.kafka_admin import Admin, admin_client, cause
 from pipelines.quality.broker_offsets import Kept
 
@@ -46,19 +46,10 @@ def topic_offsets(spark: SparkSession, kafka: KafkaConfig) -> TopicOffsets:
     """
     topic = find_topic(spark, kafka)
     with admin_client(spark, kafka) as admin:
-        spec = admin.jvm.org.apache.kafka.clients.admin.OffsetSpec
-        earliest = _offsets(admin, topic.name, topic.partitions, spec.earliest)
-        latest = _offsets(admin, topic.name, topic.partitions, spec.latest)
+        earliest = list_offsets(admin, topic, "earliest")
+        latest = list_offsets(admin, topic, "latest")
         kept = {number: Kept(first, latest[number]) for number, first in earliest.items()}
         return TopicOffsets(topic.topic_id, kept, _cleanup_policy(admin, topic.name))
-
-
-def _offsets(admin: Admin, topic: str, partitions: int, spec: Any) -> dict[int, int]:
-    asked = admin.jvm.java.util.HashMap()
-    for number in range(partitions):
-        asked.put(admin.jvm.org.apache.kafka.common.TopicPartition(topic, number), spec())
-    found = admin.answer(admin.client.listOffsets(asked).all())
-    return {each.partition(): found[each].offset() for each in found}
 
 
 def _cleanup_policy(admin: Admin, topic: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import date
+from typing import Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -10,6 +11,13 @@ from pipelines.contract import DataContract
 from pipelines.decode import COORDINATES, EVENT_DATE, payload_hash
 from pipelines.dedup import with_key
 from pipelines.sinks.delta import small_rows
+from pipelines.sql_text import name
+
+CHANGE: Final = "_change"
+_WHICH: Final = (
+    "CASE WHEN _before IS NULL THEN 'added' WHEN _after IS NULL THEN 'removed'"
+    " WHEN _before <> _after THEN 'changed' END"
+)
 
 
 @dataclass(frozen=True)
@@ -38,17 +46,30 @@ def changes(before: DataFrame, after: DataFrame, contract: DataContract) -> dict
     Returns:
         The days on which something differs.
     """
-    old, new = (_marked(rows, contract, name) for rows, name in ((before, "_old"), (after, "_new")))
-    both = old.join(new, [*contract.key_names, EVENT_DATE], "full_outer")
-    counts = both.groupBy(EVENT_DATE).agg(
-        F.count_if(F.col("_old").isNull()).alias("added"),
-        F.count_if(F.col("_new").isNull()).alias("removed"),
-        F.count_if(F.col("_old") != F.col("_new")).alias("changed"),
+    counts = (
+        differing(before, after, contract)
+        .groupBy(EVENT_DATE)
+        .agg(
+            *(F.count_if(F.col(CHANGE) == change).alias(change) for change in ("added", "removed", "changed"))
+        )
     )
-    differ = counts.where("added + removed + changed > 0")
-    return {row.pop(EVENT_DATE): Changes(**row) for row in small_rows(differ)}
+    return {row.pop(EVENT_DATE): Changes(**row) for row in small_rows(counts)}
 
 
-def _marked(rows: DataFrame, contract: DataContract, name: str) -> DataFrame:
+def differing(before: DataFrame, after: DataFrame, contract: DataContract) -> DataFrame:
+    """The keys in which two versions of some days differ, with `_event_date` and how: `_change`.
+
+    Args:
+        before: rows of the batch layer at one version, with all the contract's columns.
+        after: the same days at another.
+        contract: names the key.
+    """
+    old, new = (_marked(rows, contract, side) for rows, side in ((before, "_before"), (after, "_after")))
+    both = old.join(new, [*contract.key_names, EVENT_DATE], "full_outer")
+    columns = map(name, [*contract.key_names, EVENT_DATE])
+    return both.selectExpr(*columns, f"{_WHICH} AS {CHANGE}").where(f"{CHANGE} IS NOT NULL")
+
+
+def _marked(rows: DataFrame, contract: DataContract, side: str) -> DataFrame:
     content = F.struct(*COORDINATES, payload_hash(contract))
-    return with_key(rows, contract).select(*contract.key_names, EVENT_DATE, content.alias(name))
+    return with_key(rows, contract).select(*contract.key_names, EVENT_DATE, content.alias(side))

@@ -6,7 +6,7 @@ Its own templates fetch styles and scripts from other people's servers, and show
 from importlib import resources
 
 from great_expectations.render.view import DefaultJinjaIndexPageView, DefaultJinjaPageView
-from jinja2 import ChoiceLoader, FunctionLoader
+from jinja2 import ChoiceLoader, Environment, FunctionLoader
 
 _TEMPLATES = {
     "page.j2": "page.j2",
@@ -25,6 +25,10 @@ def _own(name: str) -> str | None:
     return folder.joinpath(_TEMPLATES[name]).read_text(encoding="utf-8")
 
 
+def _ours_first(env: Environment) -> None:
+    env.loader = ChoiceLoader([FunctionLoader(_own), *([env.loader] if env.loader else [])])
+
+
 class PageView(DefaultJinjaPageView):
     """A page of a suite or of a validation."""
 
@@ -32,9 +36,7 @@ class PageView(DefaultJinjaPageView):
         self, custom_styles_directory: str | None = None, custom_views_directory: str | None = None
     ) -> None:
         super().__init__(custom_styles_directory, custom_views_directory)
-        self.env.loader = ChoiceLoader(
-            [FunctionLoader(_own), *([self.env.loader] if self.env.loader else [])]
-        )
+        _ours_first(self.env)
 
 
 class IndexView(DefaultJinjaIndexPageView):
@@ -44,6 +46,4 @@ class IndexView(DefaultJinjaIndexPageView):
         self, custom_styles_directory: str | None = None, custom_views_directory: str | None = None
     ) -> None:
         super().__init__(custom_styles_directory, custom_views_directory)
-        self.env.loader = ChoiceLoader(
-            [FunctionLoader(_own), *([self.env.loader] if self.env.loader else [])]
-        )
+        _ours_first(self.env)

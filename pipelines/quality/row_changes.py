@@ -8,21 +8,17 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.contract import DataContract
-from pipelines.decode import COORDINATES, payload_hash
+from pipelines.decode import COORDINATES, EVENT_DATE
 from pipelines.dedup import with_key
 from pipelines.payloads import fingerprint
+from pipelines.quality.changes import CHANGE, differing
 from pipelines.quality.conflicts import leaves, text_of
 from pipelines.quality.report_history import ChangedColumn, ChangedRow, RowChange, RowOrigin
 from pipelines.quality.report_records import KeyPart
 from pipelines.sinks.delta import small_rows
 from pipelines.sql_text import name
 
-_CHANGE: Final = "_change"
 _NTH: Final = "_nth"
-_WHICH: Final = (
-    "CASE WHEN _before IS NULL THEN 'added' WHEN _after IS NULL THEN 'removed'"
-    " WHEN _before <> _after THEN 'changed' END"
-)
 
 
 @dataclass(frozen=True)
@@ -52,20 +48,15 @@ def row_changes(before: DataFrame, after: DataFrame, contract: DataContract, lim
         limit: how many samples of each sort to keep.
     """
     keys = contract.key_names
-    old, new = (
-        with_key(rows, contract).select(*keys, F.struct(*COORDINATES, payload_hash(contract)).alias(side))
-        for rows, side in ((before, "_before"), (after, "_after"))
-    )
-    both = old.join(new, list(keys), "full_outer").selectExpr(*map(name, keys), f"{_WHICH} AS {_CHANGE}")
-    differing = both.where(f"{_CHANGE} IS NOT NULL").persist()
+    found = differing(before, after, contract).drop(EVENT_DATE).persist()
     try:
-        counted = small_rows(differing.groupBy(_CHANGE).count())
-        counts = {row[_CHANGE]: row["count"] for row in counted}
-        in_order = f"row_number() OVER (PARTITION BY {_CHANGE} ORDER BY {', '.join(map(name, keys))})"
-        few = differing.selectExpr("*", f"{in_order} AS {_NTH}").where(f"{_NTH} <= {limit}")
+        counted = small_rows(found.groupBy(CHANGE).count())
+        counts = {row[CHANGE]: row["count"] for row in counted}
+        in_order = f"row_number() OVER (PARTITION BY {CHANGE} ORDER BY {', '.join(map(name, keys))})"
+        few = found.selectExpr("*", f"{in_order} AS {_NTH}").where(f"{_NTH} <= {limit}")
         samples = tuple(_samples(before, after, few, contract)) if counts and limit else ()
     finally:
-        differing.unpersist()
+        found.unpersist()
     added, removed, changed = (counts.get(change, 0) for change in get_args(RowChange))
     return RowChanges(added, removed, changed, samples)
 
@@ -97,14 +88,14 @@ def _shown(rows: DataFrame, few: DataFrame, contract: DataContract) -> dict[tupl
     key = ", ".join(text_of(contract, path, kinds[path]) for path in contract.key)
     chosen = with_key(rows, contract).join(F.broadcast(few), list(contract.key_names))
     shown = chosen.selectExpr(
-        _CHANGE,
+        CHANGE,
         _NTH,
         f"array({key}) AS key",
         f"array({texts}) AS texts",
         f"array({hashes}) AS hashes",
         *COORDINATES,
     )
-    return {(row[_CHANGE], row[_NTH]): row for row in small_rows(shown)}
+    return {(row[CHANGE], row[_NTH]): row for row in small_rows(shown)}
 
 
 def _columns(

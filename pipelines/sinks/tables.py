@@ -17,7 +17,7 @@ from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random_
 
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
-from pipelines.errors import ConfigError, InfrastructureError
+from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.evolution import alterations, fit
 from pipelines.intervals import format_interval
 from pipelines.ops.failures import first_line
@@ -69,6 +69,18 @@ def ensure_bronze(
 def ensure_quarantine(spark: SparkSession, config: PipelineConfig) -> None:
     """Makes the quarantine table if there is none."""
     ensure_table(spark, config.table("quarantine"), shape(QUARANTINE))
+
+
+def require_bronze(spark: SparkSession, config: PipelineConfig) -> str:
+    """The path of the bronze table.
+
+    Raises:
+        SourceError: there is none yet.
+    """
+    table = config.table("bronze")
+    if not exists(spark, table):
+        raise SourceError(f"{table}: no such table; run ingest_stream first, or mend lake.root")
+    return table
 
 
 def first_try(broken: DataFrame) -> DataFrame:

@@ -12,7 +12,7 @@ from delta.tables import DeltaTable
 from pipelines.contract import DataContract
 from pipelines.layers.metrics import metrics
 from pipelines.layers.report import report
-from pipelines.ops.certification import Verdict, history, record_verdicts
+from pipelines.ops.certification import Verdict, history
 from pipelines.quality.report_history import ChangedRow
 from pipelines.quality.row_changes import row_changes
 from pipelines.sinks.versions import read_kept
@@ -45,18 +45,7 @@ def test_a_repair_is_told_with_rows_history_and_trend_until_the_old_version_is_g
 ) -> None:
     personal: Any = {"dest": "drop", "tailnum": "hash"}
     lake, first, second = repaired(make_lake, replace(small, personal=personal))
-    if second.previous_version is None:
-        repair = replace(
-            second,
-            decided_at=second.decided_at + HOUR,
-            cause="late",
-            came_late=5,
-            previous_version=first.batch_version,
-            added=3,
-            removed=0,
-            changed=1,
-        )
-        record_verdicts(lake.spark, lake.config, [repair])
+    assert second.previous_version == first.batch_version
     done = report(lake.spark, lake.config, lake.contract, ONE, tmp_path)
     found = json.loads(Path(done["json"]).read_text())
     assert Path(done["index"]).read_text().count('href="flights-2013-01-01.html"') == 2
