@@ -14,7 +14,7 @@ from rich.progress import Progress
 
 from benchmarks.events import PARTITIONS
 from benchmarks.items import ITEMS
-from benchmarks.results import show, summarize, write
+from benchmarks.results import show, show_nights, summarize, write
 from benchmarks.runner import Result, Setup, chosen, run_items
 from benchmarks.topic import fill_topic
 from demo.topic import create_topic, delete_topic
@@ -93,6 +93,7 @@ def main(
     path = out or _OUT / f"{datetime.now(UTC):%Y%m%dT%H%M%S}.json"
     write(path, setup, runs, summary)
     show(Console(), summary)
+    show_nights(Console(), runs[-1])
     console.print(f"every result was right; all figures: {path}", highlight=False)
 
 

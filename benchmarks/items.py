@@ -1,4 +1,4 @@
-"""The pieces of work that are measured, and the proof that each did what it should."""
+"""The pieces of work that are measured."""
 
 import os
 import signal
@@ -6,51 +6,33 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, Final
 
 from delta.tables import DeltaTable
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from benchmarks import decoding
-from benchmarks.events import DAY, Truth
-from benchmarks.progress import Progress
-from pipelines.config import PipelineConfig
-from pipelines.contract import DataContract
+from benchmarks.checks import (
+    WrongResult,
+    check_avro,
+    check_batch,
+    check_both,
+    check_bronze,
+    check_json,
+    check_month,
+    check_raw,
+    check_speed,
+)
+from benchmarks.events import DAY
+from benchmarks.given import Work
+from benchmarks.month import DAYS, LATE_DAY, fill_month, late_records, rebuild_days
 from pipelines.layers.batch import nightly
 from pipelines.layers.ingest import ingest
 from pipelines.layers.speed import speed
 from pipelines.sinks.delta import append_stream, read
-from pipelines.sinks.tables import ensure_bronze
+from pipelines.sinks.tables import ensure_bronze, exists
 from pipelines.sources.kafka import read_envelopes
-
-
-@dataclass(frozen=True)
-class Work:
-    """What a piece of work is given.
-
-    Attributes:
-        spark: the session.
-        config: of the pipeline.
-        contract: of the pipeline.
-        truth: what the topic holds.
-        progress: of all queries of the session.
-    """
-
-    spark: SparkSession
-    config: PipelineConfig
-    contract: DataContract
-    truth: Truth
-    progress: Progress
-
-    def table(self, layer: Any) -> DataFrame:
-        """One of the pipeline's tables."""
-        return read(self.spark, self.config.table(layer))
-
-
-class WrongResult(Exception):
-    """A piece of work was done, but not rightly: its time means nothing."""
 
 
 def raw_append(work: Work) -> None:
@@ -102,6 +84,43 @@ def rebuild(work: Work) -> None:
     nightly(work.spark, work.config, work.contract, "benchmark", [DAY])
 
 
+def month(work: Work) -> None:
+    """One nightly run of thirty days."""
+    rebuild_days(work.spark, work.config, work.contract, DAYS)
+
+
+def fill(work: Work) -> None:
+    """What `month` rebuilds."""
+    fill_month(work.spark, work.config)
+
+
+def repair(work: Work) -> None:
+    """One nightly run of the day of these thirty for which records came late."""
+    rebuild_days(work.spark, work.config, work.contract, DAYS[LATE_DAY : LATE_DAY + 1])
+
+
+def come_late(work: Work) -> None:
+    """What makes a repair necessary."""
+    late_records(work.spark, work.config)
+
+
+def steps(work: Work) -> list[dict[str, Any]]:
+    """What nightly runs of the benchmark have recorded of their last run: `step`, `seconds`, `detail`."""
+    table = work.config.ops_table("runs")
+    if not exists(work.spark, table):
+        return []
+    rows = read(work.spark, table).orderBy("started_at")
+    found = [
+        {
+            "step": row["step"],
+            "seconds": round((row["ended_at"] - row["started_at"]).total_seconds(), 1),
+            "detail": row["detail"],
+        }
+        for row in rows.toLocalIterator()
+    ]
+    return found[-4:]
+
+
 def built_at(work: Work) -> float:
     """When the rebuild had written the day, before its audit; seconds since the epoch."""
     history = DeltaTable.forPath(work.spark, work.config.table("batch")).history()
@@ -135,89 +154,6 @@ def _drop(rows: DataFrame) -> None:
     rows.write.format("noop").mode("overwrite").save()
 
 
-def check_json(work: Work) -> None:
-    """Each valid record became an event."""
-    _check_decoded(work, decoding.from_json(work.spark, work.config, work.contract))
-
-
-def check_avro(work: Work) -> None:
-    """Each valid record became an event, in Avro, too."""
-    _check_decoded(work, decoding.from_avro(work.spark, work.config, work.contract))
-
-
-def _check_decoded(work: Work, events: DataFrame) -> None:
-    truth = work.truth
-    found = events.agg(F.count(F.lit(1)), F.count_distinct("sequence")).first()
-    _expect("events, different events", tuple(found or ()), (truth.records - truth.broken, truth.unique))
-
-
-def check_raw(work: Work) -> None:
-    """The raw append has every record once."""
-    _check_envelopes(
-        work, work.spark.read.format("delta").load(f"{work.config.root}/raw"), "partition", "offset"
-    )
-
-
-def check_bronze(work: Work) -> None:
-    """Bronze has every record once."""
-    _check_envelopes(work, work.table("bronze"), "_partition", "_offset")
-
-
-def check_speed(work: Work) -> None:
-    """The speed layer has every event once, and quarantine every broken record."""
-    _check_events(work, "speed")
-    _expect("rows of quarantine", work.table("quarantine").count(), work.truth.broken)
-
-
-def check_both(work: Work) -> None:
-    """Bronze, speed layer and quarantine are whole."""
-    check_bronze(work)
-    check_speed(work)
-
-
-def check_batch(work: Work) -> None:
-    """The batch layer has every event once."""
-    _check_events(work, "batch")
-
-
-def sizes(work: Work) -> dict[str, dict[str, float]]:
-    """Files and megabytes of every table there is."""
-    found = {}
-    for name in ("raw", "bronze/events", "speed/events", "quarantine/events", "batch/events"):
-        path = f"{work.config.root}/{name}"
-        if Path(path).is_dir():
-            detail = DeltaTable.forPath(work.spark, path).detail().select("numFiles", "sizeInBytes").first()
-            if detail:
-                found[name] = {"files": detail[0], "mb": round(detail[1] / 1e6, 1)}
-    return found
-
-
-def _check_envelopes(work: Work, rows: DataFrame, partition: str, offset: str) -> None:
-    found = rows.agg(F.count(F.lit(1)), F.count_distinct(partition, offset), F.sum(F.length("value"))).first()
-    truth = work.truth
-    _expect(
-        "records, different records, bytes",
-        tuple(found or ()),
-        (truth.records, truth.records, truth.value_bytes),
-    )
-
-
-def _check_events(work: Work, layer: str) -> None:
-    rows = work.table(layer)
-    found = rows.agg(F.count(F.lit(1)), F.count_distinct(*work.contract.key), F.sum("sequence")).first()
-    truth = work.truth
-    _expect(
-        f"rows, keys, sum of `sequence` of {layer}",
-        tuple(found or ()),
-        (truth.unique, truth.unique, truth.sequence_sum),
-    )
-
-
-def _expect(what: str, found: object, expected: object) -> None:
-    if found != expected:
-        raise WrongResult(f"{what}: found {found}, expected {expected}")
-
-
 def _stop_when_drained(work: Work) -> None:
     """Sends this process an operator's signal once speed and quarantine have taken everything."""
 
@@ -240,6 +176,7 @@ class Item:
         label: how the table calls it.
         reference: it is not Oncelake's own work and gets none of its settings.
         prepare: what has to be done before, and is not measured.
+        share: of all records, those that it works on.
     """
 
     run: Callable[[Work], None]
@@ -249,6 +186,7 @@ class Item:
     needs: tuple[str, ...] = ()
     reference: bool = False
     prepare: Callable[[Work], None] | None = None
+    share: float = 1.0
 
 
 ITEMS: Final[dict[str, Item]] = {
@@ -256,6 +194,12 @@ ITEMS: Final[dict[str, Item]] = {
     "ingest": Item(ingest_once, check_bronze, "steps", "ingest"),
     "speed": Item(speed_once, check_speed, "steps", "speed", ("ingest",)),
     "rebuild": Item(rebuild, check_batch, "steps", "rebuild with audit", ("ingest", "speed")),
+    "month": Item(month, check_month, "month", "rebuild of 30 days", ("ingest",), prepare=fill),
+    "repair": Item(
+        *(repair, check_batch, "month", "repair of one of them", ("ingest", "month")),
+        prepare=come_late,
+        share=1 / len(DAYS),
+    ),
     "scan": Item(scan, check_bronze, "steps", "bronze read, not decoded", ("ingest",)),
     "json": Item(decode_json, check_json, "steps", "JSON decoded", ("ingest",)),
     "avro": Item(decode_avro, check_avro, "steps", "Avro decoded", ("ingest",), prepare=write_in_avro),

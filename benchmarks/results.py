@@ -28,14 +28,15 @@ def summarize(runs: Sequence[Run], records: int) -> list[dict[str, Any]]:
 
     Returns:
         For each item: `item`, `label`, `wall_s`, `cpu_s`, `peak_mb`, `records_per_s`, and how fast it is
-        against the raw append of the same repetition: `ratio_wall` and `ratio_cpu` (medians; more is faster)
-        with `ratio_wall_range` (least and greatest).
+        against the raw append of as many records in the same repetition: `ratio_wall` and `ratio_cpu`
+        (medians; more is faster) with `ratio_wall_range` (least and greatest).
     """
     rows = []
     for place, first in enumerate(runs[0]):
         same = [run[place] for run in runs]
-        wall = [run[0].wall_s / one.wall_s for run, one in zip(runs, same, strict=True)]
-        cpu = [run[0].cpu_s / one.cpu_s for run, one in zip(runs, same, strict=True)]
+        share = ITEMS[first.item].share if first.item in ITEMS else 1.0
+        wall = [run[0].wall_s * share / one.wall_s for run, one in zip(runs, same, strict=True)]
+        cpu = [run[0].cpu_s * share / one.cpu_s for run, one in zip(runs, same, strict=True)]
         wall_s = median(one.wall_s for one in same)
         rows.append(
             {
@@ -44,7 +45,7 @@ def summarize(runs: Sequence[Run], records: int) -> list[dict[str, Any]]:
                 "wall_s": round(wall_s, 2),
                 "cpu_s": round(median(one.cpu_s for one in same), 2),
                 "peak_mb": round(median(one.peak_mb for one in same)),
-                "records_per_s": round(records / wall_s),
+                "records_per_s": round(records * share / wall_s),
                 "ratio_wall": round(median(wall), 3),
                 "ratio_wall_range": [round(min(wall), 3), round(max(wall), 3)],
                 "ratio_cpu": round(median(cpu), 3),
@@ -71,6 +72,23 @@ def show(console: Console, summary: Sequence[dict[str, Any]]) -> None:
             f"{row['ratio_cpu']:.2f}",
         )
     console.print(table)
+
+
+def show_nights(console: Console, run: Run) -> None:
+    """Prints what nightly runs consisted of: their steps, and the bytes they read and wrote."""
+    for result in run:
+        parts = result.details.get("steps")
+        if not parts or result.item not in ("rebuild", "month", "repair"):
+            continue
+        audit = sum(part["seconds"] for part in parts if part["step"] == "audit")
+        told = ", ".join(f"{part['step']} {part['seconds']} s" for part in parts)
+        asked = next(part["detail"] for part in parts if part["step"] == "audit")
+        mb = result.details["mb"]
+        console.print(
+            f"{_LABELS[result.item]}: {told}; the audit is {audit / result.wall_s:.2f} of the run ({asked});"
+            f" {mb['read']:,.1f} MB read, {mb['written']:,.1f} MB written",
+            highlight=False,
+        )
 
 
 def write(path: Path, setup: Setup, runs: Sequence[Run], summary: Sequence[dict[str, Any]]) -> None:

@@ -50,7 +50,7 @@ class Result:
         wall_s: seconds from the start to the end; starting Spark is not in it.
         cpu_s: CPU seconds of all its processes in that time.
         peak_mb: the largest resident memory of all its processes.
-        details: micro-batches and tables.
+        details: micro-batches, tables, steps of nightly runs, megabytes read and written.
     """
 
     item: str
@@ -114,6 +114,8 @@ def _run(setup: Setup, name: str, lakes: Path) -> Iterator[Result]:
         {
             "queries": {query: value for one in found for query, value in one["queries"].items()},
             "tables": found[-1]["tables"],
+            "steps": found[-1]["steps"],
+            "mb": {way: sum(one["mb"][way] for one in found) for way in ("read", "written")},
         },
     )
     if build := found[-1].get("build"):

@@ -13,10 +13,13 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
+from benchmarks.checks import sizes
 from benchmarks.events import Truth
-from benchmarks.items import ITEMS, Work, built_at, sizes
+from benchmarks.given import Work
+from benchmarks.items import ITEMS, built_at, steps
 from benchmarks.meter import Meter
 from benchmarks.progress import watch
+from benchmarks.volume import Volume
 from pipelines.config import PipelineConfig
 from pipelines.config_files import load_config
 from pipelines.contract import load_contract
@@ -60,9 +63,10 @@ def main() -> None:
     print("ready", flush=True)
     if sys.stdin.readline().strip() != "go":
         sys.exit(1)
-    with Meter() as meter:
+    with Volume(spark, Path(config.root)) as volume, Meter() as meter:
         item.run(work)
     result: dict[str, Any] = {"cost": asdict(meter.cost()), "queries": work.progress.summary()}
+    result["mb"] = {"read": round(volume.read_mb, 1), "written": round(volume.written_mb, 1)}
     if order.item == "rebuild":
         result["build"] = asdict(meter.cost(until=built_at(work)))
     print("done", flush=True)
@@ -70,6 +74,7 @@ def main() -> None:
         sys.stdin.readline()
         item.check(work)
         result["tables"] = sizes(work)
+        result["steps"] = steps(work)
     print(json.dumps(result), flush=True)
     spark.stop()
 

@@ -7,8 +7,9 @@ from types import FrameType
 
 import click
 
+from demo.cast import ROOT
 from demo.narration import Narrator
-from demo.orchestra import ROOT, run_demo
+from demo.orchestra import run_demo
 from pipelines.errors import OncelakeError
 
 

@@ -104,6 +104,21 @@ def brought_in_at_night(spark: SparkSession, config: PipelineConfig) -> int:
     return batch.join(speed, on=list(FlightKey._fields), how="left_anti").count()
 
 
+def added_by_repairs(spark: SparkSession, config: PipelineConfig) -> int:
+    """Sum up the rows that runs added to days which had been certified before.
+
+    Args:
+        spark: A session.
+        config: That of the pipeline.
+
+    Returns:
+        Number of rows, as the verdicts say it.
+    """
+    verdicts = spark.read.format("delta").load(config.ops_table("certifications"))
+    ((added,),) = _rows(verdicts.agg(F.coalesce(F.sum("added"), F.lit(0))))
+    return int(added)
+
+
 def _rows(frame: DataFrame) -> Iterator[tuple[Any, ...]]:
     for batch in frame.toArrow().to_batches():
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)

@@ -33,7 +33,7 @@ def refused(plan: Plan) -> int:
         plan: What is sent.
 
     Returns:
-        Number of valid sends of flights that are too long for it.
+        Number of valid sends of flights that are too long for it, and come while it is in force.
     """
-    flights = [send.flight for send in plan.sends if send.flight is not None]
+    flights = [send.flight for send in plan.before_first_night if send.flight is not None]
     return sum(flight.payload.distance > TOO_SHORT_MILES for flight in flights)

@@ -5,98 +5,39 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from demo.cast import BRIEF_JAVA, PIPELINE, ROOT, Cast
 from demo.compare import Findings, compare
 from demo.folder import DemoFolder
-from demo.lake import PUT_BACK, brought_in_at_night, count_rows, quarantined, rows_read, served_rows
+from demo.lake import (
+    PUT_BACK,
+    added_by_repairs,
+    brought_in_at_night,
+    count_rows,
+    quarantined,
+    rows_read,
+    served_rows,
+)
 from demo.mending import TOO_SHORT_MILES, write_strict_contract
 from demo.narration import Narrator
-from demo.processes import Job, StreamingJobs, wait_until
+from demo.nights import first_night, second_night
+from demo.processes import StreamingJobs, wait_until
 from demo.producer import Producers
-from demo.replay import Plan, plan_replay, split_waves
+from demo.replay import Plan, plan_replay
+from demo.sends import split_waves
 from demo.source import demo_days, read_flights
 from demo.topic import create_topic, delete_topic
-from demo.verdict import show_verdict
-from pipelines.config import PipelineConfig
-from pipelines.config_files import load_config
+from demo.verdict import Nights, show_verdict
 from pipelines.ops.broker import BOOTSTRAP_VARIABLE, broker
 from pipelines.session import spark_session
 
-ROOT = Path(__file__).resolve().parent.parent
-PIPELINE = "flights"
 PARTITIONS = 3
 
 _WAVES = 5
 _RESTARTS = 3
 _FEW_DAYS = 60
-# A JVM that lives for half a minute spends most of it on compiling what it will not run again: this
-# saves two fifths of the processor time of a small job. For a year's data the full compiler pays off.
-BRIEF_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-# The same holds for Spark's compiling of its plans.
-BRIEF_SPARK = (
-    "spark.conf.spark.sql.codegen.wholeStage=false",
-    "spark.conf.spark.sql.codegen.factoryMode=NO_CODEGEN",
-)
-_MINUTES = 60.0
-
-
-@dataclass(frozen=True)
-class Cast:
-    """What a running demo consists of.
-
-    Attributes:
-        plan: What is sent, and the truth.
-        folder: Where everything is.
-        servers: The broker's address.
-        topic: The demo's topic.
-        narrator: Who tells it.
-        brief: Whether there is so little data that nothing is worth compiling for it.
-    """
-
-    plan: Plan
-    folder: DemoFolder
-    servers: str
-    topic: str
-    narrator: Narrator
-    brief: bool
-
-    @property
-    def settings(self) -> tuple[str, ...]:
-        """What differs from the configuration in `conf/`, as `--set` takes it."""
-        return (
-            f"kafka.bootstrap_servers={self.servers}",
-            f"kafka.topic={self.topic}",
-            f"lake.root={self.folder.lake}",
-            "ingest.trigger_interval=1 second",
-            "speed.trigger_interval=1 second",
-            *(BRIEF_SPARK if self.brief else ()),
-        )
-
-    @property
-    def patience(self) -> float:
-        """Seconds that a job may need at most: some minutes, and more for more records."""
-        return 4 * _MINUTES + self.plan.truth.sent / 200
-
-    def config(self) -> PipelineConfig:
-        """The configuration that the jobs have."""
-        return load_config(PIPELINE, conf_dir=ROOT / "conf", settings=self.settings)
-
-    def job(self, command: str, *flags: str) -> Job:
-        """Prepare a job just as a user would call it.
-
-        Args:
-            command: `ingest_stream` and so on; `quarantine replay` is two words.
-            flags: Its own flags.
-
-        Returns:
-            The job, not started.
-        """
-        settings = [word for setting in self.settings for word in ("--set", setting)]
-        words = [sys.executable, "-m", "pipelines.cli", *command.split(), "--pipeline", PIPELINE]
-        return Job(command.replace(" ", "_"), [*words, *settings, *flags], ROOT, self.folder.logs)
 
 
 def run_demo(days: int, seed: int, folder: Path, narrator: Narrator) -> bool:
@@ -136,10 +77,11 @@ def run_demo(days: int, seed: int, folder: Path, narrator: Narrator) -> bool:
         stack.callback(streams.end)
         _stream(cast, streams)
         _mend(cast, stack)
-        _close_days(cast, stack)
-        findings, late, put_back = _judge(cast, stack)
+        first_night(cast, stack)
+        second_night(cast, stack)
+        findings, nights, put_back = _judge(cast, stack)
     bronze = count_rows(place.lake / "bronze" / PIPELINE)
-    show_verdict(narrator, cast.plan, findings, bronze=bronze, late=late, put_back=put_back)
+    show_verdict(narrator, cast.plan, findings, bronze=bronze, nights=nights, put_back=put_back)
     if streams.restarted:
         narrator.say(f"Streaming jobs started again after they died: {streams.restarted}")
     narrator.say(f"Lake: {place.lake}")
@@ -159,17 +101,17 @@ def _introduce(cast: Cast) -> None:
 
 
 def _stream(cast: Cast, streams: StreamingJobs) -> None:
-    narrator = cast.narrator
+    narrator, sends = cast.narrator, cast.plan.before_first_night
     streams.start()
     narrator.say("")
     narrator.say("ingest_stream and speed_stream start, each a process of its own.")
     narrator.say("Kill one with `kill -9`, if you like: it is started again, and the result is the same.")
     sent = [0]
     with (
-        narrator.progress("Replay in waves, while the streaming jobs run", cast.plan.truth.sent) as bar,
+        narrator.progress("Replay in waves, while the streaming jobs run", len(sends)) as bar,
         Producers(cast.servers, cast.topic) as producers,
     ):
-        for index, wave in enumerate(split_waves(cast.plan.sends, _WAVES)):
+        for index, wave in enumerate(split_waves(sends, _WAVES)):
             # The first wave is there before the jobs are, as after an outage. Later ones stay close to the
             # speed layer, whose watermark has to move on for anything to be late.
             _await_speed(sent[max(min(1, index), index - 1)], cast, streams)
@@ -203,17 +145,8 @@ def _mend(cast: Cast, stack: ExitStack) -> None:
         replay.wait(cast.patience)
 
 
-def _close_days(cast: Cast, stack: ExitStack) -> None:
-    first, last = cast.plan.days[0], cast.plan.days[-2]
-    nightly = cast.job("nightly_batch", "--from", str(first), "--to", str(last))
-    stack.callback(nightly.end)
-    with cast.narrator.step(f"Rebuild, audit and certify {first} to {last}", f"Its log: {nightly.log}"):
-        nightly.start()
-        nightly.wait(cast.patience)
-
-
-def _judge(cast: Cast, stack: ExitStack) -> tuple[Findings, int, int]:
-    report = cast.job("report", "--date", str(cast.plan.days[-2]), "--out", str(cast.folder.report))
+def _judge(cast: Cast, stack: ExitStack) -> tuple[Findings, Nights, int]:
+    report = cast.job("report", "--date", str(cast.plan.first_night[-1]), "--out", str(cast.folder.report))
     stack.callback(report.end)
     with cast.narrator.step("Write the report, and hold the lake against the truth", _JUDGING):
         report.start()
@@ -225,11 +158,11 @@ def _judge(cast: Cast, stack: ExitStack) -> tuple[Findings, int, int]:
             broken = quarantined(spark, config)
             put_back = broken.pop(PUT_BACK, 0)
             findings = compare(served, broken, cast.plan.truth)
-            late = brought_in_at_night(spark, config)
+            nights = Nights(brought_in_at_night(spark, config), added_by_repairs(spark, config))
         finally:
             spark.stop()
         report.wait(cast.patience)
-    return findings, late, put_back
+    return findings, nights, put_back
 
 
 @contextmanager
@@ -269,6 +202,6 @@ _MENDING = (
     "Honolulu are in quarantine. From here on the contract is right."
 )
 _JUDGING = (
-    "The report is a job like the others. Independently of it, every row that a reader of the lake gets is "
-    "compared with what was sent."
+    "The report, of a repaired day, is a job like the others. Independently of it, every row that a reader "
+    "of the lake gets is compared with what was sent."
 )

@@ -7,7 +7,7 @@ from typing import Self
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from demo.replay import HOUR, Send
+from demo.sends import HOUR, Send
 from pipelines.errors import InfrastructureError
 
 _FLUSH_SECONDS = 30.0

@@ -8,6 +8,8 @@ Three producers, one for each airport, send every flight around its scheduled de
 - late flights: a few are sent for the first time five to nine days of the replay later, when the speed
   layer's watermark has long passed them; the nightly run still gets them. The last day has none, since it
   stays open: nothing would ever bring them in;
+- overdue flights: two of each of the last days that the first night closes are sent only then; the
+  second night repairs these days;
 - conflicts: a few copies tell another delay; some of those win, because they carry the earlier timestamp
   or, at the same timestamp, the lower partition;
 - poison: a few records of each kind break the contract.
@@ -15,23 +17,16 @@ Three producers, one for each airport, send every flight around its scheduled de
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import date
-from enum import StrEnum
-from itertools import pairwise
-from typing import NamedTuple
 from zlib import crc32
 
 from demo.poison import REASONS, Poison, poisoned_value
+from demo.sends import DAY, HOUR, MINUTE, SECOND, Send, Sort
 from demo.source import Flight
 from demo.truth import Copy, Truth, expected_events
 from demo.wire import encode_value, record_key, value_fields
-
-SECOND = 1000
-MINUTE = 60 * SECOND
-HOUR = 60 * MINUTE
-DAY = 24 * HOUR
 
 MAX_DISORDER_MS = 3 * HOUR
 """Half of the speed layer's watermark delay in `conf/base/pipelines/flights.yml`: none in time is late."""
@@ -40,48 +35,9 @@ _DUPLICATE_SHARE = 0.05
 _CONFLICT_SHARE = 0.001
 _LATE_SHARE = 0.001
 _POISON_SHARE = 0.0002
+_OVERDUE = 2
 _LATE_DAYS = (5, 9)
 _LATE_DAYS_OF_A_SHORT_REPLAY = (2, 2)
-
-
-class Sort(StrEnum):
-    """Why a record is sent."""
-
-    FIRST = "first"
-    LATE = "late"
-    RETRY = "retry"
-    LONG_GAP_RETRY = "long gap retry"
-    OTHER_PARTITION_RETRY = "other partition retry"
-    CONFLICT = "conflict"
-    POISON = "poison"
-
-
-class Send(NamedTuple):
-    """One record on its way to Kafka.
-
-    Attributes:
-        at_ms: Simulated moment of sending, milliseconds since 1970.
-        timestamp_ms: Kafka timestamp (CreateTime); earlier than `at_ms` for a client's own retry.
-        partition: Where it goes.
-        producer: Who sends it: the airport.
-        attempt: 1 for the first send of an event, 2 for its copies.
-        sort: Why.
-        key: Kafka key.
-        value: Kafka value.
-        flight: The event as this record tells it; `None` for poison.
-        poison: How it is broken, if it is.
-    """
-
-    at_ms: int
-    timestamp_ms: int
-    partition: int
-    producer: str
-    attempt: int
-    sort: Sort
-    key: bytes
-    value: bytes | None
-    flight: Flight | None
-    poison: Poison | None = None
 
 
 @dataclass(frozen=True)
@@ -105,6 +61,21 @@ class Plan:
         """Number of sends for each reason to send."""
         return Counter(send.sort for send in self.sends)
 
+    @property
+    def first_night(self) -> tuple[date, ...]:
+        """The days that the first night closes."""
+        return _first_night(self.days)
+
+    @property
+    def before_first_night(self) -> Sequence[Send]:
+        """What is sent before the first night."""
+        return self.sends[: len(self.sends) - self.sorts[Sort.OVERDUE]]
+
+    @property
+    def after_first_night(self) -> Sequence[Send]:
+        """What is sent only when the first night is over: flights of days that it closed."""
+        return self.sends[len(self.sends) - self.sorts[Sort.OVERDUE] :]
+
 
 def plan_replay(flights: Sequence[Flight], seed: int, partitions: int = 3) -> Plan:
     """Plan the replay of some days of flights.
@@ -124,9 +95,11 @@ def plan_replay(flights: Sequence[Flight], seed: int, partitions: int = 3) -> Pl
         raise ValueError(f"expected flights and 2 partitions, found {len(flights)} and {partitions}")
     days = tuple(sorted({flight.day for flight in flights}))
     planner = _Planner(random.Random(seed), partitions)  # noqa: S311 - repeatable, nothing secret
-    firsts = planner.firsts(flights, days)
+    held_back = planner.hold_back(flights, _first_night(days)[-2:])
+    firsts = planner.firsts([flight for flight in flights if flight not in held_back], days)
     drafts = firsts + planner.retries(firsts) + planner.conflicts(firsts) + planner.poison(firsts)
-    sends = tuple(sorted(drafts, key=lambda send: send.at_ms))
+    in_order = sorted(drafts, key=lambda send: send.at_ms)
+    sends = (*in_order, *planner.overdue(held_back, in_order[-1].at_ms))
     copies = [
         Copy(send.flight, send.timestamp_ms, send.partition, position)
         for position, send in enumerate(sends)
@@ -138,28 +111,19 @@ def plan_replay(flights: Sequence[Flight], seed: int, partitions: int = 3) -> Pl
         sent=len(sends),
         duplicates=len(copies) - len(events),
         quarantined=Counter(REASONS[send.poison] for send in sends if send.poison is not None),
-        late=sum(send.sort is Sort.LATE for send in sends),
+        late=sum(send.sort in (Sort.LATE, Sort.OVERDUE) for send in sends),
         open_day=days[-1],
     )
     return Plan(days, partitions, sends, truth)
 
 
-def split_waves(sends: Sequence[Send], count: int) -> list[Sequence[Send]]:
-    """Cut a plan into waves of consecutive records of nearly the same size.
-
-    Args:
-        sends: Records in the order of sending.
-        count: Wanted number of waves.
-
-    Returns:
-        At most `count` waves, none empty, which joined are `sends`.
-    """
-    edges = [len(sends) * index // count for index in range(count + 1)]
-    return [sends[start:end] for start, end in pairwise(edges) if end > start]
+def _first_night(days: Sequence[date]) -> tuple[date, ...]:
+    # The second night closes a day of its own; where only one is to close, it gets that one again.
+    return tuple(days[: max(len(days) - 2, 1)])
 
 
 def _send(at_ms: int, timestamp_ms: int, partition: int, sort: Sort, flight: Flight) -> Send:
-    attempt = 1 if sort in (Sort.FIRST, Sort.LATE) else 2
+    attempt = 1 if sort in (Sort.FIRST, Sort.LATE, Sort.OVERDUE) else 2
     return Send(
         at_ms,
         timestamp_ms,
@@ -179,6 +143,20 @@ class _Planner:
     def __init__(self, rng: random.Random, partitions: int) -> None:
         self._rng = rng
         self._partitions = partitions
+
+    def hold_back(self, flights: Sequence[Flight], days: Sequence[date]) -> set[Flight]:
+        """Choose a few flights of each of some days that are sent only when these days are closed."""
+        of_day = [[flight for flight in flights if flight.day == day] for day in days]
+        return {flight for able in of_day for flight in self._rng.sample(able, min(len(able) - 1, _OVERDUE))}
+
+    def overdue(self, flights: Collection[Flight], after_ms: int) -> list[Send]:
+        """Send flights an hour after everything else, in the order of their departure."""
+        in_order = sorted(flights, key=lambda flight: (flight.key.scheduled_departure, flight.key))
+        at = after_ms + HOUR
+        return [
+            _send(at + nth * SECOND, at + nth * SECOND, self._partition(flight), Sort.OVERDUE, flight)
+            for nth, flight in enumerate(in_order)
+        ]
 
     def firsts(self, flights: Sequence[Flight], days: Sequence[date]) -> list[Send]:
         """Send every flight once, a few of them days late."""

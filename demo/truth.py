@@ -49,7 +49,7 @@ class Truth:
         sent: Number of records sent.
         duplicates: Number of valid records sent beyond the first of each event, conflicting ones included.
         quarantined: Number of records by quarantine reason.
-        late: Number of events sent only days after their event day, all of closed days.
+        late: Number of events of closed days sent only days later, or when their day was closed.
         open_day: The last event day, which the speed layer serves.
     """
 

@@ -1,15 +1,30 @@
 """The end of a demo: what was replayed beside what the lake holds, and the times."""
 
+from typing import NamedTuple
+
 from rich.table import Table
 
 from demo.compare import Findings
 from demo.mending import refused
 from demo.narration import Narrator
-from demo.replay import Plan, Sort
+from demo.replay import Plan
+from demo.sends import Sort
+
+
+class Nights(NamedTuple):
+    """What only nightly runs brought in.
+
+    Attributes:
+        late: Events too late for the speed layer.
+        repaired: Rows added to days that were certified before.
+    """
+
+    late: int
+    repaired: int
 
 
 def show_verdict(
-    narrator: Narrator, plan: Plan, findings: Findings, *, bronze: int, late: int, put_back: int
+    narrator: Narrator, plan: Plan, findings: Findings, *, bronze: int, nights: Nights, put_back: int
 ) -> None:
     """Print the counts, the differences, examples of them, and the wall times.
 
@@ -18,12 +33,12 @@ def show_verdict(
         plan: What was replayed.
         findings: How the lake differs from it.
         bronze: Rows in bronze.
-        late: Events that only the nightly run brought in.
+        nights: What only nightly runs brought in.
         put_back: Records that a replay took out of quarantine.
     """
     console = narrator.console
     console.print()
-    console.print(_counts(plan, findings, bronze, late, put_back))
+    console.print(_counts(plan, findings, bronze, nights, put_back))
     for example in findings.examples:
         narrator.say(example)
     console.print(narrator.times())
@@ -31,7 +46,7 @@ def show_verdict(
     console.print(f"\n[bold {_colour(not findings.sound)}]{verdict}[/]")
 
 
-def _counts(plan: Plan, findings: Findings, bronze: int, late: int, put_back: int) -> Table:
+def _counts(plan: Plan, findings: Findings, bronze: int, nights: Nights, put_back: int) -> Table:
     truth, sorts = plan.truth, plan.sorts
     in_quarantine = sum(findings.quarantined.values())
     rows: list[tuple[str, int, int | None]] = [
@@ -47,7 +62,8 @@ def _counts(plan: Plan, findings: Findings, bronze: int, late: int, put_back: in
     for reason in sorted(truth.quarantined.keys() | findings.quarantined.keys()):
         rows.append((f"  {reason}", truth.quarantined.get(reason, 0), findings.quarantined.get(reason, 0)))
     rows.append(("put back after the contract was mended", refused(plan), put_back))
-    rows.append(("late, brought in at night", truth.late, late))
+    rows.append(("late, brought in at night", truth.late, nights.late))
+    rows.append(("  after their day was certified", sorts[Sort.OVERDUE], nights.repaired))
     table = Table("", "replayed", "in the lake", title="The truth, and the lake")
     for column in table.columns[1:]:
         column.justify = "right"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from demo.orchestra import BRIEF_SPARK
+from demo.cast import BRIEF_SPARK
 from pipelines.config_files import load_config
 from pipelines.contract import DataContract, load_contract
 from pipelines.contract_rules import DayRule

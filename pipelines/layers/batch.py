@@ -126,7 +126,9 @@ def nightly(
                 versions = {"bronze_version": index.version, "batch_version": built}
                 record_checks(spark, config, found.checks, run_id=run_id, **versions)
                 record_samples(spark, config, found.differences, run_id)
-                detail.append(f"{len(found.checks)} checks")
+                detail.append(
+                    f"{len(found.checks)} checks; Great Expectations took {found.expectations_s:.1f} s of it"
+                )
             with steps.step("certify") as detail:
                 changed = _changes(spark, config, contract, due.days, before, built)
                 held.require()

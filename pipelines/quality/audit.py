@@ -1,5 +1,6 @@
 """The audit: reads what was written and decides, day by day, whether it is whole."""
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime
@@ -45,12 +46,14 @@ class Audit:
         bronze: what bronze says.
         rows: rows of the batch layer on each day.
         differences: how the speed layer differs on each day.
+        expectations_s: how many seconds of it Great Expectations took.
     """
 
     checks: tuple[Check, ...]
     bronze: BronzeFacts
     rows: dict[date, int]
     differences: dict[date, LayerDifference]
+    expectations_s: float
 
     def failed_checks(self, day: date) -> list[Check]:
         """The checks that keep a day from being certified."""
@@ -98,13 +101,15 @@ def audit(
         if exists(spark, config.table("quarantine")):
             lacking = facts.lacking_in_quarantine(records, read(spark, config.table("quarantine")))
             checks += [integrity.quarantine_is_whole(day, bronze_facts, lacking) for day in days]
+        began = time.monotonic()
         # Great Expectations takes seconds to import, which streaming jobs and plans need not wait for.
         from pipelines.quality.expectations import expectation_checks
 
         examples = 0 if contract.personal else config.audit.examples
         checks += expectation_checks(rows, config.name, contract, days, examples)
+        expectations_s = time.monotonic() - began
         counts = {day: layer[day].rows if day in layer else 0 for day in days}
-        return Audit(tuple(checks), bronze_facts, counts, differences)
+        return Audit(tuple(checks), bronze_facts, counts, differences, expectations_s)
     finally:
         records.unpersist()
         near.unpersist()

@@ -11,7 +11,8 @@ from confluent_kafka import Consumer, Message, TopicPartition
 
 from demo.processes import wait_until
 from demo.producer import Producers
-from demo.replay import Plan, plan_replay, split_waves
+from demo.replay import Plan, plan_replay
+from demo.sends import split_waves
 from demo.source import FlightKey, demo_days, read_flights
 from demo.topic import create_topic, delete_topic
 from pipelines.errors import InfrastructureError

@@ -17,7 +17,8 @@ from pydantic import BaseModel
 from demo.__main__ import demo
 from demo.compare import compare
 from demo.mending import refused
-from demo.replay import Sort, plan_replay
+from demo.replay import plan_replay
+from demo.sends import Sort
 from demo.source import demo_days, read_flights, read_weather
 from pipelines.cli.app import oncelake
 from pipelines.config import PipelineConfig
@@ -272,6 +273,7 @@ def test_the_readme_shows_what_the_default_demo_sends() -> None:
         **truth.quarantined,
         "put back after the contract was mended": refused(plan),
         "late, brought in at night": truth.late,
+        "after their day was certified": sorts[Sort.OVERDUE],
         **dict.fromkeys(compare([], {}, truth).differences, 0),
     }
     readme = text(ROOT / "README.md")

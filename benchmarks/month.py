@@ -1,0 +1,68 @@
+"""A month of days from the events of one, its rebuild in one run, and the repair of one of its days."""
+
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+
+from benchmarks.events import DAY
+from pipelines.config import PipelineConfig
+from pipelines.contract import DataContract
+from pipelines.layers.batch import nightly
+from pipelines.sinks.delta import append, read
+from pipelines.sinks.tables import ensure_bronze
+
+DAYS: Final = tuple(DAY + timedelta(days=number) for number in range(30))
+LATE_DAY: Final = 10
+_LATE: Final = f"nth = {LATE_DAY} AND _offset % 50 = 0"
+_TEXT: Final = "CAST(value AS STRING)"
+_AT: Final = '"measured_at":"'
+_SHIFTED: Final = (
+    f"regexp_replace({_TEXT}, '{_AT}[0-9-]+T', concat('{_AT}', date_add(DATE'{DAY}', nth), 'T'))"
+)
+
+
+def fill_month(spark: SparkSession, config: PipelineConfig) -> None:
+    """Fills bronze with the events of the lake beside it, dealt out over the days; one commit for each day.
+
+    All copies of an event go to the same day. A few records of one day are held back, see `late_records`.
+    """
+    bronze = read(spark, f"{Path(config.root).parent}/steps/bronze/{config.name}")
+    nth = f"CAST(coalesce(get_json_object({_TEXT}, '$.sequence'), '0') AS BIGINT) % {len(DAYS)}"
+    dealt = bronze.selectExpr("*", f"CAST({nth} AS INT) AS nth")
+    dealt.write.partitionBy("nth").parquet(_dealt(config))
+    ensure_bronze(spark, config)
+    for number in range(len(DAYS)):
+        append(_records(spark, config, f"nth = {number} AND NOT ({_LATE})"), config.table("bronze"))
+
+
+def late_records(spark: SparkSession, config: PipelineConfig) -> None:
+    """Appends the records that were held back: a fiftieth of one day, weeks later."""
+    append(_records(spark, config, _LATE, later=25), config.table("bronze"))
+
+
+def rebuild_days(
+    spark: SparkSession, config: PipelineConfig, contract: DataContract, days: tuple[date, ...]
+) -> None:
+    """One nightly run over days whose records the topic does not have in this form."""
+    batch = config.batch.model_copy(update={"seal_by": "bronze"})
+    # The records that are held back are gaps.
+    audit = config.audit.model_copy(update={"offset_gaps": "warn"})
+    config = config.model_copy(update={"batch": batch, "audit": audit})
+    nightly(spark, config, contract, "benchmark", days)
+
+
+def _dealt(config: PipelineConfig) -> str:
+    return f"{config.root}/dealt"
+
+
+def _records(spark: SparkSession, config: PipelineConfig, which: str, later: int = 0) -> DataFrame:
+    bronze = read(spark, config.table("bronze"))
+    changed = {
+        "value": f"CAST({_SHIFTED} AS BINARY) AS value",
+        "_kafka_timestamp": f"_kafka_timestamp + make_dt_interval(nth + {later}) AS _kafka_timestamp",
+        "_ingested_at": f"CAST(date_add(DATE'{DAY}', nth + {later}) AS TIMESTAMP) AS _ingested_at",
+    }
+    columns = [changed.get(name, name) for name in bronze.columns]
+    return spark.read.parquet(_dealt(config)).where(which).selectExpr(*columns)

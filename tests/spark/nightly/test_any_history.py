@@ -1,0 +1,26 @@
+"""Whatever happens to a lake, in any order: a certified day is what an oracle in plain Python says."""
+
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis.stateful import run_state_machine_as_test
+from pyspark.sql import SparkSession
+
+from pipelines.contract import DataContract
+from tests.support.histories import History, few
+
+
+@pytest.mark.parametrize(
+    ("examples", "steps"),
+    [(2, 6), pytest.param(200, 8, marks=[pytest.mark.long, pytest.mark.timeout(6 * 3600)])],
+)
+def test_after_each_certification_the_days_are_what_the_oracle_says(
+    spark: SparkSession,
+    small: DataContract,
+    small_by_flight: DataContract,
+    examples: int,
+    steps: int,
+) -> None:
+    made: Any = partial(History, spark, small, small_by_flight)
+    run_state_machine_as_test(made, settings=few(examples, steps))

@@ -1,0 +1,297 @@
+"""Random histories of a lake, held against an oracle in plain Python that knows nothing of the pipeline."""
+
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+from unittest.mock import patch
+
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from pyspark.sql import SparkSession
+
+from pipelines.config_files import load_config
+from pipelines.contract import DataContract
+from pipelines.contract_rules import RowRule
+from pipelines.errors import InfrastructureError
+from pipelines.layers.batch import nightly
+from pipelines.layers.maintain import maintain
+from pipelines.layers.replay import rebuilt, replay
+from pipelines.layers.serving import read_serving
+from pipelines.layers.speed import speed
+from pipelines.ops.certification import certified, history, newest
+from pipelines.ops.due import Repair
+from pipelines.ops.quarantined import Selection
+from pipelines.sinks.delta import read
+from pipelines.sinks.tables import version
+from tests.support.lakes import Lake, Record, flight
+
+DAYS = [date(2013, 1, n) for n in (1, 2, 3)]
+HORIZON = 1
+FAR = 4963.0
+
+_SENT = datetime(2013, 1, 6, tzinfo=UTC)
+_MENDABLE = Selection(reasons=("rule_failed",))
+# After which of its steps a nightly run dies.
+_DEATHS = ("audit", "record_checks", "_keep_what_passed", "record_verdicts", "summary")
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A valid record, by what decides on it: who wins is the least `order`."""
+
+    key: tuple[Any, ...]
+    day: date
+    order: tuple[datetime, int, int]
+    delay: float
+
+
+def winners(sent: list[Sent], day: date) -> set[tuple[int, int, float]]:
+    """The rows of a day, as partition, offset and delay: their events have no earlier copy in the horizon."""
+    return {
+        (*mine.order[1:], mine.delay)
+        for mine in sent
+        if mine.day == day
+        and not any(
+            other.key == mine.key and abs((other.day - day).days) <= HORIZON and other.order < mine.order
+            for other in sent
+        )
+    }
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A record that is about to be sent. Few numbers, so that copies, ties and conflicts abound."""
+
+    number: int
+    day: date
+    late_hour: bool
+    delay: float
+    far: bool
+    minute: int
+    partition: int
+
+
+_drafts = st.builds(
+    Draft,
+    number=st.integers(1, 3),
+    day=st.sampled_from(DAYS),
+    late_hour=st.booleans(),
+    delay=st.sampled_from([1.0, 2.0]),
+    far=st.booleans(),
+    minute=st.integers(0, 3),
+    partition=st.integers(0, 1),
+)
+_poison = st.sampled_from([None, b"", b"[]", b'{"carrier": 7}', b'{"flight": 1', b"\xff\xfe"])
+
+
+class Died(Exception):
+    """What a process that is killed in the middle leaves undone is left undone."""
+
+
+class History(RuleBasedStateMachine):
+    """What may happen to a lake in any order, and what must hold after each certification.
+
+    Args:
+        spark: the session.
+        contract: of flights, with a key that holds the event time.
+        keyless: the same with a key without it, so that copies of an event may lie on several days.
+    """
+
+    def __init__(self, spark: SparkSession, contract: DataContract, keyless: DataContract) -> None:
+        super().__init__()
+        self.spark = spark
+        self._contracts = (contract, keyless)
+        self._folder = tempfile.mkdtemp(prefix="history-")
+        settings = [f"lake.root={self._folder}/lake", "batch.seal_by=bronze"]
+        settings.append(f"batch.dedup_horizon_days={HORIZON}")
+        self.config = load_config("flights", environ={}, settings=settings)
+        self.sent: list[Sent] = []
+        self.ingested: dict[int, int] = {}
+        self.offsets: Counter[int] = Counter()
+        self.runs = 0
+        self.streamed = False
+        # A copy that comes after its event was put back is not recognised by the stream.
+        self.put_back = False
+
+    def teardown(self) -> None:
+        self.spark.catalog.clearCache()
+        shutil.rmtree(self._folder)
+
+    @initialize(which=st.integers(0, 1))
+    def begin(self, which: int) -> None:
+        self.contract = self._contracts[which]
+        self.is_keyed = which == 0
+        short = RowRule("distance", "maximum", 3000)
+        strict = replace(self.contract, version="0.9.0", row_rules=(*self.contract.row_rules, short))
+        self.of_stream = strict
+        self.lake = Lake(self.spark, self.config, self.contract)
+        self.produce([Draft(1, day, False, 1.0, False, 0, 0) for day in (DAYS[0], DAYS[2])], [])
+
+    @rule(drafts=st.lists(_drafts, min_size=1, max_size=5), poison=st.lists(_poison, max_size=2))
+    def produce(self, drafts: list[Draft], poison: list[bytes | None]) -> None:
+        """Records come in any order of days and times, again and again, in versions, broken."""
+        records: list[Record] = []
+        for draft in drafts:
+            hour = 23 if draft.late_hour else 0
+            value = flight(
+                flight=draft.number,
+                scheduled_departure=f"{draft.day}T{hour:02}:15:00-05:00",
+                departure_delay=draft.delay,
+                distance=FAR if draft.far else 100.0,
+            )
+            moment = _SENT + timedelta(minutes=draft.minute)
+            offset = self._next_offset(draft.partition)
+            records.append(Record(value, draft.partition, offset, moment))
+            of_key = (draft.number, draft.day, hour) if self.is_keyed else (draft.number,)
+            self.sent.append(Sent(of_key, draft.day, (moment, draft.partition, offset), draft.delay))
+        records += [Record(value, 0, self._next_offset(0), _SENT) for value in poison]
+        self.lake.ingest(records)
+        self.ingested[version(self.spark, self.config.table("bronze"))] = len(self.sent)
+
+    @rule()
+    def stream(self) -> None:
+        self.streamed = True
+        speed(self.spark, self.config, self.of_stream, once=True)
+
+    @rule()
+    def stream_dies_between_its_tables(self) -> None:
+        with _dying("pipelines.layers.speed.events_of"), suppress(InfrastructureError):
+            speed(self.spark, self.config, self.of_stream, once=True)
+
+    @rule(last=st.sampled_from(DAYS[1:]), repair=st.sampled_from(["late and missed", "late"]))
+    def night(self, last: date, repair: Repair) -> None:
+        """The scheduler's run, which also repairs: nothing that came for the days up to it is left out."""
+        before = self._rows_of_certified()
+        self._hold(self._run([last], repair), before)
+        if repair == "late and missed":
+            after = self._rows_of_certified()
+            past = [day for day in DAYS if day <= last]
+            assert {day: after[day] for day in past} == {day: self._expected(day, last) for day in past}
+
+    @rule(days=st.sampled_from([DAYS[:1], DAYS[1:2], DAYS[2:], DAYS[:2], DAYS]))
+    def rebuild(self, days: list[date]) -> None:
+        """Somebody rebuilds days by hand, in any order."""
+        before = self._rows_of_certified()
+        self._hold(self._run(days, "nothing"), before)
+
+    @rule(last=st.sampled_from(DAYS), death=st.sampled_from(_DEATHS))
+    def night_dies(self, last: date, death: str) -> None:
+        """Whenever a run dies, readers have either all of it or what they had before."""
+        before = self._rows_of_certified()
+        with _dying(f"pipelines.layers.batch.{death}"), suppress(Died):
+            self._run([last], "late and missed")
+        after = self._rows_of_certified()
+        if death != "summary":
+            assert after == before
+        self._each_key_once()
+
+    @precondition(lambda self: self.streamed)
+    @rule()
+    def mend_and_replay(self) -> None:
+        """The stream's contract is mended, and what it refused is put back."""
+        self.of_stream = self.contract
+        before = self._rows_of_certified()
+        done = replay(self.spark, self.config, self.contract, "replay", _MENDABLE, dry_run=False)
+        self.put_back = self.put_back or done.counts["rows"] > 0
+        days = self._run(list(done.days), "nothing") if done.days else set()
+        rebuilt(self.spark, self.config, done, sorted(days))
+        again = replay(self.spark, self.config, self.contract, "replay", _MENDABLE, dry_run=False)
+        assert (again.counts["records"], again.counts["rows"]) == (0, 0)
+        self._hold(days, before)
+
+    @rule()
+    def upkeep(self) -> None:
+        """Compaction, retention and a VACUUM that keeps nothing for its age change no row that is served."""
+        before = self._rows_of_certified(), self._served()
+        short = self.config.maintain.model_copy(
+            update={"vacuum_after": timedelta(0), "speed_retention": timedelta(days=1)}
+        )
+        config = self.config.model_copy(update={"maintain": short})
+        maintain(self.spark, config, self.contract, "upkeep", dry_run=False)
+        assert (self._rows_of_certified(), self._served()) == before
+
+    def _next_offset(self, partition: int) -> int:
+        self.offsets[partition] += 1
+        return self.offsets[partition] - 1
+
+    def _run(self, days: list[date], repair: Repair) -> set[date]:
+        self.runs += 1
+        done = nightly(self.spark, self.config, self.contract, f"run {self.runs}", days, repair)
+        assert set(done["days"].values()) == {"certified"}
+        return set(map(date.fromisoformat, done["days"]))
+
+    def _hold(self, days: set[date], before: dict[date, set[tuple[int, int, float]]]) -> None:
+        """These days are what the oracle says, all others what they were."""
+        after = self._rows_of_certified()
+        assert {day: after[day] for day in days} == {day: winners(self.sent, day) for day in days}
+        others = before.keys() - days
+        assert {day: after[day] for day in others} == {day: before[day] for day in others}
+        self._each_key_once()
+
+    def _expected(self, day: date, last: date) -> set[tuple[int, int, float]]:
+        """What a run up to a last day leaves of an earlier one, that it need not have rebuilt.
+
+        Copies that have come since with later days are counted when these days are closed.
+        """
+        built = newest(history(self.spark, self.config))[day].bronze_version
+        known = max(count for at, count in self.ingested.items() if at <= built)
+        since = [sent for sent in self.sent[known:] if sent.day <= last]
+        return winners([*self.sent[:known], *since], day)
+
+    def _each_key_once(self) -> None:
+        """Readers get each event once; where a key lacks the event time, that is said of certified days."""
+        state = certified(self.spark, self.config)
+        closed = set(state.days) if state else set()
+        everywhere = self.is_keyed and not self.put_back
+        keys = Counter(
+            (number, time if self.is_keyed else None, day)
+            for number, time, day in self._served()
+            if everywhere or day in closed
+        )
+        assert set(keys.values()) <= {1}
+
+    def _rows_of_certified(self) -> dict[date, set[tuple[int, int, float]]]:
+        state = certified(self.spark, self.config)
+        found: dict[date, set[tuple[int, int, float]]] = {day: set() for day in state.days} if state else {}
+        if state:
+            columns = ("_event_date", "_partition", "_offset", "departure_delay")
+            rows = read(self.spark, self.config.table("batch"), state.version).select(*columns)
+            for day, *row in map(tuple, rows.toLocalIterator()):
+                assert tuple(row) not in found.get(day, set())
+                if day in found:
+                    found[day].add(tuple(row))
+        return found
+
+    def _served(self) -> list[tuple[Any, ...]]:
+        if not self.lake.count("speed") and not self._rows_of_certified():
+            return []
+        rows = read_serving(self.spark, self.config).select("flight", "scheduled_departure", "_event_date")
+        return sorted(map(tuple, rows.toLocalIterator()))
+
+
+@contextmanager
+def _dying(step: str) -> Iterator[None]:
+    def die(*args: Any, **kwargs: Any) -> None:
+        raise Died(step)
+
+    with patch(step, die):
+        yield
+
+
+def few(examples: int, steps: int) -> settings:
+    """So many histories of so many steps, always the same ones; a failing one is shown as it is."""
+    return settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
