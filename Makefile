@@ -39,7 +39,7 @@ demo: setup ## Replay real flights through a real broker into a lake, and prove 
 test: setup ## Run all tests, with a real Spark and a real broker (PYTEST_ARGS="tests/unit -k name")
 	@$(PY) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
-test-long: setup $(SCHEDULERS_MADE) ## Run what deploy/ holds with Airflow itself, and against Kubernetes' own schemas
+test-long: setup $(SCHEDULERS_MADE) ## Hours: 200 random histories of a lake; deploy/ by Airflow itself and Kubernetes' own schemas
 	@$(PY) -m pytest -m long $(PYTEST_ARGS)
 
 lint: $(DEPENDENCIES) ## Check style, form, types, data contracts and suites of expectations

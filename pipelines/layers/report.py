@@ -1,6 +1,7 @@
 """Report: gathers what the lake says of a day and writes it for people and for programs."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,10 @@ from pipelines.contract import DataContract
 from pipelines.decode import invalid, valid
 from pipelines.errors import SourceError
 from pipelines.ops import certification
-from pipelines.ops.bronze_index import pieces_of
+from pipelines.ops.bronze_index import BronzeIndex, pieces_of
 from pipelines.ops.indexing import index_bronze
 from pipelines.ops.layer_samples import samples_of
+from pipelines.ops.retention import whole_from
 from pipelines.ops.writer_schemas import decode_all
 from pipelines.quality import conflicts, past, profile
 from pipelines.quality.comparison import comparison
@@ -92,9 +94,10 @@ def _decided(
     data_docs: bool,
 ) -> ReportData:
     day = verdict.day
-    _kept(spark, config.table("bronze"), verdict.bronze_version, verdict)
-    rows = _kept(spark, config.table("batch"), verdict.batch_version, verdict, day)
-    index = index_bronze(spark, config, contract, verdict.bronze_version, keep=False)
+    index = _index_then(spark, config, contract, verdict)
+    rows = read_kept(spark, config.table("batch"), verdict.batch_version, day)
+    if rows is None:
+        raise _gone(config.table("batch"), verdict.batch_version, day)
     since = certification.newest_audited(v for v in verdicts if v.bronze_version < verdict.bronze_version)
     pieces = pieces_of(spark, config, index, [day], since)
     decoded = decode_all(spark, config, contract, pieces.envelopes)
@@ -204,17 +207,30 @@ def _heading(config: PipelineConfig, contract: DataContract, day: date) -> dict[
     }
 
 
-def _kept(
-    spark: SparkSession, table: str, at: int, verdict: certification.Verdict, day: date | None = None
-) -> DataFrame:
-    rows = read_kept(spark, table, at, day)
-    if rows is None:
-        raise SourceError(
-            f"{table}: version {at}, which the verdict on {verdict.day} names, is gone: Delta has cleaned its"
-            f" log or VACUUM its files. Rebuild the day with nightly_batch --date {verdict.day}, or look at a"
-            " report that was written earlier"
-        )
-    return rows
+def _index_then(
+    spark: SparkSession, config: PipelineConfig, contract: DataContract, verdict: certification.Verdict
+) -> BronzeIndex:
+    """The index of bronze as a verdict saw it.
+
+    Where Delta does not let that version be read any more, its records are read from bronze as it is now:
+    bronze is only added to, and the index tells which micro-batches there were.
+    """
+    table, at = config.table("bronze"), verdict.bronze_version
+    if read_kept(spark, table, at) is not None:
+        return index_bronze(spark, config, contract, at, keep=False)
+    first = whole_from(spark, config)
+    if first is not None and verdict.day < first:
+        raise _gone(table, at, verdict.day)
+    now = index_bronze(spark, config, contract, version(spark, table), keep=False)
+    return replace(now, rows=now.rows.where(f"until <= {at} OR commit <= {at}"))
+
+
+def _gone(table: str, at: int, day: date) -> SourceError:
+    return SourceError(
+        f"{table}: version {at}, which the verdict on {day} names, is gone: Delta has cleaned its log or"
+        f" VACUUM its files. Rebuild the day with nightly_batch --date {day}, or look at a report that was"
+        " written earlier"
+    )
 
 
 def _in_speed(spark: SparkSession, config: PipelineConfig, day: date) -> int:

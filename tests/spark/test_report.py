@@ -1,6 +1,8 @@
 """A report tells what a rebuild changed, what became of a day, and of days that nobody has decided on."""
 
 import json
+import os
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import date, datetime, timedelta
@@ -78,6 +80,18 @@ def test_a_repair_is_told_with_rows_history_and_trend_until_the_old_version_is_g
     assert "is gone" in told_of["gone"]
     assert (told_of["added"], told_of["samples"]) == (3, [])
     assert read_kept(lake.spark, lake.config.table("batch"), 99) is None
+
+    # Delta lets no version of bronze be read that is older than a week; what it held is told all the same.
+    lake.ingest([on(1, 8), b"!"])
+    bronze = lake.config.table("bronze")
+    long_ago = time.time() - timedelta(days=40).total_seconds()
+    for number, path in enumerate(sorted(Path(bronze, "_delta_log").glob("*.*"))):
+        os.utime(path, (long_ago + number, long_ago + number))
+    lake.ingest([on(4, 9)])
+    assert read_kept(lake.spark, bronze, second.bronze_version) is None
+    again = told(lake, tmp_path, ONE)
+    same = ("flow", "duplicates_by_hour", "lateness", "quarantine", "conflict_samples")
+    assert {name: again[name] for name in same} == {name: found[name] for name in same}
 
 
 def test_a_day_without_a_decision_is_reported_as_open_or_not_certified(
