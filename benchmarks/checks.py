@@ -8,6 +8,8 @@ from pyspark.sql import functions as F
 
 from benchmarks import decoding
 from benchmarks.given import Work
+from benchmarks.month import copy_of_days
+from pipelines.sinks.delta import read
 
 
 class WrongResult(Exception):
@@ -67,6 +69,12 @@ def check_month(work: Work) -> None:
     _expect("keys of batch", different, count)
     if not work.truth.unique * 0.99 < count < work.truth.unique:
         raise WrongResult(f"rows of batch: found {count}, expected some fewer than {work.truth.unique}")
+
+
+def check_copy(work: Work) -> None:
+    """The copy has what the batch layer has."""
+    rows = read(work.spark, copy_of_days(work.config)).count()
+    _expect("rows of the copy", rows, work.table("batch").count())
 
 
 def sizes(work: Work) -> dict[str, dict[str, float]]:

@@ -19,6 +19,7 @@ from benchmarks.checks import (
     check_batch,
     check_both,
     check_bronze,
+    check_copy,
     check_json,
     check_month,
     check_raw,
@@ -26,7 +27,7 @@ from benchmarks.checks import (
 )
 from benchmarks.events import DAY
 from benchmarks.given import Work
-from benchmarks.month import DAYS, LATE_DAY, fill_month, late_records, rebuild_days
+from benchmarks.month import DAYS, LATE_DAY, copy_days, fill_month, late_records, rebuild_days
 from pipelines.layers.batch import nightly
 from pipelines.layers.ingest import ingest
 from pipelines.layers.speed import speed
@@ -97,6 +98,11 @@ def fill(work: Work) -> None:
 def repair(work: Work) -> None:
     """One nightly run of the day of these thirty for which records came late."""
     rebuild_days(work.spark, work.config, work.contract, DAYS[LATE_DAY : LATE_DAY + 1])
+
+
+def copy(work: Work) -> None:
+    """What a staging table would cost on top of `month`."""
+    copy_days(work.spark, work.config, work.contract)
 
 
 def come_late(work: Work) -> None:
@@ -195,6 +201,7 @@ ITEMS: Final[dict[str, Item]] = {
     "speed": Item(speed_once, check_speed, "steps", "speed", ("ingest",)),
     "rebuild": Item(rebuild, check_batch, "steps", "rebuild with audit", ("ingest", "speed")),
     "month": Item(month, check_month, "month", "rebuild of 30 days", ("ingest",), prepare=fill),
+    "copy": Item(copy, check_copy, "month", "these days copied", ("ingest", "month")),
     "repair": Item(
         *(repair, check_batch, "month", "repair of one of them", ("ingest", "month")),
         prepare=come_late,

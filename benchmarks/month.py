@@ -9,8 +9,9 @@ from pyspark.sql import DataFrame, SparkSession
 from benchmarks.events import DAY
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
+from pipelines.decode import EVENT_DATE
 from pipelines.layers.batch import nightly
-from pipelines.sinks.delta import append, read
+from pipelines.sinks.delta import append, by_day_and_key, read
 from pipelines.sinks.tables import ensure_bronze
 
 DAYS: Final = tuple(DAY + timedelta(days=number) for number in range(30))
@@ -51,6 +52,17 @@ def rebuild_days(
     audit = config.audit.model_copy(update={"offset_gaps": "warn"})
     config = config.model_copy(update={"batch": batch, "audit": audit})
     nightly(spark, config, contract, "benchmark", days)
+
+
+def copy_days(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> None:
+    """Writes the days of the batch layer to another table, as a staging table would ask of each run."""
+    rows = by_day_and_key(read(spark, config.table("batch")), contract.key)
+    rows.write.format("delta").partitionBy(EVENT_DATE).save(copy_of_days(config))
+
+
+def copy_of_days(config: PipelineConfig) -> str:
+    """Where `copy_days` writes."""
+    return f"{config.root}/copy"
 
 
 def _dealt(config: PipelineConfig) -> str:

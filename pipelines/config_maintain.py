@@ -58,8 +58,8 @@ def check_retentions(maintain: MaintainConfig, lookback: int, horizon: int, max_
     Raises:
         ValueError: a retention is too short. The message names the setting and the shortest that will do.
     """
-    needed = timedelta(days=lookback + horizon)
-    parts = f"batch.lookback_days ({lookback}) + batch.dedup_horizon_days ({horizon})"
+    needed = timedelta(days=lookback + 2 * horizon)
+    parts = f"batch.lookback_days ({lookback}) + 2 x batch.dedup_horizon_days ({horizon})"
     bronze, speed, quarantine = (
         maintain.bronze_retention,
         maintain.speed_retention,

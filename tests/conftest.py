@@ -25,8 +25,6 @@ def spark() -> Iterator[SparkSession]:
             # Each plan runs once or twice, which does not pay for compiling it. The tests that start jobs as
             # processes do compile.
             *BRIEF_SPARK,
-            # Nor do tables of ten rows pay for planning again after each shuffle.
-            "spark.conf.spark.sql.adaptive.enabled=false",
             "spark.conf.spark.driver.extraJavaOptions=-XX:+UseSerialGC",
             "spark.conf.spark.sql.streaming.stopTimeout=60s",
         ],

@@ -5,6 +5,7 @@ from datetime import date, datetime
 from typing import Any, Final
 
 import click
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -70,6 +71,8 @@ def nightly_batch(
     require_one_or_all(pipeline, everything)
     if day and (first or last):
         raise click.UsageError("--date names one day, --from and --to several: use one or the other")
+    if bool(first) != bool(last):
+        raise click.UsageError("--from and --to go together: name the first and the last of the days")
     between = (_date(day or first), _date(day or last))
     repair: Repair = "nothing" if first or last else "late" if day else "late and missed"
 
@@ -83,7 +86,7 @@ def nightly_batch(
             summary = nightly(spark, config, contract, run_id, days, repair)
         except AuditFailed:
             # Other days may have passed. Whatever becomes of the view, the audit is what counts.
-            with suppress(PySparkException):
+            with suppress(PySparkException, Py4JJavaError):
                 refresh_view(spark, config)
             raise
         refresh_view(spark, config)

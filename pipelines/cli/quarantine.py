@@ -14,7 +14,7 @@ from pipelines.errors import AuditFailed
 from pipelines.faults import Reason
 from pipelines.layers import quarantine as layer
 from pipelines.layers.batch import nightly
-from pipelines.layers.replay import rebuilt
+from pipelines.layers.replay import Replay, rebuilt
 from pipelines.layers.replay import replay as put_back
 from pipelines.layers.serving import refresh_view
 from pipelines.ops.quarantined import STATUSES, Selection
@@ -127,7 +127,7 @@ def replay(dry_run: bool, **given: Any) -> None:
             return {
                 "counts": done.counts,
                 "days_to_rebuild": days,
-                "lines": [f"to rebuild: {d}" for d in days],
+                "lines": [*(f"to rebuild: {d}" for d in days), *_of_gone(done)],
             }
         verdicts, failure = _rebuild(spark, config, contract, run_id, done.days)
         if done.days:
@@ -137,13 +137,18 @@ def replay(dry_run: bool, **given: Any) -> None:
         summary = {
             "counts": done.counts,
             "days": verdicts,
-            "lines": [f"rebuilt: {day}: {verdict}" for day, verdict in verdicts.items()],
+            "lines": [*(f"rebuilt: {day}: {verdict}" for day, verdict in verdicts.items()), *_of_gone(done)],
         }
         if failure:
             raise AuditFailed(str(failure), summary)
         return summary
 
     run_job("quarantine replay", common, body, check=refuse_unfit_expectations)
+
+
+def _of_gone(done: Replay) -> list[str]:
+    why = "maintain.bronze_retention has removed records of the day, so it cannot be rebuilt"
+    return [f"left open: {day}: {why}; discard them" for day in done.gone]
 
 
 def _rebuild(

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date, datetime, timedelta
 from typing import Any, Final, NoReturn
 
@@ -19,7 +20,7 @@ from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.decode import valid
 from pipelines.dedup import winners
-from pipelines.errors import ConfigError, InfrastructureError, SourceError
+from pipelines.errors import ConfigError, InfrastructureError
 from pipelines.ops.bronze_index import Pieces, pieces_of
 from pipelines.ops.certification import (
     Certified,
@@ -38,11 +39,12 @@ from pipelines.ops.runs import Steps
 from pipelines.ops.seal import seal
 from pipelines.ops.writer_schemas import decode_all
 from pipelines.quality.audit import Audit, audit, record_checks
-from pipelines.quality.changes import Changes, changes
+from pipelines.quality.changes import Changes, changes, moves
 from pipelines.quality.decision import Run, decide, failure, summary, words
 from pipelines.quality.facts import around, reach
+from pipelines.quality.integrity import fail_together
 from pipelines.sinks.delta import by_day_and_key, on_days, read, replace_days, restore
-from pipelines.sinks.tables import conform, ensure_batch, events_schema, exists, require_bronze, version
+from pipelines.sinks.tables import conform, ensure_batch, events_schema, require_bronze, version
 
 _FIRST_DAY: Final = date(1970, 1, 1)
 
@@ -94,8 +96,9 @@ def nightly(
         repair: which days before them are rebuilt as well.
 
     Returns:
-        `counts`, `days`, the verdict on each, and `late_days_left`: days that have late records and were
-        not rebuilt, since they lie before the lookback or only some days were asked for.
+        `counts`; `days`, the verdict on each; and what was left, since it lies before the lookback or only
+        some days were asked for: `late_days_left`, certified days that have late records, and
+        `missed_days_left`, days with events that no run has certified.
 
     Raises:
         AuditFailed: at least one day failed; the other days are certified.
@@ -122,7 +125,9 @@ def nightly(
                 built = _build(spark, config, contract, run_id, due.days, pieces)
                 detail.append(f"batch version {built}")
             with steps.step("audit") as detail:
-                found = audit(spark, config, contract, due.days, pieces, built)
+                closed = {*due.days, *(before.days if before else ())}
+                found = audit(spark, config, contract, due.days, closed, pieces, built)
+                found = _with_moves(spark, config, contract, found, due.days, before, built)
                 versions = {"bronze_version": index.version, "batch_version": built}
                 record_checks(spark, config, found.checks, run_id=run_id, **versions)
                 record_samples(spark, config, found.differences, run_id)
@@ -135,11 +140,15 @@ def nightly(
                 kept = _keep_what_passed(spark, config, contract, found, run_id, due.days, (base, built))
                 run = Run(config.name, run_id, index.version, built, kept)
                 decided = decide(run, found, due, before, changed)
+                held.require()
                 record_verdicts(spark, config, decided)
                 detail.append(f"{sum(v.status == 'certified' for v in decided)} of {len(decided)} days")
         finally:
             steps.write(spark)
-    return summary(found, decided, due)
+    told = summary(run, found, decided, due)
+    if failed := [verdict.day for verdict in decided if verdict.status == "failed"]:
+        raise failure(found, failed, "not certified; readers keep the last certified state", told)
+    return told
 
 
 def validate(
@@ -153,22 +162,26 @@ def validate(
 
     Raises:
         AuditFailed: a check failed, e.g. since late events have come after the day was certified.
-        SourceError: there is no batch table or no bronze.
+        ConfigError: the day is not certified.
+        SourceError: there is no bronze.
     """
     require_bronze(spark, config)
     require_whole(spark, config, [day])
-    if not exists(spark, config.table("batch")):
-        raise SourceError(f"{config.table('batch')}: no such table; run nightly_batch for {day} first")
     ledger = history(spark, config)
     state = certified_in(ledger)
+    if state is None or day not in state.days:
+        raise ConfigError(
+            f"{day} is not certified, so readers have nothing of it that could be validated; run"
+            f" nightly_batch --date {day}"
+        )
     versions = {
         "bronze_version": version(spark, config.table("bronze")),
-        "batch_version": state.version if state else version(spark, config.table("batch")),
+        "batch_version": state.version,
     }
     index = index_bronze(spark, config, contract, versions["bronze_version"], keep=False)
     near = around([day], reach(contract, config.batch.dedup_horizon_days))
     pieces = pieces_of(spark, config, index, near, newest_audited(ledger))
-    found = audit(spark, config, contract, [day], pieces, versions["batch_version"])
+    found = audit(spark, config, contract, [day], state.days, pieces, versions["batch_version"])
     record_checks(spark, config, found.checks, run_id=run_id, **versions)
     record_samples(spark, config, found.differences, run_id)
     if not found.passed(day):
@@ -240,6 +253,24 @@ def _keep_what_passed(
         return built
     rows = by_day_and_key(read(spark, table, built).where(on_days(passed)), contract.key)
     return replace_days(rows, table, passed, note=f"keep {run_id}")
+
+
+def _with_moves(
+    spark: SparkSession,
+    config: PipelineConfig,
+    contract: DataContract,
+    found: Audit,
+    days: Sequence[date],
+    before: Certified | None,
+    built: int,
+) -> Audit:
+    """Lets days fail together between which events move: one alone would hold these twice, or not at all."""
+    failed = {day for day in days if not found.passed(day)}
+    horizon = reach(contract, config.batch.dedup_horizon_days)
+    if before is None or not failed or not horizon:
+        return found
+    old, new = (read(spark, config.table("batch"), at).where(on_days(days)) for at in (before.version, built))
+    return replace(found, checks=(*found.checks, *fail_together(failed, moves(old, new, contract, horizon))))
 
 
 def _changes(

@@ -23,6 +23,7 @@ from pipelines.dedup import other_names, same_event, winners, with_key, without_
 from pipelines.ops.certification import certified
 from pipelines.ops.lease import lease
 from pipelines.ops.quarantined import Selection, mark, picked, quarantine_table, tried
+from pipelines.ops.retention import whole_from
 from pipelines.ops.writer_schemas import decode_all
 from pipelines.sinks.delta import append, read, small_rows
 from pipelines.sinks.tables import ensure_speed, exists, version
@@ -36,11 +37,13 @@ class Replay:
         counts: `records` = `still_broken` + `rows` (new in the speed layer) + `copies` (of events that
             readers have) + `closed` (of certified days).
         days: certified days that must be rebuilt to take records in.
+        gone: certified days that cannot be, since bronze does not hold all their records any more.
         closed: the coordinates of these records, and their `_event_date`.
     """
 
     counts: dict[str, int]
     days: tuple[date, ...]
+    gone: tuple[date, ...]
     closed: DataFrame
 
 
@@ -98,7 +101,8 @@ def _put_back(
     closed = passed.where(is_closed)
     new = _unknown(spark, config, contract, passed.where(~is_closed), certified_version).persist()
     try:
-        days = tuple(row["day"] for row in small_rows(_days(closed)))
+        whole = whole_from(spark, config) or date.min
+        days = [row["day"] for row in small_rows(_days(closed))]
         counts = {
             "records": judged.count(),
             "still_broken": judged.where(~F.col(VALID)).count(),
@@ -111,7 +115,12 @@ def _put_back(
                 append(new, config.table("speed"))
             mark(spark, config, passed.where(~is_closed).select(*COORDINATES), tried("replayed"))
             _mark_broken(spark, config, contract, judged.where(~F.col(VALID)))
-        return Replay(counts, days, _fixed(spark, closed.select(*COORDINATES, EVENT_DATE)))
+        return Replay(
+            counts,
+            tuple(day for day in days if day >= whole),
+            tuple(day for day in days if day < whole),
+            _fixed(spark, closed.select(*COORDINATES, EVENT_DATE)),
+        )
     finally:
         new.unpersist()
         judged.unpersist()

@@ -1,7 +1,6 @@
 """Report: gathers what the lake says of a day and writes it for people and for programs."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -97,7 +96,11 @@ def _decided(
     index = _index_then(spark, config, contract, verdict)
     rows = read_kept(spark, config.table("batch"), verdict.batch_version, day)
     if rows is None:
-        raise _gone(config.table("batch"), verdict.batch_version, day)
+        raise SourceError(
+            f"{config.table('batch')}: version {verdict.batch_version}, which the verdict on {day} names, is"
+            f" gone: VACUUM has removed its files. Rebuild the day with nightly_batch --date {day}, or look"
+            " at a report that was written earlier"
+        )
     since = certification.newest_audited(v for v in verdicts if v.bronze_version < verdict.bronze_version)
     pieces = pieces_of(spark, config, index, [day], since)
     decoded = decode_all(spark, config, contract, pieces.envelopes)
@@ -210,27 +213,20 @@ def _heading(config: PipelineConfig, contract: DataContract, day: date) -> dict[
 def _index_then(
     spark: SparkSession, config: PipelineConfig, contract: DataContract, verdict: certification.Verdict
 ) -> BronzeIndex:
-    """The index of bronze as a verdict saw it.
+    """The index of bronze as a verdict saw it, with records as bronze has them now.
 
-    Where Delta does not let that version be read any more, its records are read from bronze as it is now:
-    bronze is only added to, and the index tells which micro-batches there were.
+    Delta lets no old version be read for long, and need not: bronze is only added to, and the index tells
+    which micro-batches there were.
     """
-    table, at = config.table("bronze"), verdict.bronze_version
-    if read_kept(spark, table, at) is not None:
-        return index_bronze(spark, config, contract, at, keep=False)
+    table = require_bronze(spark, config)
     first = whole_from(spark, config)
     if first is not None and verdict.day < first:
-        raise _gone(table, at, verdict.day)
+        raise SourceError(
+            f"{table}: records of {verdict.day} are gone: maintain.bronze_retention has removed them. The"
+            f" first day that can be reported is {first}; a report that was written earlier still holds"
+        )
     now = index_bronze(spark, config, contract, version(spark, table), keep=False)
-    return replace(now, rows=now.rows.where(f"until <= {at} OR commit <= {at}"))
-
-
-def _gone(table: str, at: int, day: date) -> SourceError:
-    return SourceError(
-        f"{table}: version {at}, which the verdict on {day} names, is gone: Delta has cleaned its log or"
-        f" VACUUM its files. Rebuild the day with nightly_batch --date {day}, or look at a report that was"
-        " written earlier"
-    )
+    return now.until(verdict.bronze_version)
 
 
 def _in_speed(spark: SparkSession, config: PipelineConfig, day: date) -> int:

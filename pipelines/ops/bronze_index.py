@@ -47,6 +47,10 @@ class BronzeIndex:
     version: int
     rows: DataFrame
 
+    def until(self, version: int) -> "BronzeIndex":
+        """What the index said at an earlier version; records are read from the same version as before."""
+        return BronzeIndex(self.version, self.rows.where(f"until <= {version} OR commit <= {version}"))
+
     @property
     def records(self) -> DataFrame:
         """The rows of kind `records`."""

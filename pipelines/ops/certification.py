@@ -112,6 +112,17 @@ def newest(ledger: Iterable[Verdict]) -> dict[date, Verdict]:
     return {day: found[day] for day in sorted(found)}
 
 
+def newest_certified(ledger: Iterable[Verdict]) -> dict[date, Verdict]:
+    """The newest verdict on each day by which it was certified, in the order of the days.
+
+    A rebuild that failed since has changed nothing: what came for the day still waits for one that passes.
+
+    Args:
+        ledger: verdicts as `history` gives them.
+    """
+    return newest(verdict for verdict in ledger if verdict.status == "certified")
+
+
 def verdicts(spark: SparkSession, config: PipelineConfig) -> list[Verdict]:
     """The newest verdict on each day of the pipeline, in the order of the days."""
     return list(newest(history(spark, config)).values())

@@ -1,6 +1,6 @@
 """Which days a nightly run has to rebuild, and why."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Final, Literal
@@ -13,7 +13,7 @@ from pipelines.contract import DataContract
 from pipelines.decode import EVENT_DATE, ORIGIN, valid
 from pipelines.dedup import OTHER_DAY, other_names, same_event, with_key
 from pipelines.ops.bronze_index import BronzeIndex, pieces_of
-from pipelines.ops.certification import Verdict, certified_in, newest
+from pipelines.ops.certification import Verdict, newest_certified
 from pipelines.ops.retention import whole_from
 from pipelines.ops.writer_schemas import decode_all
 from pipelines.quality.facts import around, days_of, reach
@@ -31,14 +31,17 @@ class Due:
     """The days that a run rebuilds.
 
     Attributes:
-        causes: why, by day in their order: `asked` for by the user; `missed`, since no run has decided on it
-            yet; `late`, since records came after it was decided on; `neighbour`, since a copy of an event
-            that stands on it came with another day.
-        came_late: records of each day that came after it was decided on, of all days that have such.
+        causes: why, by day in their order: `asked` for by the user; `missed`, since no run has certified it
+            yet; `late`, since records came after it was certified; `neighbour`, since a copy of an event
+            that stands on it came with another day, or the other way round.
+        came_late: records of each day that came after it was certified, of all days that have such.
+        never_certified: days before those that are asked for, of which bronze has events, that no run has
+            certified and this one leaves as they are.
     """
 
     causes: dict[date, Cause]
     came_late: dict[date, int]
+    never_certified: list[date]
 
     @property
     def days(self) -> list[date]:
@@ -71,22 +74,28 @@ def due_days(
         repair: which other days of the lookback are taken as well.
         ledger: the verdicts so far.
     """
-    decided = newest(ledger)
-    versions = {day: verdict.bronze_version for day, verdict in decided.items()}
+    certified = newest_certified(ledger)
+    versions = {day: verdict.bronze_version for day, verdict in certified.items()}
     whole = whole_from(spark, config) or date.min
     late = {day: n for day, n in index.came_since(versions, spark).items() if day >= whole}
+    with_events = index.counts()[0]
     causes: dict[date, Cause] = dict.fromkeys(asked, "asked")
     lookback = days_of(asked[0] - config.batch.lookback_days * _DAY, asked[0] - _DAY)
     if repair != "nothing":
         causes |= dict.fromkeys((day for day in lookback if day in late), "late")
     if repair == "late and missed":
-        first = min([*decided, *index.counts()[0]], default=asked[0])
-        undecided = (day for day in lookback if day >= first and day not in decided)
-        causes |= dict.fromkeys(undecided, "missed")
-    near = _neighbours(spark, config, contract, index, sorted(causes), ledger)
-    causes |= dict.fromkeys(near, "neighbour")
-    causes = {day: cause for day, cause in causes.items() if day >= whole}
-    return Due({day: causes[day] for day in sorted(causes)}, late)
+        first = min([*certified, *with_events], default=asked[0])
+        missed = (day for day in lookback if day >= first and day not in certified)
+        causes |= dict.fromkeys(missed, "missed")
+    while near := _neighbours(spark, config, contract, index, sorted(causes), late, certified):
+        causes |= dict.fromkeys(near, "neighbour")
+    causes = {day: causes[day] for day in sorted(causes) if day >= whole}
+    left = [
+        day
+        for day in sorted(with_events)
+        if whole <= day < asked[0] and day not in certified and day not in causes
+    ]
+    return Due(causes, late, left)
 
 
 def _neighbours(
@@ -95,21 +104,21 @@ def _neighbours(
     contract: DataContract,
     index: BronzeIndex,
     days: Sequence[date],
-    ledger: Sequence[Verdict],
+    late: Collection[date],
+    certified: Mapping[date, Verdict],
 ) -> list[date]:
-    """Certified days next to these on which an event stands whose copy has come since with one of these days.
+    """Certified days next to these that have to be rebuilt with them.
 
-    That copy may win, and the row of the certified day must go then.
+    On some an event stands whose copy has come since with one of these days. That copy may win, and the row
+    of the certified day must go then. For others records came late, which may win over a row of these days.
     """
     horizon = reach(contract, config.batch.dedup_horizon_days)
-    state = certified_in(ledger)
-    if not horizon or state is None:
-        return []
-    near = [day for day in around(days, horizon) if day in state.days and day not in days]
+    near = [day for day in around(days, horizon) if day in certified and day not in days]
+    found = [day for day in near if day in late]
+    near = [day for day in near if day not in late]
     if not near:
-        return []
-    decided = newest(ledger)
-    versions = {day: decided[day].bronze_version for day in near}
+        return found
+    versions = {day: certified[day].bronze_version for day in near}
     pieces = pieces_of(spark, config, index, [], min(versions.values()))
     came = valid(decode_all(spark, config, contract, pieces.envelopes), contract).select(
         "*", F.col(ORIGIN[-1]).alias("ingested_at")
@@ -117,12 +126,13 @@ def _neighbours(
     commits = index.records.groupBy("ingested_at").agg(F.max("commit").alias("_commit"))
     new = with_key(came.where(on_days(days)).join(F.broadcast(commits), "ingested_at"), contract)
     known = _frame(spark, versions).withColumnRenamed("day", OTHER_DAY)
-    rows = read(spark, config.table("batch"), state.version).where(on_days(near))
+    newest_version = max(verdict.batch_version for verdict in certified.values())
+    rows = read(spark, config.table("batch"), newest_version).where(on_days(near))
     rows = rows.select(*other_names(contract)).join(F.broadcast(known), OTHER_DAY)
     touched = new.select(*contract.key_names, EVENT_DATE, "_commit").join(
         rows, same_event(contract, horizon) & (F.col("_commit") > F.col("known"))
     )
-    return [row[OTHER_DAY] for row in small_rows(touched.select(OTHER_DAY).distinct())]
+    return found + [row[OTHER_DAY] for row in small_rows(touched.select(OTHER_DAY).distinct())]
 
 
 def _frame(spark: SparkSession, versions: Mapping[date, int]) -> DataFrame:

@@ -17,7 +17,7 @@ from pipelines.ops.bronze_index import INDEX, OFFSETS, RECORDS, BronzeIndex
 from pipelines.ops.failures import first_line
 from pipelines.ops.retention import first_whole_day
 from pipelines.ops.writer_schemas import ask_again, decode_all
-from pipelines.sinks.delta import append, read, replace_rows
+from pipelines.sinks.delta import read, replace_rows
 from pipelines.sinks.tables import ensure_table, shape
 from pipelines.sql_text import literal
 
@@ -53,7 +53,7 @@ def index_bronze(
     last = until["until"] if until else None
     if last is not None and last >= version:
         # What the index knows already may be more than an older version had.
-        return BronzeIndex(version, known.where(f"until <= {version} OR commit <= {version}"))
+        return BronzeIndex(version, known).until(version)
     rows, is_whole = _made(spark, config, contract, of_pipeline, last, version)
     rows = rows.selectExpr(
         f"{literal(config.name)} AS pipeline", f"'{made_for}' AS made_for", f"{version}L AS until", "*"
@@ -63,7 +63,8 @@ def index_bronze(
     if is_whole:
         replace_rows(rows, table, f"pipeline = {literal(config.name)}")
     else:
-        append(rows, table)
+        # Another run's, if this one has lost its lease, are written over, not doubled.
+        replace_rows(rows, table, f"pipeline = {literal(config.name)} AND until > {last}")
     rows.unpersist()
     return BronzeIndex(version, read(spark, table).where(F.col("pipeline") == config.name))
 

@@ -9,8 +9,8 @@ from pyspark.sql import Row, SparkSession
 
 from pipelines.config import PipelineConfig
 from pipelines.ops.certification import Certified, certified
-from pipelines.sinks.delta import restore
-from pipelines.sinks.tables import keep_versions
+from pipelines.sinks.delta import read, restore
+from pipelines.sinks.tables import exists, keep_versions
 
 # Commits that leave the rows as they are.
 _HARMLESS: Final = frozenset({"SET TBLPROPERTIES", "VACUUM START", "VACUUM END"})
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 def back_to_certified(spark: SparkSession, config: PipelineConfig, state: Certified | None) -> bool:
     """Restores the batch table to the certified version, unless it holds that already.
 
-    Only for the holder of the pipeline's lease. Without a certified day nothing is done.
+    Only for the holder of the pipeline's lease. Without a certified day it is emptied.
 
     Args:
         spark: the session.
@@ -33,7 +33,7 @@ def back_to_certified(spark: SparkSession, config: PipelineConfig, state: Certif
         Whether the table had to be restored.
     """
     if state is None:
-        return False
+        return _emptied(spark, config.table("batch"))
     # Before a commit is made, whose clean-up of the log may take the certified version away.
     keep_versions(spark, config.table("batch"))
     if _at(spark, config.table("batch"), state.version):
@@ -45,9 +45,17 @@ def back_to_certified(spark: SparkSession, config: PipelineConfig, state: Certif
 
 
 def holds_certified(spark: SparkSession, config: PipelineConfig) -> bool:
-    """Whether the batch table holds what was certified; yes if nothing ever was."""
-    state = certified(spark, config)
-    return state is None or _at(spark, config.table("batch"), state.version)
+    """Whether the batch table holds what was certified, and nothing else."""
+    state, table = certified(spark, config), config.table("batch")
+    return read(spark, table).isEmpty() if state is None else _at(spark, table, state.version)
+
+
+def _emptied(spark: SparkSession, table: str) -> bool:
+    if not exists(spark, table) or read(spark, table).isEmpty():
+        return False
+    _log.warning("an earlier run left days that nobody certified; the batch layer is emptied")
+    DeltaTable.forPath(spark, table).delete()
+    return True
 
 
 def _at(spark: SparkSession, table: str, certified_version: int) -> bool:

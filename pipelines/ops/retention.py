@@ -64,10 +64,11 @@ def _kept_day(spark: SparkSession, table: str, key: str) -> date | None:
 def first_day_by_age(config: PipelineConfig, retention: timedelta, now: datetime, zone: ZoneInfo) -> date:
     """The first day that bronze has to keep whole for its age alone.
 
-    Days that the nightly run looks back to, and their neighbours, are kept, however short the retention.
+    Days that the nightly run looks back to are kept, however short the retention, and so are those that may
+    have to be rebuilt with them, and their neighbours.
     """
     by_age = last_event_day(now - retention, config.decode.max_future, zone)
-    looked_at = config.batch.lookback_days + config.batch.dedup_horizon_days
+    looked_at = config.batch.lookback_days + 2 * config.batch.dedup_horizon_days
     return min(by_age, now.astimezone(zone).date() - _DAY - timedelta(days=looked_at))
 
 

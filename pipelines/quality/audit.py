@@ -1,7 +1,7 @@
 """The audit: reads what was written and decides, day by day, whether it is whole."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime
 from typing import Final
@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
+from pipelines.decode import VALID
 from pipelines.ops.bronze_index import BronzeIndex, Pieces
 from pipelines.ops.retention import speed_from
 from pipelines.ops.writer_schemas import decode_all
@@ -69,6 +70,7 @@ def audit(
     config: PipelineConfig,
     contract: DataContract,
     days: Sequence[date],
+    closed: Collection[date],
     pieces: Pieces,
     batch_version: int,
 ) -> Audit:
@@ -79,6 +81,7 @@ def audit(
         config: names the tables and what may pass.
         contract: the rules.
         days: the days, sorted.
+        closed: these days and all that are certified.
         pieces: the pieces of bronze that hold all records of the days and of their neighbours.
         batch_version: the version of the batch table to look at.
     """
@@ -93,7 +96,9 @@ def audit(
         ranges = _offsets(spark, config, pieces.index)
         doubled = facts.doubled_keys(near, contract, horizon)
         checks = _integrity(config, days, bronze_facts, layer, doubled, ranges)
-        differences, more = _against_speed(spark, config, contract, days, near, pieces)
+        open_days = [day for day in facts.around(days, facts.reach(contract, horizon)) if day not in closed]
+        of_open_days = records.where(VALID).where(on_days(open_days)) if open_days else None
+        differences, more = _against_speed(spark, config, contract, days, near, of_open_days, pieces)
         checks += more
         if contract.max_conflicts is not None:
             limit = contract.max_conflicts
@@ -143,6 +148,7 @@ def _against_speed(
     contract: DataContract,
     days: Sequence[date],
     near: DataFrame,
+    of_open_days: DataFrame | None,
     pieces: Pieces,
 ) -> tuple[dict[date, LayerDifference], list[Check]]:
     first = speed_from(spark, config) or date.min
@@ -159,7 +165,7 @@ def _against_speed(
         examples=config.audit.examples,
     )
     newest = pieces.index.newest_events(pieces.since)
-    found = layer_differences(speed, near, newest, _quarantine(spark, config), contract, limits)
+    found = layer_differences(speed, near, of_open_days, newest, _quarantine(spark, config), contract, limits)
     differences = {day: found.get(day, LayerDifference()) for day in days}
     of_days = speed.where(on_days(days))
     doubled = facts.doubled_keys(of_days, contract, config.batch.dedup_horizon_days)

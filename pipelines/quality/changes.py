@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from pipelines.contract import DataContract
 from pipelines.decode import COORDINATES, EVENT_DATE, payload_hash
-from pipelines.dedup import with_key
+from pipelines.dedup import OTHER_DAY, other_names, same_event, with_key
 from pipelines.sinks.delta import small_rows
 from pipelines.sql_text import name
 
@@ -68,6 +68,25 @@ def differing(before: DataFrame, after: DataFrame, contract: DataContract) -> Da
     both = old.join(new, [*contract.key_names, EVENT_DATE], "full_outer")
     columns = map(name, [*contract.key_names, EVENT_DATE])
     return both.selectExpr(*columns, f"{_WHICH} AS {CHANGE}").where(f"{CHANGE} IS NOT NULL")
+
+
+def moves(
+    before: DataFrame, after: DataFrame, contract: DataContract, horizon: int
+) -> set[tuple[date, date]]:
+    """Between which days events move from one version to another: the day before, and the day after.
+
+    Args:
+        before: rows of the batch layer at one version.
+        after: the same days at another.
+        contract: names the key.
+        horizon: over how many neighbouring days, each way, copies of a key are one event.
+    """
+    old = before.select(*other_names(contract))
+    new = with_key(after, contract).select(*contract.key_names, EVENT_DATE)
+    both = new.join(old, same_event(contract, horizon)).where(F.col(EVENT_DATE) != F.col(OTHER_DAY))
+    return {
+        (row[OTHER_DAY], row[EVENT_DATE]) for row in small_rows(both.select(OTHER_DAY, EVENT_DATE).distinct())
+    }
 
 
 def _marked(rows: DataFrame, contract: DataContract, side: str) -> DataFrame:

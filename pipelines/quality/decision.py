@@ -76,14 +76,27 @@ def decide(
     return verdicts
 
 
-def summary(found: Audit, decided: Sequence[Verdict], due: Due) -> dict[str, Any]:
+def summary(run: Run, found: Audit, decided: Sequence[Verdict], due: Due) -> dict[str, Any]:
     """What a run tells of itself.
 
-    Raises:
-        AuditFailed: a day failed; the error has the summary with it.
+    Args:
+        run: the run.
+        found: what its audit found.
+        decided: its verdicts.
+        due: the days and why they were rebuilt.
     """
     failed = [verdict.day for verdict in decided if verdict.status == "failed"]
-    told: dict[str, Any] = {
+    if due.left:
+        _log.warning(
+            "records came late for days that this run leaves as they are: %s; rebuild with --from and --to",
+            words(due.left),
+        )
+    if due.never_certified:
+        _log.warning(
+            "days that no run has certified, and this one leaves so: %s; rebuild with --from and --to",
+            words(due.never_certified),
+        )
+    return {
         "counts": {
             "days": len(decided),
             "days_certified": len(decided) - len(failed),
@@ -96,19 +109,12 @@ def summary(found: Audit, decided: Sequence[Verdict], due: Due) -> dict[str, Any
             "days_repaired": sum(v.previous_version is not None and v.status == "certified" for v in decided),
         },
         "days": {v.day.isoformat(): v.status for v in decided},
-        "batch_version": decided[0].batch_version,
-        "bronze_version": decided[0].bronze_version,
+        "batch_version": run.kept if len(failed) < len(decided) else None,
+        "bronze_version": run.bronze_version,
         "late_days_left": [day.isoformat() for day in due.left],
+        "missed_days_left": [day.isoformat() for day in due.never_certified],
         "lines": [_line(verdict) for verdict in decided if verdict.cause != "asked"],
     }
-    if due.left:
-        _log.warning(
-            "records came late for days that this run leaves as they are: %s; rebuild with --from and --to",
-            words(due.left),
-        )
-    if failed:
-        raise failure(found, failed, "not certified; readers keep the last certified state", told)
-    return told
 
 
 def failure(

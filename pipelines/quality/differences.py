@@ -11,9 +11,10 @@ from pipelines.contract import DataContract
 from pipelines.decode import COORDINATES, EVENT_DATE
 from pipelines.dedup import OTHER_DAY, other_names, same_event, with_key
 from pipelines.intervals import format_interval
+from pipelines.quality.facts import around, reach
 from pipelines.quality.layer_samples import LayerSample
 from pipelines.quality.sampling import few
-from pipelines.sinks.delta import on_days, small_rows
+from pipelines.sinks.delta import days_condition, on_days, small_rows
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,8 @@ class LayerDifference:
     """How speed and batch layer differ on one event day, in keys.
 
     Attributes:
-        other_copy: both have the key, from different records.
+        other_copy: both have the key, from different records; or the batch layer has no row of it since a
+            copy of it wins, or may win, on a neighbouring day that is open.
         late: only the batch layer has it, and a record behind the watermark explains that.
         quarantined: only the batch layer has it: the record was in quarantine under an earlier contract.
         pending: only the batch layer has it, and the speed layer has not come that far.
@@ -61,6 +63,7 @@ class Limits:
 def layer_differences(
     speed: DataFrame,
     batch: DataFrame,
+    of_open_days: DataFrame | None,
     newest_events: DataFrame,
     quarantine: DataFrame,
     contract: DataContract,
@@ -75,6 +78,8 @@ def layer_differences(
     Args:
         speed: the whole speed layer, as far as it knows no more than the audited version of bronze.
         batch: the batch layer's rows of the days in question and of their neighbours.
+        of_open_days: `_event_date` and the key, as `with_key` gives it, of valid records of neighbouring days
+            that the batch layer does not have; None where copies of a key lie on one day.
         newest_events: `_ingested_at, _newest`: the newest event time of each micro-batch of ingest.
         quarantine: the rows of the quarantine.
         contract: names the key and the event time.
@@ -92,7 +97,9 @@ def layer_differences(
     here = with_key(batch, contract).select(
         *contract.key_names, event_time, EVENT_DATE, "_ingested_at", _coordinates().alias("_b")
     )
-    there = speed.where(on_days(limits.days)).select(*other_names(contract), _coordinates().alias("_s"))
+    near = speed.where(on_days(around(limits.days, reach(contract, limits.horizon))))
+    there = near.select(*other_names(contract), _coordinates().alias("_s"))
+    there = _with_elsewhere(there, of_open_days, contract, limits.horizon)
     both = here.join(there, same_event(contract, limits.horizon), "full_outer")
     both = both.join(F.broadcast(watermarks), "_ingested_at", "left").crossJoin(F.broadcast(reached))
     kept_out = quarantine.select(_coordinates().alias("_q")).distinct()
@@ -101,7 +108,8 @@ def layer_differences(
     late = only_batch & (F.col(event_time) <= F.col("_watermark"))
     pending = only_batch & F.coalesce(F.col("_ingested_at") >= F.col("_reached"), F.lit(True))
     verdict = (
-        F.when(F.col("_b").isNull(), "extra")
+        F.when(F.col("_b").isNull() & F.col("_elsewhere"), "other_copy")
+        .when(F.col("_b").isNull(), "extra")
         .when(late, "late")
         .when(only_batch & F.col("_q").isNotNull(), "quarantined")
         .when(pending, "pending")
@@ -116,11 +124,23 @@ def layer_differences(
     by_class = both.where(verdict.isNotNull()).groupBy(day, verdict.alias("_verdict")).agg(*aggregates)
     found: dict[date, dict[str, int]] = {}
     samples: dict[date, list[LayerSample]] = {}
-    for row in sorted(small_rows(by_class), key=lambda row: str(row["_verdict"])):
+    of_days = by_class.where(days_condition(limits.days, "_day"))
+    for row in sorted(small_rows(of_days), key=lambda row: str(row["_verdict"])):
         found.setdefault(row["_day"], {})[row["_verdict"]] = row["_count"]
         of_day = samples.setdefault(row["_day"], [])
         of_day += [LayerSample(row["_verdict"], **each) for each in row.get("_samples", ())]
     return {day: LayerDifference(**counts, samples=tuple(samples[day])) for day, counts in found.items()}
+
+
+def _with_elsewhere(
+    speed: DataFrame, of_open_days: DataFrame | None, contract: DataContract, horizon: int
+) -> DataFrame:
+    """With `_elsewhere`: true where a copy of the event lies on a neighbouring day that is open."""
+    if of_open_days is None:
+        return speed.withColumn("_elsewhere", F.lit(False))
+    copies = speed.join(of_open_days, same_event(contract, horizon), "left_semi")
+    known = copies.select("_s", F.lit(True).alias("_elsewhere")).distinct()
+    return speed.join(known, "_s", "left")
 
 
 def _coordinates() -> Column:

@@ -3,7 +3,7 @@
 Facts in, verdicts out: nothing here touches a table.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import date
 from typing import Literal
 
@@ -31,6 +31,31 @@ def no_duplicate_key(day: date, doubled: Mapping[date, int]) -> Check:
         "no key stands more than once, neighbouring days included",
         "rebuild the day and its neighbours together with --from and --to",
     )
+
+
+def fail_together(failed: Collection[date], moves: Collection[tuple[date, date]]) -> list[Check]:
+    """A failed check for each day that must not be certified without another one, which failed.
+
+    Args:
+        failed: the days that failed.
+        moves: pairs of days between which the rebuild moves events.
+    """
+    reached, checks = set(failed), list[Check]()
+    both_ways = [*moves, *((after, before) for before, after in moves)]
+    while more := {day: other for other, day in both_ways if other in reached and day not in reached}:
+        checks += [
+            _check(
+                day,
+                "moves_with_its_neighbour",
+                True,
+                f"events move between this day and {other}, which failed",
+                "days between which events move are certified together",
+                f"mend what is wrong with {other}, and rebuild both together",
+            )
+            for day, other in sorted(more.items())
+        ]
+        reached |= more.keys()
+    return checks
 
 
 def counts_add_up(day: date, bronze: BronzeFacts, layer: LayerDay) -> Check:

@@ -43,7 +43,7 @@ NOT_CERTIFIED = "2012-12-20 is not certified: run nightly_batch for it"
 
 @pytest.fixture
 def lake(make_lake: Callable[..., Lake], small: DataContract) -> Lake:
-    kept = ("bronze_retention=30 days", "speed_retention=8 days", "quarantine_retention=30 days")
+    kept = ("bronze_retention=30 days", "speed_retention=9 days", "quarantine_retention=30 days")
     return make_lake(*(f"maintain.{setting}" for setting in kept), contract=small)
 
 

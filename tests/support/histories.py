@@ -2,11 +2,12 @@
 
 import shutil
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 from unittest.mock import patch
 
@@ -17,18 +18,18 @@ from pyspark.sql import SparkSession
 
 from pipelines.config_files import load_config
 from pipelines.contract import DataContract
-from pipelines.contract_rules import RowRule
-from pipelines.errors import InfrastructureError
+from pipelines.contract_rules import DayRule, RowRule
+from pipelines.errors import AuditFailed, InfrastructureError
 from pipelines.layers.batch import nightly
 from pipelines.layers.maintain import maintain
 from pipelines.layers.replay import rebuilt, replay
 from pipelines.layers.serving import read_serving
 from pipelines.layers.speed import speed
-from pipelines.ops.certification import certified, history, newest
+from pipelines.ops.certification import certified, history, newest_certified
 from pipelines.ops.due import Repair
 from pipelines.ops.quarantined import Selection
 from pipelines.sinks.delta import read
-from pipelines.sinks.tables import version
+from pipelines.sinks.tables import exists, version
 from tests.support.lakes import Lake, Record, flight
 
 DAYS = [date(2013, 1, n) for n in (1, 2, 3)]
@@ -37,8 +38,12 @@ FAR = 4963.0
 
 _SENT = datetime(2013, 1, 6, tzinfo=UTC)
 _MENDABLE = Selection(reasons=("rule_failed",))
-# After which of its steps a nightly run dies.
+# In place of which of its steps a nightly run dies.
 _DEATHS = ("audit", "record_checks", "_keep_what_passed", "record_verdicts", "summary")
+
+
+Row = tuple[int, int, float]
+"""Partition, offset and delay."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +55,16 @@ class Sent:
     order: tuple[datetime, int, int]
     delay: float
 
+    @property
+    def row(self) -> "Row":
+        """What the batch layer has of it, if it wins."""
+        return (*self.order[1:], self.delay)
 
-def winners(sent: list[Sent], day: date) -> set[tuple[int, int, float]]:
-    """The rows of a day, as partition, offset and delay: their events have no earlier copy in the horizon."""
+
+def winners(sent: list[Sent], day: date) -> set[Row]:
+    """The rows of a day: their events have no earlier copy in the horizon."""
     return {
-        (*mine.order[1:], mine.delay)
+        mine.row
         for mine in sent
         if mine.day == day
         and not any(
@@ -168,7 +178,9 @@ class History(RuleBasedStateMachine):
     def night(self, last: date, repair: Repair) -> None:
         """The scheduler's run, which also repairs: nothing that came for the days up to it is left out."""
         before = self._rows_of_certified()
-        self._hold(self._run([last], repair), before)
+        done = self._run([last], repair)
+        assert last in done
+        self._hold(done, before)
         if repair == "late and missed":
             after = self._rows_of_certified()
             past = [day for day in DAYS if day <= last]
@@ -178,7 +190,22 @@ class History(RuleBasedStateMachine):
     def rebuild(self, days: list[date]) -> None:
         """Somebody rebuilds days by hand, in any order."""
         before = self._rows_of_certified()
-        self._hold(self._run(days, "nothing"), before)
+        done = self._run(days, "nothing")
+        assert set(days) <= done
+        self._hold(done, before)
+
+    @rule(last=st.sampled_from(DAYS), most=st.integers(1, 2))
+    def night_with_days_that_fail(self, last: date, most: int) -> None:
+        """Days that fail leave readers what they had; the others of the same run are certified."""
+        before = self._rows_of_certified()
+        few = replace(self.contract, day_rules=(DayRule("rowCount", None, 0, most),))
+        try:
+            verdicts = self._nightly([last], "late and missed", few)
+        except AuditFailed as failed:
+            verdicts = failed.summary["days"]
+        passed = {date.fromisoformat(day) for day, verdict in verdicts.items() if verdict == "certified"}
+        self._hold(passed, before)
+        assert before.keys() | passed == self._rows_of_certified().keys()
 
     @rule(last=st.sampled_from(DAYS), death=st.sampled_from(_DEATHS))
     def night_dies(self, last: date, death: str) -> None:
@@ -221,12 +248,16 @@ class History(RuleBasedStateMachine):
         return self.offsets[partition] - 1
 
     def _run(self, days: list[date], repair: Repair) -> set[date]:
-        self.runs += 1
-        done = nightly(self.spark, self.config, self.contract, f"run {self.runs}", days, repair)
-        assert set(done["days"].values()) == {"certified"}
-        return set(map(date.fromisoformat, done["days"]))
+        verdicts = self._nightly(days, repair, self.contract)
+        assert set(verdicts.values()) == {"certified"}
+        return set(map(date.fromisoformat, verdicts))
 
-    def _hold(self, days: set[date], before: dict[date, set[tuple[int, int, float]]]) -> None:
+    def _nightly(self, days: list[date], repair: Repair, contract: DataContract) -> dict[str, str]:
+        self.runs += 1
+        done = nightly(self.spark, self.config, contract, f"run {self.runs}", days, repair)
+        return dict(done["days"])
+
+    def _hold(self, days: set[date], before: dict[date, set[Row]]) -> None:
         """These days are what the oracle says, all others what they were."""
         after = self._rows_of_certified()
         assert {day: after[day] for day in days} == {day: winners(self.sent, day) for day in days}
@@ -234,31 +265,37 @@ class History(RuleBasedStateMachine):
         assert {day: after[day] for day in others} == {day: before[day] for day in others}
         self._each_key_once()
 
-    def _expected(self, day: date, last: date) -> set[tuple[int, int, float]]:
+    def _expected(self, day: date, last: date) -> set[Row]:
         """What a run up to a last day leaves of an earlier one, that it need not have rebuilt.
 
         Copies that have come since with later days are counted when these days are closed.
         """
-        built = newest(history(self.spark, self.config))[day].bronze_version
+        certified = newest_certified(history(self.spark, self.config))
+        built = certified[day].bronze_version
         known = max(count for at, count in self.ingested.items() if at <= built)
-        since = [sent for sent in self.sent[known:] if sent.day <= last]
+        since = [sent for sent in self.sent[known:] if sent.day <= last or sent.day in certified]
         return winners([*self.sent[:known], *since], day)
 
     def _each_key_once(self) -> None:
-        """Readers get each event once; where a key lacks the event time, that is said of certified days."""
-        state = certified(self.spark, self.config)
-        closed = set(state.days) if state else set()
-        everywhere = self.is_keyed and not self.put_back
-        keys = Counter(
-            (number, time if self.is_keyed else None, day)
-            for number, time, day in self._served()
-            if everywhere or day in closed
-        )
-        assert set(keys.values()) <= {1}
+        """Readers get each event of certified days once, from the batch layer; of open days, if they can.
 
-    def _rows_of_certified(self) -> dict[date, set[tuple[int, int, float]]]:
+        They cannot where the key lacks the event time, or an event was put back before its copy came.
+        """
+        served, closed = self._served(), self._rows_of_certified()
+        assert {day: {row for row in served if served[row] == day} for day in closed} == closed
+        events = {sent.row: sent for sent in self.sent}
+        everywhere = self.is_keyed and not self.put_back
+        days = defaultdict(list)
+        for row, day in served.items():
+            if everywhere or day in closed:
+                days[events[row].key].append(day)
+        for key, found in days.items():
+            apart = [(later - earlier).days for earlier, later in pairwise(sorted(found))]
+            assert min(apart, default=HORIZON + 1) > HORIZON, (key, found)
+
+    def _rows_of_certified(self) -> dict[date, set[Row]]:
         state = certified(self.spark, self.config)
-        found: dict[date, set[tuple[int, int, float]]] = {day: set() for day in state.days} if state else {}
+        found: dict[date, set[Row]] = {day: set() for day in state.days} if state else {}
         if state:
             columns = ("_event_date", "_partition", "_offset", "departure_delay")
             rows = read(self.spark, self.config.table("batch"), state.version).select(*columns)
@@ -268,11 +305,15 @@ class History(RuleBasedStateMachine):
                     found[day].add(tuple(row))
         return found
 
-    def _served(self) -> list[tuple[Any, ...]]:
-        if not self.lake.count("speed") and not self._rows_of_certified():
-            return []
-        rows = read_serving(self.spark, self.config).select("flight", "scheduled_departure", "_event_date")
-        return sorted(map(tuple, rows.toLocalIterator()))
+    def _served(self) -> dict[Row, date]:
+        """What readers get, and on which day."""
+        if not exists(self.spark, self.config.table("speed")) and not self._rows_of_certified():
+            return {}
+        columns = ("_partition", "_offset", "departure_delay", "_event_date")
+        rows = list(map(tuple, read_serving(self.spark, self.config).select(*columns).toLocalIterator()))
+        served = {(partition, offset, delay): day for partition, offset, delay, day in rows}
+        assert len(served) == len(rows)
+        return served
 
 
 @contextmanager

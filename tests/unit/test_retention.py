@@ -31,10 +31,10 @@ def config(*settings: str) -> PipelineConfig:
     ("settings", "said"),
     [
         (
-            ["bronze_retention=9 days"],
-            "batch.dedup_horizon_days (1) + decode.max_future (1 day), which is 9 days",
+            ["bronze_retention=10 days"],
+            "2 x batch.dedup_horizon_days (1) + decode.max_future (1 day), which is 10 days",
         ),
-        (["speed_retention=7 days"], "which is 8 days, at least, got '1 week'"),
+        (["speed_retention=8 days"], "which is 9 days, at least, got '8 days'"),
         (
             ["quarantine_retention=30 days"],
             "bronze_retention, which is not set, so that bronze keeps everything",
@@ -51,8 +51,8 @@ def test_a_retention_that_takes_what_another_step_needs_is_refused(settings: lis
 
 
 def test_retentions_that_just_last_are_taken() -> None:
-    kept = ("bronze_retention=9 days 1 second", "speed_retention=8 days", "quarantine_retention=10 days")
-    assert config(*(f"maintain.{setting}" for setting in kept)).maintain.speed_retention == 8 * DAY
+    kept = ("bronze_retention=10 days 1 second", "speed_retention=9 days", "quarantine_retention=11 days")
+    assert config(*(f"maintain.{setting}" for setting in kept)).maintain.speed_retention == 9 * DAY
 
 
 def test_no_record_of_a_day_that_stays_whole_is_older_than_the_cut() -> None:
@@ -67,7 +67,7 @@ def test_no_record_of_a_day_that_stays_whole_is_older_than_the_cut() -> None:
 def test_days_that_the_nightly_run_looks_back_to_stay_whole_however_short_the_retention() -> None:
     assert first_day_by_age(config(), 30 * DAY, NOW, NEW_YORK) == date(2013, 6, 1)
     looking_back = config("batch.lookback_days=7", "batch.dedup_horizon_days=2")
-    assert first_day_by_age(looking_back, DAY, NOW, NEW_YORK) == date(2013, 6, 20)
+    assert first_day_by_age(looking_back, DAY, NOW, NEW_YORK) == date(2013, 6, 18)
 
 
 def verdict(day: date, records: int, status: str = "certified") -> Verdict:
