@@ -1,12 +1,15 @@
 """A run repairs what came late: it finds the days, rebuilds just those, and says what it changed."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import date, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 
 from pipelines.contract import DataContract
+from pipelines.errors import AuditFailed
 from pipelines.layers.batch import nightly
 from pipelines.layers.serving import read_serving
 from pipelines.ops.bronze_index import pieces_of
@@ -17,7 +20,7 @@ from pipelines.quality.facts import days_of
 from pipelines.sinks.delta import read
 from pipelines.sinks.tables import version
 from tests.support.lakes import Lake
-from tests.support.nights import LATER, ONE, TWO, flights_of, on
+from tests.support.nights import LATER, ONE, TWO, flights_of, on, run, stream
 
 THREE, TEN = date(2013, 1, 3), date(2013, 1, 10)
 
@@ -100,3 +103,46 @@ def test_a_copy_that_comes_with_another_day_moves_the_event_wherever_it_wins(
     assert [number for number, _ in flights_of(serving, TWO)] == [1, 3]
     # Nothing came since: the neighbour is left alone.
     assert list(night(lake, TWO, "nothing")["days"]) == ["2013-01-02"]
+
+
+def test_days_that_share_an_event_are_rebuilt_together_fail_together_and_are_tried_again(
+    make_lake: Callable[..., Lake], small_by_flight: DataContract
+) -> None:
+    lake = make_lake(contract=small_by_flight)
+    lake.ingest([on(1, 9), on(2, 1, sent=LATER), on(2, 8)])
+    run(lake, ONE, TWO)
+    served = partial(read_serving, lake.spark, lake.config)
+
+    def numbers() -> list[list[int]]:
+        return [[number for number, _ in flights_of(served(), day)] for day in (ONE, TWO)]
+
+    # A copy that came for the first day wins over the row of the second, which is rebuilt by hand.
+    lake.ingest([on(1, 1, sent=LATER - timedelta(days=1))])
+    assert night(lake, TWO, "nothing")["days"] == {"2013-01-01": "certified", "2013-01-02": "certified"}
+    assert numbers() == [[1, 9], [8]]
+
+    # The event moves back, but the first day has too many rows now.
+    lake.ingest([on(2, 1, sent=LATER - timedelta(days=2)), *(on(1, n) for n in range(100, 155))])
+    with pytest.raises(AuditFailed, match="2013-01-02 moves_with_its_neighbour") as failed:
+        night(lake, TWO, "late")
+    assert set(failed.value.summary["days"].values()) == {"failed"}
+    assert numbers() == [[1, 9], [8]]
+
+    # Nothing came since, and the next night finds what the last one could not do.
+    lake.contract = replace(small_by_flight, day_rules=())
+    assert set(night(lake, TWO, "late")["days"].values()) == {"certified"}
+    assert numbers() == [[9, *range(100, 155)], [1, 8]]
+
+
+def test_an_event_that_may_win_on_an_open_day_holds_up_nobody_and_days_left_out_are_told(
+    make_lake: Callable[..., Lake], small_by_flight: DataContract, caplog: pytest.LogCaptureFixture
+) -> None:
+    lake = make_lake("batch.lookback_days=0", contract=small_by_flight)
+    lake.ingest([on(1, 5), on(2, 1, sent=LATER), on(2, 8)])
+    stream(lake)
+    lake.ingest([on(3, 1, sent=LATER - timedelta(days=1))])
+    summary = night(lake, TWO, "late and missed")
+    assert summary["days"] == {"2013-01-02": "certified"}
+    assert summary["missed_days_left"] == ["2013-01-01"]
+    assert "days that no run has certified, and this one leaves so: 2013-01-01" in caplog.text
+    assert [number for number, _ in flights_of(read_serving(lake.spark, lake.config), TWO)] == [8]
