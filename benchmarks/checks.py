@@ -62,7 +62,7 @@ def check_batch(work: Work) -> None:
 
 
 def check_month(work: Work) -> None:
-    """Each day is certified and no event stands twice; those that are held back are not there yet."""
+    """No event stands twice; those that are held back are not there yet."""
     rows = work.table("batch")
     found = rows.agg(F.count(F.lit(1)), F.count_distinct(*work.contract.key)).first()
     count, different = tuple(found or (0, 0))

@@ -27,12 +27,12 @@ from benchmarks.checks import (
 )
 from benchmarks.events import DAY
 from benchmarks.given import Work
-from benchmarks.month import DAYS, LATE_DAY, copy_days, fill_month, late_records, rebuild_days
+from benchmarks.month import DAYS, come_late, copy, fill_month, month, repair
 from pipelines.layers.batch import nightly
 from pipelines.layers.ingest import ingest
 from pipelines.layers.speed import speed
-from pipelines.sinks.delta import append_stream, read
-from pipelines.sinks.tables import ensure_bronze, exists
+from pipelines.sinks.delta import append_stream, read, small_rows
+from pipelines.sinks.tables import ensure_bronze
 from pipelines.sources.kafka import read_envelopes
 
 
@@ -85,46 +85,17 @@ def rebuild(work: Work) -> None:
     nightly(work.spark, work.config, work.contract, "benchmark", [DAY])
 
 
-def month(work: Work) -> None:
-    """One nightly run of thirty days."""
-    rebuild_days(work.spark, work.config, work.contract, DAYS)
-
-
-def fill(work: Work) -> None:
-    """What `month` rebuilds."""
-    fill_month(work.spark, work.config)
-
-
-def repair(work: Work) -> None:
-    """One nightly run of the day of these thirty for which records came late."""
-    rebuild_days(work.spark, work.config, work.contract, DAYS[LATE_DAY : LATE_DAY + 1])
-
-
-def copy(work: Work) -> None:
-    """What a staging table would cost on top of `month`."""
-    copy_days(work.spark, work.config, work.contract)
-
-
-def come_late(work: Work) -> None:
-    """What makes a repair necessary."""
-    late_records(work.spark, work.config)
-
-
 def steps(work: Work) -> list[dict[str, Any]]:
-    """What nightly runs of the benchmark have recorded of their last run: `step`, `seconds`, `detail`."""
-    table = work.config.ops_table("runs")
-    if not exists(work.spark, table):
-        return []
-    rows = read(work.spark, table).orderBy("started_at")
-    found = [
+    """What the last nightly run has recorded of its four steps: `step`, `seconds`, `detail`."""
+    rows = small_rows(read(work.spark, work.config.ops_table("runs")).orderBy("started_at"))
+    return [
         {
             "step": row["step"],
             "seconds": round((row["ended_at"] - row["started_at"]).total_seconds(), 1),
             "detail": row["detail"],
         }
-        for row in rows.toLocalIterator()
+        for row in rows[-4:]
     ]
-    return found[-4:]
 
 
 def built_at(work: Work) -> float:
@@ -183,6 +154,7 @@ class Item:
         reference: it is not Oncelake's own work and gets none of its settings.
         prepare: what has to be done before, and is not measured.
         share: of all records, those that it works on.
+        night: it is a nightly run, whose steps are told.
     """
 
     run: Callable[[Work], None]
@@ -193,19 +165,23 @@ class Item:
     reference: bool = False
     prepare: Callable[[Work], None] | None = None
     share: float = 1.0
+    night: bool = False
 
 
 ITEMS: Final[dict[str, Item]] = {
     "raw": Item(raw_append, check_raw, "raw", "raw append", reference=True),
     "ingest": Item(ingest_once, check_bronze, "steps", "ingest"),
     "speed": Item(speed_once, check_speed, "steps", "speed", ("ingest",)),
-    "rebuild": Item(rebuild, check_batch, "steps", "rebuild with audit", ("ingest", "speed")),
-    "month": Item(month, check_month, "month", "rebuild of 30 days", ("ingest",), prepare=fill),
+    "rebuild": Item(rebuild, check_batch, "steps", "rebuild with audit", ("ingest", "speed"), night=True),
+    "month": Item(
+        month, check_month, "month", "rebuild of 30 days", ("ingest",), prepare=fill_month, night=True
+    ),
     "copy": Item(copy, check_copy, "month", "these days copied", ("ingest", "month")),
     "repair": Item(
         *(repair, check_batch, "month", "repair of one of them", ("ingest", "month")),
         prepare=come_late,
         share=1 / len(DAYS),
+        night=True,
     ),
     "scan": Item(scan, check_bronze, "steps", "bronze read, not decoded", ("ingest",)),
     "json": Item(decode_json, check_json, "steps", "JSON decoded", ("ingest",)),

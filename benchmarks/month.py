@@ -7,8 +7,8 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.events import DAY
+from benchmarks.given import Work
 from pipelines.config import PipelineConfig
-from pipelines.contract import DataContract
 from pipelines.decode import EVENT_DATE
 from pipelines.layers.batch import nightly
 from pipelines.sinks.delta import append, by_day_and_key, read
@@ -24,11 +24,12 @@ _SHIFTED: Final = (
 )
 
 
-def fill_month(spark: SparkSession, config: PipelineConfig) -> None:
+def fill_month(work: Work) -> None:
     """Fills bronze with the events of the lake beside it, dealt out over the days; one commit for each day.
 
-    All copies of an event go to the same day. A few records of one day are held back, see `late_records`.
+    All copies of an event go to the same day. A few records of one day are held back, see `come_late`.
     """
+    spark, config = work.spark, work.config
     bronze = read(spark, f"{Path(config.root).parent}/steps/bronze/{config.name}")
     nth = f"CAST(coalesce(get_json_object({_TEXT}, '$.sequence'), '0') AS BIGINT) % {len(DAYS)}"
     dealt = bronze.selectExpr("*", f"CAST({nth} AS INT) AS nth")
@@ -38,31 +39,38 @@ def fill_month(spark: SparkSession, config: PipelineConfig) -> None:
         append(_records(spark, config, f"nth = {number} AND NOT ({_LATE})"), config.table("bronze"))
 
 
-def late_records(spark: SparkSession, config: PipelineConfig) -> None:
+def come_late(work: Work) -> None:
     """Appends the records that were held back: a fiftieth of one day, weeks later."""
-    append(_records(spark, config, _LATE, later=25), config.table("bronze"))
+    append(_records(work.spark, work.config, _LATE, later=25), work.config.table("bronze"))
 
 
-def rebuild_days(
-    spark: SparkSession, config: PipelineConfig, contract: DataContract, days: tuple[date, ...]
-) -> None:
-    """One nightly run over days whose records the topic does not have in this form."""
-    batch = config.batch.model_copy(update={"seal_by": "bronze"})
-    # The records that are held back are gaps.
-    audit = config.audit.model_copy(update={"offset_gaps": "warn"})
-    config = config.model_copy(update={"batch": batch, "audit": audit})
-    nightly(spark, config, contract, "benchmark", days)
+def month(work: Work) -> None:
+    """One nightly run of thirty days."""
+    _rebuild(work, DAYS)
 
 
-def copy_days(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> None:
+def repair(work: Work) -> None:
+    """One nightly run of the day of these thirty for which records came late."""
+    _rebuild(work, DAYS[LATE_DAY : LATE_DAY + 1])
+
+
+def copy(work: Work) -> None:
     """Writes the days of the batch layer to another table, as a staging table would ask of each run."""
-    rows = by_day_and_key(read(spark, config.table("batch")), contract.key)
-    rows.write.format("delta").partitionBy(EVENT_DATE).save(copy_of_days(config))
+    rows = by_day_and_key(work.table("batch"), work.contract.key)
+    rows.write.format("delta").partitionBy(EVENT_DATE).save(copy_of_days(work.config))
 
 
 def copy_of_days(config: PipelineConfig) -> str:
     """Where `copy_days` writes."""
     return f"{config.root}/copy"
+
+
+def _rebuild(work: Work, days: tuple[date, ...]) -> None:
+    # The topic does not have the records in this form, and those that are held back are gaps.
+    batch = work.config.batch.model_copy(update={"seal_by": "bronze"})
+    audit = work.config.audit.model_copy(update={"offset_gaps": "warn"})
+    config = work.config.model_copy(update={"batch": batch, "audit": audit})
+    nightly(work.spark, config, work.contract, "benchmark", days)
 
 
 def _dealt(config: PipelineConfig) -> str:

@@ -78,7 +78,7 @@ def show_nights(console: Console, run: Run) -> None:
     """Prints what nightly runs consisted of: their steps, and the bytes they read and wrote."""
     for result in run:
         parts = result.details.get("steps")
-        if not parts or result.item not in ("rebuild", "month", "repair"):
+        if not parts:
             continue
         audit = sum(part["seconds"] for part in parts if part["step"] == "audit")
         told = ", ".join(f"{part['step']} {part['seconds']} s" for part in parts)

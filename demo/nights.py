@@ -20,7 +20,7 @@ def first_night(cast: Cast, stack: ExitStack) -> None:
     first, last = cast.plan.first_night[0], cast.plan.first_night[-1]
     nightly = cast.job("nightly_batch", "--from", str(first), "--to", str(last))
     with cast.narrator.step(f"The first night: rebuild, audit and certify {first} to {last}", _log(nightly)):
-        _run(nightly, cast, stack)
+        cast.run(nightly, stack)
 
 
 def second_night(cast: Cast, stack: ExitStack) -> None:
@@ -38,19 +38,13 @@ def second_night(cast: Cast, stack: ExitStack) -> None:
     with cast.narrator.step(title, _OVERDUE), Producers(cast.servers, cast.topic) as producers:
         for _ in producers.send(overdue):
             pass
-        _run(cast.job("ingest_stream", "--once"), cast, stack)
+        cast.run(cast.job("ingest_stream", "--once"), stack)
     nightly = cast.job("nightly_batch", "--date", str(day))
     with cast.narrator.step(f"The second night: certify {day}, and repair what is late", _log(nightly)):
-        _run(nightly, cast, stack)
+        cast.run(nightly, stack)
     for line in nightly.out.read_text(encoding="utf-8").splitlines():
         if "(late)" in line:
             cast.narrator.say(line.strip())
-
-
-def _run(job: Job, cast: Cast, stack: ExitStack) -> None:
-    stack.callback(job.end)
-    job.start()
-    job.wait(cast.patience)
 
 
 def _log(job: Job) -> str:

@@ -139,10 +139,8 @@ def _await_speed(rows: int, cast: Cast, streams: StreamingJobs) -> None:
 
 def _mend(cast: Cast, stack: ExitStack) -> None:
     replay = cast.job("quarantine replay", "--reason", "rule_failed")
-    stack.callback(replay.end)
     with cast.narrator.step("Mend the contract, and put back what it had refused", _MENDING):
-        replay.start()
-        replay.wait(cast.patience)
+        cast.run(replay, stack)
 
 
 def _judge(cast: Cast, stack: ExitStack) -> tuple[Findings, Nights, int]:

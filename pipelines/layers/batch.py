@@ -40,11 +40,11 @@ from pipelines.ops.seal import seal
 from pipelines.ops.writer_schemas import decode_all
 from pipelines.quality.audit import Audit, audit, record_checks
 from pipelines.quality.changes import Changes, changes, moves
-from pipelines.quality.decision import Run, decide, failure, summary, words
+from pipelines.quality.decision import Run, decide, failed_days, failure, summary, words
 from pipelines.quality.facts import around, reach
 from pipelines.quality.integrity import fail_together
 from pipelines.sinks.delta import by_day_and_key, on_days, read, replace_days, restore
-from pipelines.sinks.tables import conform, ensure_batch, events_schema, require_bronze, version
+from pipelines.sinks.tables import conform, ensure_batch, events_schema, require_table, version
 
 _FIRST_DAY: Final = date(1970, 1, 1)
 
@@ -105,7 +105,7 @@ def nightly(
         SourceError: bronze has not come as far as the days.
         InfrastructureError: another run holds the lease, or others wrote to the batch table meanwhile.
     """
-    require_bronze(spark, config)
+    require_table(spark, config, "bronze")
     require_whole(spark, config, asked)
     steps = Steps(config, run_id, list(asked))
     with lease(spark, config, run_id) as held:
@@ -128,9 +128,7 @@ def nightly(
                 closed = {*due.days, *(before.days if before else ())}
                 found = audit(spark, config, contract, due.days, closed, pieces, built)
                 found = _with_moves(spark, config, contract, found, due.days, before, built)
-                versions = {"bronze_version": index.version, "batch_version": built}
-                record_checks(spark, config, found.checks, run_id=run_id, **versions)
-                record_samples(spark, config, found.differences, run_id)
+                _record(spark, config, run_id, found, index.version, built)
                 detail.append(
                     f"{len(found.checks)} checks; Great Expectations took {found.expectations_s:.1f} s of it"
                 )
@@ -146,7 +144,7 @@ def nightly(
         finally:
             steps.write(spark)
     told = summary(run, found, decided, due)
-    if failed := [verdict.day for verdict in decided if verdict.status == "failed"]:
+    if failed := failed_days(decided):
         raise failure(found, failed, "not certified; readers keep the last certified state", told)
     return told
 
@@ -165,7 +163,7 @@ def validate(
         ConfigError: the day is not certified.
         SourceError: there is no bronze.
     """
-    require_bronze(spark, config)
+    require_table(spark, config, "bronze")
     require_whole(spark, config, [day])
     ledger = history(spark, config)
     state = certified_in(ledger)
@@ -174,19 +172,21 @@ def validate(
             f"{day} is not certified, so readers have nothing of it that could be validated; run"
             f" nightly_batch --date {day}"
         )
-    versions = {
-        "bronze_version": version(spark, config.table("bronze")),
-        "batch_version": state.version,
-    }
-    index = index_bronze(spark, config, contract, versions["bronze_version"], keep=False)
+    index = index_bronze(spark, config, contract, version(spark, config.table("bronze")), keep=False)
     near = around([day], reach(contract, config.batch.dedup_horizon_days))
     pieces = pieces_of(spark, config, index, near, newest_audited(ledger))
-    found = audit(spark, config, contract, [day], state.days, pieces, versions["batch_version"])
-    record_checks(spark, config, found.checks, run_id=run_id, **versions)
-    record_samples(spark, config, found.differences, run_id)
+    found = audit(spark, config, contract, [day], state.days, pieces, state.version)
+    _record(spark, config, run_id, found, index.version, state.version)
     if not found.passed(day):
         raise failure(found, [day], "the day is not what bronze holds now: rebuild it with nightly_batch")
     return {"counts": {"checks": len(found.checks), "rows": found.rows.get(day, 0)}}
+
+
+def _record(
+    spark: SparkSession, config: PipelineConfig, run_id: str, found: Audit, bronze: int, batch: int
+) -> None:
+    record_checks(spark, config, found.checks, run_id=run_id, bronze_version=bronze, batch_version=batch)
+    record_samples(spark, config, found.differences, run_id)
 
 
 def _undo_leftovers(
@@ -267,7 +267,7 @@ def _with_moves(
     """Lets days fail together between which events move: one alone would hold these twice, or not at all."""
     failed = {day for day in days if not found.passed(day)}
     horizon = reach(contract, config.batch.dedup_horizon_days)
-    if before is None or not failed or not horizon:
+    if before is None or not horizon or not 0 < len(failed) < len(days):
         return found
     old, new = (read(spark, config.table("batch"), at).where(on_days(days)) for at in (before.version, built))
     return replace(found, checks=(*found.checks, *fail_together(failed, moves(old, new, contract, horizon))))

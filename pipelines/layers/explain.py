@@ -21,7 +21,7 @@ from pipelines.sinks.tables import (
     QUARANTINE,
     events_schema,
     exists,
-    require_bronze,
+    require_table,
     shape,
     small_frame,
     version,
@@ -70,7 +70,7 @@ def explain(
     Raises:
         SourceError: there is no bronze.
     """
-    table = require_bronze(spark, config)
+    table = require_table(spark, config, "bronze")
     at = version(spark, table)
     decoded = decode_all(spark, config, contract, read(spark, table, at))
     bronze = lineage.gathered(decoded, contract, asked).persist(StorageLevel.MEMORY_AND_DISK)

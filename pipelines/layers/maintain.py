@@ -16,7 +16,7 @@ from pipelines.ops.lease import Lease, lease
 from pipelines.ops.leftovers import back_to_certified, holds_certified
 from pipelines.ops.removal import Removal, from_bronze, from_quarantine, from_speed
 from pipelines.ops.stream_position import unread_rows
-from pipelines.sinks.tables import exists, require_bronze
+from pipelines.sinks.tables import exists, require_table
 from pipelines.sinks.upkeep import (
     Files,
     compact,
@@ -60,7 +60,7 @@ def maintain(
         InfrastructureError: another run holds the pipeline's lease, or others rewrote the same files.
         SourceError: there is no bronze.
     """
-    require_bronze(spark, config)
+    require_table(spark, config, "bronze")
     work = _Work(spark, config, contract, dry_run)
     work.compact(config.table("bronze"))
     # Days that are over get few rows more.

@@ -8,9 +8,9 @@ from pyspark.sql import functions as F
 from pipelines.config import PipelineConfig
 from pipelines.decode import COORDINATES
 from pipelines.ops.lease import lease
-from pipelines.ops.quarantined import Selection, mark, picked, quarantine_table
+from pipelines.ops.quarantined import Selection, mark, picked
 from pipelines.sinks.delta import small_rows
-from pipelines.sinks.tables import version
+from pipelines.sinks.tables import require_table, version
 
 
 def summarise(spark: SparkSession, config: PipelineConfig, selection: Selection) -> list[dict[str, Any]]:
@@ -67,7 +67,7 @@ def discard(
         selection: which of the open records.
         dry_run: count, and change nothing.
     """
-    at = version(spark, quarantine_table(spark, config))
+    at = version(spark, require_table(spark, config, "quarantine"))
     chosen = picked(spark, config, selection, at).select(*COORDINATES).distinct()
     if not dry_run:
         with lease(spark, config, run_id):

@@ -12,7 +12,7 @@ from pipelines.ops.topic_offsets import TopicOffsets, topic_offsets
 from pipelines.quality import offset_holes
 from pipelines.quality.broker_offsets import Finding, Habits, Held, compare_offsets
 from pipelines.sinks.delta import read
-from pipelines.sinks.tables import TOPIC_ID, require_bronze, shown, table_property, version
+from pipelines.sinks.tables import TOPIC_ID, require_table, shown, table_property, version
 from pipelines.sources.kafka import offsets_between
 
 
@@ -34,7 +34,7 @@ def reconcile(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]:
         SourceError: there is no bronze; or records are missing that nothing explains.
         InfrastructureError: the cluster does not answer.
     """
-    table = require_bronze(spark, config)
+    table = require_table(spark, config, "bronze")
     # Before Kafka is asked, so that what comes meanwhile counts as not read yet.
     at = version(spark, table)
     bronze = read(spark, table, at).where(F.col("_topic") == config.kafka.topic)

@@ -22,11 +22,11 @@ from pipelines.decode import (
 from pipelines.dedup import other_names, same_event, winners, with_key, without_key
 from pipelines.ops.certification import certified
 from pipelines.ops.lease import lease
-from pipelines.ops.quarantined import Selection, mark, picked, quarantine_table, tried
+from pipelines.ops.quarantined import Selection, mark, picked, tried
 from pipelines.ops.retention import whole_from
 from pipelines.ops.writer_schemas import decode_all
 from pipelines.sinks.delta import append, read, small_rows
-from pipelines.sinks.tables import ensure_speed, exists, version
+from pipelines.sinks.tables import ensure_speed, exists, require_table, version
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def replay(
         InfrastructureError: another run holds the pipeline's lease.
         SourceError: there is no quarantine yet.
     """
-    at = version(spark, quarantine_table(spark, config))
+    at = version(spark, require_table(spark, config, "quarantine"))
     if dry_run:
         return _put_back(spark, config, contract, selection, at, dry_run=True)
     ensure_speed(spark, config, contract)

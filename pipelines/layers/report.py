@@ -15,7 +15,7 @@ from pipelines.decode import invalid, valid
 from pipelines.errors import SourceError
 from pipelines.ops import certification
 from pipelines.ops.bronze_index import BronzeIndex, pieces_of
-from pipelines.ops.indexing import index_bronze
+from pipelines.ops.indexing import index_as_of, index_bronze
 from pipelines.ops.layer_samples import samples_of
 from pipelines.ops.retention import whole_from
 from pipelines.ops.writer_schemas import decode_all
@@ -26,7 +26,7 @@ from pipelines.quality.report_differences import layer_differences
 from pipelines.quality.report_files import ReportFormat, write_report
 from pipelines.quality.report_model import DayStatus, Flow, ReportCheck, ReportData, TrendDay, Verdict
 from pipelines.sinks.delta import read, small_rows
-from pipelines.sinks.tables import exists, require_bronze, version
+from pipelines.sinks.tables import exists, require_table, version
 from pipelines.sinks.versions import read_kept
 
 
@@ -154,7 +154,7 @@ def _undecided(
     verdicts: Sequence[certification.Verdict],
 ) -> ReportData:
     """What can be said of a day before any nightly run: what came, and what the speed layer has."""
-    table = require_bronze(spark, config)
+    table = require_table(spark, config, "bronze")
     bronze_version = version(spark, table)
     index = index_bronze(spark, config, contract, bronze_version, keep=False)
     counts, broken = index.counts()
@@ -213,20 +213,15 @@ def _heading(config: PipelineConfig, contract: DataContract, day: date) -> dict[
 def _index_then(
     spark: SparkSession, config: PipelineConfig, contract: DataContract, verdict: certification.Verdict
 ) -> BronzeIndex:
-    """The index of bronze as a verdict saw it, with records as bronze has them now.
-
-    Delta lets no old version be read for long, and need not: bronze is only added to, and the index tells
-    which micro-batches there were.
-    """
-    table = require_bronze(spark, config)
+    """The index of bronze as a verdict saw it."""
+    table = require_table(spark, config, "bronze")
     first = whole_from(spark, config)
     if first is not None and verdict.day < first:
         raise SourceError(
             f"{table}: records of {verdict.day} are gone: maintain.bronze_retention has removed them. The"
             f" first day that can be reported is {first}; a report that was written earlier still holds"
         )
-    now = index_bronze(spark, config, contract, version(spark, table), keep=False)
-    return now.until(verdict.bronze_version)
+    return index_as_of(spark, config, contract, verdict.bronze_version)
 
 
 def _in_speed(spark: SparkSession, config: PipelineConfig, day: date) -> int:

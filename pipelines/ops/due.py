@@ -13,7 +13,7 @@ from pipelines.contract import DataContract
 from pipelines.decode import EVENT_DATE, ORIGIN, valid
 from pipelines.dedup import OTHER_DAY, other_names, same_event, with_key
 from pipelines.ops.bronze_index import BronzeIndex, pieces_of
-from pipelines.ops.certification import Verdict, newest_certified
+from pipelines.ops.certification import Verdict, certified_in, newest_certified
 from pipelines.ops.retention import whole_from
 from pipelines.ops.writer_schemas import decode_all
 from pipelines.quality.facts import around, days_of, reach
@@ -116,7 +116,8 @@ def _neighbours(
     near = [day for day in around(days, horizon) if day in certified and day not in days]
     found = [day for day in near if day in late]
     near = [day for day in near if day not in late]
-    if not near:
+    state = certified_in(certified.values())
+    if state is None or not near:
         return found
     versions = {day: certified[day].bronze_version for day in near}
     pieces = pieces_of(spark, config, index, [], min(versions.values()))
@@ -126,8 +127,7 @@ def _neighbours(
     commits = index.records.groupBy("ingested_at").agg(F.max("commit").alias("_commit"))
     new = with_key(came.where(on_days(days)).join(F.broadcast(commits), "ingested_at"), contract)
     known = _frame(spark, versions).withColumnRenamed("day", OTHER_DAY)
-    newest_version = max(verdict.batch_version for verdict in certified.values())
-    rows = read(spark, config.table("batch"), newest_version).where(on_days(near))
+    rows = read(spark, config.table("batch"), state.version).where(on_days(near))
     rows = rows.select(*other_names(contract)).join(F.broadcast(known), OTHER_DAY)
     touched = new.select(*contract.key_names, EVENT_DATE, "_commit").join(
         rows, same_event(contract, horizon) & (F.col("_commit") > F.col("known"))

@@ -18,7 +18,8 @@ from pipelines.ops.failures import first_line
 from pipelines.ops.retention import first_whole_day
 from pipelines.ops.writer_schemas import ask_again, decode_all
 from pipelines.sinks.delta import read, replace_rows
-from pipelines.sinks.tables import ensure_table, shape
+from pipelines.sinks.tables import ensure_table, exists, shape
+from pipelines.sinks.tables import version as table_version
 from pipelines.sql_text import literal
 
 _COMMIT: Final = "_commit_version"
@@ -49,8 +50,7 @@ def index_bronze(
     of_pipeline = read(spark, table).where(F.col("pipeline") == config.name)
     made_for = _made_for(spark, config, contract)
     known = of_pipeline.where(F.col("made_for") == made_for)
-    until = known.agg(F.max("until").alias("until")).first()
-    last = until["until"] if until else None
+    last = _last(known)
     if last is not None and last >= version:
         # What the index knows already may be more than an older version had.
         return BronzeIndex(version, known).until(version)
@@ -67,6 +67,35 @@ def index_bronze(
         replace_rows(rows, table, f"pipeline = {literal(config.name)} AND until > {last}")
     rows.unpersist()
     return BronzeIndex(version, read(spark, table).where(F.col("pipeline") == config.name))
+
+
+def index_as_of(spark: SparkSession, config: PipelineConfig, contract: DataContract, at: int) -> BronzeIndex:
+    """What the index said at an earlier version of bronze, for reading records from bronze as it is now.
+
+    Delta lets no old version be read for long, and need not: bronze is only added to, and the index tells
+    which micro-batches there were. Nothing is decoded that a nightly run has decoded already.
+
+    Args:
+        spark: the session.
+        config: the pipeline's configuration.
+        contract: what the records ought to be.
+        at: a version of bronze that a nightly run has seen.
+    """
+    now, table = table_version(spark, config.table("bronze")), config.ops_table("bronze_index")
+    if exists(spark, table):
+        known = read(spark, table).where(
+            (F.col("pipeline") == config.name) & (F.col("made_for") == _made_for(spark, config, contract))
+        )
+        last = _last(known)
+        if last is not None and last >= at:
+            return BronzeIndex(now, known).until(at)
+    return index_bronze(spark, config, contract, now, keep=False).until(at)
+
+
+def _last(known: DataFrame) -> int | None:
+    """The newest version of bronze that an index knows."""
+    until = known.agg(F.max("until").alias("until")).first()
+    return until["until"] if until else None
 
 
 def _made(

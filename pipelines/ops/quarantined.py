@@ -18,9 +18,8 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_ra
 
 from pipelines.config import PipelineConfig
 from pipelines.decode import COORDINATES
-from pipelines.errors import SourceError
 from pipelines.sinks.delta import read
-from pipelines.sinks.tables import exists
+from pipelines.sinks.tables import require_table
 
 STATUSES: Final = ("open", "replayed", "discarded")
 
@@ -64,23 +63,11 @@ class Selection:
         return reduce(and_, parts)
 
 
-def quarantine_table(spark: SparkSession, config: PipelineConfig) -> str:
-    """The path of the quarantine.
-
-    Raises:
-        SourceError: there is none yet.
-    """
-    table = config.table("quarantine")
-    if not exists(spark, table):
-        raise SourceError(f"{table}: no such table; run speed_stream first, or mend lake.root")
-    return table
-
-
 def picked(
     spark: SparkSession, config: PipelineConfig, selection: Selection, at: int | None = None
 ) -> DataFrame:
     """The rows that are meant, of the table as it is or of an earlier version."""
-    return read(spark, quarantine_table(spark, config), at).where(selection.condition())
+    return read(spark, require_table(spark, config, "quarantine"), at).where(selection.condition())
 
 
 def tried(status: str) -> dict[str, str | Column]:
@@ -104,7 +91,7 @@ def mark(
     """Changes columns of the open rows whose coordinates are among `chosen`."""
     same = [f"q.{name} = o.{name}" for name in COORDINATES]
     (
-        DeltaTable.forPath(spark, quarantine_table(spark, config))
+        DeltaTable.forPath(spark, require_table(spark, config, "quarantine"))
         .alias("q")
         .merge(chosen.alias("o"), " AND ".join([*same, "q._status = 'open'"]))
         .whenMatchedUpdate(set=dict(changes))

@@ -76,6 +76,11 @@ def decide(
     return verdicts
 
 
+def failed_days(decided: Sequence[Verdict]) -> list[date]:
+    """The days that did not pass."""
+    return [verdict.day for verdict in decided if verdict.status == "failed"]
+
+
 def summary(run: Run, found: Audit, decided: Sequence[Verdict], due: Due) -> dict[str, Any]:
     """What a run tells of itself.
 
@@ -85,7 +90,7 @@ def summary(run: Run, found: Audit, decided: Sequence[Verdict], due: Due) -> dic
         decided: its verdicts.
         due: the days and why they were rebuilt.
     """
-    failed = [verdict.day for verdict in decided if verdict.status == "failed"]
+    failed = failed_days(decided)
     if due.left:
         _log.warning(
             "records came late for days that this run leaves as they are: %s; rebuild with --from and --to",

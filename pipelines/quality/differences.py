@@ -122,10 +122,13 @@ def layer_differences(
         # In the same aggregation, as the comparison is dear.
         aggregates.append(few(contract, limits.examples).alias("_samples"))
     by_class = both.where(verdict.isNotNull()).groupBy(day, verdict.alias("_verdict")).agg(*aggregates)
+    return _by_day(by_class.where(days_condition(limits.days, "_day")))
+
+
+def _by_day(by_class: DataFrame) -> dict[date, LayerDifference]:
     found: dict[date, dict[str, int]] = {}
     samples: dict[date, list[LayerSample]] = {}
-    of_days = by_class.where(days_condition(limits.days, "_day"))
-    for row in sorted(small_rows(of_days), key=lambda row: str(row["_verdict"])):
+    for row in sorted(small_rows(by_class), key=lambda row: str(row["_verdict"])):
         found.setdefault(row["_day"], {})[row["_verdict"]] = row["_count"]
         of_day = samples.setdefault(row["_day"], [])
         of_day += [LayerSample(row["_verdict"], **each) for each in row.get("_samples", ())]

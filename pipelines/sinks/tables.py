@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, cast
 
 import pyarrow as pa
 from delta.exceptions import DeltaConcurrentModificationException, ProtocolChangedException
@@ -38,6 +38,7 @@ QUARANTINE: Final = (
 TOPIC_ID: Final = "oncelake.kafka.topicId"
 """The property of bronze that keeps, hidden, the id of the topic that it is filled from."""
 
+_MADE_BY: Final = {"bronze": "ingest_stream", "quarantine": "speed_stream"}
 _DEDUP: Final = "oncelake.dedup"
 REMOVED_FILES: Final = "delta.deletedFileRetentionDuration"
 TEN_YEARS: Final = "interval 3650 days"
@@ -71,15 +72,15 @@ def ensure_quarantine(spark: SparkSession, config: PipelineConfig) -> None:
     ensure_table(spark, config.table("quarantine"), shape(QUARANTINE))
 
 
-def require_bronze(spark: SparkSession, config: PipelineConfig) -> str:
-    """The path of the bronze table.
+def require_table(spark: SparkSession, config: PipelineConfig, layer: Literal["bronze", "quarantine"]) -> str:
+    """The path of a table that a streaming job makes.
 
     Raises:
         SourceError: there is none yet.
     """
-    table = config.table("bronze")
+    table = config.table(layer)
     if not exists(spark, table):
-        raise SourceError(f"{table}: no such table; run ingest_stream first, or mend lake.root")
+        raise SourceError(f"{table}: no such table; run {_MADE_BY[layer]} first, or mend lake.root")
     return table
 
 

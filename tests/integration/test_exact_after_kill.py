@@ -77,6 +77,7 @@ def test_counts_stay_exact_through_sigkill_within_and_between_micro_batches(
         "speed.trigger_interval": "100 milliseconds",
     }
     common = ["--pipeline", "flights", *(f"--set={key}={value}" for key, value in settings.items())]
+    common += BRIEF_SETTINGS
     # The stream that reads the other's table comes first: it needs to be fed to be within a micro-batch.
     checkpoints = {
         job: Checkpoint(lake / "ops/checkpoints/flights" / query)

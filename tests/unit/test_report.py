@@ -172,6 +172,7 @@ def test_a_difference_of_the_layers_that_the_audit_explained_is_no_fault() -> No
         text = Page(report.render_html(changed)).text
         assert f"{words} in the speed layer: see the check layers_agree" in text
         assert "unaccounted" not in text
+        assert "say otherwise" not in text
         assert text.count("adds up") == 2
 
 
