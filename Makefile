@@ -24,7 +24,7 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 SCHEDULERS := .venv-schedulers
 SCHEDULERS_MADE := $(SCHEDULERS)/.made-$(call key,requirements/schedulers.txt)
 
-.PHONY: help setup java demo test test-long lint format package bench lock lock-jars schema clean distclean
+.PHONY: help setup java demo test test-long lint format package bench rack-bench lock lock-jars schema clean distclean
 
 help: ## Show this help
 	@echo "Oncelake. Every target does the set-up it needs; the first time takes minutes and the network."
@@ -61,12 +61,15 @@ format: $(DEPENDENCIES) ## Bring the code into its form
 	@$(PY) -m ruff check --fix .
 	@$(PY) -m ruff format .
 
-package: $(DEPENDENCIES) ## Build into dist/ the wheel and the zip for spark-submit --py-files
+package: $(JARS) ## Build into dist/ the wheel and the zip for spark-submit --py-files
 	@echo "==> building the wheel and the zip into dist/"
 	@$(PY) scripts/package.py dist
 
 bench: setup ## Measure the steps against a raw append of the same run (BENCH_ARGS)
 	@$(PY) -m benchmarks $(BENCH_ARGS)
+
+rack-bench: setup ## Measure which share of bytes stays in the rack, on three brokers and workers (BENCH_ARGS)
+	@$(PY) -m benchmarks.racks $(BENCH_ARGS)
 
 lock: ## Maintainers: pin the Python dependencies again (needs uv)
 	$(LOCK) --extra dev --extra demo --constraints requirements/constraints.txt \
@@ -82,7 +85,7 @@ schema: $(PACKAGE) ## Maintainers: write docs/report.schema.json anew from the m
 
 clean: ## Remove the lake and everything built; keep .venv
 	@if [ -f .lake/broker/broker.json ]; then $(VENV)/bin/oncelake broker stop; fi
-	rm -rf .lake .demo reports dist build out .hypothesis .mypy_cache .pytest_cache .ruff_cache spark-warehouse
+	rm -rf .lake .demo reports dist jvm/build out .hypothesis .mypy_cache .pytest_cache .ruff_cache spark-warehouse
 
 distclean: clean ## Remove .venv and the jars in it, too
 	rm -rf $(VENV) $(SCHEDULERS)

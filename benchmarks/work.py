@@ -23,8 +23,8 @@ from benchmarks.volume import Volume
 from pipelines.config import PipelineConfig
 from pipelines.config_files import load_config
 from pipelines.contract import load_contract
-from pipelines.ops.jars import ensure_jars
 from pipelines.ops.java import use_java
+from pipelines.ops.rack_jar import spark_jars
 from pipelines.session import spark_session
 
 PIPELINE: Final = "events"
@@ -74,7 +74,7 @@ def main() -> None:
         sys.stdin.readline()
         item.check(work)
         result["tables"] = sizes(work)
-        result["steps"] = steps(work)
+        result["steps"] = steps(work) if item.night else []
     print(json.dumps(result), flush=True)
     spark.stop()
 
@@ -84,7 +84,7 @@ def _plain_session(config: PipelineConfig) -> SparkSession:
     use_java()
     builder = SparkSession.builder.appName("raw").master(config.spark.master or "local[*]")
     settings = {
-        "spark.jars": ",".join(map(str, ensure_jars("spark"))),
+        "spark.jars": ",".join(map(str, spark_jars())),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.ui.enabled": "false",

@@ -1,6 +1,7 @@
 """What a running demo consists of, and the jobs as it calls them."""
 
 import sys
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,3 +80,17 @@ class Cast:
         settings = [word for setting in self.settings for word in ("--set", setting)]
         words = [sys.executable, "-m", "pipelines.cli", *command.split(), "--pipeline", PIPELINE]
         return Job(command.replace(" ", "_"), [*words, *settings, *flags], ROOT, self.folder.logs)
+
+    def run(self, job: Job, stack: ExitStack) -> None:
+        """Run a job to its good end.
+
+        Args:
+            job: Not started.
+            stack: Ends the job, should the demo end early.
+
+        Raises:
+            InfrastructureError: It failed or took too long; the message names its log.
+        """
+        stack.callback(job.end)
+        job.start()
+        job.wait(self.patience)

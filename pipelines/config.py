@@ -8,7 +8,15 @@ import os
 from datetime import timedelta
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from pipelines.config_maintain import MaintainConfig, check_retentions
 from pipelines.config_values import (
@@ -22,10 +30,12 @@ from pipelines.config_values import (
     Options,
     Place,
     PositiveInterval,
+    RackMode,
     Servers,
     SparkSettings,
     Topic,
     Url,
+    Variable,
     Webhook,
 )
 
@@ -34,6 +44,20 @@ Ending = Literal["audit_failed", "source_error", "failed"]
 
 class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class RackConfig(_Model):
+    """How ingest spares bytes between racks (on a cloud: zones), where Kafka's brokers know theirs.
+
+    Attributes:
+        mode: `off`; `client`: each executor reads from replicas in its own rack, where there are some;
+            `placement`: and the driver gives partitions to executors in racks that hold a replica.
+        variable: the environment variable that names the rack on each executor. For placement they need
+            `SPARK_EXECUTOR_ATTRIBUTE_RACK` as well, by which Spark tells the driver.
+    """
+
+    mode: RackMode = "off"
+    variable: Variable = "NODE_RACK"
 
 
 class KafkaConfig(_Model):
@@ -46,6 +70,7 @@ class KafkaConfig(_Model):
         isolation_level: `read_committed` leaves out what a producer's aborted transaction wrote.
         max_offsets_per_trigger: an upper bound of records for one micro-batch of ingest.
         connect_timeout: how long to wait for the cluster before giving up.
+        rack: how bytes between racks are spared.
         options: further settings of the Kafka client, by its own names (`security.protocol`, ...).
         secrets: the same, for values that are never shown or logged.
     """
@@ -56,8 +81,18 @@ class KafkaConfig(_Model):
     isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed"
     max_offsets_per_trigger: Count | None = None
     connect_timeout: PositiveInterval = timedelta(seconds=30)
+    rack: RackConfig = RackConfig()
     options: KafkaOptions = {}
     secrets: KafkaSecrets = {}
+
+    @model_validator(mode="after")
+    def _one_rack(self) -> "KafkaConfig":
+        if self.rack.mode != "off" and "client.rack" in {*self.options, *self.secrets}:
+            raise ValueError(
+                "kafka.options has client.rack, which would be the same on all executors, beside kafka.rack:"
+                " remove it, or say kafka.rack.mode: off"
+            )
+        return self
 
 
 class RegistryConfig(_Model):

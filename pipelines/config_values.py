@@ -5,7 +5,7 @@ A check raises `ValueError`, which `pipelines.config_files` turns into one messa
 
 import re
 from datetime import timedelta
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Final, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
@@ -142,6 +142,11 @@ def _no_owned_setting(settings: dict[str, str]) -> dict[str, str]:
     return settings
 
 
+def _off(mode: object) -> object:
+    # YAML takes the word off for false.
+    return "off" if mode is False else mode
+
+
 def _a_place(root: str) -> str:
     if not root.rstrip("/"):
         raise ValueError("expected a folder of its own for the lake, not the root of all")
@@ -156,6 +161,8 @@ Topic = Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{1,249}$")]
 Servers = Annotated[str, Field(pattern=r"^[^\s,]+:\d{1,9}(,[^\s,]+:\d{1,9})*$"), AfterValidator(_real_ports)]
 Url = Annotated[str, AfterValidator(_an_address)]
 Place = Annotated[str, Field(pattern=r"^[^`'\"\s]+$"), AfterValidator(_a_place)]
+RackMode = Annotated[Literal["off", "client", "placement"], BeforeValidator(_off)]
+Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 Count = Annotated[int, Field(ge=1, le=2**63 - 1)]
 AnyInterval = Annotated[Interval, AfterValidator(_not_too_long)]
 PositiveInterval = Annotated[Interval, AfterValidator(_some_time)]

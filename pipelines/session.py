@@ -7,14 +7,14 @@ from contextlib import suppress
 from typing import Any, Final
 
 import psutil
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from pipelines.config import PipelineConfig
 from pipelines.errors import ConfigError
 from pipelines.ops.class_archive import class_settings
-from pipelines.ops.jars import ensure_jars
 from pipelines.ops.java import use_java
+from pipelines.ops.rack_jar import PLUGIN, RACK_VARIABLE, spark_jars
 from pipelines.wire import AVRO_LIMITS
 
 _END_WITHIN_S: Final = 180
@@ -57,7 +57,7 @@ def spark_session(config: PipelineConfig, job: str) -> SparkSession:
     submitted = is_submitted()
     classes: dict[str, str] = {}
     if not submitted:
-        java, jars, master = use_java(), ensure_jars("spark"), config.spark.master or "local[*]"
+        java, jars, master = use_java(), spark_jars(), config.spark.master or "local[*]"
         # Workers, where there are any, run in the same environment as the driver.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         builder = builder.master(master)
@@ -73,12 +73,18 @@ def spark_session(config: PipelineConfig, job: str) -> SparkSession:
         **config.spark.conf,
         **classes,
     }
+    if config.kafka.rack.mode != "off":
+        # What the builder sets wins over what spark-submit was given.
+        theirs = SparkConf().get("spark.plugins", "") if submitted else ""
+        named = [*config.spark.conf.get("spark.plugins", "").split(","), *(theirs or "").split(","), PLUGIN]
+        settings["spark.plugins"] = ",".join(dict.fromkeys(filter(None, named)))
+        settings[RACK_VARIABLE] = config.kafka.rack.variable
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
         session = builder.getOrCreate()
     except Exception as error:
-        if "io.delta" in str(error):
+        if "io.delta" in str(error) or PLUGIN in str(error):
             raise ConfigError(_NO_JARS) from None
         raise
     except KeyboardInterrupt:
@@ -140,7 +146,7 @@ def _end_launched() -> None:
 
 
 _NO_JARS: Final = (
-    "spark-submit: the Delta, Kafka and Avro jars are not all on the class path;"
+    "spark-submit: the Delta, Kafka and Avro jars and Oncelake's own are not all on the class path;"
     " add --jars $(oncelake jars --list)"
 )
 
@@ -151,6 +157,7 @@ def _require_classes(session: SparkSession) -> None:
         "io/delta/sql/DeltaSparkSessionExtension.class",
         "org/apache/spark/sql/kafka010/KafkaSourceProvider.class",
         "org/apache/spark/sql/avro/AvroDataToCatalyst.class",
+        "oncelake/rack/RackProvider.class",
     ):
         if loader.getResource(path) is None:
             raise ConfigError(_NO_JARS)

@@ -10,6 +10,8 @@ import tempfile
 import tomllib
 from pathlib import Path
 
+from pipelines.ops.rack_jar import build_rack_jar, packaged_jar
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -23,6 +25,10 @@ def build(folder: Path) -> tuple[Path, Path]:
         The paths of the wheel and of the zip.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    jar = packaged_jar()
+    if not jar.exists():
+        shutil.rmtree(jar.parent, ignore_errors=True)
+        build_rack_jar(jar)
     version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
     with tempfile.TemporaryDirectory() as fresh:
         command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", fresh, str(ROOT)]

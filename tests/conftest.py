@@ -13,6 +13,7 @@ from pipelines.contract import DataContract, load_contract
 from pipelines.contract_rules import DayRule
 from pipelines.session import spark_session
 from tests.support.lakes import Lake
+from tests.support.processes import LASTING_JAVA
 
 
 @pytest.fixture(scope="session")
@@ -25,7 +26,10 @@ def spark() -> Iterator[SparkSession]:
             # Each plan runs once or twice, which does not pay for compiling it. The tests that start jobs as
             # processes do compile.
             *BRIEF_SPARK,
-            "spark.conf.spark.driver.extraJavaOptions=-XX:+UseSerialGC",
+            f"spark.conf.spark.driver.extraJavaOptions={LASTING_JAVA}",
+            # It lives for many tests, of which the last took three times as long with Spark's one gigabyte.
+            "spark.conf.spark.driver.memory=3g",
+            "spark.conf.spark.sql.ui.retainedExecutions=10",
             "spark.conf.spark.sql.streaming.stopTimeout=60s",
         ],
     )

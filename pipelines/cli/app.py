@@ -16,6 +16,7 @@ from pipelines.cli.jobs import ingest_stream, nightly_batch, speed_stream, valid
 from pipelines.cli.maintain import maintain_tables
 from pipelines.cli.plan import plan
 from pipelines.cli.quarantine import quarantine
+from pipelines.cli.rack import rack
 from pipelines.cli.reconcile import reconcile
 from pipelines.cli.report import write_day_report
 from pipelines.cli.warm import warm
@@ -38,6 +39,7 @@ for command in (
     quarantine,
     explain,
     reconcile,
+    rack,
     plan,
     contract,
     expectations,

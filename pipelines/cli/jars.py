@@ -1,8 +1,13 @@
 """`oncelake jars`: fetch the jars ahead of time, and name them for spark-submit."""
 
+from typing import Final
+
 import click
 
-from pipelines.ops.jars import USES, ensure_jars, jars_folder
+from pipelines.ops.jars import Use, ensure_jars, jars_folder
+from pipelines.ops.rack_jar import rack_jar, spark_jars
+
+_FETCHED: Final[tuple[Use, ...]] = ("spark", "broker")
 
 
 @click.command()
@@ -10,11 +15,12 @@ from pipelines.ops.jars import USES, ensure_jars, jars_folder
     "--list", "as_list", is_flag=True, help="Print Spark's jars, comma-separated, for spark-submit --jars."
 )
 def jars(as_list: bool) -> None:
-    """Fetch the jars that Spark and the embedded broker need, unless they are there, and check them."""
+    """Have the jars that Spark and the embedded broker need, fetched and checked unless they are there."""
     if as_list:
-        click.echo(",".join(map(str, ensure_jars("spark"))))
+        click.echo(",".join(map(str, spark_jars())))
         return
-    for use in USES:
+    for use in _FETCHED:
         paths = ensure_jars(use)
         megabytes = sum(path.stat().st_size for path in paths) / 1e6
         click.echo(f"{use}: {len(paths)} jars, {megabytes:.0f} MB, checked, in {jars_folder(use)}")
+    click.echo(f"reading within a rack: {rack_jar()}")

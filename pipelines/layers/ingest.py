@@ -7,6 +7,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.config import PipelineConfig
 from pipelines.ops.cluster import find_topic, require_same_topic
+from pipelines.ops.rack_traffic import Reading
 from pipelines.ops.streams import run_streams
 from pipelines.sinks.delta import append_stream
 from pipelines.sinks.tables import TOPIC_ID, ensure_bronze, hidden
@@ -25,7 +26,8 @@ def ingest(spark: SparkSession, config: PipelineConfig, *, once: bool) -> dict[s
 
     Returns:
         `counts` (`records`, `batches`) and `offsets`: for each partition the first offset of this run (null
-        with a new checkpoint) and the one after its last.
+        with a new checkpoint) and the one after its last. With `kafka.rack.mode` on also `racks`, as
+        `pipelines.ops.rack_traffic.Reading` has it.
 
     Raises:
         ConfigError: there is no such topic.
@@ -36,6 +38,7 @@ def ingest(spark: SparkSession, config: PipelineConfig, *, once: bool) -> dict[s
     ensure_bronze(spark, config, {TOPIC_ID: hidden(topic.topic_id)})
     require_same_topic(spark, config, topic)
     _log.info("reading topic %s, %d partitions", topic.name, topic.partitions)
+    reading = None if config.kafka.rack.mode == "off" else Reading(spark, config.kafka)
     totals = run_streams(
         spark,
         lambda: [
@@ -49,10 +52,13 @@ def ingest(spark: SparkSession, config: PipelineConfig, *, once: bool) -> dict[s
             )
         ],
     )["ingest"]
-    return {
+    told = {
         "counts": {"records": totals.records, "batches": totals.batches},
         "offsets": _ranges(totals.start, totals.end),
     }
+    if reading:
+        told["racks"] = reading.summary(totals.source)
+    return told
 
 
 def _ranges(start: Any, end: Any) -> dict[str, dict[str, list[int | None]]]:

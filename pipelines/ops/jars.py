@@ -17,8 +17,8 @@ from pipelines.errors import InfrastructureError
 from pipelines.ops.ivy import retrieve
 from pipelines.resources import home, resource
 
-Use = Literal["spark", "broker"]
-USES: tuple[Use, ...] = ("spark", "broker")
+Use = Literal["spark", "broker", "compiler"]
+USES: tuple[Use, ...] = ("spark", "broker", "compiler")
 LOCK = "conf/jars.lock"
 
 _log = logging.getLogger(__name__)
@@ -38,7 +38,8 @@ def locked_jars(use: Use) -> list[LockedJar]:
     """Read the jars for one use from `conf/jars.lock`.
 
     Args:
-        use: ``spark`` (on the class path of every session) or ``broker`` (the embedded broker).
+        use: ``spark`` (on the class path of every session), ``broker`` (the embedded broker) or ``compiler``
+            (of our own Java, where only a runtime is).
 
     Returns:
         The jars in the order of the file.
@@ -73,7 +74,7 @@ def ensure_jars(use: Use) -> list[Path]:
     Several processes may call this at once: one fetches, the others wait.
 
     Args:
-        use: ``spark`` or ``broker``.
+        use: as `locked_jars`.
 
     Returns:
         The paths of the jars, in the order of the lock.
@@ -137,7 +138,7 @@ def write_lock(path: Path) -> None:
     for use in USES:
         with _scratch(home()) as scratch:
             retrieve(use, scratch, total=None)
-            lines += [f"{sha256(jar)}  {use:<6}  {jar.name}" for jar in sorted((scratch / use).glob("*.jar"))]
+            lines += [f"{sha256(jar)}  {use:<8}  {jar.name}" for jar in sorted((scratch / use).glob("*.jar"))]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

@@ -28,6 +28,7 @@ from pipelines.ops.failures import explain_stream_failure, is_passing
 
 _LAST_EVENTS_WITHIN_S: Final = 10.0
 _LOOK_EVERY_S: Final = 0.2
+_REASON: Final = "rackReason"
 
 _log = logging.getLogger(__name__)
 
@@ -43,6 +44,7 @@ class Totals:
         start: the source's offsets before the first micro-batch, as the source writes them.
         end: the source's offsets after the last micro-batch.
         watermark: the last watermark, as ISO text; None if the query has none.
+        source: the source's own metrics, as it told them last.
     """
 
     batches: int = 0
@@ -51,6 +53,7 @@ class Totals:
     start: Any = None
     end: Any = None
     watermark: str | None = None
+    source: dict[str, str] = field(default_factory=dict)
 
     def then(self, later: "Totals") -> "Totals":
         """These totals with those of a later run of the same query."""
@@ -61,6 +64,7 @@ class Totals:
             self.start if self.start is not None else later.start,
             later.end or self.end,
             later.watermark or self.watermark,
+            later.source or self.source,
         )
 
 
@@ -119,7 +123,11 @@ class _Recorder(StreamingQueryListener):
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
         progress = json.loads(event.progress.json)
-        add_progress(self.totals.setdefault(str(event.progress.runId), Totals()), progress)
+        totals = self.totals.setdefault(str(event.progress.runId), Totals())
+        known = totals.source.get(_REASON)
+        add_progress(totals, progress)
+        if (reason := totals.source.get(_REASON)) and reason != known:
+            _log.warning("%s: not all is read within the rack: %s", progress["name"], reason)
         if progress["numInputRows"]:
             _log.info(
                 "%s: micro-batch %s: %s records in %.1f s",
@@ -141,6 +149,7 @@ def add_progress(totals: Totals, progress: dict[str, Any]) -> None:
         if totals.start is None:
             totals.start = source.get("startOffset")
         totals.end = source.get("endOffset") or totals.end
+        totals.source = source.get("metrics") or totals.source
     for observed in (progress.get("observedMetrics") or {}).values():
         totals.counts.update({k: v for k, v in observed.items() if isinstance(v, int)})
     for operator in progress.get("stateOperators") or []:

@@ -11,6 +11,7 @@ from pipelines.config import KafkaConfig
 from pipelines.intervals import format_interval
 
 _HIDDEN: Final = "******"
+_PROVIDER: Final = "oncelakerack"
 
 
 def client_options(kafka: KafkaConfig, *, show_secrets: bool = True) -> dict[str, str]:
@@ -31,29 +32,59 @@ def client_options(kafka: KafkaConfig, *, show_secrets: bool = True) -> dict[str
     }
 
 
+def source_format(kafka: KafkaConfig) -> str:
+    """The name of the streaming source; a checkpoint of one is read by the other."""
+    return "rack-aware-kafka" if kafka.rack.mode == "placement" else "kafka"
+
+
+def rack_options(kafka: KafkaConfig) -> dict[str, str]:
+    """Settings by which each executor's client takes its rack from its own environment.
+
+    The client resolves them where it is built, which for Spark is inside the executor. Kafka's own
+    `EnvVarConfigProvider` would send the text `${env:NODE_RACK}` where the variable is not set.
+    """
+    if kafka.rack.mode == "off":
+        return {}
+    others = client_options(kafka).get("config.providers", "")
+    return {
+        "config.providers": ",".join(filter(None, [others, _PROVIDER])),
+        f"config.providers.{_PROVIDER}.class": "oncelake.rack.RackProvider",
+        "client.rack": f"${{{_PROVIDER}:{kafka.rack.variable}}}",
+    }
+
+
 def source_options(kafka: KafkaConfig, *, show_secrets: bool = True) -> dict[str, str]:
-    """The options of Spark's source `kafka`."""
+    """The options of the source, by Spark's names."""
+    client = {**client_options(kafka, show_secrets=show_secrets), **rack_options(kafka)}
     options = {
         "subscribe": kafka.topic,
         "startingOffsets": kafka.starting_offsets,
         # Records that are gone before they were read are a loss; the stream stops instead of skipping.
         "failOnDataLoss": "true",
         "includeHeaders": "true",
-        **{f"kafka.{k}": v for k, v in client_options(kafka, show_secrets=show_secrets).items()},
+        **{f"kafka.{key}": value for key, value in client.items()},
     }
     if kafka.max_offsets_per_trigger:
         options["maxOffsetsPerTrigger"] = str(kafka.max_offsets_per_trigger)
     return options
 
 
-def read_envelopes(spark: SparkSession, kafka: KafkaConfig) -> DataFrame:
+def read_envelopes(spark: SparkSession, kafka: KafkaConfig, starting: str | None = None) -> DataFrame:
     """A stream of Kafka records as they are.
+
+    Args:
+        spark: the session.
+        kafka: the configuration.
+        starting: where a new checkpoint begins, in Spark's form, if not where the configuration says.
 
     Returns:
         The columns of `pipelines.sinks.tables.BRONZE`; `_ingested_at` is the same for all records of a
         micro-batch.
     """
-    source = spark.readStream.format("kafka").options(**source_options(kafka)).load()
+    options = source_options(kafka)
+    if starting:
+        options["startingOffsets"] = starting
+    source = spark.readStream.format(source_format(kafka)).options(**options).load()
     return source.select(
         "key",
         "value",
@@ -93,6 +124,7 @@ def offsets_between(spark: SparkSession, kafka: KafkaConfig, ranges: Mapping[int
 def describe(kafka: KafkaConfig) -> dict[str, str]:
     """What a plan shows of the source: its options without secrets, and the time allowed to connect."""
     return {
+        "source": source_format(kafka),
         **source_options(kafka, show_secrets=False),
         "connect timeout": format_interval(kafka.connect_timeout),
     }

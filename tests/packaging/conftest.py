@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from demo.cast import BRIEF_SPARK
 from pipelines.resources import home
 from tests.support.processes import BRIEF_ENVIRONMENT
 
@@ -64,10 +65,13 @@ def installed_python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> P
 
 
 @pytest.fixture(scope="session")
-def outside() -> dict[str, str]:
+def outside(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """An environment that does not lead back into the checkout, and finds the jars that are there already."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYTEST"))}
-    return {**kept, **BRIEF_ENVIRONMENT, "ONCELAKE_HOME": str(home())}
+    conf = tmp_path_factory.mktemp("spark-conf")
+    brief = (setting.removeprefix("spark.conf.").replace("=", " ") for setting in BRIEF_SPARK)
+    (conf / "spark-defaults.conf").write_text("\n".join(brief))
+    return {**kept, **BRIEF_ENVIRONMENT, "SPARK_CONF_DIR": str(conf), "ONCELAKE_HOME": str(home())}
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from pipelines.ops.broker import broker
-from pipelines.ops.jars import ensure_jars
 from pipelines.ops.java import find_java
+from pipelines.ops.rack_jar import spark_jars
 from tests.support.processes import wait_until
 
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -44,7 +44,7 @@ for line in session.sparkContext.parallelize(range(8), 8).map(where).distinct().
 @pytest.fixture
 def submit(start: Start, clean_python: Path, packed: Path, tmp_path: Path) -> Start:
     """spark-submit on two workers with a core each."""
-    jars = ",".join(map(str, ensure_jars("spark")))
+    jars = ",".join(map(str, spark_jars()))
 
     def submit_job(script: Path, *arguments: str) -> "subprocess.Popen[str]":
         return start(

@@ -40,6 +40,7 @@ def oncelake(*words: str) -> "subprocess.CompletedProcess[str]":
             ["nightly_batch", "--pipeline", "flights", "--date", "2013-01-02", "--to", "2013-01-03"],
             "use one or the other",
         ),
+        (["nightly_batch", "--pipeline", "flights", "--from", "2013-01-02"], "--from and --to go together"),
         (["nightly_batch"], "Missing option '--pipeline'. Name a pipeline, or say --all."),
         (["nightly_batch", "--all", "--pipeline", "flights"], "use one or the other"),
         (["nightly_batch", "--all", "--conf-dir", "none"], "none/base/pipelines: no pipeline (*.yml) here"),

@@ -1,6 +1,8 @@
 """What deploy/ says is taken by the job and by those who start it."""
 
 import ast
+import json
+import os
 import re
 import shlex
 import shutil
@@ -17,9 +19,11 @@ import yaml
 from pipelines.cli.app import oncelake
 from pipelines.cli.every import GRAVEST_FIRST
 from pipelines.errors import OncelakeError
+from pipelines.ops.rack_resolver import ATTRIBUTE, VARIABLE
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
+RESOLVER = "pipelines/ops/rack_resolver.py"
 KUBERNETES = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
 SERVICE = DEPLOY / "systemd/oncelake-nightly@.service"
 TIMER = DEPLOY / "systemd/oncelake-nightly@.timer"
@@ -154,3 +158,49 @@ def test_the_order_of_gravity_names_every_exit_code() -> None:
     codes = {0, OncelakeError.exit_code, *(error.exit_code for error in OncelakeError.__subclasses__())}
     assert set(GRAVEST_FIRST) == codes
     assert GRAVEST_FIRST == (3, 2, 4, 1, 0)
+
+
+def test_spark_s_environment_names_the_rack_that_the_resolver_finds(tmp_path: Path) -> None:
+    shutil.copy(DEPLOY / "rack/spark-env.sh", tmp_path)
+    shutil.copy(ROOT / "pipelines/ops/rack_resolver.py", tmp_path / "oncelake-rack.py")
+    script = f'. {tmp_path}/spark-env.sh; echo "$NODE_RACK $SPARK_EXECUTOR_ATTRIBUTE_RACK"'
+    environment = {"PATH": os.environ["PATH"], "NODE_RACK": "eu-1"}
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout == "eu-1 eu-1\n"
+
+
+def test_pods_of_executors_tell_client_and_driver_the_same_rack() -> None:
+    labelled, resolved = (
+        yaml.safe_load((DEPLOY / f"rack/executor-pod{kind}.yaml").read_text()) for kind in ("", "-resolver")
+    )
+    (container,) = labelled["spec"]["containers"]
+    rack, attribute = container["env"]
+    assert (rack["name"], attribute) == (
+        VARIABLE,
+        {"name": ATTRIBUTE, "value": f"$({VARIABLE})"},
+    )
+    (container,) = resolved["spec"]["containers"]
+    (volume,) = resolved["spec"]["volumes"]
+    assert container["volumeMounts"][0]["name"] == volume["name"]
+    # Spark appends the word "executor" to what the template runs.
+    script = container["command"][2].replace("/oncelake/oncelake-rack.py", str(ROOT / RESOLVER))
+    script = script.replace("exec /opt/entrypoint.sh", "printenv SPARK_EXECUTOR_ATTRIBUTE_RACK; echo")
+    done = subprocess.run(
+        ["/bin/sh", "-c", script, container["command"][3], "executor"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PATH": os.environ["PATH"], VARIABLE: "eu-1"},
+    )
+    assert done.stdout == "eu-1\nexecutor\n"
+
+
+def test_the_bootstrap_of_emr_lets_containers_inherit_what_was_found() -> None:
+    script = DEPLOY / "rack/emr-bootstrap.sh"
+    subprocess.run(["bash", "-n", script], check=True)
+    exported, site = json.loads((DEPLOY / "rack/emr-configurations.json").read_text())
+    asked = exported["Configurations"][0]["Properties"]
+    place = re.findall(r"/opt/\S+\.py", script.read_text())[-1]
+    assert asked == dict.fromkeys((VARIABLE, ATTRIBUTE), f"$(python3 {place} --plain)")
+    allowed = site["Properties"]["yarn.nodemanager.env-whitelist"].split(",")
+    assert {VARIABLE, ATTRIBUTE, "JAVA_HOME", "PATH"} <= set(allowed)

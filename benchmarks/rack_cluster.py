@@ -1,0 +1,229 @@
+"""Three brokers in three racks, and a standalone Spark with a worker in each, on this machine."""
+
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import psutil
+import pyspark
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from demo.cast import BRIEF_JAVA
+from pipelines.errors import InfrastructureError
+from pipelines.ops.broker_files import CLUSTER_ID, LOG4J
+from pipelines.ops.jars import ensure_jars
+from pipelines.ops.java import find_java
+
+RACKS: Final = ("a", "b", "c")
+SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+_WITHIN_S: Final = 120.0
+_SPARK_HOME: Final = Path(pyspark.__file__).parent
+
+
+@dataclass
+class Process:
+    """A server that was started; it and its children end together."""
+
+    process: psutil.Popen
+    log: Path
+
+    def kill(self) -> None:
+        """Ends it at once."""
+        with suppress(psutil.NoSuchProcess):
+            for child in self.process.children(recursive=True):
+                with suppress(psutil.NoSuchProcess):
+                    child.kill()
+            self.process.kill()
+        self.process.wait(_WITHIN_S)
+
+
+@dataclass
+class RackCluster:
+    """What runs.
+
+    Attributes:
+        bootstrap_servers: of the brokers.
+        master: the address of Spark's master.
+        brokers: the brokers' processes, by id.
+        workers: the workers' processes, by rack.
+        folder: everything that they write.
+    """
+
+    bootstrap_servers: str
+    master: str
+    folder: Path
+    brokers: dict[int, Process] = field(default_factory=dict)
+    workers: dict[str, Process] = field(default_factory=dict)
+
+    def stop(self) -> None:
+        """Ends brokers and workers."""
+        for each in (*self.workers.values(), *self.brokers.values()):
+            each.kill()
+
+    @property
+    def admin(self) -> AdminClient:
+        """A client of the cluster."""
+        return AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
+
+    def create(self, topic: str, replicas: Sequence[Sequence[int]]) -> None:
+        """Makes a topic whose partitions lie on the given brokers, the first of which leads."""
+        placed = [list(each) for each in replicas]
+        made = NewTopic(topic, num_partitions=len(placed), replica_assignment=placed)
+        # Its answers come for as long as the client lives.
+        admin = self.admin
+        admin.create_topics([made])[topic].result(_WITHIN_S)
+        wait_until(lambda: topic in admin.list_topics(timeout=10).topics, f"topic {topic} is there")
+
+    def fill(self, topic: str, partitions: int, records: int, size: int) -> None:
+        """Sends records of a size in bytes, the same number to each partition."""
+        producer = Producer({"bootstrap.servers": self.bootstrap_servers, "acks": "all", "linger.ms": 20})
+        for number in range(records):
+            value = os.urandom(size // 2).hex()
+            producer.produce(topic, value, partition=number % partitions)
+            producer.poll(0)
+        if producer.flush(_WITHIN_S):
+            raise InfrastructureError(f"{topic}: the brokers did not take all records in time")
+
+    def start_worker(self, rack: str) -> None:
+        """Starts a worker whose executors are in a rack, as `oncelake-rack` would have told them."""
+        told = {"NODE_RACK": rack, "SPARK_EXECUTOR_ATTRIBUTE_RACK": rack}
+        command = ["org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--webui-port", "0"]
+        command += ["--cores", "1", "--memory", "1g", "--work-dir", str(self.folder / f"work-{rack}")]
+        self.workers[rack] = _spark([*command, self.master], self.folder / f"worker-{rack}.log", told)
+        wait_for_text(self.workers[rack], "Successfully registered with master")
+
+
+def wait_until(condition: Callable[[], bool], what: str, within_s: float = _WITHIN_S) -> None:
+    """Waits for a condition; fails with words when it does not come."""
+    deadline = time.monotonic() + within_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise InfrastructureError(f"waited {within_s:.0f} s in vain until {what}")
+        time.sleep(0.05)
+
+
+def wait_for_text(started: Process, text: str) -> None:
+    """Waits until a server's log has a text."""
+
+    def found() -> bool:
+        said = started.log.read_text(errors="replace")
+        if not started.process.is_running():
+            raise InfrastructureError(f"{started.log.name} ended: {said[-3000:]}")
+        return text in said
+
+    wait_until(found, f"{started.log.name} says {text!r}")
+
+
+@contextmanager
+def rack_cluster(
+    folder: Path, brokers: Sequence[str] = RACKS, workers: Sequence[str] = RACKS
+) -> Iterator[RackCluster]:
+    """Runs the cluster for the length of a block.
+
+    Args:
+        folder: where it writes.
+        brokers: the rack of each broker, whose ids count from 1.
+        workers: the rack of each worker; none without a Spark.
+    """
+    count = len(brokers)
+    ports = _free_ports(2 * count + 1)
+    clients, controllers, master_port = ports[:count], ports[count : 2 * count], ports[-1]
+    voters = ",".join(f"{n}@127.0.0.1:{port}" for n, port in enumerate(controllers, 1))
+    cluster = RackCluster(
+        ",".join(f"127.0.0.1:{port}" for port in clients), f"spark://127.0.0.1:{master_port}", folder
+    )
+    with ExitStack() as stack:
+        stack.callback(cluster.stop)
+        for number, rack in enumerate(brokers, 1):
+            ours = (clients[number - 1], controllers[number - 1])
+            cluster.brokers[number] = _broker(folder, number, rack, ours, voters)
+        wait_until(lambda: _answers(cluster, count), f"{count} brokers answer")
+        if not workers:
+            yield cluster
+            return
+        command = ["org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--webui-port", "0"]
+        master = _spark([*command, "--port", str(master_port)], folder / "master.log", {})
+        stack.callback(master.kill)
+        wait_for_text(master, "I have been elected leader")
+        for rack in workers:
+            cluster.start_worker(rack)
+        yield cluster
+
+
+def _answers(cluster: RackCluster, count: int) -> bool:
+    with suppress(KafkaException):
+        return len(cluster.admin.list_topics(timeout=2).brokers) == count
+    return False
+
+
+def _broker(folder: Path, number: int, rack: str, ports: tuple[int, int], voters: str) -> Process:
+    home = folder / f"broker-{number}"
+    home.mkdir()
+    (home / "log4j2.properties").write_text(LOG4J)
+    properties = home / "server.properties"
+    properties.write_text(
+        f"""\
+process.roles=broker,controller
+node.id={number}
+broker.rack={rack}
+replica.selector.class={SELECTOR}
+controller.quorum.voters={voters}
+controller.listener.names=CONTROLLER
+listeners=PLAINTEXT://127.0.0.1:{ports[0]},CONTROLLER://127.0.0.1:{ports[1]}
+advertised.listeners=PLAINTEXT://127.0.0.1:{ports[0]}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+log.dirs={home}/data
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+auto.create.topics.enable=false
+replica.lag.time.max.ms=5000
+broker.session.timeout.ms=6000
+"""
+    )
+    java = [str(find_java().executable), "-Xmx320m", *BRIEF_JAVA.split()]
+    java += [f"-Dlog4j2.configurationFile={home}/log4j2.properties"]
+    java += ["-cp", os.pathsep.join(map(str, ensure_jars("broker")))]
+    formatting = ["kafka.tools.StorageTool", "format", "--cluster-id", CLUSTER_ID, "--config"]
+    subprocess.run([*java, *formatting, str(properties)], check=True, stdout=subprocess.DEVNULL)
+    return _start([*java, "kafka.Kafka", str(properties)], folder / f"broker-{number}.log", {})
+
+
+def _spark(command: Sequence[str], log: Path, told: Mapping[str, str]) -> Process:
+    java = [str(find_java().executable), "-Xmx256m", *BRIEF_JAVA.split()]
+    class_path = str(_SPARK_HOME / "jars" / "*")
+    # The folder that pip installs does not tell its version of Scala to those who start executors.
+    spark = {"SPARK_HOME": str(_SPARK_HOME), "SPARK_SCALA_VERSION": "2.13"}
+    spark["JAVA_HOME"] = str(find_java().home)
+    return _start([*java, "-cp", class_path, *command], log, {**spark, **told})
+
+
+def _start(command: Sequence[str], log: Path, more: Mapping[str, str]) -> Process:
+    with log.open("w") as said:
+        process = psutil.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env={**os.environ, **more},
+        )
+    return Process(process, log)
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        bound = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in bound:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in bound]

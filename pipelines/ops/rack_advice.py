@@ -1,0 +1,113 @@
+"""Which share of a topic's bytes can be read within a rack, and what would raise it."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from pipelines.ops.racks import Partition, RackedTopic
+
+Mode = Literal["off", "client", "placement"]
+MODES: Final[tuple[Mode, ...]] = ("off", "client", "placement")
+_WHOLE: Final = 0.995
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What is to be said of a topic and the executors that read it.
+
+    Attributes:
+        shares: the share of bytes that stays in the rack, by `kafka.rack.mode`, as far as the replicas of
+            now decide it. Without placement Spark's choice of executors is blind to racks, so it is the
+            mean over them.
+        near: for each partition the racks in which a consumer can read it.
+        hints: what would raise the share that the configuration has now, the largest obstacle first.
+    """
+
+    shares: dict[Mode, float]
+    near: dict[int, list[str]]
+    hints: list[str]
+
+
+def advise(topic: RackedTopic, executors: Sequence[str], mode: Mode) -> Advice:
+    """Weighs a topic's replicas against the racks of executors.
+
+    Args:
+        topic: the topic, with the racks of its brokers.
+        executors: the rack of each executor; as many as there are, or one for each of equal numbers.
+        mode: what the configuration says now.
+    """
+    shares = {each: _share(topic, executors, each) for each in MODES}
+    near = {partition.number: sorted(topic.racks_of(partition)) for partition in topic.partitions}
+    return Advice(shares, near, _hints(topic, executors, mode, shares))
+
+
+def crossing(share: float, gigabytes: float, price: float) -> tuple[float, float]:
+    """Gigabytes that cross racks, and what they cost.
+
+    Args:
+        share: of the bytes that stay in the rack.
+        gigabytes: that are read in all.
+        price: of a gigabyte that crosses.
+    """
+    crossed = (1 - share) * gigabytes
+    return crossed, crossed * price
+
+
+def _share(topic: RackedTopic, executors: Sequence[str], mode: Mode) -> float:
+    weights = _weights(topic.partitions)
+    return sum(
+        weight * _local(topic, partition, executors, mode)
+        for partition, weight in zip(topic.partitions, weights, strict=True)
+    )
+
+
+def _weights(partitions: Sequence[Partition]) -> list[float]:
+    """The share of each partition in the bytes; all alike where sizes are not known."""
+    sizes = [partition.size for partition in partitions]
+    if not any(sizes):
+        sizes = [1] * len(partitions)
+    return [size / sum(sizes) for size in sizes]
+
+
+def _local(topic: RackedTopic, partition: Partition, executors: Sequence[str], mode: Mode) -> float:
+    """The chance that a partition is read within the rack."""
+    if not executors:
+        return 0.0
+    of_leader = {topic.racks.get(partition.leader)} if partition.leader is not None else set()
+    near = of_leader if mode == "off" else topic.racks_of(partition)
+    hits = sum(rack in near for rack in executors)
+    return float(hits > 0) if mode == "placement" else hits / len(executors)
+
+
+def _hints(topic: RackedTopic, executors: Sequence[str], mode: Mode, shares: dict[Mode, float]) -> list[str]:
+    hints = []
+    if without := [str(number) for number, rack in topic.racks.items() if not rack]:
+        hints.append(f"brokers {', '.join(without)} have no rack: set broker.rack on them")
+    if topic.selectors is None:
+        hints.append("brokers may not be asked for replica.selector.class (DescribeConfigs on the cluster)")
+    elif lacking := [str(number) for number, selector in topic.selectors.items() if not selector]:
+        hints.append(
+            f"brokers {', '.join(lacking)} send all consumers to leaders: set replica.selector.class to"
+            " org.apache.kafka.common.replica.RackAwareReplicaSelector on them"
+        )
+    best = shares["placement"]
+    if shares[mode] < best - (1 - _WHOLE):
+        wanted: Mode = "client" if shares["client"] >= _WHOLE * best else "placement"
+        hints.append(f"kafka.rack.mode: {wanted} would raise the share to {shares[wanted]:.2f}")
+    racks = {rack for rack in topic.racks.values() if rack}
+    if empty := sorted(racks - set(executors)):
+        hints.append(f"no executor runs in {', '.join(empty)}")
+    if strange := sorted(set(executors) - racks):
+        hints.append(
+            f"no broker is in {', '.join(strange)}: do executors and brokers name racks the same way (zone"
+            " ids against zone names)?"
+        )
+    copies = Counter(len({topic.racks.get(b) for b in partition.replicas}) for partition in topic.partitions)
+    few = sum(count for spread, count in copies.items() if spread < min(len(racks), 3))
+    if few and racks:
+        hints.append(
+            f"{few} of {len(topic.partitions)} partitions have replicas in fewer than {min(len(racks), 3)}"
+            " racks: spread or add replicas (oncelake rack moves), then placement has more to choose from"
+        )
+    return hints

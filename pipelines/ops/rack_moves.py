@@ -1,0 +1,72 @@
+"""A plan that spreads replicas over racks with the fewest moves, for Kafka's own reassignment tool."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from pipelines.errors import ConfigError, InfrastructureError
+from pipelines.ops.racks import Partition, RackedTopic
+
+
+def spread(topic: RackedTopic) -> tuple[Partition, ...]:
+    """The partitions whose replicas have to move, as they ought to be.
+
+    Each partition ends with its replicas in as many racks as there are, up to its number of replicas. A
+    replica moves only if another of its partition is in the same rack while a rack has none, and it moves to
+    the broker of such a rack that holds the fewest replicas of the topic. Leaders stay where they are.
+
+    Raises:
+        ConfigError: a broker has no rack.
+        InfrastructureError: a broker that ought to hold replicas is not there.
+    """
+    held = Counter(broker for partition in topic.partitions for broker in partition.replicas)
+    if away := sorted(held.keys() - topic.racks.keys()):
+        raise InfrastructureError(
+            f"brokers {', '.join(map(str, away))} hold replicas of {topic.name} and are not there; bring them"
+            " back, or replace them, before replicas are moved"
+        )
+    if without := [str(number) for number, rack in topic.racks.items() if not rack]:
+        raise ConfigError(
+            f"brokers {', '.join(without)} have no rack, so replicas cannot be spread: set broker.rack"
+        )
+    racks = {number: str(rack) for number, rack in topic.racks.items()}
+    held.update(dict.fromkeys(racks, 0))
+    moved = []
+    for partition in topic.partitions:
+        replicas = _spread(partition, racks, held)
+        if replicas != partition.replicas:
+            moved.append(replace(partition, replicas=replicas))
+    return tuple(moved)
+
+
+def reassignment(topic: str, partitions: Sequence[Partition]) -> dict[str, object]:
+    """What `kafka-reassign-partitions --reassignment-json-file` reads.
+
+    Args:
+        topic: the topic.
+        partitions: with the replicas that they should have.
+    """
+    return {
+        "version": 1,
+        "partitions": [
+            {"topic": topic, "partition": each.number, "replicas": list(each.replicas)} for each in partitions
+        ],
+    }
+
+
+def _spread(partition: Partition, racks: Mapping[int, str], held: Counter[int]) -> tuple[int, ...]:
+    placed = list(partition.replicas)
+    # The leader's rack is taken from the beginning, wherever in the list it stands.
+    seen = {racks[partition.leader]} if partition.leader in partition.replicas else set()
+    for position, broker in enumerate(partition.replicas):
+        rack = racks[broker]
+        free = set(racks.values()) - {racks[each] for each in placed}
+        if broker == partition.leader or rack not in seen or not free:
+            seen.add(rack)
+            continue
+        to = min((each for each in racks if racks[each] in free), key=lambda each: (held[each], each))
+        held[broker] -= 1
+        held[to] += 1
+        placed[position] = to
+        seen.add(racks[to])
+    return tuple(placed)

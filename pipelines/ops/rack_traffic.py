@@ -1,0 +1,104 @@
+"""What a run read from which rack: by the executors' own byte counters, and by the driver's placement."""
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+
+from pipelines.config import KafkaConfig
+from pipelines.ops.racks import broker_racks
+
+Received = Mapping[tuple[str, str], Mapping[int, int]]
+"""Bytes by executor (its name and rack) and broker."""
+
+_TOLD_EVERY_S: Final = 1.5
+_SAME_TIMES: Final = 2
+_TOLD_WITHIN_S: Final = 10
+_UNKNOWN: Final = "?"
+_PREFIX: Final = "rack"
+
+
+class Reading:
+    """What is read from the moment on at which this is made.
+
+    Args:
+        spark: the session, with the plugin of `pipelines.ops.rack_jar`.
+        kafka: the cluster, which is asked for its racks now, so that nothing can fail when all is read.
+
+    Raises:
+        InfrastructureError: the cluster does not answer.
+    """
+
+    def __init__(self, spark: SparkSession, kafka: KafkaConfig) -> None:
+        self._spark = spark
+        self._mode = kafka.rack.mode
+        self._racks = broker_racks(spark, kafka)
+        self._before = received(spark)
+
+    def summary(self, metrics: Mapping[str, str]) -> dict[str, Any]:
+        """What is to be told of it.
+
+        Args:
+            metrics: the source's own, as its last progress had them.
+
+        Returns:
+            `mode`; `bytes`: by reading rack and serving rack, such as `{"a": {"a": 10, "b": 1}}`, with `?`
+            for who has told none; `share`: of the bytes that stayed in the rack, None without bytes;
+            `placement`: what the driver decided, if it did.
+        """
+        found = traffic(since(self._before, _settled(self._spark)), self._racks)
+        placement = {name: value for name, value in metrics.items() if name.startswith(_PREFIX)}
+        return {
+            "mode": self._mode,
+            "bytes": found,
+            "share": share(found),
+            **({"placement": placement} if placement else {}),
+        }
+
+
+def since(before: Received, now: Received) -> Received:
+    """What has come between two looks."""
+    return {
+        executor: {broker: count - before.get(executor, {}).get(broker, 0) for broker, count in got.items()}
+        for executor, got in now.items()
+    }
+
+
+def received(spark: SparkSession) -> Received:
+    """The bytes that each executor got from each broker, by the executor's name and rack."""
+    jvm: Any = spark.sparkContext._jvm
+    plugin = jvm.oncelake.rack.RackPlugin
+    racks = dict(plugin.racks())
+    return {
+        (name, racks.get(name) or _UNKNOWN): dict(by_broker) for name, by_broker in plugin.received().items()
+    }
+
+
+def _settled(spark: SparkSession) -> Received:
+    """What executors have counted, once they have told the last of it, which they do every second."""
+    until = time.monotonic() + _TOLD_WITHIN_S
+    now, same = received(spark), 0
+    while same < _SAME_TIMES and time.monotonic() < until:
+        time.sleep(_TOLD_EVERY_S)
+        before, now = now, received(spark)
+        same = same + 1 if now == before else 0
+    return now
+
+
+def traffic(got: Received, racks: Mapping[int, str | None]) -> dict[str, dict[str, int]]:
+    """Bytes by the rack that read them and the rack that served them."""
+    pairs: dict[str, Counter[str]] = {}
+    for (_, reader), by_broker in sorted(got.items()):
+        for broker, count in sorted(by_broker.items()):
+            if count:
+                pairs.setdefault(reader, Counter())[racks.get(broker) or _UNKNOWN] += count
+    return {reader: dict(served) for reader, served in pairs.items()}
+
+
+def share(pairs: Mapping[str, Mapping[str, int]]) -> float | None:
+    """The share of the bytes that stayed in their rack; None without any. Who has told none is elsewhere."""
+    whole = sum(sum(served.values()) for served in pairs.values())
+    near = sum(served.get(reader, 0) for reader, served in pairs.items() if reader != _UNKNOWN)
+    return near / whole if whole else None

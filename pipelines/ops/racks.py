@@ -1,0 +1,146 @@
+"""Where the replicas of a topic are, by rack, as its cluster tells."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from pipelines.config import KafkaConfig
+from pipelines.ops.cluster import find_topic
+from pipelines.ops.kafka_admin import Admin, admin_client, cause
+
+_SELECTOR: Final = "replica.selector.class"
+
+
+@dataclass(frozen=True)
+class Partition:
+    """One partition, by the ids of brokers.
+
+    Attributes:
+        number: its number.
+        leader: the broker that takes its records; None if there is none now.
+        replicas: the brokers that ought to hold it, the preferred leader first.
+        in_sync: those that hold all of it.
+        size: bytes that the leader holds; 0 if it may not be asked.
+    """
+
+    number: int
+    leader: int | None
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+    size: int
+
+
+@dataclass(frozen=True)
+class RackedTopic:
+    """A topic and the racks of its cluster.
+
+    Attributes:
+        name: the topic.
+        racks: the rack of each broker, by its id; None if it names none.
+        selectors: `replica.selector.class` of each broker, by its id; empty if it has none. Without it
+            consumers read from leaders alone. None if the brokers may not be asked.
+        partitions: the topic's partitions, in order.
+    """
+
+    name: str
+    racks: Mapping[int, str | None]
+    selectors: Mapping[int, str] | None
+    partitions: tuple[Partition, ...]
+
+    def racks_of(self, partition: Partition) -> set[str]:
+        """The racks in which a consumer can read a partition: its leader sends it to followers, or not."""
+        leader = () if partition.leader is None else (partition.leader,)
+        is_sent = self.selectors is None or any(self.selectors.get(broker) for broker in leader)
+        readable = partition.in_sync if is_sent else leader
+        return {rack for broker in readable if (rack := self.racks.get(broker))}
+
+
+def describe_racks(spark: SparkSession, kafka: KafkaConfig) -> RackedTopic:
+    """Asks the cluster for the racks of the pipeline's topic.
+
+    Args:
+        spark: the session, whose JVM has the Kafka client.
+        kafka: the address, the topic and how long to wait.
+
+    Raises:
+        ConfigError: there is no such topic, or the client refuses its settings.
+        InfrastructureError: the cluster does not answer in time.
+    """
+    topic = find_topic(spark, kafka)
+    with admin_client(spark, kafka) as admin:
+        racks = _racks(admin)
+        names = admin.jvm.java.util.Collections.singletonList(topic.name)
+        described = admin.answer(admin.client.describeTopics(names).allTopicNames()).get(topic.name)
+        sizes = _sizes(admin, list(racks), topic.name)
+        partitions = tuple(_partition(each, sizes) for each in described.partitions())
+        return RackedTopic(topic.name, racks, _selectors(admin, list(racks)), partitions)
+
+
+def broker_racks(spark: SparkSession, kafka: KafkaConfig) -> dict[int, str | None]:
+    """The rack of each broker, by its id; None if it names none.
+
+    Raises:
+        ConfigError: the client refuses its settings.
+        InfrastructureError: the cluster does not answer in time.
+    """
+    with admin_client(spark, kafka) as admin:
+        return _racks(admin)
+
+
+def _racks(admin: Admin) -> dict[int, str | None]:
+    # Any collection of Java's that is no list is nothing to iterate over here.
+    nodes = admin.jvm.java.util.ArrayList(admin.answer(admin.client.describeCluster().nodes()))
+    racks = {node.id(): node.rack() for node in nodes}
+    return dict(sorted(racks.items()))
+
+
+def _partition(described: Any, sizes: Mapping[tuple[int, int], int]) -> Partition:
+    number, leader = described.partition(), described.leader()
+    known = None if leader is None or leader.id() < 0 else leader.id()
+    return Partition(
+        number,
+        known,
+        tuple(node.id() for node in described.replicas()),
+        tuple(sorted(node.id() for node in described.isr())),
+        sizes.get((known, number), 0) if known is not None else 0,
+    )
+
+
+def _selectors(admin: Admin, brokers: list[int]) -> dict[int, str] | None:
+    resource = admin.jvm.org.apache.kafka.common.config.ConfigResource
+    kind = getattr(admin.jvm, "org.apache.kafka.common.config.ConfigResource$Type").BROKER
+    asked = {number: resource(kind, str(number)) for number in brokers}
+    try:
+        wanted = admin.jvm.java.util.ArrayList()
+        for each in asked.values():
+            wanted.add(each)
+        found = admin.answer(admin.client.describeConfigs(wanted).all())
+        entries = {number: found.get(each).get(_SELECTOR) for number, each in asked.items()}
+    except Py4JJavaError as error:
+        if "Authorization" in cause(error):
+            return None
+        raise
+    return {number: (entry.value() or "") if entry is not None else "" for number, entry in entries.items()}
+
+
+def _sizes(admin: Admin, brokers: list[int], topic: str) -> dict[tuple[int, int], int]:
+    """Bytes by broker and partition; nothing if the brokers may not be asked."""
+    wanted = admin.jvm.java.util.ArrayList()
+    for number in brokers:
+        wanted.add(number)
+    try:
+        found = admin.answer(admin.client.describeLogDirs(wanted).allDescriptions())
+    except Py4JJavaError as error:
+        if "Authorization" in cause(error):
+            return {}
+        raise
+    sizes: dict[tuple[int, int], int] = {}
+    for number in brokers:
+        for folder in (found.get(number) or {}).values():
+            for partition, replica in folder.replicaInfos().items():
+                if partition.topic() == topic:
+                    sizes[number, partition.partition()] = replica.size()
+    return sizes

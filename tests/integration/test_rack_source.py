@@ -1,0 +1,68 @@
+"""The source `rack-aware-kafka` is Spark's own in all but where ranges are read."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer
+from pyspark.sql import SparkSession
+
+from pipelines.config_files import load_config
+from pipelines.layers.ingest import ingest
+from pipelines.sinks.delta import read
+from tests.support.kafka import MakeTopic
+from tests.support.lakes import flight
+
+
+def send(broker: str, topic: str, records: int) -> None:
+    producer = Producer({"bootstrap.servers": broker})
+    for number in range(records):
+        producer.produce(topic, flight(flight=number), partition=number % 3)
+    assert producer.flush(60) == 0
+
+
+def test_a_checkpoint_goes_from_one_source_to_the_other_and_back(
+    spark: SparkSession, broker: str, topic: MakeTopic, tmp_path: Path
+) -> None:
+    name = topic(partitions=3)
+
+    def take(mode: str) -> dict[str, Any]:
+        settings = {
+            "lake.root": tmp_path / "lake",
+            "kafka.topic": name,
+            "kafka.bootstrap_servers": broker,
+            "kafka.max_offsets_per_trigger": 6,
+            "kafka.rack.mode": mode,
+        }
+        given = [f"{key}={value}" for key, value in settings.items()]
+        return ingest(spark, load_config("flights", environ={}, settings=given), once=True)
+
+    for mode in ("off", "placement", "client", "placement"):
+        send(broker, name, 15)
+        done = take(mode)
+        assert done["counts"] == {"records": 15, "batches": 3}
+        if mode == "placement":
+            placement = done["racks"]["placement"]
+            assert (placement["rackBatchesLeft"], placement["rackBatchesPlaced"]) == ("3", "0")
+            assert placement["rackReason"] == "there are no executors but the driver"
+        else:
+            assert "placement" not in done.get("racks", {})
+    bronze = read(spark, f"{tmp_path}/lake/bronze/flights").select("_partition", "_offset")
+    coordinates = Counter(tuple(row) for row in bronze.toLocalIterator())
+    assert set(coordinates.values()) == {1}
+    assert len(coordinates) == 4 * 15
+
+
+def test_options_columns_and_batch_reads_are_those_of_kafka(
+    spark: SparkSession, broker: str, topic: MakeTopic
+) -> None:
+    name = topic(partitions=3)
+    send(broker, name, 9)
+    options = {"kafka.bootstrap.servers": broker, "subscribePattern": f"{name}.*", "minPartitions": "6"}
+    frames = [
+        spark.read.format(source).options(**options, includeHeaders="true").load()
+        for source in ("kafka", "rack-aware-kafka")
+    ]
+    assert frames[0].schema == frames[1].schema
+    assert {frame.count() for frame in frames} == {9}
+    assert frames[1].rdd.getNumPartitions() == frames[0].rdd.getNumPartitions()

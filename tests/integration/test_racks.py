@@ -1,0 +1,131 @@
+"""Bytes stay in the rack, on three brokers in three racks and an executor in each."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from benchmarks.rack_cluster import RackCluster, rack_cluster, wait_until
+from benchmarks.racks import measured, replicas
+from pipelines.config import KafkaConfig
+from pipelines.config_files import load_config
+from pipelines.ops.kafka_admin import admin_client
+from pipelines.ops.rack_advice import advise
+from pipelines.ops.racks import describe_racks
+
+RECORDS, SIZE, PARTITIONS = 24_000, 1_000, 12
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RackCluster]:
+    with rack_cluster(tmp_path_factory.mktemp("racks")) as running:
+        for factor in (1, 2, 3):
+            running.create(f"replicated-{factor}", replicas(factor))
+            running.fill(f"replicated-{factor}", PARTITIONS, RECORDS, SIZE)
+        yield running
+
+
+def test_the_client_s_rack_keeps_bytes_where_all_racks_have_a_replica(cluster: RackCluster) -> None:
+    done = measured(cluster, "replicated-3", "client", RECORDS)
+    assert done["counts"]["records"] == RECORDS
+    assert done["racks"]["share"] > 0.99
+    assert set(done["racks"]["bytes"]) == {"a", "b", "c"}
+
+
+@pytest.mark.parametrize("factor", [1, 2])
+def test_placement_keeps_them_where_racks_lack_replicas(cluster: RackCluster, factor: int) -> None:
+    done = measured(cluster, f"replicated-{factor}", "placement", RECORDS)
+    assert done["counts"]["records"] == RECORDS
+    assert done["racks"]["share"] > 0.99
+    placement = done["racks"]["placement"]
+    assert placement["rackBatchesLeft"] == "0"
+    assert (placement["rackRecordsLocal"], placement["rackRecordsRemote"]) == (str(RECORDS), "0")
+    assert float(placement["rackSkew"]) == pytest.approx(1, abs=0.05)
+
+
+def test_a_broker_lost_and_a_rack_without_executors_change_the_share_and_nothing_else(
+    cluster: RackCluster,
+) -> None:
+    cluster.workers["c"].kill()
+    done = measured(cluster, "replicated-1", "placement", RECORDS, "spark.conf.spark.cores.max=2")
+    assert done["counts"]["records"] == RECORDS
+    placement = done["racks"]["placement"]
+    assert int(placement["rackRecordsRemote"]) == RECORDS / 3
+    assert placement["rackReason"] == "no executor runs where these replicas are: c"
+    # Clients fetch ahead, and bytes that were fetched and then not read are counted too: near, not exact.
+    assert done["racks"]["share"] == pytest.approx(2 / 3, abs=0.1)
+
+    cluster.brokers[2].kill()
+
+    def leaders() -> set[int]:
+        topic = cluster.admin.list_topics("replicated-2", timeout=10).topics["replicated-2"]
+        return {partition.leader for partition in topic.partitions.values()}
+
+    wait_until(lambda: leaders() == {1, 3}, "other brokers lead")
+    done = measured(cluster, "replicated-2", "placement", RECORDS, "spark.conf.spark.cores.max=2")
+    assert done["counts"]["records"] == RECORDS
+    # No task fails and no batch is left to Spark; both executors that there are take part.
+    assert done["racks"]["placement"]["rackBatchesLeft"] == "0"
+    assert set(done["racks"]["bytes"]) == {"a", "b"}
+
+
+@pytest.fixture
+def uneven(tmp_path: Path) -> Iterator[RackCluster]:
+    """Two brokers in one rack, and one in another."""
+    with rack_cluster(tmp_path, brokers=("a", "a", "b"), workers=()) as running:
+        yield running
+
+
+def test_the_doctor_names_shares_and_bill_and_the_moves_it_plans_are_taken_by_the_cluster(
+    uneven: RackCluster, spark: SparkSession, tmp_path: Path
+) -> None:
+    uneven.create("crowded", [[1, 2], [2, 1], [3, 1]])
+    settings = {"kafka.topic": "crowded", "kafka.bootstrap_servers": uneven.bootstrap_servers}
+    settings["lake.root"] = str(tmp_path / "lake")
+
+    def said(*words: str) -> dict[str, Any]:
+        command = [sys.executable, "-m", "pipelines.cli", "rack", *words, "--pipeline=flights"]
+        given = [f"--set={key}={value}" for key, value in settings.items()]
+        done = subprocess.run([*command, "--format=json", *given], capture_output=True, text=True, check=True)
+        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return found
+
+    found = said("doctor", "--executors=b", "--gigabytes=300")
+    assert found["shares"] == {"off": 0.3333, "client": 0.3333, "placement": 0.3333}
+    assert found["bill"]["off"] == {"gigabytes": 200.0, "price": 4.0}
+    assert "2 of 3 partitions have replicas in fewer than 2 racks" in "".join(found["hints"])
+
+    plan = tmp_path / "plan.json"
+    assert said("moves", f"--out={plan}")["moves"] == 2
+    config = load_config(
+        "flights", environ={}, settings=[f"{key}={value}" for key, value in settings.items()]
+    )
+    carry_out(spark, config.kafka, json.loads(plan.read_text()))
+    wait_until(
+        lambda: all(3 in partition.in_sync for partition in describe_racks(spark, config.kafka).partitions),
+        "the moves are done",
+    )
+    moved = describe_racks(spark, config.kafka)
+    assert [partition.replicas for partition in moved.partitions] == [(1, 3), (2, 3), (3, 1)]
+    assert advise(moved, ["b"], "client").shares["client"] == 1
+
+
+def carry_out(spark: SparkSession, kafka: KafkaConfig, plan: dict[str, Any]) -> None:
+    """What `kafka-reassign-partitions --execute` asks of a cluster."""
+    with admin_client(spark, kafka) as admin:
+        asked = admin.jvm.java.util.HashMap()
+        for each in plan["partitions"]:
+            brokers = admin.jvm.java.util.ArrayList()
+            for broker in each["replicas"]:
+                brokers.add(broker)
+            partition = admin.jvm.org.apache.kafka.common.TopicPartition(each["topic"], each["partition"])
+            move = admin.jvm.org.apache.kafka.clients.admin.NewPartitionReassignment(brokers)
+            asked.put(partition, admin.jvm.java.util.Optional.of(move))
+        admin.answer(admin.client.alterPartitionReassignments(asked).all())

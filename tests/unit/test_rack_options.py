@@ -1,0 +1,75 @@
+"""`kafka.rack` in a configuration, and what the source is given for it."""
+
+from typing import Any
+
+import pytest
+
+from pipelines.config import KafkaConfig
+from pipelines.config_files import load_config
+from pipelines.errors import ConfigError
+from pipelines.ops.rack_traffic import share, since, traffic
+from pipelines.sources.kafka import client_options, source_format, source_options
+
+
+def kafka(*settings: str) -> KafkaConfig:
+    return load_config("flights", environ={}, settings=settings).kafka
+
+
+def racks(config: KafkaConfig) -> dict[str, str]:
+    options = source_options(config)
+    return {name: value for name, value in options.items() if "rack" in name or "providers" in name}
+
+
+def test_without_a_word_of_racks_the_source_is_spark_s_own() -> None:
+    assert kafka("kafka.rack.mode=off") == kafka()
+    assert source_format(kafka()) == "kafka"
+    assert racks(kafka()) == {}
+
+
+@pytest.mark.parametrize(("mode", "source"), [("client", "kafka"), ("placement", "rack-aware-kafka")])
+def test_each_executor_takes_its_rack_from_its_own_environment(mode: str, source: str) -> None:
+    config = kafka(f"kafka.rack.mode={mode}", "kafka.rack.variable=ZONE")
+    assert source_format(config) == source
+    assert racks(config) == {
+        "kafka.config.providers": "oncelakerack",
+        "kafka.config.providers.oncelakerack.class": "oncelake.rack.RackProvider",
+        "kafka.client.rack": "${oncelakerack:ZONE}",
+    }
+    # The driver asks questions only; it has no rack to tell.
+    assert not [name for name in client_options(config) if "rack" in name]
+
+
+def test_providers_of_the_user_s_own_stay() -> None:
+    own = ("kafka.options.config.providers=env", "kafka.options.config.providers.env.class=x.Y")
+    config = kafka("kafka.rack.mode=client", *own)
+    found = racks(config)
+    assert found["kafka.config.providers"] == "env,oncelakerack"
+    assert found["kafka.config.providers.env.class"] == "x.Y"
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (["kafka.rack.mode=zone"], "expected 'off', 'client' or 'placement', got 'zone'"),
+        (["kafka.rack.variable=NODE-RACK"], "kafka.rack.variable"),
+        (
+            ["kafka.rack.mode=client", "kafka.options.client.rack=a"],
+            "kafka.options has client.rack, which would be the same on all executors",
+        ),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(settings: list[str], said: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        kafka(*settings)
+    assert said in str(refused.value)
+
+
+def test_bytes_by_rack_and_the_share_that_stayed() -> None:
+    got: dict[tuple[str, str], dict[int, int]] = {("0", "a"): {1: 90, 2: 5}, ("1", "?"): {3: 5}}
+    brokers: dict[int, Any] = {1: "a", 2: "b", 3: None}
+    pairs = traffic(got, brokers)
+    assert pairs == {"a": {"a": 90, "b": 5}, "?": {"?": 5}}
+    assert share(pairs) == pytest.approx(0.9)
+    assert share({}) is None
+    later = {("0", "a"): {1: 90, 2: 9}, ("2", "b"): {3: 1}}
+    assert since(got, later) == {("0", "a"): {1: 0, 2: 4}, ("2", "b"): {3: 1}}
