@@ -12,7 +12,7 @@ from typing import Final
 
 import psutil
 import pyspark
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import ElectionType, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from demo.cast import BRIEF_JAVA
@@ -29,7 +29,7 @@ _SPARK_HOME: Final = Path(pyspark.__file__).parent
 
 @dataclass
 class Process:
-    """A server that was started; it and its children end together."""
+    """What was started; it and its children end together."""
 
     process: psutil.Popen
     log: Path
@@ -42,6 +42,17 @@ class Process:
                     child.kill()
             self.process.kill()
         self.process.wait(_WITHIN_S)
+
+
+@dataclass
+class Server(Process):
+    """What can be started again after it was killed, with what it has kept."""
+
+    start: Callable[[], psutil.Popen]
+
+    def again(self) -> None:
+        """Starts it again."""
+        self.process = self.start()
 
 
 @dataclass
@@ -59,8 +70,8 @@ class RackCluster:
     bootstrap_servers: str
     master: str
     folder: Path
-    brokers: dict[int, Process] = field(default_factory=dict)
-    workers: dict[str, Process] = field(default_factory=dict)
+    brokers: dict[int, Server] = field(default_factory=dict)
+    workers: dict[str, Server] = field(default_factory=dict)
 
     def stop(self) -> None:
         """Ends brokers and workers."""
@@ -86,10 +97,38 @@ class RackCluster:
         producer = Producer({"bootstrap.servers": self.bootstrap_servers, "acks": "all", "linger.ms": 20})
         for number in range(records):
             value = os.urandom(size // 2).hex()
-            producer.produce(topic, value, partition=number % partitions)
-            producer.poll(0)
+            while True:
+                with suppress(BufferError):
+                    producer.produce(topic, value, partition=number % partitions)
+                    break
+                # What the brokers have taken makes room.
+                producer.poll(0.1)
         if producer.flush(_WITHIN_S):
             raise InfrastructureError(f"{topic}: the brokers did not take all records in time")
+
+    def in_sync(self, topic: str) -> int:
+        """The replicas in sync of the partition that has the fewest."""
+        partitions = self.admin.list_topics(topic, timeout=10).topics[topic].partitions.values()
+        return min(len(partition.isrs) for partition in partitions)
+
+    def leaders(self, topic: str) -> list[int]:
+        """The leader of each partition."""
+        partitions = self.admin.list_topics(topic, timeout=10).topics[topic].partitions
+        return [partitions[number].leader for number in sorted(partitions)]
+
+    def move_leaders(self, topic: str) -> None:
+        """Has the first replica of each partition lead, and waits for nothing."""
+        partitions = [TopicPartition(topic, number) for number in range(len(self.leaders(topic)))]
+        admin = self.admin
+        admin.elect_leaders(ElectionType.PREFERRED, partitions).result(_WITHIN_S)
+
+    def kill_executor(self, rack: str) -> None:
+        """Kills the executor of a rack; its worker starts another."""
+        for child in self.workers[rack].process.children(recursive=True):
+            if any("CoarseGrainedExecutorBackend" in word for word in child.cmdline()):
+                child.kill()
+                return
+        raise InfrastructureError(f"no executor runs in rack {rack}")
 
     def start_worker(self, rack: str) -> None:
         """Starts a worker whose executors are in a rack, as `oncelake-rack` would have told them."""
@@ -163,7 +202,7 @@ def _answers(cluster: RackCluster, count: int) -> bool:
     return False
 
 
-def _broker(folder: Path, number: int, rack: str, ports: tuple[int, int], voters: str) -> Process:
+def _broker(folder: Path, number: int, rack: str, ports: tuple[int, int], voters: str) -> Server:
     home = folder / f"broker-{number}"
     home.mkdir()
     (home / "log4j2.properties").write_text(LOG4J)
@@ -187,6 +226,7 @@ transaction.state.log.min.isr=1
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 auto.create.topics.enable=false
+auto.leader.rebalance.enable=false
 replica.lag.time.max.ms=5000
 broker.session.timeout.ms=6000
 """
@@ -199,7 +239,7 @@ broker.session.timeout.ms=6000
     return _start([*java, "kafka.Kafka", str(properties)], folder / f"broker-{number}.log", {})
 
 
-def _spark(command: Sequence[str], log: Path, told: Mapping[str, str]) -> Process:
+def _spark(command: Sequence[str], log: Path, told: Mapping[str, str]) -> Server:
     java = [str(find_java().executable), "-Xmx256m", *BRIEF_JAVA.split()]
     class_path = str(_SPARK_HOME / "jars" / "*")
     # The folder that pip installs does not tell its version of Scala to those who start executors.
@@ -208,17 +248,19 @@ def _spark(command: Sequence[str], log: Path, told: Mapping[str, str]) -> Proces
     return _start([*java, "-cp", class_path, *command], log, {**spark, **told})
 
 
-def _start(command: Sequence[str], log: Path, more: Mapping[str, str]) -> Process:
-    with log.open("w") as said:
-        process = psutil.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            env={**os.environ, **more},
-        )
-    return Process(process, log)
+def _start(command: Sequence[str], log: Path, more: Mapping[str, str]) -> Server:
+    def start() -> psutil.Popen:
+        with log.open("a") as said:
+            return psutil.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env={**os.environ, **more},
+            )
+
+    return Server(start(), log, start)
 
 
 def _free_ports(count: int) -> list[int]:

@@ -6,18 +6,22 @@ shares are of the bytes that the executors' Kafka clients counted.
 
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import click
+import psutil
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.rack_cluster import RACKS, RackCluster, rack_cluster, wait_until
+from benchmarks.rack_cluster import RACKS, Process, RackCluster, rack_cluster, wait_for_text, wait_until
 from demo.cast import BRIEF_JAVA
 from pipelines.errors import InfrastructureError
 
@@ -26,6 +30,16 @@ PARTITIONS: Final = 12
 # A variable that no executor has: client.rack is empty as without any of this, but bytes are counted.
 _STOCK: Final = ("kafka.rack.mode=client", "kafka.rack.variable=NO_RACK")
 _WITHIN_S: Final = 300
+_BATCHES: Final = 20
+_PAIRS: Final = 3
+_TWO_CORES: Final = "spark.conf.spark.cores.max=2"
+# One executor is there from the beginning; the others are asked for while the query runs.
+_DYNAMIC: Final = (
+    "spark.conf.spark.dynamicAllocation.enabled=true",
+    "spark.conf.spark.dynamicAllocation.shuffleTracking.enabled=true",
+    "spark.conf.spark.dynamicAllocation.initialExecutors=1",
+    "spark.conf.spark.dynamicAllocation.maxExecutors=3",
+)
 _EXECUTORS: Final = (
     "spark.cores.max=3",
     "spark.executor.cores=1",
@@ -41,7 +55,14 @@ def replicas(factor: int, partitions: int = PARTITIONS) -> list[list[int]]:
     return [[(n + each) % len(RACKS) + 1 for each in range(factor)] for n in range(partitions)]
 
 
-def measured(cluster: RackCluster, topic: str, mode: str, records: int, *settings: str) -> dict[str, Any]:
+def measured(
+    cluster: RackCluster,
+    topic: str,
+    mode: str,
+    records: int,
+    *settings: str,
+    meanwhile: Callable[[], None] | None = None,
+) -> dict[str, Any]:
     """Reads a topic with an executor in each rack.
 
     Args:
@@ -50,9 +71,13 @@ def measured(cluster: RackCluster, topic: str, mode: str, records: int, *setting
         mode: `kafka.rack.mode`, or `stock`: Spark's own source and no rack, with bytes counted all the same.
         records: how many to read at most.
         settings: further settings of the pipeline.
+        meanwhile: what happens between two micro-batches of the query, of which there are then many.
 
     Returns:
         The summary of the run, with `racks`.
+
+    Raises:
+        InfrastructureError: the run failed; the message has the end of what it said.
     """
     given = [
         f"lake.root={cluster.folder}/lake",
@@ -61,23 +86,119 @@ def measured(cluster: RackCluster, topic: str, mode: str, records: int, *setting
         f"spark.master={cluster.master}",
         *(f"spark.conf.{setting}" for setting in _EXECUTORS),
         *(_STOCK if mode == "stock" else [f"kafka.rack.mode={mode}"]),
+        *([f"kafka.max_offsets_per_trigger={records // _BATCHES}"] if meanwhile else []),
         *settings,
     ]
     command = [sys.executable, "-m", "pipelines.cli", "rack", "measure", "--pipeline", "flights"]
     command += ["--log-format", "json", "--records", str(records)]
-    done = subprocess.run(
-        [*command, *(f"--set={setting}" for setting in given)],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=_WITHIN_S,
-        check=False,
-        env={**os.environ, "JDK_JAVA_OPTIONS": BRIEF_JAVA},
-    )
-    if done.returncode != 0:
-        raise InfrastructureError(f"oncelake rack measure failed: {done.stdout[-500:]} {done.stderr[-3000:]}")
-    summary: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return summary
+    out, log = cluster.folder / "measure.out", cluster.folder / "measure.log"
+    with out.open("w") as to_out, log.open("w") as to_log:
+        run = psutil.Popen(
+            [*command, *(f"--set={setting}" for setting in given)],
+            stdin=subprocess.DEVNULL,
+            stdout=to_out,
+            stderr=to_log,
+            env={**os.environ, "JDK_JAVA_OPTIONS": BRIEF_JAVA},
+        )
+    process = Process(run, log)
+    try:
+        if meanwhile:
+            wait_for_text(process, f"micro-batch {_BATCHES // 4}:")
+            meanwhile()
+        code = run.wait(_WITHIN_S)
+    finally:
+        process.kill()
+    if code != 0:
+        raise InfrastructureError(
+            f"oncelake rack measure failed: {out.read_text()} {log.read_text()[-3000:]}"
+        )
+    found: dict[str, Any] = json.loads(out.read_text().splitlines()[-1])
+    return found
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Measures one case after another.
+
+    Attributes:
+        console: where progress is told.
+        cluster: what runs.
+        records: of each topic.
+        size: of a record, in bytes.
+        found: the results so far.
+    """
+
+    console: Console
+    cluster: RackCluster
+    records: int
+    size: int
+    found: list[dict[str, Any]] = field(default_factory=list)
+
+    def fill(self, topic: str, factor: int) -> str:
+        """Makes and fills a topic."""
+        self.cluster.create(topic, replicas(factor))
+        self.cluster.fill(topic, PARTITIONS, self.records, self.size)
+        return topic
+
+    def row(
+        self, case: str, topic: str, mode: str, *settings: str, meanwhile: Callable[[], None] | None = None
+    ) -> None:
+        """Measures one case in one mode."""
+        self.console.print(f"{case}, {mode} ...", highlight=False)
+        summary = measured(self.cluster, topic, mode, self.records, *settings, meanwhile=meanwhile)
+        records, racks = summary["counts"]["records"], summary["racks"]
+        if records != self.records:
+            raise InfrastructureError(f"{case}, {mode}: read {records} of {self.records} records")
+        self.found.append({"case": case, "mode": mode, "seconds": summary["query_s"], **racks})
+
+    def rows(self, case: str, topic: str, *settings: str) -> None:
+        """Measures one case in each mode."""
+        for mode in MODES:
+            self.row(case, topic, mode, *settings)
+
+
+def replication(bench: Bench) -> None:
+    """The replication factors, and the time that it takes, in turns."""
+    for factor in (3, 2, 1):
+        bench.rows(f"replication {factor}", bench.fill(f"replicated-{factor}", factor))
+    for _ in range(_PAIRS - 1):
+        bench.rows("replication 3", "replicated-3")
+
+
+def changes_during_the_query(bench: Bench) -> None:
+    """Leaders move, an executor dies, executors come one by one."""
+    cluster = bench.cluster
+    for mode in ("client", "placement"):
+        topic = f"moving-{mode}"
+        bench.fill(topic, 3)
+    cluster.brokers[2].kill()
+    wait_until(lambda: cluster.in_sync("replicated-3") == 2, "a follower is known to be down")
+    bench.rows("replication 3, the broker of b is down", "replicated-3")
+    cluster.brokers[2].again()
+    wait_until(partial(_is_in_sync, cluster, "replicated-3"), "all followers are in sync again")
+    for mode in ("client", "placement"):
+        topic = f"moving-{mode}"
+        wait_until(partial(_is_in_sync, cluster, topic), "all followers are in sync again")
+        bench.row(
+            "replication 3, a third of the leaders move during the query", topic, mode,
+            meanwhile=partial(cluster.move_leaders, topic),
+        )  # fmt: skip
+    for factor in (3, 1):
+        bench.row(
+            f"replication {factor}, the executor in c is killed during the query and replaced",
+            f"replicated-{factor}", "placement", meanwhile=lambda: cluster.kill_executor("c"),
+        )  # fmt: skip
+    bench.row(
+        "replication 3, executors by dynamic allocation", "replicated-3", "placement", *_DYNAMIC,
+        meanwhile=lambda: None,
+    )  # fmt: skip
+    cluster.workers["c"].kill()
+    for factor in (3, 1):
+        bench.rows(f"replication {factor}, no executor in c", f"replicated-{factor}", _TWO_CORES)
+
+
+def _is_in_sync(cluster: RackCluster, topic: str) -> bool:
+    return cluster.in_sync(topic) == len(RACKS)
 
 
 @click.command("rack-bench")
@@ -94,56 +215,40 @@ def measured(cluster: RackCluster, topic: str, mode: str, records: int, *setting
 def main(records: int, size: int, out: Path) -> None:
     """Measure the share of bytes within the rack, by replication factor and mode, and when things break."""
     console = Console(stderr=True)
-    found: list[dict[str, Any]] = []
     with (
         tempfile.TemporaryDirectory(prefix="oncelake-racks-") as folder,
         rack_cluster(Path(folder)) as cluster,
     ):
-        for factor in (3, 2, 1):
-            topic = f"replicated-{factor}"
-            cluster.create(topic, replicas(factor))
-            cluster.fill(topic, PARTITIONS, records, size)
-            for mode in MODES:
-                found.append(_row(console, cluster, f"replication {factor}", topic, mode, records))
-        cluster.brokers[2].kill()
-        wait_until(lambda: _in_sync(cluster, "replicated-3") == 2, "a follower is known to be down")
-        found += [
-            _row(console, cluster, "replication 3, the broker of b down", "replicated-3", mode, records)
-            for mode in MODES
-        ]
-        cluster.workers["c"].kill()
-        found += [
-            _row(
-                console, cluster, "and no executor in c", "replicated-3", mode, records,
-                "spark.conf.spark.cores.max=2",
-            )
-            for mode in MODES
-        ]  # fmt: skip
+        bench = Bench(console, cluster, records, size)
+        replication(bench)
+        changes_during_the_query(bench)
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
-    _show(found)
+    out.write_text(json.dumps(bench.found, indent=2) + "\n", encoding="utf-8")
+    _show(bench.found)
     console.print(f"written: {out}", highlight=False, soft_wrap=True)
-
-
-def _row(
-    console: Console, cluster: RackCluster, case: str, topic: str, mode: str, records: int, *settings: str
-) -> dict[str, Any]:
-    console.print(f"{case}, {mode} ...", highlight=False)
-    summary = measured(cluster, topic, mode, records, *settings)
-    return {"case": case, "mode": mode, "records": summary["counts"]["records"], **summary["racks"]}
-
-
-def _in_sync(cluster: RackCluster, topic: str) -> int:
-    partitions = cluster.admin.list_topics(topic, timeout=10).topics[topic].partitions.values()
-    return max(len(partition.isrs) for partition in partitions)
 
 
 def _show(found: Sequence[dict[str, Any]]) -> None:
     table = Table("case", *MODES, title="share of bytes within the rack")
     for case in dict.fromkeys(row["case"] for row in found):
-        shares = {row["mode"]: row["share"] for row in found if row["case"] == case}
-        table.add_row(case, *(f"{shares[mode]:.3f}" for mode in MODES))
-    Console().print(table)
+        cells = [
+            statistics.median(shares) if shares else None
+            for shares in (
+                [row["share"] for row in found if (row["case"], row["mode"]) == (case, mode)]
+                for mode in MODES
+            )
+        ]
+        table.add_row(case, *("" if share is None else f"{share:.3f}" for share in cells))
+    output = Console()
+    output.print(table)
+    stock, *others = (
+        statistics.median(
+            row["seconds"] for row in found if (row["case"], row["mode"]) == ("replication 3", mode)
+        )
+        for mode in MODES
+    )
+    told = ", ".join(f"{mode} {seconds / stock:.2f}" for mode, seconds in zip(MODES[1:], others, strict=True))
+    output.print(f"seconds of the query at replication 3, stock = 1 ({stock:.1f} s): {told}", highlight=False)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import json
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -123,7 +124,8 @@ def measure(spark: SparkSession, config: PipelineConfig, records: int) -> dict[s
         records: how many to read at most.
 
     Returns:
-        `counts`, `racks` as `pipelines.ops.rack_traffic.Reading` has it, and `lines` for people.
+        `counts`; `query_s`, seconds from the query's start to its end; `racks`, as
+        `pipelines.ops.rack_traffic.Reading` has it; and `lines` for people.
 
     Raises:
         ConfigError: there is no such topic.
@@ -142,9 +144,12 @@ def measure(spark: SparkSession, config: PipelineConfig, records: int) -> dict[s
         writer = source.writeStream.queryName("measure").format("noop")
         # The driver's own disk, whatever file system the cluster takes for granted.
         writer = writer.option("checkpointLocation", Path(checkpoint).as_uri()).trigger(availableNow=True)
+        began = time.monotonic()
         totals = run_streams(spark, lambda: [writer.start()])["measure"]
+        seconds = time.monotonic() - began
     racks = reading.summary(totals.source)
-    lines = [
+    lines = [f"{totals.records:,} records in {seconds:.1f} s"]
+    lines += [
         f"{reader} read {count / 1e6:,.1f} MB from {server}"
         for reader, served in racks["bytes"].items()
         for server, count in served.items()
@@ -153,7 +158,8 @@ def measure(spark: SparkSession, config: PipelineConfig, records: int) -> dict[s
         lines.append("no executor has told its bytes: is spark.plugins=oncelake.rack.RackPlugin set?")
     else:
         lines.append(f"within the rack: {racks['share']:.3f}")
-    return {"counts": {"records": totals.records}, "racks": racks, "lines": lines}
+    counts = {"records": totals.records, "batches": totals.batches}
+    return {"counts": counts, "query_s": round(seconds, 3), "racks": racks, "lines": lines}
 
 
 def _lines(found: dict[str, Any], topic: RackedTopic) -> list[str]:

@@ -326,12 +326,11 @@ def _dying(step: str) -> Iterator[None]:
 
 
 def few(examples: int, steps: int) -> settings:
-    """So many histories of so many steps, always the same ones; a failing one is shown as it is."""
+    """So many histories of so many steps; a failing one is shown as it is."""
     return settings(
         max_examples=examples,
         stateful_step_count=steps,
         deadline=None,
-        derandomize=True,
         database=None,
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
