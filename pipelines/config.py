@@ -19,6 +19,7 @@ from pydantic import (
 )
 
 from pipelines.config_maintain import MaintainConfig, check_retentions
+from pipelines.config_publish import PublishConfig
 from pipelines.config_values import (
     AnyInterval,
     Command,
@@ -233,9 +234,15 @@ class SparkConfig(_Model):
 
 
 class PipelineConfig(_Model):
-    """Everything a pipeline is told, apart from its contract."""
+    """Everything a pipeline is told, apart from its contract.
+
+    Attributes:
+        name: the pipeline's, that of its file.
+        env: the environment, a folder of configuration.
+    """
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    env: str
     contract: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]*([./][A-Za-z0-9_-]+)*$")
     lake: LakeConfig
     kafka: KafkaConfig
@@ -248,6 +255,7 @@ class PipelineConfig(_Model):
     audit: AuditConfig = AuditConfig()
     maintain: MaintainConfig = MaintainConfig()
     serving: ServingConfig = ServingConfig()
+    publish: PublishConfig | None = None
     notify: NotifyConfig = NotifyConfig()
     spark: SparkConfig = SparkConfig()
 
@@ -268,7 +276,7 @@ class PipelineConfig(_Model):
         """The path of a table that all pipelines of a lake share."""
         return f"{self.root}/ops/{table}"
 
-    def checkpoint(self, query: Literal["ingest", "speed"]) -> str:
+    def checkpoint(self, query: Literal["ingest", "speed", "publish"]) -> str:
         """The path of a streaming query's checkpoint."""
         return f"{self.root}/ops/checkpoints/{self.name}/{query}"
 

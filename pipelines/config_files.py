@@ -30,6 +30,8 @@ _TEXTS: Final = {
     ("kafka", "secrets"),
     ("notify", "headers"),
     ("notify", "webhook"),
+    ("publish", "options"),
+    ("publish", "secrets"),
     ("registry", "options"),
     ("registry", "secrets"),
     ("spark", "conf"),
@@ -71,12 +73,11 @@ def load_config(
     for layer in layers:
         _merge(merged, layer.values)
     merged = _expand(merged, (), layers, environ)
-    if "name" in merged:
-        raise ConfigError(
-            f"{_origin(layers, ('name',))}: name: a pipeline is named by its file; remove this key"
-        )
+    for key, words in (("name", "a pipeline is named by its file"), ("env", "the environment is --env")):
+        if key in merged:
+            raise ConfigError(f"{_origin(layers, (key,))}: {key}: {words}; remove this key")
     try:
-        return PipelineConfig.model_validate({**merged, "name": name})
+        return PipelineConfig.model_validate({**merged, "name": name, "env": env})
     except ValidationError as error:
         raise ConfigError("\n".join(_explain(e, layers) for e in error.errors())) from None
 
@@ -228,4 +229,4 @@ def _known_keys(location: Sequence[str | int]) -> list[str]:
         field = getattr(model, "model_fields", {}).get(str(key))
         kinds = (field.annotation, *get_args(field.annotation)) if field else ()
         model = next((kind for kind in kinds if hasattr(kind, "model_fields")), None)
-    return sorted(set(getattr(model, "model_fields", {})) - {"name"})
+    return sorted(set(getattr(model, "model_fields", {})) - {"name", "env"})

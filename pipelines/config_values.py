@@ -17,6 +17,14 @@ _KAFKA_OPTIONS_WE_OWN: Final = frozenset(
     | {"value.deserializer", "isolation.level"}
 )
 
+# By these a producer's rows would come twice, not at all, or elsewhere than those of Java's producers.
+_PRODUCER_OPTIONS_WE_OWN: Final = frozenset(
+    {"bootstrap.servers", "metadata.broker.list", "transactional.id", "transaction.timeout.ms"}
+    | {"enable.idempotence", "enable.gapless.guarantee", "acks", "request.required.acks", "retries"}
+    | {"message.send.max.retries", "message.timeout.ms", "delivery.timeout.ms", "max.in.flight"}
+    | {"max.in.flight.requests.per.connection", "partitioner", "group.id", "group.instance.id"}
+    | {"enable.auto.commit", "isolation.level", "client.rack"}
+)
 _SPARK_SETTINGS_WE_OWN: Final = frozenset(
     {
         "spark.sql.extensions",
@@ -60,6 +68,17 @@ def _no_owned_option(options: dict[str, Option]) -> dict[str, Option]:
     if owned := sorted(_KAFKA_OPTIONS_WE_OWN & options.keys()):
         raise ValueError(
             f"Oncelake sets {', '.join(owned)} itself, since a wrong value loses data;"
+            " remove it from the options"
+        )
+    return options
+
+
+def _no_owned_producer_option(options: dict[str, Option]) -> dict[str, Option]:
+    if odd := sorted(key for key in options if key != key.lower()):
+        raise ValueError(f"expected librdkafka's own names, in lower case, got {', '.join(odd)}")
+    if owned := sorted(_PRODUCER_OPTIONS_WE_OWN & options.keys()):
+        raise ValueError(
+            f"Oncelake sets {', '.join(owned)} itself, since a wrong value doubles or loses records;"
             " remove it from the options"
         )
     return options
@@ -171,6 +190,8 @@ _Setting = Annotated[str, BeforeValidator(_as_text)]
 Options = Annotated[dict[str, _Setting], AfterValidator(_no_secret)]
 KafkaOptions = Annotated[Options, AfterValidator(_no_owned_option)]
 KafkaSecrets = Annotated[dict[str, SecretStr], AfterValidator(_no_owned_option)]
+ProducerOptions = Annotated[Options, AfterValidator(_no_owned_producer_option)]
+ProducerSecrets = Annotated[dict[str, SecretStr], AfterValidator(_no_owned_producer_option)]
 Webhook = Annotated[SecretStr, AfterValidator(_a_webhook)]
 Headers = Annotated[dict[str, SecretStr], AfterValidator(_headers)]
 Command = Annotated[tuple[str, ...], BeforeValidator(_words)]

@@ -5,7 +5,7 @@ trees of `Column` objects takes seconds of calls to the JVM, each time a job sta
 """
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Final, Literal
 
 from pyspark.sql.types import StringType, StructType
@@ -31,6 +31,7 @@ Reason = Literal[
     "wrong_type",
     "missing_field",
     "event_time_future",
+    "event_time_past",
     "rule_failed",
 ]
 
@@ -41,6 +42,8 @@ SENT_AT: Final = (
     "least(CASE WHEN _kafka_timestamp >= timestamp_seconds(0) THEN _kafka_timestamp END, _ingested_at)"
 )
 FOUND_LENGTH: Final = 200
+FIRST_DAY: Final = date(1970, 1, 1)
+"""Kafka knows no earlier day, and none can be certified."""
 
 _FINGERPRINT: Final = 16
 _REWRITTEN: Final = r'\A(?:-?[0-9]+\.[0-9]|"?-?Infinity|[{\[])'
@@ -87,6 +90,13 @@ def faults_of(contract: DataContract, max_future: timedelta, writers: Writers) -
         (
             f"{event_time} > {limit}",
             _reason("event_time_future", contract.event_time, shown(contract, contract.event_time)),
+        )
+    )
+    first = datetime.combine(FIRST_DAY, time.min, contract.zone).astimezone(UTC)
+    faults.append(
+        (
+            f"{event_time} < timestamp_seconds({first.timestamp():.0f})",
+            _reason("event_time_past", contract.event_time, shown(contract, contract.event_time)),
         )
     )
     for rule in contract.row_rules:

@@ -15,6 +15,7 @@ from pipelines.cli.jars import jars
 from pipelines.cli.jobs import ingest_stream, nightly_batch, speed_stream, validate_day
 from pipelines.cli.maintain import maintain_tables
 from pipelines.cli.plan import plan
+from pipelines.cli.publish import publish, publish_stream
 from pipelines.cli.quarantine import quarantine
 from pipelines.cli.rack import rack
 from pipelines.cli.reconcile import reconcile
@@ -32,6 +33,7 @@ def oncelake() -> None:
 for command in (
     ingest_stream,
     speed_stream,
+    publish_stream,
     nightly_batch,
     validate_day,
     write_day_report,
@@ -39,6 +41,7 @@ for command in (
     quarantine,
     explain,
     reconcile,
+    publish,
     rack,
     plan,
     contract,

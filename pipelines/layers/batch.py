@@ -4,7 +4,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date, datetime, timedelta
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 from delta.exceptions import DeltaConcurrentModificationException
 from pyspark.sql import SparkSession
@@ -21,6 +21,7 @@ from pipelines.contract import DataContract
 from pipelines.decode import valid
 from pipelines.dedup import winners
 from pipelines.errors import ConfigError, InfrastructureError
+from pipelines.faults import FIRST_DAY
 from pipelines.ops.bronze_index import Pieces, pieces_of
 from pipelines.ops.certification import (
     Certified,
@@ -44,9 +45,8 @@ from pipelines.quality.decision import Run, decide, failed_days, failure, summar
 from pipelines.quality.facts import around, reach
 from pipelines.quality.integrity import fail_together
 from pipelines.sinks.delta import by_day_and_key, on_days, read, replace_days, restore
-from pipelines.sinks.tables import conform, ensure_batch, events_schema, require_table, version
-
-_FIRST_DAY: Final = date(1970, 1, 1)
+from pipelines.sinks.event_tables import ensure_batch, require_same_days
+from pipelines.sinks.tables import conform, events_schema, require_table, version
 
 _log = logging.getLogger(__name__)
 
@@ -63,8 +63,8 @@ def closed_days(contract: DataContract, first: date | None, last: date | None) -
     last = last or first
     if first > last:
         raise ConfigError(f"--from {first} --to {last}: the first day lies after the last; swap them")
-    if first < _FIRST_DAY:
-        raise ConfigError(f"{first}: Kafka knows no day before {_FIRST_DAY}; mend the date")
+    if first < FIRST_DAY:
+        raise ConfigError(f"{first}: Kafka knows no day before {FIRST_DAY}; mend the date")
     if last >= today:
         raise ConfigError(
             f"{last} is not over in {contract.day_time_zone}, where it is {today} now;"
@@ -172,6 +172,7 @@ def validate(
             f"{day} is not certified, so readers have nothing of it that could be validated; run"
             f" nightly_batch --date {day}"
         )
+    require_same_days(spark, config, contract)
     index = index_bronze(spark, config, contract, version(spark, config.table("bronze")), keep=False)
     near = around([day], reach(contract, config.batch.dedup_horizon_days))
     pieces = pieces_of(spark, config, index, near, newest_audited(ledger))

@@ -26,7 +26,8 @@ from pipelines.ops.quarantined import Selection, mark, picked, tried
 from pipelines.ops.retention import whole_from
 from pipelines.ops.writer_schemas import decode_all
 from pipelines.sinks.delta import append, read, small_rows
-from pipelines.sinks.tables import ensure_speed, exists, require_table, version
+from pipelines.sinks.event_tables import ensure_speed
+from pipelines.sinks.tables import exists, require_table, version
 
 
 @dataclass(frozen=True)

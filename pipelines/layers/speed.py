@@ -19,8 +19,9 @@ from pipelines.ops.failures import explain_stream_failure
 from pipelines.ops.streams import Totals, run_streams
 from pipelines.ops.writer_schemas import known_writers, learn
 from pipelines.sinks.delta import append_once, each_batch, small_rows
+from pipelines.sinks.event_tables import ensure_speed
 from pipelines.sinks.kafka import send_dead_letters
-from pipelines.sinks.tables import ensure_bronze, ensure_quarantine, ensure_speed, first_try
+from pipelines.sinks.tables import ensure_bronze, ensure_quarantine, first_try
 from pipelines.wire import WriterSchema, is_framed
 
 _log = logging.getLogger(__name__)

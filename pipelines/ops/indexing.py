@@ -23,6 +23,8 @@ from pipelines.sinks.tables import version as table_version
 from pipelines.sql_text import literal
 
 _COMMIT: Final = "_commit_version"
+# To be raised whenever the same contract comes to decode otherwise.
+_RULES: Final = 2
 
 _log = logging.getLogger(__name__)
 
@@ -165,6 +167,7 @@ def _rows(
 def _made_for(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> str:
     """A text that is another one when records may be decoded to something else."""
     decoding = (
+        _RULES,
         contract.schema.json(),
         contract.event_time,
         contract.day_time_zone,

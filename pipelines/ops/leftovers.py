@@ -13,7 +13,9 @@ from pipelines.sinks.delta import read, restore
 from pipelines.sinks.tables import exists, keep_versions
 
 # Commits that leave the rows as they are.
-_HARMLESS: Final = frozenset({"SET TBLPROPERTIES", "VACUUM START", "VACUUM END"})
+_HARMLESS: Final = frozenset(
+    {"SET TBLPROPERTIES", "VACUUM START", "VACUUM END", "ADD COLUMNS", "CHANGE COLUMN", "CHANGE COLUMNS"}
+)
 _LOOK_BACK: Final = 50
 
 _log = logging.getLogger(__name__)

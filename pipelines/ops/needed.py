@@ -10,8 +10,9 @@ from pyspark.sql import functions as F
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.decode import EVENT_DATE, VALID, sent_at
+from pipelines.faults import FIRST_DAY
 from pipelines.ops.certification import Verdict
-from pipelines.ops.retention import FIRST_DAY, last_event_day
+from pipelines.ops.retention import last_event_day
 from pipelines.ops.stream_position import unread_rows
 from pipelines.ops.writer_schemas import decode_all
 from pipelines.sinks.delta import read, small_rows

@@ -10,11 +10,11 @@ from pyspark.sql import functions as F
 
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
+from pipelines.faults import FIRST_DAY
 from pipelines.ops.certification import certified, verdicts
 from pipelines.ops.needed import Need, in_quarantine, records_of_days, uncertified, unread
 from pipelines.ops.offset_cuts import below, first_kept, first_there
 from pipelines.ops.retention import (
-    FIRST_DAY,
     SPEED_FROM,
     WHOLE_FROM,
     first_day_by_age,

@@ -14,9 +14,6 @@ from pipelines.sinks.tables import exists, table_property
 WHOLE_FROM: Final = "oncelake.whole_from"
 SPEED_FROM: Final = "oncelake.speed_from"
 
-# Kafka knows no earlier day, and none can be certified.
-FIRST_DAY: Final = date(1970, 1, 1)
-
 _DAY: Final = timedelta(days=1)
 
 

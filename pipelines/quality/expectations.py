@@ -22,6 +22,7 @@ from pipelines.contract import DataContract
 from pipelines.contract_rules import SuiteName
 from pipelines.dedup import with_key
 from pipelines.errors import ConfigError
+from pipelines.ops.failures import first_line
 from pipelines.quality.checks import Check, Status
 from pipelines.quality.figures import ROWS, figures
 from pipelines.quality.suites import Json, asked, columns_of
@@ -90,9 +91,16 @@ def refuse_unfit(contract: DataContract) -> None:
     for own in contract.expectations:
         try:
             ExpectationConfiguration(**own.config).to_domain_obj()
+            _refuse_empty_ranges(own.config["kwargs"])
         except (GreatExpectationsError, TypeError, ValueError) as error:
             said = " ".join(str(error).split())
             raise ConfigError(f"{own.place}: Great Expectations does not take it: {said}") from None
+
+
+def _refuse_empty_ranges(arguments: Json) -> None:
+    least, most = arguments.get("min_value"), arguments.get("max_value")
+    if isinstance(least, int | float) and isinstance(most, int | float) and least > most:
+        raise ValueError(f"min_value {least} is greater than max_value {most}")
 
 
 def expectation_checks(
@@ -263,7 +271,9 @@ def _check(day: date, suite: str, found: Json) -> Check:
         arguments.pop(column, None)
     unexpected = result.get("unexpected_count") or 0
     if found["exception_info"]["raised_exception"]:
-        observed = f"could not be evaluated: {found['exception_info']['exception_message']}"
+        # Spark tells its whole plan after the first line.
+        said = first_line(str(found["exception_info"]["exception_message"]))
+        observed = f"could not be evaluated: {said}"
     elif result.get("observed_value") is not None:
         observed = str(result["observed_value"])[:_LONGEST]
     elif "element_count" in result:

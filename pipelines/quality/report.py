@@ -23,6 +23,7 @@ _REASONS: Final = {
     "missing_field": "A field that the contract requires is not there, or is null.",
     "rule_failed": "A value breaks a rule of the contract.",
     "event_time_future": "The event time lies further in the future than is allowed.",
+    "event_time_past": "The event time lies before 1970.",
 }
 
 

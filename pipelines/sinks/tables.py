@@ -1,6 +1,5 @@
 """The shapes of Oncelake's tables, and how a table comes to be."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, cast
 
@@ -19,9 +18,8 @@ from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.evolution import alterations, fit
-from pipelines.intervals import format_interval
 from pipelines.ops.failures import first_line
-from pipelines.schema_paths import flat, optional
+from pipelines.schema_paths import optional
 
 ORIGIN: Final = (
     "_topic string, _partition int, _offset bigint, _kafka_timestamp timestamp, _ingested_at timestamp"
@@ -39,11 +37,10 @@ TOPIC_ID: Final = "oncelake.kafka.topicId"
 """The property of bronze that keeps, hidden, the id of the topic that it is filled from."""
 
 _MADE_BY: Final = {"bronze": "ingest_stream", "quarantine": "speed_stream"}
-_DEDUP: Final = "oncelake.dedup"
 REMOVED_FILES: Final = "delta.deletedFileRetentionDuration"
 TEN_YEARS: Final = "interval 3650 days"
-# Delta reads no version by its number that is older than removed files are kept, whatever files are there.
-_READABLE: Final = {"delta.logRetentionDuration": TEN_YEARS, REMOVED_FILES: TEN_YEARS}
+READABLE: Final = {"delta.logRetentionDuration": TEN_YEARS, REMOVED_FILES: TEN_YEARS}
+"""Delta reads no version by its number that is older than removed files are kept, whatever is there."""
 
 
 def shape(ddl: str) -> StructType:
@@ -96,64 +93,13 @@ def first_try(broken: DataFrame) -> DataFrame:
     )
 
 
-def ensure_speed(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> None:
-    """Makes the speed layer's table if there is none, and keeps with it how its rows are deduplicated.
-
-    Raises:
-        ConfigError: it was made with another dedup key, event time, zone or watermark, so the state in the
-            checkpoint would be wrong; or its columns do not fit. The table is as it was.
-    """
-    path = config.table("speed")
-    wanted = _dedup(config, contract)
-    kept = hidden(json.dumps(wanted))
-    known = table_property(spark, path, _DEDUP) if exists(spark, path) else kept
-    if known is not None:
-        _same_dedup(path, json.loads(shown(known)), wanted)
-    schema = events_schema(contract)
-    ensure_table(spark, path, schema, partitions=["_event_date"], properties={_DEDUP: kept})
-    if known is None:
-        set_table_property(spark, path, _DEDUP, kept)
-
-
-def _same_dedup(path: str, known: Mapping[str, str], wanted: Mapping[str, str]) -> None:
-    changes = [
-        f"{name}: found {known[name]!r}, expected {value!r}"
-        for name, value in wanted.items()
-        if known.get(name, value) != value
-    ]
-    if changes:
-        raise ConfigError(
-            f"{path}: the speed layer and its state were made with another deduplication than is asked for"
-            f" now. {'; '.join(changes)}. Go back to what was, or make the speed layer anew: docs/runbook.md,"
-            " 'Change of rules, watermark or state partitions', has the commands"
-        )
-
-
-def _dedup(config: PipelineConfig, contract: DataContract) -> dict[str, str]:
-    kinds = flat(contract.schema)
-    return {
-        "dedup key": ", ".join(f"{path} {kinds[path].dataType.simpleString()}" for path in contract.key),
-        "event time": contract.event_time,
-        "day time zone": contract.day_time_zone,
-        "speed.watermark_delay": format_interval(config.speed.watermark_delay),
-        "speed.state_partitions": str(config.speed.state_partitions),
-    }
-
-
-def ensure_batch(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> None:
-    """Makes the batch layer's table if there is none. Its versions stay readable, however old they get."""
-    table, schema = config.table("batch"), events_schema(contract)
-    ensure_table(spark, table, schema, partitions=["_event_date"], properties=_READABLE)
-    keep_versions(spark, table)
-
-
 def keep_versions(spark: SparkSession, path: str) -> None:
     """Lets readers of a table name an old version: Delta's defaults refuse it after 7 days.
 
     Its log, which they drop after 30 days, is kept as well. Which files go is for `maintain` to say.
     """
     if table_property(spark, path, REMOVED_FILES) != TEN_YEARS:
-        set_table_properties(spark, path, _READABLE)
+        set_table_properties(spark, path, READABLE)
 
 
 def table_property(spark: SparkSession, path: str, key: str) -> str | None:

@@ -116,7 +116,10 @@ def vacuum(spark: SparkSession, table: str, after: timedelta) -> Files:
     _vacuum(spark, table, after)
     # Streams may have written since.
     logged = DeltaTable.forPath(spark, table).history(_RECENT).where(F.col("version") > before)
-    removed = logged.where("operation = 'VACUUM START'").selectExpr(
+    # Empty folders are counted as well, and stay.
+    removed = logged.where(
+        "operation = 'VACUUM START' AND operationMetrics.sizeOfDataToDelete > 0"
+    ).selectExpr(
         "bigint(operationMetrics.numFilesToDelete) AS number",
         "bigint(operationMetrics.sizeOfDataToDelete) AS size",
     )

@@ -78,6 +78,19 @@ BAD: list[tuple[bytes | None, str, str | None, str | None]] = [
         "scheduled_departure",
         "2099-01-01 00:00:00",
     ),
+    (
+        flight(scheduled_departure="0001-01-01T00:00:00Z"),
+        "event_time_past",
+        "scheduled_departure",
+        "0001-01-01 00:00:00",
+    ),
+    # In New York it is still 1969.
+    (
+        flight(scheduled_departure="1970-01-01T04:59:59.9Z"),
+        "event_time_past",
+        "scheduled_departure",
+        "1970-01-01 04:59:59.9",
+    ),
     (flight(origin="LAX"), "rule_failed", "origin", "LAX"),
     (flight(distance=-1), "rule_failed", "distance", "-1.0"),
     (flight(dest="houston"), "rule_failed", "dest", "houston"),
@@ -100,6 +113,10 @@ def test_the_future_is_measured_from_the_record_not_from_a_clock(lake: Lake) -> 
         for shift in (timedelta(), timedelta(seconds=-1))
     ]
     assert [reason for reason, *_ in verdicts(lake, records)] == [None, "event_time_future"]
+
+
+def test_days_begin_with_1970(lake: Lake) -> None:
+    assert verdicts(lake, [flight(scheduled_departure="1970-01-01T05:00:00Z")]) == [(None, None, None)]
 
 
 def test_a_record_without_a_kafka_timestamp_is_measured_from_when_it_was_read(lake: Lake) -> None:

@@ -26,8 +26,8 @@ from pipelines.ops.quarantined import Selection
 from pipelines.ops.removal import from_bronze, from_quarantine, from_speed
 from pipelines.ops.retention import speed_from, whole_from
 from pipelines.sinks.delta import by_day_and_key, read, restore
+from pipelines.sinks.event_tables import ensure_batch
 from pipelines.sinks.tables import (
-    ensure_batch,
     ensure_table,
     events_schema,
     set_table_property,

@@ -87,6 +87,7 @@ def test_a_missing_key_says_how_to_give_it(conf: Path) -> None:
         ("kafka.max_offsets_per_trigger=many", "got 'many'"),
         ("ingest.trigger_interval=0 seconds", "longer than zero"),
         ("name=other", "a pipeline is named by its file"),
+        ("env=other", "the environment is --env"),
         ("kafka.options.ISOLATION.LEVEL=read_uncommitted", "in lower case, got ISOLATION.LEVEL"),
         ("decode.max_future=999999999 days", "of 3650 days at most"),
         ("batch.lease_duration=1 millisecond", "expected a second at least"),

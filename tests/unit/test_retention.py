@@ -121,6 +121,7 @@ BUILT: Final = ((5, "WRITE"), (4, "WRITE"))
         [(4, "WRITE")],
         [(6, "SET TBLPROPERTIES"), (5, "VACUUM END"), (4, "WRITE")],
         [(6, "RESTORE to 4"), *BUILT],
+        [(6, "CHANGE COLUMN"), (5, "ADD COLUMNS"), (4, "WRITE")],
         [(8, "RESTORE to 6"), (7, "WRITE"), (6, "RESTORE to 4"), *BUILT],
     ],
 )

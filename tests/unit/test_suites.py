@@ -137,6 +137,10 @@ def test_what_great_expectations_does_not_take_is_refused_before_anything_runs(
     for config, said in (
         ({"type": "expect_nothing", "kwargs": {}}, "expect_nothing not found"),
         ({**MEAN, "kwargs": {"column": "distance", "least": 1}}, "extra fields not permitted"),
+        (
+            {**MEAN, "kwargs": {"column": "distance", "min_value": 9, "max_value": 1}},
+            "min_value 9 is greater",
+        ),
         ({**MEAN, "colour": "red"}, "unexpected keyword argument 'colour'"),
     ):
         own = OwnExpectation("rows", "rows.json: expectations[3]", config)

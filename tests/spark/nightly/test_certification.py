@@ -143,3 +143,27 @@ def test_a_day_that_breaks_a_rule_on_whole_days_is_not_certified(lake: Lake) -> 
     enough = (DayRule("freshness", None, None, 19), at_most_one)
     done = run(replace(lake, contract=replace(lake.contract, day_rules=enough)), ONE)
     assert done["days"] == {ONE.isoformat(): "certified"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"day_time_zone": "UTC"}, "day time zone: found 'UTC', expected 'America/New_York'"),
+        ({"key": ("carrier", "flight", "origin")}, "dedup key: found 'carrier, flight, origin', expected"),
+    ],
+)
+def test_days_are_not_certified_by_two_rules(lake: Lake, changes: Any, message: str) -> None:
+    changed = replace(lake, contract=replace(lake.contract, **changes))
+    # While nothing is certified a rule may change.
+    lake.ingest([on(1, 1)])
+    with pytest.raises(SourceError):
+        run(lake, TWO)
+    run(changed, ONE)
+    served = read_serving(lake.spark, lake.config).count()
+    lake.ingest([on(2, 2)])
+    with pytest.raises(ConfigError, match=message):
+        run(lake, TWO)
+    with pytest.raises(ConfigError, match="its days were made by another rule"):
+        validate(lake.spark, lake.config, lake.contract, "v", ONE)
+    assert read_serving(lake.spark, lake.config).count() == served
+    run(changed, TWO)

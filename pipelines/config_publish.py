@@ -1,0 +1,56 @@
+"""What a pipeline's configuration may say of publishing its events to Kafka."""
+
+from datetime import timedelta
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from pipelines.config_values import (
+    Count,
+    PositiveInterval,
+    ProducerOptions,
+    ProducerSecrets,
+    Servers,
+    Topic,
+)
+
+PROGRESS_TOPIC: Final = "oncelake-progress"
+_BROKER_DEFAULT: Final = timedelta(minutes=15)
+
+
+class PublishConfig(BaseModel):
+    """Where the speed layer's events are published, each once for `read_committed` readers.
+
+    Attributes:
+        topic: the output topic.
+        bootstrap_servers: of its cluster; those of `kafka` if not set.
+        slots: how many transactions publish a micro-batch, and so how many tasks at most.
+        progress_topic: a topic whose partitions stand for slots in committed offsets; it gets no records, and
+            all pipelines of a cluster may share it. It is made if it is missing.
+        trigger_interval: how often a micro-batch is taken from the speed layer.
+        max_bytes_per_trigger: about how much of the speed layer one micro-batch takes (`512m`, `2g`).
+        transaction_timeout: after what time the cluster ends a transaction, for a task that hangs: longer
+            than publishing a micro-batch takes, and no longer than the brokers' `transaction.max.timeout.ms`.
+        options: further settings of librdkafka, by its own names (`security.protocol`, `compression.type`).
+        secrets: the same, for values that are never shown or logged.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    topic: Topic
+    bootstrap_servers: Servers | None = None
+    slots: Count = Field(default=4, le=256)
+    progress_topic: Topic = PROGRESS_TOPIC
+    trigger_interval: PositiveInterval = timedelta(seconds=10)
+    max_bytes_per_trigger: str | None = Field(default=None, pattern=r"^\d+[bkmgt]$")
+    transaction_timeout: PositiveInterval = timedelta(minutes=5)
+    options: ProducerOptions = {}
+    secrets: ProducerSecrets = {}
+
+    @field_validator("transaction_timeout")
+    @classmethod
+    def _within_limits(cls, timeout: timedelta) -> timedelta:
+        # librdkafka takes no less; a longer one than brokers allow is told when publishing starts.
+        if timeout < timedelta(seconds=1):
+            raise ValueError(f"expected a second at least; brokers allow {_BROKER_DEFAULT} by default")
+        return timeout

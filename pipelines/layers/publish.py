@@ -1,0 +1,247 @@
+"""Publish: events of the speed layer to a Kafka topic, each once for `read_committed` readers."""
+
+import logging
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from pipelines.config import PipelineConfig
+from pipelines.config_publish import PublishConfig
+from pipelines.contract import DataContract
+from pipelines.errors import ConfigError, OncelakeError, SourceError
+from pipelines.messages import messages
+from pipelines.ops.publish_progress import (
+    agree,
+    asking,
+    make_progress_topic,
+    marks,
+    publisher,
+    shut_out,
+    topic_id,
+    write_marks,
+)
+from pipelines.ops.query_files import QueryFiles, query_files
+from pipelines.ops.streams import run_streams
+from pipelines.sinks.delta import each_batch
+from pipelines.sinks.event_tables import ensure_speed
+from pipelines.sinks.kafka_transactional import Publisher, TransactionalSink
+from pipelines.sinks.slots import Mark
+
+_PROGRESS: Final = re.compile(r"ProgressError: (?P<said>[^\n]*)")
+
+ResetTo = Literal["beginning", "checkpoint"]
+InFlight = Literal["published", "unpublished"]
+
+_log = logging.getLogger(__name__)
+
+
+def publish(
+    spark: SparkSession, config: PipelineConfig, contract: DataContract, *, once: bool
+) -> dict[str, Any]:
+    """Publishes what enters the speed layer until told to stop, or once what is there.
+
+    Args:
+        spark: the session.
+        config: the pipeline's configuration.
+        contract: tells the columns and the dedup key.
+        once: publish what the speed layer holds now and return.
+
+    Returns:
+        `counts`: `rows` that were published, `batches`, and `slots_done_before`: transactions that an
+        earlier run had committed without knowing.
+
+    Raises:
+        ConfigError: nothing is said of publishing, or there is no such topic.
+        SourceError: what the cluster knows of progress does not go with the checkpoint.
+        InfrastructureError: the cluster or the lake does not answer, or the query failed.
+    """
+    ensure_speed(spark, config, contract)
+    sink = sink_of(config)
+    job = _Job(spark, config, contract, publisher(spark, sink, config.checkpoint("publish")))
+    _log.info("publishing %s to topic %s in %d slots", config.table("speed"), sink.topic, sink.slots)
+    try:
+        totals = run_streams(spark, lambda: [job.start(once=once)])["publish"]
+    except OncelakeError as error:
+        raise _explained(error, sink) from None
+    return {"counts": {"rows": job.counts["rows"], "batches": totals.batches, **_done_before(job.counts)}}
+
+
+def status(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]:
+    """Tells how far publishing is, by the checkpoint and by the cluster, and whether the two agree.
+
+    Returns:
+        `checkpoint` (`query`, `next_batch`, `in_flight`), `slots`: the next micro-batch of each, `agrees`:
+        whether `publish_stream` would start, `problem` if it would not, and `lines` for people.
+
+    Raises:
+        ConfigError: nothing is said of publishing, or there is no such topic.
+        InfrastructureError: the cluster does not answer.
+    """
+    sink, files = sink_of(config), query_files(spark, config.checkpoint("publish"))
+    with asking(sink) as cluster:
+        topic, known = topic_id(cluster, sink.topic), marks(cluster, sink)
+    problem = None
+    try:
+        agree(sink, topic, known, files)
+    except SourceError as error:
+        problem = str(error)
+    lines = [
+        f"{sink.name} -> topic {sink.topic}, {sink.slots} slots",
+        f"checkpoint {files.path}: {_stands(files)}",
+        *(f"slot {slot}: next micro-batch {mark.next_batch}" for slot, mark in known.items()),
+        *([] if known else ["the cluster has no progress of it"]),
+        f"problem: {problem}" if problem else "checkpoint and cluster agree",
+    ]
+    return {
+        "checkpoint": {"query": files.query, "next_batch": files.next_batch, "in_flight": files.in_flight},
+        "slots": {str(slot): mark.next_batch for slot, mark in known.items()},
+        "agrees": problem is None,
+        "problem": problem,
+        "lines": lines,
+    }
+
+
+def reset(
+    spark: SparkSession,
+    config: PipelineConfig,
+    to: Literal["beginning", "checkpoint"],
+    in_flight: InFlight | None,
+) -> dict[str, Any]:
+    """Makes progress and checkpoint agree again, by what an operator has found out.
+
+    Args:
+        spark: the session.
+        config: the pipeline's configuration.
+        to: `beginning`: the cluster forgets the progress, for a checkpoint that is gone or was moved aside;
+            `checkpoint`: progress becomes what the checkpoint says.
+        in_flight: whether the micro-batch that was under way, if there was one, is to count as published.
+
+    Raises:
+        ConfigError: a checkpoint is there, or is not, or it has to be said what becomes of a micro-batch.
+        InfrastructureError: the cluster does not answer, or publishing goes on.
+    """
+    sink, files = sink_of(config), query_files(spark, config.checkpoint("publish"))
+    following = None if to == "beginning" else _as_asked(files, in_flight)
+    if to == "beginning" and files.query is not None:
+        raise ConfigError(
+            f"{files.path}: the checkpoint is still there, and publish_stream would go on from it. Stop"
+            " publish_stream, move that folder aside, and say this again"
+        )
+    with asking(sink) as cluster:
+        topic = topic_id(cluster, sink.topic)
+        make_progress_topic(cluster, sink.progress_topic, sink.slots)
+        shut_out(sink, marks(cluster, sink))
+        mark = None if following is None else Mark(following, str(files.query), topic, sink.slots)
+        write_marks(cluster, sink, mark)
+    where = "all rows will be published again" if mark is None else f"micro-batch {following} comes next"
+    return {"lines": [f"{sink.name}: {where}"]}
+
+
+def settings_of(config: PipelineConfig) -> PublishConfig:
+    """What the configuration says of publishing.
+
+    Raises:
+        ConfigError: nothing.
+    """
+    if config.publish is None:
+        raise ConfigError(
+            f"publish.topic: missing; name the topic to which {config.name} is published, e.g. --set"
+            f" publish.topic={config.name}-events"
+        )
+    return config.publish
+
+
+def sink_of(config: PipelineConfig) -> TransactionalSink:
+    """The sink of a pipeline.
+
+    Raises:
+        ConfigError: nothing is said of publishing.
+    """
+    asked = settings_of(config)
+    return TransactionalSink(
+        name=f"oncelake.{config.env}.{config.name}",
+        topic=asked.topic,
+        slots=asked.slots,
+        client={
+            "bootstrap.servers": asked.bootstrap_servers or config.kafka.bootstrap_servers,
+            **asked.options,
+            **{key: value.get_secret_value() for key, value in asked.secrets.items()},
+        },
+        rack_variable=None if config.kafka.rack.mode == "off" else config.kafka.rack.variable,
+        progress_topic=asked.progress_topic,
+        timeout=config.kafka.connect_timeout,
+        transaction_timeout=asked.transaction_timeout,
+    )
+
+
+@dataclass
+class _Job:
+    """The query, and what it has published."""
+
+    spark: SparkSession
+    config: PipelineConfig
+    contract: DataContract
+    publisher: Publisher
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def start(self, *, once: bool) -> StreamingQuery:
+        """Starts the query."""
+        asked = settings_of(self.config)
+        # Days past their retention go as whole files; a commit that changes rows is refused.
+        reader = self.spark.readStream.format("delta").option("ignoreDeletes", True)
+        if asked.max_bytes_per_trigger:
+            reader = reader.option("maxBytesPerTrigger", asked.max_bytes_per_trigger)
+        rows = reader.load(self.config.table("speed"))
+        return each_batch(
+            rows,
+            self._write,
+            name="publish",
+            checkpoint=self.config.checkpoint("publish"),
+            once=once,
+            interval=asked.trigger_interval,
+        )
+
+    def _write(self, rows: DataFrame, batch: int) -> None:
+        done = self.publisher(messages(rows, self.contract), batch)
+        self.counts.update(rows=done.rows, slots_done_before=done.slots_done_before)
+
+
+def _done_before(counts: Mapping[str, int]) -> dict[str, int]:
+    return {"slots_done_before": counts["slots_done_before"]}
+
+
+def _stands(files: QueryFiles) -> str:
+    if files.query is None:
+        return "not there yet"
+    under_way = f", micro-batch {files.in_flight} under way" if files.in_flight is not None else ""
+    return f"query {files.query}, next micro-batch {files.next_batch}{under_way}"
+
+
+def _as_asked(files: QueryFiles, in_flight: InFlight | None) -> int:
+    if files.query is None:
+        raise ConfigError(
+            f"{files.path}: there is no checkpoint to go on from; --to beginning publishes all rows"
+        )
+    if files.in_flight is None:
+        return files.next_batch
+    if in_flight is None:
+        raise ConfigError(
+            f"{files.path}: micro-batch {files.in_flight} was under way; look into the topic, and say whether"
+            " it is there: --in-flight published or --in-flight unpublished"
+        )
+    return files.next_batch + (in_flight == "published")
+
+
+def _explained(error: OncelakeError, sink: TransactionalSink) -> OncelakeError:
+    """A failure of a task in words: what it raised comes as text in a trace."""
+    if found := _PROGRESS.search(str(error)):
+        return SourceError(
+            f"{sink.name}: {found['said']}. Does another deployment publish under the same pipeline and"
+            " environment? oncelake publish status tells what both say"
+        )
+    return error

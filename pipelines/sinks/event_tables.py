@@ -1,0 +1,118 @@
+"""The tables of events, speed and batch layer: each remembers by what rule its rows were made."""
+
+import json
+from collections.abc import Mapping
+from typing import Final
+
+from delta.tables import DeltaTable
+from pyspark.sql import SparkSession
+
+from pipelines.config import PipelineConfig
+from pipelines.contract import DataContract
+from pipelines.errors import ConfigError
+from pipelines.intervals import format_interval
+from pipelines.schema_paths import flat
+from pipelines.sinks.tables import (
+    READABLE,
+    ensure_table,
+    events_schema,
+    exists,
+    hidden,
+    keep_versions,
+    set_table_property,
+    shown,
+    table_property,
+)
+
+_DEDUP: Final = "oncelake.dedup"
+_DAYS: Final = "oncelake.days"
+
+
+def ensure_speed(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> None:
+    """Makes the speed layer's table if there is none, and keeps with it how its rows are deduplicated.
+
+    Raises:
+        ConfigError: it was made with another dedup key, event time, zone or watermark, so the state in the
+            checkpoint would be wrong; or its columns do not fit. The table is as it was.
+    """
+    path = config.table("speed")
+    wanted = _dedup(config, contract)
+    kept = hidden(json.dumps(wanted))
+    known = table_property(spark, path, _DEDUP) if exists(spark, path) else kept
+    if known is not None:
+        _same_dedup(path, json.loads(shown(known)), wanted)
+    schema = events_schema(contract)
+    ensure_table(spark, path, schema, partitions=["_event_date"], properties={_DEDUP: kept})
+    if known is None:
+        set_table_property(spark, path, _DEDUP, kept)
+
+
+def _same_dedup(path: str, known: Mapping[str, str], wanted: Mapping[str, str]) -> None:
+    if changes := _changes(known, wanted):
+        raise ConfigError(
+            f"{path}: the speed layer and its state were made with another deduplication than is asked for"
+            f" now. {'; '.join(changes)}. Go back to what was, or make the speed layer anew: docs/runbook.md,"
+            " 'Change of rules, watermark or state partitions', has the commands"
+        )
+
+
+def _changes(known: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:
+    return [
+        f"{name}: found {known[name]!r}, expected {value!r}"
+        for name, value in wanted.items()
+        if known.get(name, value) != value
+    ]
+
+
+def _dedup(config: PipelineConfig, contract: DataContract) -> dict[str, str]:
+    kinds = flat(contract.schema)
+    return {
+        "dedup key": ", ".join(f"{path} {kinds[path].dataType.simpleString()}" for path in contract.key),
+        "event time": contract.event_time,
+        "day time zone": contract.day_time_zone,
+        "speed.watermark_delay": format_interval(config.speed.watermark_delay),
+        "speed.state_partitions": str(config.speed.state_partitions),
+    }
+
+
+def ensure_batch(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> None:
+    """Makes the batch layer's table if there is none, and keeps with it by what rule events have a day.
+
+    Its versions stay readable, however old they get.
+
+    Raises:
+        ConfigError: its days were made with another dedup key, event time or zone, so that an event could be
+            on two of them, or on none; or its columns do not fit. The table is as it was.
+    """
+    table, schema = config.table("batch"), events_schema(contract)
+    require_same_days(spark, config, contract)
+    kept = hidden(json.dumps(_days(contract)))
+    ensure_table(spark, table, schema, partitions=["_event_date"], properties={**READABLE, _DAYS: kept})
+    if table_property(spark, table, _DAYS) != kept:
+        set_table_property(spark, table, _DAYS, kept)
+    keep_versions(spark, table)
+
+
+def require_same_days(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> None:
+    """Makes sure that the batch layer's rows were given their days by the rule of this contract.
+
+    Raises:
+        ConfigError: they were not, so that an event could be on two days, or on none.
+    """
+    table, wanted = config.table("batch"), _days(contract)
+    known = table_property(spark, table, _DAYS) if exists(spark, table) else None
+    changes = _changes(json.loads(shown(known)), wanted) if known else []
+    if changes and not DeltaTable.forPath(spark, table).toDF().isEmpty():
+        raise ConfigError(
+            f"{table}: its days were made by another rule than is asked for now. {'; '.join(changes)}. Go"
+            " back to what was, or give the new contract a pipeline of its own: docs/runbook.md, 'A breaking"
+            " change of a contract'"
+        )
+
+
+def _days(contract: DataContract) -> dict[str, str]:
+    return {
+        "dedup key": ", ".join(contract.key),
+        "event time": contract.event_time,
+        "day time zone": contract.day_time_zone,
+    }

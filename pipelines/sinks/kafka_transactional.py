@@ -1,0 +1,146 @@
+"""Publishes any stream to Kafka, each row once for `read_committed` readers.
+
+Rows go to a fixed number of slots by a hash of their key. A task of Spark publishes one slot of a micro-batch
+in one transaction of Kafka, together with the number of the micro-batch (`pipelines.sinks.slot_writer`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from typing import Any, Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.config_publish import PROGRESS_TOPIC
+from pipelines.sinks.delta import small_rows
+from pipelines.sinks.slot_writer import WRITTEN, SlotTask, write_slot
+from pipelines.sinks.slots import Connection, Mark
+
+_OPTIONAL: Final = {"headers": "array<struct<key: string, value: binary>>", "partition": "int"}
+
+
+@dataclass(frozen=True)
+class TransactionalSink:
+    """Where a stream is published.
+
+    Attributes:
+        name: the sink's own name on its cluster: the group that keeps its progress, and the beginning of its
+            transactional ids. No two streams may share it.
+        topic: where rows go.
+        slots: how many transactions publish a micro-batch. Fixed, as is the hash.
+        client: librdkafka's settings for reaching the cluster, `bootstrap.servers` among them.
+        producer: more of them, for producing.
+        rack_variable: the environment variable that names each executor's rack, for `client.rack`.
+        progress_topic: a topic with a partition for each slot; offsets are committed for it, nothing is sent.
+        timeout: how long the cluster may take for one answer.
+        transaction_timeout: how long a transaction may be open: longer than a micro-batch ever takes.
+    """
+
+    name: str
+    topic: str
+    slots: int
+    client: Mapping[str, Any] = field(repr=False)
+    producer: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    rack_variable: str | None = None
+    progress_topic: str = PROGRESS_TOPIC
+    timeout: timedelta = timedelta(seconds=30)
+    transaction_timeout: timedelta = timedelta(minutes=5)
+
+    @property
+    def connection(self) -> Connection:
+        """How its slots are reached, by whom it is sent to."""
+        return Connection(
+            name=self.name,
+            client=dict(self.client),
+            producer=dict(self.producer),
+            rack_variable=self.rack_variable,
+            timeout_s=self.timeout / timedelta(seconds=1),
+            transaction_timeout_ms=self.transaction_timeout // timedelta(milliseconds=1),
+        )
+
+
+@dataclass(frozen=True)
+class Published:
+    """What became of a micro-batch.
+
+    Attributes:
+        rows: it has.
+        sent_bytes: of values, by this try.
+        slots_done_before: slots that an earlier try had published.
+    """
+
+    rows: int
+    sent_bytes: int
+    slots_done_before: int
+
+
+class Publisher:
+    """Publishes the micro-batches of one stream; for `foreachBatch`.
+
+    Made by `pipelines.ops.publish_progress.publisher`, which first holds the cluster's progress against the
+    stream's checkpoint.
+
+    Args:
+        sink: where they go.
+        topic_id: the cluster's identifier of the topic, so that one that was made anew is noticed.
+    """
+
+    def __init__(self, sink: TransactionalSink, topic_id: str) -> None:
+        self.sink = sink
+        self._topic_id = topic_id
+        self._last: int | None = None
+
+    def __call__(self, rows: DataFrame, batch: int) -> Published:
+        """Publishes a micro-batch, unless that is done.
+
+        Args:
+            rows: `key` and `value` as binary or text, and optionally `headers`
+                (`array<struct<key: string, value: binary>>`) and `partition int`. When the micro-batch is
+                tried again they must be the same, in any order: the source must be replayable, and the way
+                here deterministic.
+            batch: its number.
+
+        Returns:
+            What was done.
+        """
+        source = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        if source is None:
+            raise RuntimeError("Spark does not say which query this micro-batch belongs to")
+        # An earlier try of this process, or one that ended before it began, may have published some of it.
+        is_new = self._last is not None and batch > self._last
+        self._last = batch
+        sink = self.sink
+        task = SlotTask(
+            connection=sink.connection,
+            topic=sink.topic,
+            progress_topic=sink.progress_topic,
+            done=Mark(batch + 1, source, self._topic_id, sink.slots),
+            is_new=is_new,
+        )
+        told = in_slots(rows, sink.slots).mapInArrow(partial(write_slot, task=task), WRITTEN)
+        slots = small_rows(told)
+        return Published(
+            rows=sum(slot["rows"] for slot in slots),
+            sent_bytes=sum(slot["bytes"] for slot in slots),
+            slots_done_before=sum(slot["was_done"] for slot in slots),
+        )
+
+
+def in_slots(rows: DataFrame, slots: int) -> DataFrame:
+    """Rows as the slots publish them: partition n of the frame is slot n.
+
+    All rows of a key are in one slot. Rows without a key are spread by their value.
+
+    Args:
+        rows: as `Publisher` takes them.
+        slots: how many.
+
+    Returns:
+        `key binary, value binary` and, if `rows` has them, `headers` and `partition`.
+    """
+    more = [F.col(name).cast(kind).alias(name) for name, kind in _OPTIONAL.items() if name in rows.columns]
+    plain = rows.select(F.col("key").cast("binary"), F.col("value").cast("binary"), *more)
+    slot = F.pmod(F.xxhash64(F.coalesce("key", "value")), F.lit(slots)).cast("int")
+    return plain.repartitionById(slots, slot)

@@ -1,0 +1,196 @@
+"""What runs on executors to publish a slot of a micro-batch: one transaction with rows and progress.
+
+Why this is exactly once is told in docs/decisions/0021. In short: a slot has one `transactional.id`. Whoever
+begins to use it fences all who used it before, waits until their transactions have ended, and only then looks
+how far the slot is. So between that look and its own commit nobody else can have committed anything.
+"""
+
+import json
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from confluent_kafka import KafkaException, Producer, TopicPartition
+from pyspark import TaskContext
+
+from pipelines.sinks.slots import Connection, Mark, ProgressError, what_to_do
+
+WRITTEN: Final = "slot int, rows bigint, bytes bigint, was_done boolean"
+"""What `write_slot` tells of a slot; `was_done`: an earlier try had published it."""
+
+_WRITTEN: Final = pa.schema(
+    [("slot", pa.int32()), ("rows", pa.int64()), ("bytes", pa.int64()), ("was_done", pa.bool_())]
+)
+# A worker process sees some slots again and again; each producer has threads and buffers of its own.
+_KEEP: Final = 4
+_COMMIT_TRIES: Final = 2
+
+
+@dataclass(frozen=True)
+class SlotTask:
+    """A micro-batch that is to be published.
+
+    Attributes:
+        connection: to the cluster.
+        topic: where rows go.
+        progress_topic: whose partitions stand for slots in the group's offsets; it has no records.
+        done: what progress says once this micro-batch is published.
+        is_new: nobody can have published any of it before this try of its query.
+    """
+
+    connection: Connection
+    topic: str
+    progress_topic: str
+    done: Mark
+    is_new: bool
+
+
+class _Slot:
+    """A producer that has a slot until another takes it, and how far the slot is."""
+
+    def __init__(self, task: SlotTask, slot: int) -> None:
+        self._task, self._number = task, slot
+        self._timeout_s = task.connection.timeout_s
+        self.producer = task.connection.take(slot)
+        consumer = task.connection.consumer()
+        try:
+            self._group = consumer.consumer_group_metadata()
+            asked = [TopicPartition(task.progress_topic, slot)]
+            self.known = Mark.of(consumer.committed(asked, timeout=self._timeout_s)[0])
+        finally:
+            consumer.close()
+
+    def begin(self, done: Mark) -> None:
+        """Begins a transaction with the progress, so that one who has lost the slot learns it at once."""
+        self.producer.begin_transaction()
+        offsets = [done.commit(self._task.progress_topic, self._number)]
+        self.producer.send_offsets_to_transaction(offsets, self._group, self._timeout_s)
+
+    def commit(self, done: Mark) -> None:
+        """Commits; readers see the rows and the next try sees the progress."""
+        for left in reversed(range(_COMMIT_TRIES)):
+            try:
+                self.producer.commit_transaction(self._timeout_s)
+                break
+            except KafkaException as failed:
+                # Whoever tries the slot next learns whether the transaction was committed after all.
+                if not (left and failed.args[0].retriable()):
+                    raise
+        self.known = done
+
+
+_kept: OrderedDict[tuple[str, int, str], _Slot] = OrderedDict()
+
+
+def write_slot(batches: Iterator[pa.RecordBatch], task: SlotTask) -> Iterator[pa.RecordBatch]:
+    """Publishes the rows of one slot, all or none, unless that is done.
+
+    Args:
+        batches: `key` and `value` as binary, and optionally `headers` and `partition`; the partition of the
+            frame is the slot.
+        task: what is to be published where.
+
+    Yields:
+        One row as `WRITTEN` has it.
+
+    Raises:
+        ProgressError: the cluster knows of another progress.
+        KafkaException: the cluster refuses, does not answer, or another task has taken the slot.
+    """
+    context = TaskContext.get()
+    if context is None:
+        raise RuntimeError("write_slot is for tasks of Spark")
+    slot = context.partitionId()
+    taken = _take(task, slot)
+    if taken is None:
+        rows = sum(batch.num_rows for batch in batches)
+        yield _told(slot, rows, 0, was_done=True)
+        return
+    try:
+        rows, size = _produce(batches, taken.producer, task.topic)
+        taken.commit(task.done)
+    except BaseException:
+        # Whoever comes next ends the transaction by taking the slot.
+        _forget(task, slot)
+        raise
+    yield _told(slot, rows, size, was_done=False)
+
+
+def _take(task: SlotTask, slot: int) -> _Slot | None:
+    """A slot with an open transaction for the rows of this micro-batch; None if they are published."""
+    key = _key(task, slot)
+    kept = _kept.pop(key, None)
+    if kept is not None:
+        # Another may have had the slot meanwhile: then what is known here is old, or beginning is refused.
+        with suppress(KafkaException, ProgressError):
+            if what_to_do(kept.known, task.done, is_new=task.is_new) == "publish":
+                kept.begin(task.done)
+                _keep(key, kept)
+                return kept
+    fresh = _Slot(task, slot)
+    if what_to_do(fresh.known, task.done, is_new=task.is_new) == "skip":
+        _keep(key, fresh)
+        return None
+    fresh.begin(task.done)
+    _keep(key, fresh)
+    return fresh
+
+
+def _key(task: SlotTask, slot: int) -> tuple[str, int, str]:
+    settings = [asdict(task.connection), task.topic, task.progress_topic]
+    return task.connection.name, slot, json.dumps(settings, sort_keys=True)
+
+
+def _keep(key: tuple[str, int, str], slot: _Slot) -> None:
+    _kept[key] = slot
+    while len(_kept) > _KEEP:
+        _kept.popitem(last=False)
+
+
+def _forget(task: SlotTask, slot: int) -> None:
+    _kept.pop(_key(task, slot), None)
+
+
+def _produce(batches: Iterator[pa.RecordBatch], producer: Producer, topic: str) -> tuple[int, int]:
+    rows = size = 0
+    for batch in batches:
+        names = batch.schema.names
+        keys, values = batch.column("key").to_pylist(), batch.column("value").to_pylist()
+        headers = batch.column("headers").to_pylist() if "headers" in names else None
+        partitions = batch.column("partition").to_pylist() if "partition" in names else None
+        for n, value in enumerate(values):
+            more: dict[str, Any] = {}
+            if headers and headers[n]:
+                more["headers"] = [(each["key"], each["value"]) for each in headers[n]]
+            if partitions and partitions[n] is not None:
+                more["partition"] = partitions[n]
+            _send(producer, topic, value, keys[n], more)
+        rows += len(values)
+        size += batch.column("value").nbytes
+        producer.poll(0)
+    return rows, size
+
+
+def _send(
+    producer: Producer, topic: str, value: bytes | None, key: bytes | None, more: Mapping[str, Any]
+) -> None:
+    while True:
+        try:
+            producer.produce(topic, value, key, **more)
+            return
+        except BufferError:
+            # The queue is full: what the broker has taken makes room.
+            producer.poll(0.1)
+
+
+def _told(slot: int, rows: int, size: int, *, was_done: bool) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([value], field.type)
+            for value, field in zip((slot, rows, size, was_done), _WRITTEN, strict=True)
+        ],
+        schema=_WRITTEN,
+    )

@@ -1,0 +1,134 @@
+"""Slots of a sink: how each is taken, how far it is, and what that means for a micro-batch."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
+# With librdkafka's way of starting over when no broker answers, transactional calls can wait for ever for a
+# broker that is back (seen with 2.16.0): its threads for the old address never end.
+_CLIENT: Final = {"metadata.recovery.strategy": "none", "log_level": 0}
+_PRODUCER: Final = {
+    # The same keys go to the same partitions as with Java's producers.
+    "partitioner": "murmur2_random",
+    "compression.type": "lz4",
+    "linger.ms": 20,
+    "queue.buffering.max.kbytes": 131_072,
+    "queue.buffering.max.messages": 500_000,
+}
+_CONSUMER: Final = {"enable.auto.commit": False, "isolation.level": "read_committed"}
+
+
+class ProgressError(Exception):
+    """What the cluster knows of a slot does not go with the checkpoint."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What a slot's progress says, as an offset and its metadata in the group.
+
+    Attributes:
+        next_batch: the number of the micro-batch that comes next.
+        source: the id of the checkpoint whose batches are counted.
+        topic_id: of the topic that was written.
+        slots: how many slots there were.
+    """
+
+    next_batch: int
+    source: str
+    topic_id: str
+    slots: int
+
+    @classmethod
+    def of(cls, committed: TopicPartition) -> "Mark | None":
+        """Reads it from what the group has committed; None if that is nothing."""
+        if committed.error:
+            raise KafkaException(committed.error)
+        if committed.offset < 0:
+            return None
+        told = json.loads(committed.metadata or "{}")
+        return cls(
+            committed.offset, told.get("source", ""), told.get("topic_id", ""), int(told.get("slots", 0))
+        )
+
+    def commit(self, topic: str, slot: int) -> TopicPartition:
+        """As the group is to commit it."""
+        told = {"source": self.source, "topic_id": self.topic_id, "slots": self.slots}
+        return TopicPartition(topic, slot, self.next_batch, json.dumps(told))
+
+
+@dataclass(frozen=True)
+class Connection:
+    """How slots of a sink are reached.
+
+    Attributes:
+        name: of the sink: the group of its progress, and the beginning of its transactional ids.
+        client: librdkafka's settings for reaching the cluster.
+        producer: more of them, for producing.
+        rack_variable: the environment variable that names the rack, where the client is.
+        timeout_s: how long the cluster may take for one answer.
+        transaction_timeout_ms: how long a transaction may be open.
+    """
+
+    name: str
+    client: Mapping[str, Any]
+    producer: Mapping[str, Any]
+    rack_variable: str | None
+    timeout_s: float
+    transaction_timeout_ms: int
+
+    def take(self, slot: int) -> Producer:
+        """A producer for a slot, which from now on nobody else can write to.
+
+        Open transactions of those who had it before have ended when this returns.
+        """
+        producer = Producer(
+            {
+                **_PRODUCER,
+                **self._client(),
+                **self.producer,
+                "transactional.id": transactional_id(self.name, slot),
+                "transaction.timeout.ms": self.transaction_timeout_ms,
+            }
+        )
+        producer.init_transactions(self.timeout_s)
+        return producer
+
+    def consumer(self) -> Consumer:
+        """A consumer of the group that keeps the progress."""
+        return Consumer({**_CONSUMER, **self._client(), "group.id": self.name})
+
+    def _client(self) -> dict[str, Any]:
+        rack = os.environ.get(self.rack_variable or "", "")
+        return {**_CLIENT, **self.client, **({"client.rack": rack} if rack else {})}
+
+
+def transactional_id(name: str, slot: int) -> str:
+    """The `transactional.id` of a slot."""
+    return f"{name}-{slot}"
+
+
+def what_to_do(known: Mark | None, done: Mark, *, is_new: bool) -> Literal["publish", "skip"]:
+    """Decides whether a slot of a micro-batch is published or was so before.
+
+    Args:
+        known: what progress says, looked at after all others were fenced.
+        done: what it says once this micro-batch is published.
+        is_new: as in `SlotTask`.
+
+    Raises:
+        ProgressError: neither can be right.
+    """
+    batch = done.next_batch - 1
+    if known is None:
+        if batch == 0 or is_new:
+            return "publish"
+        raise ProgressError(f"there is no progress, but the checkpoint is at micro-batch {batch}")
+    if (known.source, known.topic_id, known.slots) != (done.source, done.topic_id, done.slots):
+        raise ProgressError(f"progress is of others: found {known}, expected {done}")
+    if known.next_batch not in (batch, batch + 1):
+        raise ProgressError(f"progress is at micro-batch {known.next_batch}, but the checkpoint at {batch}")
+    return "publish" if known.next_batch == batch else "skip"

@@ -1,0 +1,172 @@
+"""`publish_stream`: the speed layer's events on a topic, and what is refused before anything is sent."""
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import SparkSession
+
+from pipelines.config_files import load_config
+from pipelines.contract import DataContract
+from pipelines.errors import ConfigError, SourceError
+from pipelines.layers.publish import publish, reset, status
+from pipelines.layers.speed import speed
+from tests.support.kafka import MakeTopic
+from tests.support.lakes import Lake, flight
+from tests.support.processes import BRIEF_SETTINGS, Job, start_job
+from tests.support.readers import messages_of
+
+
+@pytest.fixture
+def output(topic: MakeTopic) -> str:
+    return topic(partitions=2, name="events")
+
+
+@pytest.fixture
+def env(output: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An environment of this test alone, since sinks of one broker are known by it."""
+    return f"env-{output}"
+
+
+@pytest.fixture
+def make(
+    spark: SparkSession, contract: DataContract, broker: str, output: str, env: str, tmp_path: Path
+) -> Callable[..., Lake]:
+    def made(*settings: str, lake: str = "lake") -> Lake:
+        given = (
+            f"lake.root={tmp_path}/{lake}",
+            f"kafka.bootstrap_servers={broker}",
+            f"publish.topic={output}",
+            "publish.slots=2",
+            *settings,
+        )
+        config = load_config("flights", environ={}, settings=given).model_copy(update={"env": env})
+        return Lake(spark, config, contract)
+
+    return made
+
+
+def stream(lake: Lake, *numbers: int) -> None:
+    """Flights that enter the speed layer, each twice."""
+    lake.ingest([flight(flight=number) for number in (*numbers, *numbers)])
+    speed(lake.spark, lake.config, lake.contract, once=True)
+
+
+def send(lake: Lake) -> dict[str, Any]:
+    counts: dict[str, Any] = publish(lake.spark, lake.config, lake.contract, once=True)["counts"]
+    return counts
+
+
+def published(broker: str, output: str) -> Counter[int]:
+    return Counter(json.loads(message.value or b"")["flight"] for message in messages_of(broker, output))
+
+
+def test_what_enters_the_speed_layer_is_published_once(
+    make: Callable[..., Lake], broker: str, output: str
+) -> None:
+    lake = make()
+    stream(lake, 1, 2, 3)
+    assert send(lake) == {"rows": 3, "batches": 1, "slots_done_before": 0}
+    assert send(lake)["rows"] == 0
+    stream(lake, 3, 4)
+    assert send(lake)["rows"] == 1
+    assert published(broker, output) == Counter([1, 2, 3, 4])
+    told = status(lake.spark, lake.config)
+    assert (told["agrees"], told["slots"]) == (True, {"0": 2, "1": 2})
+    assert (told["checkpoint"]["next_batch"], told["checkpoint"]["in_flight"]) == (2, None)
+
+
+def test_another_number_of_slots_between_two_runs(
+    make: Callable[..., Lake], broker: str, output: str
+) -> None:
+    stream(make(), 1, 2, 3)
+    send(make())
+    stream(make(), 4, 5, 6, 7)
+    assert send(make("publish.slots=5"))["rows"] == 4
+    stream(make(), 8)
+    assert send(make("publish.slots=1"))["rows"] == 1
+    assert published(broker, output) == Counter(range(1, 9))
+
+
+def test_a_lost_checkpoint_is_refused_until_somebody_says_what_it_means(
+    make: Callable[..., Lake], broker: str, output: str
+) -> None:
+    lake = make()
+    stream(lake, 1)
+    with pytest.raises(ConfigError, match="there is no checkpoint to go on from"):
+        reset(lake.spark, lake.config, "checkpoint", None)
+    send(lake)
+    with pytest.raises(ConfigError, match="the checkpoint is still there"):
+        reset(lake.spark, lake.config, "beginning", None)
+    shutil.rmtree(lake.config.checkpoint("publish"))
+    with pytest.raises(SourceError, match=r"its checkpoint .* is not there"):
+        send(lake)
+    assert not status(lake.spark, lake.config)["agrees"]
+    reset(lake.spark, lake.config, "beginning", None)
+    assert send(lake)["rows"] == 1
+    assert published(broker, output) == Counter({1: 2})
+
+
+def test_progress_that_the_cluster_forgot_is_written_again(
+    make: Callable[..., Lake], admin: AdminClient, broker: str, output: str, env: str
+) -> None:
+    lake = make()
+    stream(lake, 1)
+    send(lake)
+    group = f"oncelake.{env}.flights"
+    admin.delete_consumer_groups([group])[group].result(30)
+    stream(lake, 2)
+    assert send(lake)["rows"] == 1
+    # While a micro-batch is under way nobody can know.
+    admin.delete_consumer_groups([group])[group].result(30)
+    for name in ("1", ".1.crc"):
+        Path(lake.config.checkpoint("publish"), "commits", name).unlink()
+    with pytest.raises(SourceError, match="while micro-batch 1 was under way"):
+        send(lake)
+    with pytest.raises(ConfigError, match="--in-flight published or --in-flight unpublished"):
+        reset(lake.spark, lake.config, "checkpoint", None)
+    reset(lake.spark, lake.config, "checkpoint", "published")
+    assert send(lake)["slots_done_before"] == 2
+    assert published(broker, output) == Counter([1, 2])
+
+
+def test_two_deployments_of_one_name_and_a_topic_made_anew_are_refused(
+    make: Callable[..., Lake], admin: AdminClient, output: str
+) -> None:
+    first, other = make(), make(lake="other")
+    for lake in (first, other):
+        stream(lake, 1)
+    send(first)
+    with pytest.raises(SourceError, match=r"its checkpoint .* is not there"):
+        send(other)
+    admin.delete_topics([output])[output].result(30)
+    with pytest.raises(ConfigError, match=f"publish.topic: there is no topic '{output}'"):
+        send(first)
+    admin.create_topics([NewTopic(output, 1, 1)])[output].result(30)
+    with pytest.raises(SourceError, match="was made anew, or is another"):
+        send(first)
+
+
+def test_the_job_as_a_process(
+    make: Callable[..., Lake], broker: str, output: str, env: str, tmp_path: Path, jobs: list[Job]
+) -> None:
+    stream(make(), 1, 2)
+    settings = (f"lake.root={tmp_path}/lake", f"kafka.bootstrap_servers={broker}", f"publish.topic={output}")
+    common = ["--pipeline", "flights", *(f"--set={setting}" for setting in settings), *BRIEF_SETTINGS]
+    for name, code in (
+        ("publish_stream --once", 0),
+        ("publish status", 0),
+        ("publish reset --to beginning", 2),
+    ):
+        jobs.append(start_job(name, tmp_path, *common))
+        assert jobs[-1].wait() == code, jobs[-1].log.read_text()[-3000:]
+    summaries = [job.summary() for job in jobs]
+    assert summaries[0]["counts"]["rows"] == 2
+    assert summaries[1]["agrees"] is True
+    assert "checkpoint is still there" in summaries[2]["error"]
+    assert published(broker, output) == Counter([1, 2])

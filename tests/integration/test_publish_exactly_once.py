@@ -1,0 +1,215 @@
+"""Each row is published once for `read_committed` readers, whoever dies and whenever."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from benchmarks.rack_cluster import RackCluster, rack_cluster
+from demo.cast import BRIEF_JAVA, BRIEF_SPARK
+from tests.support.processes import wait_until
+from tests.support.publish_app import TIMES, Stream, save
+from tests.support.publish_faults import IN_DRIVER, IN_TASKS, Fault, Point, Victim
+from tests.support.readers import messages_of
+
+BATCHES, ROWS, SLOTS = 3, 60, 3
+
+pytestmark = [pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RackCluster]:
+    """A broker that may be killed."""
+    with rack_cluster(tmp_path_factory.mktemp("broker"), brokers=("a",), workers=()) as running:
+        yield running
+
+
+@pytest.fixture
+def stream(cluster: RackCluster, tmp_path: Path) -> Callable[..., Stream]:
+    """Makes a stream of some micro-batches, with a topic of its own."""
+    source = tmp_path / "source"
+    source.mkdir()
+    for batch in range(BATCHES):
+        ids = range(batch * ROWS, (batch + 1) * ROWS)
+        file = source / f"{batch}.parquet"
+        pq.write_table(pa.table({"id": pa.array(ids, pa.int64())}), file)
+        # Spark reads the oldest file first.
+        os.utime(file, (batch, batch))
+
+    def make(
+        point: Point,
+        victim: Victim,
+        batch: int = 1,
+        slot: int = 1,
+        *,
+        blind: bool = False,
+    ) -> Stream:
+        name = f"sink-{os.urandom(4).hex()}"
+        client = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+        client.create_topics([NewTopic(name, 2, 1)])[name].result(30)
+        fault = Fault(batch, slot, point, victim, f"{tmp_path}/{name}.fault")
+        return Stream(
+            name, name, cluster.bootstrap_servers, SLOTS, str(source), f"{tmp_path}/{name}", fault, blind
+        )
+
+    return make
+
+
+def start(streams: list[Stream], folder: Path, master: str, *settings: str) -> "subprocess.Popen[bytes]":
+    """Starts the app that publishes what is left of the streams."""
+    todo, log = folder / "streams.json", folder / "app.log"
+    save(streams, todo)
+    brief = [setting.removeprefix("spark.conf.") for setting in BRIEF_SPARK]
+    with log.open("ab") as said:
+        return subprocess.Popen(
+            [sys.executable, "-m", "tests.support.publish_app", str(todo), master, *brief, *settings],
+            stdout=said,
+            stderr=said,
+            start_new_session=True,
+            env={**os.environ, "PYTHONPATH": os.getcwd(), "JDK_JAVA_OPTIONS": BRIEF_JAVA},  # noqa: PTH109
+        )
+
+
+def publish(
+    cluster: RackCluster, streams: list[Stream], folder: Path, master: str = "local[2,4]", *settings: str
+) -> None:
+    """Publishes streams to their end: the app is started again as often as a fault has killed it."""
+    kills = sum(stream.fault is not None and stream.fault.victim == "driver" for stream in streams)
+    for _ in range(1 + kills):
+        app = start(streams, folder, master, *settings)
+        try:
+            while app.poll() is None:
+                for stream in streams:
+                    mend_broker(cluster, stream)
+                with suppress(subprocess.TimeoutExpired):
+                    app.wait(0.1)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(app.pid, signal.SIGKILL)
+        if app.returncode == 0:
+            break
+        assert app.returncode == -signal.SIGKILL, (folder / "app.log").read_text()[-4000:]
+    assert [stream.name for stream in streams if not stream.done.exists()] == []
+
+
+def mend_broker(cluster: RackCluster, stream: Stream) -> None:
+    """Kills the broker and starts it again, where a fault asks for it."""
+    struck = Path(f"{stream.fault.marker}.struck") if stream.fault else None
+    if stream.fault and struck and struck.exists():
+        struck.unlink()
+        cluster.brokers[1].kill()
+        cluster.brokers[1].again()
+        Path(f"{stream.fault.marker}.mended").touch()
+
+
+def hold(stream: Stream) -> None:
+    """Each row is there once, with its own payload, for those who read what is committed."""
+    assert stream.fault is None or Path(stream.fault.marker).exists(), "the fault has not struck"
+    found = messages_of(stream.servers, stream.topic)
+    times = Counter(message.key for message in found)
+    what = stream.fault
+    assert {key: count for key, count in times.items() if count != 1} == {}, what
+    assert set(times) == {str(number).encode() for number in range(BATCHES * ROWS)}, what
+    assert all(message.value == (message.key or b"") * TIMES for message in found), what
+
+
+MATRIX = [
+    *((point, victim) for point in IN_TASKS for victim in ("task", "worker", "driver")),
+    *((point, victim) for point in IN_DRIVER for victim in ("task", "driver")),
+    ("before commit", "broker"),
+]
+
+
+def test_each_row_once_whoever_dies_and_whenever(
+    cluster: RackCluster, stream: Callable[..., Stream], tmp_path: Path
+) -> None:
+    rng = random.Random(7)  # noqa: S311 - nothing secret
+    streams = [stream(point, victim, rng.randrange(2), rng.randrange(SLOTS)) for point, victim in MATRIX]
+    publish(cluster, streams, tmp_path)
+    for each in streams:
+        hold(each)
+
+
+def test_each_row_once_when_executors_die(
+    cluster: RackCluster, stream: Callable[..., Stream], tmp_path: Path
+) -> None:
+    streams = [stream(point, "executor") for point in ("mid-produce", "after commit")]
+    publish(cluster, streams, tmp_path, "local-cluster[2,1,600]", "spark.executor.memory=600m")
+    for each in streams:
+        hold(each)
+
+
+def test_two_of_three_write_partitions_committed_and_the_third_failed(
+    cluster: RackCluster, stream: Callable[..., Stream], tmp_path: Path
+) -> None:
+    # The driver dies when the last slot has sent its rows and the two others are done.
+    one = stream("before commit", "driver", batch=1, slot=2)
+    publish(cluster, [one], tmp_path, "local[1]")
+    hold(one)
+    visible = messages_of(one.servers, one.topic, "read_uncommitted")
+    assert len(visible) > BATCHES * ROWS, "nothing was rolled back"
+
+
+def test_a_zombie_that_wakes_up_is_fenced(
+    cluster: RackCluster, stream: Callable[..., Stream], tmp_path: Path
+) -> None:
+    one = stream("before commit", "zombie", batch=1, slot=0)
+    assert one.fault
+    app = start([one], tmp_path, "local[2]")
+    told = Path(f"{one.fault.marker}.pid")
+    wait_until(lambda: told.exists() and bool(told.read_text()) and app.poll() is None, "a task is stopped")
+    zombie = psutil.Process(int(told.read_text()))
+    try:
+        wait_until(lambda: zombie.status() == psutil.STATUS_STOPPED, "it has stopped")
+        for other in (*psutil.Process(app.pid).children(recursive=True), psutil.Process(app.pid)):
+            if other.pid != zombie.pid:
+                other.kill()
+        app.wait(30)
+        publish(cluster, [one], tmp_path)
+        hold(one)
+        zombie.resume()
+        refused = Path(f"{one.fault.marker}.refused")
+        wait_until(lambda: refused.exists() and bool(refused.read_text()), "the zombie was refused")
+        assert refused.read_text() in ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
+    finally:
+        with suppress(psutil.NoSuchProcess):
+            zombie.kill()
+    hold(one)
+
+
+def test_without_a_look_at_progress_there_are_duplicates(
+    cluster: RackCluster, stream: Callable[..., Stream], tmp_path: Path
+) -> None:
+    """So these tests can fail."""
+    one = stream("after commit", "task", blind=True)
+    publish(cluster, [one], tmp_path)
+    with pytest.raises(AssertionError):
+        hold(one)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", range(10))
+def test_each_row_once_in_random_runs(
+    cluster: RackCluster, stream: Callable[..., Stream], tmp_path: Path, seed: int
+) -> None:
+    rng = random.Random(seed)  # noqa: S311 - nothing secret
+    streams = []
+    for _ in range(20):
+        victim: Victim = rng.choice(("task", "worker", "driver", "broker"))
+        point: Point = rng.choice((*IN_TASKS, *IN_DRIVER) if victim in ("task", "driver") else IN_TASKS)
+        streams.append(stream(point, victim, rng.randrange(BATCHES - 1), rng.randrange(SLOTS)))
+    publish(cluster, streams, tmp_path)
+    for each in streams:
+        hold(each)

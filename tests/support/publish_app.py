@@ -1,0 +1,123 @@
+"""`python -m tests.support.publish_app FILE MASTER`: publishes streams in turn, while faults strike.
+
+A stream that was interrupted goes on from its checkpoint when this is started again.
+"""
+
+import json
+import os
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+from unittest.mock import patch
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.config_files import load_config
+from pipelines.ops.publish_progress import publisher
+from pipelines.session import spark_session
+from pipelines.sinks import kafka_transactional
+from pipelines.sinks.kafka_transactional import TransactionalSink
+from tests.support.publish_faults import Fault, struck
+
+TIMES: Final = 9
+"""How often a row's value repeats its key."""
+
+_TRIES: Final = 4
+
+
+@dataclass(frozen=True)
+class Stream:
+    """One stream that is published.
+
+    Attributes:
+        name: of its sink.
+        topic: where it goes.
+        servers: of the cluster.
+        slots: how many.
+        source: a folder of Parquet files, each of which is a micro-batch, with a column `id`.
+        checkpoint: its path.
+        fault: what happens meanwhile.
+        is_blind: whether progress is not looked at.
+    """
+
+    name: str
+    topic: str
+    servers: str
+    slots: int
+    source: str
+    checkpoint: str
+    fault: Fault | None = None
+    is_blind: bool = False
+
+    @property
+    def done(self) -> Path:
+        """The file that says that it is done."""
+        return Path(f"{self.checkpoint}.done")
+
+
+def save(streams: list[Stream], path: Path) -> None:
+    """Writes what the app is to do."""
+    path.write_text(json.dumps([asdict(stream) for stream in streams]))
+
+
+def load(path: Path) -> list[Stream]:
+    """Reads what `save` has written."""
+    given: list[dict[str, Any]] = json.loads(path.read_text())
+    return [
+        Stream(
+            **{**each, "fault": Fault(**{**each["fault"], "driver": os.getpid()}) if each["fault"] else None}
+        )
+        for each in given
+    ]
+
+
+def run(spark: SparkSession, stream: Stream) -> None:
+    """Publishes a stream to its end; a query that fails is started again."""
+    sink = TransactionalSink(
+        stream.name, stream.topic, stream.slots, {"bootstrap.servers": stream.servers, "linger.ms": 0}
+    )
+    fault = stream.fault
+    with patch.object(kafka_transactional, "write_slot", struck(fault, is_blind=stream.is_blind)):
+        for left in reversed(range(_TRIES)):
+            publish = publisher(spark, sink, stream.checkpoint)
+
+            def write(rows: DataFrame, batch: int, publish: Any = publish) -> None:
+                if fault and fault.point == "after the batch" and batch == fault.batch + 1:
+                    fault.strike()
+                publish(rows, batch)
+                if fault and fault.point == "after the task" and batch == fault.batch:
+                    fault.strike()
+
+            source = spark.readStream.schema("id long").option("maxFilesPerTrigger", 1)
+            rows = source.parquet(stream.source).select(
+                F.col("id").cast("string").alias("key"),
+                F.repeat(F.col("id").cast("string"), 9).alias("value"),
+            )
+            writer = rows.writeStream.foreachBatch(write).option("checkpointLocation", stream.checkpoint)
+            query = writer.trigger(availableNow=True).start()
+            try:
+                query.awaitTermination()
+                break
+            except StreamingQueryException:
+                if not left:
+                    raise
+    stream.done.touch()
+
+
+def main() -> None:
+    """Does what is left to do."""
+    path, master = Path(sys.argv[1]), sys.argv[2]
+    settings = [f"spark.master={master}", f"lake.root={path.parent}/lake", "speed.state_partitions=2"]
+    settings += [f"spark.conf.{setting}" for setting in sys.argv[3:]]
+    spark = spark_session(load_config("flights", environ={}, settings=settings), "publish")
+    for stream in load(path):
+        if not stream.done.exists():
+            run(spark, stream)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+"""Faults that strike while a slot is published, in Spark's own processes, each once."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Literal
+from unittest.mock import patch
+
+import psutil
+import pyarrow as pa
+from confluent_kafka import KafkaException
+from pyspark import TaskContext
+
+from pipelines.sinks import slot_writer
+from pipelines.sinks.slot_writer import SlotTask, write_slot
+
+Point = Literal[
+    "before begin", "mid-produce", "before commit", "after commit", "after the task", "after the batch"
+]
+Victim = Literal["task", "worker", "executor", "driver", "broker", "zombie"]
+
+IN_TASKS: Final = ("before begin", "mid-produce", "before commit", "after commit")
+IN_DRIVER: Final = ("after the task", "after the batch")
+_PATIENCE_S: Final = 60
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What happens once.
+
+    Attributes:
+        batch: in which micro-batch.
+        slot: in which slot, where it strikes a task.
+        point: when.
+        victim: who.
+        marker: a file that is made when it happens.
+        driver: the process id of the driver's Python.
+    """
+
+    batch: int
+    slot: int
+    point: Point
+    victim: Victim
+    marker: str
+    driver: int = 0
+
+    def strike(self) -> None:
+        """Makes it happen, if it has not happened."""
+        try:
+            os.close(os.open(self.marker, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return
+        match self.victim:
+            case "task":
+                raise RuntimeError("a fault of the test")
+            case "worker":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "executor":
+                # The Python worker was forked by a daemon that the executor's JVM has started.
+                psutil.Process().parents()[1].kill()
+                time.sleep(_PATIENCE_S)
+            case "driver":
+                kill_tree(self.driver)
+            case "broker":
+                Path(f"{self.marker}.struck").touch()
+                _wait_for(f"{self.marker}.mended")
+            case "zombie":
+                # What is stopped in a group that loses its last parent would be continued, and hung up.
+                os.setsid()
+                Path(f"{self.marker}.pid").write_text(str(os.getpid()))
+                os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def kill_tree(pid: int) -> None:
+    """Kills a process and all that it has started; ourselves last, if we are among them."""
+    process = psutil.Process(pid)
+    everybody = [*process.children(recursive=True), process]
+    for each in everybody:
+        # One that is stopped is the zombie, which survives.
+        if each.pid != os.getpid() and each.status() != psutil.STATUS_STOPPED:
+            each.kill()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _wait_for(path: str) -> None:
+    until = time.monotonic() + _PATIENCE_S
+    while not Path(path).exists() and time.monotonic() < until:
+        time.sleep(0.05)
+
+
+def struck_write_slot(
+    batches: Iterator[pa.RecordBatch], task: SlotTask, fault: Fault | None, is_blind: bool
+) -> Iterator[pa.RecordBatch]:
+    """`write_slot`, with a fault in it.
+
+    Args:
+        batches: as for `write_slot`.
+        task: as for `write_slot`.
+        fault: what happens.
+        is_blind: whether progress is not looked at, to see that tests find the duplicates.
+    """
+    context = TaskContext.get()
+    assert context is not None
+    here = fault is not None and (task.done.next_batch - 1, context.partitionId()) == (
+        fault.batch,
+        fault.slot,
+    )
+    blind: Callable[..., str] = lambda known, done, is_new: "publish"  # noqa: E731 - the signature matters
+    if is_blind:
+        with patch.object(slot_writer, "what_to_do", blind):
+            yield from _struck(batches, task, fault if here else None)
+    else:
+        yield from _struck(batches, task, fault if here else None)
+
+
+def _struck(
+    batches: Iterator[pa.RecordBatch], task: SlotTask, fault: Fault | None
+) -> Iterator[pa.RecordBatch]:
+    if fault is None:
+        yield from write_slot(batches, task)
+        return
+    slot = slot_writer._Slot
+    begin, send, commit = slot.begin, slot_writer._send, slot.commit
+
+    def struck_begin(self: Any, done: Any) -> None:
+        if fault.point == "before begin":
+            fault.strike()
+        begin(self, done)
+
+    def struck_send(*words: Any) -> None:
+        send(*words)
+        if fault.point == "mid-produce":
+            # What was sent so far is in the topic, and stays there.
+            words[0].flush(_PATIENCE_S)
+            fault.strike()
+
+    def struck_commit(self: Any, done: Any) -> None:
+        if fault.point == "before commit":
+            self.producer.flush(_PATIENCE_S)
+            fault.strike()
+        try:
+            commit(self, done)
+        except KafkaException as refused:
+            Path(f"{fault.marker}.refused").write_text(refused.args[0].name())
+            raise
+        if fault.point == "after commit":
+            fault.strike()
+
+    with (
+        patch.object(slot, "begin", struck_begin),
+        patch.object(slot_writer, "_send", struck_send),
+        patch.object(slot, "commit", struck_commit),
+    ):
+        yield from write_slot(batches, task)
+
+
+def struck(fault: Fault | None, *, is_blind: bool) -> Callable[..., Any]:
+    """What stands in for `write_slot` where tasks are made."""
+    return partial(struck_write_slot, fault=fault, is_blind=is_blind)

@@ -1,0 +1,115 @@
+"""Whether a slot is published, skipped or refused, and whether progress goes with a checkpoint."""
+
+from dataclasses import replace
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from pipelines.errors import SourceError
+from pipelines.ops.publish_progress import agree
+from pipelines.ops.query_files import QueryFiles
+from pipelines.sinks.kafka_transactional import TransactionalSink
+from pipelines.sinks.slots import Mark, ProgressError, what_to_do
+
+DONE = Mark(8, "query", "topic-id", 3)
+"""What progress says once micro-batch 7 is published."""
+
+SINK = TransactionalSink("oncelake.local.flights", "events", 3, {"bootstrap.servers": "localhost:1"})
+
+
+@pytest.mark.parametrize(
+    ("known", "is_new", "expected"),
+    [
+        (replace(DONE, next_batch=7), False, "publish"),
+        (DONE, False, "skip"),
+        (None, True, "publish"),
+    ],
+)
+def test_a_slot_is_published_unless_its_progress_says_it_was(
+    known: Mark | None, is_new: bool, expected: str
+) -> None:
+    assert what_to_do(known, DONE, is_new=is_new) == expected
+
+
+def test_the_first_micro_batch_needs_no_progress() -> None:
+    assert what_to_do(None, replace(DONE, next_batch=1), is_new=False) == "publish"
+
+
+@pytest.mark.parametrize(
+    ("known", "message"),
+    [
+        (None, "no progress, but the checkpoint is at micro-batch 7"),
+        (replace(DONE, next_batch=6), "progress is at micro-batch 6, but the checkpoint at 7"),
+        (replace(DONE, next_batch=9), "progress is at micro-batch 9, but the checkpoint at 7"),
+        (replace(DONE, source="another"), "progress is of others"),
+        (replace(DONE, topic_id="another"), "progress is of others"),
+        (replace(DONE, slots=4), "progress is of others"),
+    ],
+)
+def test_what_cannot_be_right_is_refused(known: Mark | None, message: str) -> None:
+    with pytest.raises(ProgressError, match=message):
+        what_to_do(known, DONE, is_new=False)
+
+
+def test_a_mark_comes_back_from_the_group_as_it_was() -> None:
+    assert Mark.of(DONE.commit("oncelake-progress", 2)) == DONE
+    assert Mark.of(TopicPartition("oncelake-progress", 2)) is None
+
+
+def files(next_batch: int, *, under_way: bool = False, query: str | None = "query") -> QueryFiles:
+    return QueryFiles("/lake/checkpoint", query, next_batch, next_batch if under_way else None)
+
+
+def marks(*following: int, **changes: object) -> dict[int, Mark]:
+    return {slot: replace(DONE, next_batch=n, **changes) for slot, n in enumerate(following)}  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("known", "checkpoint"),
+    [
+        ({}, files(0, query=None)),
+        ({}, files(0)),
+        ({}, files(0, under_way=True)),
+        (marks(1), files(0, under_way=True)),
+        (marks(7, 7, 7), files(7)),
+        (marks(7, 8, 7), files(7, under_way=True)),
+        (marks(8, 8, 8), files(7, under_way=True)),
+    ],
+)
+def test_what_goes_together_is_left_alone(known: dict[int, Mark], checkpoint: QueryFiles) -> None:
+    assert agree(SINK, "topic-id", known, checkpoint) is None
+
+
+@pytest.mark.parametrize(
+    ("known", "checkpoint", "expected"),
+    [
+        ({}, files(7), 7),
+        (marks(7, 7, 7, 7, slots=4), files(7), 7),
+        (marks(7, 7), files(7), 7),
+    ],
+    ids=["forgotten by the cluster", "another number of slots", "one forgotten"],
+)
+def test_what_can_be_put_right_is(known: dict[int, Mark], checkpoint: QueryFiles, expected: int) -> None:
+    assert agree(SINK, "topic-id", known, checkpoint) == replace(DONE, next_batch=expected)
+
+
+@pytest.mark.parametrize(
+    ("known", "checkpoint", "message"),
+    [
+        (marks(7, 7, 7), files(0, query=None), "its checkpoint /lake/checkpoint is not there"),
+        (marks(7, 7, 7, source="another"), files(7), "that of another checkpoint: found query another"),
+        (marks(7, 7, 7, topic_id="another"), files(7), "was made anew, or is another"),
+        (marks(7, 7, 7, 7, slots=4), files(7, under_way=True), "publish.slots: found 3, but .* with 4"),
+        ({}, files(7, under_way=True), "forgotten the progress .* while micro-batch 7 was under way"),
+        (marks(7, 7), files(7, under_way=True), "forgotten the progress"),
+        (marks(9, 9, 9), files(7, under_way=True), "progress is at micro-batch 9, but .* at 7"),
+        (marks(6, 7, 7), files(7), "progress is at micro-batch 6"),
+        (marks(8, 8, 8), files(7), "progress is at micro-batch 8"),
+    ],
+)
+def test_what_does_not_go_together_is_told_with_what_to_do(
+    known: dict[int, Mark], checkpoint: QueryFiles, message: str
+) -> None:
+    with pytest.raises(SourceError, match=message) as refused:
+        agree(SINK, "topic-id", known, checkpoint)
+    assert "oncelake publish reset" in str(refused.value) or "publish_stream --once" in str(refused.value)
