@@ -9,7 +9,7 @@ from pipelines.cli.options import CommonOptions, common_options
 from pipelines.config import NotifyConfig, PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.intervals import format_interval
-from pipelines.sources.kafka import describe
+from pipelines.sources.kafka import HIDDEN, describe
 from pipelines.wire import is_framed
 
 
@@ -63,6 +63,7 @@ def _sections(config: PipelineConfig, contract: DataContract) -> dict[str, dict[
             "stops when broken records are more than": f"{config.quarantine.max_share:.0%} of a micro-batch's"
             f" new ones, and {config.quarantine.min_records} at least",
         },
+        "publish_stream: speed layer to Kafka": _publishing(config),
         "nightly_batch: rebuild, audit, certify": {
             "table": config.table("batch"),
             "copies of a key are one event within": f"{config.batch.dedup_horizon_days} days each way",
@@ -74,6 +75,22 @@ def _sections(config: PipelineConfig, contract: DataContract) -> dict[str, dict[
             "view": config.serving.view or "none",
             "who is told of a bad end": _told(config.notify),
         },
+    }
+
+
+def _publishing(config: PipelineConfig) -> dict[str, str]:
+    asked = config.publish
+    if asked is None:
+        return {"topic": "none"}
+    return {
+        "topic": asked.topic,
+        "bootstrap.servers": asked.bootstrap_servers or config.kafka.bootstrap_servers,
+        **asked.options,
+        **dict.fromkeys(asked.secrets, HIDDEN),
+        "slots": str(asked.slots),
+        "every": format_interval(asked.trigger_interval),
+        "a transaction may be open for": format_interval(asked.transaction_timeout),
+        "checkpoint": config.checkpoint("publish"),
     }
 
 

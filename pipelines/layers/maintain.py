@@ -15,10 +15,11 @@ from pipelines.ops.certification import certified
 from pipelines.ops.lease import Lease, lease
 from pipelines.ops.leftovers import back_to_certified, holds_certified
 from pipelines.ops.removal import Removal, from_bronze, from_quarantine, from_speed
-from pipelines.ops.stream_position import unread_rows
-from pipelines.sinks.tables import exists, require_table
+from pipelines.ops.stream_position import first_unread_version, unread_rows
+from pipelines.sinks.tables import exists, require_table, version
 from pipelines.sinks.upkeep import (
     Files,
+    committed_at,
     compact,
     delete_rows,
     old_files,
@@ -81,7 +82,8 @@ def maintain(
             work.vacuum("bronze")
         if is_certified:
             work.vacuum("batch")
-        work.vacuum("speed")
+        if work.may_lose_files_of_speed():
+            work.vacuum("speed")
         work.vacuum("quarantine")
     return {"counts": work.counts, "lines": work.lines}
 
@@ -145,6 +147,22 @@ class _Work:
             return True
         self.lines.append(
             "bronze: no file removed: speed_stream has not read it for longer than maintain.vacuum_after"
+        )
+        return False
+
+    def may_lose_files_of_speed(self) -> bool:
+        """Whether publishing, if the pipeline does so, has read the speed layer up to a version as young."""
+        table = self.config.table("speed")
+        if self.config.publish is None or not exists(self.spark, table):
+            return True
+        unread = first_unread_version(self.spark, self.config, "publish")
+        newest = version(self.spark, table)
+        since = datetime.now(UTC) - self.config.maintain.vacuum_after
+        if unread is not None and (unread > newest or committed_at(self.spark, table, unread) >= since):
+            return True
+        self.lines.append(
+            "speed: no file removed: publish_stream has not read it, or not for longer than"
+            " maintain.vacuum_after"
         )
         return False
 

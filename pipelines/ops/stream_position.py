@@ -1,6 +1,7 @@
-"""How far `speed_stream` has read bronze, from its checkpoint."""
+"""How far a stream has read the table before it, from its checkpoint."""
 
 import json
+from typing import Literal
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -29,14 +30,21 @@ def unread_rows(spark: SparkSession, config: PipelineConfig) -> DataFrame:
     return rows.where(F.col("_ingested_at") > F.lit(newest["t"]))
 
 
-def first_unread_version(spark: SparkSession, config: PipelineConfig) -> int | None:
-    """The version of bronze before which every commit was read and written to speed layer and quarantine.
+def first_unread_version(
+    spark: SparkSession, config: PipelineConfig, query: Literal["speed", "publish"] = "speed"
+) -> int | None:
+    """The version of its source before which a query has read every commit and written what it makes of it.
+
+    Args:
+        spark: the session.
+        config: the pipeline's configuration.
+        query: `speed`, whose source is bronze, or `publish`, whose source is the speed layer.
 
     Returns:
         The version, which may not be there yet; None if the stream has not come to the end of what it found
         when it began, or has never run.
     """
-    checkpoint = config.checkpoint("speed")
+    checkpoint = config.checkpoint(query)
     try:
         files = spark.read.text(f"{checkpoint}/commits").select(F.col("_metadata.file_name").alias("name"))
         batches = [int(row["name"]) for row in small_rows(files.distinct()) if row["name"].isdigit()]

@@ -104,9 +104,9 @@ def require_same_days(spark: SparkSession, config: PipelineConfig, contract: Dat
     changes = _changes(json.loads(shown(known)), wanted) if known else []
     if changes and not DeltaTable.forPath(spark, table).toDF().isEmpty():
         raise ConfigError(
-            f"{table}: its days were made by another rule than is asked for now. {'; '.join(changes)}. Go"
-            " back to what was, or give the new contract a pipeline of its own: docs/runbook.md, 'A breaking"
-            " change of a contract'"
+            f"{table}: its days were made by another rule than is asked for now. {'; '.join(changes)}."
+            " Go back to what was, or give the new contract a pipeline of its own:"
+            " docs/runbook.md, 'A breaking change of a contract'"
         )
 
 

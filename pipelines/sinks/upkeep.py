@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
 
 from delta.exceptions import DeltaConcurrentModificationException
@@ -132,6 +132,13 @@ def _vacuum(spark: SparkSession, table: str, after: timedelta, how: str = "") ->
     # Spark's default of ten thousand tasks takes minutes for a table of a few files.
     spark.conf.set(_LISTING_TASKS, 4 * spark.sparkContext.defaultParallelism)
     return spark.sql(f"VACUUM delta.`{table}` RETAIN {_hours(after)} HOURS {how}")
+
+
+def committed_at(spark: SparkSession, table: str, at: int) -> datetime:
+    """When a version of a table was committed; long ago, if its log does not know any more."""
+    commits = DeltaTable.forPath(spark, table).history().where(F.col("version") == at)
+    row = commits.select("timestamp").first()
+    return datetime.min.replace(tzinfo=UTC) if row is None else row["timestamp"].astimezone(UTC)
 
 
 def delete_rows(spark: SparkSession, table: str, condition: str, properties: Mapping[str, str]) -> None:

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pipelines.config import KafkaConfig
 from pipelines.intervals import format_interval
 
-_HIDDEN: Final = "******"
+HIDDEN: Final = "******"
 _PROVIDER: Final = "oncelakerack"
 
 
@@ -22,7 +22,7 @@ def client_options(kafka: KafkaConfig, *, show_secrets: bool = True) -> dict[str
         show_secrets: False replaces each secret by asterisks, for logs and plans.
     """
     secrets = {
-        key: value.get_secret_value() if show_secrets else _HIDDEN for key, value in kafka.secrets.items()
+        key: value.get_secret_value() if show_secrets else HIDDEN for key, value in kafka.secrets.items()
     }
     return {
         "bootstrap.servers": kafka.bootstrap_servers,

@@ -140,7 +140,7 @@ def keys(model: type[BaseModel], above: str = "") -> Iterator[str]:
         models = [kind for kind in inner if issubclass(kind, BaseModel)]
         if models:
             yield from keys(models[0], f"{above}{name}.")
-        elif name != "name":
+        elif name not in ("name", "env"):
             yield above + name
 
 
