@@ -7,13 +7,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from benchmarks import decoding
-from benchmarks.given import Work
+from benchmarks.given import Work, WrongResult
 from benchmarks.month import copy_of_days
 from pipelines.sinks.delta import read
-
-
-class WrongResult(Exception):
-    """A piece of work was done, but not rightly: its time means nothing."""
 
 
 def check_json(work: Work) -> None:

@@ -12,6 +12,10 @@ from pipelines.contract import DataContract
 from pipelines.sinks.delta import read
 
 
+class WrongResult(Exception):
+    """A piece of work was done, but not rightly: its time means nothing."""
+
+
 @dataclass(frozen=True)
 class Work:
     """What a piece of work is given.

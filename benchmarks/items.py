@@ -14,7 +14,6 @@ from pyspark.sql import functions as F
 
 from benchmarks import decoding
 from benchmarks.checks import (
-    WrongResult,
     check_avro,
     check_batch,
     check_both,
@@ -26,7 +25,14 @@ from benchmarks.checks import (
     check_speed,
 )
 from benchmarks.events import DAY
-from benchmarks.given import Work
+from benchmarks.given import Work, WrongResult
+from benchmarks.kafka_output import (
+    check_published,
+    check_sent,
+    make_topics,
+    publish_once,
+    send_by_spark,
+)
 from benchmarks.month import DAYS, come_late, copy, fill_month, month, repair
 from pipelines.layers.batch import nightly
 from pipelines.layers.ingest import ingest
@@ -182,6 +188,13 @@ ITEMS: Final[dict[str, Item]] = {
         prepare=come_late,
         share=1 / len(DAYS),
         night=True,
+    ),
+    "sink": Item(
+        *(send_by_spark, check_sent, "steps", "Spark's Kafka sink", ("ingest", "speed")), prepare=make_topics
+    ),
+    "publish": Item(
+        *(publish_once, check_published, "steps", "published exactly once", ("ingest", "speed")),
+        prepare=make_topics,
     ),
     "scan": Item(scan, check_bronze, "steps", "bronze read, not decoded", ("ingest",)),
     "json": Item(decode_json, check_json, "steps", "JSON decoded", ("ingest",)),

@@ -7,12 +7,14 @@ how far the slot is. So between that look and its own commit nobody else can hav
 
 import json
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from itertools import islice, repeat
+from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from confluent_kafka import KafkaException, Producer, TopicPartition
 from pyspark import TaskContext
 
@@ -26,7 +28,11 @@ _WRITTEN: Final = pa.schema(
 )
 # A worker process sees some slots again and again; each producer has threads and buffers of its own.
 _KEEP: Final = 4
+_ANY: Final = -1
+
 _COMMIT_TRIES: Final = 2
+
+Header = tuple[str, str | bytes | None]
 
 
 @dataclass(frozen=True)
@@ -157,29 +163,44 @@ def _forget(task: SlotTask, slot: int) -> None:
 def _produce(batches: Iterator[pa.RecordBatch], producer: Producer, topic: str) -> tuple[int, int]:
     rows = size = 0
     for batch in batches:
-        names = batch.schema.names
         keys, values = batch.column("key").to_pylist(), batch.column("value").to_pylist()
-        headers = batch.column("headers").to_pylist() if "headers" in names else None
-        partitions = batch.column("partition").to_pylist() if "partition" in names else None
-        for n, value in enumerate(values):
-            more: dict[str, Any] = {}
-            if headers and headers[n]:
-                more["headers"] = [(each["key"], each["value"]) for each in headers[n]]
-            if partitions and partitions[n] is not None:
-                more["partition"] = partitions[n]
-            _send(producer, topic, value, keys[n], more)
+        headers: Iterator[list[Header]] = repeat([])
+        partitions: Iterable[int] = repeat(_ANY)
+        if "headers" in batch.schema.names:
+            headers = headers_of(batch.column("headers"))
+        if "partition" in batch.schema.names:
+            partitions = batch.column("partition").fill_null(_ANY).to_pylist()
+        for key, value, partition, pairs in zip(keys, values, partitions, headers, strict=False):
+            _send(producer, topic, value, key, partition, pairs)
         rows += len(values)
         size += batch.column("value").nbytes
         producer.poll(0)
     return rows, size
 
 
+def headers_of(column: pa.ListArray) -> Iterator[list[Header]]:
+    """The headers of each row, made of whole columns: an object for each would take most of the time.
+
+    Args:
+        column: `list<struct<key: string, value: binary>>`; a row without a list has none.
+    """
+    flat = column.flatten()
+    pairs = zip(flat.field("key").to_pylist(), flat.field("value").to_pylist(), strict=True)
+    for length in pc.list_value_length(column).fill_null(0).to_pylist():
+        yield list(islice(pairs, length))
+
+
 def _send(
-    producer: Producer, topic: str, value: bytes | None, key: bytes | None, more: Mapping[str, Any]
+    producer: Producer,
+    topic: str,
+    value: bytes | None,
+    key: bytes | None,
+    partition: int,
+    headers: list[Header],
 ) -> None:
     while True:
         try:
-            producer.produce(topic, value, key, **more)
+            producer.produce(topic, value, key, partition, headers=headers)
             return
         except BufferError:
             # The queue is full: what the broker has taken makes room.

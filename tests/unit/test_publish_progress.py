@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import TopicPartition
 
@@ -9,6 +10,7 @@ from pipelines.errors import SourceError
 from pipelines.ops.publish_progress import agree
 from pipelines.ops.query_files import QueryFiles
 from pipelines.sinks.kafka_transactional import TransactionalSink
+from pipelines.sinks.slot_writer import headers_of
 from pipelines.sinks.slots import Mark, ProgressError, what_to_do
 
 DONE = Mark(8, "query", "topic-id", 3)
@@ -113,3 +115,11 @@ def test_what_does_not_go_together_is_told_with_what_to_do(
     with pytest.raises(SourceError, match=message) as refused:
         agree(SINK, "topic-id", known, checkpoint)
     assert "oncelake publish reset" in str(refused.value) or "publish_stream --once" in str(refused.value)
+
+
+def test_each_row_gets_its_own_headers_also_in_a_part_of_a_batch() -> None:
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    pair = {"key": "a", "value": b"1"}
+    column = pa.array([[pair, {"key": "b", "value": None}], None, [], [pair]], kind)
+    assert list(headers_of(column)) == [[("a", b"1"), ("b", None)], [], [], [("a", b"1")]]
+    assert list(headers_of(column.slice(1, 3))) == [[], [], [("a", b"1")]]

@@ -1,0 +1,82 @@
+"""The speed layer's events to Kafka: by Spark's own sink, at least once, and by ours, exactly once."""
+
+import hashlib
+from typing import Final
+
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from benchmarks.events import PARTITIONS
+from benchmarks.given import Work, WrongResult
+from pipelines.config_publish import PublishConfig
+from pipelines.layers.publish import publish
+from pipelines.messages import messages
+
+_BY_SPARK: Final = "sent-by-spark"
+_BY_US: Final = "published"
+
+
+def _of(work: Work, name: str) -> str:
+    """A name that no other lake has: repetitions share a cluster."""
+    return f"{name}-{hashlib.sha256(work.config.root.encode()).hexdigest()[:8]}"
+
+
+def make_topics(work: Work) -> None:
+    """Two empty topics, with as many partitions as the topic that is read."""
+    client = AdminClient({"bootstrap.servers": work.config.kafka.bootstrap_servers})
+    known = client.list_topics(timeout=30).topics
+    topics = [_of(work, name) for name in (_BY_SPARK, _BY_US)]
+    fresh = [NewTopic(topic, PARTITIONS, 1) for topic in topics if topic not in known]
+    for made in client.create_topics(fresh).values() if fresh else ():
+        made.result(30)
+
+
+def send_by_spark(work: Work) -> None:
+    """As many would: the same messages, with Spark's sink and its defaults but for compression."""
+    rows = messages(work.spark.readStream.format("delta").load(work.config.table("speed")), work.contract)
+    writer = rows.writeStream.format("kafka").option("topic", _of(work, _BY_SPARK)).trigger(availableNow=True)
+    writer = writer.option("kafka.bootstrap.servers", work.config.kafka.bootstrap_servers)
+    writer = writer.option("kafka.compression.type", "lz4")
+    writer.option("checkpointLocation", f"{work.config.root}/sink_checkpoint").start().awaitTermination()
+
+
+def publish_once(work: Work) -> None:
+    """`publish_stream --once`."""
+    asked = PublishConfig(topic=_of(work, _BY_US))
+    config = work.config.model_copy(update={"publish": asked, "env": _of(work, "benchmark")})
+    publish(work.spark, config, work.contract, once=True)
+
+
+def check_sent(work: Work) -> None:
+    """Spark's sink has sent each event."""
+    _check(work, _of(work, _BY_SPARK))
+
+
+def check_published(work: Work) -> None:
+    """We have."""
+    _check(work, _of(work, _BY_US))
+
+
+def _check(work: Work, topic: str) -> None:
+    servers = work.config.kafka.bootstrap_servers
+    consumer = Consumer(
+        {"bootstrap.servers": servers, "group.id": "check", "enable.auto.commit": False}
+        | {"enable.partition.eof": True, "isolation.level": "read_committed"}
+    )
+    consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
+    left, keys, records = PARTITIONS, set(), 0
+    while left:
+        for message in consumer.consume(10_000, 5):
+            error = message.error()
+            if error is None:
+                records += 1
+                keys.add(message.key())
+            elif error.code() == KafkaError._PARTITION_EOF:
+                left -= 1
+            else:
+                raise WrongResult(f"{topic}: {error}")
+    consumer.close()
+    if (records, len(keys)) != (work.truth.unique, work.truth.unique):
+        raise WrongResult(
+            f"{topic}: found {records} records of {len(keys)} keys, expected {work.truth.unique}"
+        )
