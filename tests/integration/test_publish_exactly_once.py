@@ -124,10 +124,19 @@ def hold(stream: Stream) -> None:
     assert all(message.value == (message.key or b"") * TIMES for message in found), what
 
 
-MATRIX = [
-    *((point, victim) for point in IN_TASKS for victim in ("task", "worker", "driver")),
-    *((point, victim) for point in IN_DRIVER for victim in ("task", "driver")),
+MATRIX: list[tuple[Point, Victim]] = [
+    ("before begin", "worker"),
+    ("mid-produce", "task"),
+    ("mid-produce", "worker"),
+    ("mid-produce", "driver"),
+    ("before commit", "task"),
+    ("before commit", "worker"),
     ("before commit", "broker"),
+    ("after commit", "task"),
+    ("after commit", "worker"),
+    ("after commit", "driver"),
+    ("after the task", "driver"),
+    ("after the batch", "driver"),
 ]
 
 
