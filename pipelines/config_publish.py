@@ -28,7 +28,8 @@ class PublishConfig(BaseModel):
         progress_topic: a topic whose partitions stand for slots in committed offsets; it gets no records, and
             all pipelines of a cluster may share it. It is made if it is missing.
         trigger_interval: how often a micro-batch is taken from the speed layer.
-        max_bytes_per_trigger: about how much of the speed layer one micro-batch takes (`512m`, `2g`).
+        max_bytes_per_trigger: about how much of the speed layer one micro-batch takes (`64m`, `2g`). What was
+            begun must be finished as it is, so this bounds how long a transaction is open.
         transaction_timeout: after what time the cluster ends a transaction, for a task that hangs: longer
             than publishing a micro-batch takes, and no longer than the brokers' `transaction.max.timeout.ms`.
         options: further settings of librdkafka, by its own names (`security.protocol`, `compression.type`).
@@ -42,7 +43,7 @@ class PublishConfig(BaseModel):
     slots: Count = Field(default=4, le=256)
     progress_topic: Topic = PROGRESS_TOPIC
     trigger_interval: PositiveInterval = timedelta(seconds=10)
-    max_bytes_per_trigger: str | None = Field(default=None, pattern=r"^\d+[bkmgt]$")
+    max_bytes_per_trigger: str = Field(default="64m", pattern=r"^\d+[bkmgt]$")
     transaction_timeout: PositiveInterval = timedelta(minutes=5)
     options: ProducerOptions = {}
     secrets: ProducerSecrets = {}

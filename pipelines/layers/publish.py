@@ -4,7 +4,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from pyspark.sql import DataFrame, SparkSession
@@ -13,19 +13,20 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pipelines.config import PipelineConfig
 from pipelines.config_publish import PublishConfig
 from pipelines.contract import DataContract
-from pipelines.errors import ConfigError, OncelakeError, SourceError
+from pipelines.errors import ConfigError, InfrastructureError, OncelakeError, SourceError
 from pipelines.messages import messages
 from pipelines.ops.publish_progress import (
     agree,
     asking,
+    fits_in,
     make_progress_topic,
     marks,
     publisher,
-    shut_out,
+    take_all,
     topic_id,
     write_marks,
 )
-from pipelines.ops.query_files import QueryFiles, query_files
+from pipelines.ops.query_files import QueryFiles, query_files, write_note
 from pipelines.ops.streams import run_streams
 from pipelines.sinks.delta import each_batch
 from pipelines.sinks.event_tables import ensure_speed
@@ -33,6 +34,7 @@ from pipelines.sinks.kafka_transactional import Publisher, TransactionalSink
 from pipelines.sinks.slots import Mark
 
 _PROGRESS: Final = re.compile(r"ProgressError: (?P<said>[^\n]*)")
+_KAFKA: Final = re.compile(r"KafkaException: (?P<said>[^\n]*)")
 
 ResetTo = Literal["beginning", "checkpoint"]
 InFlight = Literal["published", "unpublished"]
@@ -67,7 +69,8 @@ def publish(
     try:
         totals = run_streams(spark, lambda: [job.start(once=once)])["publish"]
     except OncelakeError as error:
-        raise _explained(error, sink) from None
+        # Spark hands on what our function raised as text in a stack trace.
+        raise _explained(str(job.failures[0]) if job.failures else str(error), error, sink) from None
     return {"counts": {"rows": job.counts["rows"], "batches": totals.batches, **_done_before(job.counts)}}
 
 
@@ -82,9 +85,14 @@ def status(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]:
         ConfigError: nothing is said of publishing, or there is no such topic.
         InfrastructureError: the cluster does not answer.
     """
-    sink, files = sink_of(config), query_files(spark, config.checkpoint("publish"))
+    sink, checkpoint = sink_of(config), config.checkpoint("publish")
     with asking(sink) as cluster:
-        topic, known = topic_id(cluster, sink.topic), marks(cluster, sink)
+        topic = topic_id(cluster, sink.topic)
+        files = query_files(spark, checkpoint)
+        known = marks(cluster, sink)
+        while (now := query_files(spark, checkpoint)) != files:
+            # A micro-batch has ended between the two looks.
+            files, known = now, marks(cluster, sink)
     problem = None
     try:
         agree(sink, topic, known, files)
@@ -135,10 +143,16 @@ def reset(
     with asking(sink) as cluster:
         topic = topic_id(cluster, sink.topic)
         make_progress_topic(cluster, sink.progress_topic, sink.slots)
-        shut_out(sink, marks(cluster, sink))
-        mark = None if following is None else Mark(following, str(files.query), topic, sink.slots)
-        write_marks(cluster, sink, mark)
-    where = "all rows will be published again" if mark is None else f"micro-batch {following} comes next"
+        taken = take_all(sink, marks(cluster, sink))
+        known = marks(cluster, sink, is_stable=True)
+        ours = Mark(files.next_batch, files.query or "", topic, sink.slots)
+        # Of slots that know themselves how far they are nothing needs to be said.
+        unknown = [slot for slot in range(sink.slots) if not fits_in(known.get(slot), ours)]
+        wanted = replace(ours, next_batch=following or 0)
+        write_marks(sink, taken, dict.fromkeys(range(sink.slots) if to == "beginning" else unknown, wanted))
+    if to == "checkpoint":
+        write_note(spark, files.path, {"topic_id": topic})
+    where = "all rows will be published again" if to == "beginning" else f"micro-batch {following} comes next"
     return {"lines": [f"{sink.name}: {where}"]}
 
 
@@ -188,14 +202,14 @@ class _Job:
     contract: DataContract
     publisher: Publisher
     counts: Counter[str] = field(default_factory=Counter)
+    failures: list[Exception] = field(default_factory=list)
 
     def start(self, *, once: bool) -> StreamingQuery:
         """Starts the query."""
         asked = settings_of(self.config)
         # Days past their retention go as whole files; a commit that changes rows is refused.
         reader = self.spark.readStream.format("delta").option("ignoreDeletes", True)
-        if asked.max_bytes_per_trigger:
-            reader = reader.option("maxBytesPerTrigger", asked.max_bytes_per_trigger)
+        reader = reader.option("maxBytesPerTrigger", asked.max_bytes_per_trigger)
         rows = reader.load(self.config.table("speed"))
         return each_batch(
             rows,
@@ -207,7 +221,11 @@ class _Job:
         )
 
     def _write(self, rows: DataFrame, batch: int) -> None:
-        done = self.publisher(messages(rows, self.contract), batch)
+        try:
+            done = self.publisher(messages(rows, self.contract), batch)
+        except Exception as error:
+            self.failures.append(error)
+            raise
         self.counts.update(rows=done.rows, slots_done_before=done.slots_done_before)
 
 
@@ -237,11 +255,20 @@ def _as_asked(files: QueryFiles, in_flight: InFlight | None) -> int:
     return files.next_batch + (in_flight == "published")
 
 
-def _explained(error: OncelakeError, sink: TransactionalSink) -> OncelakeError:
-    """A failure of a task in words: what it raised comes as text in a trace."""
-    if found := _PROGRESS.search(str(error)):
+def _explained(text: str, error: OncelakeError, sink: TransactionalSink) -> OncelakeError:
+    """A failure in words: what a task raised stands in a trace."""
+    if found := _PROGRESS.search(text):
         return SourceError(
             f"{sink.name}: {found['said']}. Does another deployment publish under the same pipeline and"
             " environment? oncelake publish status tells what both say"
+        )
+    if "DELTA_SCHEMA_CHANGED" in text:
+        return InfrastructureError(
+            f"{sink.name}: the speed layer has got other columns while it was read; start again"
+        )
+    if found := _KAFKA.search(text):
+        return InfrastructureError(
+            f"{sink.name}: Kafka refused, or did not answer: {found['said']}. What was not committed is"
+            " rolled back: start again when the cause is mended"
         )
     return error

@@ -1,20 +1,32 @@
 """What a cluster knows of a sink's progress, and whether that goes with the checkpoint of its stream."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicCollection
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicCollection,
+)
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from pyspark.sql import SparkSession
-from tenacity import retry, retry_if_exception, stop_after_delay, wait_random_exponential
+from tenacity import (
+    retry,
+    retry_if_exception,
+    retry_if_exception_type,
+    stop_after_delay,
+    wait_random_exponential,
+)
 
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
-from pipelines.ops.query_files import QueryFiles, query_files
+from pipelines.ops.query_files import QueryFiles, query_files, write_note
 from pipelines.sinks.kafka_transactional import Publisher, TransactionalSink
 from pipelines.sinks.slots import Mark
 
@@ -46,6 +58,11 @@ class Cluster:
     client: AdminClient
     timeout_s: float
 
+    @property
+    def patience_s(self) -> float:
+        """How long to wait for the client, which says more than that time is over."""
+        return self.timeout_s + 5
+
 
 def publisher(spark: SparkSession, sink: TransactionalSink, checkpoint: str) -> Publisher:
     """Holds the cluster's progress against a stream's checkpoint, and makes what publishes the stream.
@@ -63,28 +80,54 @@ def publisher(spark: SparkSession, sink: TransactionalSink, checkpoint: str) -> 
         SourceError: progress and checkpoint do not go together; the message says what to do.
         InfrastructureError: the cluster does not answer.
     """
-    files = query_files(spark, checkpoint)
     with asking(sink) as cluster:
         topic = topic_id(cluster, sink.topic)
         make_progress_topic(cluster, sink.progress_topic, sink.slots)
         # Refused, if it has to be, before those who had the slots are shut out: they may be another's.
         known = marks(cluster, sink)
-        agree(sink, topic, known, files)
-        shut_out(sink, known)
-        if mark := agree(sink, topic, marks(cluster, sink, is_stable=True), files):
-            write_marks(cluster, sink, mark)
-    return Publisher(sink, topic)
+        refuse_others(sink, topic, known, query_files(spark, checkpoint))
+        taken = take_all(sink, known)
+        # Nothing of earlier runs can commit from now on, so what is read now stays.
+        files, known = query_files(spark, checkpoint), marks(cluster, sink, is_stable=True)
+        if mark := agree(sink, topic, known, files):
+            write_marks(sink, taken, dict.fromkeys(range(sink.slots), mark))
+        write_note(spark, checkpoint, {"topic_id": topic})
+    return Publisher(sink, topic, files.next_batch - (files.in_flight is None))
 
 
-def shut_out(sink: TransactionalSink, known: Marks) -> None:
-    """Ends what is left of earlier runs: none of their tasks can commit from now on.
+def take_all(sink: TransactionalSink, known: Marks) -> list[Producer]:
+    """Takes all slots, those that an earlier run had among them: no task of it can commit from now on.
 
     Raises:
         KafkaException: the cluster does not answer, or refuses.
     """
     slots = max([sink.slots, *(mark.slots for mark in known.values())])
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        list(pool.map(sink.connection.take, range(slots)))
+        return list(pool.map(sink.connection.take, range(slots)))
+
+
+def write_marks(sink: TransactionalSink, taken: Sequence[Producer], wanted: Marks) -> None:
+    """Writes progress, as a task would, so that it fails if somebody has taken the slot since.
+
+    Args:
+        sink: whose.
+        taken: the producers of `take_all`.
+        wanted: what progress is to say.
+
+    Raises:
+        KafkaException: the cluster does not answer, or publishing goes on elsewhere.
+    """
+    timeout_s = sink.connection.timeout_s
+    consumer = sink.connection.consumer()
+    try:
+        group = consumer.consumer_group_metadata()
+        for slot, mark in wanted.items():
+            taken[slot].begin_transaction()
+            offsets = [mark.commit(sink.progress_topic, slot)]
+            taken[slot].send_offsets_to_transaction(offsets, group, timeout_s)
+            taken[slot].commit_transaction(timeout_s)
+    finally:
+        consumer.close()
 
 
 @contextmanager
@@ -101,7 +144,7 @@ def asking(sink: TransactionalSink) -> Iterator[Cluster]:
         raise ConfigError(f"publish.options: librdkafka refuses them: {said(error)}") from None
     try:
         yield Cluster(client, sink.timeout / timedelta(seconds=1))
-    except KafkaException as error:
+    except (KafkaException, TimeoutError) as error:
         raise InfrastructureError(
             f"{sink.client['bootstrap.servers']}: the cluster that is published to does not answer, or"
             f" refuses: {said(error)}. Is it up, may this machine reach it, and does it want another"
@@ -117,7 +160,7 @@ def topic_id(cluster: Cluster, topic: str) -> str:
     """
     asked = cluster.client.describe_topics(TopicCollection([topic]), request_timeout=cluster.timeout_s)[topic]
     try:
-        return str(asked.result(cluster.timeout_s).topic_id)
+        return str(asked.result(cluster.patience_s).topic_id)
     except KafkaException as error:
         if error.args[0].code() in _MISSING:
             raise ConfigError(
@@ -132,24 +175,46 @@ def make_progress_topic(cluster: Cluster, topic: str, slots: int) -> None:
     Raises:
         InfrastructureError: it cannot be made.
     """
-    known = cluster.client.list_topics(timeout=cluster.timeout_s).topics.get(topic)
-    partitions = len(known.partitions) if known and not known.error else 0
+    partitions = _partitions(cluster, topic)
     if partitions >= slots:
         return
     if partitions:
-        made = cluster.client.create_partitions([NewPartitions(topic, slots)])[topic]
+        made = cluster.client.create_partitions(
+            [NewPartitions(topic, slots)], request_timeout=cluster.timeout_s
+        )[topic]
     else:
-        made = cluster.client.create_topics([NewTopic(topic, slots)])[topic]
+        made = cluster.client.create_topics([NewTopic(topic, slots)], request_timeout=cluster.timeout_s)[
+            topic
+        ]
     try:
-        made.result(cluster.timeout_s)
+        made.result(cluster.patience_s)
     except KafkaException as error:
-        if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
-            return
-        raise InfrastructureError(
-            f"publish.progress_topic: '{topic}' with {slots} partitions cannot be made: {said(error)}."
-            " Make it by hand; it never gets a record"
-        ) from None
+        # Another pipeline may have made it, for slots of its own.
+        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise InfrastructureError(
+                f"publish.progress_topic: '{topic}' with {slots} partitions cannot be made: {said(error)}."
+                " Make it by hand; it never gets a record"
+            ) from None
+    _wait_for_partitions(cluster, topic, slots)
     _log.info("topic %s: made with %d partitions, for progress", topic, slots)
+
+
+def _partitions(cluster: Cluster, topic: str) -> int:
+    known = cluster.client.list_topics(timeout=cluster.timeout_s).topics.get(topic)
+    return len(known.partitions) if known and not known.error else 0
+
+
+@retry(
+    retry=retry_if_exception_type(InfrastructureError),
+    wait=wait_random_exponential(multiplier=0.1, max=2),
+    stop=stop_after_delay(30),
+    reraise=True,
+)
+def _wait_for_partitions(cluster: Cluster, topic: str, slots: int) -> None:
+    if (found := _partitions(cluster, topic)) < slots:
+        raise InfrastructureError(
+            f"publish.progress_topic: '{topic}' has {found} partitions, and {slots} are needed; start again"
+        )
 
 
 def _may_pass(error: BaseException) -> bool:
@@ -174,7 +239,7 @@ def marks(cluster: Cluster, sink: TransactionalSink, *, is_stable: bool = False)
     try:
         found = cluster.client.list_consumer_group_offsets(
             asked, require_stable=is_stable, request_timeout=cluster.timeout_s
-        )[sink.name].result(cluster.timeout_s)
+        )[sink.name].result(cluster.patience_s)
     except KafkaException as error:
         if error.args[0].code() in _GROUP_ABSENT:
             return {}
@@ -185,23 +250,49 @@ def marks(cluster: Cluster, sink: TransactionalSink, *, is_stable: bool = False)
     return {slot: mark for slot, mark in sorted(known.items()) if mark}
 
 
-def write_marks(cluster: Cluster, sink: TransactionalSink, mark: Mark | None) -> None:
-    """Writes the same progress for each slot, and forgets that of others; None forgets all."""
-    if marks(cluster, sink):
-        cluster.client.delete_consumer_groups([sink.name])[sink.name].result(cluster.timeout_s)
-    if mark:
-        offsets = [mark.commit(sink.progress_topic, slot) for slot in range(sink.slots)]
-        asked = [ConsumerGroupTopicPartitions(sink.name, offsets)]
-        cluster.client.alter_consumer_group_offsets(asked)[sink.name].result(cluster.timeout_s)
-
-
-def agree(sink: TransactionalSink, topic: str, known: Marks, files: QueryFiles) -> Mark | None:
-    """Holds progress against the checkpoint, before a stream starts.
+def refuse_others(sink: TransactionalSink, topic: str, known: Marks, files: QueryFiles) -> None:
+    """Makes sure that progress is that of this checkpoint and this topic, whatever it says.
 
     Args:
         sink: as the stream will publish.
         topic: the id of the topic.
         known: what progress says.
+        files: what the checkpoint says.
+
+    Raises:
+        SourceError: it is another's; the message says what to do.
+    """
+    known = _current(known)
+    begun = [mark for mark in known.values() if mark.source]
+    if files.query is None:
+        if begun:
+            raise SourceError(
+                f"{sink.name}: the cluster has progress of a stream that published to '{sink.topic}' before,"
+                f" but its checkpoint {files.path} is not there. {_WHO} {_FROM_THE_BEGINNING}"
+            )
+        return
+    for mark in begun:
+        if mark.source != files.query:
+            raise SourceError(
+                f"{sink.name}: progress is that of another checkpoint: found query {mark.source}, expected"
+                f" {files.query} of {files.path}. {_WHO} {_FROM_THE_BEGINNING}"
+            )
+    others = {mark.topic_id for mark in known.values()} | {files.note.get("topic_id", topic)}
+    if others - {topic}:
+        raise SourceError(
+            f"{sink.name}: topic '{sink.topic}' was made anew, or is another, or lies on another cluster,"
+            f" since it was published to: found id {topic}, expected {', '.join(sorted(others - {topic}))}."
+            f" {_FROM_THE_BEGINNING} {_GO_ON}"
+        )
+
+
+def agree(sink: TransactionalSink, topic: str, known: Marks, files: QueryFiles) -> Mark | None:
+    """Holds progress against the checkpoint, when nobody can change it any more.
+
+    Args:
+        sink: as the stream will publish.
+        topic: the id of the topic.
+        known: what progress says, of stable offsets.
         files: what the checkpoint says.
 
     Returns:
@@ -210,67 +301,67 @@ def agree(sink: TransactionalSink, topic: str, known: Marks, files: QueryFiles) 
     Raises:
         SourceError: they do not go together; the message says what to do.
     """
-    if files.query is None:
-        if known:
-            raise SourceError(
-                f"{sink.name}: the cluster has progress of a stream that published to '{sink.topic}' before,"
-                f" but its checkpoint {files.path} is not there. {_WHO} {_FROM_THE_BEGINNING}"
-            )
-        return None
+    refuse_others(sink, topic, known, files)
+    ours = Mark(files.next_batch, files.query or "", topic, sink.slots)
     if not known:
-        return _without_progress(sink, topic, files)
-    one = next(iter(known.values()))
-    if any(mark.source != files.query for mark in known.values()):
-        raise SourceError(
-            f"{sink.name}: progress is that of another checkpoint: found query {one.source}, expected"
-            f" {files.query} of {files.path}. {_WHO} {_FROM_THE_BEGINNING}"
-        )
-    if any(mark.topic_id != topic for mark in known.values()):
-        raise SourceError(
-            f"{sink.name}: topic '{sink.topic}' was made anew, or is another, since it was published to:"
-            f" found id {topic}, expected {one.topic_id}. {_FROM_THE_BEGINNING} {_GO_ON}"
-        )
-    if any(mark.slots != sink.slots for mark in known.values()):
-        if files.in_flight is None:
-            return Mark(files.next_batch, files.query, topic, sink.slots)
-        raise SourceError(
-            f"{sink.name}: publish.slots: found {sink.slots}, but micro-batch {files.in_flight} was begun"
-            f" with {one.slots}. Finish it with that number (publish_stream --once --set"
-            f" publish.slots={one.slots}), then change it"
-        )
-    if files.next_batch and len(known) < sink.slots:
-        return _without_progress(sink, topic, files)
+        return _without_progress(sink, ours, files)
+    current = _current(known)
+    slots = current[min(current)].slots
     fits = {files.next_batch, files.next_batch + 1} if files.in_flight is not None else {files.next_batch}
-    if odd := sorted({mark.next_batch for mark in known.values()} - fits):
+    if odd := sorted({mark.next_batch for mark in current.values()} - fits):
         raise SourceError(
             f"{sink.name}: progress is at micro-batch {', '.join(map(str, odd))}, but the checkpoint"
             f" {files.path} at {files.next_batch}: one of the two was restored from a backup. {_GO_ON}"
         )
-    return None
+    if slots != sink.slots or any(mark.slots != slots for mark in current.values()):
+        if files.in_flight is None:
+            return ours
+        raise SourceError(
+            f"{sink.name}: publish.slots: found {sink.slots}, but micro-batch {files.in_flight} was begun"
+            f" with {slots}. Finish it with that number (publish_stream --once --set"
+            f" publish.slots={slots}), then change it"
+        )
+    return _without_progress(sink, ours, files) if len(current) < slots else None
 
 
-def _without_progress(sink: TransactionalSink, topic: str, files: QueryFiles) -> Mark | None:
-    if files.in_flight is None:
-        if files.next_batch == 0:
-            return None
+def _current(known: Marks) -> Marks:
+    """Progress without that of slots that there are no more."""
+    slots = known[min(known)].slots if known else 0
+    return {slot: mark for slot, mark in known.items() if slot < slots}
+
+
+def fits_in(mark: Mark | None, ours: Mark) -> bool:
+    """Whether progress of a slot can be right while a micro-batch is under way.
+
+    Args:
+        mark: what progress says.
+        ours: what it would say if nothing of that micro-batch was published.
+    """
+    return mark in (ours, replace(ours, next_batch=ours.next_batch + 1))
+
+
+def _without_progress(sink: TransactionalSink, ours: Mark, files: QueryFiles) -> Mark:
+    if files.in_flight is not None:
+        raise SourceError(
+            f"{sink.name}: the cluster has forgotten progress (offsets.retention.minutes?) while micro-batch"
+            f" {files.in_flight} was under way, so nobody knows whether it was published. Look into topic"
+            f" '{sink.topic}'. {_GO_ON}"
+        )
+    if files.next_batch:
         _log.warning(
             "%s: the cluster has forgotten the progress (offsets.retention.minutes?); nothing was under way,"
             " so it is written again",
             sink.name,
         )
-        return Mark(files.next_batch, str(files.query), topic, sink.slots)
-    if files.in_flight == 0:
-        return None
-    raise SourceError(
-        f"{sink.name}: the cluster has forgotten the progress (offsets.retention.minutes?) while micro-batch"
-        f" {files.in_flight} was under way, so nobody knows whether it was published. Look into topic"
-        f" '{sink.topic}'. {_GO_ON}"
-    )
+        return ours
+    # Which query it will be is not known before it runs.
+    return replace(ours, source="")
 
 
-def said(error: KafkaException) -> str:
+def said(error: Exception) -> str:
     """What Kafka says of a failure."""
-    return str(error.args[0].str() if isinstance(error.args[0], KafkaError) else error)
+    first = error.args[0] if error.args else "no answer in time"
+    return str(first.str() if isinstance(first, KafkaError) else first)
 
 
 _WHO: Final = (

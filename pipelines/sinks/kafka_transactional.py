@@ -85,12 +85,13 @@ class Publisher:
     Args:
         sink: where they go.
         topic_id: the cluster's identifier of the topic, so that one that was made anew is noticed.
+        last: the number of the last micro-batch of which somebody may have published something.
     """
 
-    def __init__(self, sink: TransactionalSink, topic_id: str) -> None:
+    def __init__(self, sink: TransactionalSink, topic_id: str, last: int) -> None:
         self.sink = sink
         self._topic_id = topic_id
-        self._last: int | None = None
+        self._last = last
 
     def __call__(self, rows: DataFrame, batch: int) -> Published:
         """Publishes a micro-batch, unless that is done.
@@ -104,13 +105,15 @@ class Publisher:
 
         Returns:
             What was done.
+
+        Raises:
+            PythonException: a task failed; its text has the reason, a `ProgressError` among others.
         """
         source = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
         if source is None:
             raise RuntimeError("Spark does not say which query this micro-batch belongs to")
-        # An earlier try of this process, or one that ended before it began, may have published some of it.
-        is_new = self._last is not None and batch > self._last
-        self._last = batch
+        is_new = batch > self._last
+        self._last = max(batch, self._last)
         sink = self.sink
         task = SlotTask(
             connection=sink.connection,
@@ -121,6 +124,8 @@ class Publisher:
         )
         told = in_slots(rows, sink.slots).mapInArrow(partial(write_slot, task=task), WRITTEN)
         slots = small_rows(told)
+        if sorted(slot["slot"] for slot in slots) != list(range(sink.slots)):
+            raise RuntimeError(f"{sink.name}: not every slot has been published once: {slots}")
         return Published(
             rows=sum(slot["rows"] for slot in slots),
             sent_bytes=sum(slot["bytes"] for slot in slots),

@@ -60,6 +60,7 @@ class _Slot:
     def __init__(self, task: SlotTask, slot: int) -> None:
         self._task, self._number = task, slot
         self._timeout_s = task.connection.timeout_s
+        self._transaction_s = task.connection.transaction_timeout_ms / 1000
         self.producer = task.connection.take(slot)
         consumer = task.connection.consumer()
         try:
@@ -76,7 +77,17 @@ class _Slot:
         self.producer.send_offsets_to_transaction(offsets, self._group, self._timeout_s)
 
     def commit(self, done: Mark) -> None:
-        """Commits; readers see the rows and the next try sees the progress."""
+        """Commits; readers see the rows and the next try sees the progress.
+
+        Raises:
+            KafkaException: the transaction failed, or nobody knows.
+            RuntimeError: the brokers did not take all rows while the transaction may be open.
+        """
+        if unsent := self.producer.flush(self._transaction_s):
+            raise RuntimeError(
+                f"slot {self._number}: the brokers did not take {unsent} rows in time; raise"
+                " publish.transaction_timeout, or the number of slots"
+            )
         for left in reversed(range(_COMMIT_TRIES)):
             try:
                 self.producer.commit_transaction(self._timeout_s)

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -32,7 +32,7 @@ class Mark:
 
     Attributes:
         next_batch: the number of the micro-batch that comes next.
-        source: the id of the checkpoint whose batches are counted.
+        source: the id of the checkpoint whose batches are counted; empty while none was begun.
         topic_id: of the topic that was written.
         slots: how many slots there were.
     """
@@ -74,8 +74,8 @@ class Connection:
     """
 
     name: str
-    client: Mapping[str, Any]
-    producer: Mapping[str, Any]
+    client: Mapping[str, Any] = field(repr=False)
+    producer: Mapping[str, Any] = field(repr=False)
     rack_variable: str | None
     timeout_s: float
     transaction_timeout_ms: int
@@ -124,10 +124,15 @@ def what_to_do(known: Mark | None, done: Mark, *, is_new: bool) -> Literal["publ
     """
     batch = done.next_batch - 1
     if known is None:
-        if batch == 0 or is_new:
+        if is_new:
             return "publish"
         raise ProgressError(f"there is no progress, but the checkpoint is at micro-batch {batch}")
-    if (known.source, known.topic_id, known.slots) != (done.source, done.topic_id, done.slots):
+    is_first = batch == 0 and known == replace(done, next_batch=0, source="")
+    if not is_first and (known.source, known.topic_id, known.slots) != (
+        done.source,
+        done.topic_id,
+        done.slots,
+    ):
         raise ProgressError(f"progress is of others: found {known}, expected {done}")
     if known.next_batch not in (batch, batch + 1):
         raise ProgressError(f"progress is at micro-batch {known.next_batch}, but the checkpoint at {batch}")

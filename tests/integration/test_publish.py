@@ -13,9 +13,10 @@ from pyspark.sql import SparkSession
 
 from pipelines.config_files import load_config
 from pipelines.contract import DataContract
-from pipelines.errors import ConfigError, SourceError
+from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.layers.publish import publish, reset, status
 from pipelines.layers.speed import speed
+from pipelines.ops.publish_progress import publisher
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import Lake, flight
 from tests.support.processes import BRIEF_SETTINGS, Job, start_job
@@ -133,6 +134,12 @@ def test_progress_that_the_cluster_forgot_is_written_again(
     reset(lake.spark, lake.config, "checkpoint", "published")
     assert send(lake)["slots_done_before"] == 2
     assert published(broker, output) == Counter([1, 2])
+    # The topic's id is known beside the checkpoint, too.
+    admin.delete_consumer_groups([group])[group].result(30)
+    admin.delete_topics([output])[output].result(30)
+    admin.create_topics([NewTopic(output, 1, 1)])[output].result(30)
+    with pytest.raises(SourceError, match="was made anew, or is another"):
+        send(lake)
 
 
 def test_two_deployments_of_one_name_and_a_topic_made_anew_are_refused(
@@ -170,3 +177,24 @@ def test_the_job_as_a_process(
     assert summaries[1]["agrees"] is True
     assert "checkpoint is still there" in summaries[2]["error"]
     assert published(broker, output) == Counter([1, 2])
+
+
+def test_somebody_who_takes_the_slots_meanwhile_is_told_and_so_is_a_cluster_that_is_not_there(
+    make: Callable[..., Lake], output: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, other = make(), make(lake="other")
+    for lake in (first, other):
+        stream(lake, 1)
+
+    def then_another(*words: Any) -> Any:
+        made = publisher(*words)
+        monkeypatch.undo()
+        shutil.rmtree(first.config.checkpoint("publish"), ignore_errors=True)
+        publish(other.spark, other.config, other.contract, once=True)
+        return made
+
+    monkeypatch.setattr("pipelines.layers.publish.publisher", then_another)
+    with pytest.raises(SourceError, match=r"progress is of others: .* publish status"):
+        send(first)
+    with pytest.raises(InfrastructureError, match="localhost:1: the cluster that is published to does not"):
+        send(make("publish.bootstrap_servers=localhost:1", "kafka.connect_timeout=2 seconds"))

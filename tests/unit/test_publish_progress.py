@@ -33,8 +33,11 @@ def test_a_slot_is_published_unless_its_progress_says_it_was(
     assert what_to_do(known, DONE, is_new=is_new) == expected
 
 
-def test_the_first_micro_batch_needs_no_progress() -> None:
-    assert what_to_do(None, replace(DONE, next_batch=1), is_new=False) == "publish"
+def test_the_first_micro_batch_follows_what_was_written_before_the_query_had_an_id() -> None:
+    done = replace(DONE, next_batch=1)
+    assert what_to_do(replace(done, next_batch=0, source=""), done, is_new=False) == "publish"
+    with pytest.raises(ProgressError, match="progress is of others"):
+        what_to_do(replace(done, source=""), done, is_new=False)
 
 
 @pytest.mark.parametrize(
@@ -69,10 +72,10 @@ def marks(*following: int, **changes: object) -> dict[int, Mark]:
 @pytest.mark.parametrize(
     ("known", "checkpoint"),
     [
-        ({}, files(0, query=None)),
-        ({}, files(0)),
-        ({}, files(0, under_way=True)),
-        (marks(1), files(0, under_way=True)),
+        (marks(0, 0, 0, source=""), files(0, query=None)),
+        (marks(0, 0, 0, source=""), files(0, under_way=True)),
+        (marks(0, 0, 0, source="") | marks(1), files(0, under_way=True)),
+        (marks(7, 7, 7) | {3: replace(DONE, next_batch=2, slots=4, source="old")}, files(7)),
         (marks(7, 7, 7), files(7)),
         (marks(7, 8, 7), files(7, under_way=True)),
         (marks(8, 8, 8), files(7, under_way=True)),
@@ -95,6 +98,11 @@ def test_what_can_be_put_right_is(known: dict[int, Mark], checkpoint: QueryFiles
     assert agree(SINK, "topic-id", known, checkpoint) == replace(DONE, next_batch=expected)
 
 
+def test_a_new_stream_gets_progress_before_its_query_has_an_id() -> None:
+    for checkpoint in (files(0, query=None), files(0)):
+        assert agree(SINK, "topic-id", {}, checkpoint) == Mark(0, "", "topic-id", 3)
+
+
 @pytest.mark.parametrize(
     ("known", "checkpoint", "message"),
     [
@@ -102,8 +110,12 @@ def test_what_can_be_put_right_is(known: dict[int, Mark], checkpoint: QueryFiles
         (marks(7, 7, 7, source="another"), files(7), "that of another checkpoint: found query another"),
         (marks(7, 7, 7, topic_id="another"), files(7), "was made anew, or is another"),
         (marks(7, 7, 7, 7, slots=4), files(7, under_way=True), "publish.slots: found 3, but .* with 4"),
-        ({}, files(7, under_way=True), "forgotten the progress .* while micro-batch 7 was under way"),
-        (marks(7, 7), files(7, under_way=True), "forgotten the progress"),
+        ({}, files(7, under_way=True), "forgotten progress .* while micro-batch 7 was under way"),
+        (marks(7, 7), files(7, under_way=True), "forgotten progress"),
+        ({}, files(0, under_way=True), "forgotten progress .* while micro-batch 0 was under way"),
+        ({}, replace(files(7), note={"topic_id": "another"}), "was made anew, or is another"),
+        (marks(9, 9, 9, 9, slots=4), files(5), "progress is at micro-batch 9, but .* at 5"),
+        (marks(9, 9), files(5), "progress is at micro-batch 9, but .* at 5"),
         (marks(9, 9, 9), files(7, under_way=True), "progress is at micro-batch 9, but .* at 7"),
         (marks(6, 7, 7), files(7), "progress is at micro-batch 6"),
         (marks(8, 8, 8), files(7), "progress is at micro-batch 8"),
