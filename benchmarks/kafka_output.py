@@ -3,7 +3,7 @@
 import hashlib
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.events import PARTITIONS
@@ -22,13 +22,18 @@ def _of(work: Work, name: str) -> str:
 
 
 def make_topics(work: Work) -> None:
-    """Two empty topics, with as many partitions as the topic that is read."""
+    """Two empty topics, with as many partitions as the topic that is read, on a cluster with transactions."""
     client = AdminClient({"bootstrap.servers": work.config.kafka.bootstrap_servers})
     known = client.list_topics(timeout=30).topics
     topics = [_of(work, name) for name in (_BY_SPARK, _BY_US)]
     fresh = [NewTopic(topic, PARTITIONS, 1) for topic in topics if topic not in known]
     for made in client.create_topics(fresh).values() if fresh else ():
         made.result(30)
+    # The first transaction of a cluster makes its log.
+    producer = Producer(
+        {"bootstrap.servers": work.config.kafka.bootstrap_servers, "transactional.id": "first"}
+    )
+    producer.init_transactions(60)
 
 
 def send_by_spark(work: Work) -> None:
