@@ -1,5 +1,6 @@
 """`oncelake rack`: what crosses racks or zones, why, and what would end it."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,12 @@ def _racks(context: click.Context, parameter: click.Parameter, value: str | None
     return tuple(filter(None, map(str.strip, (value or "").split(","))))
 
 
+def _finite(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
+    if value is not None and not math.isfinite(value):
+        raise click.BadParameter(f"expected a number, got {value}")
+    return value
+
+
 def _common(command: Command) -> Command:
     return common_options(_FORMAT(command))
 
@@ -38,10 +45,13 @@ def rack() -> None:
     metavar="RACK,RACK,...",
     help="The rack of each executor; one in each rack of the brokers if not given.",
 )
-@click.option("--gigabytes", type=click.FloatRange(min=0), help="Read in a month, for the bill.")
+@click.option(
+    "--gigabytes", type=click.FloatRange(min=0), callback=_finite, help="Read in a month, for the bill."
+)
 @click.option(
     "--price",
     type=click.FloatRange(min=0),
+    callback=_finite,
     default=0.02,
     show_default=True,
     help="Of a gigabyte that crosses, both directions together.",

@@ -61,7 +61,7 @@ def doctor(
         "shares": {each: round(share, 4) for each, share in advice.shares.items()},
         "hints": advice.hints,
     }
-    if gigabytes is not None:
+    if gigabytes is not None and readers:
         bill = {each: crossing(share, gigabytes, price) for each, share in advice.shares.items()}
         found["bill"] = {
             each: {"gigabytes": round(crossed, 3), "price": round(cost, 2)}
@@ -154,7 +154,9 @@ def measure(spark: SparkSession, config: PipelineConfig, records: int) -> dict[s
         for reader, served in racks["bytes"].items()
         for server, count in served.items()
     ]
-    if racks["share"] is None:
+    if not totals.records:
+        lines.append("there was nothing to read")
+    elif racks["share"] is None:
         lines.append("no executor has told its bytes: is spark.plugins=oncelake.rack.RackPlugin set?")
     else:
         lines.append(f"within the rack: {racks['share']:.3f}")

@@ -82,6 +82,11 @@ def _local(topic: RackedTopic, partition: Partition, executors: Sequence[str], m
 
 def _hints(topic: RackedTopic, executors: Sequence[str], mode: Mode, shares: dict[Mode, float]) -> list[str]:
     hints = []
+    named = {broker for partition in topic.partitions for broker in partition.replicas}
+    if away := sorted(named - set(topic.racks)):
+        hints.append(f"brokers {', '.join(map(str, away))} hold replicas, and are not there")
+    if headless := [str(partition.number) for partition in topic.partitions if partition.leader is None]:
+        hints.append(f"partitions {', '.join(headless)} have no leader: nobody can read them")
     if without := [str(number) for number, rack in topic.racks.items() if not rack]:
         hints.append(f"brokers {', '.join(without)} have no rack: set broker.rack on them")
     if topic.selectors is None:

@@ -15,15 +15,20 @@ https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import functools
+import http.client
 import json
 import os
 import queue
 import re
+import shlex
 import sys
 import threading
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 
 VARIABLE = "NODE_RACK"
@@ -32,7 +37,11 @@ WITHIN_S = 1.0
 # In a folder that a Downward API volume makes: a file with the label's value, or the file of all labels.
 _LABELS = ("topology.kubernetes.io/zone", "topology.kubernetes.io/rack")
 _FILES = ("rack", "zone", *(label.replace("/", "_") for label in _LABELS))
-_RACK = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
+# What people write is taken as it is, quoted for the shell; what a service answers has to look like a zone.
+_RACK = re.compile(r"[A-Za-z0-9_./:@+~-][A-Za-z0-9_./:@+~ -]{0,127}")
+_ZONE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_MOST_BYTES = 65536
 _LINK_LOCAL = "http://169.254.169.254"
 _GOOGLE = "http://metadata.google.internal"
 # A proxy would tell its own zone.
@@ -46,7 +55,9 @@ class NoAnswer(Exception):
 def main(arguments: list[str] | None = None) -> int:
     """Prints what a shell has to evaluate, or the rack alone; nothing, and a warning, if none is found."""
     parser = argparse.ArgumentParser(prog="oncelake-rack", description=__doc__.splitlines()[0])
-    parser.add_argument("--variable", default=VARIABLE, help="the variable that Kafka's clients look at")
+    parser.add_argument(
+        "--variable", default=VARIABLE, type=_variable, help="the variable that Kafka's clients look at"
+    )
     parser.add_argument("--file", help="a file with the rack, or a folder of a Downward API volume")
     parser.add_argument(
         "--aws", choices=("zone-id", "zone-name"), default="zone-id",
@@ -56,15 +67,26 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     rack, told = resolve(options.variable, options.file, options.aws)
     if not rack:
-        why = "; ".join(told)
-        sys.stderr.write(f"oncelake-rack: no rack found, clients will read from leaders: {why}\n")
+        _remark(f"no rack found, clients will read from leaders: {'; '.join(told)}")
         return 0
-    sys.stderr.write(f"oncelake-rack: {rack} ({told[-1]})\n")
-    if options.plain:
-        print(rack)
-    else:
-        print(f"export {options.variable}={rack}\nexport {ATTRIBUTE}={rack}")
+    quoted = shlex.quote(rack)
+    print(rack if options.plain else f"export {options.variable}={quoted}\nexport {ATTRIBUTE}={quoted}")
+    sys.stdout.flush()
+    _remark(f"{rack} ({told[-1]})")
     return 0
+
+
+def _variable(text: str) -> str:
+    if not _NAME.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"expected the name of a variable, got {text!r}")
+    return text
+
+
+def _remark(text: str) -> None:
+    # Whoever starts executors may have closed it.
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        sys.stderr.write(f"oncelake-rack: {text}\n")
+        sys.stderr.flush()
 
 
 def resolve(variable: str, file: str | None, aws: str) -> tuple[str, list[str]]:
@@ -79,16 +101,17 @@ def resolve(variable: str, file: str | None, aws: str) -> tuple[str, list[str]]:
         The rack, empty if nobody tells it; and who was asked, with what came of it.
     """
     told: list[str] = []
+    until = time.monotonic() + WITHIN_S
     try:
         return checked(os.environ.get(variable, "")), [f"${variable}"]
     except NoAnswer as why:
         told.append(f"${variable}: {why}")
-    try:
-        return of_file(file), [*told, "file"]
-    except NoAnswer as why:
-        told.append(f"file: {why}")
-    rack, clouds = of_clouds(aws, WITHIN_S)
-    return rack, [*told, *clouds]
+    # A file may lie where nobody answers, too.
+    rack, of_files = first_of({"file": lambda: of_file(file)}, until)
+    if rack:
+        return rack, [*told, *of_files]
+    rack, clouds = of_clouds(aws, until)
+    return rack, [*told, *of_files, *clouds]
 
 
 def checked(text: str) -> str:
@@ -116,11 +139,11 @@ def of_file(path: str | None) -> str:
     place = Path(path)
     try:
         if not place.is_dir():
-            return checked(place.read_text())
+            return checked(_text(place))
         for name in _FILES:
             if (place / name).is_file():
-                return checked((place / name).read_text())
-        lines = (place / "labels").read_text().splitlines()
+                return checked(_text(place / name))
+        lines = _text(place / "labels").splitlines()
     except OSError as error:
         raise NoAnswer(str(error)) from None
     labels = dict(line.partition("=")[::2] for line in lines)
@@ -130,44 +153,75 @@ def of_file(path: str | None) -> str:
     raise NoAnswer(f"{place / 'labels'} has none of {', '.join(_LABELS)}")
 
 
-def of_clouds(aws: str, within_s: float) -> tuple[str, list[str]]:
+def _text(place: Path) -> str:
+    """The beginning of a file as text; what is none is replaced."""
+    if place.exists() and not place.is_file():
+        raise NoAnswer(f"{place} is no file")
+    with place.open("rb") as opened:
+        return opened.read(_MOST_BYTES).decode("utf-8-sig", "replace")
+
+
+def of_clouds(aws: str, until: float) -> tuple[str, list[str]]:
     """Asks the metadata services of all clouds at once; on one of them only its own answers.
 
     Args:
         aws: which of AWS's names to take.
-        within_s: when to give up, in seconds.
+        until: when to give up, by the monotonic clock.
     """
     services = {
         "aws": os.environ.get("ONCELAKE_RACK_AWS", _LINK_LOCAL),
         "gcp": os.environ.get("ONCELAKE_RACK_GCP", _GOOGLE),
         "azure": os.environ.get("ONCELAKE_RACK_AZURE", _LINK_LOCAL),
     }
-    asks = {"aws": lambda base, until: of_aws(base, until, aws), "gcp": of_gcp, "azure": of_azure}
-    until = time.monotonic() + within_s
+    asks = {
+        "aws": lambda: of_aws(services["aws"], until, aws),
+        "gcp": lambda: of_gcp(services["gcp"], until),
+        "azure": lambda: of_azure(services["azure"], until),
+    }
+    return first_of({cloud: functools.partial(_zone, ask) for cloud, ask in asks.items()}, until)
+
+
+def first_of(asks: dict[str, Callable[[], str]], until: float) -> tuple[str, list[str]]:
+    """Asks all at once, and takes the first that tells a rack.
+
+    Args:
+        asks: by the name of who is asked.
+        until: when to give up, by the monotonic clock.
+
+    Returns:
+        The rack, empty if nobody tells it; and who told it, or what came of each.
+    """
     answers: queue.Queue[tuple[str, str, str]] = queue.Queue()
 
-    def ask(cloud: str) -> None:
+    def ask(name: str) -> None:
         try:
-            answers.put((cloud, checked(asks[cloud](services[cloud], until)), ""))
-        except NoAnswer as why:
-            answers.put((cloud, "", str(why)))
-        except (OSError, ValueError) as error:
-            answers.put((cloud, "", str(error)))
+            answers.put((name, asks[name](), ""))
+        except (NoAnswer, OSError, ValueError) as why:
+            answers.put((name, "", str(why)))
+        except (http.client.HTTPException, RecursionError) as odd:
+            answers.put((name, "", f"no sensible answer ({type(odd).__name__})"))
 
-    for cloud in asks:
-        threading.Thread(target=ask, args=(cloud,), daemon=True).start()
-    open_clouds: set[str] = set(asks)
+    for name in asks:
+        threading.Thread(target=ask, args=(name,), daemon=True).start()
+    silent: set[str] = set(asks)
     told: list[str] = []
-    while open_clouds:
+    while silent:
         try:
-            cloud, rack, why = answers.get(timeout=max(until - time.monotonic(), 0.001))
+            name, rack, why = answers.get(timeout=max(until - time.monotonic(), 0.001))
         except queue.Empty:
             break
-        open_clouds.discard(cloud)
+        silent.discard(name)
         if rack:
-            return rack, [*told, cloud]
-        told.append(f"{cloud}: {why}")
-    return "", [*told, *(f"{cloud}: no answer within {within_s:g} s" for cloud in sorted(open_clouds))]
+            return rack, [*told, name]
+        told.append(f"{name}: {why}")
+    return "", [*told, *(f"{name}: no answer in time" for name in sorted(silent))]
+
+
+def _zone(ask: Callable[[], str]) -> str:
+    zone = ask().strip()
+    if not _ZONE.fullmatch(zone):
+        raise NoAnswer(f"expected the name of a zone, got {zone[:60]!r}")
+    return zone
 
 
 def of_aws(base: str, until: float, which: str) -> str:
@@ -211,7 +265,10 @@ def _get(url: str, until: float, method: str, headers: dict[str, str]) -> tuple[
     request = urllib.request.Request(url, method=method, headers=headers)  # noqa: S310 - http, and ours
     try:
         with _OPENER.open(request, timeout=left) as answer:
-            return answer.read(65536).decode("utf-8", "replace"), answer.headers.get("Metadata-Flavor", "")
+            body = answer.read(_MOST_BYTES)
+            if len(body) < int(answer.headers.get("Content-Length") or 0):
+                raise NoAnswer("the answer was cut off")
+            return body.decode("utf-8", "replace"), answer.headers.get("Metadata-Flavor", "")
     except urllib.error.HTTPError as error:
         raise NoAnswer(f"HTTP {error.code}") from None
     except OSError as error:

@@ -66,3 +66,19 @@ def test_options_columns_and_batch_reads_are_those_of_kafka(
     assert frames[0].schema == frames[1].schema
     assert {frame.count() for frame in frames} == {9}
     assert frames[1].rdd.getNumPartitions() == frames[0].rdd.getNumPartitions()
+
+
+def test_a_stopped_query_has_not_failed(
+    spark: SparkSession, broker: str, topic: MakeTopic, tmp_path: Path
+) -> None:
+    name = topic(partitions=3)
+    send(broker, name, 9)
+    source = spark.readStream.format("rack-aware-kafka").option("kafka.bootstrap.servers", broker)
+    rows = source.option("subscribe", name).option("startingOffsets", "earliest").load()
+    for number in range(1, 13):
+        writer = rows.writeStream.format("noop").option("checkpointLocation", f"{tmp_path}/{number}")
+        query = writer.start()
+        # At another moment of its beginning each time.
+        query.awaitTermination(number / 40)
+        query.stop()
+        assert query.exception() is None, f"stopped after {number / 40} s"

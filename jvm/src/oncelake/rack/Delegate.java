@@ -1,5 +1,6 @@
 package oncelake.rack;
 
+import java.io.IOException;
 import java.io.InterruptedIOException;
 import java.io.UncheckedIOException;
 import java.lang.reflect.InvocationHandler;
@@ -7,9 +8,11 @@ import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
 import java.lang.reflect.Modifier;
 import java.lang.reflect.Proxy;
+import java.nio.channels.ClosedByInterruptException;
 import java.util.Arrays;
 import java.util.LinkedHashSet;
 import java.util.Set;
+import java.util.concurrent.ExecutionException;
 
 /**
  * Stands for an object of Spark's Kafka source by all its public interfaces, so that whatever Spark asks of
@@ -81,10 +84,17 @@ final class Delegate implements InvocationHandler {
     if (isDeclared || cause instanceof RuntimeException || cause instanceof Error) {
       return cause;
     }
+    // These Spark takes for an interruption, if they come unchecked.
+    if (cause instanceof InterruptedIOException || cause instanceof ClosedByInterruptException) {
+      return new UncheckedIOException((IOException) cause);
+    }
     if (cause instanceof InterruptedException) {
       InterruptedIOException interrupted = new InterruptedIOException(cause.getMessage());
       interrupted.initCause(cause);
       return new UncheckedIOException(interrupted);
+    }
+    if (cause instanceof ExecutionException && cause.getCause() != null) {
+      return throwable(method, cause.getCause());
     }
     return new IllegalStateException(cause.toString(), cause);
   }
