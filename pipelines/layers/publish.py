@@ -15,17 +15,15 @@ from pipelines.config_publish import PublishConfig
 from pipelines.contract import DataContract
 from pipelines.errors import ConfigError, InfrastructureError, OncelakeError, SourceError
 from pipelines.messages import messages
-from pipelines.ops.publish_progress import (
-    agree,
+from pipelines.ops.publish_cluster import (
     asking,
-    fits_in,
     make_progress_topic,
     marks,
-    publisher,
     take_all,
     topic_id,
     write_marks,
 )
+from pipelines.ops.publish_progress import agree, fits_in, publisher
 from pipelines.ops.query_files import QueryFiles, query_files, write_note
 from pipelines.ops.streams import run_streams
 from pipelines.sinks.delta import each_batch

@@ -77,7 +77,8 @@ def test_a_stopped_query_has_not_failed(
     rows = source.option("subscribe", name).option("startingOffsets", "earliest").load()
     for number in range(1, 13):
         writer = rows.writeStream.format("noop").option("checkpointLocation", f"{tmp_path}/{number}")
-        query = writer.start()
+        # Its type knows whole seconds only.
+        query: Any = writer.start()
         # At another moment of its beginning each time.
         query.awaitTermination(number / 40)
         query.stop()

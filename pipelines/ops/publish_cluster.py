@@ -1,0 +1,223 @@
+"""The cluster that a sink publishes to: its topics, and the progress of slots, read and written."""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicCollection,
+)
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from tenacity import (
+    retry,
+    retry_if_exception,
+    retry_if_exception_type,
+    stop_after_delay,
+    wait_random_exponential,
+)
+
+from pipelines.errors import ConfigError, InfrastructureError
+from pipelines.sinks.kafka_transactional import TransactionalSink
+from pipelines.sinks.slots import Mark
+
+_AT_ONCE: Final = 8
+_GROUP_ABSENT: Final = (KafkaError.GROUP_ID_NOT_FOUND,)
+_PASSING: Final = (
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.UNSTABLE_OFFSET_COMMIT,
+)
+_MISSING: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
+
+_log = logging.getLogger(__name__)
+
+Marks = Mapping[int, Mark]
+"""What progress says, by slot; slots that have none are left out."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster that is published to.
+
+    Attributes:
+        client: asks it.
+        timeout_s: how long one answer may take.
+    """
+
+    client: AdminClient
+    timeout_s: float
+
+    @property
+    def patience_s(self) -> float:
+        """How long to wait for the client, which says more than that time is over."""
+        return self.timeout_s + 5
+
+
+@contextmanager
+def asking(sink: TransactionalSink) -> Iterator[Cluster]:
+    """A client of the cluster that a sink publishes to, for some questions.
+
+    Raises:
+        ConfigError: librdkafka refuses its settings.
+        InfrastructureError: the cluster does not answer, or refuses.
+    """
+    try:
+        client = AdminClient({**sink.client, "log_level": 0})
+    except KafkaException as error:
+        raise ConfigError(f"publish.options: librdkafka refuses them: {said(error)}") from None
+    try:
+        yield Cluster(client, sink.timeout / timedelta(seconds=1))
+    except (KafkaException, TimeoutError) as error:
+        raise InfrastructureError(
+            f"{sink.client['bootstrap.servers']}: the cluster that is published to does not answer, or"
+            f" refuses: {said(error)}. Is it up, may this machine reach it, and does it want another"
+            " security.protocol in publish.options?"
+        ) from None
+
+
+def topic_id(cluster: Cluster, topic: str) -> str:
+    """The cluster's own identifier of a topic: one that is deleted and made anew gets another.
+
+    Raises:
+        ConfigError: there is no such topic.
+    """
+    asked = cluster.client.describe_topics(TopicCollection([topic]), request_timeout=cluster.timeout_s)[topic]
+    try:
+        return str(asked.result(cluster.patience_s).topic_id)
+    except KafkaException as error:
+        if error.args[0].code() in _MISSING:
+            raise ConfigError(
+                f"publish.topic: there is no topic '{topic}'; create it, or name another"
+            ) from None
+        raise
+
+
+def make_progress_topic(cluster: Cluster, topic: str, slots: int) -> None:
+    """Sees to it that a topic has a partition for each slot, as committing offsets needs it.
+
+    Raises:
+        InfrastructureError: it cannot be made.
+    """
+    partitions = _partitions(cluster, topic)
+    if partitions >= slots:
+        return
+    if partitions:
+        made = cluster.client.create_partitions(
+            [NewPartitions(topic, slots)], request_timeout=cluster.timeout_s
+        )[topic]
+    else:
+        made = cluster.client.create_topics([NewTopic(topic, slots)], request_timeout=cluster.timeout_s)[
+            topic
+        ]
+    try:
+        made.result(cluster.patience_s)
+    except KafkaException as error:
+        # Another pipeline may have made it, for slots of its own.
+        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise InfrastructureError(
+                f"publish.progress_topic: '{topic}' with {slots} partitions cannot be made: {said(error)}."
+                " Make it by hand; it never gets a record"
+            ) from None
+    _wait_for_partitions(cluster, topic, slots)
+    _log.info("topic %s: made with %d partitions, for progress", topic, slots)
+
+
+def _partitions(cluster: Cluster, topic: str) -> int:
+    known = cluster.client.list_topics(timeout=cluster.timeout_s).topics.get(topic)
+    return len(known.partitions) if known and not known.error else 0
+
+
+@retry(
+    retry=retry_if_exception_type(InfrastructureError),
+    wait=wait_random_exponential(multiplier=0.1, max=2),
+    stop=stop_after_delay(30),
+    reraise=True,
+)
+def _wait_for_partitions(cluster: Cluster, topic: str, slots: int) -> None:
+    if (found := _partitions(cluster, topic)) < slots:
+        raise InfrastructureError(
+            f"publish.progress_topic: '{topic}' has {found} partitions, and {slots} are needed; start again"
+        )
+
+
+def _may_pass(error: BaseException) -> bool:
+    return isinstance(error, KafkaException) and error.args[0].code() in _PASSING
+
+
+@retry(
+    retry=retry_if_exception(_may_pass),
+    wait=wait_random_exponential(multiplier=0.1, max=2),
+    stop=stop_after_delay(30),
+    reraise=True,
+)
+def marks(cluster: Cluster, sink: TransactionalSink, *, is_stable: bool = False) -> dict[int, Mark]:
+    """What progress says of a sink.
+
+    Args:
+        cluster: where it is kept.
+        sink: whose.
+        is_stable: refuse to answer while transactions are under way, instead of leaving them out.
+    """
+    asked = [ConsumerGroupTopicPartitions(sink.name)]
+    try:
+        found = cluster.client.list_consumer_group_offsets(
+            asked, require_stable=is_stable, request_timeout=cluster.timeout_s
+        )[sink.name].result(cluster.patience_s)
+    except KafkaException as error:
+        if error.args[0].code() in _GROUP_ABSENT:
+            return {}
+        raise
+    known = {
+        each.partition: Mark.of(each) for each in found.topic_partitions if each.topic == sink.progress_topic
+    }
+    return {slot: mark for slot, mark in sorted(known.items()) if mark}
+
+
+def take_all(sink: TransactionalSink, known: Marks) -> list[Producer]:
+    """Takes all slots, those that an earlier run had among them: no task of it can commit from now on.
+
+    Raises:
+        KafkaException: the cluster does not answer, or refuses.
+    """
+    slots = max([sink.slots, *(mark.slots for mark in known.values())])
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return list(pool.map(sink.connection.take, range(slots)))
+
+
+def write_marks(sink: TransactionalSink, taken: Sequence[Producer], wanted: Marks) -> None:
+    """Writes progress, as a task would, so that it fails if somebody has taken the slot since.
+
+    Args:
+        sink: whose.
+        taken: the producers of `take_all`.
+        wanted: what progress is to say.
+
+    Raises:
+        KafkaException: the cluster does not answer, or publishing goes on elsewhere.
+    """
+    timeout_s = sink.connection.timeout_s
+    consumer = sink.connection.consumer()
+    try:
+        group = consumer.consumer_group_metadata()
+        for slot, mark in wanted.items():
+            taken[slot].begin_transaction()
+            offsets = [mark.commit(sink.progress_topic, slot)]
+            taken[slot].send_offsets_to_transaction(offsets, group, timeout_s)
+            taken[slot].commit_transaction(timeout_s)
+    finally:
+        consumer.close()
+
+
+def said(error: Exception) -> str:
+    """What Kafka says of a failure."""
+    first = error.args[0] if error.args else "no answer in time"
+    return str(first.str() if isinstance(first, KafkaError) else first)
