@@ -14,9 +14,11 @@ from pipelines.config import PipelineConfig
 from pipelines.config_publish import PublishConfig
 from pipelines.contract import DataContract
 from pipelines.errors import ConfigError, InfrastructureError, OncelakeError, SourceError
+from pipelines.intervals import format_interval
 from pipelines.messages import messages
 from pipelines.ops.publish_cluster import (
     asking,
+    limits,
     make_progress_topic,
     marks,
     take_all,
@@ -76,8 +78,9 @@ def status(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]:
     """Tells how far publishing is, by the checkpoint and by the cluster, and whether the two agree.
 
     Returns:
-        `checkpoint` (`query`, `next_batch`, `in_flight`), `slots`: the next micro-batch of each, `agrees`:
-        whether `publish_stream` would start, `problem` if it would not, and `lines` for people.
+        `checkpoint` (`query`, `next_batch`, `in_flight`); `slots`: the next micro-batch of each; `limits`:
+        how long the cluster keeps what this rests on, by the names of its settings; `agrees`: whether
+        `publish_stream` would start; `problem`, if it would not; and `lines` for people.
 
     Raises:
         ConfigError: nothing is said of publishing, or there is no such topic.
@@ -91,6 +94,7 @@ def status(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]:
         while (now := query_files(spark, checkpoint)) != files:
             # A micro-batch has ended between the two looks.
             files, known = now, marks(cluster, sink)
+        kept = {name: format_interval(limit) for name, limit in limits(cluster).items()}
     problem = None
     try:
         agree(sink, topic, known, files)
@@ -101,11 +105,14 @@ def status(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]:
         f"checkpoint {files.path}: {_stands(files)}",
         *(f"slot {slot}: next micro-batch {mark.next_batch}" for slot, mark in known.items()),
         *([] if known else ["the cluster has no progress of it"]),
+        *(f"the cluster has {name} = {limit}" for name, limit in kept.items()),
+        *([] if kept else ["the cluster may not be asked for its limits (DescribeConfigs on the cluster)"]),
         f"problem: {problem}" if problem else "checkpoint and cluster agree",
     ]
     return {
         "checkpoint": {"query": files.query, "next_batch": files.next_batch, "in_flight": files.in_flight},
         "slots": {str(slot): mark.next_batch for slot, mark in known.items()},
+        "limits": kept,
         "agrees": problem is None,
         "problem": problem,
         "lines": lines,

@@ -15,7 +15,7 @@ from confluent_kafka import (
     Producer,
     TopicCollection,
 )
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic
 from tenacity import (
     retry,
     retry_if_exception,
@@ -36,6 +36,11 @@ _PASSING: Final = (
     KafkaError.NOT_COORDINATOR,
     KafkaError.UNSTABLE_OFFSET_COMMIT,
 )
+_LIMITS: Final = {
+    "transaction.max.timeout.ms": timedelta(milliseconds=1),
+    "transactional.id.expiration.ms": timedelta(milliseconds=1),
+    "offsets.retention.minutes": timedelta(minutes=1),
+}
 _MISSING: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
 
 _log = logging.getLogger(__name__)
@@ -99,6 +104,23 @@ def topic_id(cluster: Cluster, topic: str) -> str:
                 f"publish.topic: there is no topic '{topic}'; create it, or name another"
             ) from None
         raise
+
+
+def limits(cluster: Cluster) -> dict[str, timedelta]:
+    """How long the cluster keeps what exactly-once publishing rests on; empty if it may not be asked.
+
+    Returns:
+        `transaction.max.timeout.ms`, `transactional.id.expiration.ms` and `offsets.retention.minutes`, by
+        these names, as one of the brokers has them.
+    """
+    broker = min(cluster.client.list_topics(timeout=cluster.timeout_s).brokers)
+    asked = ConfigResource(ConfigResource.Type.BROKER, str(broker))
+    found = cluster.client.describe_configs([asked], request_timeout=cluster.timeout_s)[asked]
+    try:
+        values = found.result(cluster.patience_s)
+    except KafkaException:
+        return {}
+    return {name: int(values[name].value) * unit for name, unit in _LIMITS.items() if name in values}
 
 
 def make_progress_topic(cluster: Cluster, topic: str, slots: int) -> None:

@@ -88,7 +88,7 @@ class Connection:
         producer = Producer(
             {
                 **_PRODUCER,
-                **self._client(),
+                **self.settings(),
                 **self.producer,
                 "transactional.id": transactional_id(self.name, slot),
                 "transaction.timeout.ms": self.transaction_timeout_ms,
@@ -99,11 +99,14 @@ class Connection:
 
     def consumer(self) -> Consumer:
         """A consumer of the group that keeps the progress."""
-        return Consumer({**_CONSUMER, **self._client(), "group.id": self.name})
+        return Consumer({**_CONSUMER, **self.settings(), "group.id": self.name})
 
-    def _client(self) -> dict[str, Any]:
-        rack = os.environ.get(self.rack_variable or "", "")
-        return {**_CLIENT, **self.client, **({"client.rack": rack} if rack else {})}
+    def settings(self) -> dict[str, Any]:
+        """Librdkafka's settings for a client on this machine, with its rack if the variable names one."""
+        rack = os.environ.get(self.rack_variable or "", "").strip()
+        # What nobody has resolved is no rack.
+        known = {"client.rack": rack} if rack and "${" not in rack and "$(" not in rack else {}
+        return {**_CLIENT, **self.client, **known}
 
 
 def transactional_id(name: str, slot: int) -> str:

@@ -79,6 +79,8 @@ def test_what_enters_the_speed_layer_is_published_once(
     assert published(broker, output) == Counter([1, 2, 3, 4])
     told = status(lake.spark, lake.config)
     assert (told["agrees"], told["slots"]) == (True, {"0": 2, "1": 2})
+    assert told["limits"]["offsets.retention.minutes"] == "1 week"
+    assert told["limits"]["transaction.max.timeout.ms"] == "15 minutes"
     assert (told["checkpoint"]["next_batch"], told["checkpoint"]["in_flight"]) == (2, None)
 
 

@@ -61,6 +61,17 @@ def test_a_mark_comes_back_from_the_group_as_it_was() -> None:
     assert Mark.of(TopicPartition("oncelake-progress", 2)) is None
 
 
+def test_clients_name_the_rack_of_their_own_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = replace(SINK, rack_variable="NODE_RACK")
+    monkeypatch.delenv("NODE_RACK", raising=False)
+    assert "client.rack" not in sink.connection.settings()
+    monkeypatch.setenv("NODE_RACK", "eu-1")
+    assert sink.connection.settings()["client.rack"] == "eu-1"
+    monkeypatch.setenv("NODE_RACK", "${env:NODE_RACK}")
+    assert "client.rack" not in sink.connection.settings()
+    assert "client.rack" not in SINK.connection.settings()
+
+
 def files(next_batch: int, *, under_way: bool = False, query: str | None = "query") -> QueryFiles:
     return QueryFiles("/lake/checkpoint", query, next_batch, next_batch if under_way else None)
 
