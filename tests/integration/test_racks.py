@@ -33,7 +33,16 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RackCluster]:
 
 
 def test_the_client_s_rack_keeps_bytes_where_all_racks_have_a_replica(cluster: RackCluster) -> None:
-    done = measured(cluster, "replicated-3", "client", RECORDS)
+    told = cluster.folder / "metrics"
+    told.mkdir()
+    sink = "spark.conf.spark.metrics.conf.executor.sink.csv"
+    done = measured(
+        *(cluster, "replicated-3", "client", RECORDS),
+        *(f"{sink}.class=org.apache.spark.metrics.sink.CsvSink", f"{sink}.directory={told}"),
+        *(f"{sink}.period=1", f"{sink}.unit=seconds"),
+    )
+    # Executors tell Spark's own metrics the same when they end, each of the broker in its rack.
+    assert {int(path.stem[-1]) for path in told.glob("*.bytesFromBroker?.csv")} == {1, 2, 3}
     assert done["counts"]["records"] == RECORDS
     assert done["racks"]["share"] > 0.99
     assert set(done["racks"]["bytes"]) == {"a", "b", "c"}

@@ -1,5 +1,6 @@
 package oncelake.rack;
 
+import com.codahale.metrics.Gauge;
 import java.io.IOException;
 import java.io.Serializable;
 import java.lang.management.ManagementFactory;
@@ -23,7 +24,8 @@ import org.apache.spark.api.plugin.SparkPlugin;
 
 /**
  * Counts the bytes that each executor's consumers get from each broker, by the consumers' own metric
- * `incoming-byte-total` of a node, and brings the sums to the driver.
+ * `incoming-byte-total` of a node, and brings the sums to the driver. To Spark's own metrics each executor tells
+ * them as `bytesFromBrokerN`.
  *
  * <p>What a consumer gets in the second before it is closed is not seen. Consumers that share a `client.id`
  * share their metric, and are counted as one.
@@ -101,6 +103,9 @@ public final class RackPlugin implements SparkPlugin {
       if (rack.isEmpty()) {
         rack = RackProvider.resolved(System.getenv(ATTRIBUTE));
       }
+      // Spark takes the metrics of a plugin that has some now, and then those that come.
+      Gauge<Long> all = this::fromAll;
+      context.metricRegistry().register("bytesFromAllBrokers", all);
       counting =
           Executors.newSingleThreadScheduledExecutor(
               work -> {
@@ -137,6 +142,14 @@ public final class RackPlugin implements SparkPlugin {
       }
     }
 
+    private synchronized long fromAll() {
+      return bytes.values().stream().mapToLong(Long::longValue).sum();
+    }
+
+    private synchronized long from(int broker) {
+      return bytes.getOrDefault(broker, 0L);
+    }
+
     private void add(ObjectName node) {
       try {
         int broker = Integer.parseInt(node.getKeyProperty("node-id").replace("node-", ""));
@@ -147,7 +160,10 @@ public final class RackPlugin implements SparkPlugin {
         long more = now < before ? now : now - before;
         // Connections for finding brokers and coordinators have numbers that no broker has.
         if (more > 0 && broker >= 0 && broker < Integer.MAX_VALUE / 2) {
-          bytes.merge(broker, more, Long::sum);
+          if (bytes.merge(broker, more, Long::sum) == more) {
+            Gauge<Long> gauge = () -> from(broker);
+            context.metricRegistry().register("bytesFromBroker" + broker, gauge);
+          }
           isToTell = true;
         }
       } catch (JMException | RuntimeException closed) {

@@ -109,8 +109,8 @@ final class SparkInternals {
       // One that is just starting has no port yet, and takes no tasks.
       int port = each.hostPort().lastIndexOf(':');
       if (!each.id().equals("driver") && !each.isExcluded() && port > 0) {
-        Option<String> rack = each.attributes().get(RACK);
-        String named = RackProvider.resolved(rack.isEmpty() ? "" : rack.get());
+        String rack = CollectionConverters.asJava(each.attributes()).get(RACK);
+        String named = RackProvider.resolved(rack);
         found.add(new Executor(each.id(), each.hostPort().substring(0, port), named, each.totalCores()));
       }
     }

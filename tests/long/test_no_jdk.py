@@ -1,0 +1,25 @@
+"""Our own Java is compiled where only a runtime is."""
+
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pipelines.ops import rack_jar
+from pipelines.ops.java import find_java
+from pipelines.ops.rack_jar import build_rack_jar
+
+
+@pytest.mark.long
+def test_the_eclipse_compiler_makes_the_same_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    java = find_java()
+    runtime = tmp_path / "runtime" / "bin"
+    runtime.mkdir(parents=True)
+    (runtime / "java").symlink_to(java.executable.resolve())
+    build_rack_jar(tmp_path / "javac.jar")
+    monkeypatch.setattr(rack_jar, "find_java", lambda: replace(java, home=runtime.parent))
+    build_rack_jar(tmp_path / "ecj.jar")
+    made = [sorted(zipfile.ZipFile(tmp_path / name).namelist()) for name in ("javac.jar", "ecj.jar")]
+    assert made[0] == made[1]
+    assert "oncelake/rack/Placement.class" in made[1]
