@@ -15,7 +15,7 @@ from pipelines.config_values import (
 )
 
 PROGRESS_TOPIC: Final = "oncelake-progress"
-_BROKER_DEFAULT: Final = timedelta(minutes=15)
+_SHORTEST, _LONGEST = timedelta(seconds=1), timedelta(days=1)
 
 
 class PublishConfig(BaseModel):
@@ -51,7 +51,7 @@ class PublishConfig(BaseModel):
     @field_validator("transaction_timeout")
     @classmethod
     def _within_limits(cls, timeout: timedelta) -> timedelta:
-        # librdkafka takes no less; a longer one than brokers allow is told when publishing starts.
-        if timeout < timedelta(seconds=1):
-            raise ValueError(f"expected a second at least; brokers allow {_BROKER_DEFAULT} by default")
+        # What is longer than the brokers allow is told when publishing starts.
+        if not _SHORTEST <= timeout <= _LONGEST:
+            raise ValueError("expected an interval from 1 second to 1 day; brokers mostly allow 15 minutes")
         return timeout

@@ -62,24 +62,20 @@ def _some_seconds(interval: timedelta) -> timedelta:
 
 
 def _no_owned_option(options: dict[str, Option]) -> dict[str, Option]:
-    # Spark takes option names without regard to case; of two that differ in it, either may win.
-    if odd := sorted(key for key in options if key != key.lower()):
-        raise ValueError(f"expected the Kafka client's own names, in lower case, got {', '.join(odd)}")
-    if owned := sorted(_KAFKA_OPTIONS_WE_OWN & options.keys()):
-        raise ValueError(
-            f"Oncelake sets {', '.join(owned)} itself, since a wrong value loses data;"
-            " remove it from the options"
-        )
-    return options
+    return _not_ours(options, _KAFKA_OPTIONS_WE_OWN, "the Kafka client's", "loses data")
 
 
 def _no_owned_producer_option(options: dict[str, Option]) -> dict[str, Option]:
+    return _not_ours(options, _PRODUCER_OPTIONS_WE_OWN, "librdkafka's", "doubles or loses records")
+
+
+def _not_ours(options: dict[str, Option], ours: frozenset[str], whose: str, harm: str) -> dict[str, Option]:
+    # Spark takes option names without regard to case; of two that differ in it, either may win.
     if odd := sorted(key for key in options if key != key.lower()):
-        raise ValueError(f"expected librdkafka's own names, in lower case, got {', '.join(odd)}")
-    if owned := sorted(_PRODUCER_OPTIONS_WE_OWN & options.keys()):
+        raise ValueError(f"expected {whose} own names, in lower case, got {', '.join(odd)}")
+    if owned := sorted(ours & options.keys()):
         raise ValueError(
-            f"Oncelake sets {', '.join(owned)} itself, since a wrong value doubles or loses records;"
-            " remove it from the options"
+            f"Oncelake sets {', '.join(owned)} itself, since a wrong value {harm}; remove it from the options"
         )
     return options
 

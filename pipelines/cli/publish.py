@@ -55,7 +55,7 @@ def status(**common: Any) -> None:
     type=click.Choice(["published", "unpublished"]),
     help="With --to checkpoint: what the micro-batch that was under way is to count as.",
 )
-def reset(to: Any, in_flight: Any, **common: Any) -> None:
+def reset(to: layer.ResetTo, in_flight: layer.InFlight | None, **common: Any) -> None:
     """Make the cluster's progress and the checkpoint agree again; publish_stream must not run."""
     run_job(
         "publish reset",

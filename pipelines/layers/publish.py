@@ -3,7 +3,6 @@
 import logging
 import re
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
@@ -71,7 +70,8 @@ def publish(
     except OncelakeError as error:
         # Spark hands on what our function raised as text in a stack trace.
         raise _explained(str(job.failures[0]) if job.failures else str(error), error, sink) from None
-    return {"counts": {"rows": job.counts["rows"], "batches": totals.batches, **_done_before(job.counts)}}
+    counts = {name: job.counts[name] for name in ("rows", "slots_done_before")}
+    return {"counts": {**counts, "batches": totals.batches}}
 
 
 def status(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]:
@@ -120,10 +120,7 @@ def status(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]:
 
 
 def reset(
-    spark: SparkSession,
-    config: PipelineConfig,
-    to: Literal["beginning", "checkpoint"],
-    in_flight: InFlight | None,
+    spark: SparkSession, config: PipelineConfig, to: ResetTo, in_flight: InFlight | None
 ) -> dict[str, Any]:
     """Makes progress and checkpoint agree again, by what an operator has found out.
 
@@ -152,7 +149,7 @@ def reset(
         known = marks(cluster, sink, is_stable=True)
         ours = Mark(files.next_batch, files.query or "", topic, sink.slots)
         # Of slots that know themselves how far they are nothing needs to be said.
-        unknown = [slot for slot in range(sink.slots) if not fits_in(known.get(slot), ours)]
+        unknown = [slot for slot in range(sink.slots) if not fits_in(known.get(slot), ours, files)]
         wanted = replace(ours, next_batch=following or 0)
         write_marks(sink, taken, dict.fromkeys(range(sink.slots) if to == "beginning" else unknown, wanted))
     if to == "checkpoint":
@@ -232,10 +229,6 @@ class _Job:
             self.failures.append(error)
             raise
         self.counts.update(rows=done.rows, slots_done_before=done.slots_done_before)
-
-
-def _done_before(counts: Mapping[str, int]) -> dict[str, int]:
-    return {"slots_done_before": counts["slots_done_before"]}
 
 
 def _stands(files: QueryFiles) -> str:

@@ -111,8 +111,7 @@ def agree(sink: TransactionalSink, topic: str, known: Marks, files: QueryFiles) 
         return _without_progress(sink, ours, files)
     current = _current(known)
     slots = current[min(current)].slots
-    fits = {files.next_batch, files.next_batch + 1} if files.in_flight is not None else {files.next_batch}
-    if odd := sorted({mark.next_batch for mark in current.values()} - fits):
+    if odd := sorted({mark.next_batch for mark in current.values()} - _numbers(files)):
         raise SourceError(
             f"{sink.name}: progress is at micro-batch {', '.join(map(str, odd))}, but the checkpoint"
             f" {files.path} at {files.next_batch}: one of the two was restored from a backup. {_GO_ON}"
@@ -134,14 +133,21 @@ def _current(known: Marks) -> Marks:
     return {slot: mark for slot, mark in known.items() if slot < slots}
 
 
-def fits_in(mark: Mark | None, ours: Mark) -> bool:
-    """Whether progress of a slot can be right while a micro-batch is under way.
+def fits_in(mark: Mark | None, ours: Mark, files: QueryFiles) -> bool:
+    """Whether progress of a slot can be right as it is.
 
     Args:
         mark: what progress says.
-        ours: what it would say if nothing of that micro-batch was published.
+        ours: what it says of a slot of which nothing newer than the checkpoint was published.
+        files: what the checkpoint says.
     """
-    return mark in (ours, replace(ours, next_batch=ours.next_batch + 1))
+    fresh = {replace(ours, source="")} if ours.next_batch == 0 else set()
+    return mark in fresh | {replace(ours, next_batch=number) for number in _numbers(files)}
+
+
+def _numbers(files: QueryFiles) -> set[int]:
+    """The micro-batches that may come next for a slot: one that is under way may be published."""
+    return {files.next_batch} | ({files.next_batch + 1} if files.in_flight is not None else set())
 
 
 def _without_progress(sink: TransactionalSink, ours: Mark, files: QueryFiles) -> Mark:

@@ -45,6 +45,11 @@ def query_files(spark: SparkSession, path: str) -> QueryFiles:
     )
 
 
+def offsets_of(spark: SparkSession, path: str, batch: int) -> str | None:
+    """The text of the file that says how far a micro-batch of a checkpoint goes; None if it is gone."""
+    return _Files(spark, path).text(f"{path}/offsets/{batch}")
+
+
 def write_note(spark: SparkSession, path: str, note: Mapping[str, str]) -> None:
     """Writes a few words beside a checkpoint, in place of those that are there."""
     files = _Files(spark, path)

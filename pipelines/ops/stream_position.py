@@ -8,7 +8,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config import PipelineConfig
-from pipelines.sinks.delta import read, small_rows
+from pipelines.ops.query_files import offsets_of, query_files
+from pipelines.sinks.delta import read
 
 
 def unread_rows(spark: SparkSession, config: PipelineConfig) -> DataFrame:
@@ -45,15 +46,9 @@ def first_unread_version(
         when it began, or has never run.
     """
     checkpoint = config.checkpoint(query)
-    try:
-        files = spark.read.text(f"{checkpoint}/commits").select(F.col("_metadata.file_name").alias("name"))
-        batches = [int(row["name"]) for row in small_rows(files.distinct()) if row["name"].isdigit()]
-    except AnalysisException:
-        return None
-    if not batches:
-        return None
-    offsets = spark.read.text(f"{checkpoint}/offsets/{max(batches)}", wholetext=True).first()
-    return None if offsets is None else version_of(offsets[0])
+    done = query_files(spark, checkpoint).next_batch - 1
+    offsets = offsets_of(spark, checkpoint, done) if done >= 0 else None
+    return None if offsets is None else version_of(offsets)
 
 
 def version_of(offsets: str) -> int | None:

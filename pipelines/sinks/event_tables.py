@@ -85,10 +85,10 @@ def ensure_batch(spark: SparkSession, config: PipelineConfig, contract: DataCont
             on two of them, or on none; or its columns do not fit. The table is as it was.
     """
     table, schema = config.table("batch"), events_schema(contract)
-    require_same_days(spark, config, contract)
-    kept = hidden(json.dumps(_days(contract)))
+    kept, is_new = hidden(json.dumps(_days(contract))), not exists(spark, table)
+    known = kept if is_new else _same_days(spark, table, contract)
     ensure_table(spark, table, schema, partitions=["_event_date"], properties={**READABLE, _DAYS: kept})
-    if table_property(spark, table, _DAYS) != kept:
+    if known != kept:
         set_table_property(spark, table, _DAYS, kept)
     keep_versions(spark, table)
 
@@ -99,15 +99,21 @@ def require_same_days(spark: SparkSession, config: PipelineConfig, contract: Dat
     Raises:
         ConfigError: they were not, so that an event could be on two days, or on none.
     """
-    table, wanted = config.table("batch"), _days(contract)
-    known = table_property(spark, table, _DAYS) if exists(spark, table) else None
-    changes = _changes(json.loads(shown(known)), wanted) if known else []
+    if exists(spark, table := config.table("batch")):
+        _same_days(spark, table, contract)
+
+
+def _same_days(spark: SparkSession, table: str, contract: DataContract) -> str | None:
+    """The rule that the table remembers, hidden; None for one that was made before it did."""
+    known = table_property(spark, table, _DAYS)
+    changes = _changes(json.loads(shown(known)), _days(contract)) if known else []
     if changes and not DeltaTable.forPath(spark, table).toDF().isEmpty():
         raise ConfigError(
             f"{table}: its days were made by another rule than is asked for now. {'; '.join(changes)}."
             " Go back to what was, or give the new contract a pipeline of its own:"
             " docs/runbook.md, 'A breaking change of a contract'"
         )
+    return known
 
 
 def _days(contract: DataContract) -> dict[str, str]:

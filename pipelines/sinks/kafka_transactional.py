@@ -67,12 +67,10 @@ class Published:
 
     Attributes:
         rows: it has.
-        sent_bytes: of values, by this try.
         slots_done_before: slots that an earlier try had published.
     """
 
     rows: int
-    sent_bytes: int
     slots_done_before: int
 
 
@@ -128,7 +126,6 @@ class Publisher:
             raise RuntimeError(f"{sink.name}: not every slot has been published once: {slots}")
         return Published(
             rows=sum(slot["rows"] for slot in slots),
-            sent_bytes=sum(slot["bytes"] for slot in slots),
             slots_done_before=sum(slot["was_done"] for slot in slots),
         )
 

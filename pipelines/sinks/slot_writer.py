@@ -20,12 +20,10 @@ from pyspark import TaskContext
 
 from pipelines.sinks.slots import Connection, Mark, ProgressError, what_to_do
 
-WRITTEN: Final = "slot int, rows bigint, bytes bigint, was_done boolean"
+WRITTEN: Final = "slot int, rows bigint, was_done boolean"
 """What `write_slot` tells of a slot; `was_done`: an earlier try had published it."""
 
-_WRITTEN: Final = pa.schema(
-    [("slot", pa.int32()), ("rows", pa.int64()), ("bytes", pa.int64()), ("was_done", pa.bool_())]
-)
+_WRITTEN: Final = pa.schema([("slot", pa.int32()), ("rows", pa.int64()), ("was_done", pa.bool_())])
 # A worker process sees some slots again and again; each producer has threads and buffers of its own.
 _KEEP: Final = 4
 _ANY: Final = -1
@@ -124,16 +122,16 @@ def write_slot(batches: Iterator[pa.RecordBatch], task: SlotTask) -> Iterator[pa
     taken = _take(task, slot)
     if taken is None:
         rows = sum(batch.num_rows for batch in batches)
-        yield _told(slot, rows, 0, was_done=True)
+        yield _told(slot, rows, was_done=True)
         return
     try:
-        rows, size = _produce(batches, taken.producer, task.topic)
+        rows = _produce(batches, taken.producer, task.topic)
         taken.commit(task.done)
     except BaseException:
         # Whoever comes next ends the transaction by taking the slot.
         _forget(task, slot)
         raise
-    yield _told(slot, rows, size, was_done=False)
+    yield _told(slot, rows, was_done=False)
 
 
 def _take(task: SlotTask, slot: int) -> _Slot | None:
@@ -171,8 +169,8 @@ def _forget(task: SlotTask, slot: int) -> None:
     _kept.pop(_key(task, slot), None)
 
 
-def _produce(batches: Iterator[pa.RecordBatch], producer: Producer, topic: str) -> tuple[int, int]:
-    rows = size = 0
+def _produce(batches: Iterator[pa.RecordBatch], producer: Producer, topic: str) -> int:
+    rows = 0
     for batch in batches:
         keys, values = batch.column("key").to_pylist(), batch.column("value").to_pylist()
         headers: Iterator[list[Header]] = repeat([])
@@ -184,9 +182,8 @@ def _produce(batches: Iterator[pa.RecordBatch], producer: Producer, topic: str) 
         for key, value, partition, pairs in zip(keys, values, partitions, headers, strict=False):
             _send(producer, topic, value, key, partition, pairs)
         rows += len(values)
-        size += batch.column("value").nbytes
         producer.poll(0)
-    return rows, size
+    return rows
 
 
 def headers_of(column: pa.ListArray) -> Iterator[list[Header]]:
@@ -218,11 +215,11 @@ def _send(
             producer.poll(0.1)
 
 
-def _told(slot: int, rows: int, size: int, *, was_done: bool) -> pa.RecordBatch:
+def _told(slot: int, rows: int, *, was_done: bool) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(
         [
             pa.array([value], field.type)
-            for value, field in zip((slot, rows, size, was_done), _WRITTEN, strict=True)
+            for value, field in zip((slot, rows, was_done), _WRITTEN, strict=True)
         ],
         schema=_WRITTEN,
     )

@@ -29,7 +29,7 @@ def output(topic: MakeTopic) -> str:
 
 
 @pytest.fixture
-def env(output: str, monkeypatch: pytest.MonkeyPatch) -> str:
+def env(output: str) -> str:
     """An environment of this test alone, since sinks of one broker are known by it."""
     return f"env-{output}"
 
@@ -77,6 +77,11 @@ def test_what_enters_the_speed_layer_is_published_once(
     stream(lake, 3, 4)
     assert send(lake)["rows"] == 1
     assert published(broker, output) == Counter([1, 2, 3, 4])
+    # Keys go where Java's producers send them.
+    java: Any = lake.spark.sparkContext._jvm
+    utils = java.org.apache.kafka.common.utils.Utils
+    for message in messages_of(broker, output):
+        assert utils.toPositive(utils.murmur2(bytearray(message.key or b""))) % 2 == message.partition
     told = status(lake.spark, lake.config)
     assert (told["agrees"], told["slots"]) == (True, {"0": 2, "1": 2})
     assert told["limits"]["offsets.retention.minutes"] == "1 week"

@@ -12,15 +12,7 @@ from pipelines.contract import DataContract
 from pipelines.decode import VALID, decode, payload_hash
 from pipelines.messages import messages
 from tests.support.lakes import Lake, flight
-
-ORDER = {
-    "order": {"id": "a-1", "placed_on": "2013-01-01"},
-    "placed_at": "2013-01-01T10:00:00.123456Z",
-    "total": 12.5,
-    "items": [{"sku": "x", "count": 2}, {"sku": 'ü\n"', "count": 1}],
-    "tags": {"b": "2", "a": "1"},
-    "seen": ["2013-01-01T10:00:00Z", "2013-01-01T10:00:01.5Z"],
-}
+from tests.support.orders import order
 
 OFFSET = "CAST(CAST(element_at(headers, 3).value AS STRING) AS BIGINT) AS _offset"
 
@@ -58,6 +50,7 @@ def test_a_published_event_reads_as_the_one_that_came(lake: Lake) -> None:
 
 
 def test_nested_values_and_keys_too(make_lake: Callable[..., Lake], nested: DataContract) -> None:
-    sent = read_back(make_lake(contract=nested), [json.dumps(ORDER).encode()])
+    odd = [{"sku": "x", "count": 2}, {"sku": 'ü\n"', "count": 1}]
+    sent = read_back(make_lake(contract=nested), [order(placed_at="2013-01-01T10:00:00.123456Z", items=odd)])
     (row,) = sent.toLocalIterator()
     assert list(json.loads(row["key"])) == list(nested.key)

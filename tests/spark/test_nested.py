@@ -1,6 +1,5 @@
 """Objects, arrays and maps: read, judged, deduplicated and rebuilt like any other column."""
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -14,25 +13,12 @@ from pipelines.decode import decode, payload_hash
 from pipelines.layers.serving import read_serving
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, run, stream
-
-ORDER = {
-    "order": {"id": "a-1", "placed_on": "2013-01-01"},
-    "placed_at": "2013-01-01T10:00:00Z",
-    "total": 12.5,
-    "items": [{"sku": "x", "count": 2}, {"sku": "y", "count": 1}],
-    "tags": {"b": "2", "a": "1"},
-    "seen": ["2013-01-01T10:00:00Z", "2013-01-01T10:00:01.5Z"],
-}
+from tests.support.orders import order
 
 
 @pytest.fixture
 def lake(make_lake: Callable[..., Lake], nested: DataContract) -> Lake:
     return make_lake(contract=nested)
-
-
-def order(**changes: Any) -> bytes:
-    fields = {name: value for name, value in {**ORDER, **changes}.items() if value is not ...}
-    return json.dumps(fields).encode()
 
 
 def verdicts(lake: Lake, values: list[bytes]) -> list[Any]:

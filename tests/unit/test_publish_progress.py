@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from pipelines.errors import SourceError
-from pipelines.ops.publish_progress import agree
+from pipelines.ops.publish_progress import agree, fits_in
 from pipelines.ops.query_files import QueryFiles
 from pipelines.sinks.kafka_transactional import TransactionalSink
 from pipelines.sinks.slot_writer import headers_of
@@ -107,6 +107,19 @@ def test_what_goes_together_is_left_alone(known: dict[int, Mark], checkpoint: Qu
 )
 def test_what_can_be_put_right_is(known: dict[int, Mark], checkpoint: QueryFiles, expected: int) -> None:
     assert agree(SINK, "topic-id", known, checkpoint) == replace(DONE, next_batch=expected)
+
+
+def test_a_reset_leaves_alone_only_what_the_start_accepts() -> None:
+    ours = replace(DONE, next_batch=7)
+    under_way, between = files(7, under_way=True), files(7)
+    assert fits_in(ours, ours, between)
+    assert fits_in(DONE, ours, under_way)
+    # Of a checkpoint that was restored from a backup nothing is under way, and progress is ahead of it.
+    assert not fits_in(DONE, ours, between)
+    assert not fits_in(None, ours, under_way)
+    assert not fits_in(replace(ours, topic_id="another"), ours, under_way)
+    begun = replace(DONE, next_batch=0)
+    assert fits_in(replace(begun, source=""), begun, files(0, under_way=True))
 
 
 def test_a_new_stream_gets_progress_before_its_query_has_an_id() -> None:
