@@ -9,11 +9,11 @@ from datetime import timedelta
 from typing import Final
 
 from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
     KafkaError,
     KafkaException,
     Producer,
     TopicCollection,
+    TopicPartition,
 )
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic
 from tenacity import (
@@ -29,7 +29,6 @@ from pipelines.sinks.kafka_transactional import TransactionalSink
 from pipelines.sinks.slots import Mark
 
 _AT_ONCE: Final = 8
-_GROUP_ABSENT: Final = (KafkaError.GROUP_ID_NOT_FOUND,)
 _PASSING: Final = (
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -187,21 +186,20 @@ def marks(cluster: Cluster, sink: TransactionalSink, *, is_stable: bool = False)
     Args:
         cluster: where it is kept.
         sink: whose.
-        is_stable: refuse to answer while transactions are under way, instead of leaving them out.
+        is_stable: wait for transactions that are under way, instead of leaving them out.
     """
-    asked = [ConsumerGroupTopicPartitions(sink.name)]
+    asked = range(_partitions(cluster, sink.progress_topic))
+    if not asked:
+        return {}
+    # A consumer, since librdkafka's AdminClient crashes when it asks a coordinator that has just moved
+    # (list_consumer_group_offsets of 2.16.0: it looks for a consumer that it is not).
+    consumer = sink.connection.consumer(is_stable=is_stable)
     try:
-        found = cluster.client.list_consumer_group_offsets(
-            asked, require_stable=is_stable, request_timeout=cluster.timeout_s
-        )[sink.name].result(cluster.patience_s)
-    except KafkaException as error:
-        if error.args[0].code() in _GROUP_ABSENT:
-            return {}
-        raise
-    known = {
-        each.partition: Mark.of(each) for each in found.topic_partitions if each.topic == sink.progress_topic
-    }
-    return {slot: mark for slot, mark in sorted(known.items()) if mark}
+        places = [TopicPartition(sink.progress_topic, slot) for slot in asked]
+        found = {each.partition: Mark.of(each) for each in consumer.committed(places, cluster.timeout_s)}
+    finally:
+        consumer.close()
+    return {slot: mark for slot, mark in sorted(found.items()) if mark}
 
 
 def take_all(sink: TransactionalSink, known: Marks) -> list[Producer]:

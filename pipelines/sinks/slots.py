@@ -19,7 +19,7 @@ _PRODUCER: Final = {
     "queue.buffering.max.kbytes": 131_072,
     "queue.buffering.max.messages": 500_000,
 }
-_CONSUMER: Final = {"enable.auto.commit": False, "isolation.level": "read_committed"}
+_CONSUMER: Final = {"enable.auto.commit": False}
 
 
 class ProgressError(Exception):
@@ -97,9 +97,14 @@ class Connection:
         producer.init_transactions(self.timeout_s)
         return producer
 
-    def consumer(self) -> Consumer:
-        """A consumer of the group that keeps the progress."""
-        return Consumer({**_CONSUMER, **self.settings(), "group.id": self.name})
+    def consumer(self, *, is_stable: bool = True) -> Consumer:
+        """A consumer of the group that keeps the progress.
+
+        Args:
+            is_stable: whether it waits for transactions that are under way when asked for the progress.
+        """
+        level = "read_committed" if is_stable else "read_uncommitted"
+        return Consumer({**_CONSUMER, **self.settings(), "group.id": self.name, "isolation.level": level})
 
     def settings(self) -> dict[str, Any]:
         """Librdkafka's settings for a client on this machine, with its rack if the variable names one."""
