@@ -1,7 +1,7 @@
 """What a pipeline's configuration may say of publishing its events to Kafka."""
 
 from datetime import timedelta
-from typing import Final
+from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -32,6 +32,8 @@ class PublishConfig(BaseModel):
             begun must be finished as it is, so this bounds how long a transaction is open.
         transaction_timeout: after what time the cluster ends a transaction, for a task that hangs: longer
             than publishing a micro-batch takes, and no longer than the brokers' `transaction.max.timeout.ms`.
+        retraction: what is sent for an event that was published and is not in the certified day: a
+            `tombstone`, which takes its key out of a compacted topic, or a `record` with what it was.
         options: further settings of librdkafka, by its own names (`security.protocol`, `compression.type`).
         secrets: the same, for values that are never shown or logged.
     """
@@ -45,6 +47,7 @@ class PublishConfig(BaseModel):
     trigger_interval: PositiveInterval = timedelta(seconds=10)
     max_bytes_per_trigger: str = Field(default="64m", pattern=r"^\d+[bkmgt]$")
     transaction_timeout: PositiveInterval = timedelta(minutes=5)
+    retraction: Literal["tombstone", "record"] = "tombstone"
     options: ProducerOptions = {}
     secrets: ProducerSecrets = {}
 

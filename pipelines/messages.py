@@ -1,11 +1,12 @@
 """Events as Kafka records: what the publisher makes of rows of the speed and the batch layer."""
 
-from typing import Final
+from typing import Final, Literal
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.contract import DataContract
+from pipelines.corrections import CORRECTION
 from pipelines.sql_text import name
 
 HEADER: Final = "oncelake."
@@ -14,27 +15,36 @@ _JSON: Final = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH
 _COORDINATES: Final = ("topic", "partition", "offset")
 
 
-def messages(rows: DataFrame, contract: DataContract) -> DataFrame:
+def messages(
+    rows: DataFrame, contract: DataContract, retraction: Literal["tombstone", "record"] = "tombstone"
+) -> DataFrame:
     """Rows as records for `pipelines.sinks.kafka_transactional`.
 
     Args:
-        rows: with the contract's columns and `_topic`, `_partition`, `_offset`.
+        rows: with the contract's columns and `_topic`, `_partition`, `_offset`; and `_correction`, if some
+            of them correct what was published before (`pipelines.corrections`).
         contract: tells the columns and the dedup key.
+        retraction: what stands for an event that is gone: a record without a value, or one with the columns
+            that the event had.
 
     Returns:
         `key binary`: the dedup key as a JSON object, its parts in the contract's order; `value binary`: the
         contract's columns as a JSON object that the contract accepts, nulls included; `headers`:
-        `oncelake.topic`, `oncelake.partition` and `oncelake.offset`, where the record came from, as text.
+        `oncelake.topic`, `oncelake.partition` and `oncelake.offset`, where the record came from, as text; and
+        `oncelake.correction` for one that corrects: `added`, `changed` or `removed`.
     """
     parts = [F.expr(name(path)).alias(path) for path in contract.key]
     columns = [F.expr(name(field.name)) for field in contract.schema]
-    return rows.select(
-        F.to_json(F.struct(*parts), _JSON).cast("binary").alias("key"),
-        F.to_json(F.struct(*columns), _JSON).cast("binary").alias("value"),
-        F.array(*map(_header, _COORDINATES)).alias("headers"),
-    )
+    value, headers = F.to_json(F.struct(*columns), _JSON).cast("binary"), F.array(*map(_header, _COORDINATES))
+    if CORRECTION in rows.columns:
+        kind = F.col(CORRECTION)
+        headers = F.when(kind.isNull(), headers).otherwise(F.array_append(headers, _header("correction")))
+        if retraction == "tombstone":
+            value = F.when(kind.isNull() | (kind != "removed"), value)
+    key = F.to_json(F.struct(*parts), _JSON).cast("binary")
+    return rows.select(key.alias("key"), value.alias("value"), headers.alias("headers"))
 
 
-def _header(coordinate: str) -> Column:
-    value = F.col(f"_{coordinate}").cast("string").cast("binary")
-    return F.struct(F.lit(f"{HEADER}{coordinate}").alias("key"), value.alias("value"))
+def _header(column: str) -> Column:
+    value = F.col(f"_{column}").cast("string").cast("binary")
+    return F.struct(F.lit(f"{HEADER}{column}").alias("key"), value.alias("value"))

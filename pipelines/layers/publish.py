@@ -1,4 +1,4 @@
-"""Publish: events of the speed layer to a Kafka topic, each once for `read_committed` readers."""
+"""Publish: events to a Kafka topic, each once for `read_committed` readers, and what corrects them."""
 
 import logging
 import re
@@ -15,6 +15,8 @@ from pipelines.contract import DataContract
 from pipelines.errors import ConfigError, InfrastructureError, OncelakeError, SourceError
 from pipelines.intervals import format_interval
 from pipelines.messages import messages
+from pipelines.ops.certification import ensure_ledger
+from pipelines.ops.publish_batch import BatchMaker, stream
 from pipelines.ops.publish_cluster import (
     asking,
     limits,
@@ -44,7 +46,9 @@ _log = logging.getLogger(__name__)
 def publish(
     spark: SparkSession, config: PipelineConfig, contract: DataContract, *, once: bool
 ) -> dict[str, Any]:
-    """Publishes what enters the speed layer until told to stop, or once what is there.
+    """Publishes what enters the speed layer, and what the nightly rebuild makes of it.
+
+    That goes on until told to stop, or once with what is there.
 
     Args:
         spark: the session.
@@ -62,14 +66,17 @@ def publish(
         InfrastructureError: the cluster or the lake does not answer, or the query failed.
     """
     ensure_speed(spark, config, contract)
+    ensure_ledger(spark, config)
     sink = sink_of(config)
-    job = _Job(spark, config, contract, publisher(spark, sink, config.checkpoint("publish")))
+    publishes = publisher(spark, sink, config.checkpoint("publish"))
+    job = _Job(spark, config, contract, publishes, BatchMaker(spark, config, contract))
     _log.info("publishing %s to topic %s in %d slots", config.table("speed"), sink.topic, sink.slots)
     try:
         totals = run_streams(spark, lambda: [job.start(once=once)])["publish"]
     except OncelakeError as error:
         # Spark hands on what our function raised as text in a stack trace.
-        raise _explained(str(job.failures[0]) if job.failures else str(error), error, sink) from None
+        first = job.failures[0] if job.failures else error
+        raise first if isinstance(first, OncelakeError) else _explained(str(first), error, sink) from None
     counts = {name: job.counts[name] for name in ("rows", "slots_done_before")}
     return {"counts": {**counts, "batches": totals.batches}}
 
@@ -203,18 +210,15 @@ class _Job:
     config: PipelineConfig
     contract: DataContract
     publisher: Publisher
+    maker: BatchMaker
     counts: Counter[str] = field(default_factory=Counter)
     failures: list[Exception] = field(default_factory=list)
 
     def start(self, *, once: bool) -> StreamingQuery:
         """Starts the query."""
         asked = settings_of(self.config)
-        # Days past their retention go as whole files; a commit that changes rows is refused.
-        reader = self.spark.readStream.format("delta").option("ignoreDeletes", True)
-        reader = reader.option("maxBytesPerTrigger", asked.max_bytes_per_trigger)
-        rows = reader.load(self.config.table("speed"))
         return each_batch(
-            rows,
+            stream(self.spark, self.config),
             self._write,
             name="publish",
             checkpoint=self.config.checkpoint("publish"),
@@ -224,7 +228,11 @@ class _Job:
 
     def _write(self, rows: DataFrame, batch: int) -> None:
         try:
-            done = self.publisher(messages(rows, self.contract), batch)
+            query = self.spark.sparkContext.getLocalProperty("sql.streaming.queryId")
+            found = self.maker.make(rows, str(query), batch)
+            retraction = settings_of(self.config).retraction
+            done = self.publisher(messages(found, self.contract, retraction), batch)
+            self.maker.done()
         except Exception as error:
             self.failures.append(error)
             raise

@@ -94,7 +94,7 @@ def _decided(
 ) -> ReportData:
     day = verdict.day
     index = _index_then(spark, config, contract, verdict)
-    rows = read_kept(spark, config.table("batch"), verdict.batch_version, day)
+    rows = read_kept(spark, config.table("batch"), verdict.batch_version, [day])
     if rows is None:
         raise SourceError(
             f"{config.table('batch')}: version {verdict.batch_version}, which the verdict on {day} names, is"

@@ -86,18 +86,29 @@ class Certified:
 
 def record_verdicts(spark: SparkSession, config: PipelineConfig, verdicts: Iterable[Verdict]) -> None:
     """Appends verdicts as one commit; from then on readers see the days that are certified."""
-    table = config.ops_table("certifications")
-    ensure_table(spark, table, shape(_SHAPE), partitions=["pipeline"])
-    append(small_frame(spark, [asdict(verdict) for verdict in verdicts], shape(_SHAPE)), table)
+    ensure_ledger(spark, config)
+    rows = small_frame(spark, [asdict(verdict) for verdict in verdicts], shape(_SHAPE))
+    append(rows, config.ops_table("certifications"))
 
 
-def history(spark: SparkSession, config: PipelineConfig) -> list[Verdict]:
-    """All verdicts on the pipeline's days, oldest first."""
+def ensure_ledger(spark: SparkSession, config: PipelineConfig) -> None:
+    """Makes the table of verdicts if there is none."""
+    ensure_table(spark, config.ops_table("certifications"), shape(_SHAPE), partitions=["pipeline"])
+
+
+def history(spark: SparkSession, config: PipelineConfig, at: int | None = None) -> list[Verdict]:
+    """All verdicts on the pipeline's days, oldest first.
+
+    Args:
+        spark: the session.
+        config: the pipeline's configuration.
+        at: the version of the ledger, if not that of now.
+    """
     table = config.ops_table("certifications")
     if not exists(spark, table):
         return []
     names = {field.name for field in fields(Verdict)}
-    ledger = read(spark, table).where(F.col("pipeline") == config.name)
+    ledger = read(spark, table, at).where(F.col("pipeline") == config.name)
     rows = small_rows(ledger.orderBy("decided_at", "batch_version"))
     return [Verdict(**{name: value for name, value in row.items() if name in names}) for row in rows]
 

@@ -1,7 +1,8 @@
 """How far a stream has read the table before it, from its checkpoint."""
 
 import json
-from typing import Literal
+from dataclasses import dataclass
+from typing import Any, Final, Literal
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -48,14 +49,48 @@ def first_unread_version(
     checkpoint = config.checkpoint(query)
     done = query_files(spark, checkpoint).next_batch - 1
     offsets = offsets_of(spark, checkpoint, done) if done >= 0 else None
-    return None if offsets is None else version_of(offsets)
+    first = positions_of(offsets)[0] if offsets else None
+    return None if first is None or first.is_start else first.version
 
 
-def version_of(offsets: str) -> int | None:
-    """The first unread version, by the text of an offset file whose one source is a Delta table.
+@dataclass(frozen=True)
+class Position:
+    """How far a query has read a Delta table.
+
+    Attributes:
+        version: the version that it reads, or the next one.
+        is_start: whether that is the version that it began with, of which it reads all rows.
+        is_whole: whether it has read all versions before that one, and nothing of it.
+    """
+
+    version: int
+    is_start: bool
+    is_whole: bool
+
+    @property
+    def last(self) -> int:
+        """The last version of which it has read something."""
+        return self.version if self.is_start or not self.is_whole else self.version - 1
+
+
+# Delta counts the files of a version from 0 on; -1 and below stand before the first.
+_FIRST_FILE: Final = 0
+
+
+def positions_of(offsets: str) -> list[Position | None]:
+    """How far a micro-batch goes in each of its sources, which are Delta tables.
+
+    Args:
+        offsets: the text of its offset file: a line for its own version, one for the query, and one for each
+            source, in the order of the plan (`OffsetSeqLog` of Spark, `DeltaSourceOffset` of Delta).
 
     Returns:
-        As `first_unread_version`.
+        For each source its position; None where it has none yet.
     """
-    offset = json.loads(offsets.splitlines()[-1])
-    return None if offset["isStartingVersion"] else int(offset["reservoirVersion"])
+    return [None if line == "-" else _position(json.loads(line)) for line in offsets.splitlines()[2:]]
+
+
+def _position(offset: dict[str, Any]) -> Position:
+    is_start = bool(offset["isStartingVersion"])
+    is_whole = not is_start and int(offset["index"]) < _FIRST_FILE
+    return Position(int(offset["reservoirVersion"]), is_start, is_whole)

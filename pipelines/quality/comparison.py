@@ -31,7 +31,7 @@ def comparison(
     if previous is None:
         return None
     at = verdict.batch_version
-    before = read_kept(spark, config.table("batch"), previous, verdict.day)
+    before = read_kept(spark, config.table("batch"), previous, [verdict.day])
     if before is None:
         return Comparison(
             previous_version=previous,

@@ -1,13 +1,13 @@
 """Earlier versions of a table, which do not live for ever."""
 
+from collections.abc import Sequence
 from datetime import date
 from typing import Any, Final
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
-from pipelines.sinks.delta import read
+from pipelines.sinks.delta import on_days, read
 
 _GONE: Final = {
     "DELTA_VERSION_NOT_FOUND",
@@ -16,7 +16,7 @@ _GONE: Final = {
 }
 
 
-def read_kept(spark: SparkSession, table: str, at: int, day: date | None = None) -> DataFrame | None:
+def read_kept(spark: SparkSession, table: str, at: int, days: Sequence[date] = ()) -> DataFrame | None:
     """A table as it was at a version; None if that version is gone.
 
     A version is gone when Delta has cleaned its log, or `VACUUM` has removed its files.
@@ -25,19 +25,20 @@ def read_kept(spark: SparkSession, table: str, at: int, day: date | None = None)
         spark: the session.
         table: the path of a Delta table.
         at: the version.
-        day: the event day, if only its rows are wanted.
+        days: the event days, sorted, if only their rows are wanted.
     """
     try:
         rows = read(spark, table, at)
-        if day is not None:
-            rows = rows.where(F.col("_event_date") == F.lit(day))
+        if days:
+            rows = rows.where(on_days(days))
         files = rows.inputFiles()
     except AnalysisException as error:
         if error.getCondition() in _GONE:
             return None
         raise
     # One commit wrote the files of a day and one took them out, so they go together.
-    return rows if not files or _is_there(spark, min(files)) else None
+    one_of_each = {file.rpartition("/")[0]: file for file in sorted(files)}
+    return rows if all(_is_there(spark, file) for file in one_of_each.values()) else None
 
 
 def _is_there(spark: SparkSession, file: str) -> bool:

@@ -1,5 +1,6 @@
 """What retention keeps, in days and moments, without a lake."""
 
+import json
 from dataclasses import fields
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
@@ -16,7 +17,7 @@ from pipelines.ops.leftovers import holds
 from pipelines.ops.needed import uncertified
 from pipelines.ops.offset_cuts import below
 from pipelines.ops.retention import first_day_by_age, first_moment_of, last_event_day
-from pipelines.ops.stream_position import version_of
+from pipelines.ops.stream_position import Position, positions_of
 
 NEW_YORK = ZoneInfo("America/New_York")
 DAY = timedelta(days=1)
@@ -140,9 +141,16 @@ def test_a_build_that_nobody_decided_on_is_not_the_certified_state(found: list[t
 
 
 def test_the_checkpoint_says_up_to_where_bronze_was_read() -> None:
-    offset = '{"sourceVersion":1,"reservoirId":"x","reservoirVersion":5,"index":-1,"isStartingVersion":%s}'
-    assert version_of(f'v1\n{{"batchWatermarkMs":0}}\n{offset % "false"}') == 5
-    assert version_of(f'v1\n{{"batchWatermarkMs":0}}\n{offset % "true"}') is None
+    def at(index: int, is_start: bool) -> Position | None:
+        offset = {"reservoirId": "x", "reservoirVersion": 5, "index": index, "isStartingVersion": is_start}
+        found, other = positions_of(f'v1\n{{"batchWatermarkMs":0}}\n{json.dumps(offset)}\n-')
+        assert other is None
+        return found
+
+    ended, within, at_start = at(-1, False), at(3, False), at(3, True)
+    assert (ended, ended and ended.last) == (Position(5, is_start=False, is_whole=True), 4)
+    assert (within, within and within.last) == (Position(5, is_start=False, is_whole=False), 5)
+    assert (at_start, at_start and at_start.last) == (Position(5, is_start=True, is_whole=False), 5)
 
 
 def test_a_cut_names_each_partition_and_without_any_takes_nothing() -> None:

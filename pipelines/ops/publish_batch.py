@@ -1,0 +1,152 @@
+"""What a micro-batch of publishing is made of: new events of open days, and corrections of certified ones."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from pipelines.config import PipelineConfig
+from pipelines.contract import DataContract
+from pipelines.corrections import CORRECTION, corrections, instead
+from pipelines.decode import COORDINATES, EVENT_DATE
+from pipelines.errors import SourceError
+from pipelines.ops.certification import history
+from pipelines.ops.published_days import Settled, record_settled, settled_before
+from pipelines.ops.query_files import offsets_of
+from pipelines.ops.stream_position import Position, positions_of
+from pipelines.quality.facts import around, reach
+from pipelines.sinks.delta import on_days
+from pipelines.sinks.tables import conform, events_schema, small_frame
+from pipelines.sinks.versions import read_kept
+
+_IS_VERDICT: Final = "_is_verdict"
+
+
+def stream(spark: SparkSession, config: PipelineConfig) -> DataFrame:
+    """The speed layer and the ledger of verdicts as one stream, for `BatchMaker`.
+
+    Verdicts are in it since each begins a micro-batch; what they say is read from the ledger.
+    """
+    # Days past their retention go as whole files; a commit that changes rows is refused.
+    reader = spark.readStream.format("delta").option("ignoreDeletes", True)
+    verdicts = reader.load(config.ops_table("certifications")).where(F.col("pipeline") == config.name)
+    limit = config.publish.max_bytes_per_trigger if config.publish else None
+    if limit:
+        reader = reader.option("maxBytesPerTrigger", limit)
+    events = reader.load(config.table("speed"))
+    return events.unionByName(verdicts.select(F.lit(True).alias(_IS_VERDICT)), allowMissingColumns=True)
+
+
+@dataclass
+class BatchMaker:
+    """Makes the rows of each micro-batch, the same ones whenever it is tried.
+
+    A certified day is settled: what was published of it is compared with the certified rows, and from then
+    on only rebuilds change it. That waits for a micro-batch at whose end the stream has read whole commits
+    of the speed layer, so that a version of it says what was published.
+
+    Attributes:
+        spark: the session.
+        config: the pipeline's configuration.
+        contract: tells columns and key.
+    """
+
+    spark: SparkSession
+    config: PipelineConfig
+    contract: DataContract
+    _known: tuple[int, Settled] | None = None
+    _next: tuple[int, Settled] | None = None
+
+    def make(self, rows: DataFrame, query: str, batch: int) -> DataFrame:
+        """The rows that a micro-batch publishes.
+
+        Args:
+            rows: the micro-batch, of `stream`.
+            query: the id of the query.
+            batch: its number.
+
+        Returns:
+            The contract's columns, `_event_date`, the coordinates and `_correction`, see `corrections`.
+
+        Raises:
+            SourceError: a version of the speed or the batch layer that is needed is gone.
+        """
+        events, verdicts = self._positions(batch)
+        came = rows.where(F.col(_IS_VERDICT).isNull())
+        if self._known and self._known[0] == verdicts:
+            before, newer = self._known[1], None
+        else:
+            before = settled_before(self.spark, self.config, query, batch)
+            newer = before.since(history(self.spark, self.config, verdicts))
+        may_settle = batch == 0 or events is None or events.is_whole
+        settles = newer if may_settle else None
+        if settles:
+            record_settled(self.spark, self.config, query, batch, settles)
+        after = before.and_then(settles)
+        self._next = None if newer and not may_settle else (verdicts, after)
+        found = conform(came.where(~on_days(after.days)) if after.days else came, self._shape)
+        found = found.withColumn(CORRECTION, F.lit(None).cast("string"))
+        # Of days that were certified before the stream began nothing was published.
+        if settles and batch:
+            corrected = self._corrected(before, settles, after, came, events)
+            found = found.unionByName(corrected)
+        return found
+
+    def done(self) -> None:
+        """Says that the micro-batch made last was published."""
+        self._known = self._next
+
+    def _positions(self, batch: int) -> tuple[Position | None, int]:
+        text = offsets_of(self.spark, self.config.checkpoint("publish"), batch)
+        if text is None:
+            raise RuntimeError(f"micro-batch {batch} has no offsets in its checkpoint")
+        events, verdicts = positions_of(text)
+        return events, verdicts.last if verdicts else -1
+
+    def _corrected(
+        self, before: Settled, settles: Settled, after: Settled, came: DataFrame, events: Position | None
+    ) -> DataFrame:
+        """What becomes of the days that a micro-batch settles."""
+        contract = self.contract
+        again = [day for day in settles.days if day in before.days]
+        first = self._speed(events, [day for day in settles.days if day not in before.days])
+        # What has just come of a day that is settled now was not published, and will not be.
+        earlier = first.join(came.select(*COORDINATES), [*COORDINATES], "left_anti").select(*first.columns)
+        published = self._batch(before.version, again).unionByName(earlier)
+        certified = self._batch(settles.version, settles.days)
+        found = corrections(published, certified, contract)
+        horizon = reach(contract, self.config.batch.dedup_horizon_days)
+        if not horizon:
+            return found
+        near = [day for day in around(settles.days, horizon) if day not in settles.days]
+        closed = [day for day in near if day in after.days]
+        still_open = [day for day in near if day not in after.days]
+        others = self._batch(after.version, closed).unionByName(self._speed(events, still_open))
+        return instead(found, certified, others, contract, horizon)
+
+    def _batch(self, version: int, days: Sequence[date]) -> DataFrame:
+        return self._layer(self.config.table("batch"), version, days)
+
+    def _speed(self, events: Position | None, days: Sequence[date]) -> DataFrame:
+        return self._layer(self.config.table("speed"), events.last if events else None, days)
+
+    def _layer(self, table: str, version: int | None, days: Sequence[date]) -> DataFrame:
+        if not days or version is None:
+            return small_frame(self.spark, [], self._shape)
+        rows = read_kept(self.spark, table, version, days)
+        if rows is None:
+            raise SourceError(
+                f"{table}: version {version} is gone, so nobody knows what was published of the days"
+                f" {days[0]} to {days[-1]}. Publish anew: docs/publishing.md, 'When versions are gone'"
+            )
+        return conform(rows, self._shape)
+
+    @property
+    def _shape(self) -> StructType:
+        """The columns of events that are published, and of those by which they are told apart."""
+        wanted = (*self.contract.columns, EVENT_DATE, *COORDINATES)
+        return StructType([field for field in events_schema(self.contract) if field.name in wanted])
