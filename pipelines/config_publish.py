@@ -15,6 +15,7 @@ from pipelines.config_values import (
 )
 
 PROGRESS_TOPIC: Final = "oncelake-progress"
+_UNITS: Final = "bkmgt"
 _SHORTEST, _LONGEST = timedelta(seconds=1), timedelta(days=1)
 
 
@@ -50,6 +51,12 @@ class PublishConfig(BaseModel):
     retraction: Literal["tombstone", "record"] = "tombstone"
     options: ProducerOptions = {}
     secrets: ProducerSecrets = {}
+
+    @property
+    def max_bytes(self) -> int:
+        """`max_bytes_per_trigger` as a number."""
+        text = self.max_bytes_per_trigger
+        return max(int(text[:-1]) << 10 * _UNITS.index(text[-1]), 1)
 
     @field_validator("transaction_timeout")
     @classmethod

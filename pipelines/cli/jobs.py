@@ -1,8 +1,8 @@
 """The jobs as commands. What they do is in `pipelines.layers`; here is only what the user may say."""
 
 from contextlib import suppress
-from datetime import date, datetime
-from typing import Any, Final
+from datetime import datetime
+from typing import Any
 
 import click
 from py4j.protocol import Py4JJavaError
@@ -10,7 +10,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pipelines.cli.every import run_all
-from pipelines.cli.options import CommonOptions, common_options, options_of_many, require_one_or_all
+from pipelines.cli.options import (
+    DAY,
+    CommonOptions,
+    common_options,
+    days_between,
+    options_of_many,
+    require_one_or_all,
+)
 from pipelines.cli.running import refuse_unfit_expectations, run_job
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
@@ -24,7 +31,6 @@ from pipelines.quality.facts import days_of
 
 Summary = dict[str, Any]
 
-_DAY: Final = click.DateTime(["%Y-%m-%d"])
 _once = click.option("--once", is_flag=True, help="Process what is there now, then stop.")
 
 
@@ -56,9 +62,9 @@ def speed_stream(once: bool, **common: Any) -> None:
 
 @click.command("nightly_batch")
 @options_of_many
-@click.option("--date", "day", type=_DAY, help="The event day; yesterday if no day is named.")
-@click.option("--from", "first", type=_DAY, help="The first of several days.")
-@click.option("--to", "last", type=_DAY, help="The last of several days.")
+@click.option("--date", "day", type=DAY, help="The event day; yesterday if no day is named.")
+@click.option("--from", "first", type=DAY, help="The first of several days.")
+@click.option("--to", "last", type=DAY, help="The last of several days.")
 def nightly_batch(
     day: datetime | None,
     first: datetime | None,
@@ -69,11 +75,7 @@ def nightly_batch(
 ) -> None:
     """Rebuild closed days from bronze, audit them, certify what passed."""
     require_one_or_all(pipeline, everything)
-    if day and (first or last):
-        raise click.UsageError("--date names one day, --from and --to several: use one or the other")
-    if bool(first) != bool(last):
-        raise click.UsageError("--from and --to go together: name the first and the last of the days")
-    between = (_date(day or first), _date(day or last))
+    between = days_between(day, first, last)
     repair: Repair = "nothing" if first or last else "late" if day else "late and missed"
 
     def check(config: PipelineConfig, contract: DataContract) -> None:
@@ -99,19 +101,15 @@ def nightly_batch(
 
 @click.command("validate")
 @common_options
-@click.option("--date", "day", type=_DAY, help="The event day; yesterday if it is not named.")
+@click.option("--date", "day", type=DAY, help="The event day; yesterday if it is not named.")
 def validate_day(day: datetime | None, **common: Any) -> None:
     """Audit a day again without rebuilding it."""
 
     def check(config: PipelineConfig, contract: DataContract) -> None:
-        closed_days(contract, _date(day), None)
+        closed_days(contract, *days_between(day))
         refuse_unfit_expectations(config, contract)
 
     def body(spark: SparkSession, config: PipelineConfig, contract: DataContract, run_id: str) -> Summary:
-        return validate(spark, config, contract, run_id, closed_days(contract, _date(day), None)[0])
+        return validate(spark, config, contract, run_id, closed_days(contract, *days_between(day))[0])
 
     run_job("validate", CommonOptions(**common), body, check=check, notifies=True)
-
-
-def _date(moment: datetime | None) -> date | None:
-    return moment.date() if moment else None

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import date, datetime
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import click
 
@@ -14,6 +15,7 @@ from pipelines.quality.suite_files import own_expectations
 from pipelines.sources.registry import Registry, registry_of
 from pipelines.wire import is_framed
 
+DAY: Final = click.DateTime(["%Y-%m-%d"])
 LogFormat = Literal["text", "json"]
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -107,6 +109,22 @@ def require_one_or_all(pipeline: str | None, everything: bool) -> None:
             if everything
             else "Missing option '--pipeline'. Name a pipeline, or say --all."
         )
+
+
+def days_between(
+    day: datetime | None, first: datetime | None = None, last: datetime | None = None
+) -> tuple[date | None, date | None]:
+    """The first and the last of the days that --date, or --from and --to, name; None where they do not.
+
+    Raises:
+        UsageError: they contradict each other, or one is missing.
+    """
+    if day and (first or last):
+        raise click.UsageError("--date names one day, --from and --to several: use one or the other")
+    if bool(first) != bool(last):
+        raise click.UsageError("--from and --to go together: name the first and the last of the days")
+    first, last = day or first, day or last
+    return first.date() if first else None, last.date() if last else None
 
 
 def place_options(command: Command) -> Command:

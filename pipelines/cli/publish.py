@@ -1,14 +1,20 @@
-"""`publish_stream`, and `oncelake publish`: how far publishing is, and how it is put right."""
+"""`publish_stream`, and `oncelake publish`: whole days, how far publishing is, and how it is put right."""
 
+from datetime import datetime
 from typing import Any
 
 import click
+from pyspark.sql import SparkSession
 
-from pipelines.cli.options import CommonOptions, common_options
+from pipelines.cli.options import DAY, CommonOptions, common_options, days_between
 from pipelines.cli.running import run_job
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.layers import publish as layer
+from pipelines.layers.batch import closed_days
+from pipelines.layers.publish_days import publish_days
+from pipelines.ops.publish_sink import settings_of
+from pipelines.quality.facts import days_of
 
 
 @click.command("publish_stream")
@@ -25,9 +31,44 @@ def publish_stream(once: bool, **common: Any) -> None:
     )
 
 
-@click.group()
+class _DayByDefault(click.Group):
+    """A group whose options alone stand for its command `day`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0].startswith("-") and args[0] not in ctx.help_option_names:
+            args = ["day", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_DayByDefault)
 def publish() -> None:
-    """See how far publishing is, and make cluster and checkpoint agree again."""
+    """Publish whole days; see how far the stream is, and make cluster and checkpoint agree again.
+
+    Options alone mean `day`: oncelake publish --pipeline flights --date 2013-01-01.
+    """
+
+
+@publish.command("day")
+@common_options
+@click.option("--date", "day", type=DAY, help="The certified day; yesterday if no day is named.")
+@click.option("--from", "first", type=DAY, help="The first of several days.")
+@click.option("--to", "last", type=DAY, help="The last of several days.")
+@click.option("--again", is_flag=True, help="Days that were published before, too.")
+def publish_day(
+    day: datetime | None, first: datetime | None, last: datetime | None, again: bool, **common: Any
+) -> None:
+    """Publish certified days as a whole, each once, for readers who begin."""
+    between = days_between(day, first, last)
+
+    def check(config: PipelineConfig, contract: DataContract) -> None:
+        _require_topic(config, contract)
+        closed_days(contract, *between)
+
+    def body(spark: SparkSession, config: PipelineConfig, contract: DataContract, run_id: str) -> Any:
+        days = days_of(*closed_days(contract, *between))
+        return publish_days(spark, config, contract, run_id, days, again=again)
+
+    run_job("publish", CommonOptions(**common), body, check=check)
 
 
 @publish.command()
@@ -66,4 +107,4 @@ def reset(to: layer.ResetTo, in_flight: layer.InFlight | None, **common: Any) ->
 
 
 def _require_topic(config: PipelineConfig, contract: DataContract) -> None:
-    layer.settings_of(config)
+    settings_of(config)

@@ -14,6 +14,8 @@ from pipelines.contract import DataContract
 from pipelines.ops.certification import certified
 from pipelines.ops.lease import Lease, lease
 from pipelines.ops.leftovers import back_to_certified, holds_certified
+from pipelines.ops.published_days import settled_before
+from pipelines.ops.query_files import query_files
 from pipelines.ops.removal import Removal, from_bronze, from_quarantine, from_speed
 from pipelines.ops.stream_position import first_unread_version, unread_rows
 from pipelines.sinks.tables import exists, require_table, version
@@ -31,7 +33,7 @@ from pipelines.sinks.upkeep import (
 Layer = Literal["bronze", "speed", "batch", "quarantine"]
 
 # Shared by all pipelines of a lake.
-_LEDGERS: Final = ("certifications", "validation_results", "runs", "layer_samples")
+_LEDGERS: Final = ("certifications", "validation_results", "runs", "layer_samples", "published_days")
 _COUNTS: Final = (
     *("files_compacted", "bytes_compacted"),
     *("bronze_rows", "speed_rows", "quarantine_rows"),
@@ -80,7 +82,7 @@ def maintain(
             work.compact(table)
         if work.may_lose_files_of_bronze():
             work.vacuum("bronze")
-        if is_certified:
+        if is_certified and work.may_lose_files_of_batch():
             work.vacuum("batch")
         if work.may_lose_files_of_speed():
             work.vacuum("speed")
@@ -162,6 +164,24 @@ class _Work:
             return True
         self.lines.append(
             "speed: no file removed: publish_stream has not read it, or not for longer than"
+            " maintain.vacuum_after"
+        )
+        return False
+
+    def may_lose_files_of_batch(self) -> bool:
+        """Whether publishing, if the pipeline does so, follows a version that is as young, or the newest."""
+        if self.config.publish is None:
+            return True
+        query = query_files(self.spark, self.config.checkpoint("publish")).query
+        settled = settled_before(self.spark, self.config, query).version
+        state = certified(self.spark, self.config)
+        if settled < 0 or state is None or state.version <= settled:
+            return True
+        since = datetime.now(UTC) - self.config.maintain.vacuum_after
+        if committed_at(self.spark, self.config.table("batch"), settled + 1) >= since:
+            return True
+        self.lines.append(
+            "batch: no file removed: publish_stream has not come to what was certified for longer than"
             " maintain.vacuum_after"
         )
         return False

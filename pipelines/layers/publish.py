@@ -1,18 +1,16 @@
 """Publish: events to a Kafka topic, each once for `read_committed` readers, and what corrects them."""
 
 import logging
-import re
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pipelines.config import PipelineConfig
-from pipelines.config_publish import PublishConfig
 from pipelines.contract import DataContract
-from pipelines.errors import ConfigError, InfrastructureError, OncelakeError, SourceError
+from pipelines.errors import ConfigError, OncelakeError, SourceError
 from pipelines.intervals import format_interval
 from pipelines.messages import messages
 from pipelines.ops.certification import ensure_ledger
@@ -26,16 +24,15 @@ from pipelines.ops.publish_cluster import (
     topic_id,
     write_marks,
 )
+from pipelines.ops.publish_failures import explained
 from pipelines.ops.publish_progress import agree, fits_in, publisher
+from pipelines.ops.publish_sink import settings_of, sink_of
 from pipelines.ops.query_files import QueryFiles, query_files, write_note
 from pipelines.ops.streams import run_streams
 from pipelines.sinks.delta import each_batch
 from pipelines.sinks.event_tables import ensure_speed
-from pipelines.sinks.kafka_transactional import Publisher, TransactionalSink
+from pipelines.sinks.kafka_transactional import Publisher
 from pipelines.sinks.slots import Mark
-
-_PROGRESS: Final = re.compile(r"ProgressError: (?P<said>[^\n]*)")
-_KAFKA: Final = re.compile(r"KafkaException: (?P<said>[^\n]*)")
 
 ResetTo = Literal["beginning", "checkpoint"]
 InFlight = Literal["published", "unpublished"]
@@ -76,7 +73,7 @@ def publish(
     except OncelakeError as error:
         # Spark hands on what our function raised as text in a stack trace.
         first = job.failures[0] if job.failures else error
-        raise first if isinstance(first, OncelakeError) else _explained(str(first), error, sink) from None
+        raise first if isinstance(first, OncelakeError) else explained(str(first), error, sink) from None
     counts = {name: job.counts[name] for name in ("rows", "slots_done_before")}
     return {"counts": {**counts, "batches": totals.batches}}
 
@@ -165,43 +162,6 @@ def reset(
     return {"lines": [f"{sink.name}: {where}"]}
 
 
-def settings_of(config: PipelineConfig) -> PublishConfig:
-    """What the configuration says of publishing.
-
-    Raises:
-        ConfigError: nothing.
-    """
-    if config.publish is None:
-        raise ConfigError(
-            f"publish.topic: missing; name the topic to which {config.name} is published, e.g. --set"
-            f" publish.topic={config.name}-events"
-        )
-    return config.publish
-
-
-def sink_of(config: PipelineConfig) -> TransactionalSink:
-    """The sink of a pipeline.
-
-    Raises:
-        ConfigError: nothing is said of publishing.
-    """
-    asked = settings_of(config)
-    return TransactionalSink(
-        name=f"oncelake.{config.env}.{config.name}",
-        topic=asked.topic,
-        slots=asked.slots,
-        client={
-            "bootstrap.servers": asked.bootstrap_servers or config.kafka.bootstrap_servers,
-            **asked.options,
-            **{key: value.get_secret_value() for key, value in asked.secrets.items()},
-        },
-        rack_variable=None if config.kafka.rack.mode == "off" else config.kafka.rack.variable,
-        progress_topic=asked.progress_topic,
-        timeout=config.kafka.connect_timeout,
-        transaction_timeout=asked.transaction_timeout,
-    )
-
-
 @dataclass
 class _Job:
     """The query, and what it has published."""
@@ -259,22 +219,3 @@ def _as_asked(files: QueryFiles, in_flight: InFlight | None) -> int:
             " it is there: --in-flight published or --in-flight unpublished"
         )
     return files.next_batch + (in_flight == "published")
-
-
-def _explained(text: str, error: OncelakeError, sink: TransactionalSink) -> OncelakeError:
-    """A failure in words: what a task raised stands in a trace."""
-    if found := _PROGRESS.search(text):
-        return SourceError(
-            f"{sink.name}: {found['said']}. Does another deployment publish under the same pipeline and"
-            " environment? oncelake publish status tells what both say"
-        )
-    if "DELTA_SCHEMA_CHANGED" in text:
-        return InfrastructureError(
-            f"{sink.name}: the speed layer has got other columns while it was read; start again"
-        )
-    if found := _KAFKA.search(text):
-        return InfrastructureError(
-            f"{sink.name}: Kafka refused, or did not answer: {found['said']}. What was not committed is"
-            " rolled back: start again when the cause is mended"
-        )
-    return error

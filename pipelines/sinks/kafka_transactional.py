@@ -112,22 +112,37 @@ class Publisher:
             raise RuntimeError("Spark does not say which query this micro-batch belongs to")
         is_new = batch > self._last
         self._last = max(batch, self._last)
-        sink = self.sink
-        task = SlotTask(
-            connection=sink.connection,
-            topic=sink.topic,
-            progress_topic=sink.progress_topic,
-            done=Mark(batch + 1, source, self._topic_id, sink.slots),
-            is_new=is_new,
-        )
-        told = in_slots(rows, sink.slots).mapInArrow(partial(write_slot, task=task), WRITTEN)
-        slots = small_rows(told)
-        if sorted(slot["slot"] for slot in slots) != list(range(sink.slots)):
-            raise RuntimeError(f"{sink.name}: not every slot has been published once: {slots}")
-        return Published(
-            rows=sum(slot["rows"] for slot in slots),
-            slots_done_before=sum(slot["was_done"] for slot in slots),
-        )
+        done = Mark(batch + 1, source, self._topic_id, self.sink.slots)
+        return publish_rows(rows, self.sink, done, is_new=is_new)
+
+
+def publish_rows(rows: DataFrame, sink: TransactionalSink, done: Mark, *, is_new: bool) -> Published:
+    """Publishes one in a row of bounded frames, unless that is done.
+
+    Args:
+        rows: as `Publisher` takes them.
+        sink: where they go.
+        done: what progress says of each slot once they are published.
+        is_new: nobody can have published any of them before.
+
+    Raises:
+        PythonException: a task failed; its text has the reason, a `ProgressError` among others.
+    """
+    task = SlotTask(
+        connection=sink.connection,
+        topic=sink.topic,
+        progress_topic=sink.progress_topic,
+        done=done,
+        is_new=is_new,
+    )
+    told = in_slots(rows, sink.slots).mapInArrow(partial(write_slot, task=task), WRITTEN)
+    slots = small_rows(told)
+    if sorted(slot["slot"] for slot in slots) != list(range(sink.slots)):
+        raise RuntimeError(f"{sink.name}: not every slot has been published once: {slots}")
+    return Published(
+        rows=sum(slot["rows"] for slot in slots),
+        slots_done_before=sum(slot["was_done"] for slot in slots),
+    )
 
 
 def in_slots(rows: DataFrame, slots: int) -> DataFrame:

@@ -1,6 +1,6 @@
 """Earlier versions of a table, which do not live for ever."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import date
 from typing import Any, Final
 
@@ -41,9 +41,20 @@ def read_kept(spark: SparkSession, table: str, at: int, days: Sequence[date] = (
     return rows if all(_is_there(spark, file) for file in one_of_each.values()) else None
 
 
+def bytes_of(rows: DataFrame) -> int:
+    """The size of the files that a frame of one table is read from."""
+    spark = rows.sparkSession
+    return sum(system.getFileStatus(path).getLen() for system, path in _places(spark, rows.inputFiles()))
+
+
 def _is_there(spark: SparkSession, file: str) -> bool:
     """Whether a file exists; Spark itself would notice in the middle of a query, with a stack trace."""
+    return all(system.exists(path) for system, path in _places(spark, [file]))
+
+
+def _places(spark: SparkSession, files: Sequence[str]) -> Iterator[tuple[Any, Any]]:
+    """Hadoop's file system and path of each file."""
     jvm: Any = spark.sparkContext._jvm
-    path = jvm.org.apache.hadoop.fs.Path(jvm.java.net.URI(file))
-    system = path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
-    return bool(system.exists(path))
+    for file in files:
+        path = jvm.org.apache.hadoop.fs.Path(jvm.java.net.URI(file))
+        yield path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration()), path

@@ -12,12 +12,15 @@ from pyspark.sql import SparkSession
 
 from pipelines.config_files import load_config
 from pipelines.contract import DataContract
-from pipelines.errors import InfrastructureError
+from pipelines.errors import ConfigError, InfrastructureError
 from pipelines.layers.batch import nightly
+from pipelines.layers.maintain import maintain
 from pipelines.layers.publish import publish
+from pipelines.layers.publish_days import publish_days
 from pipelines.layers.serving import read_serving
 from pipelines.messages import messages
 from pipelines.quality.facts import days_of
+from pipelines.sinks.kafka_transactional import publish_rows
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import EPOCH, Lake
 from tests.support.nights import LATER, ONE, THREE, TWO, on, stream
@@ -99,8 +102,8 @@ def test_what_the_rebuild_adds_changes_and_removes_is_published_once(
     night(lake, ONE)
     send(lake)
     is_what_readers_find(lake)
-    first = Counter({(number, None): 1 for number in (1, 2, 3, 4, 5)})
-    first += Counter([(2, "changed"), (3, "removed"), (6, "added")])
+    new: list[tuple[int, str | None]] = [(number, None) for number in (1, 2, 3, 4, 5)]
+    first = Counter([*new, (2, "changed"), (3, "removed"), (6, "added")])
     assert told(lake) == first
     assert send(lake) == 0
     stream(lake)
@@ -140,8 +143,53 @@ def test_a_settled_day_is_settled_once_whatever_is_certified_before_the_next_try
     night(lake, TWO)
     send(lake)
     is_what_readers_find(lake)
-    kinds = {(number, None): 1 for number in (1, 2)} | {(number, "added"): 1 for number in (3, 4, 5)}
-    assert told(lake) == Counter(kinds)
+    assert told(lake) == Counter([(1, None), (2, None), (3, "added"), (4, "added"), (5, "added")])
+
+
+def test_a_whole_day_is_published_once_however_often_it_is_asked_for(
+    make: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = make("publish.max_bytes_per_trigger=2k")
+    lake.ingest([on(1, number) for number in range(1, 21)])
+    night(lake, ONE)
+
+    def whole(day: date = ONE, *, again: bool = False) -> dict[str, int]:
+        counts: dict[str, int] = publish_days(
+            lake.spark, lake.config, lake.contract, "run", [day], again=again
+        )["counts"]
+        return counts
+
+    with pytest.raises(ConfigError, match="2013-01-02 is not certified; run nightly_batch --date 2013-01-02"):
+        whole(TWO)
+    parts: list[bool] = []
+
+    def dies_after_one(rows: Any, sink: Any, done: Any, *, is_new: bool) -> Any:
+        if parts:
+            raise RuntimeError("a fault of the test")
+        parts.append(is_new)
+        return publish_rows(rows, sink, done, is_new=is_new)
+
+    monkeypatch.setattr("pipelines.layers.publish_days.publish_rows", dies_after_one)
+    with pytest.raises(RuntimeError):
+        whole()
+    assert 0 < sum(told(lake).values()) < 20
+    monkeypatch.undo()
+    assert whole() == {"days": 1, "rows": 20, "days_done_before": 0}
+    assert told(lake) == Counter((number, "day") for number in range(1, 21))
+    assert whole() == {"days": 0, "rows": 0, "days_done_before": 1}
+    is_what_readers_find(lake)
+    assert send(lake) == 0
+    # What the stream has to send first is not overtaken.
+    lake.ingest([on(1, 21, sent=LATER)])
+    night(lake, TWO)
+    with pytest.raises(InfrastructureError, match="publish_stream has not come to 2013-01-01"):
+        whole()
+    assert send(lake) == 1
+    with pytest.raises(ConfigError, match=r"was rebuilt since, to version \d+\..*--again"):
+        whole()
+    assert whole(again=True)["rows"] == 21
+    assert sum(told(lake).values()) == 42
+    is_what_readers_find(lake)
 
 
 def test_publishing_begins_with_the_days_that_are_not_certified(make: Callable[..., Lake]) -> None:
@@ -150,9 +198,24 @@ def test_publishing_begins_with_the_days_that_are_not_certified(make: Callable[.
     stream(lake)
     night(lake, ONE)
     assert send(lake) == 1
+    # What it has not come to stays.
+    kept = {"vacuum_after": timedelta(), "speed_retention": timedelta(), "compact": False}
+    config = lake.config.model_copy(update={"maintain": lake.config.maintain.model_copy(update=kept)})
+
+    def upkeep() -> tuple[int, str]:
+        done = maintain(lake.spark, config, lake.contract, "upkeep", dry_run=True)
+        return done["counts"]["speed_rows"], "\n".join(done["lines"])
+
+    assert upkeep()[0] == 0
     # From then on its days are followed, too.
-    lake.ingest([on(1, 3, sent=LATER), on(1, 2, sent=EARLIER)])
-    night(lake, TWO)
+    lake.ingest([on(1, 3, sent=LATER), on(1, 2, sent=EARLIER), on(3, 4)])
+    night(lake, TWO, THREE)
+    rows, lines = upkeep()
+    assert rows == 1
+    assert "publish_stream has not come to 2013-01-02 as it is certified" in lines
+    assert "batch: no file removed" in lines
     send(lake)
-    kinds = [(2, None), (3, "added"), (2, "changed")]
-    assert told(lake) == Counter(kinds)
+    rows, lines = upkeep()
+    assert rows == 2
+    assert "publish_stream" not in lines
+    assert told(lake) == Counter([(2, None), (3, "added"), (2, "changed"), (4, "added")])
