@@ -268,6 +268,16 @@ class PipelineConfig(_Model):
             check_retentions(maintain, batch.lookback_days, batch.dedup_horizon_days, decode.max_future)
         return maintain
 
+    @field_validator("publish")
+    @classmethod
+    def _has_registry(cls, publish: PublishConfig | None, info: ValidationInfo) -> PublishConfig | None:
+        if publish and publish.format == "avro" and info.data.get("registry", "refused") is None:
+            raise ValueError(
+                "format: avro wants registry.url, where its schema is put; add it, e.g. --set"
+                " registry.url=http://registry:8081"
+            )
+        return publish
+
     def table(self, layer: Literal["bronze", "speed", "batch", "quarantine"]) -> str:
         """The path of one of this pipeline's tables."""
         return f"{self.root}/{layer}/{self.name}"

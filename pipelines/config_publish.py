@@ -1,7 +1,7 @@
 """What a pipeline's configuration may say of publishing its events to Kafka."""
 
 from datetime import timedelta
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -24,6 +24,8 @@ class PublishConfig(BaseModel):
 
     Attributes:
         topic: the output topic.
+        format: how values are written: `json`, or `avro` with a schema that is put into the registry.
+        subject: the registry's name of that schema; `TOPIC-value` if not set.
         bootstrap_servers: of its cluster; those of `kafka` if not set.
         slots: how many transactions publish a micro-batch, and so how many tasks at most.
         progress_topic: a topic whose partitions stand for slots in committed offsets; it gets no records, and
@@ -42,6 +44,8 @@ class PublishConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     topic: Topic
+    format: Literal["json", "avro"] = "json"
+    subject: Annotated[str, Field(min_length=1)] | None = None
     bootstrap_servers: Servers | None = None
     slots: Count = Field(default=4, le=256)
     progress_topic: Topic = PROGRESS_TOPIC

@@ -5,6 +5,7 @@ from typing import Final, Literal
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.avro_schemas import AvroValues
 from pipelines.contract import DataContract
 from pipelines.corrections import CORRECTION
 from pipelines.sql_text import name
@@ -15,8 +16,15 @@ _JSON: Final = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH
 _COORDINATES: Final = ("topic", "partition", "offset")
 
 
+Retraction = Literal["tombstone", "record"]
+
+
 def messages(
-    rows: DataFrame, contract: DataContract, retraction: Literal["tombstone", "record"] = "tombstone"
+    rows: DataFrame,
+    contract: DataContract,
+    *,
+    avro: AvroValues | None = None,
+    retraction: Retraction = "tombstone",
 ) -> DataFrame:
     """Rows as records for `pipelines.sinks.kafka_transactional`.
 
@@ -24,18 +32,20 @@ def messages(
         rows: with the contract's columns and `_topic`, `_partition`, `_offset`; and `_correction`, if some
             of them correct what was published before (`pipelines.corrections`).
         contract: tells the columns and the dedup key.
+        avro: writes values; without it they are JSON.
         retraction: what stands for an event that is gone: a record without a value, or one with the columns
             that the event had.
 
     Returns:
         `key binary`: the dedup key as a JSON object, its parts in the contract's order; `value binary`: the
-        contract's columns as a JSON object that the contract accepts, nulls included; `headers`:
+        contract's columns as a JSON object that the contract accepts, nulls included, or in Avro; `headers`:
         `oncelake.topic`, `oncelake.partition` and `oncelake.offset`, where the record came from, as text; and
         `oncelake.correction` for one that corrects: `added`, `changed` or `removed`.
     """
     parts = [F.expr(name(path)).alias(path) for path in contract.key]
     columns = [F.expr(name(field.name)) for field in contract.schema]
-    value, headers = F.to_json(F.struct(*columns), _JSON).cast("binary"), F.array(*map(_header, _COORDINATES))
+    event, headers = F.struct(*columns), F.array(*map(_header, _COORDINATES))
+    value = avro.of(event) if avro else F.to_json(event, _JSON).cast("binary")
     if CORRECTION in rows.columns:
         kind = F.col(CORRECTION)
         headers = F.when(kind.isNull(), headers).otherwise(F.array_append(headers, _header("correction")))

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from pipelines.avro_schemas import AvroValues
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.errors import ConfigError, OncelakeError, SourceError
@@ -26,7 +27,7 @@ from pipelines.ops.publish_cluster import (
 )
 from pipelines.ops.publish_failures import explained
 from pipelines.ops.publish_progress import agree, fits_in, publisher
-from pipelines.ops.publish_sink import settings_of, sink_of
+from pipelines.ops.publish_sink import settings_of, sink_of, values_of
 from pipelines.ops.query_files import QueryFiles, query_files, write_note
 from pipelines.ops.streams import run_streams
 from pipelines.sinks.delta import each_batch
@@ -66,7 +67,8 @@ def publish(
     ensure_ledger(spark, config)
     sink = sink_of(config)
     publishes = publisher(spark, sink, config.checkpoint("publish"))
-    job = _Job(spark, config, contract, publishes, BatchMaker(spark, config, contract))
+    avro = values_of(spark, config, contract)
+    job = _Job(spark, config, contract, publishes, BatchMaker(spark, config, contract), avro)
     _log.info("publishing %s to topic %s in %d slots", config.table("speed"), sink.topic, sink.slots)
     try:
         totals = run_streams(spark, lambda: [job.start(once=once)])["publish"]
@@ -171,6 +173,7 @@ class _Job:
     contract: DataContract
     publisher: Publisher
     maker: BatchMaker
+    avro: AvroValues | None
     counts: Counter[str] = field(default_factory=Counter)
     failures: list[Exception] = field(default_factory=list)
 
@@ -191,7 +194,8 @@ class _Job:
             query = self.spark.sparkContext.getLocalProperty("sql.streaming.queryId")
             found = self.maker.make(rows, str(query), batch)
             retraction = settings_of(self.config).retraction
-            done = self.publisher(messages(found, self.contract, retraction), batch)
+            records = messages(found, self.contract, avro=self.avro, retraction=retraction)
+            done = self.publisher(records, batch)
             self.maker.done()
         except Exception as error:
             self.failures.append(error)

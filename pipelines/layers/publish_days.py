@@ -10,6 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from pipelines.avro_schemas import AvroValues
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.corrections import CORRECTION
@@ -19,7 +20,7 @@ from pipelines.ops.certification import Verdict, history, newest_certified
 from pipelines.ops.lease import lease
 from pipelines.ops.publish_cluster import asking, make_progress_topic, marks, topic_id
 from pipelines.ops.publish_failures import explained
-from pipelines.ops.publish_sink import settings_of, sink_of
+from pipelines.ops.publish_sink import settings_of, sink_of, values_of
 from pipelines.ops.published_days import publication, record_publication, unsettled_since
 from pipelines.sinks.delta import on_days, read
 from pipelines.sinks.kafka_transactional import TransactionalSink, publish_rows
@@ -74,9 +75,10 @@ def publish_days(
             topic = topic_id(cluster, sink.topic)
             make_progress_topic(cluster, sink.progress_topic, sink.slots)
         counts, lines = {"days": 0, "rows": 0, "days_done_before": 0}, []
+        avro = values_of(spark, config, contract)
         for day in days:
             held.require()
-            work = _Day(spark, config, contract, run_id, verdicts[day], topic)
+            work = _Day(spark, config, contract, run_id, verdicts[day], topic, avro)
             rows = work.publish(sink, again=again)
             counts["days" if rows is not None else "days_done_before"] += 1
             counts["rows"] += rows or 0
@@ -94,6 +96,7 @@ class _Day:
     run_id: str
     verdict: Verdict
     topic_id: str
+    avro: AvroValues | None
 
     def publish(self, sink: TransactionalSink, *, again: bool) -> int | None:
         """Publishes the day; returns its rows, or None if it was published before."""
@@ -113,7 +116,7 @@ class _Day:
         parts = -(-max(bytes_of(rows), 1) // settings_of(self.config).max_bytes)
         done = Mark(parts, f"{parts} parts", self.topic_id, own.slots)
         shaped = conform(rows, events_schema(self.contract)).withColumn(CORRECTION, F.lit(_WHOLE_DAY))
-        self._send(messages(shaped, self.contract), own, done)
+        self._send(messages(shaped, self.contract, avro=self.avro), own, done)
         record_publication(
             self.spark, self.config, day, version, self.topic_id, self.run_id, datetime.now(UTC)
         )

@@ -1,9 +1,14 @@
-"""The sink that a pipeline publishes to, by its configuration."""
+"""The sink that a pipeline publishes to, and how its values are written, by its configuration."""
 
+from pyspark.sql import SparkSession
+
+from pipelines.avro_schemas import AvroValues, avro_schema
 from pipelines.config import PipelineConfig
 from pipelines.config_publish import PublishConfig
+from pipelines.contract import DataContract
 from pipelines.errors import ConfigError
 from pipelines.sinks.kafka_transactional import TransactionalSink
+from pipelines.sources.registry import Registry
 
 
 def settings_of(config: PipelineConfig) -> PublishConfig:
@@ -41,3 +46,18 @@ def sink_of(config: PipelineConfig) -> TransactionalSink:
         timeout=config.kafka.connect_timeout,
         transaction_timeout=asked.transaction_timeout,
     )
+
+
+def values_of(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> AvroValues | None:
+    """How a pipeline's values are written in Avro, by a schema that is in the registry then; None for JSON.
+
+    Raises:
+        ConfigError: nothing is said of publishing, or the registry refuses the schema.
+        InfrastructureError: the registry does not answer.
+    """
+    asked, registry = settings_of(config), config.registry
+    # Configuration has seen to it that Avro has a registry.
+    if asked.format == "json" or registry is None:
+        return None
+    text = avro_schema(spark, contract, config.name)
+    return AvroValues(Registry(registry).register(asked.subject or f"{asked.topic}-value", text), text)

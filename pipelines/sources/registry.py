@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pipelines.config import PipelineConfig, RegistryConfig
 from pipelines.contract import DataContract
-from pipelines.errors import ConfigError, InfrastructureError
+from pipelines.errors import ConfigError, InfrastructureError, OncelakeError
 from pipelines.sources.avro_references import inlined
 from pipelines.wire import WriterSchema
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _NOT_FOUND: Final = (40401, 40402, 40403)
 _NO_SUCH_ADDRESS: Final = 404
+_REFUSED: Final = (409, 422)
 _LARGEST_ID: Final = 2**31 - 1
 _RETRIES: Final = 5
 _NO_REGISTRY: Final = "answers, but not as a registry does; is it a page to log in?"
@@ -75,6 +76,30 @@ class Registry:
         found = self._ask(lambda: self._client.get_latest_version(subject))
         return None if found is None else self._whole(found.schema_id, found.schema)
 
+    def register(self, subject: str, text: str) -> int:
+        """Puts an Avro schema into the registry, if it is not there; returns its id.
+
+        Raises:
+            ConfigError: the registry refuses it, e.g. since readers of earlier ones could not read by it.
+            InfrastructureError: the registry does not answer, or not as a registry does.
+        """
+        from confluent_kafka.schema_registry import Schema
+        from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+        def put() -> int:
+            try:
+                return int(self._client.register_schema(subject, Schema(text, "AVRO")))
+            except SchemaRegistryError as error:
+                if error.http_status_code not in _REFUSED:
+                    raise
+                raise ConfigError(
+                    f"publish.subject: {self._url} refuses the schema of subject '{subject}':"
+                    f" {error.error_message}. If readers are to follow a breaking change, give it a topic or"
+                    " a subject of its own"
+                ) from None
+
+        return int(self._ask(put))
+
     def _whole(self, number: int, found: "Schema") -> WriterSchema:
         kind, text = (found.schema_type or "AVRO").upper(), found.schema_str
         if not isinstance(text, str) or not text.strip():
@@ -130,6 +155,8 @@ class Registry:
                 f"registry.url: {self._url} {_NO_REGISTRY} ({type(error).__name__}: {error})."
                 " Expected an address with Confluent's interface (Apicurio: /apis/ccompat/v7)"
             ) from error
+        except OncelakeError:
+            raise
         except Exception as error:
             # The client hands on what its HTTP library raises, and that library has changed before.
             raise InfrastructureError(

@@ -4,11 +4,14 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer
 from pyspark.sql import SparkSession
 
 from pipelines.config_files import load_config
@@ -87,6 +90,30 @@ def test_what_enters_the_speed_layer_is_published_once(
     assert told["limits"]["offsets.retention.minutes"] == "1 week"
     assert told["limits"]["transaction.max.timeout.ms"] == "15 minutes"
     assert (told["checkpoint"]["next_batch"], told["checkpoint"]["in_flight"]) == (2, None)
+
+
+def test_values_in_avro_by_a_schema_that_the_registry_has(
+    make: Callable[..., Lake], broker: str, output: str, registry: SchemaRegistryClient, url: str
+) -> None:
+    with pytest.raises(ConfigError, match=r"publish: format: avro wants registry\.url"):
+        make("publish.format=avro")
+    lake = make("publish.format=avro", f"registry.url={url}")
+    stream(lake, 1, 2)
+    send(lake)
+    schema = registry.get_latest_version(f"{output}-value")
+    read = AvroDeserializer(registry)
+    found = [read(message.value, None) for message in messages_of(broker, output)]
+    assert sorted(each["flight"] for each in found) == [1, 2]
+    assert found[0]["scheduled_departure"] == datetime(2013, 1, 1, 10, 15, tzinfo=UTC)
+    # The next start puts nothing into the registry.
+    stream(lake, 3)
+    send(lake)
+    assert registry.get_latest_version(f"{output}-value").schema_id == schema.schema_id
+    taken = f"{output}-taken"
+    registry.register_schema(taken, Schema('{"type": "record", "name": "other", "fields": []}', "AVRO"))
+    registry.set_compatibility(taken, level="BACKWARD")
+    with pytest.raises(ConfigError, match=f"refuses the schema of subject '{taken}'"):
+        send(make("publish.format=avro", f"registry.url={url}", f"publish.subject={taken}"))
 
 
 def test_another_number_of_slots_between_two_runs(

@@ -12,6 +12,7 @@ ORDER = {
     "session": 2,
     "sources": 1,
     "sinks": 1,
+    "avro_schemas": 1,
     "corrections": 1,
     "decode": 1,
     "dedup": 1,
