@@ -84,6 +84,8 @@ def _publishing(config: PipelineConfig) -> dict[str, str]:
         return {"topic": "none"}
     return {
         "topic": asked.topic,
+        "format": asked.format,
+        "for what is gone": asked.retraction,
         "bootstrap.servers": asked.bootstrap_servers or config.kafka.bootstrap_servers,
         **asked.options,
         **dict.fromkeys(asked.secrets, HIDDEN),

@@ -31,16 +31,20 @@ def publish_stream(once: bool, **common: Any) -> None:
     )
 
 
-class _DayByDefault(click.Group):
+class DayByDefault(click.Group):
     """A group whose options alone stand for its command `day`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if args and args[0].startswith("-") and args[0] not in ctx.help_option_names:
-            args = ["day", *args]
-        return super().parse_args(ctx, args)
+        """Reads the words after the group's name."""
+        return super().parse_args(ctx, self.completed(args))
+
+    @staticmethod
+    def completed(words: list[str]) -> list[str]:
+        """The words, with the command that they stand for."""
+        return ["day", *words] if words and words[0].startswith("-") and words[0] != "--help" else words
 
 
-@click.group(cls=_DayByDefault)
+@click.group(cls=DayByDefault)
 def publish() -> None:
     """Publish whole days; see how far the stream is, and make cluster and checkpoint agree again.
 

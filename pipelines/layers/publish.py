@@ -2,7 +2,9 @@
 
 import logging
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
 from typing import Any, Literal
 
 from pyspark.sql import DataFrame, SparkSession
@@ -28,6 +30,7 @@ from pipelines.ops.publish_cluster import (
 from pipelines.ops.publish_failures import explained
 from pipelines.ops.publish_progress import agree, fits_in, publisher
 from pipelines.ops.publish_sink import settings_of, sink_of, values_of
+from pipelines.ops.published_days import unsettled_since
 from pipelines.ops.query_files import QueryFiles, query_files, write_note
 from pipelines.ops.streams import run_streams
 from pipelines.sinks.delta import each_batch
@@ -84,9 +87,10 @@ def status(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]:
     """Tells how far publishing is, by the checkpoint and by the cluster, and whether the two agree.
 
     Returns:
-        `checkpoint` (`query`, `next_batch`, `in_flight`); `slots`: the next micro-batch of each; `limits`:
-        how long the cluster keeps what this rests on, by the names of its settings; `agrees`: whether
-        `publish_stream` would start; `problem`, if it would not; and `lines` for people.
+        `checkpoint` (`query`, `next_batch`, `in_flight`); `waiting_days`: those that were certified since the
+        stream looked; `slots`: the next micro-batch of each; `limits`: how long the cluster keeps what this
+        rests on, by the names of its settings; `agrees`: whether `publish_stream` would start; `problem`, if
+        it would not; and `lines` for people.
 
     Raises:
         ConfigError: nothing is said of publishing, or there is no such topic.
@@ -101,6 +105,7 @@ def status(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]:
             # A micro-batch has ended between the two looks.
             files, known = now, marks(cluster, sink)
         kept = {name: format_interval(limit) for name, limit in limits(cluster).items()}
+    waiting = unsettled_since(spark, config)
     problem = None
     try:
         agree(sink, topic, known, files)
@@ -111,12 +116,14 @@ def status(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]:
         f"checkpoint {files.path}: {_stands(files)}",
         *(f"slot {slot}: next micro-batch {mark.next_batch}" for slot, mark in known.items()),
         *([] if known else ["the cluster has no progress of it"]),
+        *([f"certified, and not published as such yet: {_days(waiting)}"] if waiting else []),
         *(f"the cluster has {name} = {limit}" for name, limit in kept.items()),
         *([] if kept else ["the cluster may not be asked for its limits (DescribeConfigs on the cluster)"]),
         f"problem: {problem}" if problem else "checkpoint and cluster agree",
     ]
     return {
         "checkpoint": {"query": files.query, "next_batch": files.next_batch, "in_flight": files.in_flight},
+        "waiting_days": [str(day) for day in waiting],
         "slots": {str(slot): mark.next_batch for slot, mark in known.items()},
         "limits": kept,
         "agrees": problem is None,
@@ -201,6 +208,10 @@ class _Job:
             self.failures.append(error)
             raise
         self.counts.update(rows=done.rows, slots_done_before=done.slots_done_before)
+
+
+def _days(days: Sequence[date]) -> str:
+    return f"{days[0]}" if len(days) == 1 else f"{len(days)} days from {days[0]} to {days[-1]}"
 
 
 def _stands(files: QueryFiles) -> str:

@@ -21,6 +21,7 @@ from demo.replay import plan_replay
 from demo.sends import Sort
 from demo.source import demo_days, read_flights, read_weather
 from pipelines.cli.app import oncelake
+from pipelines.cli.publish import DayByDefault
 from pipelines.config import PipelineConfig
 from pipelines.config_files import load_config
 from pipelines.contract import load_contract
@@ -98,6 +99,8 @@ def lines(document: Path) -> Iterator[tuple[str, bool]]:
 
 def refusal(command: click.Command, words: tuple[str, ...], *, whole: bool) -> str | None:
     """Why click would refuse these words; None if it takes them."""
+    if isinstance(command, DayByDefault):
+        words = tuple(command.completed(list(words)))
     if isinstance(command, click.Group):
         if not words:
             return "a command is missing" if whole else None
