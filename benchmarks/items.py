@@ -29,8 +29,10 @@ from benchmarks.given import Work, WrongResult
 from benchmarks.kafka_output import (
     check_published,
     check_sent,
+    check_sent_by_rows,
     make_topics,
     publish_once,
+    send_by_rows,
     send_by_spark,
 )
 from benchmarks.month import DAYS, come_late, copy, fill_month, month, repair
@@ -191,6 +193,10 @@ ITEMS: Final[dict[str, Item]] = {
     ),
     "sink": Item(
         *(send_by_spark, check_sent, "steps", "Spark's Kafka sink", ("ingest", "speed")), prepare=make_topics
+    ),
+    "rows": Item(
+        *(send_by_rows, check_sent_by_rows, "steps", "by rdd.foreachPartition", ("ingest", "speed")),
+        prepare=make_topics,
     ),
     "publish": Item(
         *(publish_once, check_published, "steps", "published exactly once", ("ingest", "speed")),

@@ -1,18 +1,23 @@
 """The speed layer's events to Kafka: by Spark's own sink, at least once, and by ours, exactly once."""
 
 import hashlib
-from typing import Final
+from collections.abc import Iterable
+from functools import partial
+from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import Row
 
 from benchmarks.events import PARTITIONS
 from benchmarks.given import Work, WrongResult
 from pipelines.config_publish import PublishConfig
 from pipelines.layers.publish import publish
 from pipelines.messages import messages
+from pipelines.sinks.slot_writer import Header
 
 _BY_SPARK: Final = "sent-by-spark"
+_BY_ROWS: Final = "sent-by-rows"
 _BY_US: Final = "published"
 
 
@@ -25,7 +30,7 @@ def make_topics(work: Work) -> None:
     """Two empty topics, with as many partitions as the topic that is read, on a cluster with transactions."""
     client = AdminClient({"bootstrap.servers": work.config.kafka.bootstrap_servers})
     known = client.list_topics(timeout=30).topics
-    topics = [_of(work, name) for name in (_BY_SPARK, _BY_US)]
+    topics = [_of(work, name) for name in (_BY_SPARK, _BY_ROWS, _BY_US)]
     fresh = [NewTopic(topic, PARTITIONS, 1) for topic in topics if topic not in known]
     for made in client.create_topics(fresh).values() if fresh else ():
         made.result(30)
@@ -45,6 +50,27 @@ def send_by_spark(work: Work) -> None:
     writer.option("checkpointLocation", f"{work.config.root}/sink_checkpoint").start().awaitTermination()
 
 
+def send_by_rows(work: Work) -> None:
+    """The same messages by `rdd.foreachPartition`, with a producer for each task and no transactions."""
+    rows = messages(work.spark.read.format("delta").load(work.config.table("speed")), work.contract)
+    rows.rdd.foreachPartition(partial(_send, work.config.kafka.bootstrap_servers, _of(work, _BY_ROWS)))
+
+
+def _send(servers: str, topic: str, rows: Iterable[Row]) -> None:
+    settings: dict[str, Any] = {"bootstrap.servers": servers, "compression.type": "lz4", "linger.ms": 20}
+    producer = Producer({**settings, "enable.idempotence": True, "queue.buffering.max.messages": 500_000})
+    for row in rows:
+        headers: list[Header] = [(header["key"], bytes(header["value"])) for header in row["headers"]]
+        while True:
+            try:
+                producer.produce(topic, bytes(row["value"]), bytes(row["key"]), headers=headers)
+                break
+            except BufferError:
+                producer.poll(0.1)
+        producer.poll(0)
+    producer.flush()
+
+
 def publish_once(work: Work) -> None:
     """`publish_stream --once`."""
     asked = PublishConfig(topic=_of(work, _BY_US))
@@ -55,6 +81,11 @@ def publish_once(work: Work) -> None:
 def check_sent(work: Work) -> None:
     """Spark's sink has sent each event."""
     _check(work, _of(work, _BY_SPARK))
+
+
+def check_sent_by_rows(work: Work) -> None:
+    """Tasks have."""
+    _check(work, _of(work, _BY_ROWS))
 
 
 def check_published(work: Work) -> None:

@@ -14,8 +14,7 @@ from pipelines.contract import DataContract
 from pipelines.ops.certification import certified
 from pipelines.ops.lease import Lease, lease
 from pipelines.ops.leftovers import back_to_certified, holds_certified
-from pipelines.ops.published_days import settled_before
-from pipelines.ops.query_files import query_files
+from pipelines.ops.published_days import waiting
 from pipelines.ops.removal import Removal, from_bronze, from_quarantine, from_speed
 from pipelines.ops.stream_position import first_unread_version, unread_rows
 from pipelines.sinks.tables import exists, require_table, version
@@ -33,7 +32,14 @@ from pipelines.sinks.upkeep import (
 Layer = Literal["bronze", "speed", "batch", "quarantine"]
 
 # Shared by all pipelines of a lake.
-_LEDGERS: Final = ("certifications", "validation_results", "runs", "layer_samples", "published_days")
+_LEDGERS: Final = (
+    "certifications",
+    "validation_results",
+    "runs",
+    "layer_samples",
+    "published_days",
+    "publications",
+)
 _COUNTS: Final = (
     *("files_compacted", "bytes_compacted"),
     *("bronze_rows", "speed_rows", "quarantine_rows"),
@@ -169,16 +175,10 @@ class _Work:
         return False
 
     def may_lose_files_of_batch(self) -> bool:
-        """Whether publishing, if the pipeline does so, follows a version that is as young, or the newest."""
-        if self.config.publish is None:
-            return True
-        query = query_files(self.spark, self.config.checkpoint("publish")).query
-        settled = settled_before(self.spark, self.config, query).version
-        state = certified(self.spark, self.config)
-        if settled < 0 or state is None or state.version <= settled:
-            return True
+        """Whether publishing, if the pipeline does so, has come to what was certified that long ago."""
         since = datetime.now(UTC) - self.config.maintain.vacuum_after
-        if committed_at(self.spark, self.config.table("batch"), settled + 1) >= since:
+        left = [verdict.decided_at.astimezone(UTC) for verdict in waiting(self.spark, self.config)]
+        if self.config.publish is None or min(left, default=since) >= since:
             return True
         self.lines.append(
             "batch: no file removed: publish_stream has not come to what was certified for longer than"

@@ -30,13 +30,14 @@ from pipelines.ops.publish_cluster import (
 from pipelines.ops.publish_failures import explained
 from pipelines.ops.publish_progress import agree, fits_in, publisher
 from pipelines.ops.publish_sink import settings_of, sink_of, values_of
-from pipelines.ops.published_days import unsettled_since
+from pipelines.ops.published_days import waiting
 from pipelines.ops.query_files import QueryFiles, query_files, write_note
 from pipelines.ops.streams import run_streams
-from pipelines.sinks.delta import each_batch
+from pipelines.sinks.delta import each_batch, query_of
 from pipelines.sinks.event_tables import ensure_speed
 from pipelines.sinks.kafka_transactional import Publisher
 from pipelines.sinks.slots import Mark
+from pipelines.sinks.tables import keep_versions
 
 ResetTo = Literal["beginning", "checkpoint"]
 InFlight = Literal["published", "unpublished"]
@@ -68,17 +69,22 @@ def publish(
     """
     ensure_speed(spark, config, contract)
     ensure_ledger(spark, config)
-    sink = sink_of(config)
+    for table in (config.table("speed"), config.ops_table("certifications")):
+        # A stream that was away for long comes back to old versions.
+        keep_versions(spark, table)
+    sink, avro = sink_of(config), values_of(spark, config, contract)
     publishes = publisher(spark, sink, config.checkpoint("publish"))
-    avro = values_of(spark, config, contract)
-    job = _Job(spark, config, contract, publishes, BatchMaker(spark, config, contract), avro)
+    maker = BatchMaker(spark, config, contract, publishes.topic_id)
+    job = _Job(spark, config, contract, publishes, maker, avro)
     _log.info("publishing %s to topic %s in %d slots", config.table("speed"), sink.topic, sink.slots)
     try:
         totals = run_streams(spark, lambda: [job.start(once=once)])["publish"]
     except OncelakeError as error:
         # Spark hands on what our function raised as text in a stack trace.
-        first = job.failures[0] if job.failures else error
-        raise first if isinstance(first, OncelakeError) else explained(str(first), error, sink) from None
+        reason = job.failures[-1] if job.failures else None
+        if isinstance(reason, OncelakeError):
+            raise reason from None
+        raise explained(str(reason or error), error, sink) from None
     counts = {name: job.counts[name] for name in ("rows", "slots_done_before")}
     return {"counts": {**counts, "batches": totals.batches}}
 
@@ -105,7 +111,7 @@ def status(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]:
             # A micro-batch has ended between the two looks.
             files, known = now, marks(cluster, sink)
         kept = {name: format_interval(limit) for name, limit in limits(cluster).items()}
-    waiting = unsettled_since(spark, config)
+    left = sorted({verdict.day for verdict in waiting(spark, config)})
     problem = None
     try:
         agree(sink, topic, known, files)
@@ -116,14 +122,14 @@ def status(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]:
         f"checkpoint {files.path}: {_stands(files)}",
         *(f"slot {slot}: next micro-batch {mark.next_batch}" for slot, mark in known.items()),
         *([] if known else ["the cluster has no progress of it"]),
-        *([f"certified, and not published as such yet: {_days(waiting)}"] if waiting else []),
+        *([f"certified, and not published as such yet: {_days(left)}"] if left else []),
         *(f"the cluster has {name} = {limit}" for name, limit in kept.items()),
         *([] if kept else ["the cluster may not be asked for its limits (DescribeConfigs on the cluster)"]),
         f"problem: {problem}" if problem else "checkpoint and cluster agree",
     ]
     return {
         "checkpoint": {"query": files.query, "next_batch": files.next_batch, "in_flight": files.in_flight},
-        "waiting_days": [str(day) for day in waiting],
+        "waiting_days": [str(day) for day in left],
         "slots": {str(slot): mark.next_batch for slot, mark in known.items()},
         "limits": kept,
         "agrees": problem is None,
@@ -198,8 +204,7 @@ class _Job:
 
     def _write(self, rows: DataFrame, batch: int) -> None:
         try:
-            query = self.spark.sparkContext.getLocalProperty("sql.streaming.queryId")
-            found = self.maker.make(rows, str(query), batch)
+            found = self.maker.make(rows, query_of(self.spark), batch)
             retraction = settings_of(self.config).retraction
             records = messages(found, self.contract, avro=self.avro, retraction=retraction)
             done = self.publisher(records, batch)

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime
+from datetime import date
 from typing import Any, Final
 
 from pyspark.errors import PySparkException
@@ -13,20 +13,22 @@ from pyspark.sql import functions as F
 from pipelines.avro_schemas import AvroValues
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
-from pipelines.corrections import CORRECTION
-from pipelines.errors import ConfigError, InfrastructureError
+from pipelines.corrections import CORRECTION, corrections
+from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.messages import messages
 from pipelines.ops.certification import Verdict, history, newest_certified
-from pipelines.ops.lease import lease
+from pipelines.ops.failures import cause
+from pipelines.ops.lease import Lease, lease
+from pipelines.ops.publications import Publication, publications, record_publication
+from pipelines.ops.publish_batch import published_columns
 from pipelines.ops.publish_cluster import asking, make_progress_topic, marks, topic_id
 from pipelines.ops.publish_failures import explained
 from pipelines.ops.publish_sink import settings_of, sink_of, values_of
-from pipelines.ops.published_days import publication, record_publication, unsettled_since
-from pipelines.sinks.delta import on_days, read
+from pipelines.ops.published_days import settled_so_far, waiting
 from pipelines.sinks.kafka_transactional import TransactionalSink, publish_rows
 from pipelines.sinks.slots import Mark
-from pipelines.sinks.tables import conform, events_schema
-from pipelines.sinks.versions import bytes_of
+from pipelines.sinks.tables import conform
+from pipelines.sinks.versions import bytes_of, read_kept
 
 _WHOLE_DAY: Final = "day"
 
@@ -66,9 +68,9 @@ def publish_days(
         verdicts = newest_certified(history(spark, config))
         if missing := [day for day in days if day not in verdicts]:
             raise ConfigError(f"{missing[0]} is not certified; run nightly_batch --date {missing[0]} first")
-        if waiting := [day for day in unsettled_since(spark, config) if day in days]:
+        if left := sorted({verdict.day for verdict in waiting(spark, config)} & {*days}):
             raise InfrastructureError(
-                f"publish_stream has not come to {waiting[0]} as it is certified, and would send older rows"
+                f"publish_stream has not come to {left[0]} as it is certified, and would send older rows"
                 " after newer ones: run publish_stream --once first"
             )
         with asking(sink) as cluster:
@@ -76,10 +78,12 @@ def publish_days(
             make_progress_topic(cluster, sink.progress_topic, sink.slots)
         counts, lines = {"days": 0, "rows": 0, "days_done_before": 0}, []
         avro = values_of(spark, config, contract)
+        before = publications(spark, config, topic)
         for day in days:
-            held.require()
-            work = _Day(spark, config, contract, run_id, verdicts[day], topic, avro)
-            rows = work.publish(sink, again=again)
+            work = _Day(spark, config, contract, verdicts[day], before.get(day, Publication()), topic, avro)
+            rows = work.publish(sink, held, again=again)
+            if rows is not None:
+                record_publication(spark, config, day, verdicts[day].batch_version, topic, run_id)
             counts["days" if rows is not None else "days_done_before"] += 1
             counts["rows"] += rows or 0
             lines.append(f"{day}: {'published before' if rows is None else f'{rows:,} rows published'}")
@@ -93,46 +97,69 @@ class _Day:
     spark: SparkSession
     config: PipelineConfig
     contract: DataContract
-    run_id: str
     verdict: Verdict
+    before: Publication
     topic_id: str
     avro: AvroValues | None
 
-    def publish(self, sink: TransactionalSink, *, again: bool) -> int | None:
+    def publish(self, sink: TransactionalSink, held: Lease, *, again: bool) -> int | None:
         """Publishes the day; returns its rows, or None if it was published before."""
-        day, version = self.verdict.day, self.verdict.batch_version
-        before = publication(self.spark, self.config, day, self.topic_id)
+        day, version, before = self.verdict.day, self.verdict.batch_version, self.before
         if before.count and not again:
             if before.version == version:
                 return None
             raise ConfigError(
                 f"{day} was published as of version {before.version} of {self.config.table('batch')} and was"
-                f" rebuilt since, to version {version}. publish_stream sends what has changed; to send all of"
-                " it once more: --again"
+                f" rebuilt since, to version {version}. publish_stream sends what has changed, when it runs;"
+                " to send all of it once more: --again"
             )
         # Its own name, so that its progress is that of this day, at this version, for this time.
         own = replace(sink, name=f"{sink.name}.day.{day}.{version}.{before.count + 1}")
-        rows = read(self.spark, self.config.table("batch"), version).where(on_days([day]))
-        parts = -(-max(bytes_of(rows), 1) // settings_of(self.config).max_bytes)
-        done = Mark(parts, f"{parts} parts", self.topic_id, own.slots)
-        shaped = conform(rows, events_schema(self.contract)).withColumn(CORRECTION, F.lit(_WHOLE_DAY))
-        self._send(messages(shaped, self.contract, avro=self.avro), own, done)
-        record_publication(
-            self.spark, self.config, day, version, self.topic_id, self.run_id, datetime.now(UTC)
-        )
+        rows = self._rows(version)
+        asked = settings_of(self.config)
+        parts = -(-max(bytes_of(rows), 1) // asked.max_bytes)
+        found = rows.withColumn(CORRECTION, F.lit(_WHOLE_DAY))
+        if before.count and settled_so_far(self.spark, self.config) is None:
+            # No stream has told that they are gone.
+            changed = corrections(self._rows(before.version), rows, self.contract)
+            found = found.unionByName(changed.where(F.col(CORRECTION) == "removed"))
+        done = Mark(parts, asked.max_bytes_per_trigger, self.topic_id, own.slots)
+        records = messages(found, self.contract, avro=self.avro, retraction=asked.retraction)
+        self._send(records, own, done, held)
         return self.verdict.rows
 
-    def _send(self, records: DataFrame, sink: TransactionalSink, done: Mark) -> None:
+    def _rows(self, version: int) -> DataFrame:
+        rows = read_kept(self.spark, self.config.table("batch"), version, [self.verdict.day])
+        if rows is None:
+            raise SourceError(
+                f"{self.config.table('batch')}: version {version} is gone, so nobody knows what was published"
+                f" of {self.verdict.day}; see docs/publishing.md, 'When versions are gone'"
+            )
+        return conform(rows, published_columns(self.contract))
+
+    def _send(self, records: DataFrame, sink: TransactionalSink, done: Mark, held: Lease) -> None:
         """Sends the records in parts, each of which a transaction of each slot can hold."""
         with asking(sink) as cluster:
             known = marks(cluster, sink, is_stable=True)
+        whole = replace(done, next_batch=0)
+        if others := [mark for mark in known.values() if replace(mark, next_batch=0) != whole]:
+            raise ConfigError(
+                f"{self.verdict.day}: sending it was begun with other settings, and ends with them:"
+                f" --set publish.slots={others[0].slots}"
+                f" --set publish.max_bytes_per_trigger={others[0].source}"
+            )
         begun = min((mark.next_batch for mark in known.values()), default=0)
         part_of = F.pmod(F.hash("key"), F.lit(done.next_batch))
         for part in range(begun if len(known) == sink.slots else 0, done.next_batch):
             _log.info("%s: part %d of %d", sink.name, part + 1, done.next_batch)
+            # Whoever takes the lease over may certify the day anew.
+            held.require()
             mark = replace(done, next_batch=part + 1)
             try:
                 publish_rows(records.where(part_of == part), sink, mark, is_new=not part)
             except PySparkException as error:
-                unknown = InfrastructureError(f"{sink.name}: not published: {str(error)[:500]}")
+                unknown = InfrastructureError(
+                    f"{sink.name}: {cause(error)}. What was not committed is rolled back: start again when"
+                    " the cause is mended"
+                )
                 raise explained(str(error), unknown, sink) from None

@@ -11,7 +11,7 @@ _LENGTH: Final = 500
 _CAUSE: Final = re.compile(r"^(?:Caused by: |: )(?P<said>[^\n]*?:\s+(?!at )\S[^\n]*)", re.MULTILINE)
 _UNTRUSTED: Final = {
     r"DELTA_STREAMING_TRAILING_COMMIT_MISSING|DELTA_LOG_FILE_NOT_FOUND": (
-        "bronze's log does not reach back to where this stream stopped."
+        "the log of the table that it reads does not reach back to where this stream stopped."
         " See docs/runbook.md, 'A foreign checkpoint'"
     ),
     r"KAFKA_DATA_LOSS|failOnDataLoss|OffsetOutOfRange|Some data may have been lost": (
@@ -23,8 +23,7 @@ _UNTRUSTED: Final = {
         " See docs/runbook.md, 'A foreign checkpoint'"
     ),
     r"DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE|DELTA_SCHEMA_CHANGED": (
-        "the bronze table is not the one this checkpoint has read."
-        " See docs/runbook.md, 'A foreign checkpoint'"
+        "the table is not the one that this checkpoint has read. See docs/runbook.md, 'A foreign checkpoint'"
     ),
 }
 

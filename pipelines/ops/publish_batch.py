@@ -15,6 +15,7 @@ from pipelines.corrections import CORRECTION, corrections, instead
 from pipelines.decode import COORDINATES, EVENT_DATE
 from pipelines.errors import SourceError
 from pipelines.ops.certification import history
+from pipelines.ops.publications import publications
 from pipelines.ops.published_days import Settled, record_settled, settled_before
 from pipelines.ops.query_files import offsets_of
 from pipelines.ops.stream_position import Position, positions_of
@@ -53,13 +54,15 @@ class BatchMaker:
         spark: the session.
         config: the pipeline's configuration.
         contract: tells columns and key.
+        topic_id: the cluster's identifier of the topic.
     """
 
     spark: SparkSession
     config: PipelineConfig
     contract: DataContract
-    _known: tuple[int, Settled] | None = None
-    _next: tuple[int, Settled] | None = None
+    topic_id: str
+    _known: tuple[int | None, Settled] | None = None
+    _next: tuple[int | None, Settled] | None = None
 
     def make(self, rows: DataFrame, query: str, batch: int) -> DataFrame:
         """The rows that a micro-batch publishes.
@@ -81,52 +84,81 @@ class BatchMaker:
             before, newer = self._known[1], None
         else:
             before = settled_before(self.spark, self.config, query, batch)
-            newer = before.since(history(self.spark, self.config, verdicts))
+            ledger = history(self.spark, self.config, verdicts) if verdicts is not None else []
+            newer = before.since(ledger)
         may_settle = batch == 0 or events is None or events.is_whole
         settles = newer if may_settle else None
         if settles:
             record_settled(self.spark, self.config, query, batch, settles)
         after = before.and_then(settles)
         self._next = None if newer and not may_settle else (verdicts, after)
-        found = conform(came.where(~on_days(after.days)) if after.days else came, self._shape)
+        found = conform(
+            came.where(~on_days(after.days)) if after.days else came, published_columns(self.contract)
+        )
         found = found.withColumn(CORRECTION, F.lit(None).cast("string"))
-        # Of days that were certified before the stream began nothing was published.
-        if settles and batch:
-            corrected = self._corrected(before, settles, after, came, events)
-            found = found.unionByName(corrected)
-        return found
+        if not settles:
+            return found
+        if batch:
+            published = self._published(before, settles, came, events)
+            corrected = self._corrected(published, settles, after, events)
+        else:
+            # Of days that were certified before the stream began only whole ones were published.
+            published, whole = self._published_whole(settles)
+            corrected = corrections(published, self._batch(settles.version, whole), self.contract)
+        if self._horizon:
+            # One that has come for an open day may stand for one that a settled day has lost.
+            found = _without(found, corrected)
+        return found.unionByName(corrected)
 
     def done(self) -> None:
         """Says that the micro-batch made last was published."""
         self._known = self._next
 
-    def _positions(self, batch: int) -> tuple[Position | None, int]:
+    def _positions(self, batch: int) -> tuple[Position | None, int | None]:
         text = offsets_of(self.spark, self.config.checkpoint("publish"), batch)
         if text is None:
             raise RuntimeError(f"micro-batch {batch} has no offsets in its checkpoint")
         events, verdicts = positions_of(text)
-        return events, verdicts.last if verdicts else -1
+        return events, verdicts.last if verdicts else None
 
-    def _corrected(
-        self, before: Settled, settles: Settled, after: Settled, came: DataFrame, events: Position | None
+    def _published(
+        self, before: Settled, settles: Settled, came: DataFrame, events: Position | None
     ) -> DataFrame:
-        """What becomes of the days that a micro-batch settles."""
-        contract = self.contract
+        """What was published of the days that a micro-batch settles."""
         again = [day for day in settles.days if day in before.days]
         first = self._speed(events, [day for day in settles.days if day not in before.days])
         # What has just come of a day that is settled now was not published, and will not be.
-        earlier = first.join(came.select(*COORDINATES), [*COORDINATES], "left_anti").select(*first.columns)
-        published = self._batch(before.version, again).unionByName(earlier)
+        return self._batch(before.version, again).unionByName(_without(first, came))
+
+    def _published_whole(self, settles: Settled) -> tuple[DataFrame, list[date]]:
+        """What was published of days as a whole, at earlier versions, and which days that are."""
+        found = publications(self.spark, self.config, self.topic_id, settles.version)
+        by_version: dict[int, list[date]] = {}
+        for day in sorted(found.keys() & {*settles.days}):
+            by_version.setdefault(found[day].version, []).append(day)
+        published = self._batch(settles.version, [])
+        for version, days in sorted(by_version.items()):
+            published = published.unionByName(self._batch(version, days))
+        return published, sorted(day for days in by_version.values() for day in days)
+
+    def _corrected(
+        self, published: DataFrame, settles: Settled, after: Settled, events: Position | None
+    ) -> DataFrame:
+        """What becomes of the days that a micro-batch settles."""
+        contract = self.contract
         certified = self._batch(settles.version, settles.days)
         found = corrections(published, certified, contract)
-        horizon = reach(contract, self.config.batch.dedup_horizon_days)
-        if not horizon:
+        if not self._horizon:
             return found
-        near = [day for day in around(settles.days, horizon) if day not in settles.days]
+        near = [day for day in around(settles.days, self._horizon) if day not in settles.days]
         closed = [day for day in near if day in after.days]
         still_open = [day for day in near if day not in after.days]
         others = self._batch(after.version, closed).unionByName(self._speed(events, still_open))
-        return instead(found, certified, others, contract, horizon)
+        return instead(found, certified, others, contract, self._horizon)
+
+    @property
+    def _horizon(self) -> int:
+        return reach(self.contract, self.config.batch.dedup_horizon_days)
 
     def _batch(self, version: int, days: Sequence[date]) -> DataFrame:
         return self._layer(self.config.table("batch"), version, days)
@@ -136,17 +168,22 @@ class BatchMaker:
 
     def _layer(self, table: str, version: int | None, days: Sequence[date]) -> DataFrame:
         if not days or version is None:
-            return small_frame(self.spark, [], self._shape)
+            return small_frame(self.spark, [], published_columns(self.contract))
         rows = read_kept(self.spark, table, version, days)
         if rows is None:
             raise SourceError(
                 f"{table}: version {version} is gone, so nobody knows what was published of the days"
                 f" {days[0]} to {days[-1]}. Publish anew: docs/publishing.md, 'When versions are gone'"
             )
-        return conform(rows, self._shape)
+        return conform(rows, published_columns(self.contract))
 
-    @property
-    def _shape(self) -> StructType:
-        """The columns of events that are published, and of those by which they are told apart."""
-        wanted = (*self.contract.columns, EVENT_DATE, *COORDINATES)
-        return StructType([field for field in events_schema(self.contract) if field.name in wanted])
+
+def _without(rows: DataFrame, others: DataFrame) -> DataFrame:
+    """The rows that did not come from the same records as others did."""
+    return rows.join(others.select(*COORDINATES), [*COORDINATES], "left_anti").select(*rows.columns)
+
+
+def published_columns(contract: DataContract) -> StructType:
+    """The columns of events that are published, and of those by which they are told apart."""
+    wanted = (*contract.columns, EVENT_DATE, *COORDINATES)
+    return StructType([field for field in events_schema(contract) if field.name in wanted])

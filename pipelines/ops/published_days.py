@@ -1,8 +1,8 @@
-"""Days on the output topic: those that the stream has settled, and those that were published as a whole."""
+"""The days that publishing has settled: what is on the topic of them is what the batch layer has."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date
 from typing import Final
 
 from pyspark.sql import SparkSession
@@ -11,15 +11,11 @@ from pyspark.sql import functions as F
 from pipelines.config import PipelineConfig
 from pipelines.ops.certification import Verdict, certified_in, history, newest_certified
 from pipelines.ops.query_files import query_files
-from pipelines.sinks.delta import append, append_once, read, small_rows
+from pipelines.sinks.delta import append_once, read, small_rows
 from pipelines.sinks.tables import ensure_table, exists, shape, small_frame
 
 _SHAPE: Final = "pipeline string, query string, batch bigint, day date, batch_version bigint"
 _TABLE: Final = "published_days"
-_WHOLE_SHAPE: Final = (
-    "pipeline string, day date, batch_version bigint, topic_id string, run_id string, published_at timestamp"
-)
-_WHOLE_TABLE: Final = "publications"
 
 
 @dataclass(frozen=True)
@@ -78,30 +74,22 @@ def settled_before(
     return Settled(max((row["version"] for row in found), default=-1), tuple(row["day"] for row in found))
 
 
-def unsettled(spark: SparkSession, config: PipelineConfig, days: Iterable[date]) -> list[date]:
-    """The certified days that publishing, if the pipeline does so, has not settled.
-
-    Args:
-        spark: the session.
-        config: the pipeline's configuration.
-        days: certified days.
-    """
-    query = query_files(spark, config.checkpoint("publish")).query if config.publish else None
-    if query is None:
-        return []
-    return sorted({*days} - {*settled_before(spark, config, query).days})
+def settled_so_far(spark: SparkSession, config: PipelineConfig) -> Settled | None:
+    """The days that publishing has settled, and sent; None if no stream publishes the pipeline."""
+    files = query_files(spark, config.checkpoint("publish"))
+    return None if files.query is None else settled_before(spark, config, files.query, files.next_batch)
 
 
-def unsettled_since(spark: SparkSession, config: PipelineConfig) -> tuple[date, ...]:
-    """The days that were certified, or certified anew, after publishing has settled what was certified then.
+def waiting(spark: SparkSession, config: PipelineConfig) -> list[Verdict]:
+    """The verdicts by which days were certified since publishing has settled what was certified then.
 
     There are none while no stream publishes the pipeline.
     """
-    query = query_files(spark, config.checkpoint("publish")).query
-    if query is None:
-        return ()
-    newer = settled_before(spark, config, query).since(history(spark, config))
-    return newer.days if newer else ()
+    settled = settled_so_far(spark, config)
+    if settled is None:
+        return []
+    certified = (verdict for verdict in history(spark, config) if verdict.status == "certified")
+    return [verdict for verdict in certified if verdict.batch_version > settled.version]
 
 
 def record_settled(
@@ -121,50 +109,3 @@ def record_settled(
     one = {"pipeline": config.name, "query": query, "batch": batch, "batch_version": settled.version}
     rows = [{**one, "day": day} for day in settled.days]
     append_once(small_frame(spark, rows, shape(_SHAPE)), table, batch)
-
-
-@dataclass(frozen=True)
-class Publication:
-    """How a day was published as a whole.
-
-    Attributes:
-        count: how often.
-        version: the version of the batch table that it had the last time; -1 if there was none.
-    """
-
-    count: int = 0
-    version: int = -1
-
-
-def publication(spark: SparkSession, config: PipelineConfig, day: date, topic_id: str) -> Publication:
-    """How a day was published to a topic as a whole."""
-    table = config.ops_table(_WHOLE_TABLE)
-    if not exists(spark, table):
-        return Publication()
-    ours = (F.col("pipeline") == config.name) & (F.col("day") == F.lit(day)) & (F.col("topic_id") == topic_id)
-    rows = read(spark, table).where(ours)
-    (found,) = small_rows(rows.agg(F.count("*").alias("n"), F.max("batch_version").alias("version")))
-    return Publication(found["n"], -1 if found["version"] is None else found["version"])
-
-
-def record_publication(
-    spark: SparkSession,
-    config: PipelineConfig,
-    day: date,
-    version: int,
-    topic_id: str,
-    run_id: str,
-    at: datetime,
-) -> None:
-    """Records that a day was published as a whole."""
-    table = config.ops_table(_WHOLE_TABLE)
-    ensure_table(spark, table, shape(_WHOLE_SHAPE), partitions=["pipeline"])
-    row = {
-        "pipeline": config.name,
-        "day": day,
-        "batch_version": version,
-        "topic_id": topic_id,
-        "run_id": run_id,
-        "published_at": at,
-    }
-    append(small_frame(spark, [row], shape(_WHOLE_SHAPE)), table)

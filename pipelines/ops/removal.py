@@ -14,7 +14,7 @@ from pipelines.faults import FIRST_DAY
 from pipelines.ops.certification import certified, verdicts
 from pipelines.ops.needed import Need, in_quarantine, records_of_days, uncertified, unread
 from pipelines.ops.offset_cuts import below, first_kept, first_there
-from pipelines.ops.published_days import unsettled
+from pipelines.ops.published_days import waiting
 from pipelines.ops.retention import (
     SPEED_FROM,
     WHOLE_FROM,
@@ -91,8 +91,8 @@ def from_speed(spark: SparkSession, config: PipelineConfig, retention: timedelta
         for row in found.toLocalIterator()
         if row[0] is not None and row[0] < first
     ]
-    if waiting := [day for day in unsettled(spark, config, state.days) if day < first]:
-        needs.append(Need(waiting[0], f"publish_stream has not come to {waiting[0]} as it is certified"))
+    if to_settle := sorted({v.day for v in waiting(spark, config) if v.day < first}):
+        needs.append(Need(to_settle[0], f"publish_stream has not come to {to_settle[0]} as it is certified"))
     lines = tuple(f"speed: kept from {need.day} on: {need.why}" for need in needs)
     first = min([first, *(need.day for need in needs)])
     days = [day for day in state.days if day < first]

@@ -47,7 +47,8 @@ def each_batch(
 ) -> StreamingQuery:
     """Starts a query that gives each micro-batch, with its number, to a function.
 
-    The function may get the same micro-batch again after a crash, so it must write by `append_once`.
+    The function may get the same micro-batch again after a crash, so what it does must be done once:
+    `append_once` writes so.
 
     Args:
         rows: a streaming frame.
@@ -70,6 +71,18 @@ def _scheduled(
     return writer.trigger(processingTime=format_interval(interval))
 
 
+def query_of(spark: SparkSession) -> str:
+    """The id of the query whose micro-batch is under way in this thread; it lives as long as the checkpoint.
+
+    Raises:
+        RuntimeError: there is none.
+    """
+    query = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
+    if query is None:
+        raise RuntimeError("Spark does not say which query this micro-batch belongs to")
+    return str(query)
+
+
 @retry(retry=retry_if_exception_type(MetadataChangedException), stop=stop_after_attempt(6), reraise=True)
 def append_once(rows: DataFrame, table: str, batch: int) -> None:
     """Appends rows of a micro-batch to a table, unless an earlier try has done so.
@@ -83,9 +96,7 @@ def append_once(rows: DataFrame, table: str, batch: int) -> None:
         table: the path of the table.
         batch: the number of the micro-batch.
     """
-    query = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-    if query is None:
-        raise RuntimeError("Spark does not say which query this micro-batch belongs to")
+    query = query_of(rows.sparkSession)
     writer = rows.write.format("delta").mode("append").option("txnAppId", query)
     writer.option("txnVersion", str(batch)).save(table)
 

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.config_publish import PROGRESS_TOPIC
-from pipelines.sinks.delta import small_rows
+from pipelines.sinks.delta import query_of, small_rows
 from pipelines.sinks.slot_writer import WRITTEN, SlotTask, write_slot
 from pipelines.sinks.slots import Connection, Mark
 
@@ -53,6 +53,7 @@ class TransactionalSink:
         """How its slots are reached, by whom it is sent to."""
         return Connection(
             name=self.name,
+            progress_topic=self.progress_topic,
             client=dict(self.client),
             producer=dict(self.producer),
             rack_variable=self.rack_variable,
@@ -88,7 +89,7 @@ class Publisher:
 
     def __init__(self, sink: TransactionalSink, topic_id: str, last: int) -> None:
         self.sink = sink
-        self._topic_id = topic_id
+        self.topic_id = topic_id
         self._last = last
 
     def __call__(self, rows: DataFrame, batch: int) -> Published:
@@ -107,12 +108,9 @@ class Publisher:
         Raises:
             PythonException: a task failed; its text has the reason, a `ProgressError` among others.
         """
-        source = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-        if source is None:
-            raise RuntimeError("Spark does not say which query this micro-batch belongs to")
         is_new = batch > self._last
         self._last = max(batch, self._last)
-        done = Mark(batch + 1, source, self._topic_id, self.sink.slots)
+        done = Mark(batch + 1, query_of(rows.sparkSession), self.topic_id, self.sink.slots)
         return publish_rows(rows, self.sink, done, is_new=is_new)
 
 
@@ -131,7 +129,6 @@ def publish_rows(rows: DataFrame, sink: TransactionalSink, done: Mark, *, is_new
     task = SlotTask(
         connection=sink.connection,
         topic=sink.topic,
-        progress_topic=sink.progress_topic,
         done=done,
         is_new=is_new,
     )

@@ -40,14 +40,12 @@ class SlotTask:
     Attributes:
         connection: to the cluster.
         topic: where rows go.
-        progress_topic: whose partitions stand for slots in the group's offsets; it has no records.
         done: what progress says once this micro-batch is published.
         is_new: nobody can have published any of it before this try of its query.
     """
 
     connection: Connection
     topic: str
-    progress_topic: str
     done: Mark
     is_new: bool
 
@@ -63,7 +61,7 @@ class _Slot:
         consumer = task.connection.consumer()
         try:
             self._group = consumer.consumer_group_metadata()
-            asked = [TopicPartition(task.progress_topic, slot)]
+            asked = [TopicPartition(task.connection.progress_topic, slot)]
             self.known = Mark.of(consumer.committed(asked, timeout=self._timeout_s)[0])
         finally:
             consumer.close()
@@ -71,7 +69,7 @@ class _Slot:
     def begin(self, done: Mark) -> None:
         """Begins a transaction with the progress, so that one who has lost the slot learns it at once."""
         self.producer.begin_transaction()
-        offsets = [done.commit(self._task.progress_topic, self._number)]
+        offsets = [done.commit(self._task.connection.progress_topic, self._number)]
         self.producer.send_offsets_to_transaction(offsets, self._group, self._timeout_s)
 
     def commit(self, done: Mark) -> None:
@@ -155,7 +153,7 @@ def _take(task: SlotTask, slot: int) -> _Slot | None:
 
 
 def _key(task: SlotTask, slot: int) -> tuple[str, int, str]:
-    settings = [asdict(task.connection), task.topic, task.progress_topic]
+    settings = [asdict(task.connection), task.topic]
     return task.connection.name, slot, json.dumps(settings, sort_keys=True)
 
 

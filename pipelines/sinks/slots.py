@@ -66,6 +66,7 @@ class Connection:
 
     Attributes:
         name: of the sink: the group of its progress, and the beginning of its transactional ids.
+        progress_topic: whose partitions stand for slots in the group's offsets; it has no records.
         client: librdkafka's settings for reaching the cluster.
         producer: more of them, for producing.
         rack_variable: the environment variable that names the rack, where the client is.
@@ -74,6 +75,7 @@ class Connection:
     """
 
     name: str
+    progress_topic: str
     client: Mapping[str, Any] = field(repr=False)
     producer: Mapping[str, Any] = field(repr=False)
     rack_variable: str | None
@@ -94,6 +96,8 @@ class Connection:
                 "transaction.timeout.ms": self.transaction_timeout_ms,
             }
         )
+        # A client that has no connection yet looks for its coordinator every half second.
+        producer.list_topics(self.progress_topic, timeout=self.timeout_s)
         producer.init_transactions(self.timeout_s)
         return producer
 

@@ -36,20 +36,14 @@ def read_kept(spark: SparkSession, table: str, at: int, days: Sequence[date] = (
         if error.getCondition() in _GONE:
             return None
         raise
-    # One commit wrote the files of a day and one took them out, so they go together.
-    one_of_each = {file.rpartition("/")[0]: file for file in sorted(files)}
-    return rows if all(_is_there(spark, file) for file in one_of_each.values()) else None
+    # Spark itself would notice in the middle of a query, with a stack trace.
+    return rows if all(system.exists(path) for system, path in _places(spark, files)) else None
 
 
 def bytes_of(rows: DataFrame) -> int:
     """The size of the files that a frame of one table is read from."""
     spark = rows.sparkSession
     return sum(system.getFileStatus(path).getLen() for system, path in _places(spark, rows.inputFiles()))
-
-
-def _is_there(spark: SparkSession, file: str) -> bool:
-    """Whether a file exists; Spark itself would notice in the middle of a query, with a stack trace."""
-    return all(system.exists(path) for system, path in _places(spark, [file]))
 
 
 def _places(spark: SparkSession, files: Sequence[str]) -> Iterator[tuple[Any, Any]]:

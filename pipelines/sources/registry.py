@@ -147,7 +147,7 @@ class Registry:
             raise InfrastructureError(
                 f"registry.url: {self._url} answers {error.http_status_code}: {error.error_message}."
                 " Expected an address with Confluent's interface (Apicurio: /apis/ccompat/v7), and a login"
-                " that may read schemas"
+                " that may read schemas, and write them to publish"
             ) from None
         except (ValueError, TypeError, AttributeError, KeyError) as error:
             # The client reads the answer without a doubt of its shape.

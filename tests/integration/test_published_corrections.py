@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from datetime import date, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from pipelines.layers.publish import publish
 from pipelines.layers.publish_days import publish_days
 from pipelines.layers.serving import read_serving
 from pipelines.messages import messages
+from pipelines.ops.published_days import waiting
 from pipelines.quality.facts import days_of
 from pipelines.sinks.kafka_transactional import publish_rows
 from tests.support.kafka import MakeTopic
@@ -122,6 +124,38 @@ def test_what_the_rebuild_adds_changes_and_removes_is_published_once(
     assert told(lake) == second + Counter([(7, "added"), (5, "changed")])
 
 
+@pytest.mark.parametrize(
+    ("bytes_at_once", "sent"),
+    [
+        # Certified, streamed and sent together: the one is right as it is, the other comes too late.
+        ("64m", [(4, "added")]),
+        # Sent before the end of a commit, when no day is settled.
+        ("1b", [(4, None), (7, None), (7, "removed")]),
+    ],
+)
+def test_what_comes_for_a_day_while_it_is_settled_waits_for_the_next_night(
+    make: Callable[..., Lake], bytes_at_once: str, sent: list[tuple[int, str | None]]
+) -> None:
+    lake = make(f"publish.max_bytes_per_trigger={bytes_at_once}")
+    lake.ingest([on(1, 1), on(2, 2), on(2, 3)])
+    stream(lake)
+    send(lake)
+    lake.ingest([on(1, 4), on(2, 5, sent=LATER), on(3, 6)])
+    night(lake, ONE)
+    lake.ingest([on(1, 7, sent=LATER), on(1, 2, sent=EARLIER)])
+    stream(lake)
+    send(lake)
+    is_what_readers_find(lake)
+    new: list[tuple[int, str | None]] = [(number, None) for number in (1, 2, 3, 5, 6)]
+    assert told(lake) == Counter([*new, *sent])
+    # The copy of the day before stands for one that the next day loses, and comes once.
+    night(lake, TWO)
+    send(lake)
+    is_what_readers_find(lake)
+    assert told(lake)[(2, "changed")] == 1
+    assert told(lake)[(7, "added")] == 1
+
+
 def test_a_settled_day_is_settled_once_whatever_is_certified_before_the_next_try(
     make: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,6 +173,8 @@ def test_a_settled_day_is_settled_once_whatever_is_certified_before_the_next_try
     with pytest.raises(InfrastructureError):
         send(lake)
     monkeypatch.undo()
+    # Nothing of it was sent, so upkeep still waits for it.
+    assert [verdict.day for verdict in waiting(lake.spark, lake.config)] == [ONE]
     lake.ingest([on(1, 4, sent=LATER), on(2, 5)])
     night(lake, TWO)
     send(lake)
@@ -153,10 +189,9 @@ def test_a_whole_day_is_published_once_however_often_it_is_asked_for(
     lake.ingest([on(1, number) for number in range(1, 21)])
     night(lake, ONE)
 
-    def whole(day: date = ONE, *, again: bool = False) -> dict[str, int]:
-        counts: dict[str, int] = publish_days(
-            lake.spark, lake.config, lake.contract, "run", [day], again=again
-        )["counts"]
+    def whole(day: date = ONE, *, again: bool = False, on_lake: Lake = lake) -> dict[str, int]:
+        told = publish_days(lake.spark, on_lake.config, lake.contract, "run", [day], again=again)
+        counts: dict[str, int] = told["counts"]
         return counts
 
     with pytest.raises(ConfigError, match="2013-01-02 is not certified; run nightly_batch --date 2013-01-02"):
@@ -174,6 +209,8 @@ def test_a_whole_day_is_published_once_however_often_it_is_asked_for(
         whole()
     assert 0 < sum(told(lake).values()) < 20
     monkeypatch.undo()
+    with pytest.raises(ConfigError, match=r"ends with them: --set publish\.slots=2 --set publish\.max_bytes"):
+        whole(on_lake=make("publish.slots=3"))
     assert whole() == {"days": 1, "rows": 20, "days_done_before": 0}
     assert told(lake) == Counter((number, "day") for number in range(1, 21))
     assert whole() == {"days": 0, "rows": 0, "days_done_before": 1}
@@ -190,6 +227,25 @@ def test_a_whole_day_is_published_once_however_often_it_is_asked_for(
     assert whole(again=True)["rows"] == 21
     assert sum(told(lake).values()) == 42
     is_what_readers_find(lake)
+
+
+def test_days_that_were_sent_as_a_whole_are_followed_when_the_stream_begins(
+    make: Callable[..., Lake],
+) -> None:
+    lake = make()
+    lake.ingest([on(1, 1), on(1, 2), on(2, 3)])
+    night(lake, ONE)
+    whole = partial(publish_days, lake.spark, lake.config, lake.contract, "run", [ONE])
+    whole(again=False)
+    lake.ingest([on(1, 4, sent=LATER), on(2, 2, sent=EARLIER)])
+    night(lake, TWO)
+    lake.ingest([on(1, 5, sent=LATER)])
+    sent = [(1, "day"), (2, "day")]
+    assert told(lake) == Counter(sent)
+    send(lake)
+    assert told(lake) == Counter([*sent, (4, "added"), (2, "removed")])
+    whole(again=True)
+    assert told(lake) == Counter([*sent, (4, "added"), (2, "removed"), (1, "day"), (4, "day")])
 
 
 def test_publishing_begins_with_the_days_that_are_not_certified(make: Callable[..., Lake]) -> None:
@@ -211,8 +267,8 @@ def test_publishing_begins_with_the_days_that_are_not_certified(make: Callable[.
     lake.ingest([on(1, 3, sent=LATER), on(1, 2, sent=EARLIER), on(3, 4)])
     night(lake, TWO, THREE)
     rows, lines = upkeep()
-    assert rows == 1
-    assert "publish_stream has not come to 2013-01-02 as it is certified" in lines
+    assert rows == 0
+    assert "publish_stream has not come to 2013-01-01 as it is certified" in lines
     assert "batch: no file removed" in lines
     send(lake)
     rows, lines = upkeep()

@@ -34,7 +34,7 @@ def test_another_bronze_under_the_same_name_is_refused(lake: Lake) -> None:
     speed(lake.spark, lake.config, lake.contract, once=True)
     shutil.rmtree(lake.config.table("bronze"))
     lake.ingest([flight(flight=2)])
-    with pytest.raises(SourceError, match="the bronze table is not the one"):
+    with pytest.raises(SourceError, match="the table is not the one that this checkpoint has read"):
         speed(lake.spark, lake.config, lake.contract, once=True)
     assert lake.table("speed").count() == 1
 

@@ -1,0 +1,170 @@
+"""`python -m benchmarks.publish_latency`: how long rows take to Kafka, and what transactions add."""
+
+import json
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import DataFrame, SparkSession
+
+from pipelines.config_files import load_config
+from pipelines.ops.broker import broker
+from pipelines.ops.publish_progress import publisher
+from pipelines.session import spark_session
+from pipelines.sinks.kafka_transactional import TransactionalSink
+
+_PARTITIONS: Final = 4
+_SLOTS: Final = 4
+_WARM_UP: Final = 5
+"""How many appends are not counted: Spark compiles its plans meanwhile."""
+_WITHIN_S: Final = 60.0
+
+Start = Callable[[DataFrame, str, str], Any]
+
+
+class Reader:
+    """Reads a topic from its beginning and keeps when each append was seen first and last."""
+
+    def __init__(self, servers: str, topic: str, level: str) -> None:
+        self.seen: dict[int, list[float]] = {}
+        self._rows: dict[int, int] = {}
+        self._stopped = threading.Event()
+        self._consumer = Consumer(
+            {"bootstrap.servers": servers, "group.id": level, "isolation.level": level}
+            | {"enable.auto.commit": False, "fetch.wait.max.ms": 5}
+        )
+        self._consumer.assign([TopicPartition(topic, number, 0) for number in range(_PARTITIONS)])
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def wait(self, appends: int, rows: int) -> None:
+        """Waits until all rows of all appends were seen, then stops."""
+        until = time.monotonic() + _WITHIN_S
+        while any(self._rows.get(number, 0) < rows for number in range(appends)):
+            if time.monotonic() > until:
+                raise TimeoutError(f"rows are missing: {self._rows}")
+            time.sleep(0.05)
+        self._stopped.set()
+        self._thread.join()
+        self._consumer.close()
+
+    def _read(self) -> None:
+        while not self._stopped.is_set():
+            for message in self._consumer.consume(10_000, 0.02):
+                if message.error() is None:
+                    number = int((message.value() or b"").split(b"/")[0])
+                    first, _ = self.seen.get(number, [time.time(), 0.0])
+                    self.seen[number] = [first, time.time()]
+                    self._rows[number] = self._rows.get(number, 0) + 1
+
+
+def by_spark(rows: DataFrame, servers: str, topic: str, checkpoint: str) -> Any:
+    """Spark's own sink."""
+    writer = (
+        rows.writeStream.format("kafka").option("topic", topic).option("kafka.bootstrap.servers", servers)
+    )
+    return writer.option("checkpointLocation", checkpoint).trigger(processingTime="1 second").start()
+
+
+def by_us(rows: DataFrame, servers: str, topic: str, checkpoint: str) -> Any:
+    """Ours."""
+    sink = TransactionalSink(topic, topic, _SLOTS, {"bootstrap.servers": servers})
+    publish = publisher(rows.sparkSession, sink, checkpoint)
+
+    def write(batch: DataFrame, number: int) -> None:
+        publish(batch, number)
+
+    writer = rows.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
+    return writer.trigger(processingTime="1 second").start()
+
+
+def measure(
+    spark: SparkSession, servers: str, folder: Path, name: str, start: Any, appends: int, rows: int
+) -> dict[str, float]:
+    """Appends rows to a table, one commit each second, and sees when readers of the topic have them.
+
+    Returns:
+        Seconds, each as the median over the appends, and what nine of ten do not exceed: from the end of an
+        append's commit to the last of its rows, for readers of all and of committed records; the time from
+        the first row that a reader of all sees to the last that a reader of committed ones does; and how
+        long a micro-batch took.
+    """
+    topic, source = f"latency-{name}", str(folder / name)
+    client = AdminClient({"bootstrap.servers": servers})
+    client.create_topics([NewTopic(topic, _PARTITIONS, 1)])[topic].result(30)
+
+    def append(number: int) -> float:
+        frame = spark.range(rows).selectExpr(
+            "CAST(id AS STRING) AS key", f"concat('{number}/', repeat('x', 240)) AS value"
+        )
+        frame.coalesce(1).write.format("delta").mode("append").save(source)
+        return time.time()
+
+    spark.range(0).selectExpr("CAST(id AS STRING) AS key", "'' AS value").write.format("delta").save(source)
+    readers = {level: Reader(servers, topic, level) for level in ("read_uncommitted", "read_committed")}
+    query = start(
+        spark.readStream.format("delta").load(source), servers, topic, str(folder / f"{name}-checkpoint")
+    )
+    ended = []
+    for number in range(appends):
+        begun = time.monotonic()
+        ended.append(append(number))
+        time.sleep(max(0.0, 1 - (time.monotonic() - begun)))
+    for reader in readers.values():
+        reader.wait(appends, rows)
+    took = [
+        each["durationMs"]["triggerExecution"] / 1000 for each in query.recentProgress if each["numInputRows"]
+    ]
+    query.stop()
+    counted = range(_WARM_UP, appends)
+    every, committed = readers["read_uncommitted"].seen, readers["read_committed"].seen
+    return {
+        **_two("to readers of all", [every[n][1] - ended[n] for n in counted]),
+        **_two("to readers of committed", [committed[n][1] - ended[n] for n in counted]),
+        **_two("transactions add", [committed[n][1] - every[n][1] for n in counted]),
+        **_two("a micro-batch takes", took[_WARM_UP:]),
+    }
+
+
+def _two(name: str, values: list[float]) -> dict[str, float]:
+    ninth = statistics.quantiles(values, n=10)[8]
+    return {f"{name}, median s": round(statistics.median(values), 3), f"{name}, 90 % s": round(ninth, 3)}
+
+
+@contextmanager
+def _session() -> Iterator[SparkSession]:
+    spark = spark_session(load_config("flights", environ={}, settings=["spark.master=local[2]"]), "latency")
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+@click.command("publish_latency")
+@click.option("--appends", default=40, show_default=True, type=click.IntRange(min=_WARM_UP + 10))
+@click.option("--rows", default=1_000, show_default=True, type=click.IntRange(min=1), help="Of one append.")
+def main(appends: int, rows: int) -> None:
+    """Measures both sinks one after the other, and prints JSON."""
+    with (
+        tempfile.TemporaryDirectory(prefix="oncelake-latency-") as folder,
+        broker() as running,
+        _session() as spark,
+    ):
+        told = {}
+        for name, start in (("spark", by_spark), ("oncelake", by_us)):
+            print(f"==> {name}: {appends} appends of {rows} rows", file=sys.stderr)
+            told[name] = measure(spark, running.bootstrap_servers, Path(folder), name, start, appends, rows)
+    print(json.dumps(told, indent=2))
+
+
+if __name__ == "__main__":
+    main()

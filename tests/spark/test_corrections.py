@@ -1,0 +1,69 @@
+"""What has to be sent so that readers of one state of some days come to another."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame
+
+from pipelines.contract import DataContract
+from pipelines.corrections import CORRECTION, corrections, instead
+from pipelines.decode import VALID, decode
+from tests.support.lakes import Lake, Record
+from tests.support.nights import on
+
+
+@pytest.fixture
+def rows_of(make_lake: Callable[..., Lake], small_by_flight: DataContract) -> Callable[..., DataFrame]:
+    lake = make_lake(contract=small_by_flight)
+
+    def made(*records: Record) -> DataFrame:
+        return decode(lake.envelopes(records), lake.contract, timedelta(days=9_000)).where(VALID)
+
+    return made
+
+
+def told(found: DataFrame) -> list[tuple[int, int, float, str]]:
+    rows = found.select("flight", "_event_date", "departure_delay", CORRECTION).toArrow().to_pylist()
+    return sorted((r["flight"], r["_event_date"].day, r["departure_delay"], r[CORRECTION]) for r in rows)
+
+
+def test_a_day_is_corrected_by_the_columns_of_its_events_whichever_copies_they_are(
+    rows_of: Callable[..., DataFrame], small_by_flight: DataContract, small: DataContract
+) -> None:
+    published = rows_of(
+        *(on(1, 1), on(1, 2, departure_delay=5.0), on(1, 3), on(1, 4), on(1, 4, departure_delay=4.0)),
+        *(on(1, 5), on(1, 5)),
+    )
+    certified = rows_of(*(on(1, number) for number in (1, 2, 4, 5, 6)))
+    # One was published twice and otherwise: nobody knows which of the two came last.
+    expected = [(2, 1, 2.0, "changed"), (3, 1, 2.0, "removed"), (4, 1, 2.0, "changed"), (6, 1, 2.0, "added")]
+    for contract in (small_by_flight, small):
+        assert told(corrections(published, certified, contract)) == expected
+
+
+def test_one_that_is_gone_from_a_day_is_looked_for_on_its_neighbours(
+    rows_of: Callable[..., DataFrame], small_by_flight: DataContract
+) -> None:
+    published = rows_of(on(1, 1), on(3, 1), on(1, 2), on(1, 3), on(2, 4))
+    certified = rows_of(on(2, 1, departure_delay=8.0), on(1, 4))
+    others = rows_of(on(4, 3), on(5, 2))
+    found = corrections(published, certified, small_by_flight)
+    corrected = instead(found, certified, others, small_by_flight, 3)
+    # The first is gone from two days and has come to one; the last has moved back.
+    assert told(corrected) == [
+        (1, 2, 8.0, "changed"),
+        (2, 1, 2.0, "removed"),
+        (3, 4, 2.0, "changed"),
+        (4, 1, 2.0, "changed"),
+    ]
+
+
+def test_a_copy_that_is_kept_twice_is_told_of_once(
+    rows_of: Callable[..., DataFrame], small_by_flight: DataContract
+) -> None:
+    lengthened: Any = replace(small_by_flight, key=("carrier", "flight"))
+    published, certified = rows_of(on(1, 1), on(1, 1, departure_delay=3.0)), rows_of(on(1, 1))
+    assert len(told(corrections(published, certified, lengthened))) == 1
