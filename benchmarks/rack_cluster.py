@@ -162,7 +162,7 @@ def wait_for_text(started: Process, text: str) -> None:
 
 @contextmanager
 def rack_cluster(
-    folder: Path, brokers: Sequence[str] = RACKS, workers: Sequence[str] = RACKS
+    folder: Path, brokers: Sequence[str] = RACKS, workers: Sequence[str] = RACKS, replicas: int = 1
 ) -> Iterator[RackCluster]:
     """Runs the cluster for the length of a block.
 
@@ -170,6 +170,7 @@ def rack_cluster(
         folder: where it writes.
         brokers: the rack of each broker, whose ids count from 1.
         workers: the rack of each worker; none without a Spark.
+        replicas: of what the brokers keep of groups and transactions.
     """
     count = len(brokers)
     ports = _free_ports(2 * count + 1)
@@ -182,7 +183,7 @@ def rack_cluster(
         stack.callback(cluster.stop)
         for number, rack in enumerate(brokers, 1):
             ours = (clients[number - 1], controllers[number - 1])
-            cluster.brokers[number] = _broker(folder, number, rack, ours, voters)
+            cluster.brokers[number] = _broker(folder, number, rack, ours, voters, replicas)
         wait_until(lambda: _answers(cluster, count), f"{count} brokers answer")
         if not workers:
             yield cluster
@@ -202,7 +203,9 @@ def _answers(cluster: RackCluster, count: int) -> bool:
     return False
 
 
-def _broker(folder: Path, number: int, rack: str, ports: tuple[int, int], voters: str) -> Server:
+def _broker(
+    folder: Path, number: int, rack: str, ports: tuple[int, int], voters: str, replicas: int
+) -> Server:
     home = folder / f"broker-{number}"
     home.mkdir()
     (home / "log4j2.properties").write_text(LOG4J)
@@ -219,9 +222,10 @@ listeners=PLAINTEXT://127.0.0.1:{ports[0]},CONTROLLER://127.0.0.1:{ports[1]}
 advertised.listeners=PLAINTEXT://127.0.0.1:{ports[0]}
 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
 log.dirs={home}/data
-offsets.topic.replication.factor=1
+offsets.topic.replication.factor={replicas}
 offsets.topic.num.partitions=1
-transaction.state.log.replication.factor=1
+transaction.state.log.replication.factor={replicas}
+transaction.state.log.num.partitions=1
 transaction.state.log.min.isr=1
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1

@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from pipelines.config_maintain import MaintainConfig, check_retentions
-from pipelines.config_publish import PublishConfig
+from pipelines.config_publish import PublishConfig, check_publish
 from pipelines.config_values import (
     AnyInterval,
     Command,
@@ -140,7 +140,7 @@ class SpeedConfig(_Model):
     trigger_interval: PositiveInterval = timedelta(seconds=10)
     watermark_delay: PositiveInterval
     state_partitions: int = Field(default=8, ge=1, le=10_000)
-    max_bytes_per_trigger: str | None = Field(default=None, pattern=r"^\d+[bkmgt]$")
+    max_bytes_per_trigger: str | None = Field(default=None, pattern=r"^[1-9]\d*[bkmgt]$")
 
 
 class DecodeConfig(_Model):
@@ -270,12 +270,13 @@ class PipelineConfig(_Model):
 
     @field_validator("publish")
     @classmethod
-    def _has_registry(cls, publish: PublishConfig | None, info: ValidationInfo) -> PublishConfig | None:
-        if publish and publish.format == "avro" and info.data.get("registry", "refused") is None:
-            raise ValueError(
-                "format: avro wants registry.url, where its schema is put; add it, e.g. --set"
-                " registry.url=http://registry:8081"
-            )
+    def _fits_the_rest(cls, publish: PublishConfig | None, info: ValidationInfo) -> PublishConfig | None:
+        kafka, quarantine = info.data.get("kafka"), info.data.get("quarantine")
+        # Those that are missing were refused themselves.
+        if publish and kafka and quarantine:
+            taken = {kafka.topic, quarantine.dead_letter_topic}
+            has_registry = info.data.get("registry", "refused") is not None
+            check_publish(publish, kafka.bootstrap_servers, taken, has_registry=has_registry)
         return publish
 
     def table(self, layer: Literal["bronze", "speed", "batch", "quarantine"]) -> str:

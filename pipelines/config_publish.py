@@ -1,5 +1,6 @@
 """What a pipeline's configuration may say of publishing its events to Kafka."""
 
+from collections.abc import Set
 from datetime import timedelta
 from typing import Annotated, Final, Literal
 
@@ -50,7 +51,7 @@ class PublishConfig(BaseModel):
     slots: Count = Field(default=4, le=256)
     progress_topic: Topic = PROGRESS_TOPIC
     trigger_interval: PositiveInterval = timedelta(seconds=10)
-    max_bytes_per_trigger: str = Field(default="64m", pattern=r"^\d+[bkmgt]$")
+    max_bytes_per_trigger: str = Field(default="64m", pattern=r"^[1-9]\d*[bkmgt]$")
     transaction_timeout: PositiveInterval = timedelta(minutes=5)
     retraction: Literal["tombstone", "record"] = "tombstone"
     options: ProducerOptions = {}
@@ -69,3 +70,30 @@ class PublishConfig(BaseModel):
         if not _SHORTEST <= timeout <= _LONGEST:
             raise ValueError("expected an interval from 1 second to 1 day; brokers mostly allow 15 minutes")
         return timeout
+
+
+def check_publish(
+    publish: PublishConfig, servers: str, taken: Set[str | None], *, has_registry: bool
+) -> None:
+    """Makes sure that publishing has what it needs, and takes nothing that others need.
+
+    Args:
+        publish: what is said of publishing.
+        servers: of the cluster that is read.
+        taken: its topics that are others'.
+        has_registry: whether there is a registry.
+
+    Raises:
+        ValueError: a topic is another's, or there is no registry for the schema.
+    """
+    others = taken if publish.bootstrap_servers in (None, servers) else set()
+    if publish.topic in others or publish.progress_topic in {publish.topic, *others}:
+        raise ValueError(
+            "topic and progress_topic: expected topics of their own, beside kafka.topic and"
+            f" quarantine.dead_letter_topic; got '{publish.topic}' and '{publish.progress_topic}'"
+        )
+    if publish.format == "avro" and not has_registry:
+        raise ValueError(
+            "format: avro wants registry.url, where its schema is put; add it, e.g. --set"
+            " registry.url=http://registry:8081"
+        )

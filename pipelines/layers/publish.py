@@ -17,6 +17,7 @@ from pipelines.errors import ConfigError, OncelakeError, SourceError
 from pipelines.intervals import format_interval
 from pipelines.messages import messages
 from pipelines.ops.certification import ensure_ledger
+from pipelines.ops.failures import explain_stream_failure
 from pipelines.ops.publish_batch import BatchMaker, stream
 from pipelines.ops.publish_cluster import (
     asking,
@@ -84,7 +85,8 @@ def publish(
         reason = job.failures[-1] if job.failures else None
         if isinstance(reason, OncelakeError):
             raise reason from None
-        raise explained(str(reason or error), error, sink) from None
+        unknown = explain_stream_failure(reason) if reason else error
+        raise explained(str(reason or error), unknown, sink) from None
     counts = {name: job.counts[name] for name in ("rows", "slots_done_before")}
     return {"counts": {**counts, "batches": totals.batches}}
 

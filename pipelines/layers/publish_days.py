@@ -113,8 +113,8 @@ class _Day:
                 f" rebuilt since, to version {version}. publish_stream sends what has changed, when it runs;"
                 " to send all of it once more: --again"
             )
-        # Its own name, so that its progress is that of this day, at this version, for this time.
-        own = replace(sink, name=f"{sink.name}.day.{day}.{version}.{before.count + 1}")
+        # Its own name, so that its progress is that of this day, version and topic, for this time.
+        own = replace(sink, name=f"{sink.name}.day.{day}.{version}.{self.topic_id}.{before.count + 1}")
         rows = self._rows(version)
         asked = settings_of(self.config)
         parts = -(-max(bytes_of(rows), 1) // asked.max_bytes)

@@ -54,13 +54,14 @@ def stream(cluster: RackCluster, tmp_path: Path) -> Callable[..., Stream]:
         slot: int = 1,
         *,
         blind: bool = False,
+        on: RackCluster = cluster,
     ) -> Stream:
         name = f"sink-{os.urandom(4).hex()}"
-        client = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-        client.create_topics([NewTopic(name, 2, 1)])[name].result(30)
+        client = AdminClient({"bootstrap.servers": on.bootstrap_servers})
+        client.create_topics([NewTopic(name, 2, len(on.brokers))])[name].result(30)
         fault = Fault(batch, slot, point, victim, f"{tmp_path}/{name}.fault")
         return Stream(
-            name, name, cluster.bootstrap_servers, SLOTS, str(source), f"{tmp_path}/{name}", fault, blind
+            name, name, on.bootstrap_servers, SLOTS, str(source), f"{tmp_path}/{name}", fault, blind
         )
 
     return make
@@ -82,7 +83,12 @@ def start(streams: list[Stream], folder: Path, master: str, *settings: str) -> "
 
 
 def publish(
-    cluster: RackCluster, streams: list[Stream], folder: Path, master: str = "local[2,4]", *settings: str
+    cluster: RackCluster,
+    streams: list[Stream],
+    folder: Path,
+    master: str = "local[2,4]",
+    *settings: str,
+    mend: "Callable[[RackCluster, Stream], None] | None" = None,
 ) -> None:
     """Publishes streams to their end: the app is started again as often as a fault has killed it."""
     kills = sum(stream.fault is not None and stream.fault.victim == "driver" for stream in streams)
@@ -91,7 +97,7 @@ def publish(
         try:
             while app.poll() is None:
                 for stream in streams:
-                    mend_broker(cluster, stream)
+                    (mend or mend_broker)(cluster, stream)
                 with suppress(subprocess.TimeoutExpired):
                     app.wait(0.1)
         finally:
@@ -101,6 +107,17 @@ def publish(
             break
         assert app.returncode == -signal.SIGKILL, (folder / "app.log").read_text()[-4000:]
     assert [stream.name for stream in streams if not stream.done.exists()] == []
+
+
+def move_coordinator(cluster: RackCluster, stream: Stream) -> None:
+    """Kills the broker that coordinates transactions, where a fault asks for it, and waits for another."""
+    struck = Path(f"{stream.fault.marker}.struck") if stream.fault else None
+    if stream.fault and struck and struck.exists():
+        struck.unlink()
+        (before,) = cluster.leaders("__transaction_state")
+        cluster.brokers[before].kill()
+        wait_until(lambda: cluster.leaders("__transaction_state") not in ([before], [-1]), "another leads")
+        Path(f"{stream.fault.marker}.mended").touch()
 
 
 def mend_broker(cluster: RackCluster, stream: Stream) -> None:
@@ -157,6 +174,16 @@ def test_each_row_once_when_executors_die(
     publish(cluster, streams, tmp_path, "local-cluster[2,1,600]", "spark.executor.memory=600m")
     for each in streams:
         hold(each)
+
+
+def test_each_row_once_when_the_coordinator_moves(stream: Callable[..., Stream], tmp_path: Path) -> None:
+    folder = tmp_path / "brokers"
+    folder.mkdir()
+    with rack_cluster(folder, workers=(), replicas=3) as three:
+        one = stream("before commit", "broker", on=three)
+        publish(three, [one], tmp_path, mend=move_coordinator)
+        hold(one)
+        assert any(not broker.process.is_running() for broker in three.brokers.values())
 
 
 def test_two_of_three_write_partitions_committed_and_the_third_failed(

@@ -235,3 +235,25 @@ def test_a_root_with_dots_means_the_folder_that_it_leads_to(conf: Path, tmp_path
 )
 def test_a_value_that_would_fail_later_is_refused_at_once(conf: Path, setting: str, said: str) -> None:
     assert said in refusal(conf, setting)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["publish.topic=flights"],
+        ["publish.topic=out", "publish.progress_topic=out"],
+        ["publish.topic=out", "publish.progress_topic=flights"],
+        ["publish.topic=broken", "quarantine.dead_letter_topic=broken"],
+    ],
+)
+def test_what_is_published_goes_to_a_topic_of_its_own(settings: list[str]) -> None:
+    with pytest.raises(ConfigError, match=r"publish: .*expected topics of their own"):
+        load_config("flights", environ={}, settings=settings)
+    elsewhere = ["publish.topic=flights", "publish.bootstrap_servers=other:9092"]
+    assert load_config("flights", environ={}, settings=elsewhere).publish
+
+
+def test_a_limit_of_nothing_is_refused() -> None:
+    for key in ("publish.max_bytes_per_trigger", "speed.max_bytes_per_trigger"):
+        with pytest.raises(ConfigError, match="max_bytes_per_trigger"):
+            load_config("flights", environ={}, settings=["publish.topic=out", f"{key}=0m"])
