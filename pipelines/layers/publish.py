@@ -25,13 +25,14 @@ from pipelines.ops.publish_cluster import (
     make_progress_topic,
     marks,
     take_all,
+    too_short,
     topic_id,
     write_marks,
 )
 from pipelines.ops.publish_failures import explained
 from pipelines.ops.publish_progress import agree, fits_in, publisher
 from pipelines.ops.publish_sink import settings_of, sink_of, values_of
-from pipelines.ops.published_days import waiting
+from pipelines.ops.published_days import forget_unknown, waiting
 from pipelines.ops.query_files import QueryFiles, query_files, write_note
 from pipelines.ops.streams import run_streams
 from pipelines.sinks.delta import each_batch, query_of
@@ -75,6 +76,7 @@ def publish(
         keep_versions(spark, table)
     sink, avro = sink_of(config), values_of(spark, config, contract)
     publishes = publisher(spark, sink, config.checkpoint("publish"))
+    forget_unknown(spark, config)
     maker = BatchMaker(spark, config, contract, publishes.topic_id)
     job = _Job(spark, config, contract, publishes, maker, avro)
     _log.info("publishing %s to topic %s in %d slots", config.table("speed"), sink.topic, sink.slots)
@@ -97,8 +99,8 @@ def status(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]:
     Returns:
         `checkpoint` (`query`, `next_batch`, `in_flight`); `waiting_days`: those that were certified since the
         stream looked; `slots`: the next micro-batch of each; `limits`: how long the cluster keeps what this
-        rests on, by the names of its settings; `agrees`: whether `publish_stream` would start; `problem`, if
-        it would not; and `lines` for people.
+        rests on, by the names of its settings; `warnings`: what of it is too short; `agrees`: whether
+        `publish_stream` would start; `problem`, if it would not; and `lines` for people.
 
     Raises:
         ConfigError: nothing is said of publishing, or there is no such topic.
@@ -112,7 +114,9 @@ def status(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]:
         while (now := query_files(spark, checkpoint)) != files:
             # A micro-batch has ended between the two looks.
             files, known = now, marks(cluster, sink)
-        kept = {name: format_interval(limit) for name, limit in limits(cluster).items()}
+        allowed = limits(cluster)
+    kept = {name: format_interval(limit) for name, limit in allowed.items()}
+    warnings = too_short(sink, allowed)
     left = sorted({verdict.day for verdict in waiting(spark, config)})
     problem = None
     try:
@@ -126,6 +130,7 @@ def status(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]:
         *([] if known else ["the cluster has no progress of it"]),
         *([f"certified, and not published as such yet: {_days(left)}"] if left else []),
         *(f"the cluster has {name} = {limit}" for name, limit in kept.items()),
+        *(f"warning: {warning}" for warning in warnings),
         *([] if kept else ["the cluster may not be asked for its limits (DescribeConfigs on the cluster)"]),
         f"problem: {problem}" if problem else "checkpoint and cluster agree",
     ]
@@ -134,6 +139,7 @@ def status(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]:
         "waiting_days": [str(day) for day in left],
         "slots": {str(slot): mark.next_batch for slot, mark in known.items()},
         "limits": kept,
+        "warnings": warnings,
         "agrees": problem is None,
         "problem": problem,
         "lines": lines,

@@ -25,6 +25,7 @@ from tenacity import (
 )
 
 from pipelines.errors import ConfigError, InfrastructureError
+from pipelines.intervals import format_interval
 from pipelines.sinks.kafka_transactional import TransactionalSink
 from pipelines.sinks.slots import Mark
 
@@ -35,10 +36,13 @@ _PASSING: Final = (
     KafkaError.NOT_COORDINATOR,
     KafkaError.UNSTABLE_OFFSET_COMMIT,
 )
+_OPEN_FOR: Final = "transaction.max.timeout.ms"
+_KEPT_FOR: Final = "offsets.retention.minutes"
+_KEPT_AT_LEAST: Final = timedelta(days=1)
 _LIMITS: Final = {
-    "transaction.max.timeout.ms": timedelta(milliseconds=1),
+    _OPEN_FOR: timedelta(milliseconds=1),
     "transactional.id.expiration.ms": timedelta(milliseconds=1),
-    "offsets.retention.minutes": timedelta(minutes=1),
+    _KEPT_FOR: timedelta(minutes=1),
 }
 _MISSING: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
 
@@ -120,6 +124,28 @@ def limits(cluster: Cluster) -> dict[str, timedelta]:
     except KafkaException:
         return {}
     return {name: int(values[name].value) * unit for name, unit in _LIMITS.items() if name in values}
+
+
+def too_short(sink: TransactionalSink, found: Mapping[str, timedelta]) -> list[str]:
+    """What is wrong with a cluster's limits for a sink, in words.
+
+    Args:
+        sink: the sink.
+        found: the limits, as `limits` gives them.
+    """
+    told = []
+    allowed, kept = found.get(_OPEN_FOR), found.get(_KEPT_FOR)
+    if allowed is not None and sink.transaction_timeout > allowed:
+        told.append(
+            f"publish.transaction_timeout: found {format_interval(sink.transaction_timeout)}, and the cluster"
+            f" allows {format_interval(allowed)} ({_OPEN_FOR}): it will refuse every transaction"
+        )
+    if kept is not None and kept < _KEPT_AT_LEAST:
+        told.append(
+            f"{_KEPT_FOR}: found {format_interval(kept)}: a stream that stops in the middle of a micro-batch"
+            " for longer has to be reset by hand; a week is usual"
+        )
+    return told
 
 
 def make_progress_topic(cluster: Cluster, topic: str, slots: int) -> None:

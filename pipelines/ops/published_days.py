@@ -11,8 +11,9 @@ from pyspark.sql import functions as F
 from pipelines.config import PipelineConfig
 from pipelines.ops.certification import Verdict, certified_in, history, newest_certified
 from pipelines.ops.query_files import query_files
-from pipelines.sinks.delta import append_once, read, small_rows
+from pipelines.sinks.delta import read, replace_rows, small_rows
 from pipelines.sinks.tables import ensure_table, exists, shape, small_frame
+from pipelines.sql_text import literal
 
 _SHAPE: Final = "pipeline string, query string, batch bigint, day date, batch_version bigint"
 _TABLE: Final = "published_days"
@@ -53,23 +54,19 @@ class Settled:
         return Settled(newer.version, tuple(sorted({*self.days, *newer.days})))
 
 
-def settled_before(
-    spark: SparkSession, config: PipelineConfig, query: str | None, batch: int | None = None
-) -> Settled:
+def settled_before(spark: SparkSession, config: PipelineConfig, query: str, batch: int) -> Settled:
     """The days that a stream had settled before a micro-batch.
 
     Args:
         spark: the session.
         config: the pipeline's configuration.
-        query: the id of the stream's query; None if there is none yet.
-        batch: the number of the micro-batch; None for all that there were.
+        query: the id of the stream's query.
+        batch: the number of the micro-batch.
     """
     table = config.ops_table(_TABLE)
-    if query is None or not exists(spark, table):
+    if not exists(spark, table):
         return Settled()
-    rows = read(spark, table).where((F.col("pipeline") == config.name) & (F.col("query") == query))
-    if batch is not None:
-        rows = rows.where(F.col("batch") < batch)
+    rows = read(spark, table).where(_of(config, query)).where(F.col("batch") < batch)
     found = small_rows(rows.groupBy("day").agg(F.max("batch_version").alias("version")).orderBy("day"))
     return Settled(max((row["version"] for row in found), default=-1), tuple(row["day"] for row in found))
 
@@ -95,7 +92,7 @@ def waiting(spark: SparkSession, config: PipelineConfig) -> list[Verdict]:
 def record_settled(
     spark: SparkSession, config: PipelineConfig, query: str, batch: int, settled: Settled
 ) -> None:
-    """Records what a micro-batch settles, unless an earlier try has done so.
+    """Records what a micro-batch settles, in place of what an earlier try has recorded.
 
     Args:
         spark: the session.
@@ -107,5 +104,20 @@ def record_settled(
     table = config.ops_table(_TABLE)
     ensure_table(spark, table, shape(_SHAPE), partitions=["pipeline"])
     one = {"pipeline": config.name, "query": query, "batch": batch, "batch_version": settled.version}
-    rows = [{**one, "day": day} for day in settled.days]
-    append_once(small_frame(spark, rows, shape(_SHAPE)), table, batch)
+    rows = small_frame(spark, [{**one, "day": day} for day in settled.days], shape(_SHAPE))
+    replace_rows(rows, table, f"{_of(config, query)} AND batch = {batch}")
+
+
+def forget_unknown(spark: SparkSession, config: PipelineConfig) -> None:
+    """Forgets what micro-batches have settled of which the checkpoint does not know: it was restored."""
+    files, table = query_files(spark, config.checkpoint("publish")), config.ops_table(_TABLE)
+    if files.query is None or not exists(spark, table):
+        return
+    begun = files.next_batch + (files.in_flight is not None)
+    condition = f"{_of(config, files.query)} AND batch >= {begun}"
+    if not read(spark, table).where(condition).isEmpty():
+        replace_rows(small_frame(spark, [], shape(_SHAPE)), table, condition)
+
+
+def _of(config: PipelineConfig, query: str) -> str:
+    return f"pipeline = {literal(config.name)} AND query = {literal(query)}"

@@ -1,6 +1,7 @@
 """The output topic, compacted by key, is what readers of the lake find; each correction comes once."""
 
 import json
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from datetime import date, timedelta
@@ -13,10 +14,10 @@ from pyspark.sql import SparkSession
 
 from pipelines.config_files import load_config
 from pipelines.contract import DataContract
-from pipelines.errors import ConfigError, InfrastructureError
+from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.layers.batch import nightly
 from pipelines.layers.maintain import maintain
-from pipelines.layers.publish import publish
+from pipelines.layers.publish import publish, reset
 from pipelines.layers.publish_days import publish_days
 from pipelines.layers.serving import read_serving
 from pipelines.messages import messages
@@ -180,6 +181,29 @@ def test_a_settled_day_is_settled_once_whatever_is_certified_before_the_next_try
     send(lake)
     is_what_readers_find(lake)
     assert told(lake) == Counter([(1, None), (2, None), (3, "added"), (4, "added"), (5, "added")])
+
+
+def test_after_a_checkpoint_was_restored_the_topic_comes_to_the_same(make: Callable[..., Lake]) -> None:
+    lake = make()
+    checkpoint, backup = Path(lake.config.checkpoint("publish")), Path(f"{lake.config.root}/backup")
+    lake.ingest([on(1, 1), on(2, 2)])
+    stream(lake)
+    send(lake)
+    shutil.copytree(checkpoint, backup)
+    lake.ingest([on(1, 3)])
+    night(lake, ONE)
+    send(lake)
+    shutil.rmtree(checkpoint)
+    backup.rename(checkpoint)
+    with pytest.raises(SourceError, match="was restored from a backup"):
+        send(lake)
+    reset(lake.spark, lake.config, "checkpoint", None)
+    lake.ingest([on(1, 1, sent=EARLIER, departure_delay=9.0), on(2, 4)])
+    stream(lake)
+    night(lake, ONE)
+    send(lake)
+    is_what_readers_find(lake)
+    assert told(lake)[(1, "changed")] == 1
 
 
 def test_a_whole_day_is_published_once_however_often_it_is_asked_for(
