@@ -56,7 +56,7 @@ def test_every_pipeline_has_its_night_whatever_becomes_of_the_others(
         "astray": ("failed", 1),
         "flights": ("done", 0),
         "silent": ("failed", 4),
-    }
+    }, summary
     assert next(iter(ended)) == "broken", "a mistake is told before anything starts"
     state = certified(lake.spark, lake.config)
     assert state is not None

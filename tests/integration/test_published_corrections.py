@@ -89,11 +89,8 @@ def told(lake: Lake) -> Counter[tuple[int, str | None]]:
     )
 
 
-@pytest.mark.parametrize("bytes_at_once", ["64m", "1b"])
-def test_what_the_rebuild_adds_changes_and_removes_is_published_once(
-    make: Callable[..., Lake], bytes_at_once: str
-) -> None:
-    lake = make(f"publish.max_bytes_per_trigger={bytes_at_once}")
+def test_what_the_rebuild_adds_changes_and_removes_is_published_once(make: Callable[..., Lake]) -> None:
+    lake = make()
     lake.ingest([on(1, 1), on(1, 2, departure_delay=5.0), on(1, 3), on(1, 4)])
     stream(lake)
     assert send(lake) == 4
