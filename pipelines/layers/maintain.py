@@ -178,7 +178,7 @@ class _Work:
         """Whether publishing, if the pipeline does so, has come to what was certified that long ago."""
         since = datetime.now(UTC) - self.config.maintain.vacuum_after
         left = [verdict.decided_at.astimezone(UTC) for verdict in waiting(self.spark, self.config)]
-        if self.config.publish is None or min(left, default=since) >= since:
+        if min(left, default=since) >= since:
             return True
         self.lines.append(
             "batch: no file removed: publish_stream has not come to what was certified for longer than"

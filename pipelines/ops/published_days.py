@@ -80,9 +80,9 @@ def settled_so_far(spark: SparkSession, config: PipelineConfig) -> Settled | Non
 def waiting(spark: SparkSession, config: PipelineConfig) -> list[Verdict]:
     """The verdicts by which days were certified since publishing has settled what was certified then.
 
-    There are none while no stream publishes the pipeline.
+    There are none while no stream publishes the pipeline, or none is to do so any more.
     """
-    settled = settled_so_far(spark, config)
+    settled = settled_so_far(spark, config) if config.publish else None
     if settled is None:
         return []
     certified = (verdict for verdict in history(spark, config) if verdict.status == "certified")

@@ -82,33 +82,6 @@ def start(streams: list[Stream], folder: Path, master: str, *settings: str) -> "
         )
 
 
-def publish(
-    cluster: RackCluster,
-    streams: list[Stream],
-    folder: Path,
-    master: str = "local[2,4]",
-    *settings: str,
-    mend: "Callable[[RackCluster, Stream], None] | None" = None,
-) -> None:
-    """Publishes streams to their end: the app is started again as often as a fault has killed it."""
-    kills = sum(stream.fault is not None and stream.fault.victim == "driver" for stream in streams)
-    for _ in range(1 + kills):
-        app = start(streams, folder, master, *settings)
-        try:
-            while app.poll() is None:
-                for stream in streams:
-                    (mend or mend_broker)(cluster, stream)
-                with suppress(subprocess.TimeoutExpired):
-                    app.wait(0.1)
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(app.pid, signal.SIGKILL)
-        if app.returncode == 0:
-            break
-        assert app.returncode == -signal.SIGKILL, (folder / "app.log").read_text()[-4000:]
-    assert [stream.name for stream in streams if not stream.done.exists()] == []
-
-
 def move_coordinator(cluster: RackCluster, stream: Stream) -> None:
     """Kills the broker that coordinates transactions, where a fault asks for it, and waits for another."""
     struck = Path(f"{stream.fault.marker}.struck") if stream.fault else None
@@ -128,6 +101,33 @@ def mend_broker(cluster: RackCluster, stream: Stream) -> None:
         cluster.brokers[1].kill()
         cluster.brokers[1].again()
         Path(f"{stream.fault.marker}.mended").touch()
+
+
+def publish(
+    cluster: RackCluster,
+    streams: list[Stream],
+    folder: Path,
+    master: str = "local[2,4]",
+    *settings: str,
+    mend: Callable[[RackCluster, Stream], None] = mend_broker,
+) -> None:
+    """Publishes streams to their end: the app is started again as often as a fault has killed it."""
+    kills = sum(stream.fault is not None and stream.fault.victim == "driver" for stream in streams)
+    for _ in range(1 + kills):
+        app = start(streams, folder, master, *settings)
+        try:
+            while app.poll() is None:
+                for stream in streams:
+                    mend(cluster, stream)
+                with suppress(subprocess.TimeoutExpired):
+                    app.wait(0.1)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(app.pid, signal.SIGKILL)
+        if app.returncode == 0:
+            break
+        assert app.returncode == -signal.SIGKILL, (folder / "app.log").read_text()[-4000:]
+    assert [stream.name for stream in streams if not stream.done.exists()] == []
 
 
 def hold(stream: Stream) -> None:

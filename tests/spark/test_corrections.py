@@ -1,9 +1,7 @@
 """What has to be sent so that readers of one state of some days come to another."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame
@@ -59,11 +57,3 @@ def test_one_that_is_gone_from_a_day_is_looked_for_on_its_neighbours(
         (3, 4, 2.0, "changed"),
         (4, 1, 2.0, "changed"),
     ]
-
-
-def test_a_copy_that_is_kept_twice_is_told_of_once(
-    rows_of: Callable[..., DataFrame], small_by_flight: DataContract
-) -> None:
-    lengthened: Any = replace(small_by_flight, key=("carrier", "flight"))
-    published, certified = rows_of(on(1, 1), on(1, 1, departure_delay=3.0)), rows_of(on(1, 1))
-    assert len(told(corrections(published, certified, lengthened))) == 1
