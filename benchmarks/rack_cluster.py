@@ -62,14 +62,16 @@ class RackCluster:
     Attributes:
         bootstrap_servers: of the brokers.
         master: the address of Spark's master.
+        folder: everything that they write.
+        hosts: the address of the worker of a rack, unless it is 127.0.0.1.
         brokers: the brokers' processes, by id.
         workers: the workers' processes, by rack.
-        folder: everything that they write.
     """
 
     bootstrap_servers: str
     master: str
     folder: Path
+    hosts: Mapping[str, str]
     brokers: dict[int, Server] = field(default_factory=dict)
     workers: dict[str, Server] = field(default_factory=dict)
 
@@ -133,7 +135,8 @@ class RackCluster:
     def start_worker(self, rack: str) -> None:
         """Starts a worker whose executors are in a rack, as `oncelake-rack` would have told them."""
         told = {"NODE_RACK": rack, "SPARK_EXECUTOR_ATTRIBUTE_RACK": rack}
-        command = ["org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--webui-port", "0"]
+        host = self.hosts.get(rack, "127.0.0.1")
+        command = ["org.apache.spark.deploy.worker.Worker", "--host", host, "--webui-port", "0"]
         command += ["--cores", "1", "--memory", "1g", "--work-dir", str(self.folder / f"work-{rack}")]
         self.workers[rack] = _spark([*command, self.master], self.folder / f"worker-{rack}.log", told)
         wait_for_text(self.workers[rack], "Successfully registered with master")
@@ -162,7 +165,11 @@ def wait_for_text(started: Process, text: str) -> None:
 
 @contextmanager
 def rack_cluster(
-    folder: Path, brokers: Sequence[str] = RACKS, workers: Sequence[str] = RACKS, replicas: int = 1
+    folder: Path,
+    brokers: Sequence[str] = RACKS,
+    workers: Sequence[str] = RACKS,
+    replicas: int = 1,
+    hosts: Mapping[str, str] | None = None,
 ) -> Iterator[RackCluster]:
     """Runs the cluster for the length of a block.
 
@@ -171,14 +178,14 @@ def rack_cluster(
         brokers: the rack of each broker, whose ids count from 1.
         workers: the rack of each worker; none without a Spark.
         replicas: of what the brokers keep of groups and transactions.
+        hosts: the address of the worker of a rack, unless it is 127.0.0.1.
     """
     count = len(brokers)
     ports = _free_ports(2 * count + 1)
     clients, controllers, master_port = ports[:count], ports[count : 2 * count], ports[-1]
     voters = ",".join(f"{n}@127.0.0.1:{port}" for n, port in enumerate(controllers, 1))
-    cluster = RackCluster(
-        ",".join(f"127.0.0.1:{port}" for port in clients), f"spark://127.0.0.1:{master_port}", folder
-    )
+    servers = ",".join(f"127.0.0.1:{port}" for port in clients)
+    cluster = RackCluster(servers, f"spark://127.0.0.1:{master_port}", folder, hosts or {})
     with ExitStack() as stack:
         stack.callback(cluster.stop)
         for number, rack in enumerate(brokers, 1):

@@ -96,8 +96,10 @@ class Connection:
                 "transaction.timeout.ms": self.transaction_timeout_ms,
             }
         )
-        # A client that has no connection yet looks for its coordinator every half second.
-        producer.list_topics(self.progress_topic, timeout=self.timeout_s)
+        # A client looks for its coordinator every half second, or at once if it has a connection. The first
+        # answer may come by the one to a bootstrap server, which then ends; the second by one that stays.
+        for _ in range(2):
+            producer.list_topics(self.progress_topic, timeout=self.timeout_s)
         producer.init_transactions(self.timeout_s)
         return producer
 

@@ -24,6 +24,14 @@ from tests.support.publish_faults import IN_DRIVER, IN_TASKS, Fault, Point, Vict
 from tests.support.readers import messages_of
 
 BATCHES, ROWS, SLOTS = 3, 60, 3
+FENCED = ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
+COPY_SLOW_TASKS = (
+    "spark.speculation=true",
+    "spark.speculation.interval=100ms",
+    "spark.speculation.quantile=0.3",
+    "spark.executor.memory=600m",
+    "spark.cores.max=2",
+)
 
 pytestmark = [pytest.mark.timeout(900)]
 
@@ -176,6 +184,25 @@ def test_each_row_once_when_executors_die(
         hold(each)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has 127.0.0.2 without being told to")
+def test_each_row_once_when_a_slow_task_is_copied(stream: Callable[..., Stream], tmp_path: Path) -> None:
+    folder = tmp_path / "cluster"
+    folder.mkdir()
+    # Spark copies a task to another host only.
+    hosts = {"a": "127.0.0.1", "b": "127.0.0.2"}
+    with rack_cluster(folder, brokers=("a",), workers=("a", "b"), hosts=hosts) as two:
+        streams = [stream(point, "straggler", on=two) for point in ("before commit", "after commit")]
+        publish(two, streams, tmp_path, two.master, *COPY_SLOW_TASKS)
+        for each in streams:
+            hold(each)
+            assert each.fault
+            assert Path(f"{each.fault.marker}.done").read_text() == "1", "no copy has done it"
+        refused = Path(f"{streams[0].checkpoint}.fault.refused")
+        wait_until(lambda: refused.exists() and bool(refused.read_text()), "the slow task was refused")
+        assert refused.read_text() in FENCED
+        hold(streams[0])
+
+
 def test_each_row_once_when_the_coordinator_moves(stream: Callable[..., Stream], tmp_path: Path) -> None:
     folder = tmp_path / "brokers"
     folder.mkdir()
@@ -217,7 +244,7 @@ def test_a_zombie_that_wakes_up_is_fenced(
         zombie.resume()
         refused = Path(f"{one.fault.marker}.refused")
         wait_until(lambda: refused.exists() and bool(refused.read_text()), "the zombie was refused")
-        assert refused.read_text() in ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
+        assert refused.read_text() in FENCED
     finally:
         with suppress(psutil.NoSuchProcess):
             zombie.kill()

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyspark
 import pytest
@@ -14,7 +15,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pipelines.ops.broker import broker
 from pipelines.ops.java import find_java
 from pipelines.ops.rack_jar import spark_jars
+from tests.support.lakes import flight
 from tests.support.processes import wait_until
+from tests.support.readers import messages_of
 
 Start = Callable[..., "subprocess.Popen[str]"]
 pytestmark = [
@@ -27,7 +30,7 @@ pytestmark = [
 
 ROOT = Path(__file__).resolve().parents[2]
 SPARK_HOME = Path(pyspark.__file__).parent
-RECORDS = 300
+RECORDS, FLIGHTS = 300, 100
 WITHIN_S = 240
 
 ON_EXECUTORS = """
@@ -78,35 +81,50 @@ def test_executors_import_the_package_and_its_files_from_the_zip(submit: Start, 
         assert has_resources == "True"
 
 
-def test_a_job_of_the_zip_copies_a_topic_on_two_workers_until_it_is_told_to_stop(
+def test_jobs_of_the_zip_copy_a_topic_until_told_to_stop_and_publish_it_on_two_workers(
     submit: Start, tmp_path: Path
 ) -> None:
     for folder in ("jobs", "conf", "data_contracts"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
-    with broker() as running:
-        topic = f"flights-{tmp_path.name}"
-        admin = AdminClient({"bootstrap.servers": running.bootstrap_servers})
-        admin.create_topics([NewTopic(topic, 4, 1)])[topic].result(30)
-        producer = Producer({"bootstrap.servers": running.bootstrap_servers})
-        for number in range(RECORDS):
-            producer.produce(topic, b"{}", str(number))
-        assert producer.flush(60) == 0
-        job = submit(
-            tmp_path / "jobs" / "ingest_stream.py",
+
+    def start(name: str, *arguments: str) -> "subprocess.Popen[str]":
+        return submit(
+            tmp_path / "jobs" / f"{name}.py",
             *("--pipeline", "flights", "--log-format", "json"),
             *("--set", f"kafka.bootstrap_servers={running.bootstrap_servers}"),
-            *("--set", f"kafka.topic={topic}"),
+            *("--set", f"kafka.topic={source}"),
+            *("--set", f"publish.topic={output}"),
             *("--set", f"lake.root={tmp_path / 'lake'}"),
+            *arguments,
         )
+
+    def ended(job: "subprocess.Popen[str]") -> dict[str, Any]:
+        assert job.wait(WITHIN_S) == 0, (tmp_path / "stderr").read_text()[-3000:]
+        summary = json.loads(said(tmp_path)[-1])
+        assert (summary["status"], summary["exit_code"]) == ("done", 0)
+        counts: dict[str, Any] = summary["counts"]
+        return counts
+
+    with broker() as running:
+        source, output = f"flights-{tmp_path.name}", f"events-{tmp_path.name}"
+        admin = AdminClient({"bootstrap.servers": running.bootstrap_servers})
+        for made in admin.create_topics([NewTopic(source, 4, 1), NewTopic(output, 2, 1)]).values():
+            made.result(30)
+        producer = Producer({"bootstrap.servers": running.bootstrap_servers})
+        for number in range(RECORDS):
+            producer.produce(source, flight(flight=1 + number % FLIGHTS), str(number))
+        assert producer.flush(60) == 0
+        job = start("ingest_stream")
         commits = tmp_path / "lake/ops/checkpoints/flights/ingest/commits"
         wait_until(lambda: job.poll() is not None or (commits / "0").exists(), "a micro-batch is done")
         # A scheduler ends the process that it started, which is the JVM: Python is its child.
         job.terminate()
-        assert job.wait(WITHIN_S) == 0, (tmp_path / "stderr").read_text()[-3000:]
-    summary = json.loads(said(tmp_path)[-1])
-    assert (summary["status"], summary["exit_code"]) == ("done", 0)
-    assert summary["counts"]["records"] == RECORDS
-    assert _rows(tmp_path / "lake" / "bronze" / "flights") == RECORDS
+        assert ended(job)["records"] == RECORDS
+        assert _rows(tmp_path / "lake" / "bronze" / "flights") == RECORDS
+        ended(start("speed_stream", "--once"))
+        assert ended(start("publish_stream", "--once"))["rows"] == FLIGHTS
+        found = messages_of(running.bootstrap_servers, output)
+    assert sorted(json.loads(each.value or b"")["flight"] for each in found) == list(range(1, FLIGHTS + 1))
 
 
 def said(folder: Path) -> list[str]:

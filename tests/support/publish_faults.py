@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,7 @@ from pipelines.sinks.slot_writer import SlotTask, write_slot
 Point = Literal[
     "before begin", "mid-produce", "before commit", "after commit", "after the task", "after the batch"
 ]
-Victim = Literal["task", "worker", "executor", "driver", "broker", "zombie"]
+Victim = Literal["task", "worker", "executor", "driver", "broker", "zombie", "straggler"]
 
 IN_TASKS: Final = ("before begin", "mid-produce", "before commit", "after commit")
 IN_DRIVER: Final = ("after the task", "after the batch")
@@ -68,6 +69,9 @@ class Fault:
             case "broker":
                 Path(f"{self.marker}.struck").touch()
                 _wait_for(f"{self.marker}.mended")
+            case "straggler":
+                # Spark makes a copy of a task that takes so long, and ends this one when the copy is done.
+                _wait_for(f"{self.marker}.done")
             case "zombie":
                 # What is stopped in a group that loses its last parent would be continued, and hung up.
                 os.setsid()
@@ -155,7 +159,17 @@ def _struck(
         patch.object(slot_writer, "_send", struck_send),
         patch.object(slot, "commit", struck_commit),
     ):
-        yield from write_slot(batches, task)
+        yield from _first(write_slot(batches, task), Path(f"{fault.marker}.done"))
+
+
+def _first(written: Iterator[pa.RecordBatch], done: Path) -> Iterator[pa.RecordBatch]:
+    """Says which attempt at the task was the first to end."""
+    context = TaskContext.get()
+    assert context is not None
+    for told in written:
+        with suppress(FileExistsError), done.open("x") as said:
+            said.write(str(context.attemptNumber()))
+        yield told
 
 
 def struck(fault: Fault | None, *, is_blind: bool) -> Callable[..., Any]:
