@@ -89,6 +89,18 @@ def status(**common: Any) -> None:
 
 @publish.command()
 @common_options
+def doctor(**common: Any) -> None:
+    """Tell what the cluster has mis-set for publishing: limits, the topic, replicas."""
+    run_job(
+        "publish doctor",
+        CommonOptions(**common),
+        lambda spark, config, contract, run_id: layer.doctor(config),
+        check=_require_topic,
+    )
+
+
+@publish.command()
+@common_options
 @click.option(
     "--to",
     type=click.Choice(["beginning", "checkpoint"]),

@@ -18,14 +18,13 @@ from pipelines.intervals import format_interval
 from pipelines.messages import messages
 from pipelines.ops.certification import ensure_ledger
 from pipelines.ops.failures import explain_stream_failure
+from pipelines.ops.publish_advice import advice, facts
 from pipelines.ops.publish_batch import BatchMaker, stream
 from pipelines.ops.publish_cluster import (
     asking,
-    limits,
     make_progress_topic,
     marks,
     take_all,
-    too_short,
     topic_id,
     write_marks,
 )
@@ -69,6 +68,8 @@ def publish(
         SourceError: what the cluster knows of progress does not go with the checkpoint.
         InfrastructureError: the cluster or the lake does not answer, or the query failed.
     """
+    for warning in doctor(config)["warnings"]:
+        _log.warning("%s", warning)
     ensure_speed(spark, config, contract)
     ensure_ledger(spark, config)
     for table in (config.table("speed"), config.ops_table("certifications")):
@@ -98,9 +99,8 @@ def status(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]:
 
     Returns:
         `checkpoint` (`query`, `next_batch`, `in_flight`); `waiting_days`: those that were certified since the
-        stream looked; `slots`: the next micro-batch of each; `limits`: how long the cluster keeps what this
-        rests on, by the names of its settings; `warnings`: what of it is too short; `agrees`: whether
-        `publish_stream` would start; `problem`, if it would not; and `lines` for people.
+        stream looked; `slots`: the next micro-batch of each; `agrees`: whether `publish_stream` would start;
+        `problem`, if it would not; and `lines` for people.
 
     Raises:
         ConfigError: nothing is said of publishing, or there is no such topic.
@@ -114,9 +114,6 @@ def status(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]:
         while (now := query_files(spark, checkpoint)) != files:
             # A micro-batch has ended between the two looks.
             files, known = now, marks(cluster, sink)
-        allowed = limits(cluster)
-    kept = {name: format_interval(limit) for name, limit in allowed.items()}
-    warnings = too_short(sink, allowed)
     left = sorted({verdict.day for verdict in waiting(spark, config)})
     problem = None
     try:
@@ -129,20 +126,49 @@ def status(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]:
         *(f"slot {slot}: next micro-batch {mark.next_batch}" for slot, mark in known.items()),
         *([] if known else ["the cluster has no progress of it"]),
         *([f"certified, and not published as such yet: {_days(left)}"] if left else []),
-        *(f"the cluster has {name} = {limit}" for name, limit in kept.items()),
-        *(f"warning: {warning}" for warning in warnings),
-        *([] if kept else ["the cluster may not be asked for its limits (DescribeConfigs on the cluster)"]),
         f"problem: {problem}" if problem else "checkpoint and cluster agree",
     ]
     return {
         "checkpoint": {"query": files.query, "next_batch": files.next_batch, "in_flight": files.in_flight},
         "waiting_days": [str(day) for day in left],
         "slots": {str(slot): mark.next_batch for slot, mark in known.items()},
-        "limits": kept,
-        "warnings": warnings,
         "agrees": problem is None,
         "problem": problem,
         "lines": lines,
+    }
+
+
+def doctor(config: PipelineConfig) -> dict[str, Any]:
+    """Tells what the cluster keeps and allows of what publishing rests on, and what of it is mis-set.
+
+    Returns:
+        `limits`, `settings` of the topic, by the names that Kafka has for them; `replicas`, by topic;
+        `warnings`; and `lines` for people. What the cluster may not be asked is left out.
+
+    Raises:
+        ConfigError: nothing is said of publishing, or there is no such topic.
+        InfrastructureError: the cluster does not answer.
+    """
+    sink = sink_of(config)
+    with asking(sink) as cluster:
+        topic_id(cluster, sink.topic)
+        found = facts(cluster, sink.topic)
+    warnings = advice(sink, settings_of(config).retraction, found)
+    limits = {name: format_interval(limit) for name, limit in found.limits.items()}
+    told = [
+        *(f"the cluster has {name} = {limit}" for name, limit in limits.items()),
+        *(f"topic {sink.topic} has {name} = {value}" for name, value in found.settings.items()),
+        *(f"topic {name}: {count} replica(s)" for name, count in found.replicas.items()),
+        *([] if limits else ["the cluster may not be asked for its limits (DescribeConfigs on the cluster)"]),
+        *(f"warning: {warning}" for warning in warnings),
+        *([] if warnings else ["nothing is mis-set, as far as the cluster tells"]),
+    ]
+    return {
+        "limits": limits,
+        "settings": dict(found.settings),
+        "replicas": dict(found.replicas),
+        "warnings": warnings,
+        "lines": told,
     }
 
 

@@ -15,7 +15,7 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from tenacity import (
     retry,
     retry_if_exception,
@@ -25,7 +25,6 @@ from tenacity import (
 )
 
 from pipelines.errors import ConfigError, InfrastructureError
-from pipelines.intervals import format_interval
 from pipelines.sinks.kafka_transactional import TransactionalSink
 from pipelines.sinks.slots import Mark
 
@@ -36,14 +35,6 @@ _PASSING: Final = (
     KafkaError.NOT_COORDINATOR,
     KafkaError.UNSTABLE_OFFSET_COMMIT,
 )
-_OPEN_FOR: Final = "transaction.max.timeout.ms"
-_KEPT_FOR: Final = "offsets.retention.minutes"
-_KEPT_AT_LEAST: Final = timedelta(days=1)
-_LIMITS: Final = {
-    _OPEN_FOR: timedelta(milliseconds=1),
-    "transactional.id.expiration.ms": timedelta(milliseconds=1),
-    _KEPT_FOR: timedelta(minutes=1),
-}
 _MISSING: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
 
 _log = logging.getLogger(__name__)
@@ -107,45 +98,6 @@ def topic_id(cluster: Cluster, topic: str) -> str:
                 f"publish.topic: there is no topic '{topic}'; create it, or name another"
             ) from None
         raise
-
-
-def limits(cluster: Cluster) -> dict[str, timedelta]:
-    """How long the cluster keeps what exactly-once publishing rests on; empty if it may not be asked.
-
-    Returns:
-        `transaction.max.timeout.ms`, `transactional.id.expiration.ms` and `offsets.retention.minutes`, by
-        these names, as one of the brokers has them.
-    """
-    broker = min(cluster.client.list_topics(timeout=cluster.timeout_s).brokers)
-    asked = ConfigResource(ConfigResource.Type.BROKER, str(broker))
-    found = cluster.client.describe_configs([asked], request_timeout=cluster.timeout_s)[asked]
-    try:
-        values = found.result(cluster.patience_s)
-    except KafkaException:
-        return {}
-    return {name: int(values[name].value) * unit for name, unit in _LIMITS.items() if name in values}
-
-
-def too_short(sink: TransactionalSink, found: Mapping[str, timedelta]) -> list[str]:
-    """What is wrong with a cluster's limits for a sink, in words.
-
-    Args:
-        sink: the sink.
-        found: the limits, as `limits` gives them.
-    """
-    told = []
-    allowed, kept = found.get(_OPEN_FOR), found.get(_KEPT_FOR)
-    if allowed is not None and sink.transaction_timeout > allowed:
-        told.append(
-            f"publish.transaction_timeout: found {format_interval(sink.transaction_timeout)}, and the cluster"
-            f" allows {format_interval(allowed)} ({_OPEN_FOR}): it will refuse every transaction"
-        )
-    if kept is not None and kept < _KEPT_AT_LEAST:
-        told.append(
-            f"{_KEPT_FOR}: found {format_interval(kept)}: a stream that stops in the middle of a micro-batch"
-            " for longer has to be reset by hand; a week is usual"
-        )
-    return told
 
 
 def make_progress_topic(cluster: Cluster, topic: str, slots: int) -> None:

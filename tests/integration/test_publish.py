@@ -87,8 +87,6 @@ def test_what_enters_the_speed_layer_is_published_once(
         assert utils.toPositive(utils.murmur2(bytearray(message.key or b""))) % 2 == message.partition
     told = status(lake.spark, lake.config)
     assert (told["agrees"], told["slots"]) == (True, {"0": 2, "1": 2})
-    assert told["limits"]["offsets.retention.minutes"] == "1 week"
-    assert told["limits"]["transaction.max.timeout.ms"] == "15 minutes"
     assert (told["checkpoint"]["next_batch"], told["checkpoint"]["in_flight"]) == (2, None)
 
 
@@ -202,6 +200,7 @@ def test_the_job_as_a_process(
     for name, code in (
         ("publish_stream --once", 0),
         ("publish status", 0),
+        ("publish doctor", 0),
         ("publish reset --to beginning", 2),
     ):
         jobs.append(start_job(name, tmp_path, *common))
@@ -209,7 +208,14 @@ def test_the_job_as_a_process(
     summaries = [job.summary() for job in jobs]
     assert summaries[0]["counts"]["rows"] == 2
     assert summaries[1]["agrees"] is True
-    assert "checkpoint is still there" in summaries[2]["error"]
+    doctor = summaries[2]
+    assert doctor["limits"]["offsets.retention.minutes"] == "1 week"
+    assert doctor["limits"]["transaction.max.timeout.ms"] == "15 minutes"
+    assert doctor["replicas"] == {output: 1, "__consumer_offsets": 1, "__transaction_state": 1}
+    (warning,) = doctor["warnings"]
+    assert f"topic {output}: found cleanup.policy = delete" in warning
+    assert warning in jobs[0].log.read_text(), "the stream did not warn"
+    assert "checkpoint is still there" in summaries[3]["error"]
     assert published(broker, output) == Counter([1, 2])
 
 

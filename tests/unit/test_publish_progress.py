@@ -1,14 +1,12 @@
 """Whether a slot is published, skipped or refused, and whether progress goes with a checkpoint."""
 
 from dataclasses import replace
-from datetime import timedelta
 
 import pyarrow as pa
 import pytest
 from confluent_kafka import TopicPartition
 
 from pipelines.errors import SourceError
-from pipelines.ops.publish_cluster import too_short
 from pipelines.ops.publish_progress import agree, fits_in
 from pipelines.ops.query_files import QueryFiles
 from pipelines.sinks.kafka_transactional import TransactionalSink
@@ -161,20 +159,3 @@ def test_each_row_gets_its_own_headers_also_in_a_part_of_a_batch() -> None:
     column = pa.array([[pair, {"key": "b", "value": None}], None, [], [pair]], kind)
     assert list(headers_of(column)) == [[("a", b"1"), ("b", None)], [], [], [("a", b"1")]]
     assert list(headers_of(column.slice(1, 3))) == [[], [], [("a", b"1")]]
-
-
-def test_limits_of_a_cluster_that_are_too_short_are_told() -> None:
-    sink = TransactionalSink(
-        "s", "t", 2, {"bootstrap.servers": "x"}, transaction_timeout=timedelta(minutes=20)
-    )
-    usual = {"transaction.max.timeout.ms": timedelta(hours=1), "offsets.retention.minutes": timedelta(days=7)}
-    assert too_short(sink, usual) == too_short(sink, {}) == []
-    short = {
-        "transaction.max.timeout.ms": timedelta(minutes=15),
-        "offsets.retention.minutes": timedelta(hours=1),
-    }
-    first, second = too_short(sink, short)
-    assert first.startswith(
-        "publish.transaction_timeout: found 20 minutes, and the cluster allows 15 minutes"
-    )
-    assert second.startswith("offsets.retention.minutes: found 1 hour:")

@@ -1,0 +1,150 @@
+"""What a cluster has to keep and to allow for publishing exactly once, and what of it is mis-set."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import ConfigResource
+
+from pipelines.intervals import format_interval
+from pipelines.messages import Retraction
+from pipelines.ops.publish_cluster import Cluster
+from pipelines.sinks.kafka_transactional import TransactionalSink
+
+_OPEN_FOR: Final = "transaction.max.timeout.ms"
+_KEPT_FOR: Final = "offsets.retention.minutes"
+_KEPT_AT_LEAST: Final = timedelta(days=1)
+_LIMITS: Final = {
+    _OPEN_FOR: timedelta(milliseconds=1),
+    "transactional.id.expiration.ms": timedelta(milliseconds=1),
+    _KEPT_FOR: timedelta(minutes=1),
+}
+_CLEANUP: Final = "cleanup.policy"
+_IN_SYNC: Final = "min.insync.replicas"
+_UNCLEAN: Final = "unclean.leader.election.enable"
+_SETTINGS: Final = (_CLEANUP, _IN_SYNC, _UNCLEAN)
+_KEEPS_PROGRESS: Final = ("__consumer_offsets", "__transaction_state")
+
+
+@dataclass(frozen=True)
+class ClusterFacts:
+    """What a cluster tells of itself; what it may not be asked is left out.
+
+    Attributes:
+        brokers: how many it has.
+        limits: `transaction.max.timeout.ms`, `transactional.id.expiration.ms` and
+            `offsets.retention.minutes`, by these names, as one of the brokers has them.
+        settings: `cleanup.policy`, `min.insync.replicas` and `unclean.leader.election.enable` of the output
+            topic, by these names.
+        replicas: how often the output topic and those that keep progress are kept, by name: of each the
+            partition that has the fewest replicas.
+    """
+
+    brokers: int
+    limits: Mapping[str, timedelta]
+    settings: Mapping[str, str]
+    replicas: Mapping[str, int]
+
+
+def facts(cluster: Cluster, topic: str) -> ClusterFacts:
+    """Asks a cluster for what matters to a sink.
+
+    Args:
+        cluster: the cluster.
+        topic: the output topic.
+
+    Raises:
+        KafkaException: the cluster does not answer.
+    """
+    known = cluster.client.list_topics(timeout=cluster.timeout_s)
+    limits = _configured(cluster, ConfigResource(ConfigResource.Type.BROKER, str(min(known.brokers))))
+    settings = _configured(cluster, ConfigResource(ConfigResource.Type.TOPIC, topic))
+    return ClusterFacts(
+        brokers=len(known.brokers),
+        limits={name: int(limits[name]) * unit for name, unit in _LIMITS.items() if name in limits},
+        settings={name: settings[name] for name in _SETTINGS if name in settings},
+        replicas={
+            name: min(len(partition.replicas) for partition in known.topics[name].partitions.values())
+            for name in (topic, *_KEEPS_PROGRESS)
+            if name in known.topics and known.topics[name].partitions
+        },
+    )
+
+
+def advice(sink: TransactionalSink, retraction: Retraction, found: ClusterFacts) -> list[str]:
+    """What is wrong with a cluster for a sink, in words; each has what was found and how to mend it.
+
+    Args:
+        sink: the sink.
+        retraction: what is sent for an event that is not in its certified day.
+        found: what the cluster tells.
+    """
+    return [
+        *_of_limits(sink, found.limits),
+        *_of_topic(sink.topic, retraction, found),
+        *_of_replicas(found),
+    ]
+
+
+def _of_limits(sink: TransactionalSink, limits: Mapping[str, timedelta]) -> list[str]:
+    told = []
+    allowed, kept = limits.get(_OPEN_FOR), limits.get(_KEPT_FOR)
+    if allowed is not None and sink.transaction_timeout > allowed:
+        told.append(
+            f"publish.transaction_timeout: found {format_interval(sink.transaction_timeout)}, and the cluster"
+            f" allows {format_interval(allowed)} ({_OPEN_FOR}): it will refuse every transaction"
+        )
+    if kept is not None and kept < _KEPT_AT_LEAST:
+        told.append(
+            f"{_KEPT_FOR}: found {format_interval(kept)}: a stream that stops in the middle of a micro-batch"
+            " for longer has to be reset by hand; a week is usual"
+        )
+    return told
+
+
+def _of_topic(topic: str, retraction: Retraction, found: ClusterFacts) -> list[str]:
+    told = []
+    cleanup, in_sync = found.settings.get(_CLEANUP), found.settings.get(_IN_SYNC)
+    if cleanup is not None and "compact" not in cleanup and retraction == "tombstone":
+        told.append(
+            f"topic {topic}: found {_CLEANUP} = {cleanup}: a record without a value removes an event only"
+            " where the topic is compacted; set it to compact, or publish.retraction to record"
+        )
+    replicas = found.replicas.get(topic)
+    if in_sync is not None and replicas is not None and int(in_sync) > replicas:
+        told.append(
+            f"topic {topic}: found {_IN_SYNC} = {in_sync}, but a partition has {replicas} replica(s): the"
+            " brokers will refuse every record; add replicas, or lower it"
+        )
+    if in_sync == "1" and replicas is not None and replicas > 1:
+        told.append(
+            f"topic {topic}: found {_IN_SYNC} = 1: rows that one broker alone has count as published, and go"
+            " with it; 2 is usual with 3 replicas"
+        )
+    if found.settings.get(_UNCLEAN) == "true":
+        told.append(
+            f"topic {topic}: found {_UNCLEAN} = true: a replica that lacks rows may come to lead, and they"
+            " are gone; set it to false"
+        )
+    return told
+
+
+def _of_replicas(found: ClusterFacts) -> list[str]:
+    # With one broker there is no choice.
+    once = [name for name, replicas in found.replicas.items() if replicas == 1 and found.brokers > 1]
+    return [
+        f"topic {name}: found 1 replica: when its broker is lost, so"
+        f" {'is the progress of publishing' if name in _KEEPS_PROGRESS else 'are the rows'}; 3 are usual"
+        for name in once
+    ]
+
+
+def _configured(cluster: Cluster, asked: ConfigResource) -> dict[str, str]:
+    found = cluster.client.describe_configs([asked], request_timeout=cluster.timeout_s)[asked]
+    try:
+        values = found.result(cluster.patience_s)
+    except KafkaException:
+        return {}
+    return {key: entry.value for key, entry in values.items() if entry.value is not None}
