@@ -4,6 +4,8 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StringType, StructField, StructType
 
 from pipelines.config_files import load_config
 from pipelines.contract import DataContract
@@ -20,9 +23,10 @@ from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.layers.publish import publish, reset, status
 from pipelines.layers.speed import speed
 from pipelines.ops.publish_progress import publisher
+from pipelines.sinks.event_tables import ensure_speed
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import Lake, flight
-from tests.support.processes import BRIEF_SETTINGS, Job, start_job
+from tests.support.processes import BRIEF_SETTINGS, Job, start_job, wait_until
 from tests.support.readers import messages_of
 
 
@@ -189,6 +193,34 @@ def test_two_deployments_of_one_name_and_a_topic_made_anew_are_refused(
     admin.create_topics([NewTopic(output, 1, 1)])[output].result(30)
     with pytest.raises(SourceError, match="was made anew, or is another"):
         send(first)
+
+
+def test_a_contract_that_grows_while_the_stream_runs(
+    make: Callable[..., Lake], broker: str, output: str
+) -> None:
+    old = make("publish.trigger_interval=1 second")
+    stream(old, 1)
+    gate = StructField("gate", StringType())
+    schema = StructType([*old.contract.schema, gate])
+    new = replace(old, contract=replace(old.contract, version="1.1.0", schema=schema))
+
+    def grow() -> None:
+        wait_until(lambda: len(messages_of(broker, output)) == 1, "the stream runs")
+        ensure_speed(new.spark, new.config, new.contract)
+
+    with ThreadPoolExecutor(1) as beside:
+        growing = beside.submit(grow)
+        with pytest.raises(InfrastructureError, match="has got other columns while it was read; start again"):
+            publish(old.spark, old.config, old.contract, once=False)
+        growing.result()
+    new.ingest([flight(flight=2, gate="B2")])
+    speed(new.spark, new.config, new.contract, once=True)
+    assert send(new)["rows"] == 1
+    values = [json.loads(message.value or b"") for message in messages_of(broker, output)]
+    assert sorted((each["flight"], each.get("gate", "none then")) for each in values) == [
+        (1, "none then"),
+        (2, "B2"),
+    ]
 
 
 def test_the_job_as_a_process(
