@@ -105,7 +105,7 @@ def doctor(**common: Any) -> None:
     "--to",
     type=click.Choice(["beginning", "checkpoint"]),
     required=True,
-    help="beginning: forget the progress, all rows are published again; checkpoint: go on from it.",
+    help="beginning: forget the progress, days not certified are published again; checkpoint: go on from it.",
 )
 @click.option(
     "--in-flight",

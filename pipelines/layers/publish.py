@@ -17,7 +17,7 @@ from pipelines.errors import ConfigError, OncelakeError, SourceError
 from pipelines.intervals import format_interval
 from pipelines.messages import messages
 from pipelines.ops.certification import ensure_ledger
-from pipelines.ops.failures import explain_stream_failure
+from pipelines.ops.failures import explain_stream_failure, texts
 from pipelines.ops.publish_advice import advice, facts
 from pipelines.ops.publish_batch import BatchMaker, stream
 from pipelines.ops.publish_cluster import (
@@ -85,11 +85,12 @@ def publish(
         totals = run_streams(spark, lambda: [job.start(once=once)])["publish"]
     except OncelakeError as error:
         # Spark hands on what our function raised as text in a stack trace.
-        reason = job.failures[-1] if job.failures else None
+        reason = job.failures[-1] if job.failures else error.__cause__
         if isinstance(reason, OncelakeError):
             raise reason from None
-        unknown = explain_stream_failure(reason) if reason else error
-        raise explained(str(reason or error), unknown, sink) from None
+        if reason is None:
+            raise
+        raise explained("\n".join(texts(reason)), explain_stream_failure(reason), sink) from None
     counts = {name: job.counts[name] for name in ("rows", "slots_done_before")}
     return {"counts": {**counts, "batches": totals.batches}}
 
@@ -207,8 +208,9 @@ def reset(
         write_marks(sink, taken, dict.fromkeys(range(sink.slots) if to == "beginning" else unknown, wanted))
     if to == "checkpoint":
         write_note(spark, files.path, {"topic_id": topic})
-    where = "all rows will be published again" if to == "beginning" else f"micro-batch {following} comes next"
-    return {"lines": [f"{sink.name}: {where}"]}
+    if to == "beginning":
+        return {"lines": [f"{sink.name}: all days that are not certified will be published again"]}
+    return {"lines": [f"{sink.name}: micro-batch {following} comes next"]}
 
 
 @dataclass
@@ -226,6 +228,7 @@ class _Job:
 
     def start(self, *, once: bool) -> StreamingQuery:
         """Starts the query."""
+        self.failures.clear()
         asked = settings_of(self.config)
         return each_batch(
             stream(self.spark, self.config),

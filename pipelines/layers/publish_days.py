@@ -1,7 +1,7 @@
 """Publish days: whole certified days to the output topic, each once, for readers who begin."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any, Final
@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pipelines.avro_schemas import AvroValues
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
-from pipelines.corrections import CORRECTION, corrections
+from pipelines.corrections import CORRECTION, corrections, instead
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.messages import messages
 from pipelines.ops.certification import Verdict, history, newest_certified
@@ -25,6 +25,7 @@ from pipelines.ops.publish_cluster import asking, make_progress_topic, marks, to
 from pipelines.ops.publish_failures import explained
 from pipelines.ops.publish_sink import settings_of, sink_of, values_of
 from pipelines.ops.published_days import settled_so_far, waiting
+from pipelines.quality.facts import around, reach
 from pipelines.sinks.kafka_transactional import TransactionalSink, publish_rows
 from pipelines.sinks.slots import Mark
 from pipelines.sinks.tables import conform
@@ -80,7 +81,7 @@ def publish_days(
         avro = values_of(spark, config, contract)
         before = publications(spark, config, topic)
         for day in days:
-            work = _Day(spark, config, contract, verdicts[day], before.get(day, Publication()), topic, avro)
+            work = _Day(spark, config, contract, verdicts, day, before.get(day, Publication()), topic, avro)
             rows = work.publish(sink, held, again=again)
             if rows is not None:
                 record_publication(spark, config, day, verdicts[day].batch_version, topic, run_id)
@@ -92,19 +93,20 @@ def publish_days(
 
 @dataclass(frozen=True)
 class _Day:
-    """A certified day that is to be published."""
+    """A certified day that is to be published, and the verdicts of all days."""
 
     spark: SparkSession
     config: PipelineConfig
     contract: DataContract
-    verdict: Verdict
+    verdicts: Mapping[date, Verdict]
+    day: date
     before: Publication
     topic_id: str
     avro: AvroValues | None
 
     def publish(self, sink: TransactionalSink, held: Lease, *, again: bool) -> int | None:
         """Publishes the day; returns its rows, or None if it was published before."""
-        day, version, before = self.verdict.day, self.verdict.batch_version, self.before
+        day, version, before = self.day, self.verdicts[self.day].batch_version, self.before
         if before.count and not again:
             if before.version == version:
                 return None
@@ -115,27 +117,44 @@ class _Day:
             )
         # Its own name, so that its progress is that of this day, version and topic, for this time.
         own = replace(sink, name=f"{sink.name}.day.{day}.{version}.{self.topic_id}.{before.count + 1}")
-        rows = self._rows(version)
+        rows = self._rows(version, [day])
+        if rows is None:
+            raise SourceError(
+                f"{self.config.table('batch')}: version {version}, by which {day} is certified, is gone:"
+                f" rebuild it by nightly_batch --date {day}"
+            )
         asked = settings_of(self.config)
         parts = -(-max(bytes_of(rows), 1) // asked.max_bytes)
         found = rows.withColumn(CORRECTION, F.lit(_WHOLE_DAY))
         if before.count and settled_so_far(self.spark, self.config) is None:
             # No stream has told that they are gone.
-            changed = corrections(self._rows(before.version), rows, self.contract)
-            found = found.unionByName(changed.where(F.col(CORRECTION) == "removed"))
+            found = found.unionByName(self._lost(rows))
         done = Mark(parts, asked.max_bytes_per_trigger, self.topic_id, own.slots)
         records = messages(found, self.contract, avro=self.avro, retraction=asked.retraction)
         self._send(records, own, done, held)
-        return self.verdict.rows
+        return self.verdicts[day].rows
 
-    def _rows(self, version: int) -> DataFrame:
-        rows = read_kept(self.spark, self.config.table("batch"), version, [self.verdict.day])
-        if rows is None:
-            raise SourceError(
-                f"{self.config.table('batch')}: version {version} is gone, so nobody knows what was published"
-                f" of {self.verdict.day}; see docs/publishing.md, 'When versions are gone'"
+    def _lost(self, rows: DataFrame) -> DataFrame:
+        """The events that were published of the day and are not of it any more, or those in their place."""
+        was = self._rows(self.before.version, [self.day])
+        if was is None:
+            _log.warning(
+                "%s: version %d, by which it was published, is gone: nobody takes back what it lost since",
+                *(self.day, self.before.version),
             )
-        return conform(rows, published_columns(self.contract))
+            return rows.limit(0).withColumn(CORRECTION, F.lit(None).cast("string"))
+        lost = corrections(was, rows, self.contract).where(F.col(CORRECTION) == "removed")
+        if not (horizon := reach(self.contract, self.config.batch.dedup_horizon_days)):
+            return lost
+        near = [day for day in around([self.day], horizon) if day != self.day and day in self.verdicts]
+        newest = max(verdict.batch_version for verdict in self.verdicts.values())
+        others = self._rows(newest, near) if near else rows.limit(0)
+        # Of others that are gone nobody can tell whether they stand for it.
+        return lost.limit(0) if others is None else instead(lost, rows, others, self.contract, horizon)
+
+    def _rows(self, version: int, days: Sequence[date]) -> DataFrame | None:
+        rows = read_kept(self.spark, self.config.table("batch"), version, days)
+        return None if rows is None else conform(rows, published_columns(self.contract))
 
     def _send(self, records: DataFrame, sink: TransactionalSink, done: Mark, held: Lease) -> None:
         """Sends the records in parts, each of which a transaction of each slot can hold."""
@@ -144,7 +163,7 @@ class _Day:
         whole = replace(done, next_batch=0)
         if others := [mark for mark in known.values() if replace(mark, next_batch=0) != whole]:
             raise ConfigError(
-                f"{self.verdict.day}: sending it was begun with other settings, and ends with them:"
+                f"{self.day}: sending it was begun with other settings, and ends with them:"
                 f" --set publish.slots={others[0].slots}"
                 f" --set publish.max_bytes_per_trigger={others[0].source}"
             )

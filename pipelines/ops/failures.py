@@ -30,7 +30,7 @@ _UNTRUSTED: Final = {
 
 def is_passing(failure: BaseException) -> bool:
     """Whether a query lost a micro-batch only because a property of its table was changed meanwhile."""
-    return any("DELTA_METADATA_CHANGED" in text for text in _chain(failure))
+    return any("DELTA_METADATA_CHANGED" in text for text in texts(failure))
 
 
 def explain_stream_failure(failure: BaseException) -> OncelakeError:
@@ -40,7 +40,7 @@ def explain_stream_failure(failure: BaseException) -> OncelakeError:
         A `SourceError` if the source cannot be trusted any more, else an `InfrastructureError`. In both
         cases the state is whole, and a later run goes on where this one stopped.
     """
-    whole = "\n".join(_chain(failure))
+    whole = "\n".join(texts(failure))
     for pattern, meaning in _UNTRUSTED.items():
         if found := re.search(pattern, whole):
             said = next(line for line in whole.splitlines() if found[0] in line)
@@ -51,7 +51,7 @@ def explain_stream_failure(failure: BaseException) -> OncelakeError:
     )
 
 
-def _chain(failure: BaseException) -> Iterator[str]:
+def texts(failure: BaseException) -> Iterator[str]:
     """The text of a failure and of its causes in the JVM, which PySpark keeps as an attribute."""
     cause: BaseException | None = failure
     while cause is not None:
@@ -61,7 +61,7 @@ def _chain(failure: BaseException) -> Iterator[str]:
 
 def cause(failure: BaseException) -> str:
     """What an error of Spark or of its JVM came from, in one line: the innermost cause with a message."""
-    innermost = ([text for text in _chain(failure) if text.strip()] or [""])[-1]
+    innermost = ([text for text in texts(failure) if text.strip()] or [""])[-1]
     found = [" ".join(match["said"].split()) for match in _CAUSE.finditer(innermost)]
     return first_line((found or [innermost])[-1])
 

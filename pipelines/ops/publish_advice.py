@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import ConfigResource
 
 from pipelines.intervals import format_interval
@@ -25,6 +25,7 @@ _CLEANUP: Final = "cleanup.policy"
 _IN_SYNC: Final = "min.insync.replicas"
 _UNCLEAN: Final = "unclean.leader.election.enable"
 _SETTINGS: Final = (_CLEANUP, _IN_SYNC, _UNCLEAN)
+_NOT_ALLOWED: Final = (KafkaError.CLUSTER_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED)
 _KEEPS_PROGRESS: Final = ("__consumer_offsets", "__transaction_state")
 
 
@@ -56,7 +57,7 @@ def facts(cluster: Cluster, topic: str) -> ClusterFacts:
         topic: the output topic.
 
     Raises:
-        KafkaException: the cluster does not answer.
+        KafkaException: the cluster does not answer, or a broker.
     """
     known = cluster.client.list_topics(timeout=cluster.timeout_s)
     limits = _configured(cluster, ConfigResource(ConfigResource.Type.BROKER, str(min(known.brokers))))
@@ -113,10 +114,10 @@ def _of_topic(topic: str, retraction: Retraction, found: ClusterFacts) -> list[s
             " where the topic is compacted; set it to compact, or publish.retraction to record"
         )
     replicas = found.replicas.get(topic)
-    if in_sync is not None and replicas is not None and int(in_sync) > replicas:
+    if in_sync is not None and replicas is not None and int(in_sync) > replicas > 1:
         told.append(
-            f"topic {topic}: found {_IN_SYNC} = {in_sync}, but a partition has {replicas} replica(s): the"
-            " brokers will refuse every record; add replicas, or lower it"
+            f"topic {topic}: found {_IN_SYNC} = {in_sync}, but a partition has {replicas} replica(s): all of"
+            " them have to be there for a record to be taken; add replicas, or lower it"
         )
     if in_sync == "1" and replicas is not None and replicas > 1:
         told.append(
@@ -145,6 +146,8 @@ def _configured(cluster: Cluster, asked: ConfigResource) -> dict[str, str]:
     found = cluster.client.describe_configs([asked], request_timeout=cluster.timeout_s)[asked]
     try:
         values = found.result(cluster.patience_s)
-    except KafkaException:
-        return {}
+    except KafkaException as error:
+        if error.args[0].code() in _NOT_ALLOWED:
+            return {}
+        raise
     return {key: entry.value for key, entry in values.items() if entry.value is not None}

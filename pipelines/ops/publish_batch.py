@@ -1,5 +1,6 @@
 """What a micro-batch of publishing is made of: new events of open days, and corrections of certified ones."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -26,6 +27,8 @@ from pipelines.sinks.versions import read_kept
 
 _IS_VERDICT: Final = "_is_verdict"
 
+_log = logging.getLogger(__name__)
+
 
 def stream(spark: SparkSession, config: PipelineConfig) -> DataFrame:
     """The speed layer and the ledger of verdicts as one stream, for `BatchMaker`.
@@ -48,7 +51,8 @@ class BatchMaker:
 
     A certified day is settled: what was published of it is compared with the certified rows, and from then
     on only rebuilds change it. That waits for a micro-batch at whose end the stream has read whole commits
-    of the speed layer, so that a version of it says what was published.
+    of the speed layer, so that a version of it says what was published. The first micro-batch need not wait:
+    nothing was published before it, but for whole days.
 
     Attributes:
         spark: the session.
@@ -80,31 +84,21 @@ class BatchMaker:
         """
         events, verdicts = self._positions(batch)
         came = rows.where(F.col(_IS_VERDICT).isNull())
-        if self._known and self._known[0] == verdicts:
-            before, newer = self._known[1], None
-        else:
-            before = settled_before(self.spark, self.config, query, batch)
-            ledger = history(self.spark, self.config, verdicts) if verdicts is not None else []
-            newer = before.since(ledger)
-        may_settle = batch == 0 or events is None or events.is_whole
-        settles = newer if may_settle else None
-        if settles:
-            record_settled(self.spark, self.config, query, batch, settles)
+        before, settles = self._settle(query, batch, events, verdicts)
         after = before.and_then(settles)
-        self._next = None if newer and not may_settle else (verdicts, after)
         found = conform(
             came.where(~on_days(after.days)) if after.days else came, published_columns(self.contract)
         )
         found = found.withColumn(CORRECTION, F.lit(None).cast("string"))
         if not settles:
             return found
-        if batch:
-            published = self._published(before, settles, came, events)
-            corrected = self._corrected(published, settles, after, events)
-        else:
-            # Of days that were certified before the stream began only whole ones were published.
-            published, whole = self._published_whole(settles)
-            corrected = corrections(published, self._batch(settles.version, whole), self.contract)
+        # Of days that were certified before the stream began only whole ones were published.
+        published, days = (
+            (self._published(before, settles, came, events), settles.days)
+            if batch
+            else self._published_whole(settles)
+        )
+        corrected = self._corrected(published, days, after, events)
         if self._horizon:
             # One that has come for an open day may stand for one that a settled day has lost.
             found = _without(found, corrected)
@@ -114,10 +108,31 @@ class BatchMaker:
         """Says that the micro-batch made last was published."""
         self._known = self._next
 
+    def _settle(
+        self, query: str, batch: int, events: Position | None, verdicts: int | None
+    ) -> tuple[Settled, Settled | None]:
+        """What was settled before a micro-batch, and what it settles."""
+        if self._known and self._known[0] == verdicts:
+            # No verdict has come since all that had come were settled.
+            self._next = self._known
+            return self._known[1], None
+        before = settled_before(self.spark, self.config, query, batch)
+        ledger = history(self.spark, self.config, verdicts) if verdicts is not None else []
+        newer = before.since(ledger)
+        if newer and batch and events and not events.is_whole:
+            # They wait, so the ledger has to be looked at next time, too.
+            self._next = None
+            return before, None
+        if newer:
+            record_settled(self.spark, self.config, query, batch, newer)
+        self._next = (verdicts, before.and_then(newer))
+        return before, newer
+
     def _positions(self, batch: int) -> tuple[Position | None, int | None]:
         text = offsets_of(self.spark, self.config.checkpoint("publish"), batch)
         if text is None:
             raise RuntimeError(f"micro-batch {batch} has no offsets in its checkpoint")
+        # In the order of the union that `stream` makes.
         events, verdicts = positions_of(text)
         return events, verdicts.last if verdicts else None
 
@@ -136,21 +151,32 @@ class BatchMaker:
         by_version: dict[int, list[date]] = {}
         for day in sorted(found.keys() & {*settles.days}):
             by_version.setdefault(found[day].version, []).append(day)
-        published = self._batch(settles.version, [])
+        published, whole = self._batch(settles.version, []), list[date]()
+        table = self.config.table("batch")
         for version, days in sorted(by_version.items()):
-            published = published.unionByName(self._batch(version, days))
-        return published, sorted(day for days in by_version.values() for day in days)
+            rows = read_kept(self.spark, table, version, days)
+            if rows is None:
+                # Waiting would not bring it back, and the days can be sent anew.
+                _log.warning(
+                    "%s: version %d is gone, by which %s to %s were published as a whole: send these days"
+                    " with oncelake publish --again; nobody takes back what they have lost since",
+                    *(table, version, days[0], days[-1]),
+                )
+                continue
+            published = published.unionByName(conform(rows, published_columns(self.contract)))
+            whole += days
+        return published, sorted(whole)
 
     def _corrected(
-        self, published: DataFrame, settles: Settled, after: Settled, events: Position | None
+        self, published: DataFrame, days: Sequence[date], after: Settled, events: Position | None
     ) -> DataFrame:
-        """What becomes of the days that a micro-batch settles."""
+        """What becomes of days that a micro-batch settles."""
         contract = self.contract
-        certified = self._batch(settles.version, settles.days)
+        certified = self._batch(after.version, days)
         found = corrections(published, certified, contract)
-        if not self._horizon:
+        if not self._horizon or not days:
             return found
-        near = [day for day in around(settles.days, self._horizon) if day not in settles.days]
+        near = [day for day in around(days, self._horizon) if day not in days]
         closed = [day for day in near if day in after.days]
         still_open = [day for day in near if day not in after.days]
         others = self._batch(after.version, closed).unionByName(self._speed(events, still_open))

@@ -120,8 +120,8 @@ def make_progress_topic(cluster: Cluster, topic: str, slots: int) -> None:
     try:
         made.result(cluster.patience_s)
     except KafkaException as error:
-        # Another pipeline may have made it, for slots of its own.
-        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+        # Another pipeline may have made it, for slots of its own, or has given it more partitions.
+        if error.args[0].code() not in (KafkaError.TOPIC_ALREADY_EXISTS, KafkaError.INVALID_PARTITIONS):
             raise InfrastructureError(
                 f"publish.progress_topic: '{topic}' with {slots} partitions cannot be made: {said(error)}."
                 " Make it by hand; it never gets a record"

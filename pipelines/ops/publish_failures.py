@@ -4,10 +4,19 @@ import re
 from typing import Final
 
 from pipelines.errors import InfrastructureError, OncelakeError, SourceError
+from pipelines.intervals import format_interval
 from pipelines.sinks.kafka_transactional import TransactionalSink
 
+_LENGTH: Final = 300
 _PROGRESS: Final = re.compile(r"ProgressError: (?P<said>[^\n]*)")
+_TOO_LATE: Final = re.compile(r"UnsentError: (?P<said>[^\n]*)")
 _KAFKA: Final = re.compile(r"KafkaException: (?P<said>[^\n]*)")
+# What a producer is told whose transaction the cluster has ended, or another has.
+_ENDED: Final = re.compile(r"_FENCED|PRODUCER_FENCED|INVALID_PRODUCER_EPOCH|INVALID_TXN_STATE|_TIMED_OUT")
+_GONE: Final = re.compile(
+    r"(?P<said>[^\n]*(?:FILE_NOT_EXIST|FileNotFoundException|DELTA_FILE_NOT_FOUND|DELTA_LOG_FILE_NOT_FOUND"
+    r"|DELTA_STREAMING_TRAILING_COMMIT_MISSING|failOnDataLoss)[^\n]*)"
+)
 
 
 def explained(text: str, error: OncelakeError, sink: TransactionalSink) -> OncelakeError:
@@ -27,9 +36,25 @@ def explained(text: str, error: OncelakeError, sink: TransactionalSink) -> Oncel
         return InfrastructureError(
             f"{sink.name}: the speed layer has got other columns while it was read; start again"
         )
+    longer = (
+        f"publish.transaction_timeout (found {format_interval(sink.transaction_timeout)}), up to the brokers'"
+        " transaction.max.timeout.ms"
+    )
+    if found := _TOO_LATE.search(text):
+        return InfrastructureError(f"{sink.name}: {found['said']}: raise {longer}, or publish.slots")
     if found := _KAFKA.search(text):
+        why = (
+            f" If it ends so each time and nobody else publishes, micro-batches take too long: raise {longer}"
+            if _ENDED.search(found["said"])
+            else ""
+        )
         return InfrastructureError(
             f"{sink.name}: Kafka refused, or did not answer: {found['said']}. What was not committed is"
-            " rolled back: start again when the cause is mended"
+            f" rolled back: start again when the cause is mended.{why}"
+        )
+    if found := _GONE.search(text):
+        return SourceError(
+            f"{sink.name}: rows of the speed layer that were not published are gone:"
+            f" {found['said'].strip()[:_LENGTH]}. See docs/publishing.md, 'When versions are gone'"
         )
     return error

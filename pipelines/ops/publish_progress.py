@@ -109,6 +109,9 @@ def agree(sink: TransactionalSink, topic: str, known: Marks, files: QueryFiles) 
     ours = Mark(files.next_batch, files.query or "", topic, sink.slots)
     if not known:
         return _without_progress(sink, ours, files)
+    if files.query is None and any(mark.topic_id != topic for mark in known.values()):
+        # Written for a stream that has not begun; the topic was made anew since.
+        return ours
     current = _current(known)
     slots = current[min(current)].slots
     if odd := sorted({mark.next_batch for mark in current.values()} - _numbers(files)):
@@ -170,10 +173,11 @@ def _without_progress(sink: TransactionalSink, ours: Mark, files: QueryFiles) ->
 
 _WHO: Final = (
     "Either another deployment publishes under the same pipeline and environment (give one of them another"
-    " --env), or the checkpoint was lost or made anew."
+    " --env), or the checkpoint was lost or made anew (restore it)."
 )
 _FROM_THE_BEGINNING: Final = (
-    "Restore it, or publish all rows of the speed layer once more: oncelake publish reset --to beginning."
+    "To send the days that are not certified once more: move the checkpoint aside, if it is there, then"
+    " oncelake publish reset --to beginning; certified days go by oncelake publish --from --to."
 )
 _GO_ON: Final = (
     "To go on from the checkpoint: oncelake publish reset --to checkpoint --in-flight published|unpublished."

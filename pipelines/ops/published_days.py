@@ -25,6 +25,8 @@ class Settled:
 
     Attributes:
         version: the version of the batch table that the topic follows on these days; -1 before there is one.
+            One version stands for all days, since a rebuild puts back what was not certified before it
+            changes anything (`pipelines.ops.leftovers`).
         days: the days, in order.
     """
 

@@ -84,7 +84,8 @@ class Publisher:
     Args:
         sink: where they go.
         topic_id: the cluster's identifier of the topic, so that one that was made anew is noticed.
-        last: the number of the last micro-batch of which somebody may have published something.
+        last: the number of the last micro-batch of which somebody may have published something: a slot
+            without progress is then refused, and not taken for one that has nothing yet.
     """
 
     def __init__(self, sink: TransactionalSink, topic_id: str, last: int) -> None:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from confluent_kafka import KafkaException, Producer, TopicPartition
 from pyspark import TaskContext
 
-from pipelines.sinks.slots import Connection, Mark, ProgressError, what_to_do
+from pipelines.sinks.slots import Connection, Mark, ProgressError, UnsentError, what_to_do
 
 WRITTEN: Final = "slot int, rows bigint, was_done boolean"
 """What `write_slot` tells of a slot; `was_done`: an earlier try had published it."""
@@ -77,13 +77,10 @@ class _Slot:
 
         Raises:
             KafkaException: the transaction failed, or nobody knows.
-            RuntimeError: the brokers did not take all rows while the transaction may be open.
+            UnsentError: the brokers did not take all rows while the transaction may be open.
         """
         if unsent := self.producer.flush(self._transaction_s):
-            raise RuntimeError(
-                f"slot {self._number}: the brokers did not take {unsent} rows in time; raise"
-                " publish.transaction_timeout, or the number of slots"
-            )
+            raise UnsentError(f"slot {self._number}: the brokers did not take {unsent} rows in time")
         for left in reversed(range(_COMMIT_TRIES)):
             try:
                 self.producer.commit_transaction(self._timeout_s)

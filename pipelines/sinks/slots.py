@@ -26,6 +26,10 @@ class ProgressError(Exception):
     """What the cluster knows of a slot does not go with the checkpoint."""
 
 
+class UnsentError(Exception):
+    """The brokers did not take all rows of a slot while its transaction may be open."""
+
+
 @dataclass(frozen=True)
 class Mark:
     """What a slot's progress says, as an offset and its metadata in the group.

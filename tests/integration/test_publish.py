@@ -1,7 +1,9 @@
 """`publish_stream`: the speed layer's events on a topic, and what is refused before anything is sent."""
 
 import json
+import os
 import shutil
+import signal
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +27,7 @@ from pipelines.layers.speed import speed
 from pipelines.ops.publish_progress import publisher
 from pipelines.sinks.event_tables import ensure_speed
 from tests.support.kafka import MakeTopic
-from tests.support.lakes import Lake, flight
+from tests.support.lakes import Lake, compact_and_vacuum, flight
 from tests.support.processes import BRIEF_SETTINGS, Job, start_job, wait_until
 from tests.support.readers import messages_of
 
@@ -195,6 +197,30 @@ def test_two_deployments_of_one_name_and_a_topic_made_anew_are_refused(
         send(first)
 
 
+def clean_log(spark: SparkSession, table: str) -> None:
+    java: Any = spark.sparkContext._jvm
+    java.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, table).checkpoint()
+    *before, _ = sorted(Path(table, "_delta_log").glob("*.json"))
+    for commit in before:
+        commit.unlink()
+
+
+@pytest.mark.parametrize("lose", [compact_and_vacuum, clean_log])
+def test_rows_that_were_lost_before_they_were_published_are_told(
+    make: Callable[..., Lake], broker: str, output: str, lose: Callable[[SparkSession, str], None]
+) -> None:
+    lake = make()
+    stream(lake, 1)
+    send(lake)
+    stream(lake, 2)
+    stream(lake, 3)
+    lose(lake.spark, lake.config.table("speed"))
+    for _ in range(2):
+        with pytest.raises(SourceError, match=r"speed.* docs/publishing\.md, 'When versions are gone'"):
+            send(lake)
+    assert published(broker, output) == Counter([1])
+
+
 def test_a_contract_that_grows_while_the_stream_runs(
     make: Callable[..., Lake], broker: str, output: str
 ) -> None:
@@ -205,8 +231,13 @@ def test_a_contract_that_grows_while_the_stream_runs(
     new = replace(old, contract=replace(old.contract, version="1.1.0", schema=schema))
 
     def grow() -> None:
-        wait_until(lambda: len(messages_of(broker, output)) == 1, "the stream runs")
-        ensure_speed(new.spark, new.config, new.contract)
+        try:
+            wait_until(lambda: len(messages_of(broker, output)) == 1, "the stream runs")
+            ensure_speed(new.spark, new.config, new.contract)
+        except BaseException:
+            # Else nobody would end the stream.
+            os.kill(os.getpid(), signal.SIGTERM)
+            raise
 
     with ThreadPoolExecutor(1) as beside:
         growing = beside.submit(grow)

@@ -29,6 +29,9 @@ COPY_SLOW_TASKS = (
     "spark.speculation=true",
     "spark.speculation.interval=100ms",
     "spark.speculation.quantile=0.3",
+    "spark.speculation.minTaskRuntime=2s",
+    # Each time a copy takes the slot counts as a failure of the other.
+    "spark.task.maxFailures=8",
     "spark.executor.memory=600m",
     "spark.cores.max=2",
 )
@@ -118,11 +121,22 @@ def publish(
     master: str = "local[2,4]",
     *settings: str,
     mend: Callable[[RackCluster, Stream], None] = mend_broker,
+    then: str | None = None,
 ) -> None:
-    """Publishes streams to their end: the app is started again as often as a fault has killed it."""
+    """Publishes streams to their end: the app is started again as often as a fault has killed it.
+
+    Args:
+        cluster: where they go.
+        streams: what is published.
+        folder: for the app's files.
+        master: Spark's.
+        settings: more of Spark.
+        mend: puts right what a fault has broken.
+        then: Spark's master when the app is started again, if it is another.
+    """
     kills = sum(stream.fault is not None and stream.fault.victim == "driver" for stream in streams)
-    for _ in range(1 + kills):
-        app = start(streams, folder, master, *settings)
+    for number in range(1 + kills):
+        app = start(streams, folder, then if then and number else master, *settings)
         try:
             while app.poll() is None:
                 for stream in streams:
@@ -196,7 +210,8 @@ def test_each_row_once_when_a_slow_task_is_copied(stream: Callable[..., Stream],
         for each in streams:
             hold(each)
             assert each.fault
-            assert Path(f"{each.fault.marker}.done").read_text() == "1", "no copy has done it"
+            slow, first = (Path(f"{each.fault.marker}{name}").read_text() for name in ("", ".done"))
+            assert slow != first, "no copy has done it"
         refused = Path(f"{streams[0].checkpoint}.fault.refused")
         wait_until(lambda: refused.exists() and bool(refused.read_text()), "the slow task was refused")
         assert refused.read_text() in FENCED
@@ -218,7 +233,7 @@ def test_two_of_three_write_partitions_committed_and_the_third_failed(
 ) -> None:
     # The driver dies when the last slot has sent its rows and the two others are done.
     one = stream("before commit", "driver", batch=1, slot=2)
-    publish(cluster, [one], tmp_path, "local[1]")
+    publish(cluster, [one], tmp_path, "local[1]", then="local[3]")
     hold(one)
     visible = messages_of(one.servers, one.topic, "read_uncommitted")
     assert len(visible) > BATCHES * ROWS, "nothing was rolled back"

@@ -25,7 +25,7 @@ from pipelines.ops.published_days import waiting
 from pipelines.quality.facts import days_of
 from pipelines.sinks.kafka_transactional import publish_rows
 from tests.support.kafka import MakeTopic
-from tests.support.lakes import EPOCH, Lake
+from tests.support.lakes import EPOCH, Lake, compact_and_vacuum
 from tests.support.nights import LATER, ONE, THREE, TWO, on, stream
 from tests.support.readers import Message, messages_of
 
@@ -264,9 +264,56 @@ def test_days_that_were_sent_as_a_whole_are_followed_when_the_stream_begins(
     sent = [(1, "day"), (2, "day")]
     assert told(lake) == Counter(sent)
     send(lake)
-    assert told(lake) == Counter([*sent, (4, "added"), (2, "removed")])
+    # Flight 2 is of the next day now, which nobody has sent.
+    assert told(lake) == Counter([*sent, (4, "added"), (2, "changed")])
     whole(again=True)
-    assert told(lake) == Counter([*sent, (4, "added"), (2, "removed"), (1, "day"), (4, "day")])
+    assert told(lake) == Counter([*sent, (4, "added"), (2, "changed"), (1, "day"), (4, "day")])
+
+
+def test_an_event_that_moves_between_days_sent_as_a_whole_stays_on_the_topic(
+    make: Callable[..., Lake], spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    lake = make()
+    whole = partial(publish_days, lake.spark, lake.config, lake.contract, "run", [ONE, TWO])
+    lake.ingest([on(1, 1), on(2, 2), on(2, 3)])
+    night(lake, ONE, TWO)
+    whole(again=False)
+    lake.ingest([on(1, 2, sent=EARLIER)])
+    night(lake, ONE, TWO)
+    # No stream tells what has become of it.
+    whole(again=True)
+    is_what_readers_find(lake)
+    lake.ingest([on(2, 2, sent=EARLIER - timedelta(hours=1))])
+    night(lake, ONE, TWO)
+    send(lake)
+    is_what_readers_find(lake)
+    # Publishing begins anew when nobody has the old versions any more.
+    lake.ingest([on(1, 4, sent=LATER), on(2, 3, sent=LATER, departure_delay=9.0)])
+    night(lake, ONE, TWO)
+    compact_and_vacuum(spark, lake.config.table("batch"))
+    shutil.rmtree(lake.config.checkpoint("publish"))
+    with caplog.at_level("WARNING"):
+        whole(again=True)
+        reset(lake.spark, lake.config, "beginning", None)
+        send(lake)
+    assert caplog.text.count("nobody takes back what") == 2
+    is_what_readers_find(lake)
+
+
+def test_an_event_that_leaves_a_day_sent_as_a_whole_for_an_open_one_stays_on_the_topic(
+    make: Callable[..., Lake],
+) -> None:
+    lake = make()
+    lake.ingest([on(1, 1), on(2, 2)])
+    stream(lake)
+    lake.ingest([on(1, 2, sent=EARLIER)])
+    night(lake, ONE)
+    publish_days(lake.spark, lake.config, lake.contract, "run", [ONE], again=False)
+    lake.ingest([on(2, 2, sent=EARLIER - timedelta(hours=1))])
+    night(lake, ONE)
+    send(lake)
+    is_what_readers_find(lake)
+    assert told(lake) == Counter([(1, "day"), (2, "day"), (2, "changed")])
 
 
 def test_publishing_begins_with_the_days_that_are_not_certified(make: Callable[..., Lake]) -> None:

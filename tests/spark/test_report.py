@@ -9,8 +9,6 @@ from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from delta.tables import DeltaTable
-
 from pipelines.contract import DataContract
 from pipelines.layers.metrics import metrics
 from pipelines.layers.report import report
@@ -18,7 +16,7 @@ from pipelines.ops.certification import Verdict, history
 from pipelines.quality.report_history import ChangedRow
 from pipelines.quality.row_changes import row_changes
 from pipelines.sinks.versions import read_kept
-from tests.support.lakes import EPOCH, Lake
+from tests.support.lakes import EPOCH, Lake, compact_and_vacuum
 from tests.support.nights import ONE, TWO, on, run, stream
 
 HOUR = timedelta(hours=1)
@@ -72,10 +70,7 @@ def test_a_repair_is_told_with_rows_history_and_trend_until_the_old_version_is_g
     prom = metrics(lake.spark, lake.config, lake.contract, "local", tmp_path)["prometheus"]
     assert 'oncelake_last_run_repairs{pipeline="flights",env="local"} 1\n' in Path(prom).read_text()
 
-    check = "spark.databricks.delta.retentionDurationCheck.enabled"
-    lake.spark.conf.set(check, "false")
-    DeltaTable.forPath(lake.spark, lake.config.table("batch")).vacuum(0)
-    lake.spark.conf.unset(check)
+    compact_and_vacuum(lake.spark, lake.config.table("batch"))
     told_of = told(lake, tmp_path, ONE)["comparison"]
     assert "is gone" in told_of["gone"]
     assert (told_of["added"], told_of["samples"]) == (3, [])

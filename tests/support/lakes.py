@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.config import PipelineConfig
@@ -92,3 +93,12 @@ class Lake:
     def table(self, layer: Any) -> DataFrame:
         """One of the pipeline's tables."""
         return read(self.spark, self.config.table(layer))
+
+
+def compact_and_vacuum(spark: SparkSession, table: str) -> None:
+    """Leaves of a Delta table the files of now alone, and those few."""
+    DeltaTable.forPath(spark, table).optimize().executeCompaction()
+    check = "spark.databricks.delta.retentionDurationCheck.enabled"
+    spark.conf.set(check, "false")
+    DeltaTable.forPath(spark, table).vacuum(0)
+    spark.conf.unset(check)

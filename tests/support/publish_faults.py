@@ -38,7 +38,7 @@ class Fault:
         slot: in which slot, where it strikes a task.
         point: when.
         victim: who.
-        marker: a file that is made when it happens.
+        marker: a file that is made when it happens, with the attempt at the task.
         driver: the process id of the driver's Python.
     """
 
@@ -52,7 +52,8 @@ class Fault:
     def strike(self) -> None:
         """Makes it happen, if it has not happened."""
         try:
-            os.close(os.open(self.marker, os.O_CREAT | os.O_EXCL))
+            with Path(self.marker).open("x") as said:
+                said.write(_attempt())
         except FileExistsError:
             return
         match self.victim:
@@ -164,12 +165,16 @@ def _struck(
 
 def _first(written: Iterator[pa.RecordBatch], done: Path) -> Iterator[pa.RecordBatch]:
     """Says which attempt at the task was the first to end."""
-    context = TaskContext.get()
-    assert context is not None
     for told in written:
         with suppress(FileExistsError), done.open("x") as said:
-            said.write(str(context.attemptNumber()))
+            said.write(_attempt())
         yield told
+
+
+def _attempt() -> str:
+    """Which attempt at a task this is; nothing in the driver."""
+    context = TaskContext.get()
+    return str(context.attemptNumber()) if context else ""
 
 
 def struck(fault: Fault | None, *, is_blind: bool) -> Callable[..., Any]:

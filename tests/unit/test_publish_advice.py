@@ -56,7 +56,7 @@ def test_a_topic_that_is_not_compacted_needs_no_warning_where_no_tombstones_are_
         ),
         (
             replace(SOUND, settings={"min.insync.replicas": "4"}),
-            "topic events: found min.insync.replicas = 4, but a partition has 3 replica(s): ",
+            "topic events: found min.insync.replicas = 4, but a partition has 3 replica(s): all of them",
         ),
         (
             replace(SOUND, settings={"min.insync.replicas": "1"}),

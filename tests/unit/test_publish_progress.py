@@ -127,6 +127,11 @@ def test_a_new_stream_gets_progress_before_its_query_has_an_id() -> None:
         assert agree(SINK, "topic-id", {}, checkpoint) == Mark(0, "", "topic-id", 3)
 
 
+def test_a_topic_that_was_made_anew_before_the_stream_has_begun_is_the_one_to_begin_with() -> None:
+    known = marks(0, 0, 0, source="", topic_id="before")
+    assert agree(SINK, "topic-id", known, files(0, query=None)) == Mark(0, "", "topic-id", 3)
+
+
 @pytest.mark.parametrize(
     ("known", "checkpoint", "message"),
     [
