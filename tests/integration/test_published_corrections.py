@@ -283,20 +283,20 @@ def test_an_event_that_moves_between_days_sent_as_a_whole_stays_on_the_topic(
     # No stream tells what has become of it.
     whole(again=True)
     is_what_readers_find(lake)
-    lake.ingest([on(2, 2, sent=EARLIER - timedelta(hours=1))])
+    lake.ingest([on(2, 2, sent=EARLIER - timedelta(minutes=30))])
     night(lake, ONE, TWO)
     send(lake)
     is_what_readers_find(lake)
-    # Publishing begins anew when nobody has the old versions any more.
-    lake.ingest([on(1, 4, sent=LATER), on(2, 3, sent=LATER, departure_delay=9.0)])
-    night(lake, ONE, TWO)
+    # Publishing begins anew, and days are sent anew, when nobody has the old versions any more.
     compact_and_vacuum(spark, lake.config.table("batch"))
-    shutil.rmtree(lake.config.checkpoint("publish"))
+    checkpoint = lake.config.checkpoint("publish")
     with caplog.at_level("WARNING"):
-        whole(again=True)
+        shutil.rmtree(checkpoint)
         reset(lake.spark, lake.config, "beginning", None)
         send(lake)
-    assert caplog.text.count("nobody takes back what") == 2
+        shutil.rmtree(checkpoint)
+        whole(again=True)
+    assert caplog.text.count("nobody takes back what") == 3
     is_what_readers_find(lake)
 
 
@@ -309,7 +309,7 @@ def test_an_event_that_leaves_a_day_sent_as_a_whole_for_an_open_one_stays_on_the
     lake.ingest([on(1, 2, sent=EARLIER)])
     night(lake, ONE)
     publish_days(lake.spark, lake.config, lake.contract, "run", [ONE], again=False)
-    lake.ingest([on(2, 2, sent=EARLIER - timedelta(hours=1))])
+    lake.ingest([on(2, 2, sent=EARLIER - timedelta(minutes=30))])
     night(lake, ONE)
     send(lake)
     is_what_readers_find(lake)

@@ -98,7 +98,13 @@ class Lake:
 def compact_and_vacuum(spark: SparkSession, table: str) -> None:
     """Leaves of a Delta table the files of now alone, and those few."""
     DeltaTable.forPath(spark, table).optimize().executeCompaction()
-    check = "spark.databricks.delta.retentionDurationCheck.enabled"
-    spark.conf.set(check, "false")
+    settings = {
+        "spark.databricks.delta.retentionDurationCheck.enabled": "false",
+        # Else it lists a few folders in ten thousand tasks.
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
+    }
+    for name, value in settings.items():
+        spark.conf.set(name, value)
     DeltaTable.forPath(spark, table).vacuum(0)
-    spark.conf.unset(check)
+    for name in settings:
+        spark.conf.unset(name)
