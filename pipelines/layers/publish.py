@@ -160,7 +160,7 @@ def doctor(config: PipelineConfig) -> dict[str, Any]:
         *(f"the cluster has {name} = {limit}" for name, limit in limits.items()),
         *(f"topic {sink.topic} has {name} = {value}" for name, value in found.settings.items()),
         *(f"topic {name}: {count} replica(s)" for name, count in found.replicas.items()),
-        *([] if limits else ["the cluster may not be asked for its limits (DescribeConfigs on the cluster)"]),
+        *([] if limits else ["the cluster does not tell its limits (DescribeConfigs on the cluster?)"]),
         *(f"warning: {warning}" for warning in warnings),
         *([] if warnings else ["nothing is mis-set, as far as the cluster tells"]),
     ]

@@ -1,5 +1,6 @@
 """What a cluster has to keep and to allow for publishing exactly once, and what of it is mis-set."""
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -10,7 +11,7 @@ from confluent_kafka.admin import ConfigResource
 
 from pipelines.intervals import format_interval
 from pipelines.messages import Retraction
-from pipelines.ops.publish_cluster import Cluster
+from pipelines.ops.publish_cluster import Cluster, said
 from pipelines.sinks.kafka_transactional import TransactionalSink
 
 _OPEN_FOR: Final = "transaction.max.timeout.ms"
@@ -27,6 +28,9 @@ _UNCLEAN: Final = "unclean.leader.election.enable"
 _SETTINGS: Final = (_CLEANUP, _IN_SYNC, _UNCLEAN)
 _NOT_ALLOWED: Final = (KafkaError.CLUSTER_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED)
 _KEEPS_PROGRESS: Final = ("__consumer_offsets", "__transaction_state")
+
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,7 @@ def facts(cluster: Cluster, topic: str) -> ClusterFacts:
         topic: the output topic.
 
     Raises:
-        KafkaException: the cluster does not answer, or a broker.
+        KafkaException: the cluster does not answer.
     """
     known = cluster.client.list_topics(timeout=cluster.timeout_s)
     limits = _configured(cluster, ConfigResource(ConfigResource.Type.BROKER, str(min(known.brokers))))
@@ -147,7 +151,8 @@ def _configured(cluster: Cluster, asked: ConfigResource) -> dict[str, str]:
     try:
         values = found.result(cluster.patience_s)
     except KafkaException as error:
-        if error.args[0].code() in _NOT_ALLOWED:
-            return {}
-        raise
+        if error.args[0].code() not in _NOT_ALLOWED:
+            # Advice is not worth a start that would go well while one broker is away.
+            _log.warning("%s %s does not tell its settings: %s", asked.restype.name, asked.name, said(error))
+        return {}
     return {key: entry.value for key, entry in values.items() if entry.value is not None}
