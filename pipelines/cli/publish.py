@@ -114,6 +114,8 @@ def doctor(**common: Any) -> None:
 )
 def reset(to: layer.ResetTo, in_flight: layer.InFlight | None, **common: Any) -> None:
     """Make the cluster's progress and the checkpoint agree again; publish_stream must not run."""
+    if in_flight and to == "beginning":
+        raise click.UsageError("--in-flight goes with --to checkpoint")
     run_job(
         "publish reset",
         CommonOptions(**common),

@@ -18,7 +18,7 @@ from pipelines.intervals import format_interval
 from pipelines.messages import messages
 from pipelines.ops.certification import ensure_ledger
 from pipelines.ops.failures import explain_stream_failure, texts
-from pipelines.ops.publish_advice import advice, facts
+from pipelines.ops.publish_advice import advice, facts, refuse_too_long
 from pipelines.ops.publish_batch import BatchMaker, stream
 from pipelines.ops.publish_cluster import (
     asking,
@@ -147,13 +147,14 @@ def doctor(config: PipelineConfig) -> dict[str, Any]:
         `warnings`; and `lines` for people. What the cluster may not be asked is left out.
 
     Raises:
-        ConfigError: nothing is said of publishing, or there is no such topic.
+        ConfigError: nothing is said of publishing, there is no such topic, or the cluster will refuse all.
         InfrastructureError: the cluster does not answer.
     """
     sink = sink_of(config)
     with asking(sink) as cluster:
         topic_id(cluster, sink.topic)
         found = facts(cluster, sink.topic)
+    refuse_too_long(sink, found)
     warnings = advice(sink, settings_of(config).retraction, found)
     limits = {name: format_interval(limit) for name, limit in found.limits.items()}
     told = [

@@ -20,6 +20,7 @@ from pipelines.ops.certification import Verdict, history, newest_certified
 from pipelines.ops.failures import cause
 from pipelines.ops.lease import Lease, lease
 from pipelines.ops.publications import Publication, publications, record_publication
+from pipelines.ops.publish_advice import facts, refuse_too_long
 from pipelines.ops.publish_batch import published_columns
 from pipelines.ops.publish_cluster import asking, make_progress_topic, marks, topic_id
 from pipelines.ops.publish_failures import explained
@@ -76,6 +77,7 @@ def publish_days(
             )
         with asking(sink) as cluster:
             topic = topic_id(cluster, sink.topic)
+            refuse_too_long(sink, facts(cluster, sink.topic))
             make_progress_topic(cluster, sink.progress_topic, sink.slots)
         counts, lines = {"days": 0, "rows": 0, "days_done_before": 0}, []
         avro = values_of(spark, config, contract)
@@ -107,8 +109,10 @@ class _Day:
     def publish(self, sink: TransactionalSink, held: Lease, *, again: bool) -> int | None:
         """Publishes the day; returns its rows, or None if it was published before."""
         day, version, before = self.day, self.verdicts[self.day].batch_version, self.before
+        settled = settled_so_far(self.spark, self.config)
         if before.count and not again:
-            if before.version == version:
+            if before.version == version or (settled and settled.version >= version and day in settled.days):
+                # As it is now, or the stream has sent what has changed since.
                 return None
             raise ConfigError(
                 f"{day} was published as of version {before.version} of {self.config.table('batch')} and was"
@@ -126,7 +130,7 @@ class _Day:
         asked = settings_of(self.config)
         parts = -(-max(bytes_of(rows), 1) // asked.max_bytes)
         found = rows.withColumn(CORRECTION, F.lit(_WHOLE_DAY))
-        if before.count and settled_so_far(self.spark, self.config) is None:
+        if before.count and settled is None:
             # No stream has told that they are gone.
             found = found.unionByName(self._lost(rows))
         done = Mark(parts, asked.max_bytes_per_trigger, self.topic_id, own.slots)

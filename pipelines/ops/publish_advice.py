@@ -9,6 +9,7 @@ from typing import Final
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import ConfigResource
 
+from pipelines.errors import ConfigError
 from pipelines.intervals import format_interval
 from pipelines.messages import Retraction
 from pipelines.ops.publish_cluster import Cluster, said
@@ -86,27 +87,32 @@ def advice(sink: TransactionalSink, retraction: Retraction, found: ClusterFacts)
         retraction: what is sent for an event that is not in its certified day.
         found: what the cluster tells.
     """
-    return [
-        *_of_limits(sink, found.limits),
-        *_of_topic(sink.topic, retraction, found),
-        *_of_replicas(found),
-    ]
+    return [*_of_limits(found.limits), *_of_topic(sink.topic, retraction, found), *_of_replicas(found)]
 
 
-def _of_limits(sink: TransactionalSink, limits: Mapping[str, timedelta]) -> list[str]:
-    told = []
-    allowed, kept = limits.get(_OPEN_FOR), limits.get(_KEPT_FOR)
+def refuse_too_long(sink: TransactionalSink, found: ClusterFacts) -> None:
+    """Makes sure that the cluster allows transactions as long as a sink asks for.
+
+    Raises:
+        ConfigError: it would refuse all of them.
+    """
+    allowed = found.limits.get(_OPEN_FOR)
     if allowed is not None and sink.transaction_timeout > allowed:
-        told.append(
-            f"publish.transaction_timeout: found {format_interval(sink.transaction_timeout)}, and the cluster"
-            f" allows {format_interval(allowed)} ({_OPEN_FOR}): it will refuse every transaction"
+        raise ConfigError(
+            f"publish.transaction_timeout: expected {format_interval(allowed)} at most, which the cluster"
+            f" allows ({_OPEN_FOR}), got {format_interval(sink.transaction_timeout)}"
         )
-    if kept is not None and kept < _KEPT_AT_LEAST:
-        told.append(
-            f"{_KEPT_FOR}: found {format_interval(kept)}: a stream that stops in the middle of a micro-batch"
-            " for longer has to be reset by hand; a week is usual"
-        )
-    return told
+
+
+def _of_limits(limits: Mapping[str, timedelta]) -> list[str]:
+    kept = limits.get(_KEPT_FOR)
+    if kept is None or kept >= _KEPT_AT_LEAST:
+        return []
+    told = (
+        f"{_KEPT_FOR}: found {format_interval(kept)}: a stream that stops in the middle of a micro-batch"
+        " for longer has to be reset by hand; a week is usual"
+    )
+    return [told]
 
 
 def _of_topic(topic: str, retraction: Retraction, found: ClusterFacts) -> list[str]:

@@ -72,21 +72,21 @@ def refuse_others(sink: TransactionalSink, topic: str, known: Marks, files: Quer
         if begun:
             raise SourceError(
                 f"{sink.name}: the cluster has progress of a stream that published to '{sink.topic}' before,"
-                f" but its checkpoint {files.path} is not there. {_WHO} {_FROM_THE_BEGINNING}"
+                f" but its checkpoint {files.path} is not there. {_WHO} {_from_the_beginning(files)}"
             )
         return
     for mark in begun:
         if mark.source != files.query:
             raise SourceError(
                 f"{sink.name}: progress is that of another checkpoint: found query {mark.source}, expected"
-                f" {files.query} of {files.path}. {_WHO} {_FROM_THE_BEGINNING}"
+                f" {files.query} of {files.path}. {_WHO} {_from_the_beginning(files)}"
             )
     others = {mark.topic_id for mark in known.values()} | {files.note.get("topic_id", topic)}
     if others - {topic}:
         raise SourceError(
             f"{sink.name}: topic '{sink.topic}' was made anew, or is another, or lies on another cluster,"
             f" since it was published to: found id {topic}, expected {', '.join(sorted(others - {topic}))}."
-            f" {_FROM_THE_BEGINNING} {_GO_ON}"
+            f" {_from_the_beginning(files)} {_go_on(files)}"
         )
 
 
@@ -117,7 +117,7 @@ def agree(sink: TransactionalSink, topic: str, known: Marks, files: QueryFiles) 
     if odd := sorted({mark.next_batch for mark in current.values()} - _numbers(files)):
         raise SourceError(
             f"{sink.name}: progress is at micro-batch {', '.join(map(str, odd))}, but the checkpoint"
-            f" {files.path} at {files.next_batch}: one of the two was restored from a backup. {_GO_ON}"
+            f" {files.path} at {files.next_batch}: one of the two was restored from a backup. {_go_on(files)}"
         )
     if slots != sink.slots or any(mark.slots != slots for mark in current.values()):
         if files.in_flight is None:
@@ -158,7 +158,7 @@ def _without_progress(sink: TransactionalSink, ours: Mark, files: QueryFiles) ->
         raise SourceError(
             f"{sink.name}: the cluster has forgotten progress (offsets.retention.minutes?) while micro-batch"
             f" {files.in_flight} was under way, so nobody knows whether it was published. Look into topic"
-            f" '{sink.topic}'. {_GO_ON}"
+            f" '{sink.topic}'. {_go_on(files)}"
         )
     if files.next_batch:
         _log.warning(
@@ -175,10 +175,16 @@ _WHO: Final = (
     "Either another deployment publishes under the same pipeline and environment (give one of them another"
     " --env), or the checkpoint was lost or made anew (restore it)."
 )
-_FROM_THE_BEGINNING: Final = (
-    "To send the days that are not certified once more: move the checkpoint aside, if it is there, then"
-    " oncelake publish reset --to beginning; certified days go by oncelake publish --from --to."
-)
-_GO_ON: Final = (
-    "To go on from the checkpoint: oncelake publish reset --to checkpoint --in-flight published|unpublished."
-)
+
+
+def _from_the_beginning(files: QueryFiles) -> str:
+    aside = f"move {files.path} aside, then " if files.query is not None else ""
+    return (
+        f"To send the days that are not certified once more: {aside}oncelake publish reset --to beginning;"
+        " certified days go by oncelake publish --from --to."
+    )
+
+
+def _go_on(files: QueryFiles) -> str:
+    answer = " --in-flight published|unpublished" if files.in_flight is not None else ""
+    return f"To go on from the checkpoint, without that: oncelake publish reset --to checkpoint{answer}."

@@ -243,8 +243,7 @@ def test_a_whole_day_is_published_once_however_often_it_is_asked_for(
     with pytest.raises(InfrastructureError, match="publish_stream has not come to 2013-01-01"):
         whole()
     assert send(lake) == 1
-    with pytest.raises(ConfigError, match=r"was rebuilt since, to version \d+\..*--again"):
-        whole()
+    assert whole() == {"days": 0, "rows": 0, "days_done_before": 1}
     assert whole(again=True)["rows"] == 21
     assert sum(told(lake).values()) == 42
     is_what_readers_find(lake)
@@ -262,6 +261,8 @@ def test_days_that_were_sent_as_a_whole_are_followed_when_the_stream_begins(
     night(lake, TWO)
     lake.ingest([on(1, 5, sent=LATER)])
     sent = [(1, "day"), (2, "day")]
+    with pytest.raises(ConfigError, match=r"was rebuilt since, to version \d+\..*--again"):
+        whole(again=False)
     assert told(lake) == Counter(sent)
     send(lake)
     # Flight 2 is of the next day now, which nobody has sent.

@@ -5,7 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from pipelines.ops.publish_advice import ClusterFacts, advice
+from pipelines.errors import ConfigError
+from pipelines.ops.publish_advice import ClusterFacts, advice, refuse_too_long
 from pipelines.sinks.kafka_transactional import TransactionalSink
 
 SINK = TransactionalSink(
@@ -43,10 +44,6 @@ def test_a_topic_that_is_not_compacted_needs_no_warning_where_no_tombstones_are_
     ("found", "warning"),
     [
         (
-            replace(SOUND, limits={"transaction.max.timeout.ms": timedelta(minutes=15)}),
-            "publish.transaction_timeout: found 20 minutes, and the cluster allows 15 minutes",
-        ),
-        (
             replace(SOUND, limits={"offsets.retention.minutes": timedelta(hours=1)}),
             "offsets.retention.minutes: found 1 hour:",
         ),
@@ -76,3 +73,13 @@ def test_a_topic_that_is_not_compacted_needs_no_warning_where_no_tombstones_are_
 def test_what_is_mis_set_is_told(found: ClusterFacts, warning: str) -> None:
     (told,) = advice(SINK, "tombstone", found)
     assert told.startswith(warning)
+
+
+def test_transactions_that_the_cluster_would_refuse_are_refused_first() -> None:
+    refuse_too_long(SINK, SOUND)
+    refuse_too_long(SINK, ClusterFacts(3, {}, {}, {}))
+    short = replace(SOUND, limits={"transaction.max.timeout.ms": timedelta(minutes=15)})
+    with pytest.raises(
+        ConfigError, match=r"publish\.transaction_timeout: expected 15 minutes at most, .*20"
+    ):
+        refuse_too_long(SINK, short)
