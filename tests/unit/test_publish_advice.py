@@ -79,7 +79,5 @@ def test_transactions_that_the_cluster_would_refuse_are_refused_first() -> None:
     refuse_too_long(SINK, SOUND)
     refuse_too_long(SINK, ClusterFacts(3, {}, {}, {}))
     short = replace(SOUND, limits={"transaction.max.timeout.ms": timedelta(minutes=15)})
-    with pytest.raises(
-        ConfigError, match=r"publish\.transaction_timeout: expected 15 minutes at most, .*20"
-    ):
+    with pytest.raises(ConfigError, match=r"publish\.transaction_timeout: expected 15 minutes at most, .*20"):
         refuse_too_long(SINK, short)
