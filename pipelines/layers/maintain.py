@@ -14,7 +14,7 @@ from pipelines.contract import DataContract
 from pipelines.ops.certification import certified
 from pipelines.ops.lease import Lease, lease
 from pipelines.ops.leftovers import back_to_certified, holds_certified
-from pipelines.ops.published_days import settled_so_far, waiting
+from pipelines.ops.published_days import Settled, settled_so_far, waiting
 from pipelines.ops.removal import Removal, from_bronze, from_quarantine, from_speed
 from pipelines.ops.stream_position import first_unread_version, unread_rows
 from pipelines.sinks.tables import exists, require_table, version
@@ -176,9 +176,9 @@ class _Work:
 
     def may_lose_files_of_batch(self) -> bool:
         """Whether publishing, if the pipeline does so, has come to what was certified that long ago."""
-        settled = settled_so_far(self.spark, self.config)
-        if not waiting(self.spark, self.config) or settled is None:
+        if not waiting(self.spark, self.config):
             return True
+        settled = settled_so_far(self.spark, self.config) or Settled()
         since = datetime.now(UTC) - self.config.maintain.vacuum_after
         # What the topic follows loses files from the next commit on, long before a verdict is given.
         if committed_at(self.spark, self.config.table("batch"), settled.version + 1) >= since:

@@ -9,9 +9,14 @@ from pipelines.errors import InfrastructureError, OncelakeError, SourceError
 _LENGTH: Final = 500
 # What Java writes of an exception, and of what it came from: a class, and mostly what it says.
 _CAUSE: Final = re.compile(r"^(?:Caused by: |: )(?P<said>[^\n]*?:\s+(?!at )\S[^\n]*)", re.MULTILINE)
+TABLE_IS_GONE: Final = (
+    r"DELTA_STREAMING_TRAILING_COMMIT_MISSING|DELTA_LOG_FILE_NOT_FOUND|FAILED_READ_FILE\.FILE_NOT_EXIST"
+)
+"""What Spark says where the log or the files of a table are gone that a stream has to read."""
+
 _UNTRUSTED: Final = {
-    r"DELTA_STREAMING_TRAILING_COMMIT_MISSING|DELTA_LOG_FILE_NOT_FOUND": (
-        "the log of the table that it reads does not reach back to where this stream stopped."
+    TABLE_IS_GONE: (
+        "the table that it reads has no log or no files any more of what comes next."
         " See docs/runbook.md, 'A foreign checkpoint'"
     ),
     r"KAFKA_DATA_LOSS|failOnDataLoss|OffsetOutOfRange|Some data may have been lost": (

@@ -5,18 +5,15 @@ from typing import Final
 
 from pipelines.errors import InfrastructureError, OncelakeError, SourceError
 from pipelines.intervals import format_interval
+from pipelines.ops.failures import TABLE_IS_GONE, first_line
 from pipelines.sinks.kafka_transactional import TransactionalSink
 
-_LENGTH: Final = 300
 _PROGRESS: Final = re.compile(r"ProgressError: (?P<said>[^\n]*)")
 _TOO_LATE: Final = re.compile(r"UnsentError: (?P<said>[^\n]*)")
 _KAFKA: Final = re.compile(r"KafkaException: (?P<said>[^\n]*)")
 # What a producer is told whose transaction the cluster has ended, or another has.
-_ENDED: Final = re.compile(r"_FENCED|PRODUCER_FENCED|INVALID_PRODUCER_EPOCH|INVALID_TXN_STATE|_TIMED_OUT")
-_GONE: Final = re.compile(
-    r"(?P<said>[^\n]*(?:FILE_NOT_EXIST|FileNotFoundException|DELTA_FILE_NOT_FOUND|DELTA_LOG_FILE_NOT_FOUND"
-    r"|DELTA_STREAMING_TRAILING_COMMIT_MISSING|failOnDataLoss)[^\n]*)"
-)
+_ENDED: Final = re.compile(r"_FENCED|INVALID_PRODUCER_EPOCH|INVALID_TXN_STATE|_TIMED_OUT")
+_GONE: Final = re.compile(rf"[^\n]*(?:{TABLE_IS_GONE})[^\n]*")
 
 
 def explained(text: str, error: OncelakeError, sink: TransactionalSink) -> OncelakeError:
@@ -54,7 +51,7 @@ def explained(text: str, error: OncelakeError, sink: TransactionalSink) -> Oncel
         )
     if found := _GONE.search(text):
         return SourceError(
-            f"{sink.name}: rows of the speed layer that were not published are gone:"
-            f" {found['said'].strip()[:_LENGTH]}. See docs/publishing.md, 'When versions are gone'"
+            f"{sink.name}: what has to be published next is gone from the speed layer or the batch layer."
+            f" See docs/publishing.md, 'When versions are gone'. Spark says: {first_line(found[0])}"
         )
     return error

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 from pipelines.config_files import load_config
 from pipelines.contract import DataContract
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
-from pipelines.layers.publish import publish, reset, status
+from pipelines.layers.publish import doctor, publish, reset, status
+from pipelines.layers.publish_days import publish_days
 from pipelines.layers.speed import speed
 from pipelines.ops.publish_progress import publisher
 from pipelines.sinks.event_tables import ensure_speed
@@ -271,11 +273,11 @@ def test_the_job_as_a_process(
     summaries = [job.summary() for job in jobs]
     assert summaries[0]["counts"]["rows"] == 2
     assert summaries[1]["agrees"] is True
-    doctor = summaries[2]
-    assert doctor["limits"]["offsets.retention.minutes"] == "1 week"
-    assert doctor["limits"]["transaction.max.timeout.ms"] == "15 minutes"
-    assert doctor["replicas"] == {output: 1, "__consumer_offsets": 1, "__transaction_state": 1}
-    (warning,) = doctor["warnings"]
+    advice = summaries[2]
+    assert advice["limits"]["offsets.retention.minutes"] == "1 week"
+    assert advice["limits"]["transaction.max.timeout.ms"] == "15 minutes"
+    assert advice["replicas"] == {output: 1, "__consumer_offsets": 1, "__transaction_state": 1}
+    (warning,) = advice["warnings"]
     assert f"topic {output}: found cleanup.policy = delete" in warning
     assert warning in jobs[0].log.read_text(), "the stream did not warn"
     assert "checkpoint is still there" in summaries[3]["error"]
@@ -301,3 +303,13 @@ def test_somebody_who_takes_the_slots_meanwhile_is_told_and_so_is_a_cluster_that
         send(first)
     with pytest.raises(InfrastructureError, match="localhost:1: the cluster that is published to does not"):
         send(make("publish.bootstrap_servers=localhost:1", "kafka.connect_timeout=2 seconds"))
+
+
+def test_a_time_out_that_the_cluster_refuses_is_refused_by_all_who_would_publish(
+    make: Callable[..., Lake],
+) -> None:
+    lake = make("publish.transaction_timeout=1 hour")
+    publish_whole = partial(publish_days, lake.spark, lake.config, lake.contract, "run", [], again=False)
+    for begin in (partial(doctor, lake.config), partial(send, lake), publish_whole):
+        with pytest.raises(ConfigError, match=r"transaction_timeout: expected 15 minutes .* got 1 hour"):
+            begin()

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.sinks.delta import append, read
 from pipelines.sinks.tables import BRONZE, ensure_bronze, exists, shape, small_frame
+from pipelines.sinks.upkeep import compact, vacuum
 
 EPOCH = datetime(2013, 1, 1, 12, tzinfo=UTC)
 FLIGHT = {
@@ -97,14 +97,5 @@ class Lake:
 
 def compact_and_vacuum(spark: SparkSession, table: str) -> None:
     """Leaves of a Delta table the files of now alone, and those few."""
-    DeltaTable.forPath(spark, table).optimize().executeCompaction()
-    settings = {
-        "spark.databricks.delta.retentionDurationCheck.enabled": "false",
-        # Else it lists a few folders in ten thousand tasks.
-        "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
-    }
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    DeltaTable.forPath(spark, table).vacuum(0)
-    for name in settings:
-        spark.conf.unset(name)
+    compact(spark, table)
+    vacuum(spark, table, timedelta())
