@@ -28,11 +28,13 @@ from pipelines.sinks.upkeep import (
     small_files,
     vacuum,
 )
+from pipelines.sql_text import literal
 
 Layer = Literal["bronze", "speed", "batch", "quarantine"]
 
-# Shared by all pipelines of a lake.
+# Shared by all pipelines of a lake, and divided by pipeline.
 _LEDGERS: Final = (
+    "bronze_index",
     "certifications",
     "validation_results",
     "runs",
@@ -84,8 +86,10 @@ def maintain(
         work.remove_rows("bronze", config.maintain.bronze_retention)
         work.remove_rows("speed", config.maintain.speed_retention)
         work.remove_rows("quarantine", config.maintain.quarantine_retention)
-        for table in (config.table("quarantine"), *map(config.ops_table, _LEDGERS)):
-            work.compact(table)
+        work.compact(config.table("quarantine"))
+        for table in map(config.ops_table, _LEDGERS):
+            # The rest belongs to pipelines whose runs may be at work now.
+            work.compact(table, f"pipeline = {literal(config.name)}")
         if work.may_lose_files_of_bronze():
             work.vacuum("bronze")
         if is_certified and work.may_lose_files_of_batch():

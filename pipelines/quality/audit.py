@@ -104,7 +104,7 @@ def audit(
             limit = contract.max_conflicts
             checks += [integrity.conflicts_within_limit(day, bronze_facts, limit) for day in days]
         if exists(spark, config.table("quarantine")):
-            lacking = facts.lacking_in_quarantine(records, read(spark, config.table("quarantine")))
+            lacking = facts.lacking_in_quarantine(records, _quarantine(spark, config, pieces.since))
             checks += [integrity.quarantine_is_whole(day, bronze_facts, lacking) for day in days]
         began = time.monotonic()
         # Great Expectations takes seconds to import, which streaming jobs and plans need not wait for.
@@ -165,7 +165,9 @@ def _against_speed(
         examples=config.audit.examples,
     )
     newest = pieces.index.newest_events(pieces.since)
-    found = layer_differences(speed, near, of_open_days, newest, _quarantine(spark, config), contract, limits)
+    found = layer_differences(
+        speed, near, of_open_days, newest, _quarantine(spark, config, pieces.since), contract, limits
+    )
     differences = {day: found.get(day, LayerDifference()) for day in days}
     of_days = speed.where(on_days(days))
     doubled = facts.doubled_keys(of_days, contract, config.batch.dedup_horizon_days)
@@ -190,9 +192,12 @@ def _offsets(spark: SparkSession, config: PipelineConfig, index: BronzeIndex) ->
     ]
 
 
-def _quarantine(spark: SparkSession, config: PipelineConfig) -> DataFrame:
+def _quarantine(spark: SparkSession, config: PipelineConfig, since: datetime) -> DataFrame:
+    """The rows of the quarantine that were ingested since a moment; files of older ones are not read."""
     table = config.table("quarantine")
-    return read(spark, table) if exists(spark, table) else small_frame(spark, [], shape(QUARANTINE))
+    if not exists(spark, table):
+        return small_frame(spark, [], shape(QUARANTINE))
+    return read(spark, table).where(F.col("_ingested_at") >= F.lit(since))
 
 
 def record_checks(
