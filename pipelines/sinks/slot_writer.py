@@ -3,13 +3,14 @@
 Why this is exactly once is told in docs/decisions/0021. In short: a slot has one `transactional.id`. Whoever
 begins to use it fences all who used it before, waits until their transactions have ended, and only then looks
 how far the slot is. So between that look and its own commit nobody else can have committed anything.
+
+A producer publishes one micro-batch. In transactions as librdkafka speaks them a request says which producer
+and which epoch, not which transaction: one that ends a transaction and arrives late, after it was sent again,
+would end the producer's next transaction (KIP-890). A producer that has only one leaves nothing to end.
 """
 
-import json
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import islice, repeat
 from typing import Final
 
@@ -18,14 +19,12 @@ import pyarrow.compute as pc
 from confluent_kafka import KafkaException, Producer, TopicPartition
 from pyspark import TaskContext
 
-from pipelines.sinks.slots import Connection, Mark, ProgressError, UnsentError, what_to_do
+from pipelines.sinks.slots import Connection, Mark, UnsentError, what_to_do
 
 WRITTEN: Final = "slot int, rows bigint, was_done boolean"
 """What `write_slot` tells of a slot; `was_done`: an earlier try had published it."""
 
 _WRITTEN: Final = pa.schema([("slot", pa.int32()), ("rows", pa.int64()), ("was_done", pa.bool_())])
-# A worker process sees some slots again and again; each producer has threads and buffers of its own.
-_KEEP: Final = 4
 _ANY: Final = -1
 
 _COMMIT_TRIES: Final = 2
@@ -51,7 +50,7 @@ class SlotTask:
 
 
 class _Slot:
-    """A producer that has a slot until another takes it, and how far the slot is."""
+    """A producer that has a slot until another takes it, for one transaction, and how far the slot is."""
 
     def __init__(self, task: SlotTask, slot: int) -> None:
         self._task, self._number = task, slot
@@ -72,7 +71,7 @@ class _Slot:
         offsets = [done.commit(self._task.connection.progress_topic, self._number)]
         self.producer.send_offsets_to_transaction(offsets, self._group, self._timeout_s)
 
-    def commit(self, done: Mark) -> None:
+    def commit(self) -> None:
         """Commits; readers see the rows and the next try sees the progress.
 
         Raises:
@@ -89,10 +88,6 @@ class _Slot:
                 # Whoever tries the slot next learns whether the transaction was committed after all.
                 if not (left and failed.args[0].retriable()):
                     raise
-        self.known = done
-
-
-_kept: OrderedDict[tuple[str, int, str], _Slot] = OrderedDict()
 
 
 def write_slot(batches: Iterator[pa.RecordBatch], task: SlotTask) -> Iterator[pa.RecordBatch]:
@@ -114,54 +109,16 @@ def write_slot(batches: Iterator[pa.RecordBatch], task: SlotTask) -> Iterator[pa
     if context is None:
         raise RuntimeError("write_slot is for tasks of Spark")
     slot = context.partitionId()
-    taken = _take(task, slot)
-    if taken is None:
+    taken = _Slot(task, slot)
+    if what_to_do(taken.known, task.done, is_new=task.is_new) == "skip":
         rows = sum(batch.num_rows for batch in batches)
         yield _told(slot, rows, was_done=True)
         return
-    try:
-        rows = _produce(batches, taken.producer, task.topic)
-        taken.commit(task.done)
-    except BaseException:
-        # Whoever comes next ends the transaction by taking the slot.
-        _forget(task, slot)
-        raise
+    # Whoever comes next ends the transaction of one that fails, by taking the slot.
+    taken.begin(task.done)
+    rows = _produce(batches, taken.producer, task.topic)
+    taken.commit()
     yield _told(slot, rows, was_done=False)
-
-
-def _take(task: SlotTask, slot: int) -> _Slot | None:
-    """A slot with an open transaction for the rows of this micro-batch; None if they are published."""
-    key = _key(task, slot)
-    kept = _kept.pop(key, None)
-    if kept is not None:
-        # Another may have had the slot meanwhile: then what is known here is old, or beginning is refused.
-        with suppress(KafkaException, ProgressError):
-            if what_to_do(kept.known, task.done, is_new=task.is_new) == "publish":
-                kept.begin(task.done)
-                _keep(key, kept)
-                return kept
-    fresh = _Slot(task, slot)
-    if what_to_do(fresh.known, task.done, is_new=task.is_new) == "skip":
-        _keep(key, fresh)
-        return None
-    fresh.begin(task.done)
-    _keep(key, fresh)
-    return fresh
-
-
-def _key(task: SlotTask, slot: int) -> tuple[str, int, str]:
-    settings = [asdict(task.connection), task.topic]
-    return task.connection.name, slot, json.dumps(settings, sort_keys=True)
-
-
-def _keep(key: tuple[str, int, str], slot: _Slot) -> None:
-    _kept[key] = slot
-    while len(_kept) > _KEEP:
-        _kept.popitem(last=False)
-
-
-def _forget(task: SlotTask, slot: int) -> None:
-    _kept.pop(_key(task, slot), None)
 
 
 def _produce(batches: Iterator[pa.RecordBatch], producer: Producer, topic: str) -> int:
