@@ -20,6 +20,7 @@ from benchmarks.topic import fill_topic
 from demo.topic import create_topic, delete_topic
 from pipelines.errors import OncelakeError
 from pipelines.ops.broker import broker
+from pipelines.ops.processes import graceful_shutdown
 
 _OUT: Final = Path(__file__).parent / "out"
 
@@ -55,6 +56,7 @@ _OUT: Final = Path(__file__).parent / "out"
     type=click.Path(dir_okay=False, path_type=Path),
     help="Where to write the results as JSON. [default: benchmarks/out/TIME.json]",
 )
+@graceful_shutdown()
 def main(
     events: int,
     repeat: int,

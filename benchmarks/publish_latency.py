@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.config_files import load_config
 from pipelines.ops.broker import broker
+from pipelines.ops.processes import graceful_shutdown
 from pipelines.ops.publish_progress import publisher
 from pipelines.session import spark_session
 from pipelines.sinks.kafka_transactional import TransactionalSink
@@ -152,6 +153,7 @@ def _session() -> Iterator[SparkSession]:
 @click.command("publish_latency")
 @click.option("--appends", default=40, show_default=True, type=click.IntRange(min=_WARM_UP + 10))
 @click.option("--rows", default=1_000, show_default=True, type=click.IntRange(min=1), help="Of one append.")
+@graceful_shutdown()
 def main(appends: int, rows: int) -> None:
     """Measures both sinks one after the other, and prints JSON."""
     with (

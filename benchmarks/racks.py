@@ -25,6 +25,7 @@ from rich.table import Table
 from benchmarks.rack_cluster import RACKS, Process, RackCluster, rack_cluster, wait_for_text, wait_until
 from demo.cast import BRIEF_JAVA
 from pipelines.errors import InfrastructureError
+from pipelines.ops.processes import graceful_shutdown
 
 MODES: Final = ("stock", "client", "placement")
 PARTITIONS: Final = 12
@@ -222,6 +223,7 @@ def _is_in_sync(cluster: RackCluster, topic: str) -> bool:
     type=click.Path(dir_okay=False, path_type=Path),
     help="Where the results go, as JSON.",
 )
+@graceful_shutdown()
 def main(records: int, size: int, out: Path) -> None:
     """Measure the share of bytes within the rack, by replication factor and mode, and when things break."""
     console = Console(stderr=True)

@@ -1,9 +1,7 @@
 """`python -m demo`: the whole pipeline on real input, in about three minutes."""
 
-import signal
 import sys
 from pathlib import Path
-from types import FrameType
 
 import click
 
@@ -11,6 +9,7 @@ from demo.cast import ROOT
 from demo.narration import Narrator
 from demo.orchestra import run_demo
 from pipelines.errors import OncelakeError
+from pipelines.ops.processes import graceful_shutdown
 
 
 @click.command("demo")
@@ -29,12 +28,12 @@ from pipelines.errors import OncelakeError
     show_default=".demo in the checkout",
     help="For broker, lake, logs and report; emptied first, if a demo made it.",
 )
+@graceful_shutdown()
 def demo(days: int, seed: int, folder: Path) -> None:
     """Replay real flights, as unreliable producers send them, and show that the lake has each one once.
 
     A Kafka broker is started for it, unless KAFKA_BOOTSTRAP_SERVERS names a cluster.
     """
-    signal.signal(signal.SIGTERM, _leave)
     narrator = Narrator()
     try:
         sound = run_demo(days, seed, folder, narrator)
@@ -44,14 +43,8 @@ def demo(days: int, seed: int, folder: Path) -> None:
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         narrator.say("Stopped; all that the demo had started is ended.")
-        sys.exit(128 + signal.SIGINT)
+        raise
     sys.exit(0 if sound else 1)
-
-
-def _leave(number: int, frame: FrameType | None) -> None:
-    del frame
-    # Unwinds the stack, as Ctrl-C does, so that everything started is ended.
-    raise SystemExit(128 + number)
 
 
 if __name__ == "__main__":

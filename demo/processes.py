@@ -6,12 +6,12 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import psutil
 
 from pipelines.errors import InfrastructureError
+from pipelines.ops.processes import end_processes
 
 _POLL_SECONDS = 0.1
 _STOP_SECONDS = 90.0
@@ -93,13 +93,13 @@ class Job:
         if self._process is None:
             return
         _, alive = psutil.wait_procs(_session(self._process.pid), timeout=_ORPHANS_SECONDS)
-        _end_all(alive)
+        end_processes(alive, _ORPHANS_SECONDS)
 
     def end(self) -> None:
         """End it and all that it started, at once. For leaving early: nothing is checked."""
         if self._process is None:
             return
-        _end_all(_session(self._process.pid))
+        end_processes(_session(self._process.pid), _ORPHANS_SECONDS)
         self._process.wait()
 
     def _expect_success(self) -> None:
@@ -208,7 +208,7 @@ def end_leftovers(logs: Path) -> None:
             process = psutil.Process(known["pid"])
             # A process id alone may long belong to somebody else.
             if process.create_time() == known["started"]:
-                _end_all(_session(process.pid))
+                end_processes(_session(process.pid), _ORPHANS_SECONDS)
         except (ValueError, KeyError, psutil.NoSuchProcess):
             continue
 
@@ -222,14 +222,3 @@ def _session(leader: int) -> list[psutil.Process]:
         except (psutil.NoSuchProcess, ProcessLookupError, PermissionError):
             continue
     return members
-
-
-def _end_all(processes: Sequence[psutil.Process]) -> None:
-    for process in processes:
-        with suppress(psutil.NoSuchProcess):
-            process.terminate()
-    _, alive = psutil.wait_procs(processes, timeout=_ORPHANS_SECONDS)
-    for process in alive:
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
-    psutil.wait_procs(alive, timeout=_ORPHANS_SECONDS)

@@ -1,6 +1,7 @@
 """One Spark session for all tests that need one, and lakes in temporary folders."""
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,9 +12,17 @@ from demo.cast import BRIEF_SPARK
 from pipelines.config_files import load_config
 from pipelines.contract import DataContract, load_contract
 from pipelines.contract_rules import DayRule
+from pipelines.ops.processes import graceful_shutdown
 from pipelines.session import spark_session
 from tests.support.lakes import Lake
 from tests.support.processes import LASTING_JAVA
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Ends brokers, registries and jobs with the run that started them, in each of pytest's processes."""
+    stack = ExitStack()
+    stack.enter_context(graceful_shutdown())
+    config.add_cleanup(stack.close)
 
 
 @pytest.fixture(scope="session")

@@ -22,6 +22,7 @@ from pipelines.cli.reconcile import reconcile
 from pipelines.cli.report import write_day_report
 from pipelines.cli.warm import warm
 from pipelines.errors import OncelakeError
+from pipelines.ops.processes import graceful_shutdown
 
 
 @click.group()
@@ -60,8 +61,9 @@ def run(arguments: Sequence[str] | None) -> None:
     Args:
         arguments: the words after the program's name; None for those of the command line.
     """
-    try:
-        oncelake.main(args=arguments, prog_name="oncelake")
-    except OncelakeError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+    with graceful_shutdown():
+        try:
+            oncelake.main(args=arguments, prog_name="oncelake")
+        except OncelakeError as error:
+            print(f"error: {error}", file=sys.stderr)
+            sys.exit(error.exit_code)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -24,12 +24,11 @@ from pipelines.errors import OncelakeError
 from pipelines.ops.failures import cause
 from pipelines.ops.notify import notify
 from pipelines.ops.preflight import check_avro, check_conditions, check_patterns, check_zone
+from pipelines.ops.processes import stop_signals
 from pipelines.session import spark_session, stop_session
 
 Body = Callable[[SparkSession, PipelineConfig, DataContract, str], dict[str, Any]]
 Check = Callable[[PipelineConfig, DataContract], None]
-
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 def run_job(
@@ -49,7 +48,7 @@ def run_job(
         options: what the user said.
         body: does the work; gets session, configuration, contract and run id, returns its summary.
         check: looks at arguments once configuration and contract are known, before Spark starts.
-        is_done_when_stopped: whether SIGTERM or Ctrl-C is a good end, as it is for a stream.
+        is_done_when_stopped: whether a signal to stop is a good end, as it is for a stream.
         output: how the summary is printed; as the log if it is None.
         notifies: whether the hooks of the configuration are told of a bad end.
     """
@@ -171,22 +170,22 @@ def refuse_unfit_expectations(config: PipelineConfig, contract: DataContract) ->
 
 
 class Told:
-    """Whether SIGTERM or Ctrl-C has come; while a run listens, the first interrupts it."""
+    """Whether SIGTERM, SIGHUP or Ctrl-C has come; while a run listens, the first interrupts it."""
 
     def __init__(self) -> None:
         self.to_stop = False
         self.no_more()
 
     def listen(self) -> None:
-        """From here on SIGTERM and Ctrl-C interrupt what runs, also one that came before."""
-        for number in _SIGNALS:
+        """From here on these signals interrupt what runs, also one that came before."""
+        for number in stop_signals():
             signal.signal(number, self._interrupt)
         if self.to_stop:
             raise KeyboardInterrupt
 
     def no_more(self) -> None:
         """From here on nothing interrupts: what is left is to say how it ended."""
-        for number in _SIGNALS:
+        for number in stop_signals():
             signal.signal(number, self._remember)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:

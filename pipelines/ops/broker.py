@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
@@ -13,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import FrameType
 
 import psutil
 from confluent_kafka import KafkaException
@@ -24,6 +22,7 @@ from pipelines.errors import InfrastructureError
 from pipelines.ops.broker_files import CLUSTER_ID, LOG4J, server_properties
 from pipelines.ops.jars import ensure_jars, exclusively
 from pipelines.ops.java import find_java
+from pipelines.ops.processes import end_processes, graceful_shutdown
 
 BOOTSTRAP_VARIABLE = "KAFKA_BOOTSTRAP_SERVERS"
 _STATE = "broker.json"
@@ -65,7 +64,7 @@ class EmbeddedBroker:
         """
         process = self._process()
         if process is not None:
-            _end(process)
+            end_processes([process], _STOP_WITHIN_S)
         if self.folder is not None:
             (self.folder / _STATE).unlink(missing_ok=True)
 
@@ -82,7 +81,7 @@ class EmbeddedBroker:
 
 @contextmanager
 def broker(folder: Path | None = None) -> Iterator[EmbeddedBroker]:
-    """Run a broker for the length of a block; it ends with the block, also on Ctrl-C and SIGTERM.
+    """Run a broker for the length of a block; it ends with the block, also on Ctrl-C, SIGTERM and SIGHUP.
 
     With ``KAFKA_BOOTSTRAP_SERVERS`` in the environment that cluster is given instead and nothing is started.
 
@@ -100,7 +99,7 @@ def broker(folder: Path | None = None) -> Iterator[EmbeddedBroker]:
         yield EmbeddedBroker(servers)
         return
     own = Path(tempfile.mkdtemp(prefix="oncelake-broker-")) if folder is None else None
-    with _sigterm_as_exit():
+    with graceful_shutdown():
         try:
             running = start_broker(folder or own or Path())
             try:
@@ -195,7 +194,7 @@ def _start(folder: Path, class_path: str, wanted_port: int) -> EmbeddedBroker:
         _wait_until_ready(started, log)
         _write_state(folder, started)
     except BaseException:
-        _end(process)
+        end_processes([process], _STOP_WITHIN_S)
         raise
     return started
 
@@ -245,37 +244,6 @@ def _bound(port: int) -> socket.socket:
     return bound
 
 
-def _end(process: psutil.Process) -> None:
-    try:
-        process.terminate()
-        process.wait(_STOP_WITHIN_S)
-    except psutil.TimeoutExpired:
-        process.kill()
-        process.wait(_STOP_WITHIN_S)
-    except psutil.NoSuchProcess:
-        return
-
-
 def _tail(log: Path) -> str:
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-_LOG_TAIL_LINES:]
     return f"The end of {log}:\n" + "\n".join(lines)
-
-
-@contextmanager
-def _sigterm_as_exit() -> Iterator[None]:
-    """Let SIGTERM unwind the stack like Ctrl-C, unless somebody handles it or this is not the main thread."""
-
-    def leave(number: int, frame: FrameType | None) -> None:
-        del frame
-        raise SystemExit(128 + number)
-
-    try:
-        default = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-        previous = signal.signal(signal.SIGTERM, leave) if default else None
-    except ValueError:  # only the main thread may set a handler
-        previous = None
-    try:
-        yield
-    finally:
-        if previous is not None:
-            signal.signal(signal.SIGTERM, previous)

@@ -24,7 +24,9 @@ from pyspark.sql.streaming.listener import (
 )
 from pyspark.sql.streaming.query import StreamingQuery
 
+from pipelines.errors import SourceError
 from pipelines.ops.failures import explain_stream_failure, is_passing
+from pipelines.ops.processes import stop_signals
 
 _LAST_EVENTS_WITHIN_S: Final = 10.0
 _LOOK_EVERY_S: Final = 0.2
@@ -70,7 +72,7 @@ class Totals:
 
 @contextmanager
 def stop_signal(spark: SparkSession) -> Iterator[threading.Event]:
-    """An event that SIGTERM or Ctrl-C sets, while the block runs.
+    """An event that SIGTERM, SIGHUP or Ctrl-C sets, while the block runs.
 
     A process group gets the signal as a whole (Ctrl-C, systemd), and under spark-submit the JVM is the
     parent: without a handler of its own it would end at once and take the exit code along.
@@ -80,11 +82,12 @@ def stop_signal(spark: SparkSession) -> Iterator[threading.Event]:
     def ask(number: int, frame: FrameType | None) -> None:
         asked.set()
 
-    before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.signal(number, ask) for number in stop_signals()}
     gateway: Any = spark.sparkContext._gateway
     ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
     jvm_signal = gateway.jvm.sun.misc.Signal
-    in_jvm = {name: jvm_signal.handle(jvm_signal(name), _JvmHandler(asked)) for name in ("TERM", "INT")}
+    names = [number.name.removeprefix("SIG") for number in before]
+    in_jvm = {name: jvm_signal.handle(jvm_signal(name), _JvmHandler(asked)) for name in names}
     try:
         yield asked
     finally:
@@ -195,7 +198,11 @@ def run_streams(
                     runs.append(_run(spark, start, recorder, stop))
                     failure = runs[-1].failure
         if failure:
-            raise explain_stream_failure(failure) from failure
+            reason = explain_stream_failure(failure)
+            # A signal to the whole group also ends helpers that a micro-batch waits for.
+            if isinstance(reason, SourceError) or not stop.is_set():
+                raise reason from failure
+            _log.warning("told to stop, and failed meanwhile: %s", reason)
         if stop.is_set():
             spark.sparkContext.setLogLevel("ERROR")
     finally:

@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import psutil
+import pytest
 
 from tests.support.processes import BRIEF_SETTINGS, Job, start_job, wait_until
 
@@ -31,9 +32,12 @@ def is_spark(process: psutil.Process) -> bool:
     return False
 
 
-def test_a_group_that_is_told_while_spark_starts(tmp_path: Path, jobs: list[Job]) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_group_that_is_told_while_spark_starts(
+    number: signal.Signals, tmp_path: Path, jobs: list[Job]
+) -> None:
     job = stream(tmp_path, jobs)
-    os.killpg(job.process.pid, signal.SIGTERM)
+    os.killpg(job.process.pid, number)
     assert job.wait() == 0, job.log.read_text()[-3000:]
     assert job.summary()["status"] == "stopped"
     assert "Traceback" not in job.log.read_text()
@@ -52,12 +56,13 @@ def test_a_night_that_is_interrupted_has_not_been_done(tmp_path: Path, jobs: lis
     assert "Traceback" not in job.log.read_text()
 
 
-def test_a_stream_that_is_interrupted_twice(tmp_path: Path, jobs: list[Job]) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_a_stream_that_is_interrupted_twice(number: signal.Signals, tmp_path: Path, jobs: list[Job]) -> None:
     job = stream(tmp_path, jobs)
     checkpoint = tmp_path / "lake/ops/checkpoints/flights/speed"
     wait_until(lambda: job.runs() and checkpoint.exists(), "the query has started")
-    os.killpg(job.process.pid, signal.SIGINT)
-    os.killpg(job.process.pid, signal.SIGINT)
+    os.killpg(job.process.pid, number)
+    os.killpg(job.process.pid, number)
     assert job.wait() == 0, job.log.read_text()[-3000:]
     assert job.summary()["exit_code"] == 0
     assert "Traceback" not in job.log.read_text()

@@ -1,6 +1,9 @@
 """A stream whose checkpoint or source is not what it was says so, and ends with exit code 4."""
 
+import os
 import shutil
+import signal
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -74,3 +77,21 @@ def test_a_property_of_a_table_that_is_changed_meanwhile_does_not_end_a_stream(l
         run_streams(spark, start)
         changed.result()
     assert sorted(row["id"] for row in read(spark, target).toLocalIterator()) == [0, 1, 2]
+
+
+def test_what_a_signal_to_the_whole_group_breaks_is_no_failure_of_a_stream_that_stops(lake: Lake) -> None:
+    spark, source = lake.spark, f"{lake.config.root}/source"
+    append(spark.range(3), source)
+    rows = spark.readStream.format("delta").load(source)
+
+    def write(rows: DataFrame, batch: int) -> None:
+        raise OSError("a helper of the JVM was ended by the same signal")
+
+    def start() -> Iterator[StreamingQuery]:
+        kept = f"{source}-checkpoint"
+        query = each_batch(rows, write, name="told", checkpoint=kept, once=True, interval=timedelta(1))
+        wait_until(lambda: query.exception() is not None, "it has failed", 60)
+        os.kill(os.getpid(), signal.SIGTERM)
+        yield query
+
+    assert run_streams(spark, start)["told"].counts["rows"] == 0
