@@ -94,7 +94,7 @@ def _put_back(
 ) -> Replay:
     chosen = picked(spark, config, selection, at).dropDuplicates(list(COORDINATES))
     records = chosen.select(*ENVELOPE, *ORIGIN)
-    judged = decode_all(spark, config, contract, records).persist()
+    judged = decode_all(spark, config, contract, records, asks=True).persist()
     state = certified(spark, config)
     certified_version = state.version if state else None
     is_closed = F.col(EVENT_DATE).isin(*state.days) if state else F.lit(False)

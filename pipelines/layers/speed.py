@@ -2,7 +2,7 @@
 
 import logging
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -17,12 +17,14 @@ from pipelines.errors import OncelakeError, SourceError
 from pipelines.ops.cluster import find_topic
 from pipelines.ops.failures import explain_stream_failure
 from pipelines.ops.streams import Totals, run_streams
-from pipelines.ops.writer_schemas import known_writers, learn
-from pipelines.sinks.delta import append_once, each_batch, small_rows
+from pipelines.ops.writer_schemas import known_writers, learn_named, most_named
+from pipelines.sinks.delta import append_once, each_batch
 from pipelines.sinks.event_tables import ensure_speed
 from pipelines.sinks.kafka import send_dead_letters
 from pipelines.sinks.tables import ensure_bronze, ensure_quarantine, first_try
-from pipelines.wire import WriterSchema, is_framed
+from pipelines.wire import WriterSchema
+
+_REMEMBERED: Final = 1_000
 
 _log = logging.getLogger(__name__)
 
@@ -77,7 +79,7 @@ class _Job:
         config: the pipeline's configuration.
         contract: what the records ought to be.
         writers: the schemas that the next plan knows.
-        unknown: ids that the registry does not know either.
+        unknown: ids that the registry does not know either; the last thousand.
         failures: what the function of a micro-batch has raised.
     """
 
@@ -85,7 +87,7 @@ class _Job:
     config: PipelineConfig
     contract: DataContract
     writers: dict[int, WriterSchema]
-    unknown: set[int] = field(default_factory=set)
+    unknown: dict[int, None] = field(default_factory=dict)
     failures: list[Exception] = field(default_factory=list)
 
     def start(self, *, once: bool) -> StreamingQuery:
@@ -125,10 +127,13 @@ class _Job:
         # Kept, since its second reading would run the deduplication again.
         routes.persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            row = routes.agg(F.count(F.lit(1)), F.count_if(F.col(BAD).isNotNull())).first()
-            new, broken = tuple(row or (0, 0))
-            if broken and is_framed(contract):
-                self._learn(routes)
+            unknown = F.col(f"{BAD}.reason") == "unknown_schema"
+            counted = (F.lit(True), F.col(BAD).isNotNull(), unknown)
+            row = routes.agg(*(F.count_if(held) for held in counted)).first()
+            new, broken, named = tuple(row or (0, 0, 0))
+            # What the others alone are too many for costs the registry nothing.
+            if named and not too_many(broken - named, new, config.quarantine):
+                self._learn(routes.where(unknown))
             if too_many(broken, new, config.quarantine):
                 raise _refusal(broken, new, config.quarantine)
             if broken:
@@ -144,14 +149,14 @@ class _Job:
         finally:
             routes.unpersist()
 
-    def _learn(self, routes: DataFrame) -> None:
-        named = routes.where(F.col(f"{BAD}.reason") == "unknown_schema").select(f"{BAD}.found").distinct()
-        ids = {int(row["found"]) for row in small_rows(named)} - self.unknown
-        found = learn(self.spark, self.config, self.contract, ids)
-        if found:
-            self.writers.update(found)
-            raise _NewSchemas(f"schemas {', '.join(map(str, found))}")
-        self.unknown |= ids
+    def _learn(self, unknown: DataFrame) -> None:
+        ids = unknown.select(F.col(f"{BAD}.found").cast("bigint").alias("id"))
+        _, strange = most_named(ids, self.unknown)
+        named = learn_named(self.spark, self.config, self.contract, strange)
+        self.unknown = dict.fromkeys([*self.unknown, *named.in_vain][-_REMEMBERED:])
+        if named.found:
+            self.writers.update(named.found)
+            raise _NewSchemas(f"schemas {', '.join(map(str, named.found))}")
 
 
 def _bronze(spark: SparkSession, config: PipelineConfig) -> DataFrame:

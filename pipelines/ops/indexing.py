@@ -131,7 +131,7 @@ def _made(
 def _rows(
     spark: SparkSession, config: PipelineConfig, contract: DataContract, envelopes: DataFrame
 ) -> DataFrame:
-    decoded = decode_all(spark, config, contract, envelopes)
+    decoded = decode_all(spark, config, contract, envelopes, asks=True)
     records = decoded.select(
         F.col(_COMMIT).alias("commit"),
         F.col("_ingested_at").alias("ingested_at"),

@@ -5,9 +5,8 @@ needed once is kept in `ops/writer_schemas`.
 """
 
 import logging
-from collections.abc import Iterable
-from dataclasses import replace
-from datetime import UTC, datetime
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from py4j.protocol import Py4JJavaError
@@ -21,89 +20,206 @@ from pipelines.decode import decode
 from pipelines.documents import check_readable
 from pipelines.errors import InfrastructureError
 from pipelines.ops.failures import cause
-from pipelines.sinks.delta import append, read, small_rows
-from pipelines.sinks.tables import ensure_table, exists, shape, small_frame
+from pipelines.ops.schema_table import (
+    NO_ID,
+    UNKNOWN,
+    UNREADABLE,
+    answers,
+    fitting,
+    keep,
+    keep_passed_over,
+    kept_schemas,
+)
+from pipelines.sinks.delta import small_rows
 from pipelines.sources.registry import Registry, registry_of
 from pipelines.wire import (
     NO_WRITERS,
-    SCHEMA_KINDS,
     Writers,
     WriterSchema,
     is_framed,
     schema_id,
 )
 
-_TABLE: Final = "pipeline string, registry string, id bigint, kind string, text string, fetched_at timestamp"
-_UNREADABLE: Final = "UNREADABLE"
-_UNKNOWN: Final = "UNKNOWN"
+_ROUND: Final = 50
+_MOST_NAMED: Final = 1_000
+_MOST_UNKNOWN: Final = 200
 
 _log = logging.getLogger(__name__)
 
 
 def decode_all(
-    spark: SparkSession, config: PipelineConfig, contract: DataContract, envelopes: DataFrame
+    spark: SparkSession,
+    config: PipelineConfig,
+    contract: DataContract,
+    envelopes: DataFrame,
+    *,
+    asks: bool = False,
 ) -> DataFrame:
     """Decodes a bounded frame of envelopes by the schemas that its values name; see `pipelines.decode`.
+
+    Args:
+        spark: the session.
+        config: names the registry and the lake.
+        contract: what the records ought to be.
+        envelopes: the records.
+        asks: as `writers_of`.
 
     Raises:
         InfrastructureError: a schema is neither in the lake nor to be had from the registry.
     """
-    return decode(
-        envelopes, contract, config.decode.max_future, writers_of(spark, config, contract, envelopes)
-    )
+    writers = writers_of(spark, config, contract, envelopes, asks=asks)
+    return decode(envelopes, contract, config.decode.max_future, writers)
 
 
 def writers_of(
-    spark: SparkSession, config: PipelineConfig, contract: DataContract, envelopes: DataFrame
+    spark: SparkSession,
+    config: PipelineConfig,
+    contract: DataContract,
+    envelopes: DataFrame,
+    *,
+    asks: bool = False,
 ) -> Writers:
     """The schemas that the values of a bounded frame of envelopes name, those that can be read by.
 
     What the registry did not know, or Spark could not read by, is asked for again, and nothing waits for it.
+    Of new ids not all are asked for, see `learn_named`.
+
+    Args:
+        spark: the session.
+        config: names the registry and the lake.
+        contract: names the format.
+        envelopes: the records.
+        asks: whether new ids are asked for also where some were passed over before, by which another reading
+            of the same records may come to another verdict. The index of bronze and a replay ask; what is
+            held against the index does not.
 
     Raises:
         InfrastructureError: one is neither in the lake nor to be had from the registry.
     """
     if not is_framed(contract):
         return NO_WRITERS
-    named = envelopes.withColumnRenamed("value", "_value").select(F.expr(schema_id()).alias("id")).distinct()
-    ids = {row["id"] for row in small_rows(named.where("id IS NOT NULL"))}
-    kept = _kept(spark, config, contract)
-    new = learn(spark, config, contract, ids - kept.keys())
-    unusable = {number for number in ids & kept.keys() if kept[number].kind in (_UNKNOWN, _UNREADABLE)}
+    ids_of_records = envelopes.withColumnRenamed("value", "_value").select(F.expr(schema_id()).alias("id"))
+    kept = kept_schemas(spark, config, contract)
+    known, strange = most_named(ids_of_records, kept)
+    ids, new = set(known), NO_WRITERS
+    if asks or NO_ID not in kept:
+        named = learn_named(spark, config, contract, strange)
+        if named.goes_on:
+            return writers_of(spark, config, contract, envelopes, asks=asks)
+        _remember_others(spark, config, contract, named)
+        new = named.found
+    unusable = {number for number in ids & kept.keys() if kept[number].kind in (UNKNOWN, UNREADABLE)}
     try:
         new = {**new, **learn(spark, config, contract, unusable)}
     except InfrastructureError as error:
         _log.warning("%d ids stay unknown, or unreadable: %s", len(unusable), error)
-    usable = {**_fitting(kept, contract), **new}
-    return {number: usable[number] for number in sorted(ids & usable.keys())}
+    usable = {**fitting(kept, contract), **new}
+    return {number: usable[number] for number in sorted((ids | new.keys()) & usable.keys())}
 
 
 def ask_again(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> tuple[int, ...]:
     """Asks the registry for the schemas that it did not know before.
 
     Returns:
-        The ids of those that it has come to know since it was asked for them first, today or earlier.
+        The ids of those that it may have come to know since records that name them were decoded first: it
+        had none of them once; or it was asked for them first after some ids had been passed over.
     """
     if not is_framed(contract):
         return ()
-    unknown = {n for n, schema in _kept(spark, config, contract).items() if schema.kind == _UNKNOWN}
+    unknown = {n for n, schema in kept_schemas(spark, config, contract).items() if schema.kind == UNKNOWN}
     try:
         learn(spark, config, contract, unknown)
     except InfrastructureError as error:
         _log.warning("%d ids stay unknown: %s", len(unknown), error)
     kinds: dict[int, list[str]] = {}
-    for schema in _answers(spark, config, contract):
-        kinds.setdefault(schema.id, []).append(schema.kind)
-    return tuple(n for n in sorted(kinds) if _UNKNOWN in kinds[n] and kinds[n][-1] != _UNKNOWN)
+    for schema in answers(spark, config, contract):
+        # All that is asked for later may have been among those that were passed over.
+        before = [UNKNOWN] if NO_ID in kinds else []
+        kinds.setdefault(schema.id, before).append(schema.kind)
+    return tuple(n for n in sorted(kinds) if UNKNOWN in kinds[n] and kinds[n][-1] != UNKNOWN)
 
 
 def known_writers(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> Writers:
     """The schemas that the lake has kept for the pipeline, by id; none for plain JSON."""
-    return _fitting(_kept(spark, config, contract), contract) if is_framed(contract) else NO_WRITERS
+    return fitting(kept_schemas(spark, config, contract), contract) if is_framed(contract) else NO_WRITERS
+
+
+@dataclass(frozen=True)
+class Named:
+    """The schemas that records name, as far as they were looked at.
+
+    Attributes:
+        found: schemas that the registry was asked for, and has in the contract's format.
+        in_vain: ids that it was asked for, and has not.
+        others: ids that it was not asked for.
+        goes_on: whether all that were looked at were asked for with success, and there may be more.
+    """
+
+    found: Writers
+    in_vain: tuple[int, ...]
+    others: tuple[int, ...]
+    goes_on: bool
+
+
+def most_named(ids: DataFrame, known: Collection[int]) -> tuple[list[int], list[int]]:
+    """The ids that records name: those that are known, and of others the thousand that most records name.
+
+    Args:
+        ids: a column `id`, null for a record that names none.
+        known: ids.
+
+    Returns:
+        The known ones; the others, the most frequent first.
+    """
+    is_known = f"coalesce(id IN ({', '.join(map(str, known)) or 'NULL'}), false)"
+    counted = ids.where("id IS NOT NULL").groupBy("id").count()
+    ordered = counted.orderBy(F.expr(is_known).desc(), F.desc("count"), "id")
+    named = [row["id"] for row in small_rows(ordered.limit(len(known) + _MOST_NAMED).select("id"))]
+    others = [number for number in named if number not in known]
+    return [number for number in named if number in known], others[:_MOST_NAMED]
+
+
+def learn_named(
+    spark: SparkSession, config: PipelineConfig, contract: DataContract, wanted: Sequence[int]
+) -> Named:
+    """Learns the schemas that records name, those that most records name first.
+
+    Values that begin with a byte 0 by chance name another id each. So the registry is asked in rounds of
+    50 ids, and no more after a round in which it had none.
+
+    Args:
+        spark: the session.
+        config: names the registry and the lake.
+        contract: names the format.
+        wanted: the ids, as `most_named` orders them.
+
+    Raises:
+        InfrastructureError: the registry does not answer; what it answered before is kept.
+    """
+    found: dict[int, WriterSchema] = {}
+    asked = 0
+    while asked < len(wanted):
+        new = learn(spark, config, contract, wanted[asked : asked + _ROUND])
+        found.update(new)
+        asked += _ROUND
+        if not new:
+            break
+    in_vain = tuple(number for number in wanted[:asked] if number not in found)
+    if others := tuple(wanted[asked:]):
+        _log.warning(
+            "the registry was not asked for %d or more of the ids that values name, since it had none of %d"
+            " that are named as often: their records count as of an unknown schema",
+            len(others),
+            _ROUND,
+        )
+    goes_on = len(wanted) >= _MOST_NAMED and not others
+    return Named(found, in_vain, others, goes_on)
 
 
 def learn(spark: SparkSession, config: PipelineConfig, contract: DataContract, ids: Iterable[int]) -> Writers:
     """Asks the registry for schemas and keeps in the lake what it answers, also that it has none.
+
+    Of ids that the registry has none of the lake keeps 200; they are what the nights ask for again.
 
     Args:
         spark: the session.
@@ -126,35 +242,30 @@ def learn(spark: SparkSession, config: PipelineConfig, contract: DataContract, i
     try:
         for number in wanted:
             found = registry.schema(number)
-            answers[number] = _checked(spark, found) if found else WriterSchema(number, _UNKNOWN, "")
+            answers[number] = _checked(spark, found) if found else WriterSchema(number, UNKNOWN, "")
     finally:
-        kept = _kept(spark, config, contract)
-        if news := {number: found for number, found in answers.items() if kept.get(number) != found}:
-            _keep(spark, config, url, news)
-    fitting = _fitting(answers, contract)
-    _log.info("asked %s for %d schemas, and can read by %d", url, len(wanted), len(fitting))
-    return fitting
+        kept = kept_schemas(spark, config, contract)
+        news = {number: found for number, found in answers.items() if kept.get(number) != found}
+        unknown = [number for number, found in news.items() if found.kind == UNKNOWN]
+        room = _MOST_UNKNOWN - sum(found.kind == UNKNOWN for found in kept.values())
+        for number in unknown[max(room, 0) :]:
+            del news[number]
+        if news:
+            keep(spark, config, contract, news)
+    usable = fitting(answers, contract)
+    _log.info("asked %s for %d schemas, and can read by %d", url, len(wanted), len(usable))
+    return usable
 
 
-def _kept(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> Writers:
-    return {schema.id: schema for schema in _answers(spark, config, contract)}
-
-
-def _answers(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> list[WriterSchema]:
-    """What the registry has answered, in the order of time."""
-    table = config.ops_table("writer_schemas")
-    if not exists(spark, table):
-        return []
-    of_pipeline = (F.col("pipeline") == config.name) & (
-        F.col("registry") == registry_of(config, contract).url
-    )
-    rows = small_rows(read(spark, table).where(of_pipeline).orderBy("fetched_at"))
-    return [WriterSchema(row["id"], row["kind"], row["text"]) for row in rows]
-
-
-def _fitting(schemas: Writers, contract: DataContract) -> Writers:
-    kind = SCHEMA_KINDS[contract.value_format]
-    return {number: schema for number, schema in schemas.items() if schema.kind == kind}
+def _remember_others(
+    spark: SparkSession, config: PipelineConfig, contract: DataContract, named: Named
+) -> None:
+    """Keeps, once, that ids were taken for unknown which the lake does not keep as such."""
+    if not named.others and not named.in_vain:
+        return
+    kept = kept_schemas(spark, config, contract)
+    if NO_ID not in kept and (named.others or not set(named.in_vain) <= kept.keys()):
+        keep_passed_over(spark, config, contract)
 
 
 def _checked(spark: SparkSession, schema: WriterSchema) -> WriterSchema:
@@ -167,24 +278,5 @@ def _checked(spark: SparkSession, schema: WriterSchema) -> WriterSchema:
         # Spark has errors of its own for some schemas, hands on those of Avro for others, and a text from
         # elsewhere may have any shape.
         _log.warning("Spark cannot read by schema %d: %s", schema.id, cause(error))
-        return replace(schema, kind=_UNREADABLE)
+        return replace(schema, kind=UNREADABLE)
     return schema
-
-
-def _keep(spark: SparkSession, config: PipelineConfig, registry: str, schemas: Writers) -> None:
-    table = config.ops_table("writer_schemas")
-    columns = shape(_TABLE)
-    ensure_table(spark, table, columns)
-    now = datetime.now(UTC)
-    rows = [
-        {
-            "pipeline": config.name,
-            "registry": registry,
-            "id": s.id,
-            "kind": s.kind,
-            "text": s.text,
-            "fetched_at": now,
-        }
-        for s in schemas.values()
-    ]
-    append(small_frame(spark, rows, columns), table)
