@@ -14,6 +14,7 @@ from pipelines.config import PipelineConfig
 from pipelines.errors import ConfigError
 from pipelines.ops.class_archive import class_settings
 from pipelines.ops.java import use_java
+from pipelines.ops.log_store import require_log_store
 from pipelines.ops.rack_jar import PLUGIN, RACK_VARIABLE, spark_jars
 from pipelines.wire import AVRO_LIMITS
 
@@ -50,11 +51,13 @@ def spark_session(config: PipelineConfig, job: str) -> SparkSession:
         job: names the application, with the pipeline.
 
     Raises:
-        ConfigError: spark-submit was called without the jars that the jobs need.
+        ConfigError: spark-submit was called without the jars that the jobs need; or the lake's store would
+            lose commits.
         InfrastructureError: there is no usable Java, or the jars cannot be had.
     """
     builder = SparkSession.builder.appName(f"oncelake-{job}-{config.name}")
     submitted = is_submitted()
+    require_log_store(config, {**(dict(SparkConf().getAll()) if submitted else {}), **config.spark.conf})
     classes: dict[str, str] = {}
     if not submitted:
         java, jars, master = use_java(), spark_jars(), config.spark.master or "local[*]"

@@ -22,6 +22,7 @@ from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.errors import OncelakeError
 from pipelines.ops.failures import cause
+from pipelines.ops.log_store import check_put_if_absent
 from pipelines.ops.notify import notify
 from pipelines.ops.preflight import check_avro, check_conditions, check_patterns, check_zone
 from pipelines.ops.processes import stop_signals
@@ -112,6 +113,7 @@ def run_pipeline(
         check_patterns(spark, contract)
         check_conditions(spark, contract)
         check_avro(spark, contract)
+        check_put_if_absent(spark, config)
         summary |= {"status": "done"} | body(spark, config, contract, run_id)
     except OncelakeError as error:
         code = error.exit_code

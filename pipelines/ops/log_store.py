@@ -1,0 +1,96 @@
+"""Whether a lake's store lets only one writer commit a version of a table, which is what Delta builds on.
+
+Source: https://docs.delta.io/latest/delta-storage.html
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from pipelines.config import PipelineConfig
+from pipelines.errors import ConfigError
+from pipelines.ops.failures import cause
+
+_S3: Final = ("s3", "s3a", "s3n")
+_FOR_ALL: Final = "spark.delta.logStore.class"
+_SHARED: Final = "io.delta.storage.S3DynamoDBLogStore"
+# Delta's own choice for S3: a lock within one JVM, and each job is a JVM of its own.
+_ONE_JVM: Final = "S3SingleDriverLogStore"
+_PROBE: Final = "ops/_put_if_absent/_delta_log/00000000000000000000.json"
+_EXISTS: Final = "FileAlreadyExistsException"
+
+_log = logging.getLogger(__name__)
+
+
+def require_log_store(config: PipelineConfig, settings: Mapping[str, str]) -> None:
+    """Refuses a lake on S3 whose commits are kept apart within one JVM only.
+
+    Args:
+        config: says where the lake is.
+        settings: Spark's, also those of spark-submit.
+
+    Raises:
+        ConfigError: two jobs could commit the same version, and one of them would be lost.
+    """
+    scheme = config.root.partition("://")[0].lower()
+    if "://" not in config.root or scheme not in _S3:
+        return
+    key = f"spark.delta.logStore.{scheme}.impl"
+    found = settings.get(key) or settings.get(_FOR_ALL) or ""
+    if not found or found.endswith(_ONE_JVM):
+        raise ConfigError(
+            f"lake.root: {config.root}: on S3 Delta keeps commits apart within one JVM only, and each job is"
+            f" one: of two that commit at once one would be lost. Found {key}={found or 'not set'};"
+            f" expected a store that all jobs share: --set spark.conf.{key}={_SHARED}, with its jars and its"
+            " table in DynamoDB. See docs/runbook.md, 'A lake on S3'"
+        )
+
+
+def check_put_if_absent(spark: SparkSession, config: PipelineConfig) -> None:
+    """Tries whether a version that is there is written over, by one small file that stays in the lake.
+
+    What fails for another reason, such as a lake that may only be read, is left to the job itself.
+
+    Args:
+        spark: the session.
+        config: says where the lake is.
+
+    Raises:
+        ConfigError: it is written over; or Delta's log store cannot be loaded.
+    """
+    try:
+        # The first time the first one makes it.
+        if _put(spark, f"{config.root}/{_PROBE}") and _put(spark, f"{config.root}/{_PROBE}"):
+            raise ConfigError(
+                f"lake.root: {config.root}: a file that was there was written over, where Delta asked that it"
+                " be written only if absent: of two jobs that commit at once one would be lost. Expected a"
+                " store that puts if absent, or one of Delta's log stores for it, by"
+                " --set spark.conf.spark.delta.logStore.SCHEME.impl=CLASS"
+            )
+    except Py4JJavaError as error:
+        if "ClassNotFoundException" in str(error) or "NoClassDefFoundError" in str(error):
+            raise ConfigError(
+                f"lake.root: {config.root}: a class is missing: {cause(error)}. Expected the jars of the"
+                " store, and of Delta's log store for it, in spark.jars or spark.jars.packages"
+            ) from None
+        _log.warning("%s: whether a file is put only if absent was not tried: %s", config.root, cause(error))
+
+
+def _put(spark: SparkSession, file: str) -> bool:
+    """Writes a file if it is absent; whether it was written."""
+    jvm: Any = spark.sparkContext._jvm
+    session: Any = spark._jsparkSession
+    hadoop = session.sessionState().newHadoopConf()
+    path = jvm.org.apache.hadoop.fs.Path(file)
+    path.getFileSystem(hadoop).mkdirs(path.getParent())
+    store = jvm.org.apache.spark.sql.delta.storage.LogStore.apply(session)
+    try:
+        store.write(path, jvm.scala.collection.Iterator.empty(), False, hadoop)
+    except Py4JJavaError as error:
+        if error.java_exception.getClass().getSimpleName() == _EXISTS:
+            return False
+        raise
+    return True

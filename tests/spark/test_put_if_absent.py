@@ -1,0 +1,44 @@
+"""A store that writes over what another job has committed is refused when a job starts."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipelines.errors import ConfigError
+from pipelines.ops import log_store
+from pipelines.ops.log_store import check_put_if_absent
+from tests.support.lakes import Lake
+
+
+def test_a_store_that_keeps_the_first_file_passes_again_and_again(lake: Lake) -> None:
+    for _ in range(2):
+        check_put_if_absent(lake.spark, lake.config)
+    (probe,) = Path(lake.config.root).rglob("*.json")
+    assert probe.relative_to(lake.config.root).as_posix().startswith("ops/_put_if_absent/")
+
+
+def test_a_store_that_overwrites_is_refused(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    # None of Delta's stores does on a local disk, so the answer of one that does is given here.
+    def overwrites(spark: SparkSession, file: str) -> bool:
+        return True
+
+    monkeypatch.setattr(log_store, "_put", overwrites)
+    with pytest.raises(ConfigError, match="was written over"):
+        check_put_if_absent(lake.spark, lake.config)
+
+
+def test_a_store_without_its_jars_is_refused(make_lake: Callable[..., Lake]) -> None:
+    lake = make_lake("lake.root=s3a://bucket/lake")
+    with pytest.raises(ConfigError, match=r"a class is missing: .*S3AFileSystem"):
+        check_put_if_absent(lake.spark, lake.config)
+
+
+def test_a_lake_that_cannot_be_written_is_left_to_the_job(
+    make_lake: Callable[..., Lake], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    lake = make_lake(f"lake.root={tmp_path}/file/lake")
+    check_put_if_absent(lake.spark, lake.config)
+    assert "was not tried" in caplog.text
