@@ -43,7 +43,7 @@ _DYNAMIC: Final = (
     "spark.conf.spark.dynamicAllocation.initialExecutors=1",
     "spark.conf.spark.dynamicAllocation.maxExecutors=3",
 )
-_EXECUTORS: Final = (
+EXECUTORS: Final = (
     "spark.cores.max=3",
     "spark.executor.cores=1",
     "spark.executor.memory=600m",
@@ -95,7 +95,7 @@ def measured(
         f"kafka.bootstrap_servers={cluster.bootstrap_servers}",
         f"kafka.topic={topic}",
         f"spark.master={cluster.master}",
-        *(f"spark.conf.{setting}" for setting in _EXECUTORS),
+        *(f"spark.conf.{setting}" for setting in EXECUTORS),
         *(_STOCK if mode == "stock" else [f"kafka.rack.mode={mode}"]),
         *([f"kafka.max_offsets_per_trigger={records // _BATCHES}"] if meanwhile else []),
         *settings,

@@ -33,7 +33,7 @@ def client_options(kafka: KafkaConfig, *, show_secrets: bool = True) -> dict[str
 
 
 def source_format(kafka: KafkaConfig) -> str:
-    """The name of the streaming source; a checkpoint of one is read by the other."""
+    """The name of the source; a checkpoint of one is read by the other."""
     return "rack-aware-kafka" if kafka.rack.mode == "placement" else "kafka"
 
 
@@ -117,7 +117,7 @@ def offsets_between(spark: SparkSession, kafka: KafkaConfig, ranges: Mapping[int
         "endingOffsets": json.dumps({kafka.topic: {str(p): asked.stop for p, asked in ranges.items()}}),
         "includeHeaders": "false",
     }
-    source = spark.read.format("kafka").options(**options).load()
+    source = spark.read.format(source_format(kafka)).options(**options).load()
     return source.select(F.col("partition").alias("_partition"), F.col("offset").alias("_offset"))
 
 

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from benchmarks.rack_cluster import RackCluster, rack_cluster, wait_until
-from benchmarks.racks import measured, replicas
+from benchmarks.racks import EXECUTORS, measured, replicas
 from pipelines.config import KafkaConfig
 from pipelines.config_files import load_config
 from pipelines.ops.kafka_admin import admin_client
@@ -57,6 +57,42 @@ def test_placement_keeps_them_where_racks_lack_replicas(cluster: RackCluster, fa
     assert placement["rackBatchesLeft"] == "0"
     assert (placement["rackRecordsLocal"], placement["rackRecordsRemote"]) == (str(RECORDS), "0")
     assert float(placement["rackSkew"]) == pytest.approx(1, abs=0.05)
+
+
+BATCH_READ = """
+import json, sys
+from pipelines.config_files import load_config
+from pipelines.session import spark_session
+from pipelines.sources.kafka import offsets_between
+
+config = load_config("flights", environ={}, settings=sys.argv[1:])
+spark = spark_session(config, "batch")
+read = offsets_between(spark, config.kafka, {number: range(100) for number in range(12)})
+plan = read._jdf.queryExecution().toRdd()
+chosen = {}
+for partition in plan.partitions():
+    listed = plan.preferredLocations(partition)
+    chosen[partition.index()] = [listed.apply(n) for n in range(listed.length())]
+print(json.dumps({"chosen": chosen, "records": read.count()}))
+"""
+
+
+def test_a_batch_read_is_placed_too(cluster: RackCluster) -> None:
+    given = [
+        *(f"lake.root={cluster.folder}/lake", f"kafka.bootstrap_servers={cluster.bootstrap_servers}"),
+        *("kafka.topic=replicated-1", f"spark.master={cluster.master}", "kafka.rack.mode=placement"),
+        *(f"spark.conf.{setting}" for setting in EXECUTORS),
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", BATCH_READ, *given], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["records"] == 12 * 100
+    executors = {locations[0] for locations in found["chosen"].values()}
+    assert len(found["chosen"]) == PARTITIONS
+    assert len(executors) == 3, found["chosen"]
+    assert all(name.startswith("executor_") for name in executors)
 
 
 def test_what_is_lost_moved_or_replaced_changes_the_share_and_nothing_else(

@@ -42,11 +42,15 @@ def assign(
             racks.add(each)
         ranges.add(rack.Range(piece.name, piece.records, racks))
     for ex in executors:
-        running.add(rack.Executor(ex.number, ex.host or f"host-{ex.number}", ex.rack, ex.cores))
+        running.add(java_executor(jvm, ex))
     for name, number in (before or {}).items():
         known.put(name, number)
     found = rack.Assignment.assign(ranges, running, known)
     return {name: found[name].id() for name in found}
+
+
+def java_executor(jvm: Any, ex: Ex) -> Any:
+    return jvm.oncelake.rack.Executor(ex.number, ex.host or f"host-{ex.number}", ex.rack, ex.cores)
 
 
 def loads(pieces: list[Piece], executors: list[Ex], given_to: dict[str, str]) -> dict[str, float]:
@@ -55,6 +59,11 @@ def loads(pieces: list[Piece], executors: list[Ex], given_to: dict[str, str]) ->
     for piece in pieces:
         sums[given_to[piece.name]] += piece.records
     return {ex.number: sums[ex.number] / ex.cores for ex in executors}
+
+
+def shares(pieces: list[Piece], executors: list[Ex]) -> float:
+    """What a core would read if everything were spread over all."""
+    return sum(max(piece.records, 1) for piece in pieces) / sum(ex.cores for ex in executors)
 
 
 def topic(partitions: int, racks: list[set[str]], records: int = 100_000) -> list[Piece]:
@@ -154,6 +163,68 @@ def test_without_a_near_executor_all_take_part(spark: SparkSession) -> None:
     assert set(loads(pieces, running, assign(spark, pieces, running)).values()) == {300_000.0}
 
 
+def test_an_executor_is_not_idle_while_another_has_twice_its_share(spark: SparkSession) -> None:
+    pieces = topic(8, [{"a"}])
+    running = [Ex("1", "a"), Ex("2", "b"), Ex("3", "")]
+    found = assign(spark, pieces, running)
+    spread = loads(pieces, running, found)
+    share = 800_000 / 3
+    assert max(spread.values()) < 2 * share
+    assert min(spread.values()) > 0
+    assert assign(spark, pieces, running, found) == found, "what is lent stays"
+    # Where its own rack has room again, each is read there.
+    more = [*running, *(Ex(str(n), "a") for n in range(4, 11))]
+    racks = {ex.number: ex.rack for ex in more}
+    assert {racks[number] for number in assign(spark, pieces, more, found).values()} == {"a"}
+
+
+def test_one_large_range_is_not_taken_from_its_rack(spark: SparkSession) -> None:
+    pieces = [Piece("big/1", 1_000_000, frozenset("a"))]
+    assert assign(spark, pieces, [Ex("1", "a"), Ex("2", "b")]) == {"big/1": "1"}
+
+
+def test_the_rack_s_other_hosts_come_before_any(spark: SparkSession) -> None:
+    running = [Ex("1", "a", host="x"), Ex("2", "a", host="z"), Ex("3", "b", host="w"), Ex("4", "a", host="y")]
+    assert locations(spark, running[0], running) == ["executor_x_1", "y", "z"]
+    assert locations(spark, running[2], running) == ["executor_w_3"]
+    nowhere = [Ex("1", "", host="x"), Ex("2", "", host="y")]
+    assert locations(spark, nowhere[0], nowhere) == ["executor_x_1"]
+
+
+def locations(spark: SparkSession, given_to: Ex, running: list[Ex]) -> list[str]:
+    jvm: Any = spark.sparkContext._jvm
+    executors = jvm.java.util.ArrayList()
+    for ex in running:
+        executors.add(java_executor(jvm, ex))
+    return list(jvm.oncelake.rack.Locations.of(java_executor(jvm, given_to), executors))
+
+
+def test_a_broker_that_does_not_answer_is_as_it_was(spark: SparkSession) -> None:
+    jvm: Any = spark.sparkContext._jvm
+    known = jvm.oncelake.rack.Selectors()
+    take(jvm, known, {1: "", 2: "org.example.Selector"})
+    assert (known.isDeaf(1), known.isDeaf(2), known.isDeaf(3)) == (True, False, False)
+    take(jvm, known, {1: None, 2: "org.example.Selector"})
+    assert (known.isDeaf(1), known.isDeaf(2)) == (True, False)
+    take(jvm, known, {1: "org.example.Selector", 2: ""})
+    assert (known.isDeaf(1), known.isDeaf(2)) == (False, True)
+
+
+def take(jvm: Any, known: Any, answers: dict[int, str | None]) -> None:
+    """Answers of brokers as the admin client gives them; None is one that does not come."""
+    admin, given_in = jvm.org.apache.kafka.clients.admin, jvm.java.util.HashMap()
+    for broker, selector in answers.items():
+        answer = jvm.org.apache.kafka.common.internals.KafkaFutureImpl()
+        if selector is None:
+            answer.completeExceptionally(jvm.org.apache.kafka.common.errors.TimeoutException("no answer"))
+        else:
+            entries = jvm.java.util.ArrayList()
+            entries.add(admin.ConfigEntry("replica.selector.class", selector))
+            answer.complete(admin.Config(entries))
+        given_in.put(broker, answer)
+    known.take(given_in, 1)
+
+
 _racks = st.frozensets(st.sampled_from("abcd"), max_size=3)
 
 
@@ -177,8 +248,16 @@ def test_whatever_the_cluster_is_like(
     found = assign(spark, pieces, running, before)
     assert found.keys() == {piece.name for piece in pieces}
     racks = {ex.number: ex.rack for ex in running}
+    spread, share = loads(pieces, running, found), shares(pieces, running)
     for piece in pieces:
-        if near := piece.racks & (set(racks.values()) - {""}):
-            assert racks[found[piece.name]] in near
-
+        near = piece.racks & (set(racks.values()) - {""})
+        if near and racks[found[piece.name]] not in near:
+            # Lent: at home all have enough.
+            home = [ex for ex in running if ex.rack in near]
+            assert min(spread[ex.number] + piece.records / ex.cores for ex in home) > share
+    if not all(spread.values()):
+        several = {number for number, count in Counter(found.values()).items() if count > 1}
+        # A few records move nothing.
+        small = [p for p in pieces if found[p.name] in several and 20_000 < p.records <= share]
+        assert not [p for p in small if spread[found[p.name]] >= 2 * share]
     assert assign(spark, pieces, running, found) == found, "what is settled stays"

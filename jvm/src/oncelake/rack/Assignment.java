@@ -22,7 +22,8 @@ import java.util.TreeSet;
  * <p>Racks come first: ranges are moved between them along paths of several racks, since the one with too
  * much may be able to give only to one that is full, which can give on. Within a rack all executors are
  * equally near, so there the ranges are only balanced. What an executor had before it keeps, for its
- * connections and fetched bytes, until the loads lie too far apart.
+ * connections and fetched bytes, until the loads lie too far apart. Where racks leave an executor with twice
+ * its share, others read for it, see {@link Lending}.
  */
 public final class Assignment {
   /** How far a load may lie above the one it could be balanced with before anything that is settled moves. */
@@ -37,17 +38,26 @@ public final class Assignment {
   /** What balancing aims at once it has begun. */
   private static final double BALANCED = 1.05;
 
+  /** How often ranges are balanced anew after some were lent. */
+  private static final int ROUNDS = 3;
+
   private static final Comparator<Range> LARGEST_FIRST =
       Comparator.comparingLong(Range::records).reversed().thenComparing(Range::name);
 
   private final Map<String, Bin> racks = new TreeMap<>();
   private final Map<String, Executor> executors = new LinkedHashMap<>();
+  private final Map<String, Long> taken;
   private final Map<String, Set<String>> allowed = new HashMap<>();
   private final long until = System.nanoTime() + WITHIN_NS;
 
-  private Assignment(Collection<Executor> running) {
+  private Assignment(Collection<Executor> running, Map<String, Long> taken) {
+    this.taken = taken;
     running.stream().sorted(Comparator.comparing(Executor::id)).forEach(each -> executors.put(each.id(), each));
-    executors.values().forEach(each -> racks.computeIfAbsent(each.rack(), Bin::new).capacity += each.cores());
+    for (Executor each : executors.values()) {
+      Bin rack = racks.computeIfAbsent(each.rack(), Bin::new);
+      rack.capacity += each.cores();
+      rack.load += taken.getOrDefault(each.id(), 0L);
+    }
   }
 
   /**
@@ -60,8 +70,21 @@ public final class Assignment {
    */
   public static Map<String, Executor> assign(
       List<Range> ranges, Collection<Executor> running, Map<String, String> before) {
-    Assignment made = new Assignment(running);
-    made.toRacks(ranges, before);
+    Lending lending = new Lending(ranges, running, before);
+    Map<String, String> settled = new HashMap<>(before);
+    Map<String, Executor> found = nearby(lending, running, settled);
+    for (int time = 0; time < ROUNDS && lending.change(found); time++) {
+      found.forEach((name, executor) -> settled.put(name, executor.id()));
+      found = nearby(lending, running, settled);
+    }
+    found.putAll(lending.lent());
+    return found;
+  }
+
+  private static Map<String, Executor> nearby(
+      Lending lending, Collection<Executor> running, Map<String, String> before) {
+    Assignment made = new Assignment(running, lending.loads());
+    made.toRacks(lending.others(), before);
     Map<String, Executor> found = new HashMap<>();
     made.racks.values().forEach(rack -> made.toExecutors(rack, before, found));
     return found;
@@ -110,7 +133,9 @@ public final class Assignment {
     Map<String, Bin> hosts = new HashMap<>();
     for (Executor each : executors.values()) {
       if (each.rack().equals(rack.name)) {
-        bins.put(each.id(), new Bin(each.id(), each.cores(), hosts.computeIfAbsent(each.host(), Bin::new)));
+        Bin bin = new Bin(each.id(), each.cores(), hosts.computeIfAbsent(each.host(), Bin::new));
+        bin.load += taken.getOrDefault(each.id(), 0L);
+        bins.put(each.id(), bin);
       }
     }
     List<Range> fresh = new ArrayList<>();

@@ -112,7 +112,7 @@ final class Placement {
     note(ranges, assigned, executors, racks);
     InputPartition[] placed = new InputPartition[planned.length];
     for (int n = 0; n < planned.length; n++) {
-      placed[n] = spark.at(planned[n], assigned.get(ranges.get(n).name()));
+      placed[n] = spark.at(planned[n], Locations.of(assigned.get(ranges.get(n).name()), executors));
     }
     Map<String, String> now = new HashMap<>(before);
     assigned.forEach((name, executor) -> now.put(name, executor.id()));

@@ -63,6 +63,7 @@ public final class RackAwareKafkaProvider implements TableProvider, DataSourceRe
     return (method, arguments, answer) ->
         switch (method) {
           case "newScanBuilder", "build" -> Delegate.of(answer, scans(spark, options));
+          case "toBatch" -> Delegate.of(answer, plansOnce(new Placement(spark, topology(options))));
           case "toMicroBatchStream" -> {
             Placement placement = new Placement(spark, topology(options));
             yield Delegate.of(answer, plans(placement));
@@ -93,14 +94,28 @@ public final class RackAwareKafkaProvider implements TableProvider, DataSourceRe
         };
   }
 
+  private static Delegate.Change plansOnce(Placement placement) {
+    return (method, arguments, answer) -> {
+      if (!method.equals("planInputPartitions")) {
+        return answer;
+      }
+      try {
+        return placement.place((InputPartition[]) answer);
+      } finally {
+        placement.close();
+      }
+    };
+  }
+
   private static Topology topology(CaseInsensitiveStringMap options) {
     Set<String> named =
         Arrays.stream(options.getOrDefault("subscribe", "").split(","))
             .map(String::strip)
             .filter(name -> !name.isEmpty())
             .collect(Collectors.toSet());
-    Map<String, Object> settings = SparkInternals.driverSettings(options.asCaseSensitiveMap());
-    return new Topology(() -> Admin.create(settings), named, everySeconds(options));
+    Map<String, String> given = options.asCaseSensitiveMap();
+    // Found anew for each client: a token is good for some time only.
+    return new Topology(() -> Admin.create(SparkInternals.driverSettings(given)), named, everySeconds(options));
   }
 
   private static long everySeconds(CaseInsensitiveStringMap options) {

@@ -3,6 +3,7 @@ package oncelake.rack;
 import java.lang.reflect.Constructor;
 import java.lang.reflect.Method;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Locale;
@@ -29,6 +30,7 @@ final class SparkInternals {
   private final Method offsetRange;
   private final Constructor<?> newPartition;
   private final Constructor<?> newRange;
+  private final Constructor<?> newPlaced;
   private final int rangeAt;
   private final int locationAt;
   private final Method topicPartition;
@@ -44,6 +46,7 @@ final class SparkInternals {
     untilOffset = range.getMethod("untilOffset");
     newPartition = partition.getConstructors()[0];
     newRange = range.getConstructors()[0];
+    newPlaced = PlacedPartition.class.getConstructors()[0];
     rangeAt = List.of(newPartition.getParameterTypes()).indexOf(range);
     locationAt = List.of(newRange.getParameterTypes()).indexOf(Option.class);
     if (rangeAt < 0 || locationAt < 0 || !Product.class.isAssignableFrom(partition)) {
@@ -78,7 +81,10 @@ final class SparkInternals {
     }
   }
 
-  /** The settings of the client by which Spark's own source asks the cluster, from an option's map. */
+  /**
+   * The settings of the client by which Spark's own source asks the cluster, from an option's map; with the
+   * delegation token that it would use now, if there is one.
+   */
   static Map<String, Object> driverSettings(Map<String, String> options) {
     Map<String, String> named = new HashMap<>();
     options.forEach(
@@ -95,10 +101,23 @@ final class SparkInternals {
               .invoke(null, params);
       @SuppressWarnings("unchecked")
       Map<String, Object> driver = new HashMap<>((Map<String, Object>) made);
-      return driver;
+      return authenticated(driver);
     } catch (ReflectiveOperationException | LinkageError missing) {
       return new HashMap<>(named);
     }
+  }
+
+  private static Map<String, Object> authenticated(Map<String, Object> driver)
+      throws ReflectiveOperationException {
+    Class<?> updater = load("org.apache.spark.kafka010.KafkaConfigUpdater");
+    Object made =
+        updater
+            .getConstructor(String.class, scala.collection.immutable.Map.class)
+            .newInstance("rack-aware-kafka", scala.collection.immutable.Map.from(CollectionConverters.asScala(driver)));
+    Object updated = updater.getMethod("setAuthenticationConfigIfNeeded").invoke(made);
+    @SuppressWarnings("unchecked")
+    Map<String, Object> settings = (Map<String, Object>) updater.getMethod("build").invoke(updated);
+    return new HashMap<>(settings);
   }
 
   /** The executors that run now, with the racks that they have told. */
@@ -134,14 +153,16 @@ final class SparkInternals {
     }
   }
 
-  /** The same partition of the plan, to be read by an executor if it has room in time. */
-  InputPartition at(InputPartition partition, Executor executor) {
+  /** The same partition of the plan, to be read at the first of some locations if it has room in time. */
+  InputPartition at(InputPartition partition, List<String> locations) {
     try {
       Object[] ofRange = values((Product) offsetRange.invoke(partition));
-      ofRange[locationAt] = Option.apply("executor_" + executor.host() + "_" + executor.id());
+      ofRange[locationAt] = Option.apply(locations.get(0));
       Object[] ofPartition = values((Product) partition);
       ofPartition[rangeAt] = newRange.newInstance(ofRange);
-      return (InputPartition) newPartition.newInstance(ofPartition);
+      Object[] placed = Arrays.copyOf(ofPartition, ofPartition.length + 1);
+      placed[ofPartition.length] = locations;
+      return (InputPartition) newPlaced.newInstance(placed);
     } catch (ReflectiveOperationException failed) {
       throw new IllegalStateException(failed);
     }

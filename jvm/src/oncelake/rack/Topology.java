@@ -16,7 +16,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.function.Supplier;
 import org.apache.kafka.clients.admin.Admin;
-import org.apache.kafka.clients.admin.ConfigEntry;
+import org.apache.kafka.clients.admin.Config;
 import org.apache.kafka.clients.admin.DescribeConfigsOptions;
 import org.apache.kafka.clients.admin.DescribeTopicsOptions;
 import org.apache.kafka.clients.admin.TopicDescription;
@@ -42,6 +42,7 @@ final class Topology implements AutoCloseable {
   private final long everySeconds;
   private final Set<String> topics = ConcurrentHashMap.newKeySet();
   private final ScheduledExecutorService asking;
+  private final Selectors selectors = new Selectors();
   private final CountDownLatch asked = new CountDownLatch(1);
   private Admin admin;
   private boolean hasStarted;
@@ -142,11 +143,11 @@ final class Topology implements AutoCloseable {
       Map<String, KafkaFuture<TopicDescription>> answers =
           cluster.describeTopics(Set.copyOf(topics), new DescribeTopicsOptions().timeoutMs(ANSWER_WITHIN_MS))
               .topicNameValues();
-      Set<Integer> deaf = brokersThatServeLeadersOnly(cluster);
+      askForSelectors(cluster);
       Map<TopicPartition, Set<String>> found = new HashMap<>();
       for (Map.Entry<String, KafkaFuture<TopicDescription>> each : answers.entrySet()) {
         try {
-          note(each.getValue().get(ANSWER_WITHIN_MS, TimeUnit.MILLISECONDS), deaf, found);
+          note(each.getValue().get(ANSWER_WITHIN_MS, TimeUnit.MILLISECONDS), found);
         } catch (ExecutionException refused) {
           if (!(refused.getCause() instanceof UnknownTopicOrPartitionException)) {
             throw refused;
@@ -168,37 +169,29 @@ final class Topology implements AutoCloseable {
     }
   }
 
-  /** Brokers without `replica.selector.class`; none are known if they may not be asked. */
-  private static Set<Integer> brokersThatServeLeadersOnly(Admin cluster) throws InterruptedException {
+  /** Asks brokers whether they have a `replica.selector.class`; those that do not answer are as before. */
+  private void askForSelectors(Admin cluster) throws InterruptedException {
     try {
       Map<ConfigResource, Integer> brokers = new HashMap<>();
       for (Node node : cluster.describeCluster().nodes().get(ANSWER_WITHIN_MS, TimeUnit.MILLISECONDS)) {
         brokers.put(new ConfigResource(ConfigResource.Type.BROKER, node.idString()), node.id());
       }
-      Set<Integer> deaf = new HashSet<>();
+      Map<Integer, KafkaFuture<Config>> answers = new HashMap<>();
       cluster
           .describeConfigs(brokers.keySet(), new DescribeConfigsOptions().timeoutMs(ANSWER_WITHIN_MS))
-          .all()
-          .get(ANSWER_WITHIN_MS, TimeUnit.MILLISECONDS)
-          .forEach(
-              (broker, config) -> {
-                ConfigEntry selector = config.get("replica.selector.class");
-                if (selector != null && (selector.value() == null || selector.value().isEmpty())) {
-                  deaf.add(brokers.get(broker));
-                }
-              });
-      return deaf;
+          .values()
+          .forEach((broker, answer) -> answers.put(brokers.get(broker), answer));
+      selectors.take(answers, ANSWER_WITHIN_MS);
     } catch (ExecutionException | TimeoutException unknown) {
-      return Set.of();
+      // The next question may be answered.
     }
   }
 
-  private static void note(
-      TopicDescription topic, Set<Integer> deaf, Map<TopicPartition, Set<String>> found) {
+  private void note(TopicDescription topic, Map<TopicPartition, Set<String>> found) {
     for (TopicPartitionInfo partition : topic.partitions()) {
       Set<String> named = new TreeSet<>();
       Node leader = partition.leader();
-      boolean leaderOnly = leader != null && deaf.contains(leader.id());
+      boolean leaderOnly = leader != null && selectors.isDeaf(leader.id());
       List<Node> readable = leaderOnly ? List.of(leader) : partition.isr();
       for (Node replica : readable) {
         if (replica.hasRack()) {
