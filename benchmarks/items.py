@@ -5,7 +5,6 @@ import signal
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, Final
 
 from delta.tables import DeltaTable
@@ -37,11 +36,11 @@ from benchmarks.kafka_output import (
 )
 from benchmarks.month import DAYS, come_late, copy, fill_month, month, repair
 from pipelines.layers.batch import nightly
-from pipelines.layers.ingest import ingest
+from pipelines.layers.ingest import IngestJob, ingest
 from pipelines.layers.speed import speed
-from pipelines.sinks.delta import append_stream, read, small_rows
+from pipelines.sinks.delta import read, small_rows
+from pipelines.sinks.once import OnceWriter
 from pipelines.sinks.tables import ensure_bronze
-from pipelines.sources.kafka import read_envelopes
 
 
 def raw_append(work: Work) -> None:
@@ -75,14 +74,8 @@ def speed_until_drained(work: Work) -> None:
 def together(work: Work) -> None:
     """Ingest and speed at once, in one application, until both have taken everything."""
     ensure_bronze(work.spark, work.config)
-    filling = append_stream(
-        read_envelopes(work.spark, work.config.kafka),
-        work.config.table("bronze"),
-        name="ingest",
-        checkpoint=work.config.checkpoint("ingest"),
-        once=True,
-        interval=timedelta(seconds=1),
-    )
+    writer = OnceWriter(work.config.table("bronze"), None)
+    filling = IngestJob(work.spark, work.config, writer).start(once=True)
     _stop_when_drained(work)
     speed(work.spark, work.config, work.contract, once=False)
     filling.awaitTermination()

@@ -7,6 +7,7 @@ import click
 
 import pipelines
 from pipelines.cli.broker import broker
+from pipelines.cli.checkpoint import checkpoint
 from pipelines.cli.contract import contract
 from pipelines.cli.expectations import expectations
 from pipelines.cli.explain import explain
@@ -39,6 +40,7 @@ for command in (
     validate_day,
     write_day_report,
     maintain_tables,
+    checkpoint,
     quarantine,
     explain,
     reconcile,

@@ -1,15 +1,23 @@
 """Ingest: every Kafka record, whole, into the bronze table."""
 
 import logging
+from dataclasses import dataclass, field
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from pipelines.config import PipelineConfig
-from pipelines.ops.cluster import find_topic, require_same_topic
+from pipelines.errors import OncelakeError
+from pipelines.ops.checkpoint_fit import BEGIN
+from pipelines.ops.cluster import Topic, find_topic, require_same_topic
+from pipelines.ops.ingest_position import continuation
+from pipelines.ops.query_files import QueryFiles
 from pipelines.ops.rack_traffic import Reading
+from pipelines.ops.stream_check import check_ingest, check_records, note_tables
 from pipelines.ops.streams import run_streams
-from pipelines.sinks.delta import append_stream
+from pipelines.sinks.delta import each_batch
+from pipelines.sinks.once import OnceWriter
 from pipelines.sinks.tables import TOPIC_ID, ensure_bronze, hidden
 from pipelines.sources.kafka import read_envelopes
 
@@ -31,34 +39,89 @@ def ingest(spark: SparkSession, config: PipelineConfig, *, once: bool) -> dict[s
 
     Raises:
         ConfigError: there is no such topic.
-        SourceError: offsets are gone, or the topic is not the one that bronze was filled from.
+        SourceError: offsets are gone, the topic is not the one that bronze was filled from, or bronze and
+            the checkpoint do not go together.
         InfrastructureError: the cluster or the lake does not answer.
     """
     topic = find_topic(spark, config.kafka)
+    files = check_ingest(spark, config)
     ensure_bronze(spark, config, {TOPIC_ID: hidden(topic.topic_id)})
     require_same_topic(spark, config, topic)
+    check_records(spark, config, topic, files)
+    starting = _starting(spark, config, topic, files)
+    note_tables(spark, config, "ingest", files)
     _log.info("reading topic %s, %d partitions", topic.name, topic.partitions)
     reading = None if config.kafka.rack.mode == "off" else Reading(spark, config.kafka)
-    totals = run_streams(
-        spark,
-        lambda: [
-            append_stream(
-                read_envelopes(spark, config.kafka),
-                config.table("bronze"),
-                name="ingest",
-                checkpoint=config.checkpoint("ingest"),
-                once=once,
-                interval=config.ingest.trigger_interval,
-            )
-        ],
-    )["ingest"]
+    job = IngestJob(spark, config, OnceWriter(config.table("bronze"), files.in_flight), starting)
+    try:
+        totals = run_streams(spark, lambda: [job.start(once=once)])["ingest"]
+    except OncelakeError as error:
+        # Spark hands on what our function raised as text in a stack trace.
+        raise next((e for e in job.failures if isinstance(e, OncelakeError)), error) from None
     told = {
-        "counts": {"records": totals.records, "batches": totals.batches},
+        "counts": {
+            "records": totals.records + job.before,
+            "batches": totals.batches + bool(job.before),
+        },
         "offsets": _ranges(totals.start, totals.end),
     }
     if reading:
         told["racks"] = reading.summary(totals.source)
     return told
+
+
+@dataclass
+class IngestJob:
+    """The query, and what came of it.
+
+    Attributes:
+        spark: the session.
+        config: the pipeline's configuration.
+        writer: writes bronze.
+        starting: where a new checkpoint begins, in Spark's form, if not where the configuration says.
+        before: records of a micro-batch that an earlier run had written without knowing.
+        failures: what the function of a micro-batch has raised.
+    """
+
+    spark: SparkSession
+    config: PipelineConfig
+    writer: OnceWriter
+    starting: str | None = None
+    before: int = 0
+    failures: list[Exception] = field(default_factory=list)
+
+    def start(self, *, once: bool) -> StreamingQuery:
+        """Starts the query."""
+        self.failures.clear()
+        return each_batch(
+            read_envelopes(self.spark, self.config.kafka, self.starting),
+            self._write,
+            name="ingest",
+            checkpoint=self.config.checkpoint("ingest"),
+            once=once,
+            interval=self.config.ingest.trigger_interval,
+        )
+
+    def _write(self, rows: DataFrame, batch: int) -> None:
+        try:
+            # Spark counts the records that a micro-batch reads; one that is there already is not read.
+            self.writer.append(rows, batch, 0)
+            self.before = self.writer.rows_before(batch + 1)
+        except Exception as error:
+            self.failures.append(error)
+            raise
+
+
+def _starting(spark: SparkSession, config: PipelineConfig, topic: Topic, files: QueryFiles) -> str | None:
+    """Where a stream begins that has no checkpoint since it was reset."""
+    if files.next_batch or files.in_flight is not None or BEGIN not in files.note:
+        return None
+    found = continuation(spark, config, topic)
+    for line in found.lines:
+        _log.info("%s", line)
+    for line in found.gone:
+        _log.warning("%s: Kafka has deleted these records before they were read; audits will fail", line)
+    return found.starting
 
 
 def _ranges(start: Any, end: Any) -> dict[str, dict[str, list[int | None]]]:

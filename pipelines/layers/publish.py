@@ -33,6 +33,7 @@ from pipelines.ops.publish_progress import agree, fits_in, publisher
 from pipelines.ops.publish_sink import settings_of, sink_of, values_of
 from pipelines.ops.published_days import forget_unknown, waiting
 from pipelines.ops.query_files import QueryFiles, query_files, write_note
+from pipelines.ops.stream_check import refuse_lost_speed
 from pipelines.ops.streams import run_streams
 from pipelines.sinks.delta import each_batch, query_of
 from pipelines.sinks.event_tables import ensure_speed
@@ -70,6 +71,7 @@ def publish(
     """
     for warning in doctor(config)["warnings"]:
         _log.warning("%s", warning)
+    refuse_lost_speed(spark, config)
     ensure_speed(spark, config, contract)
     ensure_ledger(spark, config)
     for table in (config.table("speed"), config.ops_table("certifications")):

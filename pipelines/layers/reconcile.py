@@ -8,9 +8,10 @@ from pyspark.sql import functions as F
 
 from pipelines.config import PipelineConfig
 from pipelines.errors import SourceError
+from pipelines.ops.ingest_position import given_by_kafka, read_until
 from pipelines.ops.topic_offsets import TopicOffsets, topic_offsets
 from pipelines.quality import offset_holes
-from pipelines.quality.broker_offsets import Finding, Habits, Held, compare_offsets
+from pipelines.quality.broker_offsets import Finding, Habits, Held, Tail, asked_behind, compare_offsets
 from pipelines.sinks.delta import read
 from pipelines.sinks.tables import TOPIC_ID, require_table, shown, table_property, version
 from pipelines.sources.kafka import offsets_between
@@ -31,11 +32,13 @@ def reconcile(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]:
 
     Raises:
         ConfigError: there is no such topic.
-        SourceError: there is no bronze; or records are missing that nothing explains.
+        SourceError: there is no bronze; or records are missing that nothing explains, those among them that
+            ingest's checkpoint says were read.
         InfrastructureError: the cluster does not answer.
     """
     table = require_table(spark, config, "bronze")
-    # Before Kafka is asked, so that what comes meanwhile counts as not read yet.
+    # In this order: what comes meanwhile counts as not read yet.
+    until = read_until(spark, config)
     at = version(spark, table)
     bronze = read(spark, table, at).where(F.col("_topic") == config.kafka.topic)
     topic = topic_offsets(spark, config.kafka)
@@ -52,7 +55,10 @@ def reconcile(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]:
     if asked and not habits.is_anew:
         given = offsets_between(spark, config.kafka, asked)
         held = offset_holes.with_lost(held, given, offsets)
-    return _summary(config, topic, held, compare_offsets(topic.partitions, held, habits), at)
+    behind = {} if habits.is_anew else asked_behind(topic.partitions, held, until)
+    lost = given_by_kafka(spark, config, behind)
+    tails = {partition: Tail(until[partition], lost.get(partition, 0)) for partition in behind}
+    return _summary(config, topic, held, compare_offsets(topic.partitions, held, habits, tails), at)
 
 
 def _summary(

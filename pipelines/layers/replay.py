@@ -24,6 +24,7 @@ from pipelines.ops.certification import certified
 from pipelines.ops.lease import lease
 from pipelines.ops.quarantined import Selection, mark, picked, tried
 from pipelines.ops.retention import whole_from
+from pipelines.ops.stream_check import refuse_lost_speed
 from pipelines.ops.writer_schemas import decode_all
 from pipelines.sinks.delta import append, read, small_rows
 from pipelines.sinks.event_tables import ensure_speed
@@ -73,11 +74,12 @@ def replay(
 
     Raises:
         InfrastructureError: another run holds the pipeline's lease.
-        SourceError: there is no quarantine yet.
+        SourceError: there is no quarantine yet, or the speed layer is gone.
     """
     at = version(spark, require_table(spark, config, "quarantine"))
     if dry_run:
         return _put_back(spark, config, contract, selection, at, dry_run=True)
+    refuse_lost_speed(spark, config)
     ensure_speed(spark, config, contract)
     with lease(spark, config, run_id):
         return _put_back(spark, config, contract, selection, at, dry_run=False)

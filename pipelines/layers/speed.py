@@ -11,14 +11,17 @@ from pyspark.storagelevel import StorageLevel
 
 from pipelines.config import PipelineConfig, QuarantineConfig
 from pipelines.contract import DataContract
-from pipelines.decode import BAD, VALID, broken_of, decode, events_of, routed
+from pipelines.decode import BAD, broken_of, decode, events_of, routed
 from pipelines.dedup import first_within_watermark
 from pipelines.errors import OncelakeError, SourceError
 from pipelines.ops.cluster import find_topic
 from pipelines.ops.failures import explain_stream_failure
+from pipelines.ops.query_files import query_files
+from pipelines.ops.speed_writer import SpeedWriter
+from pipelines.ops.stream_check import check_speed, note_tables
 from pipelines.ops.streams import Totals, run_streams
 from pipelines.ops.writer_schemas import known_writers, learn_named, most_named
-from pipelines.sinks.delta import append_once, each_batch
+from pipelines.sinks.delta import each_batch
 from pipelines.sinks.event_tables import ensure_speed
 from pipelines.sinks.kafka import send_dead_letters
 from pipelines.sinks.tables import ensure_bronze, ensure_quarantine, first_try
@@ -48,21 +51,27 @@ def speed(
     Raises:
         ConfigError: the speed layer was made with another dedup key, event time or watermark, or there is no
             topic for dead letters.
-        SourceError: bronze is not the table that the checkpoint knows, or too many records are broken.
+        SourceError: a table is not the one that the checkpoint knows, or one of the two was put back from a
+            backup; or too many records are broken.
         InfrastructureError: the query failed.
     """
     if config.quarantine.dead_letter_topic:
         topic, setting = config.quarantine.dead_letter_topic, "quarantine.dead_letter_topic"
         find_topic(spark, config.kafka, topic, setting)
+    found = check_speed(spark, config)
     ensure_bronze(spark, config)
     ensure_speed(spark, config, contract)
     ensure_quarantine(spark, config)
-    job = _Job(spark, config, contract, dict(known_writers(spark, config, contract)))
+    note_tables(spark, config, "speed", found.files)
+    writers = dict(known_writers(spark, config, contract))
+    job = _Job(spark, config, contract, writers, SpeedWriter.of(config, found))
     try:
         totals = run_streams(spark, lambda: [job.start(once=once)], job.recover)["speed"]
     except OncelakeError as error:
         # Spark hands on what our function raised as text in a stack trace.
         raise job.reason(error) from None
+    rows, quarantined = job.writer.written(query_files(spark, config.checkpoint("speed")).next_batch)
+    totals.counts.update(rows=rows, quarantined=quarantined)
     return {"counts": _counts(totals), "watermark": totals.watermark}
 
 
@@ -79,6 +88,7 @@ class _Job:
         config: the pipeline's configuration.
         contract: what the records ought to be.
         writers: the schemas that the next plan knows.
+        writer: writes the two tables.
         unknown: ids that the registry does not know either; the last thousand.
         failures: what the function of a micro-batch has raised.
     """
@@ -87,6 +97,7 @@ class _Job:
     config: PipelineConfig
     contract: DataContract
     writers: dict[int, WriterSchema]
+    writer: SpeedWriter
     unknown: dict[int, None] = field(default_factory=dict)
     failures: list[Exception] = field(default_factory=list)
 
@@ -95,11 +106,10 @@ class _Job:
         config, contract = self.config, self.contract
         bronze = _bronze(self.spark, config)
         decoded = decode(bronze, contract, config.decode.max_future, self.writers).observe(
-            "decoded", F.count(F.lit(1)).alias("records"), F.count_if(~F.col(VALID)).alias("quarantined")
+            "decoded", F.count(F.lit(1)).alias("records")
         )
-        routes = first_within_watermark(routed(decoded, contract), contract, config.speed.watermark_delay)
         return each_batch(
-            routes.observe("written", F.count_if(F.col(BAD).isNull()).alias("rows")),
+            first_within_watermark(routed(decoded, contract), contract, config.speed.watermark_delay),
             self._write,
             name="speed",
             checkpoint=config.checkpoint("speed"),
@@ -138,11 +148,10 @@ class _Job:
                 raise _refusal(broken, new, config.quarantine)
             if broken:
                 bad = broken_of(routes, contract)
-                append_once(first_try(bad), config.table("quarantine"), batch)
+                self.writer.put_aside(first_try(bad), batch, broken)
                 if config.quarantine.dead_letter_topic:
                     send_dead_letters(bad, config.kafka, config.quarantine.dead_letter_topic)
-            if new > broken:
-                append_once(events_of(routes, contract), config.table("speed"), batch)
+            self.writer.add(events_of(routes, contract), batch, new - broken)
         except Exception as error:
             self.failures.append(error)
             raise

@@ -3,9 +3,12 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
+
+_FILE_MANAGER: Final = "org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager$"
 
 
 @dataclass(frozen=True)
@@ -24,25 +27,19 @@ class QueryFiles:
     query: str | None
     next_batch: int
     in_flight: int | None
-    note: Mapping[str, str] = field(default_factory=dict)
+    note: Mapping[str, Any] = field(default_factory=dict)
 
 
 def query_files(spark: SparkSession, path: str) -> QueryFiles:
     """Reads the files of a checkpoint, on whatever file system it is."""
     files = _Files(spark, path)
-    metadata = files.text(f"{path}/metadata")
+    metadata, noted = files.text(f"{path}/metadata"), files.text(note_path(path))
+    note = json.loads(noted) if noted else {}
     if metadata is None:
-        return QueryFiles(path, None, 0, None)
+        return QueryFiles(path, None, 0, None, note)
     following = max(files.numbers("commits"), default=-1) + 1
     begun = following in files.numbers("offsets")
-    note = files.text(_note(path))
-    return QueryFiles(
-        path,
-        json.loads(metadata)["id"],
-        following,
-        following if begun else None,
-        json.loads(note) if note else {},
-    )
+    return QueryFiles(path, json.loads(metadata)["id"], following, following if begun else None, note)
 
 
 def offsets_of(spark: SparkSession, path: str, batch: int) -> str | None:
@@ -50,17 +47,57 @@ def offsets_of(spark: SparkSession, path: str, batch: int) -> str | None:
     return _Files(spark, path).text(f"{path}/offsets/{batch}")
 
 
-def write_note(spark: SparkSession, path: str, note: Mapping[str, str]) -> None:
-    """Writes a few words beside a checkpoint, in place of those that are there."""
-    files = _Files(spark, path)
-    out = files.system.create(files.path(_note(path)), True)
+def first_kept(spark: SparkSession, path: str) -> int | None:
+    """The oldest micro-batch of which a checkpoint still says how far it goes; Spark keeps a hundred."""
+    return min(_Files(spark, path).numbers("offsets"), default=None)
+
+
+def initial_offsets_of(spark: SparkSession, path: str) -> str | None:
+    """Where the one source of a checkpoint, Kafka, has begun; None if it has not.
+
+    The file begins with a zero byte and a line for its version (`KafkaSourceInitialOffsetWriter` of Spark).
+    """
+    text = _Files(spark, path).text(f"{path}/sources/0/0")
+    return None if text is None else text[text.index("{") :]
+
+
+def sources_of(offsets: str) -> list[str]:
+    """How far each source goes, from the text of `offsets_of`: before them stand a version and the query."""
+    return offsets.splitlines()[2:]
+
+
+def planned_at(offsets: str) -> datetime:
+    """When a micro-batch was planned, from the text of `offsets_of`; its rows are as of that moment."""
+    stamp: int = json.loads(offsets.splitlines()[1])["batchTimestampMs"]
+    return datetime.fromtimestamp(stamp / 1000, UTC)
+
+
+def reads_more(spark: SparkSession, path: str, batch: int) -> bool:
+    """Whether a micro-batch reads anything: Spark plans some without, to forget old state."""
+    before, here = offsets_of(spark, path, batch - 1), offsets_of(spark, path, batch)
+    return before is None or here is None or sources_of(before) != sources_of(here)
+
+
+def write_note(spark: SparkSession, path: str, note: Mapping[str, str | int]) -> None:
+    """Writes a few words beside a checkpoint, in place of those that are there, all of them or none."""
+    jvm: Any = spark.sparkContext._jvm
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    manager = jvm.java.lang.Class.forName(_FILE_MANAGER, True, loader).getField("MODULE$").get(None)
+    place = jvm.org.apache.hadoop.fs.Path(note_path(path))
+    files = manager.create(place, spark.sparkContext._jsc.hadoopConfiguration())
+    if not files.exists(place.getParent()):
+        files.mkdirs(place.getParent())
+    out = files.createAtomic(place, True)
     try:
         out.write(bytearray(json.dumps(dict(note)), "utf-8"))
-    finally:
-        out.close()
+    except BaseException:
+        out.cancel()
+        raise
+    out.close()
 
 
-def _note(path: str) -> str:
+def note_path(path: str) -> str:
+    """Where the words beside a checkpoint are."""
     return f"{path.rstrip('/')}.note.json"
 
 

@@ -43,6 +43,19 @@ class Held:
 
 
 @dataclass(frozen=True)
+class Tail:
+    """What ingest's checkpoint says was read of a partition behind the last record in bronze.
+
+    Attributes:
+        until: the offset after the last that was read.
+        lost: how many records Kafka gives there.
+    """
+
+    until: int
+    lost: int = 0
+
+
+@dataclass(frozen=True)
 class Habits:
     """What is known of the topic as a whole.
 
@@ -78,15 +91,19 @@ class Finding:
     words: str
 
 
-def compare_offsets(kept: Mapping[int, Kept], held: Mapping[int, Held], habits: Habits) -> list[Finding]:
+def compare_offsets(
+    kept: Mapping[int, Kept], held: Mapping[int, Held], habits: Habits, tails: Mapping[int, Tail]
+) -> list[Finding]:
     """Compares what Kafka has with what bronze has, partition by partition.
 
-    Bronze must have been looked at before Kafka was asked, so that what comes meanwhile is not read yet.
+    Ingest's checkpoint must have been looked at before bronze, and bronze before Kafka was asked, so that
+    what comes meanwhile is not read yet.
 
     Args:
         kept: what Kafka has, of every partition.
         held: what bronze has, of every partition that it has anything of.
         habits: what is known of the topic.
+        tails: what was read behind the last records of bronze, by partition.
 
     Returns:
         The differences, in the order of the partitions; none if bronze holds what Kafka has.
@@ -99,9 +116,30 @@ def compare_offsets(kept: Mapping[int, Kept], held: Mapping[int, Held], habits: 
                 found.append(_made_anew(partition, here, there))
         elif here and there:
             found += _of_both(partition, here, there, habits)
-        elif here and here.end > here.earliest:
-            found.append(_lag(partition, here.earliest, here.end))
+        if here and not habits.is_anew and (there is None or there.last < here.end):
+            start = max(there.last + 1, here.earliest) if there else here.earliest
+            found += _behind(partition, range(start, here.end), tails.get(partition), habits)
     return found
+
+
+def asked_behind(
+    kept: Mapping[int, Kept], held: Mapping[int, Held], until: Mapping[int, int]
+) -> dict[int, range]:
+    """The offsets behind the last records of bronze that Kafka covers and that ingest has read.
+
+    Args:
+        kept: what Kafka has.
+        held: what bronze has.
+        until: the offset after the last that ingest's checkpoint says was read, by partition.
+    """
+    asked = {
+        partition: range(
+            max(here.earliest, held[partition].last + 1 if partition in held else 0),
+            min(here.end, until.get(partition, 0)),
+        )
+        for partition, here in kept.items()
+    }
+    return {partition: offsets for partition, offsets in asked.items() if offsets}
 
 
 def _of_both(partition: int, kept: Kept, held: Held, habits: Habits) -> Iterator[Finding]:
@@ -117,9 +155,30 @@ def _of_both(partition: int, kept: Kept, held: Held, habits: Habits) -> Iterator
         yield from _before(partition, kept, held, habits)
     if held.gone or held.empty or held.lost:
         yield from _gaps(partition, held, habits)
-    start = max(held.last + 1, kept.earliest)
-    if kept.end > start:
-        yield _lag(partition, start, kept.end)
+
+
+def _behind(partition: int, offsets: range, tail: Tail | None, habits: Habits) -> Iterator[Finding]:
+    """What is behind the last record of bronze: lost if it was read, and to be read if not."""
+    end = min(tail.until, offsets.stop) if tail else offsets.start
+    read = range(offsets.start, max(end, offsets.start))
+    lost = tail.lost if tail else 0
+    if lost:
+        words = (
+            f"{lost:,} records within {_span(read.start, read.stop - 1)}: ingest's checkpoint says they were"
+            " read, Kafka has them, and bronze has not"
+        )
+        yield Finding(partition, "gap", lost, alarm=True, words=words)
+    if len(read) > lost:
+        words = f"{len(read) - lost:,} offsets within {_span(read.start, read.stop - 1)}: {_empty(habits)}"
+        yield Finding(partition, "gap", len(read) - lost, alarm=False, words=words)
+    if read.stop < offsets.stop:
+        yield _lag(partition, read.stop, offsets.stop)
+
+
+def _empty(habits: Habits) -> str:
+    if habits.is_compacted:
+        return "removed by compaction"
+    return "Kafka has no record there: markers of transactions, or records of aborted ones"
 
 
 def _before(partition: int, kept: Kept, held: Held, habits: Habits) -> Iterator[Finding]:
@@ -140,12 +199,7 @@ def _gaps(partition: int, held: Held, habits: Habits) -> Iterator[Finding]:
         words = f"{held.lost:,} records {where}: Kafka has them, and bronze has not"
         yield Finding(partition, "gap", held.lost, alarm=True, words=words)
     if held.empty:
-        why = (
-            "removed by compaction"
-            if habits.is_compacted
-            else "Kafka has no record there: markers of transactions, or records of aborted ones"
-        )
-        words = f"{held.empty:,} offsets {where}: {why}"
+        words = f"{held.empty:,} offsets {where}: {_empty(habits)}"
         yield Finding(partition, "gap", held.empty, alarm=False, words=words)
     if held.gone:
         known = {

@@ -4,36 +4,14 @@ from collections.abc import Callable, Sequence
 from datetime import date, timedelta
 from typing import Any
 
-from delta.exceptions import MetadataChangedException
 from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
-from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
 from pipelines.intervals import days_in_a_row, format_interval
 from pipelines.sinks.tables import version
-
-
-def append_stream(
-    rows: DataFrame, table: str, *, name: str, checkpoint: str, once: bool, interval: timedelta
-) -> StreamingQuery:
-    """Starts a query that appends to a Delta table, each micro-batch exactly once.
-
-    Delta's sink records the query's id and the number of the batch with each commit, so a batch that is
-    tried again after a crash is not written twice.
-
-    Args:
-        rows: a streaming frame.
-        table: the path of the table.
-        name: the query's name, for logs and metrics.
-        checkpoint: the path of its checkpoint.
-        once: take what is there now and stop, instead of going on.
-        interval: the time between the starts of two micro-batches, when going on.
-    """
-    writer = rows.writeStream.format("delta").outputMode("append")
-    return _scheduled(writer, name, checkpoint, once, interval).start(table)
 
 
 def each_batch(
@@ -48,7 +26,7 @@ def each_batch(
     """Starts a query that gives each micro-batch, with its number, to a function.
 
     The function may get the same micro-batch again after a crash, so what it does must be done once:
-    `append_once` writes so.
+    `pipelines.sinks.once` writes so.
 
     Args:
         rows: a streaming frame.
@@ -81,24 +59,6 @@ def query_of(spark: SparkSession) -> str:
     if query is None:
         raise RuntimeError("Spark does not say which query this micro-batch belongs to")
     return str(query)
-
-
-@retry(retry=retry_if_exception_type(MetadataChangedException), stop=stop_after_attempt(6), reraise=True)
-def append_once(rows: DataFrame, table: str, batch: int) -> None:
-    """Appends rows of a micro-batch to a table, unless an earlier try has done so.
-
-    The query's id, which lives as long as its checkpoint, and the number of the micro-batch are kept with
-    the commit, as Delta's own streaming sink does. Where a property of the table was changed meanwhile, the
-    rows are written again.
-
-    Args:
-        rows: a frame derived from the micro-batch that `each_batch` gave.
-        table: the path of the table.
-        batch: the number of the micro-batch.
-    """
-    query = query_of(rows.sparkSession)
-    writer = rows.write.format("delta").mode("append").option("txnAppId", query)
-    writer.option("txnVersion", str(batch)).save(table)
 
 
 def by_day_and_key(rows: DataFrame, key: Sequence[str]) -> DataFrame:

@@ -22,7 +22,7 @@ from pipelines.layers.serving import read_serving
 from pipelines.ops.lease import lease
 from pipelines.ops.quarantined import Selection
 from pipelines.quality.facts import days_of
-from pipelines.sinks import delta
+from pipelines.sinks.once import OnceWriter
 from tests.support.lakes import EPOCH, Lake, Record, flight
 from tests.support.nights import ONE, TWO, on, stream
 
@@ -102,14 +102,14 @@ def test_a_micro_batch_that_died_between_its_tables_is_completed_not_doubled(
 ) -> None:
     lake.ingest([on(1, 1), b"poison"])
 
-    def die(rows: DataFrame, table: str, batch: int) -> None:
-        if table == lake.config.table("speed"):
+    def die(writer: OnceWriter, rows: DataFrame, batch: int, *noted: Any) -> bool:
+        if writer.table == lake.config.table("speed"):
             raise OSError("No space left on device")
-        write(rows, table, batch)
+        return write(writer, rows, batch, *noted)
 
-    write = delta.append_once
+    write = OnceWriter.append
     with monkeypatch.context() as patched:
-        patched.setattr("pipelines.layers.speed.append_once", die)
+        patched.setattr(OnceWriter, "append", die)
         with pytest.raises(InfrastructureError, match="No space left on device"):
             stream(lake)
     assert (lake.table("quarantine").count(), lake.table("speed").count()) == (1, 0)

@@ -12,10 +12,11 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from pipelines.errors import SourceError
+from pipelines.errors import InfrastructureError, SourceError
 from pipelines.layers.speed import speed
 from pipelines.ops.streams import run_streams
-from pipelines.sinks.delta import append, append_once, append_stream, each_batch, read
+from pipelines.sinks.delta import append, each_batch, query_of, read
+from pipelines.sinks.once import OnceWriter
 from pipelines.sinks.tables import ensure_table, set_table_property, shape
 from tests.support.lakes import Lake, flight
 from tests.support.processes import wait_until
@@ -26,7 +27,7 @@ def test_a_checkpoint_without_its_identity_is_refused(lake: Lake) -> None:
     counts = speed(lake.spark, lake.config, lake.contract, once=True)["counts"]
     assert (counts["records"], counts["rows"]) == (1, 1)
     Path(lake.config.checkpoint("speed"), "metadata").unlink()
-    with pytest.raises(SourceError, match="the checkpoint is not the one") as refused:
+    with pytest.raises(SourceError, match=r"its checkpoint .* is not there") as refused:
         speed(lake.spark, lake.config, lake.contract, once=True)
     assert refused.value.exit_code == 4
     assert not lake.spark.streams.active
@@ -42,8 +43,7 @@ def test_another_bronze_under_the_same_name_is_refused(lake: Lake) -> None:
     assert lake.table("speed").count() == 1
 
 
-@pytest.mark.parametrize("sink", ["append_stream", "each_batch"])
-def test_a_property_of_a_table_that_is_changed_meanwhile_does_not_end_a_stream(lake: Lake, sink: str) -> None:
+def test_a_property_of_a_table_that_is_changed_meanwhile_does_not_end_a_stream(lake: Lake) -> None:
     spark, source, target = lake.spark, f"{lake.config.root}/source", f"{lake.config.root}/target"
     append(spark.range(3).coalesce(1), source)
     ensure_table(spark, target, shape("id bigint, slow string"))
@@ -52,14 +52,13 @@ def test_a_property_of_a_table_that_is_changed_meanwhile_does_not_end_a_stream(l
     kept, every = f"{target}-checkpoint", timedelta(1)
     runs: list[StreamingQuery] = []
 
+    writer = OnceWriter(target, None)
+
     def write(rows: DataFrame, batch: int) -> None:
-        append_once(rows, target, batch)
+        writer.append(rows, batch, 3)
 
     def start() -> list[StreamingQuery]:
-        if sink == "append_stream":
-            query = append_stream(slow, target, name="slow", checkpoint=kept, once=True, interval=every)
-        else:
-            query = each_batch(slow, write, name="slow", checkpoint=kept, once=True, interval=every)
+        query = each_batch(slow, write, name="slow", checkpoint=kept, once=True, interval=every)
         runs.append(query)
         return [query]
 
@@ -95,3 +94,30 @@ def test_what_a_signal_to_the_whole_group_breaks_is_no_failure_of_a_stream_that_
         yield query
 
     assert run_streams(spark, start)["told"].counts["rows"] == 0
+
+
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_a_micro_batch_that_another_run_has_written_is_not_passed_over(lake: Lake, ahead: int) -> None:
+    spark, source, target = lake.spark, f"{lake.config.root}/source", f"{lake.config.root}/target"
+    append(spark.range(3), source)
+    ensure_table(spark, target, shape("id bigint"))
+    writer, failures = OnceWriter(target, None), []
+
+    def write(rows: DataFrame, batch: int) -> None:
+        other = rows.limit(0).write.format("delta").mode("append").option("txnAppId", query_of(spark))
+        other.option("txnVersion", str(batch + ahead)).save(target)
+        try:
+            writer.append(rows, batch, 3)
+        except SourceError as error:
+            failures.append(str(error))
+            raise
+
+    def start() -> list[StreamingQuery]:
+        stream = spark.readStream.format("delta").load(source)
+        at, every = f"{target}-checkpoint", timedelta(1)
+        return [each_batch(stream, write, name="copied", checkpoint=at, once=True, interval=every)]
+
+    with pytest.raises(InfrastructureError):
+        run_streams(spark, start)
+    assert [f"it has micro-batch {ahead} of query" in failure for failure in failures] == [True]
+    assert read(spark, target).isEmpty()

@@ -4,7 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from pipelines.quality.broker_offsets import Habits, Held, Kept, compare_offsets
+from pipelines.quality.broker_offsets import (
+    Habits,
+    Held,
+    Kept,
+    Tail,
+    asked_behind,
+    compare_offsets,
+)
 
 KEPT = {0: Kept(0, 100)}
 WHOLE = Held(0, 99)
@@ -51,7 +58,43 @@ def test_each_difference_is_named_once(
     habits: Habits,
     expected: list[tuple[str, int, bool, str]],
 ) -> None:
-    found = compare_offsets(kept, held, habits)
+    found = compare_offsets(kept, held, habits, {})
     assert [(f.kind, f.offsets, f.alarm) for f in found] == [each[:3] for each in expected]
     for finding, (*_, words) in zip(found, expected, strict=True):
         assert words in finding.words
+
+
+@pytest.mark.parametrize(
+    ("held", "tail", "expected"),
+    [
+        ({0: Held(0, 79)}, Tail(100, lost=20), [("gap", 20, True, "checkpoint says they were read")]),
+        ({0: Held(0, 79)}, Tail(100), [("gap", 20, False, "80..99: Kafka has no record there")]),
+        (
+            {0: Held(0, 79)},
+            Tail(90, lost=4),
+            [
+                ("gap", 4, True, "4 records within 80..89"),
+                ("gap", 6, False, "6 offsets within 80..89"),
+                ("lag", 10, False, "90..99: not read yet"),
+            ],
+        ),
+        ({}, Tail(100, lost=100), [("gap", 100, True, "100 records within 0..99")]),
+        ({0: WHOLE}, Tail(100), []),
+        # A checkpoint that is older than bronze.
+        ({0: Held(0, 89)}, Tail(50), [("lag", 10, False, "90..99: not read yet")]),
+    ],
+)
+def test_what_was_read_behind_the_last_record_of_bronze_is_lost_or_no_record(
+    held: dict[int, Held], tail: Tail, expected: list[tuple[str, int, bool, str]]
+) -> None:
+    found = compare_offsets(KEPT, held, Habits(), {0: tail})
+    assert [(f.kind, f.offsets, f.alarm) for f in found] == [each[:3] for each in expected]
+    for finding, (*_, words) in zip(found, expected, strict=True):
+        assert words in finding.words
+
+
+def test_kafka_is_asked_for_what_was_read_and_bronze_lacks() -> None:
+    kept = {0: Kept(0, 100), 1: Kept(40, 100), 2: Kept(0, 100), 3: Kept(0, 5)}
+    held = {0: Held(0, 79), 1: Held(0, 9), 2: Held(0, 99)}
+    until = {0: 90, 1: 100, 2: 100, 3: 7, 4: 3}
+    assert asked_behind(kept, held, until) == {0: range(80, 90), 1: range(40, 100), 3: range(5)}

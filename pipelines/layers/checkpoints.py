@@ -1,0 +1,81 @@
+"""A stream whose checkpoint does not go together with its tables, brought to a new checkpoint."""
+
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from pipelines.config import PipelineConfig
+from pipelines.ops.aside import moment, move_aside
+from pipelines.ops.checkpoint_fit import BEGIN
+from pipelines.ops.cluster import find_topic
+from pipelines.ops.ingest_position import continuation
+from pipelines.ops.lease import lease
+from pipelines.ops.query_files import note_path, write_note
+from pipelines.ops.stream_check import Query
+from pipelines.sinks.tables import exists
+
+
+def reset(spark: SparkSession, config: PipelineConfig, run_id: str, query: Query) -> dict[str, Any]:
+    """Moves the checkpoint of a stream aside, and what the stream would else write twice.
+
+    The stream must not run. Ingest then begins after the last record of each partition in bronze, which is
+    looked up when it starts. The speed stream makes speed layer and quarantine anew, from all of bronze.
+    Done twice, or again after it died, it does what is left.
+
+    Args:
+        spark: the session.
+        config: the pipeline's configuration.
+        run_id: the holder of the lease meanwhile.
+        query: the stream.
+
+    Returns:
+        `moved`: what was moved, and where to; `lines` for people.
+
+    Raises:
+        ConfigError: there is no such topic.
+        SourceError: bronze has offsets that Kafka has not.
+        InfrastructureError: another run holds the pipeline's lease, or cluster or file system do not answer.
+    """
+    with lease(spark, config, run_id):
+        return (_reset_ingest if query == "ingest" else _reset_speed)(spark, config)
+
+
+def _reset_ingest(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]:
+    topic = find_topic(spark, config.kafka)
+    lines = ["ingest_stream reads from the earliest offset on that Kafka has: there is no bronze"]
+    gone: tuple[str, ...] = ()
+    if exists(spark, config.table("bronze")):
+        found = continuation(spark, config, topic)
+        lines, gone = [f"ingest_stream reads {line}" for line in found.lines], found.gone
+    checkpoint = config.checkpoint("ingest")
+    moved = _moved(spark, [checkpoint, note_path(checkpoint)])
+    write_note(spark, checkpoint, {BEGIN: "bronze"})
+    lost = [
+        f"MISSING  {line}: Kafka has deleted them before they were read; audits will fail" for line in gone
+    ]
+    return {"moved": moved, "lines": [*_told(moved), *lines, *lost]}
+
+
+def _reset_speed(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]:
+    checkpoint = config.checkpoint("speed")
+    # The note, which knows what has to be there, goes last.
+    paths = [config.table("speed"), config.table("quarantine"), checkpoint, note_path(checkpoint)]
+    moved = _moved(spark, paths)
+    said = [
+        "speed_stream makes speed layer and quarantine anew from bronze; until then readers lack open days"
+    ]
+    if config.publish is not None:
+        said.append(
+            "publish_stream has read the table that was moved: docs/publishing.md, 'When versions are gone'"
+        )
+    return {"moved": moved, "lines": [*_told(moved), *said]}
+
+
+def _moved(spark: SparkSession, paths: list[str]) -> dict[str, str]:
+    suffix = moment()
+    places = {path: move_aside(spark, path, suffix) for path in paths}
+    return {path: there for path, there in places.items() if there}
+
+
+def _told(moved: dict[str, str]) -> list[str]:
+    return [f"moved {path} to {there}" for path, there in moved.items()] or ["there was nothing to move"]

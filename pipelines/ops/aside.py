@@ -1,0 +1,41 @@
+"""Moves tables and checkpoints aside, on whatever file system they are."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from pipelines.errors import InfrastructureError
+
+
+def moment() -> str:
+    """What is added to the names of things that are moved aside now."""
+    return datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+
+
+def move_aside(spark: SparkSession, path: str, suffix: str) -> str | None:
+    """Renames a folder or a file; nothing is copied where the file system can rename.
+
+    Args:
+        spark: the session.
+        path: what is moved.
+        suffix: added to its name.
+
+    Returns:
+        Its new path; None if there was nothing.
+
+    Raises:
+        InfrastructureError: the file system refuses.
+    """
+    jvm: Any = spark.sparkContext._jvm
+    here = jvm.org.apache.hadoop.fs.Path(path)
+    system = here.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+    if not system.exists(here):
+        return None
+    name, dot, extension = path.rpartition("/")[2].partition(".note.json")
+    there = f"{path.rpartition('/')[0]}/{name}-{suffix}{dot}{extension}"
+    if not system.rename(here, jvm.org.apache.hadoop.fs.Path(there)):
+        raise InfrastructureError(f"{path}: the file system does not rename it to {there}; may this user?")
+    # Delta remembers tables by their path.
+    jvm.org.apache.spark.sql.delta.DeltaLog.invalidateCache(spark._jsparkSession, here)
+    return there

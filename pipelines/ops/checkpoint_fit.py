@@ -1,0 +1,102 @@
+"""Whether a table and the checkpoint of the stream that writes it go together: pure, nothing is read."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from pipelines.ops.query_files import QueryFiles
+from pipelines.sinks.table_state import TableState
+
+BEGIN: Final = "begin"
+"""In the note beside a checkpoint: from where a stream that has no checkpoint may begin."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """A table that a stream writes, as it was found.
+
+    Attributes:
+        path: where it is, or ought to be.
+        state: what it knows; None if there is no table.
+        is_filled: whether it holds rows that a stream without a checkpoint would write once more.
+        table_id: the id of the table that the checkpoint has written to, as far as that was noted.
+        required: the last micro-batch that it must know if it holds all that the checkpoint says was written;
+            None where that cannot be told.
+        has_taken_back: whether a RESTORE took rows away.
+    """
+
+    path: str
+    state: TableState | None
+    is_filled: bool = False
+    table_id: str | None = None
+    required: int | None = None
+    has_taken_back: bool = False
+
+
+def misfit(files: QueryFiles, table: Written) -> str | None:
+    """Compares a table with the checkpoint of the stream that writes it, before the stream starts.
+
+    A micro-batch is planned in the checkpoint (`offsets`), then committed to the table (`txn`), then done in
+    the checkpoint (`commits`). So the table knows the last micro-batch that is done, or the one in flight.
+
+    Args:
+        files: what the checkpoint says.
+        table: the table.
+
+    Returns:
+        What is wrong, in words; None if they go together.
+    """
+    done = files.next_batch - 1
+    newest = done if files.in_flight is None else files.in_flight
+    known = table.state.batches.get(files.query) if table.state and files.query else None
+    if known is not None and known > newest:
+        return (
+            f"{table.path} is ahead of its checkpoint: found micro-batch {known} of query {files.query},"
+            f" expected {newest} or less of {files.path}, which was put back from an older backup. Delta"
+            " would pass over what comes next"
+        )
+    if done < 0:
+        return _without_a_checkpoint(files, table, known)
+    if table.state is None:
+        return (
+            f"{table.path}: there is no such table, but by the checkpoint {files.path} micro-batches 0 to"
+            f" {done} were written to it"
+        )
+    return _another(files, table, table.state.table_id) or _behind(files, table, known)
+
+
+def _another(files: QueryFiles, table: Written, found: str) -> str | None:
+    if table.table_id in (None, found):
+        return None
+    return (
+        f"{table.path} is another table than the one that {files.path} has written to: found id {found},"
+        f" expected {table.table_id}"
+    )
+
+
+def _behind(files: QueryFiles, table: Written, known: int | None) -> str | None:
+    if table.required is not None and known is None:
+        return (
+            f"{table.path} does not know query {files.query} of the checkpoint {files.path}, which says that"
+            f" micro-batch {table.required} was written to it: the table was made anew, or one of the two is"
+            " another's"
+        )
+    if table.required is not None and known is not None and known < table.required:
+        return (
+            f"{table.path} is behind its checkpoint: found micro-batch {known} of query {files.query},"
+            f" expected {table.required} by {files.path}. The table was put back from an older backup"
+        )
+    if table.has_taken_back:
+        return (
+            f"{table.path}: a RESTORE took back rows that the stream had written, and {files.path} says that"
+            " they are there"
+        )
+    return None
+
+
+def _without_a_checkpoint(files: QueryFiles, table: Written, known: int | None) -> str | None:
+    if not table.is_filled or known is not None or BEGIN in files.note:
+        return None
+    return (
+        f"{table.path} has rows of a stream, but its checkpoint {files.path} is not there, or has written"
+        " nothing yet: it was lost, or moved without its table. Started so, the stream would write them again"
+    )

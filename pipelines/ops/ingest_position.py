@@ -1,0 +1,226 @@
+"""How far ingest has read Kafka, by its checkpoint, and whether bronze has what it read."""
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.config import PipelineConfig
+from pipelines.errors import SourceError
+from pipelines.ops.cluster import Topic, list_offsets
+from pipelines.ops.kafka_admin import admin_client
+from pipelines.ops.query_files import (
+    QueryFiles,
+    first_kept,
+    initial_offsets_of,
+    offsets_of,
+    planned_at,
+    query_files,
+    sources_of,
+)
+from pipelines.sinks.delta import read, small_rows
+from pipelines.sources.kafka import offsets_between
+
+_EARLIEST: Final = -2
+"""Spark's word for the earliest offset of a partition, where offsets are given one by one."""
+
+_log = logging.getLogger(__name__)
+
+
+def read_until(spark: SparkSession, config: PipelineConfig) -> dict[int, int]:
+    """The offset after the last that ingest has read of each partition; none if it has finished nothing."""
+    done = query_files(spark, config.checkpoint("ingest")).next_batch - 1
+    planned = _planned(spark, config, done) if done >= 0 else None
+    return planned.ends if planned else {}
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """A micro-batch: the offsets at which it ends, by partition, and when it was planned."""
+
+    ends: dict[int, int]
+    at: datetime
+
+
+def _planned(spark: SparkSession, config: PipelineConfig, batch: int) -> _Planned | None:
+    text = offsets_of(spark, config.checkpoint("ingest"), batch)
+    return _Planned(_of_topic(sources_of(text)[0], config), planned_at(text)) if text else None
+
+
+def _of_topic(offsets: str, config: PipelineConfig) -> dict[int, int]:
+    by_topic: dict[str, dict[str, int]] = json.loads(offsets)
+    return {int(partition): offset for partition, offset in by_topic.get(config.kafka.topic, {}).items()}
+
+
+def behind_or_ahead(
+    spark: SparkSession, config: PipelineConfig, topic: Topic, files: QueryFiles
+) -> str | None:
+    """Compares the records in bronze with those that ingest's checkpoint says were read.
+
+    Looked at is what came with the micro-batches that the checkpoint still has, a hundred of them. Whether an
+    offset behind the last record of bronze was one, or the marker of a transaction, Kafka is asked.
+
+    Args:
+        spark: the session.
+        config: the pipeline's configuration.
+        topic: the topic.
+        files: what the checkpoint says.
+
+    Returns:
+        What is wrong, in words; None if they go together.
+
+    Raises:
+        InfrastructureError: the cluster does not answer.
+    """
+    done = _planned(spark, config, files.next_batch - 1) if files.next_batch else None
+    newest = done if files.in_flight is None else _planned(spark, config, files.in_flight)
+    began = _window(spark, config)
+    if done is None or newest is None or began is None:
+        return None
+    starts, since = began
+    bronze = _of_bronze(spark, config)
+    rows = bronze.where(F.col("_ingested_at") >= F.lit(since))
+    held = _last_offsets(rows.where(F.col("_ingested_at") <= F.lit(newest.at)))
+    tails = {p: range(starts.get(p, 0), end) for p, end in done.ends.items()}
+    tails = _behind(tails, held)
+    if lost := records_within(spark, config, topic, tails):
+        # A clock that was put back gives records of later micro-batches an earlier time.
+        held = _last_offsets(bronze.where(F.col("_partition").isin(*lost)))
+        tails = _behind({p: tails[p] for p in lost}, held)
+        lost = records_within(spark, config, topic, tails)
+    if lost:
+        said = "; ".join(
+            f"{count:,} records of {topic.name}-{partition} from offset {tails[partition].start} on"
+            for partition, count in sorted(lost.items())
+        )
+        return f"{said}: ingest's checkpoint says they were read, Kafka has them, and bronze has not"
+    came = _last_offsets(rows.where(F.col("_ingested_at") > F.lit(newest.at)))
+    twice = {p: last for p, last in came.items() if last >= newest.ends.get(p, 0)}
+    if twice:
+        partition, last = min(twice.items())
+        return (
+            f"{config.table('bronze')} has {topic.name}-{partition} up to offset {last}, which came later"
+            f" than all that {files.path} knows of, and which ingest would read once more"
+        )
+    return None
+
+
+def _behind(read: Mapping[int, range], held: Mapping[int, int]) -> dict[int, range]:
+    """What was read of each partition and lies behind its last record in bronze."""
+    behind = {p: range(max(offsets.start, held.get(p, -1) + 1), offsets.stop) for p, offsets in read.items()}
+    return {p: offsets for p, offsets in behind.items() if offsets}
+
+
+def _window(spark: SparkSession, config: PipelineConfig) -> tuple[dict[int, int], datetime] | None:
+    """The offsets at which what the checkpoint still knows begins, and since when its records came."""
+    checkpoint = config.checkpoint("ingest")
+    oldest = first_kept(spark, checkpoint)
+    planned = None if oldest is None else _planned(spark, config, oldest)
+    if planned is None:
+        return None
+    if oldest:
+        return planned.ends, planned.at
+    initial = initial_offsets_of(spark, checkpoint)
+    return (_of_topic(initial, config), planned.at) if initial else None
+
+
+def _of_bronze(spark: SparkSession, config: PipelineConfig) -> DataFrame:
+    return read(spark, config.table("bronze")).where(F.col("_topic") == config.kafka.topic)
+
+
+def _last_offsets(rows: DataFrame) -> dict[int, int]:
+    found = rows.groupBy("_partition").agg(F.max("_offset").alias("last"))
+    return {row["_partition"]: row["last"] for row in small_rows(found)}
+
+
+def records_within(
+    spark: SparkSession, config: PipelineConfig, topic: Topic, asked: Mapping[int, range]
+) -> dict[int, int]:
+    """How many records Kafka gives within some offsets, of each partition where it gives any.
+
+    Offsets that Kafka does not cover any more give none; the log says so.
+    """
+    if not asked:
+        return {}
+    with admin_client(spark, config.kafka) as admin:
+        earliest = list_offsets(admin, topic, "earliest")
+        latest = list_offsets(admin, topic, "latest")
+    covered: dict[int, range] = {}
+    for partition, offsets in asked.items():
+        first, end = earliest.get(partition, offsets.stop), latest.get(partition, offsets.stop)
+        if offsets.start < first:
+            _log.warning(
+                "%s-%d: bronze lacks offsets %d to %d, which Kafka has not got any more; nothing can tell"
+                " whether these were records",
+                topic.name,
+                partition,
+                offsets.start,
+                min(first, offsets.stop) - 1,
+            )
+        if inside := range(max(offsets.start, first), min(offsets.stop, end)):
+            covered[partition] = inside
+    return given_by_kafka(spark, config, covered)
+
+
+def given_by_kafka(
+    spark: SparkSession, config: PipelineConfig, covered: Mapping[int, range]
+) -> dict[int, int]:
+    """The same of offsets that Kafka still covers."""
+    if not covered:
+        return {}
+    given = offsets_between(spark, config.kafka, covered).groupBy("_partition").count()
+    return {row["_partition"]: row["count"] for row in small_rows(given)}
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """Where ingest goes on without the checkpoint that it had.
+
+    Attributes:
+        starting: the offsets, in the form of Spark's `startingOffsets`.
+        lines: the same for people.
+        gone: records that Kafka has deleted before they came into bronze, in words.
+    """
+
+    starting: str
+    lines: tuple[str, ...]
+    gone: tuple[str, ...]
+
+
+def continuation(spark: SparkSession, config: PipelineConfig, topic: Topic) -> Continuation:
+    """Where ingest goes on after the last record of each partition in bronze.
+
+    A partition of which bronze has nothing begins with the earliest offset that Kafka has.
+
+    Raises:
+        SourceError: bronze has offsets that Kafka has not.
+        InfrastructureError: the cluster does not answer.
+    """
+    held = _last_offsets(_of_bronze(spark, config))
+    with admin_client(spark, config.kafka) as admin:
+        earliest = list_offsets(admin, topic, "earliest")
+        latest = list_offsets(admin, topic, "latest")
+    starts: dict[str, int] = {}
+    lines, gone = [], []
+    for partition in range(topic.partitions):
+        following = held.get(partition, -1) + 1
+        if following > latest[partition]:
+            raise SourceError(
+                f"{config.table('bronze')} has {topic.name}-{partition} up to offset {following - 1}, and"
+                f" Kafka ends before {latest[partition]}: the topic has lost records, or is another. See"
+                " docs/runbook.md, 'The topic was made anew'"
+            )
+        if partition in held and following < earliest[partition]:
+            gone.append(f"{topic.name}-{partition} @ {following}..{earliest[partition] - 1}")
+        starts[str(partition)] = max(following, earliest[partition]) if partition in held else _EARLIEST
+        at = starts[str(partition)]
+        lines.append(
+            f"{topic.name}-{partition}: from {'the earliest offset' if at < 0 else f'offset {at}'} on"
+        )
+    told: dict[str, Any] = {topic.name: starts}
+    return Continuation(json.dumps(told), tuple(lines), tuple(gone))

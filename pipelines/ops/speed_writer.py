@@ -1,0 +1,65 @@
+"""Writes the two tables of the speed stream, each micro-batch once, so that they can be held against it."""
+
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+
+from pipelines.config import PipelineConfig
+from pipelines.ops.query_files import reads_more
+from pipelines.ops.stream_check import SpeedCheck
+from pipelines.sinks.once import OnceWriter
+
+
+@dataclass
+class SpeedWriter:
+    """Writes quarantine and speed layer, in this order.
+
+    A micro-batch that has read something commits to the speed layer, if need be no row: so the layer knows
+    the last one that its checkpoint knows. That commit also notes which one wrote to the quarantine last.
+
+    Attributes:
+        checkpoint: the path of the query's checkpoint.
+        events: writes the speed layer.
+        broken: writes the quarantine.
+        quarantined: the last micro-batch that has written to the quarantine.
+    """
+
+    checkpoint: str
+    events: OnceWriter
+    broken: OnceWriter
+    quarantined: int | None
+
+    @classmethod
+    def of(cls, config: PipelineConfig, found: SpeedCheck) -> "SpeedWriter":
+        """What writes the tables of a pipeline, once they have been checked."""
+        begun = found.files.in_flight
+        return cls(
+            found.files.path,
+            OnceWriter(config.table("speed"), begun),
+            OnceWriter(config.table("quarantine"), begun),
+            found.quarantined,
+        )
+
+    def put_aside(self, rows: DataFrame, batch: int, count: int) -> None:
+        """Writes the broken records of a micro-batch, of which there must be one.
+
+        Raises:
+            SourceError: another run writes by a copy of the checkpoint.
+        """
+        self.broken.append(rows, batch, count)
+        self.quarantined = batch
+
+    def add(self, rows: DataFrame, batch: int, count: int) -> None:
+        """Writes the events of a micro-batch, if there are any or it has read anything.
+
+        Raises:
+            SourceError: another run writes by a copy of the checkpoint.
+        """
+        if count:
+            self.events.append(rows, batch, count, self.quarantined)
+        elif reads_more(rows.sparkSession, self.checkpoint, batch):
+            self.events.append(rows.limit(0), batch, 0, self.quarantined)
+
+    def written(self, until: int) -> tuple[int, int]:
+        """How many rows speed layer and quarantine took of the micro-batches before one."""
+        return self.events.rows_before(until), self.broken.rows_before(until)

@@ -1,0 +1,182 @@
+"""Before a stream starts: do its tables go together with its checkpoint?"""
+
+import logging
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from pyspark.sql import SparkSession
+
+from pipelines.config import PipelineConfig
+from pipelines.errors import SourceError
+from pipelines.ops.checkpoint_fit import BEGIN, Written, misfit
+from pipelines.ops.cluster import Topic
+from pipelines.ops.ingest_position import behind_or_ahead
+from pipelines.ops.query_files import QueryFiles, query_files, reads_more, write_note
+from pipelines.sinks.delta import read
+from pipelines.sinks.table_state import TableState, has_taken_back, recent_commits, table_state
+from pipelines.sinks.tables import exists
+
+Query = Literal["ingest", "speed"]
+_SINCE: Final = "since"
+_LOOK_BACK: Final = 200
+_OUTCOME: Final = {
+    "ingest": "ingest then goes on after the last records in bronze: nothing is lost or doubled",
+    "speed": "the speed layer and the quarantine are then made anew from bronze",
+}
+
+_log = logging.getLogger(__name__)
+
+
+def check_ingest(spark: SparkSession, config: PipelineConfig) -> QueryFiles:
+    """Compares bronze with the checkpoint of ingest; changes nothing.
+
+    Returns:
+        What the checkpoint says.
+
+    Raises:
+        SourceError: they do not go together; the message has the command that fixes it.
+    """
+    files, path = query_files(spark, config.checkpoint("ingest")), config.table("bronze")
+    state = table_state(spark, path)
+    # Rows that were appended by hand, and no stream, may be there before the stream.
+    is_filled = bool(state and state.batches) and _has_rows(spark, files, path)
+    table = Written(path, state, is_filled, files.note.get("bronze"), files.next_batch - 1)
+    _require(config, "ingest", misfit(files, table))
+    return files
+
+
+def check_records(spark: SparkSession, config: PipelineConfig, topic: Topic, files: QueryFiles) -> None:
+    """Compares the records in bronze with the offsets in the checkpoint of ingest; changes nothing.
+
+    Raises:
+        SourceError: they do not go together; the message has the command that fixes it.
+        InfrastructureError: the cluster does not answer.
+    """
+    _require(config, "ingest", behind_or_ahead(spark, config, topic, files))
+
+
+@dataclass(frozen=True)
+class SpeedCheck:
+    """What the check of the speed stream has found.
+
+    Attributes:
+        files: what the checkpoint says.
+        quarantined: the last micro-batch that has written to the quarantine.
+    """
+
+    files: QueryFiles
+    quarantined: int | None
+
+
+def check_speed(spark: SparkSession, config: PipelineConfig) -> SpeedCheck:
+    """Compares speed layer and quarantine with the checkpoint of the speed stream; changes nothing.
+
+    Raises:
+        SourceError: they do not go together, or bronze is gone; the message has the command that fixes it.
+    """
+    files = query_files(spark, config.checkpoint("speed"))
+    _require_bronze(spark, config, files)
+    paths = {layer: config.table(layer) for layer in ("speed", "quarantine")}
+    states = {layer: table_state(spark, path) for layer, path in paths.items()}
+    has_begun = files.next_batch > 0
+    commits = {
+        layer: recent_commits(spark, paths[layer], _LOOK_BACK) if state and has_begun else []
+        for layer, state in states.items()
+    }
+    noted = (c.quarantined for c in commits["speed"] if c.query == files.query and c.quarantined is not None)
+    quarantined = next(noted, None)
+    required = {"speed": _last_of_speed(spark, files, states), "quarantine": quarantined}
+    for layer, path in paths.items():
+        table = Written(
+            path,
+            states[layer],
+            _has_rows(spark, files, path),
+            files.note.get(layer),
+            required[layer],
+            has_taken_back(commits[layer]),
+        )
+        _require(config, "speed", misfit(files, table))
+    if quarantined is None and states["quarantine"] and files.query:
+        quarantined = states["quarantine"].batches.get(files.query)
+    return SpeedCheck(files, quarantined)
+
+
+def refuse_lost_speed(spark: SparkSession, config: PipelineConfig) -> None:
+    """Sees to it that no job beside the speed stream makes an empty speed layer in the place of a lost one.
+
+    Raises:
+        SourceError: the table is gone, and the stream has written to it.
+    """
+    path = config.table("speed")
+    if not exists(spark, path):
+        files = query_files(spark, config.checkpoint("speed"))
+        _require(config, "speed", misfit(files, Written(path, None)))
+
+
+def _last_of_speed(
+    spark: SparkSession, files: QueryFiles, states: dict[str, TableState | None]
+) -> int | None:
+    """The last micro-batch that the speed layer must know: each that reads anything commits to it.
+
+    Earlier versions of this code committed only those with rows: of them the table must know some one.
+    """
+    last = files.next_batch - 1
+    while last >= 0 and not reads_more(spark, files.path, last):
+        last -= 1
+    if last >= files.note.get(_SINCE, files.next_batch):
+        return last
+    is_known = any(state and files.query in state.batches for state in states.values())
+    return None if is_known or last < 0 else last
+
+
+def note_tables(spark: SparkSession, config: PipelineConfig, query: Query, files: QueryFiles) -> None:
+    """Writes beside a checkpoint which tables it writes to, if that is not there yet.
+
+    Args:
+        spark: the session.
+        config: the pipeline's configuration.
+        query: the stream.
+        files: what its checkpoint says, before it starts; its tables are there.
+    """
+    layers = ("bronze",) if query == "ingest" else ("speed", "quarantine")
+    states = {layer: table_state(spark, config.table(layer)) for layer in layers}  # type: ignore[arg-type]
+    note: dict[str, str | int] = {layer: state.table_id for layer, state in states.items() if state}
+    if query == "speed":
+        note[_SINCE] = files.note.get(_SINCE, files.next_batch) if files.next_batch else 0
+    if not files.next_batch and BEGIN in files.note:
+        note[BEGIN] = files.note[BEGIN]
+    if note != files.note:
+        write_note(spark, files.path, note)
+
+
+def command(config: PipelineConfig, query: Query) -> str:
+    """The command that lets a stream go on without the checkpoint that it has."""
+    env = "" if config.env == "local" else f" --env {config.env}"
+    return f"oncelake checkpoint reset --pipeline {config.name}{env} --query {query}"
+
+
+def _require(config: PipelineConfig, query: Query, problem: str | None) -> None:
+    if problem:
+        raise SourceError(
+            f"{problem}. Nothing was read or written. Put back what was moved or lost, if you have it; or"
+            f" stop {query}_stream and say: {command(config, query)} ({_OUTCOME[query]}). See"
+            " docs/runbook.md, 'A table and its checkpoint do not go together'"
+        )
+
+
+def _require_bronze(spark: SparkSession, config: PipelineConfig, files: QueryFiles) -> None:
+    """Makes sure that no empty bronze is made in the place of one that is gone."""
+    bronze = config.table("bronze")
+    if exists(spark, bronze):
+        return
+    ingested = query_files(spark, config.checkpoint("ingest"))
+    if ingested.next_batch:
+        _require(config, "ingest", misfit(ingested, Written(bronze, None)))
+    if files.next_batch:
+        problem = f"{bronze}: there is no such table, but by the checkpoint {files.path} it was read"
+        _require(config, "speed", problem)
+
+
+def _has_rows(spark: SparkSession, files: QueryFiles, path: str) -> bool:
+    """Whether a table has rows; asked only where no micro-batch was ever finished."""
+    return not files.next_batch and exists(spark, path) and not read(spark, path).isEmpty()

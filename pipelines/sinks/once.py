@@ -1,0 +1,100 @@
+"""Appends micro-batches to a Delta table, each exactly once, and counts the rows that the table took."""
+
+import json
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+from delta.exceptions import MetadataChangedException
+from pyspark.sql import DataFrame, SparkSession
+from tenacity import retry, retry_if_exception_type, stop_after_attempt
+
+from pipelines.errors import SourceError
+from pipelines.sinks.delta import query_of
+from pipelines.sinks.table_state import last_batch, recent_commits
+
+_LOOK_BACK: Final = 200
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class OnceWriter:
+    """What a query has appended to one table since it was started here.
+
+    With each commit Delta keeps the query's id, which lives as long as its checkpoint, and the number of the
+    micro-batch. Delta's own sink passes over every micro-batch whose number is not greater than the last one
+    in the table, whatever is in it; here that is right only of the one that an earlier try may have written.
+
+    Attributes:
+        table: the path of the table.
+        begun: the micro-batch that an earlier try, of this run or of one before, may have written.
+        rows: rows of the micro-batches before the last one.
+        last: the last micro-batch, and how many rows the table took of it.
+    """
+
+    table: str
+    begun: int | None
+    rows: int = 0
+    last: tuple[int, int] | None = None
+
+    def append(self, rows: DataFrame, batch: int, count: int, quarantined: int | None = None) -> bool:
+        """Appends a micro-batch, unless an earlier try has done so; one without rows is a commit, too.
+
+        Args:
+            rows: a frame derived from the micro-batch that `each_batch` gave.
+            batch: the number of the micro-batch.
+            count: how many rows the frame has.
+            quarantined: noted in the commit, see `pipelines.sinks.table_state.Commit`.
+
+        Returns:
+            Whether it was this try.
+
+        Raises:
+            SourceError: another query has written this micro-batch, or one after it, under the same id.
+        """
+        spark, query = rows.sparkSession, query_of(rows.sparkSession)
+        known = last_batch(spark, self.table, query)
+        if known is None or known < batch:
+            self.begun = batch
+            _append_once(rows, self.table, {"query": query, "batch": batch, "quarantined": quarantined})
+            self._count(batch, count)
+            return True
+        if known > batch or self.begun != batch:
+            raise SourceError(
+                f"{self.table}: it has micro-batch {known} of query {query} already, expected none after"
+                f" {batch - 1}: another run writes by a copy of this checkpoint. Nothing of this micro-batch"
+                " was written. Stop the other run, then start again"
+            )
+        self._count(batch, _committed_rows(spark, self.table, query, batch))
+        return False
+
+    def rows_before(self, batch: int) -> int:
+        """How many rows the table took of the micro-batches before one."""
+        return self.rows + (self.last[1] if self.last and self.last[0] < batch else 0)
+
+    def _count(self, batch: int, rows: int) -> None:
+        if self.last and self.last[0] != batch:
+            self.rows += self.last[1]
+        self.last = batch, rows
+
+
+# Where a property of the table was changed meanwhile, the rows are written again.
+@retry(retry=retry_if_exception_type(MetadataChangedException), stop=stop_after_attempt(6), reraise=True)
+def _append_once(rows: DataFrame, table: str, noted: dict[str, str | int | None]) -> None:
+    writer = rows.write.format("delta").mode("append").option("userMetadata", json.dumps(noted))
+    writer.option("txnAppId", noted["query"]).option("txnVersion", str(noted["batch"])).save(table)
+
+
+def _committed_rows(spark: SparkSession, table: str, query: str, batch: int) -> int:
+    for commit in recent_commits(spark, table, _LOOK_BACK):
+        if (commit.query, commit.batch) == (query, batch):
+            return commit.rows
+    _log.warning(
+        "%s: how many rows of micro-batch %d an earlier run has written is not in its newest %d commits, so"
+        " they are not counted",
+        table,
+        batch,
+        _LOOK_BACK,
+    )
+    return 0

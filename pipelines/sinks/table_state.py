@@ -1,0 +1,132 @@
+"""What a Delta table knows of itself, and of the queries that write to it, from its log alone."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from delta.tables import DeltaTable
+from pyspark.sql import Row, SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.sinks.tables import exists
+
+_RESTORE: Final = "RESTORE"
+# Operations that bring rows which a stream, or a replay, has to find again.
+_WRITES: Final = frozenset({"WRITE", "STREAMING UPDATE", "MERGE"})
+
+
+@dataclass(frozen=True)
+class TableState:
+    """A Delta table at its newest version.
+
+    Attributes:
+        path: where it is.
+        table_id: Delta's own id of it; a table that is made anew has another.
+        batches: of each query that has written to it, the number of its last micro-batch (the transaction
+            identifiers of the Delta protocol, `txn`). RESTORE leaves them as they are.
+    """
+
+    path: str
+    table_id: str
+    batches: Mapping[str, int]
+
+
+def table_state(spark: SparkSession, path: str) -> TableState | None:
+    """The state of a Delta table; None if there is none at the path."""
+    if not exists(spark, path):
+        return None
+    snapshot = _snapshot(spark, path)
+    known = snapshot.setTransactions()
+    transactions = [known.apply(number) for number in range(known.size())]
+    return TableState(path, snapshot.metadata().id(), {each.appId(): each.version() for each in transactions})
+
+
+def last_batch(spark: SparkSession, path: str, query: str) -> int | None:
+    """The number of the last micro-batch that a query has committed to a table; None if it has not."""
+    found = _snapshot(spark, path).transactions().get(query)
+    return int(found.get()) if found.isDefined() else None
+
+
+def _snapshot(spark: SparkSession, path: str) -> Any:
+    jvm: Any = spark.sparkContext._jvm
+    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path)
+    # Scala's default arguments are methods of their own.
+    return log.update(*(getattr(log, f"update$default${number}")() for number in (1, 2, 3)))
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A commit of a Delta table, as its history tells it.
+
+    Attributes:
+        version: the version that it made.
+        operation: Delta's name of it.
+        restored: of a RESTORE, the version whose rows it brought back; None if it was named by its time.
+        removed: how many files a RESTORE took away.
+        rows: how many rows it wrote.
+        query: the query whose micro-batch it is, if it is one.
+        batch: the number of the micro-batch.
+        quarantined: what the commit of a speed layer notes: the last micro-batch with broken records.
+    """
+
+    version: int
+    operation: str
+    restored: int | None = None
+    removed: int = 0
+    rows: int = 0
+    query: str | None = None
+    batch: int | None = None
+    quarantined: int | None = None
+
+
+def recent_commits(spark: SparkSession, path: str, most: int) -> list[Commit]:
+    """The newest commits of a table, the newest first.
+
+    Args:
+        spark: the session.
+        path: the path of the table.
+        most: how many at most: each is a file that is read.
+    """
+    noted = "get_json_object(userMetadata, '$.{}')"
+    found = DeltaTable.forPath(spark, path).history(most)
+    # Delta's own sink names its micro-batch otherwise than we do.
+    commits = found.selectExpr(
+        "version",
+        "operation",
+        "bigint(operationParameters['version']) AS restored",
+        "bigint(operationMetrics['numRemovedFiles']) AS removed",
+        "bigint(operationMetrics['numOutputRows']) AS rows",
+        f"coalesce({noted.format('query')}, operationParameters['queryId']) AS query",
+        f"bigint(coalesce({noted.format('batch')}, operationParameters['epochId'])) AS batch",
+        f"bigint({noted.format('quarantined')}) AS quarantined",
+    ).orderBy(F.col("version").desc())
+    return [_commit(row) for row in commits.toLocalIterator()]
+
+
+def _commit(row: Row) -> Commit:
+    said = row.asDict()
+    return Commit(**{**said, "removed": said["removed"] or 0, "rows": said["rows"] or 0})
+
+
+def has_taken_back(commits: Sequence[Commit]) -> bool:
+    """Whether a RESTORE took rows back that had been written, and nothing brought them again.
+
+    Args:
+        commits: the newest commits of a table, the newest first.
+    """
+    by_version = {commit.version: commit for commit in commits}
+    at = commits[0].version if commits else -1
+    while commit := by_version.get(at):
+        at -= 1
+        if commit.operation != _RESTORE:
+            continue
+        if commit.restored is None:
+            if commit.removed:
+                return True
+            continue
+        undone = (by_version.get(version) for version in range(commit.restored + 1, commit.version))
+        # What is older than the commits at hand may have been anything.
+        if any(each is None or each.operation in _WRITES for each in undone):
+            return True
+        at = commit.restored
+    return False

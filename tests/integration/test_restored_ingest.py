@@ -1,0 +1,159 @@
+"""Bronze and ingest's checkpoint know each other: where one was put back, nothing is lost or doubled."""
+
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from delta.tables import DeltaTable
+
+from pipelines.errors import SourceError
+from pipelines.layers.checkpoints import reset
+from pipelines.layers.ingest import ingest
+from pipelines.layers.reconcile import reconcile
+from pipelines.sinks.tables import ensure_bronze, version
+from pipelines.sources.kafka import read_envelopes
+from tests.support.kafka import MakeTopic
+from tests.support.lakes import Lake, flight
+
+MakeLake = Callable[..., Lake]
+
+
+class Source:
+    """A topic of two partitions, and the lake that is filled from it."""
+
+    def __init__(self, broker: str, name: str, make_lake: MakeLake) -> None:
+        self.producer = Producer({"bootstrap.servers": broker})
+        self.name = name
+        self.sent: Counter[int] = Counter()
+        self.lake = make_lake(f"kafka.bootstrap_servers={broker}", f"kafka.topic={name}")
+        self.checkpoint = Path(self.lake.config.checkpoint("ingest"))
+        self.bronze = Path(self.lake.config.table("bronze"))
+
+    def send(self, count: int, partition: int = 0) -> None:
+        for n in range(count):
+            self.producer.produce(self.name, flight(flight=n + 1), partition=partition)
+        assert self.producer.flush(60) == 0
+        self.sent[partition] += count
+
+    def ingest(self) -> int:
+        done = ingest(self.lake.spark, self.lake.config, once=True)
+        return int(done["counts"]["records"])
+
+    def refused(self, why: str) -> None:
+        """Ingest ends with exit code 4 and the command that fixes it, and reads nothing."""
+        before = self.lake.count("bronze")
+        with pytest.raises(
+            SourceError, match=rf"(?s){why}.*oncelake checkpoint reset --pipeline flights"
+        ) as no:
+            self.ingest()
+        assert no.value.exit_code == 4
+        assert self.lake.count("bronze") == before
+
+    def fixed(self) -> None:
+        """The command is followed, and bronze has each record once."""
+        reset(self.lake.spark, self.lake.config, "reset", "ingest")
+        self.ingest()
+        offsets = self.lake.table("bronze").select("_partition", "_offset")
+        found = Counter(tuple(row) for row in offsets.toLocalIterator())
+        assert found == Counter((p, n) for p, count in self.sent.items() for n in range(count))
+
+    def restore(self, to: int) -> None:
+        DeltaTable.forPath(self.lake.spark, str(self.bronze)).restoreToVersion(to)
+
+
+@pytest.fixture
+def source(broker: str, topic: MakeTopic, make_lake: MakeLake) -> Source:
+    return Source(broker, topic(partitions=2), make_lake)
+
+
+def put_back(backup: Path, folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(backup, folder)
+
+
+def test_a_checkpoint_of_before_is_refused(source: Source, tmp_path: Path) -> None:
+    source.send(100)
+    source.ingest()
+    shutil.copytree(source.checkpoint, tmp_path / "backup")
+    source.send(100)
+    source.ingest()
+    put_back(tmp_path / "backup", source.checkpoint)
+    source.send(100)
+    # Of this partition bronze has nothing yet.
+    source.send(10, partition=1)
+    source.refused("is ahead of its checkpoint")
+    source.refused("is ahead of its checkpoint")
+    source.fixed()
+    assert source.ingest() == 0
+    assert reconcile(source.lake.spark, source.lake.config)["findings"] == []
+
+
+def test_a_table_or_a_checkpoint_that_was_put_back_or_lost_is_refused(source: Source, tmp_path: Path) -> None:
+    folders = {"bronze": source.bronze, "checkpoint": source.checkpoint}
+    for moment in ("before", "after"):
+        source.send(20)
+        source.ingest()
+        for name, folder in folders.items():
+            shutil.copytree(folder, tmp_path / moment / name)
+    source.send(5)
+    at = version(source.lake.spark, str(source.bronze)) - 1
+    accidents: list[tuple[str, Callable[[], object], str]] = [
+        ("bronze", lambda: put_back(tmp_path / "before/bronze", source.bronze), "is behind its checkpoint"),
+        # Delta restores a table that refuses deletes, and leaves what it knows of queries as it is.
+        ("bronze", lambda: source.restore(at), "20 records .* bronze has not"),
+        ("bronze", lambda: shutil.rmtree(source.bronze), "there is no such table"),
+        ("checkpoint", lambda: shutil.rmtree(source.checkpoint), "its checkpoint .* is not there"),
+    ]
+    for name, accident, why in accidents:
+        accident()
+        source.refused(why)
+        put_back(tmp_path / "after" / name, folders[name])
+    source.restore(at)
+    source.fixed()
+    # Bronze knows this query as well, and at this micro-batch.
+    put_back(tmp_path / "after/checkpoint", source.checkpoint)
+    source.refused("would read once more")
+    shutil.rmtree(source.bronze)
+    source.fixed()
+    put_back(tmp_path / "after/checkpoint", source.checkpoint)
+    source.refused("does not know query")
+
+
+def test_a_loss_of_before_these_checks_is_told(source: Source, tmp_path: Path) -> None:
+    def ingest_as_before() -> None:
+        stream = read_envelopes(source.lake.spark, source.lake.config.kafka).writeStream.format("delta")
+        stream = stream.option("checkpointLocation", str(source.checkpoint)).trigger(availableNow=True)
+        stream.start(str(source.bronze)).awaitTermination()
+
+    ensure_bronze(source.lake.spark, source.lake.config)
+    source.send(20)
+    ingest_as_before()
+    shutil.copytree(source.checkpoint, tmp_path / "backup")
+    source.send(20)
+    ingest_as_before()
+    put_back(tmp_path / "backup", source.checkpoint)
+    source.send(20)
+    ingest_as_before()
+    assert source.lake.count("bronze") == 40
+    with pytest.raises(SourceError, match=r"20 records .*: ingest's checkpoint says they were read") as lost:
+        reconcile(source.lake.spark, source.lake.config)
+    assert lost.value.exit_code == 4
+    source.refused("20 records .* bronze has not")
+    source.fixed()
+
+
+def test_a_run_that_was_killed_before_it_could_say_so_is_not_refused(source: Source) -> None:
+    source.send(20)
+    source.ingest()
+    source.send(20)
+    source.ingest()
+    # Committed to bronze, and not in the checkpoint.
+    for name in ("1", ".1.crc"):
+        (source.checkpoint / "commits" / name).unlink()
+    source.send(5)
+    assert source.ingest() == 25
+    assert source.ingest() == 0
+    assert source.lake.count("bronze") == 45

@@ -1,0 +1,135 @@
+"""The speed layer, the quarantine and their checkpoint know each other: one that was put back is refused."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from delta.tables import DeltaTable
+
+from pipelines.contract import DataContract
+from pipelines.contract_rules import RowRule
+from pipelines.errors import SourceError
+from pipelines.layers.checkpoints import reset
+from pipelines.layers.replay import replay
+from pipelines.ops.quarantined import Selection
+from pipelines.ops.query_files import note_path
+from pipelines.sinks.tables import set_table_property, version
+from pipelines.sinks.upkeep import compact, delete_rows
+from tests.support.lakes import Lake
+from tests.support.nights import on, stream
+
+BAD = b"poison"
+
+
+def numbers(lake: Lake) -> list[int]:
+    return sorted(row["flight"] for row in lake.table("speed").select("flight").toLocalIterator())
+
+
+def refused(lake: Lake, why: str) -> None:
+    """The stream ends with exit code 4 and the command that fixes it, and writes nothing."""
+    before = lake.count("speed"), lake.count("quarantine")
+    command = "oncelake checkpoint reset --pipeline flights --query speed"
+    with pytest.raises(SourceError, match=rf"(?s){why}.*{command}") as no:
+        stream(lake)
+    assert no.value.exit_code == 4
+    assert (lake.count("speed"), lake.count("quarantine")) == before
+
+
+def fixed(lake: Lake, expected: list[int], broken: int) -> None:
+    """The command is followed, and all of bronze is there once."""
+    reset(lake.spark, lake.config, "reset", "speed")
+    stream(lake)
+    assert numbers(lake) == expected
+    assert lake.count("quarantine") == broken
+
+
+def folder(lake: Lake, what: str) -> Path:
+    return Path(lake.config.checkpoint("speed") if what == "checkpoint" else lake.config.table(what))  # type: ignore[arg-type]
+
+
+def put_back(lake: Lake, what: str, backup: Path) -> None:
+    lost(lake, what, backup)
+    shutil.copytree(backup / what, folder(lake, what))
+
+
+def restored(lake: Lake, what: str, backup: Path) -> None:
+    """The table as it was one commit before, by Delta's own command."""
+    path = str(folder(lake, what))
+    DeltaTable.forPath(lake.spark, path).restoreToVersion(version(lake.spark, path) - 1)
+
+
+def lost(lake: Lake, what: str, backup: Path) -> None:
+    shutil.rmtree(folder(lake, what), ignore_errors=True)
+
+
+def test_what_does_not_go_together_is_refused(lake: Lake, tmp_path: Path) -> None:
+    before, after = tmp_path / "before", tmp_path / "after"
+    for number, backup in ((1, before), (2, after)):
+        lake.ingest([on(1, number), BAD])
+        stream(lake)
+        for what in ("checkpoint", "speed", "quarantine"):
+            shutil.copytree(folder(lake, what), backup / what)
+    lake.ingest([on(1, 3)])
+    accident: Callable[[Lake, str, Path], None]
+    for accident, what, why in (
+        (put_back, "checkpoint", "speed/flights is ahead of its checkpoint"),
+        (put_back, "speed", "speed/flights is behind its checkpoint"),
+        (put_back, "quarantine", "quarantine/flights is behind its checkpoint"),
+        (restored, "speed", "speed/flights: a RESTORE took back rows"),
+        (restored, "quarantine", "quarantine/flights: a RESTORE took back rows"),
+        (lost, "checkpoint", "its checkpoint .* is not there"),
+        (lost, "speed", "speed/flights: there is no such table"),
+        (lost, "quarantine", "quarantine/flights: there is no such table"),
+    ):
+        accident(lake, what, before)
+        refused(lake, why)
+        put_back(lake, what, after)
+    lost(lake, "speed", before)
+    with pytest.raises(SourceError, match="speed/flights: there is no such table"):
+        replay(lake.spark, lake.config, lake.contract, "replay", Selection(), dry_run=False)
+    assert not folder(lake, "speed").exists()
+    put_back(lake, "speed", after)
+    put_back(lake, "checkpoint", before)
+    fixed(lake, [1, 2, 3], 2)
+
+
+def test_what_goes_together_goes_on(lake: Lake) -> None:
+    lake.ingest([on(1, 1), BAD])
+    stream(lake)
+    # Micro-batches of copies alone, of broken records alone, and none.
+    lake.ingest([on(1, 1)])
+    assert stream(lake)["counts"]["duplicates"] == 1
+    lake.ingest([BAD])
+    assert stream(lake)["counts"]["quarantined"] == 1
+    assert stream(lake)["counts"]["records"] == 0
+
+    # What upkeep and people do meanwhile.
+    path = lake.config.table("speed")
+    compact(lake.spark, path)
+    set_table_property(lake.spark, path, "oncelake.test", "1")
+    delete_rows(lake.spark, path, "flight = 1", {})
+    restored(lake, "speed", folder(lake, "speed"))
+    lake.ingest([on(1, 2)])
+    stream(lake)
+    # A lake of before: nothing is noted.
+    Path(note_path(lake.config.checkpoint("speed"))).unlink()
+    lake.ingest([on(1, 3)])
+    stream(lake)
+    assert numbers(lake) == [1, 2, 3]
+
+
+def test_a_summary_counts_what_a_run_that_was_killed_had_committed(lake: Lake, small: DataContract) -> None:
+    lake.ingest([on(1, 1), on(1, 2), BAD])
+    stream(lake)
+    checkpoint = folder(lake, "checkpoint")
+    # Killed when both tables had it, and the checkpoint not.
+    for kept in [*(checkpoint / "offsets").glob("[1-9]"), *(checkpoint / "commits").glob("*")]:
+        kept.unlink()
+    # What is computed now is another thing: the contract does not take the second flight any more.
+    lake.contract = replace(small, row_rules=(*small.row_rules, RowRule("flight", "maximum", 1)))
+    counts = stream(lake)["counts"]
+    assert (counts["records"], counts["rows"], counts["quarantined"]) == (3, 2, 1)
+    assert (numbers(lake), lake.count("quarantine")) == ([1, 2], 1)
+    assert stream(lake)["counts"]["records"] == 0
