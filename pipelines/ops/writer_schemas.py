@@ -79,14 +79,15 @@ def writers_of(
 
 
 def ask_again(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> tuple[int, ...]:
-    """Asks the registry for the schemas that it did not know before.
+    """Asks the registry for the schemas that it did not know before, or that Spark could not read by.
 
     Returns:
-        The ids of those that it has come to know since it was asked for them first, today or earlier.
+        The ids of those that can be read by since they were asked for first, today or earlier.
     """
     if not is_framed(contract):
         return ()
-    unknown = {n for n, schema in _kept(spark, config, contract).items() if schema.kind == _UNKNOWN}
+    unusable = {_UNKNOWN, _UNREADABLE}
+    unknown = {n for n, schema in _kept(spark, config, contract).items() if schema.kind in unusable}
     try:
         learn(spark, config, contract, unknown)
     except InfrastructureError as error:
@@ -94,7 +95,7 @@ def ask_again(spark: SparkSession, config: PipelineConfig, contract: DataContrac
     kinds: dict[int, list[str]] = {}
     for schema in _answers(spark, config, contract):
         kinds.setdefault(schema.id, []).append(schema.kind)
-    return tuple(n for n in sorted(kinds) if _UNKNOWN in kinds[n] and kinds[n][-1] != _UNKNOWN)
+    return tuple(n for n in sorted(kinds) if unusable & {*kinds[n]} and kinds[n][-1] not in unusable)
 
 
 def known_writers(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> Writers:
