@@ -50,6 +50,19 @@ def offsets_of(spark: SparkSession, path: str, batch: int) -> str | None:
     return _Files(spark, path).text(f"{path}/offsets/{batch}")
 
 
+def first_offsets(spark: SparkSession, path: str) -> dict[str, dict[int, int]]:
+    """Where a query with Kafka as its one source began: offsets by topic and partition; empty if unknown.
+
+    Spark writes them once for a checkpoint, to `sources/0/0` (`KafkaSourceInitialOffsetWriter`): a byte 0,
+    the version, and the offsets as JSON.
+    """
+    text = _Files(spark, path).text(f"{path}/sources/0/0")
+    if text is None or "{" not in text:
+        return {}
+    topics = json.loads(text[text.index("{") :])
+    return {topic: {int(number): at for number, at in found.items()} for topic, found in topics.items()}
+
+
 def write_note(spark: SparkSession, path: str, note: Mapping[str, str]) -> None:
     """Writes a few words beside a checkpoint, in place of those that are there."""
     files = _Files(spark, path)
