@@ -28,6 +28,7 @@ from pipelines.ops.certification import (
     certified_in,
     history,
     newest_audited,
+    of_bronze,
     record_verdicts,
 )
 from pipelines.ops.due import Repair, due_days
@@ -120,7 +121,8 @@ def nightly(
             base = _undo_leftovers(spark, config, contract, before)
             _log.info("rebuilding %s from bronze version %d", words(due.causes), index.version)
             near = around(due.days, reach(contract, config.batch.dedup_horizon_days))
-            pieces = pieces_of(spark, config, index, near, newest_audited(ledger))
+            audited = newest_audited(of_bronze(ledger, index.bronze_id))
+            pieces = pieces_of(spark, config, index, near, audited)
             with steps.step("build") as detail:
                 built = _build(spark, config, contract, run_id, due.days, pieces)
                 detail.append(f"batch version {built}")
@@ -136,7 +138,7 @@ def nightly(
                 changed = _changes(spark, config, contract, due.days, before, built)
                 held.require()
                 kept = _keep_what_passed(spark, config, contract, found, run_id, due.days, (base, built))
-                run = Run(config.name, run_id, index.version, built, kept)
+                run = Run(config.name, run_id, index.version, index.bronze_id, built, kept)
                 decided = decide(run, found, due, before, changed)
                 held.require()
                 record_verdicts(spark, config, decided)
@@ -175,7 +177,8 @@ def validate(
     require_same_days(spark, config, contract)
     index = index_bronze(spark, config, contract, version(spark, config.table("bronze")), keep=False)
     near = around([day], reach(contract, config.batch.dedup_horizon_days))
-    pieces = pieces_of(spark, config, index, near, newest_audited(ledger))
+    audited = newest_audited(of_bronze(ledger, index.bronze_id))
+    pieces = pieces_of(spark, config, index, near, audited)
     found = audit(spark, config, contract, [day], state.days, pieces, state.version)
     _record(spark, config, run_id, found, index.version, state.version)
     if not found.passed(day):

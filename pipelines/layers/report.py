@@ -93,7 +93,7 @@ def _decided(
     data_docs: bool,
 ) -> ReportData:
     day = verdict.day
-    index = _index_then(spark, config, contract, verdict)
+    index = _index_then(spark, config, contract, verdict, verdicts)
     rows = read_kept(spark, config.table("batch"), verdict.batch_version, [day])
     if rows is None:
         raise SourceError(
@@ -101,7 +101,8 @@ def _decided(
             f" gone: VACUUM has removed its files. Rebuild the day with nightly_batch --date {day}, or look"
             " at a report that was written earlier"
         )
-    since = certification.newest_audited(v for v in verdicts if v.bronze_version < verdict.bronze_version)
+    known = certification.of_bronze(verdicts, index.bronze_id)
+    since = certification.newest_audited(v for v in known if v.bronze_version < verdict.bronze_version)
     pieces = pieces_of(spark, config, index, [day], since)
     decoded = decode_all(spark, config, contract, pieces.envelopes)
     events = profile.of_day(valid(decoded, contract), day).persist()
@@ -159,7 +160,8 @@ def _undecided(
     index = index_bronze(spark, config, contract, bronze_version, keep=False)
     counts, broken = index.counts()
     total, of_day = sum(counts.values()) + broken, counts.get(day, 0)
-    pieces = pieces_of(spark, config, index, [day], certification.newest_audited(verdicts))
+    since = certification.newest_audited(certification.of_bronze(verdicts, index.bronze_id))
+    pieces = pieces_of(spark, config, index, [day], since)
     reasons = profile.quarantine_reasons(
         index.reasons(),
         invalid(decode_all(spark, config, contract, pieces.envelopes), contract),
@@ -211,7 +213,11 @@ def _heading(config: PipelineConfig, contract: DataContract, day: date) -> dict[
 
 
 def _index_then(
-    spark: SparkSession, config: PipelineConfig, contract: DataContract, verdict: certification.Verdict
+    spark: SparkSession,
+    config: PipelineConfig,
+    contract: DataContract,
+    verdict: certification.Verdict,
+    verdicts: Sequence[certification.Verdict],
 ) -> BronzeIndex:
     """The index of bronze as a verdict saw it."""
     table = require_table(spark, config, "bronze")
@@ -221,7 +227,14 @@ def _index_then(
             f"{table}: records of {verdict.day} are gone: maintain.bronze_retention has removed them. The"
             f" first day that can be reported is {first}; a report that was written earlier still holds"
         )
-    return index_as_of(spark, config, contract, verdict.bronze_version)
+    index = index_as_of(spark, config, contract, verdict.bronze_version)
+    if verdict not in certification.of_bronze(verdicts, index.bronze_id):
+        raise SourceError(
+            f"{table}: the verdict on {verdict.day} speaks of version {verdict.bronze_version} of another"
+            f" table: found id {index.bronze_id}, expected {verdict.bronze_id or 'an earlier one'}. Rebuild"
+            f" the day with nightly_batch --date {verdict.day}, or look at a report that was written earlier"
+        )
+    return index
 
 
 def _in_speed(spark: SparkSession, config: PipelineConfig, day: date) -> int:

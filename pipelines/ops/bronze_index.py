@@ -21,7 +21,8 @@ from pipelines.sql_text import literal
 INDEX: Final = (
     "pipeline string, made_for string, until bigint, kind string, commit bigint, ingested_at timestamp,"
     " day date, reason string, records bigint, newest timestamp, topic string, partition int, first bigint,"
-    " last bigint, distinct bigint, sent timestamp"
+    " last bigint, distinct bigint, sent timestamp, appended timestamp, bronze_id string,"
+    " until_commit string, topic_id string, whole_from date"
 )
 RECORDS: Final = "records"
 OFFSETS: Final = "offsets"
@@ -37,19 +38,24 @@ class BronzeIndex:
 
     Attributes:
         version: the version of bronze.
+        bronze_id: under which name its versions can be compared with others: the id of its table; where the
+            table was replaced or put back meanwhile, with a part of the commit at which that was found.
         rows: the rows of the index, in the shape of `INDEX`. Of kind `records`: the `records` of one
             micro-batch (`commit`, `ingested_at`) with one event `day`, their `newest` event time; or, with no
             day, those that broke the contract for one `reason`. Of kind `offsets`: the `first` and `last`
             offset of a Kafka partition among what came until one version, how many `records` and how many
-            `distinct` offsets, and when the newest was `sent`.
+            `distinct` offsets, when the newest was `sent`, and when the newest was `appended`, if the
+            broker's clock says so.
     """
 
     version: int
+    bronze_id: str
     rows: DataFrame
 
     def until(self, version: int) -> "BronzeIndex":
         """What the index said at an earlier version; records are read from the same version as before."""
-        return BronzeIndex(self.version, self.rows.where(f"until <= {version} OR commit <= {version}"))
+        rows = self.rows.where(f"until <= {version} OR commit <= {version}")
+        return BronzeIndex(self.version, self.bronze_id, rows)
 
     @property
     def records(self) -> DataFrame:
@@ -60,7 +66,7 @@ class BronzeIndex:
         """The rows of kind `offsets`, by partition and in the order in which they came."""
         ordered = self.rows.where(F.col("kind") == OFFSETS).orderBy("topic", "partition", "until")
         return small_rows(
-            ordered.select("topic", "partition", "first", "last", "records", "distinct", "sent")
+            ordered.select("topic", "partition", "first", "last", "records", "distinct", "sent", "appended")
         )
 
     def counts(self) -> tuple[dict[date, int], int]:
@@ -68,6 +74,10 @@ class BronzeIndex:
         found = {row["day"]: row["n"] for row in small_rows(self.records.groupBy("day").agg(_sum("n")))}
         broken = found.pop(None, 0)
         return found, broken
+
+    def total(self) -> int:
+        """All records that the index counts."""
+        return int(small_rows(self.records.agg(_sum("n")))[0]["n"] or 0)
 
     def reasons(self) -> dict[str, int]:
         """How many records break the contract for each reason."""

@@ -16,7 +16,7 @@ _SHAPE: Final = (
     "pipeline string, day date, status string, run_id string, batch_version bigint, bronze_version bigint,"
     " records bigint, rows bigint, duplicates bigint, conflicts bigint, late bigint, quarantined bigint,"
     " other_days bigint, bronze bigint, decided_at timestamp, cause string, came_late bigint,"
-    " previous_version bigint, added bigint, removed bigint, changed bigint"
+    " previous_version bigint, added bigint, removed bigint, changed bigint, bronze_id string"
 )
 
 
@@ -46,6 +46,8 @@ class Verdict:
         added: rows of keys that version did not have; None where there was none.
         removed: rows of keys that only that version has.
         changed: rows of keys that both have, from other records or with other content.
+        bronze_id: whose version `bronze_version` is, see `pipelines.ops.bronze_index.BronzeIndex`; None in
+            verdicts from before this was written down.
     """
 
     pipeline: str
@@ -69,6 +71,7 @@ class Verdict:
     added: int | None = None
     removed: int | None = None
     changed: int | None = None
+    bronze_id: str | None = None
 
 
 @dataclass(frozen=True)
@@ -158,6 +161,26 @@ def certified(spark: SparkSession, config: PipelineConfig) -> Certified | None:
     return certified_in(history(spark, config))
 
 
+def of_bronze(ledger: Iterable[Verdict], bronze_id: str) -> list[Verdict]:
+    """The verdicts whose versions of bronze can be compared with those of the bronze of now.
+
+    A verdict that names no bronze was given before verdicts did. It is taken for one of this bronze, unless
+    others name another.
+
+    Args:
+        ledger: verdicts as `history` gives them, all of them.
+        bronze_id: the bronze of now.
+    """
+    ledger = list(ledger)
+    own = {bronze_id, None}
+    named = own if {verdict.bronze_id for verdict in ledger} <= own else {bronze_id}
+    return [verdict for verdict in ledger if verdict.bronze_id in named]
+
+
 def newest_audited(ledger: Iterable[Verdict]) -> int:
-    """The newest version of bronze that a verdict speaks of; -1 if there is none."""
+    """The newest version of bronze that a verdict speaks of; -1 if there is none.
+
+    Args:
+        ledger: verdicts as `of_bronze` gives them.
+    """
     return max((verdict.bronze_version for verdict in ledger), default=-1)

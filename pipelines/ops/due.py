@@ -1,5 +1,6 @@
 """Which days a nightly run has to rebuild, and why."""
 
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -13,7 +14,7 @@ from pipelines.contract import DataContract
 from pipelines.decode import EVENT_DATE, ORIGIN, valid
 from pipelines.dedup import OTHER_DAY, other_names, same_event, with_key
 from pipelines.ops.bronze_index import BronzeIndex, pieces_of
-from pipelines.ops.certification import Verdict, certified_in, newest_certified
+from pipelines.ops.certification import Verdict, certified_in, newest_certified, of_bronze
 from pipelines.ops.retention import whole_from
 from pipelines.ops.writer_schemas import decode_all
 from pipelines.quality.facts import around, days_of, reach
@@ -24,6 +25,8 @@ Cause = Literal["asked", "missed", "late", "neighbour"]
 Repair = Literal["nothing", "late", "late and missed"]
 
 _DAY: Final = timedelta(days=1)
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -75,10 +78,13 @@ def due_days(
         ledger: the verdicts so far.
     """
     certified = newest_certified(ledger)
-    versions = {day: verdict.bronze_version for day, verdict in certified.items()}
+    versions = _known(certified, ledger, index)
     whole = whole_from(spark, config) or date.min
-    late = {day: n for day, n in index.came_since(versions, spark).items() if day >= whole}
     with_events = index.counts()[0]
+    late = index.came_since({d: known for d, known in versions.items() if known is not None}, spark)
+    others = [certified[day] for day, known in versions.items() if known is None and day >= whole]
+    late |= _more_than_before(others, with_events)
+    late = {day: n for day, n in late.items() if day >= whole}
     causes: dict[date, Cause] = dict.fromkeys(asked, "asked")
     lookback = days_of(asked[0] - config.batch.lookback_days * _DAY, asked[0] - _DAY)
     if repair != "nothing":
@@ -87,7 +93,7 @@ def due_days(
         first = min([*certified, *with_events], default=asked[0])
         missed = (day for day in lookback if day >= first and day not in certified)
         causes |= dict.fromkeys(missed, "missed")
-    while near := _neighbours(spark, config, contract, index, sorted(causes), late, certified):
+    while near := _neighbours(spark, config, contract, index, sorted(causes), late, (certified, versions)):
         causes |= dict.fromkeys(near, "neighbour")
     causes = {day: causes[day] for day in sorted(causes) if day >= whole}
     left = [
@@ -105,13 +111,14 @@ def _neighbours(
     index: BronzeIndex,
     days: Sequence[date],
     late: Collection[date],
-    certified: Mapping[date, Verdict],
+    known: tuple[Mapping[date, Verdict], Mapping[date, int | None]],
 ) -> list[date]:
     """Certified days next to these that have to be rebuilt with them.
 
     On some an event stands whose copy has come since with one of these days. That copy may win, and the row
     of the certified day must go then. For others records came late, which may win over a row of these days.
     """
+    certified, seen = known
     horizon = reach(contract, config.batch.dedup_horizon_days)
     near = [day for day in around(days, horizon) if day in certified and day not in days]
     found = [day for day in near if day in late]
@@ -119,20 +126,44 @@ def _neighbours(
     state = certified_in(certified.values())
     if state is None or not near:
         return found
-    versions = {day: certified[day].bronze_version for day in near}
+    # All that another bronze holds is new to a day.
+    versions = {day: -1 if (at := seen[day]) is None else at for day in near}
     pieces = pieces_of(spark, config, index, [], min(versions.values()))
     came = valid(decode_all(spark, config, contract, pieces.envelopes), contract).select(
         "*", F.col(ORIGIN[-1]).alias("ingested_at")
     )
     commits = index.records.groupBy("ingested_at").agg(F.max("commit").alias("_commit"))
     new = with_key(came.where(on_days(days)).join(F.broadcast(commits), "ingested_at"), contract)
-    known = _frame(spark, versions).withColumnRenamed("day", OTHER_DAY)
+    of_day = _frame(spark, versions).withColumnRenamed("day", OTHER_DAY)
     rows = read(spark, config.table("batch"), state.version).where(on_days(near))
-    rows = rows.select(*other_names(contract)).join(F.broadcast(known), OTHER_DAY)
+    rows = rows.select(*other_names(contract)).join(F.broadcast(of_day), OTHER_DAY)
     touched = new.select(*contract.key_names, EVENT_DATE, "_commit").join(
         rows, same_event(contract, horizon) & (F.col("_commit") > F.col("known"))
     )
     return found + [row[OTHER_DAY] for row in small_rows(touched.select(OTHER_DAY).distinct())]
+
+
+def _known(
+    certified: Mapping[date, Verdict], ledger: Sequence[Verdict], index: BronzeIndex
+) -> dict[date, int | None]:
+    """Up to which version of bronze each certified day knows it; None if it was built from another bronze."""
+    alike = set(of_bronze(ledger, index.bronze_id))
+    return {day: verdict.bronze_version if verdict in alike else None for day, verdict in certified.items()}
+
+
+def _more_than_before(others: Sequence[Verdict], records: Mapping[date, int]) -> dict[date, int]:
+    """Of days that were built from another bronze, how many valid records this one has more.
+
+    A day of which it has fewer is left as it is: the rows that are certified may be all that is left of them.
+    """
+    more = {verdict.day: records.get(verdict.day, 0) - verdict.records for verdict in others}
+    if fewer := [day for day, n in more.items() if n < 0]:
+        _log.warning(
+            "certified days of which bronze, which is another table now, holds fewer records than when they"
+            " were built; they are left as they are: %s",
+            ", ".join(map(str, fewer)),
+        )
+    return {day: n for day, n in more.items() if n > 0}
 
 
 def _frame(spark: SparkSession, versions: Mapping[date, int]) -> DataFrame:

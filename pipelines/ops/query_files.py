@@ -52,13 +52,17 @@ def first_kept(spark: SparkSession, path: str) -> int | None:
     return min(_Files(spark, path).numbers("offsets"), default=None)
 
 
-def initial_offsets_of(spark: SparkSession, path: str) -> str | None:
-    """Where the one source of a checkpoint, Kafka, has begun; None if it has not.
+def first_offsets(spark: SparkSession, path: str) -> dict[str, dict[int, int]]:
+    """Where a query with Kafka as its one source began: offsets by topic and partition; empty if unknown.
 
-    The file begins with a zero byte and a line for its version (`KafkaSourceInitialOffsetWriter` of Spark).
+    Spark writes them once for a checkpoint, to `sources/0/0` (`KafkaSourceInitialOffsetWriter`): a byte 0,
+    the version, and the offsets as JSON.
     """
     text = _Files(spark, path).text(f"{path}/sources/0/0")
-    return None if text is None else text[text.index("{") :]
+    if text is None or "{" not in text:
+        return {}
+    topics = json.loads(text[text.index("{") :])
+    return {topic: {int(number): at for number, at in found.items()} for topic, found in topics.items()}
 
 
 def sources_of(offsets: str) -> list[str]:

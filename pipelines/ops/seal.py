@@ -1,30 +1,26 @@
 """Seals a day: bronze must have all that was sent until the day's end, before the day may be rebuilt."""
 
-import json
-import logging
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
-from typing import Any, Final
+from typing import Final
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
-from pipelines.errors import InfrastructureError, SourceError
+from pipelines.errors import SourceError
 from pipelines.ops.bronze_index import BronzeIndex
-from pipelines.ops.cluster import end_offsets, find_topic, require_same_topic
+from pipelines.ops.cluster import find_topic, require_same_topic
 from pipelines.ops.indexing import index_bronze
+from pipelines.ops.query_files import first_offsets
+from pipelines.ops.topic_offsets import readable_offsets, with_records
+from pipelines.quality.broker_offsets import Kept
 from pipelines.quality.offset_ledger import PartitionOffsets, partition_offsets
-from pipelines.sinks.delta import small_rows
 from pipelines.sinks.tables import version
 
 _LOOK_EVERY_S: Final = 2.0
 _SHOWN: Final = 5
-
-_log = logging.getLogger(__name__)
 
 
 class _NotYet(SourceError):
@@ -34,9 +30,10 @@ class _NotYet(SourceError):
 def seal(spark: SparkSession, config: PipelineConfig, contract: DataContract, last: date) -> BronzeIndex:
     """Waits, for as long as `batch.seal_wait` says, until bronze has all of a day and of those before it.
 
-    Of each Kafka partition bronze must have either all that the cluster had when this began, or a record that
-    was sent after the day's end and `batch.seal_grace`. What producers send after that is late. Where the
-    cluster does not answer, such a record of each partition in bronze is enough.
+    Of each Kafka partition bronze must have all records that the cluster had when this began, or one that the
+    broker took after the day's end and `batch.seal_grace` (`LogAppendTime`; a producer's clock proves
+    nothing). What ingest has looked at, by its checkpoint, does not count: Kafka is asked whether there are
+    records behind the last one in bronze. What producers send after that is late.
 
     Args:
         spark: the session.
@@ -50,7 +47,7 @@ def seal(spark: SparkSession, config: PipelineConfig, contract: DataContract, la
     Raises:
         SourceError: bronze lacks something; the message says what.
         ConfigError: the cluster has no such topic.
-        InfrastructureError: the cluster does not answer, and bronze alone does not tell.
+        InfrastructureError: the cluster does not answer.
     """
     end = _end_of(last, contract) + config.batch.seal_grace
     if datetime.now(UTC) < end:
@@ -58,7 +55,7 @@ def seal(spark: SparkSession, config: PipelineConfig, contract: DataContract, la
             f"{last} can be sealed at {end:%Y-%m-%d %H:%M:%S} UTC, when it has been over for"
             " batch.seal_grace; start again then"
         )
-    ends, silence = _ends(spark, config)
+    topic = _Topic(spark, config) if config.batch.seal_by == "kafka" else None
     for attempt in Retrying(
         retry=retry_if_exception_type(_NotYet),
         stop=stop_after_delay(config.batch.seal_wait),
@@ -66,75 +63,71 @@ def seal(spark: SparkSession, config: PipelineConfig, contract: DataContract, la
         reraise=True,
     ):
         with attempt:
-            # In this order: what ingest has committed is in the version that is looked at afterwards.
-            read_until = committed_offsets(spark, config) if ends is not None else {}
             bronze = version(spark, config.table("bronze"))
             index = index_bronze(spark, config, contract, bronze, keep=True)
             found = partition_offsets(index.offsets())
             _require_records(config, contract, found, last)
-            if ends is not None:
-                _require_all(config, last, lacking_offsets(found, ends, read_until, end))
-            elif silence and any(offsets.sent < end for offsets in found):
-                raise silence
-    if silence:
-        _log.warning("%s was sealed by the records in bronze alone: %s", last, silence)
+            if topic is not None:
+                _require_all(config, last, topic.lacking(found, end), topic.kept)
     return index
 
 
-def _ends(
-    spark: SparkSession, config: PipelineConfig
-) -> tuple[Mapping[int, int] | None, InfrastructureError | None]:
-    """The offset after the last record of each partition in Kafka; or why the cluster does not tell."""
-    if config.batch.seal_by == "bronze":
-        return None, None
-    try:
+class _Topic:
+    """The topic as it was when a run began: what it had then does not change any more."""
+
+    def __init__(self, spark: SparkSession, config: PipelineConfig) -> None:
+        self._spark, self._config = spark, config
         topic = find_topic(spark, config.kafka)
         require_same_topic(spark, config, topic)
-        return end_offsets(spark, config.kafka, topic), None
-    except InfrastructureError as error:
-        return None, error
+        self.kept = readable_offsets(spark, config.kafka, topic)
+        began_late = config.kafka.starting_offsets == "latest"
+        began = first_offsets(spark, config.checkpoint("ingest")) if began_late else {}
+        self._began = began.get(config.kafka.topic, {})
+        # By partition, from which offset on, and whether there are records.
+        self._asked: dict[tuple[int, int], bool] = {}
+
+    def lacking(self, found: Sequence[PartitionOffsets], end: datetime) -> dict[int, int]:
+        """The partitions with records that bronze lacks, and from which offset on.
+
+        Raises:
+            SourceError: offsets are gone from Kafka, and bronze has not got them.
+        """
+        of_topic = [offsets for offsets in found if offsets.topic == self._config.kafka.topic]
+        above = above_bronze(of_topic, self.kept, end, self._began)
+        gone = {number: start for number, start in above.items() if start < self.kept[number].earliest}
+        if gone and self._config.audit.offset_gaps == "fail":
+            raise SourceError(_gone(self._config, gone, self.kept))
+        ranges = {
+            number: range(max(start, self.kept[number].earliest), self.kept[number].end)
+            for number, start in above.items()
+        }
+        unknown = {
+            n: offsets for n, offsets in ranges.items() if offsets and (n, above[n]) not in self._asked
+        }
+        filled = with_records(self._spark, self._config.kafka, unknown)
+        self._asked |= {(number, above[number]): number in filled for number in unknown}
+        return {number: start for number, start in above.items() if self._asked.get((number, start))}
 
 
-def lacking_offsets(
-    found: Sequence[PartitionOffsets],
-    ends: Mapping[int, int],
-    read_until: Mapping[int, int],
-    end: datetime,
-) -> dict[int, tuple[int, int]]:
-    """The partitions that are not sealed: up to which offset they were read, and which is needed.
+def above_bronze(
+    found: Sequence[PartitionOffsets], kept: Mapping[int, Kept], end: datetime, began: Mapping[int, int]
+) -> dict[int, int]:
+    """The partitions of which Kafka has offsets behind those of bronze, and where these begin.
 
     Args:
         found: what bronze holds of each partition.
-        ends: the offset after the last record of each partition in Kafka.
-        read_until: the offset after the last that ingest has looked at. Where a transaction was aborted or
-            the topic was compacted, that is further than the last record in bronze.
-        end: a partition with a record that was sent at this moment or later is sealed, too.
+        kept: what Kafka has of each partition.
+        end: a partition with a record that the broker took at this moment or later is not among them.
+        began: where ingest has begun, if not with the first record that Kafka has.
     """
     by_partition = {offsets.partition: offsets for offsets in found}
-    lacking: dict[int, tuple[int, int]] = {}
-    for partition, needed in sorted(ends.items()):
+    above: dict[int, int] = {}
+    for partition, there in sorted(kept.items()):
         here = by_partition.get(partition)
-        reached = max(read_until.get(partition, 0), here.last + 1 if here else 0)
-        if reached < needed and not (here and here.sent >= end):
-            lacking[partition] = (reached, needed)
-    return lacking
-
-
-def committed_offsets(spark: SparkSession, config: PipelineConfig) -> dict[int, int]:
-    """The offset after the last that ingest has looked at in each partition, if its checkpoint tells."""
-    checkpoint = config.checkpoint("ingest")
-    try:
-        number = F.regexp_extract(F.input_file_name(), r"/(\d+)$", 1).cast("long").alias("n")
-        commits = spark.read.text(f"{checkpoint}/commits").select(number)
-        batch = small_rows(commits.agg(F.max("n").alias("n")))[0]["n"]
-        if batch is None:
-            return {}
-        lines = small_rows(spark.read.text(f"{checkpoint}/offsets/{batch}"))
-    except AnalysisException:
-        return {}
-    # The last line is the one source's own; before it stand a version and the settings of the query.
-    offsets: dict[str, dict[str, Any]] = json.loads(lines[-1]["value"])
-    return {int(partition): int(offset) for partition, offset in offsets[config.kafka.topic].items()}
+        start = here.last + 1 if here else max(began.get(partition, 0), there.earliest)
+        if start < there.end and not (here and here.appended and here.appended >= end):
+            above[partition] = start
+    return above
 
 
 def _end_of(day: date, contract: DataContract) -> datetime:
@@ -158,15 +151,28 @@ def _require_records(
         )
 
 
-def _require_all(config: PipelineConfig, last: date, lacking: Mapping[int, tuple[int, int]]) -> None:
+def _require_all(
+    config: PipelineConfig, last: date, lacking: Mapping[int, int], kept: Mapping[int, Kept]
+) -> None:
     if not lacking:
         return
     shown = [
-        f"{config.kafka.topic}-{partition} has been read up to offset {reached:,}, needed {needed:,}"
-        for partition, (reached, needed) in list(lacking.items())[:_SHOWN]
+        f"{config.kafka.topic}-{number} is in bronze up to offset {start:,}, needed {kept[number].end:,}"
+        for number, start in list(lacking.items())[:_SHOWN]
     ]
     more = [f"and {len(lacking) - _SHOWN} more partitions"] if len(lacking) > _SHOWN else []
     raise _NotYet(
         f"{config.table('bronze')}: {last} cannot be sealed yet: {'; '.join([*shown, *more])};"
-        " run ingest_stream until it has caught up"
+        " run ingest_stream until it has caught up; if it has, oncelake reconcile says what bronze lacks"
+    )
+
+
+def _gone(config: PipelineConfig, gone: Mapping[int, int], kept: Mapping[int, Kept]) -> str:
+    shown = [
+        f"{config.kafka.topic}-{number}: offsets {start:,} to {kept[number].earliest - 1:,}"
+        for number, start in list(gone.items())[:_SHOWN]
+    ]
+    return (
+        f"{config.table('bronze')}: Kafka has deleted offsets that bronze has not got: {'; '.join(shown)}."
+        " See docs/runbook.md, 'Offsets are gone'; where gaps are lawful set audit.offset_gaps: warn"
     )

@@ -1,6 +1,7 @@
 """What a cluster says of a topic's offsets, and how it keeps them."""
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -8,10 +9,14 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from pipelines.config import KafkaConfig
-from pipelines.ops.cluster import find_topic, list_offsets
+from pipelines.ops.cluster import Topic, end_offsets, find_topic, list_offsets
 from pipelines.ops.kafka_admin import Admin, admin_client, cause
 from pipelines.quality.broker_offsets import Kept
+from pipelines.sinks.delta import small_rows
+from pipelines.sources.kafka import offsets_between
 
+_LOOKED_AT_FIRST: Final = 1_000
+_MORE_EACH_TIME: Final = 100
 _POLICY: Final = "cleanup.policy"
 
 _log = logging.getLogger(__name__)
@@ -50,6 +55,43 @@ def topic_offsets(spark: SparkSession, kafka: KafkaConfig) -> TopicOffsets:
         latest = list_offsets(admin, topic, "latest")
         kept = {number: Kept(first, latest[number]) for number, first in earliest.items()}
         return TopicOffsets(topic.topic_id, kept, _cleanup_policy(admin, topic.name))
+
+
+def readable_offsets(spark: SparkSession, kafka: KafkaConfig, topic: Topic) -> dict[int, Kept]:
+    """The first offset of each partition, and the one after the last that the pipeline may read now.
+
+    Raises:
+        InfrastructureError: the cluster does not answer in time.
+    """
+    ends = end_offsets(spark, kafka, topic)
+    with admin_client(spark, kafka) as admin:
+        earliest = list_offsets(admin, topic, "earliest")
+    return {number: Kept(earliest[number], end) for number, end in ends.items()}
+
+
+def with_records(spark: SparkSession, kafka: KafkaConfig, ranges: Mapping[int, range]) -> set[int]:
+    """The partitions that have a record within a range of offsets, as ingest would get it.
+
+    There is none where these are markers of transactions, records of aborted ones, or were compacted. Kafka
+    is asked for the beginning of a range first: one record is enough.
+
+    Args:
+        spark: the session.
+        kafka: the configuration.
+        ranges: the offsets of each partition that is asked for; Kafka must still cover them.
+    """
+    open_ranges, width, found = dict(ranges), _LOOKED_AT_FIRST, set[int]()
+    while open_ranges:
+        asked = {number: offsets[:width] for number, offsets in open_ranges.items()}
+        given = offsets_between(spark, kafka, asked).select("_partition").distinct()
+        found |= {row["_partition"] for row in small_rows(given)}
+        open_ranges = {
+            number: offsets[width:]
+            for number, offsets in open_ranges.items()
+            if number not in found and offsets[width:]
+        }
+        width *= _MORE_EACH_TIME
+    return found
 
 
 def _cleanup_policy(admin: Admin, topic: str) -> str | None:

@@ -118,15 +118,17 @@ def writers_of(
 
 
 def ask_again(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> tuple[int, ...]:
-    """Asks the registry for the schemas that it did not know before.
+    """Asks the registry for the schemas that it did not know before, or that Spark could not read by.
 
     Returns:
-        The ids of those that it may have come to know since records that name them were decoded first: it
-        had none of them once; or it was asked for them first after some ids had been passed over.
+        The ids of those that can be read by, or may be, since records that name them were decoded first: it
+        had none of them once, or Spark could not read by them; or it was asked for them first after some ids
+        had been passed over.
     """
     if not is_framed(contract):
         return ()
-    unknown = {n for n, schema in kept_schemas(spark, config, contract).items() if schema.kind == UNKNOWN}
+    unusable = {UNKNOWN, UNREADABLE}
+    unknown = {n for n, schema in kept_schemas(spark, config, contract).items() if schema.kind in unusable}
     try:
         learn(spark, config, contract, unknown)
     except InfrastructureError as error:
@@ -136,7 +138,7 @@ def ask_again(spark: SparkSession, config: PipelineConfig, contract: DataContrac
         # All that is asked for later may have been among those that were passed over.
         before = [UNKNOWN] if NO_ID in kinds else []
         kinds.setdefault(schema.id, before).append(schema.kind)
-    return tuple(n for n in sorted(kinds) if UNKNOWN in kinds[n] and kinds[n][-1] != UNKNOWN)
+    return tuple(n for n in sorted(kinds) if unusable & {*kinds[n]} and kinds[n][-1] not in unusable)
 
 
 def known_writers(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> Writers:

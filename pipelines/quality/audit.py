@@ -13,6 +13,7 @@ from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.decode import VALID
 from pipelines.ops.bronze_index import BronzeIndex, Pieces
+from pipelines.ops.bronze_state import records_in
 from pipelines.ops.retention import speed_from
 from pipelines.ops.writer_schemas import decode_all
 from pipelines.quality import facts, integrity
@@ -96,6 +97,8 @@ def audit(
         ranges = _offsets(spark, config, pieces.index)
         doubled = facts.doubled_keys(near, contract, horizon)
         checks = _integrity(config, days, bronze_facts, layer, doubled, ranges)
+        there = records_in(spark, config, pieces.index.version)
+        checks += [integrity.index_is_whole(day, bronze_facts, there) for day in days]
         open_days = [day for day in facts.around(days, facts.reach(contract, horizon)) if day not in closed]
         of_open_days = records.where(VALID).where(on_days(open_days)) if open_days else None
         differences, more = _against_speed(spark, config, contract, days, near, of_open_days, pieces)

@@ -24,6 +24,7 @@ class Run:
         pipeline: the pipeline's name.
         run_id: the run.
         bronze_version: the version of bronze that the days were built from.
+        bronze_id: which bronze that is, see `pipelines.ops.bronze_index.BronzeIndex`.
         built: the version of the batch table that was audited.
         kept: the version that holds the days that passed.
     """
@@ -31,6 +32,7 @@ class Run:
     pipeline: str
     run_id: str
     bronze_version: int
+    bronze_id: str
     built: int
     kept: int
 
@@ -57,6 +59,7 @@ def decide(
             run_id=run.run_id,
             batch_version=run.kept if found.passed(day) else run.built,
             bronze_version=run.bronze_version,
+            bronze_id=run.bronze_id,
             records=facts.records,
             rows=rows,
             duplicates=max(0, facts.records - rows),

@@ -75,6 +75,24 @@ def counts_add_up(day: date, bronze: BronzeFacts, layer: LayerDay) -> Check:
     )
 
 
+def index_is_whole(day: date, bronze: BronzeFacts, there: int) -> Check:
+    """The index, which leads to the records of a day, counts as many records as bronze has.
+
+    Args:
+        day: the event day.
+        bronze: what the audit counts, by the index as far as other days are concerned.
+        there: the records that bronze has by the statistics of its own files.
+    """
+    return _check(
+        day,
+        "index_is_whole",
+        bronze.total != there,
+        f"{bronze.total:,} records in the index of bronze",
+        f"{there:,} records in bronze",
+        "records of the day may stand where the rebuild did not look. The next run makes the index anew",
+    )
+
+
 def conflicts_within_limit(day: date, bronze: BronzeFacts, max_percent: float) -> Check:
     """Of the day's events no more were told in two ways than the contract allows."""
     facts = bronze.days[day]

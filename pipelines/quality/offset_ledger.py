@@ -19,6 +19,8 @@ class PartitionOffsets:
         records: records in bronze.
         distinct: different offsets among them; None if the pieces do not tell, as they overlap and have gaps.
         sent: when its newest record was sent, as far as that can be believed.
+        appended: when Kafka took its newest record, by the broker's clock; None if the topic keeps what
+            producers say (`CreateTime`).
     """
 
     topic: str
@@ -28,14 +30,15 @@ class PartitionOffsets:
     records: int
     distinct: int | None
     sent: datetime
+    appended: datetime | None = None
 
 
 def partition_offsets(pieces: Iterable[Mapping[str, Any]]) -> list[PartitionOffsets]:
     """Adds up the pieces of each partition.
 
     Args:
-        pieces: `topic, partition, first, last, records, distinct, sent` of each piece, sorted by topic and
-            partition.
+        pieces: `topic, partition, first, last, records, distinct, sent, appended` of each piece, sorted by
+            topic and partition.
     """
     by_partition = groupby(pieces, key=lambda piece: (piece["topic"], piece["partition"]))
     return [_added_up(topic, partition, list(of)) for (topic, partition), of in by_partition]
@@ -60,4 +63,5 @@ def _added_up(topic: str, partition: int, pieces: list[Mapping[str, Any]]) -> Pa
         sum(piece["records"] for piece in pieces),
         distinct,
         max(piece["sent"] for piece in pieces),
+        max((piece["appended"] for piece in pieces if piece["appended"]), default=None),
     )

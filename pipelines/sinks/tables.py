@@ -233,6 +233,15 @@ def exists(spark: SparkSession, path: str) -> bool:
         return False
 
 
+def table_id(spark: SparkSession, path: str) -> str:
+    """The id that Delta gave a table when it was made (`Metadata.id`); a copy of its files has it as well."""
+    # Not DeltaTable.detail(), which reads the whole log.
+    jvm: Any = spark.sparkContext._jvm
+    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path)
+    option = jvm.scala.Option
+    return str(log.update(False, option.empty(), option.empty()).metadata().id())
+
+
 def version(spark: SparkSession, path: str) -> int:
     """The newest version of a Delta table."""
     row = DeltaTable.forPath(spark, path).history(1).select("version").first()

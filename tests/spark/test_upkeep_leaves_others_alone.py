@@ -2,13 +2,16 @@
 
 from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Any
 
 from pipelines.config import PipelineConfig
 from pipelines.layers.maintain import maintain
 from pipelines.ops.certification import Verdict, history, record_verdicts
 from tests.support.lakes import Lake, flight
 
-COUNTS = dict.fromkeys(("records", "rows", "duplicates", "conflicts", "late", "quarantined"), 1)
+COUNTS: dict[str, Any] = dict.fromkeys(
+    ("records", "rows", "duplicates", "conflicts", "late", "quarantined"), 1
+)
 
 
 def decide(lake: Lake, config: PipelineConfig, day: int) -> None:

@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.ops.seal import lacking_offsets
+from pipelines.ops.seal import above_bronze
+from pipelines.quality.broker_offsets import Kept
 from pipelines.quality.offset_ledger import PartitionOffsets, partition_offsets
 
 MIDNIGHT = datetime(2013, 1, 2, tzinfo=UTC)
@@ -20,6 +21,7 @@ def piece(offsets: list[int], partition: int = 0) -> dict[str, object]:
         "records": len(offsets),
         "distinct": len(set(offsets)),
         "sent": MIDNIGHT,
+        "appended": None,
     }
 
 
@@ -40,14 +42,17 @@ def test_pieces_that_were_read_again_are_counted_once() -> None:
     assert unsure.distinct is None
 
 
-def test_a_partition_is_sealed_by_its_end_or_by_a_record_of_the_time_after() -> None:
-    before, after = datetime(2013, 1, 1, 23, tzinfo=UTC), MIDNIGHT
+def test_a_partition_is_sealed_by_its_end_or_by_a_record_that_the_broker_took_afterwards() -> None:
+    before = datetime(2013, 1, 1, 23, tzinfo=UTC)
     found = [
-        PartitionOffsets("t", 0, 0, 9, 10, 10, before),
-        PartitionOffsets("t", 1, 0, 9, 10, 10, after),
-        PartitionOffsets("t", 2, 0, 9, 10, 10, before),
+        # What the producer of the first says of the time counts for nothing.
+        PartitionOffsets("t", 0, 0, 9, 10, 10, MIDNIGHT),
+        PartitionOffsets("t", 1, 0, 9, 10, 10, MIDNIGHT, MIDNIGHT),
+        PartitionOffsets("t", 2, 0, 9, 10, 10, before, before),
+        PartitionOffsets("t", 6, 0, 9, 10, 10, before, before),
     ]
-    ends = {0: 12, 1: 12, 2: 10, 3: 4, 4: 0}
-    assert lacking_offsets(found, ends, {}, MIDNIGHT) == {0: (10, 12), 3: (0, 4)}
-    # Behind the last record there may be nothing but the marker of a transaction, which ingest has passed.
-    assert lacking_offsets(found, ends, {0: 12, 3: 4}, MIDNIGHT) == {}
+    kept = {0: 12, 1: 12, 2: 12, 3: 4, 4: 0, 5: 4, 6: 10}
+    above = above_bronze(found, {number: Kept(0, end) for number, end in kept.items()}, MIDNIGHT, {5: 4})
+    assert above == {0: 10, 2: 10, 3: 0}
+    # Of a partition that bronze lacks, what was deleted before ingest began is not missed.
+    assert above_bronze([], {0: Kept(3, 5), 1: Kept(5, 5)}, MIDNIGHT, {}) == {0: 3}

@@ -1,0 +1,181 @@
+"""Whether bronze is still the table that its index was made from, and holds what that one held."""
+
+from dataclasses import dataclass
+from datetime import date
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.config import PipelineConfig
+from pipelines.errors import SourceError
+from pipelines.ops.retention import first_whole_day
+from pipelines.quality.offset_ledger import PartitionOffsets
+from pipelines.sinks.delta import read, small_rows
+from pipelines.sinks.tables import TOPIC_ID, shape, shown, small_frame, table_id, table_property
+from pipelines.sinks.versions import commit_hash
+
+_SHOWN: Final = 5
+
+
+@dataclass(frozen=True)
+class Indexed:
+    """The bronze that an index was made from. What is None was not yet written down when it was made.
+
+    Attributes:
+        made_for: the way of decoding that the index holds for.
+        until: the newest version of bronze that it knows.
+        bronze_id: see `BronzeIndex`.
+        until_commit: the hash of the commit that made that version.
+        topic_id: the id of the Kafka topic that bronze was filled from.
+        whole_from: the first day of which retention had removed nothing.
+    """
+
+    made_for: str
+    until: int
+    bronze_id: str | None
+    until_commit: str | None
+    topic_id: str | None
+    whole_from: date | None
+
+
+@dataclass(frozen=True)
+class BronzeState:
+    """Bronze at a version.
+
+    Attributes:
+        table: its path.
+        version: the version.
+        table_id: the id that Delta gave the table.
+        commit: the hash of the commit that made the version.
+        topic_id: the id of the Kafka topic that it is filled from; None if it was never asked for.
+        whole_from: the first day of which retention has removed nothing; None if it never did.
+    """
+
+    table: str
+    version: int
+    table_id: str
+    commit: str | None
+    topic_id: str | None
+    whole_from: date | None
+
+
+def bronze_state(spark: SparkSession, config: PipelineConfig, version: int) -> BronzeState:
+    """What tells bronze at a version from other tables, and from other states of itself."""
+    table = config.table("bronze")
+    topic = table_property(spark, table, TOPIC_ID)
+    return BronzeState(
+        table,
+        version,
+        table_id(spark, table),
+        commit_hash(spark, table, version),
+        shown(topic) if topic else None,
+        first_whole_day(spark, config),
+    )
+
+
+def continues(spark: SparkSession, bronze: BronzeState, known: Indexed) -> bool:
+    """Whether bronze is the table that an index was made from, and has gone on from what the index knows.
+
+    A table that was put back from a copy has the same id, and soon the same versions, made by other commits.
+    """
+    if known.bronze_id is None:
+        return known.until <= bronze.version
+    if known.bronze_id.partition("/")[0] != bronze.table_id or known.until_commit is None:
+        return False
+    return commit_hash(spark, bronze.table, known.until) == known.until_commit
+
+
+def records_in(spark: SparkSession, config: PipelineConfig, version: int) -> int:
+    """The records of bronze at a version, by the statistics of its files; where these lack, by a scan."""
+    return read(spark, config.table("bronze"), version).count()
+
+
+def bronze_id(bronze: BronzeState, known: Indexed | None, *, is_same: bool) -> str:
+    """The name under which versions of bronze can be compared: the table's id, with a commit if need be.
+
+    A bronze that took the place of another gets the commit at which that was found into its name.
+
+    Args:
+        bronze: bronze as it is.
+        known: what the index was made from, if there is one.
+        is_same: what `continues` says.
+    """
+    if known is None or (is_same and known.bronze_id is None):
+        return bronze.table_id
+    if is_same and known.bronze_id:
+        return known.bronze_id
+    return f"{bronze.table_id}/{(bronze.commit or '')[:8]}"
+
+
+def require_held(
+    spark: SparkSession, bronze: BronzeState, known: Indexed, held: list[PartitionOffsets]
+) -> None:
+    """Makes sure that bronze holds every offset that the bronze held from which an index was made.
+
+    Bronze that says itself, since then, from which day on it is whole is taken at its word.
+
+    Args:
+        spark: the session.
+        bronze: bronze as it is.
+        known: what the index was made from.
+        held: the offsets that the index knows.
+
+    Raises:
+        SourceError: it does not.
+    """
+    if bronze.whole_from is not None and bronze.whole_from > (known.whole_from or date.min):
+        return
+    if None not in (bronze.topic_id, known.topic_id) and bronze.topic_id != known.topic_id:
+        lacking = [f"it is filled from another topic: found id {bronze.topic_id}, expected {known.topic_id}"]
+    else:
+        lacking = _lacking(spark, bronze, held)
+    if lacking:
+        more = [f"and {len(lacking) - _SHOWN} more partitions"] if len(lacking) > _SHOWN else []
+        raise SourceError(
+            f"{bronze.table}: records are gone that nightly runs have seen: the table was replaced, put back"
+            f" or cut: found table id {bronze.table_id} at version {bronze.version}, expected"
+            f" {known.bronze_id or 'a table'} at version {known.until} or later."
+            f" {'; '.join([*lacking[:_SHOWN], *more])}. Nothing was decided."
+            " Put the table back, let ingest read again what Kafka has still, or say from which day on"
+            " this table is whole: see docs/runbook.md, 'Bronze is another table'"
+        )
+
+
+def _lacking(spark: SparkSession, bronze: BronzeState, held: list[PartitionOffsets]) -> list[str]:
+    if not held:
+        return []
+    names = ("topic", "partition", "first", "last")
+    asked = [{name: getattr(offsets, name) for name in names} for offsets in held]
+    ranges = F.broadcast(
+        small_frame(spark, asked, shape("topic string, partition int, first bigint, last bigint"))
+    )
+    found = small_rows(_within(read(spark, bronze.table, bronze.version), ranges))
+    there: dict[tuple[str, int], dict[str, Any]] = {(row["topic"], row["partition"]): row for row in found}
+    lacking = []
+    for offsets in held:
+        row = there.get((offsets.topic, offsets.partition))
+        place = f"{offsets.topic}-{offsets.partition}"
+        known = f"{offsets.first}..{offsets.last}"
+        if row is None:
+            lacking.append(f"{place}: none of the offsets {known}")
+        elif (row["from"], row["to"]) != (offsets.first, offsets.last):
+            lacking.append(f"{place}: of the offsets {known} only {row['from']}..{row['to']}")
+        elif offsets.distinct is not None and row["distinct"] < offsets.distinct:
+            lacking.append(f"{place}: {offsets.distinct - row['distinct']:,} of the offsets {known}")
+    return lacking
+
+
+def _within(bronze: DataFrame, ranges: DataFrame) -> DataFrame:
+    """What bronze holds within ranges of offsets, by partition."""
+    offsets = bronze.selectExpr("_topic AS topic", "_partition AS partition", "_offset AS offset")
+    return (
+        offsets.join(ranges, ["topic", "partition"])
+        .where("offset BETWEEN first AND last")
+        .groupBy("topic", "partition")
+        .agg(
+            F.min("offset").alias("from"),
+            F.max("offset").alias("to"),
+            F.count_distinct("offset").alias("distinct"),
+        )
+    )

@@ -1,0 +1,219 @@
+"""Nothing is certified by the index of another bronze than the one at hand."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from delta.tables import DeltaTable
+
+from pipelines.contract import DataContract
+from pipelines.errors import SourceError
+from pipelines.layers.report import report
+from pipelines.ops.bronze_index import BronzeIndex, pieces_of
+from pipelines.ops.certification import Verdict, history, newest_certified, of_bronze
+from pipelines.ops.decoding_key import decoding_key
+from pipelines.ops.due import due_days
+from pipelines.ops.indexing import index_bronze
+from pipelines.ops.retention import WHOLE_FROM
+from pipelines.quality.audit import audit
+from pipelines.sinks.delta import append, read
+from pipelines.sinks.event_tables import ensure_batch
+from pipelines.sinks.tables import ensure_table, set_table_property, shape, table_id, version
+from tests.support.lakes import EPOCH, Lake, Record
+from tests.support.nights import LATER, ONE, TWO, on, run
+
+OLD_INDEX = (
+    "pipeline string, made_for string, until bigint, kind string, commit bigint, ingested_at timestamp,"
+    " day date, reason string, records bigint, newest timestamp, topic string, partition int, first bigint,"
+    " last bigint, distinct bigint, sent timestamp"
+)
+
+
+@pytest.fixture
+def lake(make_lake: Callable[..., Lake], small: DataContract) -> Lake:
+    return make_lake("batch.seal_wait=0 seconds", contract=replace(small, day_rules=()))
+
+
+def index_of(lake: Lake, *, keep: bool = True) -> BronzeIndex:
+    at = version(lake.spark, lake.config.table("bronze"))
+    return index_bronze(lake.spark, lake.config, lake.contract, at, keep=keep)
+
+
+def put_aside(lake: Lake) -> Path:
+    """Moves bronze aside, as one does with a table that shall be made anew."""
+    bronze = Path(lake.config.table("bronze"))
+    return bronze.rename(bronze.with_name("aside"))
+
+
+def flights(day: int, numbers: range) -> list[Record]:
+    """Departures of a day, by their offsets."""
+    return [replace(on(day, number + 1), offset=number) for number in numbers]
+
+
+def test_a_day_of_a_bronze_that_was_made_anew_is_certified_with_all_that_it_holds(
+    lake: Lake, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(6):
+        lake.ingest([replace(one, sent=LATER) for one in flights(1, range(number, number + 1))])
+    run(lake, ONE)
+    put_aside(lake)
+    # As many commits as the index knows already, of a day that it has never seen.
+    for number in range(6):
+        lake.ingest(flights(2, range(20 * number, 20 * number + 20)))
+    found = run(lake, TWO)
+    assert (found["days"], found["counts"]["records"], found["counts"]["rows"]) == (
+        {"2013-01-02": "certified"},
+        120,
+        120,
+    )
+    one, two = newest_certified(history(lake.spark, lake.config)).values()
+    assert two.bronze_id is not None
+    assert two.bronze_id.startswith(table_id(lake.spark, lake.config.table("bronze")))
+    assert (one.bronze_id == two.bronze_id, two.bronze) == (False, 120)
+    # What is certified of the day before may be all that is left of it.
+    assert (
+        "holds fewer records than when they were built; they are left as they are: 2013-01-01" in caplog.text
+    )
+    with pytest.raises(SourceError, match="the verdict on 2013-01-01 speaks of version 6 of another table"):
+        report(lake.spark, lake.config, lake.contract, ONE, tmp_path / "reports")
+
+
+def test_a_bronze_that_lacks_what_nights_have_seen_is_refused_until_it_says_from_which_day_it_is_whole(
+    lake: Lake,
+) -> None:
+    lake.ingest(flights(1, range(10)))
+    lake.ingest([Record(None, partition=1, offset=n) for n in range(4)])
+    index_of(lake)
+    put_aside(lake)
+    lake.ingest(flights(2, range(5, 30)))
+    for keep in (True, False, True):
+        with pytest.raises(SourceError, match="records are gone that nightly runs have seen") as refused:
+            index_of(lake, keep=keep)
+    assert "flights-0: of the offsets 0..9 only 5..9; flights-1: none of the offsets 0..3" in str(
+        refused.value
+    )
+    set_table_property(lake.spark, lake.config.table("bronze"), WHOLE_FROM, "2013-01-02")
+    assert index_of(lake).counts() == ({TWO: 25}, 0)
+
+
+def test_a_bronze_that_was_put_back_from_a_copy_and_went_on_is_not_taken_for_what_it_was(lake: Lake) -> None:
+    bronze = Path(lake.config.table("bronze"))
+    lake.ingest(flights(1, range(4)))
+    shutil.copytree(bronze, bronze.with_name("copy"))
+    lake.ingest(flights(1, range(4, 8)))
+    first = index_of(lake)
+    put_aside(lake)
+    bronze.with_name("copy").rename(bronze)
+    lake.ingest(flights(2, range(8, 12)))
+    with pytest.raises(SourceError, match=r"flights-0: of the offsets 0\.\.7 only 0\.\.3"):
+        index_of(lake)
+    # Ingest reads again what Kafka has still.
+    lake.ingest([*flights(1, range(4, 8)), *flights(2, range(8, 12))])
+    second = index_of(lake)
+    assert (second.counts(), first.counts()) == (({ONE: 8, TWO: 8}, 0), ({ONE: 8}, 0))
+    assert table_id(lake.spark, str(bronze)) == first.bronze_id != second.bronze_id
+    assert index_of(lake, keep=False).bronze_id == second.bronze_id
+    # Its versions say nothing of what came for days that were certified before; the number of records does.
+    names = (
+        "batch_version",
+        "rows",
+        "duplicates",
+        "conflicts",
+        "late",
+        "quarantined",
+        "other_days",
+        "bronze",
+    )
+    counts: dict[str, Any] = dict.fromkeys(names, 5)
+    before = Verdict(
+        pipeline="flights",
+        day=ONE,
+        status="certified",
+        run_id="run",
+        bronze_version=99,
+        records=5,
+        decided_at=EPOCH,
+        bronze_id=first.bronze_id,
+        **counts,
+    )
+    due = due_days(lake.spark, lake.config, lake.contract, second, [TWO], "late", [before])
+    assert due.came_late == {ONE: 3}
+
+    # The same table, cut by hand.
+    set_table_property(lake.spark, str(bronze), "delta.appendOnly", "false")
+    DeltaTable.forPath(lake.spark, str(bronze)).delete("_offset = 5")
+    with pytest.raises(SourceError, match=r"flights-0: 1 of the offsets 0\.\.11\."):
+        index_of(lake)
+
+
+def test_an_index_from_before_bronze_had_a_name_goes_on_to_tell_what_came_late(lake: Lake) -> None:
+    lake.ingest(flights(1, range(3)))
+    lake.ingest(flights(2, range(3, 5)))
+    run(lake, ONE)
+    ledger = DeltaTable.forPath(lake.spark, lake.config.ops_table("certifications"))
+    ledger.update(set={"bronze_id": "NULL"})
+    table = lake.config.ops_table("bronze_index")
+    rows = read(lake.spark, table).select(*shape(OLD_INDEX).names).localCheckpoint()
+    shutil.rmtree(table)
+    ensure_table(lake.spark, table, shape(OLD_INDEX), partitions=["pipeline"])
+    append(rows, table)
+    lake.ingest([replace(on(1, 9, sent=LATER), offset=5)])
+    index = index_of(lake)
+    verdicts = history(lake.spark, lake.config)
+    due = due_days(lake.spark, lake.config, lake.contract, index, [TWO], "late", verdicts)
+    assert (due.causes, due.came_late) == ({ONE: "late", TWO: "asked"}, {ONE: 1})
+    named = replace(verdicts[0], bronze_id="another")
+    assert of_bronze([*verdicts, named], index.bronze_id) == []
+
+
+def test_a_run_keeps_to_its_index_and_an_index_that_does_not_count_as_bronze_does_is_made_anew(
+    lake: Lake,
+) -> None:
+    lake.ingest(flights(1, range(3)))
+    lake.ingest(flights(2, range(3, 5)))
+    index = index_of(lake)
+    DeltaTable.forPath(lake.spark, lake.config.ops_table("bronze_index")).delete("day = DATE'2013-01-02'")
+    assert index.counts() == ({ONE: 3, TWO: 2}, 0)
+    assert index_of(lake, keep=False).counts() == ({ONE: 3, TWO: 2}, 0)
+    lake.ingest(flights(2, range(5, 6)))
+    assert index_of(lake).counts() == ({ONE: 3, TWO: 3}, 0)
+
+
+def test_the_audit_counts_bronze_without_its_index(lake: Lake) -> None:
+    lake.ingest(flights(1, range(3)))
+    lake.ingest(flights(2, range(3, 5)))
+    index = index_of(lake)
+    ensure_batch(lake.spark, lake.config, lake.contract)
+    for rows, status in (
+        (index.rows, "passed"),
+        (index.rows.where("NOT day <=> DATE'2013-01-02'"), "failed"),
+    ):
+        of_two = pieces_of(lake.spark, lake.config, replace(index, rows=rows), [TWO], index.version)
+        found = audit(lake.spark, lake.config, lake.contract, [TWO], [TWO], of_two, 0)
+        [check] = [check for check in found.checks if check.name == "index_is_whole"]
+        assert (check.status, check.expected) == (status, "5 records in bronze")
+
+
+def test_whatever_decides_how_records_decode_decides_for_which_index(
+    make_lake: Callable[..., Lake], small: DataContract
+) -> None:
+    lake = make_lake(contract=small)
+    longer = lake.config.model_copy(
+        update={"decode": lake.config.decode.model_copy(update={"max_future": timedelta(hours=3)})}
+    )
+    bronze = ("id", None)
+    others = [
+        (lake.config, replace(small, key=("carrier", "flight", "origin")), bronze),
+        (lake.config, replace(small, row_rules=small.row_rules[1:]), bronze),
+        (lake.config, replace(small, day_time_zone="UTC"), bronze),
+        (longer, small, bronze),
+        (lake.config, small, ("other", None)),
+        (lake.config, small, ("id", date(2013, 1, 1))),
+    ]
+    keys = [decoding_key(lake.spark, *other) for other in ((lake.config, small, bronze), *others)]
+    assert len({*keys}) == len(keys)
+    assert decoding_key(lake.spark, lake.config, small, bronze) == keys[0]
