@@ -26,6 +26,7 @@ class Run:
         bronze_version: the version of bronze that the days were built from.
         built: the version of the batch table that was audited.
         kept: the version that holds the days that passed.
+        epoch: the epoch of the run's lease.
     """
 
     pipeline: str
@@ -33,6 +34,7 @@ class Run:
     bronze_version: int
     built: int
     kept: int
+    epoch: int
 
 
 def decide(
@@ -68,6 +70,8 @@ def decide(
             decided_at=datetime.now(UTC),
             cause=due.causes[day],
             came_late=due.came_late.get(day, 0),
+            base_version=before.version if before else -1,
+            epoch=run.epoch,
         )
         if before is not None and day in before.days:
             changes = asdict(changed.get(day, Changes()))
