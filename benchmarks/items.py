@@ -102,7 +102,7 @@ def steps(work: Work) -> list[dict[str, Any]]:
 def built_at(work: Work) -> float:
     """When the rebuild had written the day, before its audit; seconds since the epoch."""
     history = DeltaTable.forPath(work.spark, work.config.table("batch")).history()
-    row = history.where("userMetadata = 'build benchmark'").select(F.unix_millis("timestamp")).first()
+    row = history.where("userMetadata LIKE 'build benchmark%'").select(F.unix_millis("timestamp")).first()
     if row is None:
         raise WrongResult("the rebuild has committed nothing")
     return float(row[0]) / 1000

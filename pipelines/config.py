@@ -176,6 +176,7 @@ class BatchConfig(_Model):
         seal_grace: for how long after a day's end its events are waited for.
         seal_wait: for how long a run waits for ingest to catch up, before it gives up.
         lease_duration: how long a run that died keeps others from starting.
+        max_duration: how long a run that hangs does: it prolongs its lease no longer.
     """
 
     dedup_horizon_days: int = Field(default=1, ge=0, le=366)
@@ -184,6 +185,7 @@ class BatchConfig(_Model):
     seal_grace: AnyInterval = timedelta(minutes=15)
     seal_wait: AnyInterval = timedelta(seconds=30)
     lease_duration: LeaseInterval = timedelta(hours=1)
+    max_duration: LeaseInterval = timedelta(hours=12)
 
 
 class AuditConfig(_Model):

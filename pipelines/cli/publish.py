@@ -11,8 +11,8 @@ from pipelines.cli.running import run_job
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.layers import publish as layer
-from pipelines.layers.batch import closed_days
 from pipelines.layers.publish_days import publish_days
+from pipelines.ops.due import closed_days
 from pipelines.ops.publish_sink import settings_of
 from pipelines.quality.facts import days_of
 

@@ -1,77 +1,49 @@
 """Batch: rebuild closed days from bronze, audit what was written, certify what passed."""
 
 import logging
-from collections.abc import Sequence
-from dataclasses import replace
-from datetime import date, datetime, timedelta
-from typing import Any, NoReturn
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import date
+from typing import Any
 
-from delta.exceptions import DeltaConcurrentModificationException
 from pyspark.sql import SparkSession
-from tenacity import (
-    RetryCallState,
-    retry,
-    retry_if_exception_type,
-    stop_after_attempt,
-    wait_random_exponential,
-)
 
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
-from pipelines.decode import valid
-from pipelines.dedup import winners
-from pipelines.errors import ConfigError, InfrastructureError
-from pipelines.faults import FIRST_DAY
-from pipelines.ops.bronze_index import Pieces, pieces_of
+from pipelines.errors import ConfigError
+from pipelines.ops.bronze_index import BronzeIndex, Pieces, pieces_of
 from pipelines.ops.certification import (
     Certified,
+    Verdict,
     certified_in,
     history,
     newest_audited,
     of_bronze,
     record_verdicts,
 )
-from pipelines.ops.due import Repair, due_days
+from pipelines.ops.due import Due, Repair, due_days
+from pipelines.ops.epochs import Stamp
 from pipelines.ops.indexing import index_bronze
 from pipelines.ops.layer_samples import record_samples
-from pipelines.ops.lease import lease
+from pipelines.ops.lease import Lease, lease
 from pipelines.ops.leftovers import back_to_certified
+from pipelines.ops.night_steps import steps
+from pipelines.ops.rebuild import build_days, require_alone
 from pipelines.ops.retention import require_whole
 from pipelines.ops.runs import Steps
 from pipelines.ops.seal import seal
-from pipelines.ops.writer_schemas import decode_all
 from pipelines.quality.audit import Audit, audit, record_checks
 from pipelines.quality.changes import Changes, changes, moves
 from pipelines.quality.decision import Run, decide, failed_days, failure, summary, words
 from pipelines.quality.facts import around, reach
 from pipelines.quality.integrity import fail_together
-from pipelines.sinks.delta import by_day_and_key, on_days, read, replace_days, restore
+from pipelines.sinks.delta import on_days, read
 from pipelines.sinks.event_tables import ensure_batch, require_same_days
-from pipelines.sinks.tables import conform, events_schema, require_table, version
+from pipelines.sinks.fenced import restore_fenced
+from pipelines.sinks.tables import conform, events_schema, exists, require_table, version
 
 _log = logging.getLogger(__name__)
-
-
-def closed_days(contract: DataContract, first: date | None, last: date | None) -> tuple[date, date]:
-    """The range of days to work on; yesterday in the contract's zone if none is named.
-
-    Raises:
-        ConfigError: the range is empty, or a day of it is not over yet.
-    """
-    today = datetime.now(contract.zone).date()
-    yesterday = today - timedelta(days=1)
-    first = first or last or yesterday
-    last = last or first
-    if first > last:
-        raise ConfigError(f"--from {first} --to {last}: the first day lies after the last; swap them")
-    if first < FIRST_DAY:
-        raise ConfigError(f"{first}: Kafka knows no day before {FIRST_DAY}; mend the date")
-    if last >= today:
-        raise ConfigError(
-            f"{last} is not over in {contract.day_time_zone}, where it is {today} now;"
-            f" the last day that can be rebuilt is {yesterday}"
-        )
-    return first, last
 
 
 def nightly(
@@ -103,52 +75,133 @@ def nightly(
 
     Raises:
         AuditFailed: at least one day failed; the other days are certified.
-        SourceError: bronze has not come as far as the days.
-        InfrastructureError: another run holds the lease, or others wrote to the batch table meanwhile.
+        SourceError: bronze has not come as far as the days, or others wrote to the batch table meanwhile.
+        InfrastructureError: another run holds the lease, or has taken it over; nothing was certified.
     """
     require_table(spark, config, "bronze")
     require_whole(spark, config, asked)
-    steps = Steps(config, run_id, list(asked))
-    with lease(spark, config, run_id) as held:
-        try:
-            ledger = history(spark, config)
-            with steps.step("seal") as detail:
-                index = seal(spark, config, contract, asked[-1])
-                due = due_days(spark, config, contract, index, asked, repair, ledger)
-                detail.append(f"bronze version {index.version}")
-            steps.days = due.days
-            before = certified_in(ledger)
-            base = _undo_leftovers(spark, config, contract, before)
-            _log.info("rebuilding %s from bronze version %d", words(due.causes), index.version)
-            near = around(due.days, reach(contract, config.batch.dedup_horizon_days))
-            audited = newest_audited(of_bronze(ledger, index.bronze_id))
-            pieces = pieces_of(spark, config, index, near, audited)
-            with steps.step("build") as detail:
-                built = _build(spark, config, contract, run_id, due.days, pieces)
-                detail.append(f"batch version {built}")
-            with steps.step("audit") as detail:
-                closed = {*due.days, *(before.days if before else ())}
-                found = audit(spark, config, contract, due.days, closed, pieces, built)
-                found = _with_moves(spark, config, contract, found, due.days, before, built)
-                _record(spark, config, run_id, found, index.version, built)
-                detail.append(
-                    f"{len(found.checks)} checks; Great Expectations took {found.expectations_s:.1f} s of it"
-                )
-            with steps.step("certify") as detail:
-                changed = _changes(spark, config, contract, due.days, before, built)
-                held.require()
-                kept = _keep_what_passed(spark, config, contract, found, run_id, due.days, (base, built))
-                run = Run(config.name, run_id, index.version, index.bronze_id, built, kept)
-                decided = decide(run, found, due, before, changed)
-                held.require()
-                record_verdicts(spark, config, decided)
-                detail.append(f"{sum(v.status == 'certified' for v in decided)} of {len(decided)} days")
-        finally:
-            steps.write(spark)
-    told = summary(run, found, decided, due)
-    if failed := failed_days(decided):
-        raise failure(found, failed, "not certified; readers keep the last certified state", told)
-    return told
+    night = Night(spark, config, contract, run_id, asked, repair)
+    for _ in steps(night):
+        pass
+    return night.told()
+
+
+@dataclass
+class Night:
+    """A nightly run, step by step; the order is that of `pipelines.ops.night_steps`."""
+
+    spark: SparkSession
+    config: PipelineConfig
+    contract: DataContract
+    run_id: str
+    asked: Sequence[date]
+    repair: Repair = "nothing"
+    _held: Lease = field(init=False)
+    _steps: Steps = field(init=False)
+    _before: Certified | None = field(init=False)
+    _index: BronzeIndex = field(init=False)
+    _due: Due = field(init=False)
+    _pieces: Pieces = field(init=False)
+    _found: Audit = field(init=False)
+    _decided: list[Verdict] = field(init=False)
+    _versions: list[int] = field(init=False)
+    _run: Run = field(init=False)
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Holds the pipeline's lease, and records the steps at the end."""
+        self._steps = Steps(self.config, self.run_id, list(self.asked))
+        with lease(self.spark, self.config, self.run_id) as self._held:
+            try:
+                yield
+            finally:
+                self._steps.write(self.spark)
+
+    def look(self) -> Iterator[str]:
+        """Seals the days, and finds which are due."""
+        yield "look"
+        spark, config, contract = self.spark, self.config, self.contract
+        ledger = history(spark, config)
+        with self._steps.step("seal") as detail:
+            self._index = seal(spark, config, contract, self.asked[-1])
+            self._due = due_days(spark, config, contract, self._index, self.asked, self.repair, ledger)
+            detail.append(f"bronze version {self._index.version}")
+        self._steps.days = self._due.days
+        self._before = certified_in(ledger)
+        near = around(self._due.days, reach(contract, config.batch.dedup_horizon_days))
+        audited = newest_audited(of_bronze(ledger, self._index.bronze_id))
+        self._pieces = pieces_of(spark, config, self._index, near, audited)
+
+    def undo(self) -> Iterator[str]:
+        """Puts the batch table back to the certified state if a run died between writing and deciding."""
+        if not exists(self.spark, self.config.table("batch")):
+            ensure_batch(self.spark, self.config, self.contract)
+        yield "undo"
+        base, _ = back_to_certified(self.spark, self.config, self._before, self._held)
+        self._versions = [base]
+        # Only now: columns that it adds are a version of their own.
+        ensure_batch(self.spark, self.config, self.contract)
+
+    def build(self) -> Iterator[str]:
+        """Writes the days from bronze."""
+        yield "build"
+        _log.info("rebuilding %s from bronze version %d", words(self._due.causes), self._index.version)
+        with self._steps.step("build") as detail:
+            stamp = self._held.stamp("build")
+            built = build_days(self.spark, self.config, self.contract, self._due.days, self._pieces, stamp)
+            self._versions.append(built)
+            detail.append(f"batch version {built}")
+
+    def audit(self) -> Iterator[str]:
+        """Audits the days as written."""
+        yield "audit"
+        spark, config, contract, days = self.spark, self.config, self.contract, self._due.days
+        built = self._versions[-1]
+        with self._steps.step("audit") as detail:
+            closed = {*days, *(self._before.days if self._before else ())}
+            found = audit(spark, config, contract, days, closed, self._pieces, built)
+            self._found = _with_moves(spark, config, contract, found, days, self._before, built)
+            _record(spark, config, self.run_id, self._found, self._index.version, built)
+            detail.append(
+                f"{len(self._found.checks)} checks;"
+                f" Great Expectations took {found.expectations_s:.1f} s of it"
+            )
+
+    def keep(self) -> Iterator[str]:
+        """Takes back the days that failed."""
+        yield "keep"
+        stamp = self._held.stamp("keep")
+        failed = [day for day in self._due.days if not self._found.passed(day)]
+        kept = _keep_what_passed(self.spark, self.config, failed, self._versions, stamp)
+        if kept != self._versions[-1]:
+            self._versions.append(kept)
+
+    def certify(self) -> Iterator[str]:
+        """Writes the verdicts."""
+        spark, config, (_, built, *_) = self.spark, self.config, self._versions
+        with self._steps.step("certify") as detail:
+            changed = _changes(spark, config, self.contract, self._due.days, self._before, built)
+            index, epoch = self._index, self._held.epoch
+            self._run = Run(
+                config.name, self.run_id, index.version, index.bronze_id, built, self._versions[-1], epoch
+            )
+            decided = decide(self._run, self._found, self._due, self._before, changed)
+            require_alone(spark, config, self._versions)
+            yield "certify"
+            record_verdicts(spark, config, decided, self._held.stamp("certify"))
+            self._decided = decided
+            detail.append(f"{sum(v.status == 'certified' for v in decided)} of {len(decided)} days")
+
+    def told(self) -> dict[str, Any]:
+        """What the run tells of itself, when it has taken all steps.
+
+        Raises:
+            AuditFailed: at least one day failed.
+        """
+        told = summary(self._run, self._found, self._decided, self._due)
+        if failed := failed_days(self._decided):
+            raise failure(self._found, failed, "not certified; readers keep the last certified state", told)
+        return told
 
 
 def validate(
@@ -193,70 +246,15 @@ def _record(
     record_samples(spark, config, found.differences, run_id)
 
 
-def _undo_leftovers(
-    spark: SparkSession, config: PipelineConfig, contract: DataContract, state: Certified | None
-) -> int:
-    """Puts the batch table back to the certified state if a run died between writing and deciding.
-
-    Returns:
-        The version that holds the certified state.
-    """
-    back_to_certified(spark, config, state)
-    # Only now: columns that it adds are a version of their own.
-    ensure_batch(spark, config, contract)
-    return version(spark, config.table("batch"))
-
-
-def _others_wrote(state: RetryCallState) -> NoReturn:
-    raise InfrastructureError(
-        f"{state.args[1].table('batch')}: other writers changed these days at the same time, again and again;"
-        " nothing was changed here. Start again when they have ended"
-    )
-
-
-@retry(
-    retry=retry_if_exception_type(DeltaConcurrentModificationException),
-    wait=wait_random_exponential(multiplier=1, max=30),
-    stop=stop_after_attempt(4),
-    retry_error_callback=_others_wrote,
-)
-def _build(
-    spark: SparkSession,
-    config: PipelineConfig,
-    contract: DataContract,
-    run_id: str,
-    days: Sequence[date],
-    pieces: Pieces,
-) -> int:
-    horizon = config.batch.dedup_horizon_days
-    events = valid(decode_all(spark, config, contract, pieces.envelopes), contract)
-    candidates = events.where(on_days(around(days, reach(contract, horizon))))
-    rows = winners(candidates, contract, horizon).where(on_days(days))
-    return replace_days(
-        by_day_and_key(rows, contract.key), config.table("batch"), days, note=f"build {run_id}"
-    )
-
-
 def _keep_what_passed(
-    spark: SparkSession,
-    config: PipelineConfig,
-    contract: DataContract,
-    found: Audit,
-    run_id: str,
-    days: Sequence[date],
-    versions: tuple[int, int],
+    spark: SparkSession, config: PipelineConfig, failed: Sequence[date], versions: Sequence[int], stamp: Stamp
 ) -> int:
     """Takes back the days that failed; returns the version that holds those that passed."""
     base, built = versions
-    passed = [day for day in days if found.passed(day)]
-    if len(passed) == len(days):
+    if not failed:
         return built
-    table = config.table("batch")
-    restore(spark, table, base)
-    if not passed:
-        return built
-    rows = by_day_and_key(read(spark, table, built).where(on_days(passed)), contract.key)
-    return replace_days(rows, table, passed, note=f"keep {run_id}")
+    kept, _ = restore_fenced(spark, config.table("batch"), base, stamp, failed)
+    return kept
 
 
 def _with_moves(

@@ -143,10 +143,11 @@ class _Work:
         """
         if not exists(self.spark, self.config.table("batch")):
             return False
-        if self.dry_run:
+        if self.held is None:
             is_left_over = not holds_certified(self.spark, self.config)
         else:
-            is_left_over = back_to_certified(self.spark, self.config, certified(self.spark, self.config))
+            state = certified(self.spark, self.config)
+            _, is_left_over = back_to_certified(self.spark, self.config, state, self.held)
         if is_left_over:
             self.lines.append("batch: a run died before it decided; first back to the certified version")
         return not (is_left_over and self.dry_run)

@@ -21,13 +21,14 @@ from pipelines.decode import (
 )
 from pipelines.dedup import other_names, same_event, winners, with_key, without_key
 from pipelines.ops.certification import certified
-from pipelines.ops.lease import lease
+from pipelines.ops.lease import Lease, lease
 from pipelines.ops.quarantined import Selection, mark, picked, tried
 from pipelines.ops.retention import whole_from
 from pipelines.ops.stream_check import refuse_lost_speed
 from pipelines.ops.writer_schemas import decode_all
-from pipelines.sinks.delta import append, read, small_rows
+from pipelines.sinks.delta import read, small_rows
 from pipelines.sinks.event_tables import ensure_speed
+from pipelines.sinks.fenced import append_fenced, claim
 from pipelines.sinks.tables import exists, require_table, version
 
 
@@ -78,11 +79,12 @@ def replay(
     """
     at = version(spark, require_table(spark, config, "quarantine"))
     if dry_run:
-        return _put_back(spark, config, contract, selection, at, dry_run=True)
+        return _put_back(spark, config, contract, selection, at, None)
     refuse_lost_speed(spark, config)
     ensure_speed(spark, config, contract)
-    with lease(spark, config, run_id):
-        return _put_back(spark, config, contract, selection, at, dry_run=False)
+    with lease(spark, config, run_id) as held:
+        claim(spark, config.table("speed"), held.stamp("claim"))
+        return _put_back(spark, config, contract, selection, at, held)
 
 
 def _put_back(
@@ -91,8 +93,7 @@ def _put_back(
     contract: DataContract,
     selection: Selection,
     at: int,
-    *,
-    dry_run: bool,
+    held: Lease | None,
 ) -> Replay:
     chosen = picked(spark, config, selection, at).dropDuplicates(list(COORDINATES))
     records = chosen.select(*ENVELOPE, *ORIGIN)
@@ -113,9 +114,9 @@ def _put_back(
             "closed": closed.count(),
         }
         counts["copies"] = counts["records"] - counts["still_broken"] - counts["rows"] - counts["closed"]
-        if not dry_run:
+        if held:
             if counts["rows"]:
-                append(new, config.table("speed"))
+                append_fenced(new, config.table("speed"), held.stamp("replay"))
             mark(spark, config, passed.where(~is_closed).select(*COORDINATES), tried("replayed"))
             _mark_broken(spark, config, contract, judged.where(~F.col(VALID)))
         return Replay(

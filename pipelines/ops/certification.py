@@ -1,6 +1,7 @@
 """The ledger of verdicts: which days were certified or refused, at which versions of the tables."""
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import date, datetime
 from typing import Final, Literal
@@ -9,15 +10,20 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config import PipelineConfig
-from pipelines.sinks.delta import append, read, small_rows
+from pipelines.ops.epochs import Stamp
+from pipelines.sinks.delta import read, small_rows
+from pipelines.sinks.fenced import append_fenced
 from pipelines.sinks.tables import ensure_table, exists, shape, small_frame
 
 _SHAPE: Final = (
     "pipeline string, day date, status string, run_id string, batch_version bigint, bronze_version bigint,"
     " records bigint, rows bigint, duplicates bigint, conflicts bigint, late bigint, quarantined bigint,"
     " other_days bigint, bronze bigint, decided_at timestamp, cause string, came_late bigint,"
-    " previous_version bigint, added bigint, removed bigint, changed bigint, bronze_id string"
+    " previous_version bigint, added bigint, removed bigint, changed bigint, bronze_id string,"
+    " base_version bigint, epoch bigint"
 )
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,9 @@ class Verdict:
         changed: rows of keys that both have, from other records or with other content.
         bronze_id: whose version `bronze_version` is, see `pipelines.ops.bronze_index.BronzeIndex`; None in
             verdicts from before this was written down.
+        base_version: the certified version that the run began with, and left as it was but for its own days;
+            -1 if there was none, None in verdicts of code that did not tell.
+        epoch: the epoch of the run's lease; None in verdicts of code that had none.
     """
 
     pipeline: str
@@ -72,6 +81,8 @@ class Verdict:
     removed: int | None = None
     changed: int | None = None
     bronze_id: str | None = None
+    base_version: int | None = None
+    epoch: int | None = None
 
 
 @dataclass(frozen=True)
@@ -87,11 +98,16 @@ class Certified:
     days: tuple[date, ...]
 
 
-def record_verdicts(spark: SparkSession, config: PipelineConfig, verdicts: Iterable[Verdict]) -> None:
-    """Appends verdicts as one commit; from then on readers see the days that are certified."""
-    ensure_ledger(spark, config)
+def record_verdicts(
+    spark: SparkSession, config: PipelineConfig, verdicts: Iterable[Verdict], stamp: Stamp
+) -> None:
+    """Appends verdicts as one commit; from then on readers see the days that are certified.
+
+    Raises:
+        StaleEpoch: another run has taken the lease over. Nothing was written.
+    """
     rows = small_frame(spark, [asdict(verdict) for verdict in verdicts], shape(_SHAPE))
-    append(rows, config.ops_table("certifications"))
+    append_fenced(rows, config.ops_table("certifications"), stamp)
 
 
 def ensure_ledger(spark: SparkSession, config: PipelineConfig) -> None:
@@ -100,7 +116,7 @@ def ensure_ledger(spark: SparkSession, config: PipelineConfig) -> None:
 
 
 def history(spark: SparkSession, config: PipelineConfig, at: int | None = None) -> list[Verdict]:
-    """All verdicts on the pipeline's days, oldest first.
+    """The verdicts on the pipeline's days that stand, oldest first; see `standing`.
 
     Args:
         spark: the session.
@@ -112,8 +128,36 @@ def history(spark: SparkSession, config: PipelineConfig, at: int | None = None) 
         return []
     names = {field.name for field in fields(Verdict)}
     ledger = read(spark, table, at).where(F.col("pipeline") == config.name)
-    rows = small_rows(ledger.orderBy("decided_at", "batch_version"))
-    return [Verdict(**{name: value for name, value in row.items() if name in names}) for row in rows]
+    rows = small_rows(ledger)
+    found = [Verdict(**{name: value for name, value in row.items() if name in names}) for row in rows]
+    # Machines whose clocks differ follow each other by their epochs.
+    return standing(sorted(found, key=lambda v: (v.epoch or 0, v.decided_at, v.batch_version)))
+
+
+def standing(found: Sequence[Verdict]) -> list[Verdict]:
+    """The verdicts that count: a day is certified only if the version that readers get holds its own build.
+
+    Readers get the newest certified version, which holds what was certified at the version that it was built
+    upon, and so on. A verdict on another version, as two runs left it that did not know of each other, is as
+    if it had not been given: its day is rebuilt.
+
+    Args:
+        found: all verdicts on a pipeline's days.
+    """
+    bases = {v.batch_version: v.base_version for v in found if v.status == "certified"}
+    held, at = set[int](), max(bases, default=-1)
+    while at in bases:
+        held.add(at)
+        base = bases[at]
+        # Code that did not tell built upon the newest one that there was.
+        at = max((other for other in bases if other < at), default=-1) if base is None else base
+    kept = [v for v in found if v.status != "certified" or v.batch_version in held]
+    if lost := sorted({v.day for v in found} - {v.day for v in kept}):
+        _log.warning(
+            "%s: certified at a version that readers do not get, so not certified; run nightly_batch for it",
+            ", ".join(map(str, lost)),
+        )
+    return kept
 
 
 def newest(ledger: Iterable[Verdict]) -> dict[date, Verdict]:

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from typing import Final, Literal
 
 from pyspark.sql import DataFrame, SparkSession
@@ -13,6 +13,8 @@ from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.decode import EVENT_DATE, ORIGIN, valid
 from pipelines.dedup import OTHER_DAY, other_names, same_event, with_key
+from pipelines.errors import ConfigError
+from pipelines.faults import FIRST_DAY
 from pipelines.ops.bronze_index import BronzeIndex, pieces_of
 from pipelines.ops.certification import Verdict, certified_in, newest_certified, of_bronze
 from pipelines.ops.retention import whole_from
@@ -55,6 +57,28 @@ class Due:
     def left(self) -> list[date]:
         """Days that have late records and are not rebuilt by this run."""
         return [day for day in sorted(self.came_late) if day not in self.causes]
+
+
+def closed_days(contract: DataContract, first: date | None, last: date | None) -> tuple[date, date]:
+    """The range of days to work on; yesterday in the contract's zone if none is named.
+
+    Raises:
+        ConfigError: the range is empty, or a day of it is not over yet.
+    """
+    today = datetime.now(contract.zone).date()
+    yesterday = today - timedelta(days=1)
+    first = first or last or yesterday
+    last = last or first
+    if first > last:
+        raise ConfigError(f"--from {first} --to {last}: the first day lies after the last; swap them")
+    if first < FIRST_DAY:
+        raise ConfigError(f"{first}: Kafka knows no day before {FIRST_DAY}; mend the date")
+    if last >= today:
+        raise ConfigError(
+            f"{last} is not over in {contract.day_time_zone}, where it is {today} now;"
+            f" the last day that can be rebuilt is {yesterday}"
+        )
+    return first, last
 
 
 def due_days(

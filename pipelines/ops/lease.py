@@ -1,57 +1,84 @@
-"""One run at a time: a lease in a Delta table, taken by an optimistic commit.
+"""One run at a time: a lease in a Delta table, taken by a conditional commit, and the epoch that it gives.
 
 Delta is the one thing that every store Oncelake writes to can commit atomically, so the lease needs no
-lock service. Who loses the commit, or finds a live lease, says so and leaves.
+lock service. The lease keeps runs from working in vain; what keeps a run that lost it, and does not know,
+from harm is its epoch, which every commit of it carries (`pipelines.ops.epochs`).
 """
 
 import logging
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, fields
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-import psutil
-from delta.exceptions import DeltaConcurrentModificationException
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config import PipelineConfig
 from pipelines.errors import InfrastructureError
+from pipelines.ops.certification import ensure_ledger
+from pipelines.ops.epochs import Epoch, Stamp, application, is_free, lease_end, next_epoch
 from pipelines.ops.failures import first_line
-from pipelines.sinks.delta import read, replace_rows
-from pipelines.sinks.tables import ensure_table, shape, small_frame
+from pipelines.ops.holder import Holder, this_process
+from pipelines.sinks.delta import read
+from pipelines.sinks.fenced import claim, number_taken, replace_fenced
+from pipelines.sinks.tables import ensure_table, exists, shape, small_frame
+from pipelines.sinks.transaction import StaleEpoch
 from pipelines.sql_text import literal
 
 LEASES: Final = (
     "pipeline string, holder string, host string, pid bigint, process_started double, since timestamp,"
-    " until timestamp"
+    " until timestamp, epoch bigint, boot string, pid_namespace string"
 )
 
 _log = logging.getLogger(__name__)
 
 
-class Lease:
-    """A pipeline's lease while it is held; it prolongs itself until it is given back."""
+class _Taken(InfrastructureError):
+    """Somebody else has written the lease since it was looked at."""
 
-    def __init__(self, spark: SparkSession, config: PipelineConfig, run_id: str) -> None:
-        self._spark, self._config, self._run_id = spark, config, run_id
+
+class Lease:
+    """A pipeline's lease while it is held; it prolongs itself until it is given back.
+
+    Not for ever: a run that hangs loses it `batch.max_duration` after it was taken.
+    """
+
+    def __init__(self, spark: SparkSession, config: PipelineConfig, epoch: Epoch, number: int) -> None:
+        self._spark, self._config = spark, config
+        self._epoch, self._number = epoch, number
+        self._since = datetime.now(UTC)
         self._given_back = threading.Event()
         self._prolonging = threading.Thread(target=self._prolong, name="lease", daemon=True)
         self._write(config.batch.lease_duration)
-        # Of two that found the lease free one after the other, the later has overwritten the earlier.
-        self.require()
         self._prolonging.start()
 
+    @property
+    def epoch(self) -> int:
+        """The number of the epoch."""
+        return self._epoch.epoch
+
+    def stamp(self, what: str) -> Stamp:
+        """What the run's next commit to a table that others rely on carries.
+
+        Args:
+            what: what the commit does, in a word.
+        """
+        self._epoch, stamp = self._epoch.after(what)
+        return stamp
+
     def require(self) -> None:
-        """Makes sure that the lease is still this run's; to be called before anything that others rely on.
+        """Makes sure that the lease is still this run's, before work that is in vain without it.
+
+        This is a look and no fence: what others rely on is written with a `stamp`.
 
         Raises:
             InfrastructureError: another run has taken the lease over.
         """
         held = _held(self._spark, self._config)
-        if held is None or held["holder"] != self._run_id:
+        if not self._is_mine(held):
             raise InfrastructureError(
                 f"{self._config.name}: this run lost its lease to {held['holder'] if held else 'nobody'},"
                 " so it certifies nothing; raise batch.lease_duration if the lake is out of reach for long"
@@ -61,55 +88,92 @@ class Lease:
         """Frees the lease, if it is still this run's."""
         self._given_back.set()
         self._prolonging.join()
-        held = _held(self._spark, self._config)
-        if held is not None and held["holder"] == self._run_id:
+        if not self._is_mine(_held(self._spark, self._config)):
+            return
+        try:
             self._write(timedelta())
+        except _Taken:
+            _log.warning("the lease was not given back: another run has taken it over")
 
     def _prolong(self) -> None:
         every = self._config.batch.lease_duration.total_seconds() / 3
         while not self._given_back.wait(every):
+            if datetime.now(UTC) >= self._since + self._config.batch.max_duration:
+                _log.error(
+                    "this run is at work for longer than batch.max_duration: it prolongs its lease no longer,"
+                    " so another run may take over"
+                )
+                return
             try:
                 self.require()
                 self._write(self._config.batch.lease_duration)
             except Exception as error:  # noqa: BLE001 - whatever it is, the next try may do better
                 _log.warning("the lease was not prolonged: %s", first_line(str(error)))
 
+    def _is_mine(self, held: Row | None) -> bool:
+        return held is not None and (held["holder"], held["epoch"]) == (self._epoch.run_id, self.epoch)
+
     def _write(self, duration: timedelta) -> None:
-        now = datetime.now(UTC)
-        process = psutil.Process()
+        """Writes the lease, if nobody else has since this one wrote it, or looked at it.
+
+        Raises:
+            _Taken: somebody has.
+        """
+        until = lease_end(self._since, datetime.now(UTC), duration, self._config.batch.max_duration)
         row = {
             "pipeline": self._config.name,
-            "holder": self._run_id,
-            "host": socket.gethostname(),
-            "pid": process.pid,
-            "process_started": started(process),
-            "since": now,
-            "until": now + duration,
+            "holder": self._epoch.run_id,
+            "since": self._since,
+            "until": until,
+            "epoch": self.epoch,
+            **asdict(this_process()),
         }
-        held = small_frame(self._spark, [row], shape(LEASES))
-        of_pipeline = f"pipeline = {literal(self._config.name)}"
-        replace_rows(held, self._config.ops_table("leases"), of_pipeline)
+        table, following = self._config.ops_table("leases"), self._number + 1
+        stamp = Stamp(
+            application(self._config.name),
+            following,
+            f"lease {self._epoch.run_id} ({self.epoch}, {following})",
+        )
+        try:
+            replace_fenced(
+                small_frame(self._spark, [row], shape(LEASES)),
+                table,
+                f"pipeline = {literal(self._config.name)}",
+                stamp,
+            )
+        except StaleEpoch:
+            raise _Taken("another run has taken the lease over") from None
+        self._number = following
 
 
 @contextmanager
 def lease(spark: SparkSession, config: PipelineConfig, run_id: str) -> Iterator[Lease]:
-    """Holds the pipeline's lease for as long as the block runs.
+    """Holds the pipeline's lease for as long as the block runs, in an epoch of its own.
 
-    A run that died frees its lease when `batch.lease_duration` is over, or at once when the next run is
-    on the same machine and sees that the process is gone.
+    The ledger of verdicts is claimed for the epoch at once: what it says from then on changes by this run
+    alone. A run that died frees its lease when `batch.lease_duration` is over, or at once when the next run
+    can see that its process is gone (`pipelines.ops.holder`).
 
     Raises:
         InfrastructureError: another run holds the lease. The message names it.
     """
-    ensure_table(spark, config.ops_table("leases"), shape(LEASES), partitions=["pipeline"])
+    table = config.ops_table("leases")
+    ensure_table(spark, table, shape(LEASES), partitions=["pipeline"])
+    # Before the row, so that whoever writes the row from here on makes this run's commit fail.
+    number = number_taken(spark, table, application(config.name))
     held = _held(spark, config)
-    if held is not None and _is_live(held):
+    if held is not None and not _may_be_taken(held):
         raise _refusal(config, held)
+    fenced = (config.table("batch"), config.ops_table("certifications"))
+    numbers = [number_taken(spark, path, application(config.name)) for path in fenced if exists(spark, path)]
+    epoch = next_epoch(held["epoch"] if held else None, numbers)
     try:
-        taken = Lease(spark, config, run_id)
-    except DeltaConcurrentModificationException:
+        taken = Lease(spark, config, Epoch(config.name, run_id, epoch), number)
+    except _Taken:
         raise _refusal(config, _held(spark, config)) from None
     try:
+        ensure_ledger(spark, config)
+        claim(spark, config.ops_table("certifications"), taken.stamp("claim"))
         yield taken
     finally:
         taken.give_back()
@@ -119,20 +183,9 @@ def _held(spark: SparkSession, config: PipelineConfig) -> Row | None:
     return read(spark, config.ops_table("leases")).where(F.col("pipeline") == config.name).first()
 
 
-def _is_live(held: Row) -> bool:
-    if held["until"].astimezone(UTC) <= datetime.now(UTC):
-        return False
-    if held["host"] != socket.gethostname():
-        return True
-    try:
-        return bool(abs(started(psutil.Process(held["pid"])) - held["process_started"]) < 1)
-    except psutil.NoSuchProcess:
-        return False
-
-
-def started(process: psutil.Process) -> float:
-    """Seconds from the machine's start to the process's: setting the clock changes nothing about it."""
-    return float(process.create_time() - psutil.boot_time())
+def _may_be_taken(held: Row) -> bool:
+    holder = Holder(**{field.name: held[field.name] for field in fields(Holder)})
+    return is_free(held["until"].astimezone(UTC), datetime.now(UTC), is_gone=holder.is_gone())
 
 
 def _refusal(config: PipelineConfig, held: Row | None) -> InfrastructureError:

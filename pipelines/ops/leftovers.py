@@ -1,86 +1,54 @@
 """The batch table is brought back to what was certified, if a run died between writing and deciding."""
 
 import logging
-from collections.abc import Sequence
-from typing import Final
 
-from delta.tables import DeltaTable
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import SparkSession
 
 from pipelines.config import PipelineConfig
 from pipelines.ops.certification import Certified, certified
-from pipelines.sinks.delta import read, restore
-from pipelines.sinks.tables import exists, keep_versions
-
-# Commits that leave the rows as they are.
-_HARMLESS: Final = frozenset(
-    {"SET TBLPROPERTIES", "VACUUM START", "VACUUM END", "ADD COLUMNS", "CHANGE COLUMN", "CHANGE COLUMNS"}
-)
-_LOOK_BACK: Final = 50
+from pipelines.ops.lease import Lease
+from pipelines.sinks.fenced import is_as_at, restore_fenced
+from pipelines.sinks.tables import keep_versions
 
 _log = logging.getLogger(__name__)
 
 
-def back_to_certified(spark: SparkSession, config: PipelineConfig, state: Certified | None) -> bool:
-    """Restores the batch table to the certified version, unless it holds that already.
+def back_to_certified(
+    spark: SparkSession, config: PipelineConfig, state: Certified | None, held: Lease
+) -> tuple[int, bool]:
+    """Makes the batch table hold the certified version, and claims it for the holder of the lease.
 
-    Only for the holder of the pipeline's lease. Without a certified day it is emptied.
+    Without a certified day it is emptied. From then on no run that held the lease before can change it.
 
     Args:
         spark: the session.
         config: names the tables.
-        state: what is certified.
+        state: what is certified, read after the lease was taken.
+        held: the pipeline's lease.
 
     Returns:
-        Whether the table had to be restored.
+        The version of the table that holds what is certified and nothing else, and whether it had to be put
+        back.
+
+    Raises:
+        StaleEpoch: another run has taken the lease over.
+        SourceError: the certified version is gone.
     """
-    if state is None:
-        return _emptied(spark, config.table("batch"))
-    # Before a commit is made, whose clean-up of the log may take the certified version away.
-    keep_versions(spark, config.table("batch"))
-    if _at(spark, config.table("batch"), state.version):
-        return False
-    _log.warning("an earlier run left days that nobody certified; back to version %d", state.version)
-    restore(spark, config.table("batch"), state.version)
-    keep_versions(spark, config.table("batch"))
-    return True
+    table = config.table("batch")
+    if state is not None:
+        # Before a commit is made, whose clean-up of the log may take the certified version away.
+        keep_versions(spark, table)
+    at = state.version if state else None
+    made, restored = restore_fenced(spark, table, at, held.stamp("undo"))
+    if restored:
+        _log.warning(
+            "the batch layer held days that nobody certified: a run died, or others wrote; %s",
+            "it is emptied" if at is None else f"back to version {at}",
+        )
+    return made, restored
 
 
 def holds_certified(spark: SparkSession, config: PipelineConfig) -> bool:
     """Whether the batch table holds what was certified, and nothing else."""
-    state, table = certified(spark, config), config.table("batch")
-    return read(spark, table).isEmpty() if state is None else _at(spark, table, state.version)
-
-
-def _emptied(spark: SparkSession, table: str) -> bool:
-    if not exists(spark, table) or read(spark, table).isEmpty():
-        return False
-    _log.warning("an earlier run left days that nobody certified; the batch layer is emptied")
-    DeltaTable.forPath(spark, table).delete()
-    return True
-
-
-def _at(spark: SparkSession, table: str, certified_version: int) -> bool:
-    newest = DeltaTable.forPath(spark, table).history(_LOOK_BACK)
-    commits = newest.select("version", "operation", "operationParameters").orderBy("version", ascending=False)
-    return holds(list(commits.toLocalIterator()), certified_version)
-
-
-def holds(commits: Sequence[Row], certified_version: int) -> bool:
-    """Whether a table holds the rows of the certified version.
-
-    Args:
-        commits: `version, operation, operationParameters` of its newest commits, the newest first.
-        certified_version: the version.
-    """
-    by_version = {commit["version"]: commit for commit in commits}
-    at = commits[0]["version"]
-    while at != certified_version:
-        commit = by_version.get(at)
-        if commit is not None and commit["operation"] == "RESTORE":
-            at = int(commit["operationParameters"]["version"])
-        elif commit is not None and commit["operation"] in _HARMLESS:
-            at -= 1
-        else:
-            return False
-    return True
+    state = certified(spark, config)
+    return is_as_at(spark, config.table("batch"), state.version if state else None)

@@ -27,6 +27,7 @@ class Run:
         bronze_id: which bronze that is, see `pipelines.ops.bronze_index.BronzeIndex`.
         built: the version of the batch table that was audited.
         kept: the version that holds the days that passed.
+        epoch: the epoch of the run's lease.
     """
 
     pipeline: str
@@ -35,6 +36,7 @@ class Run:
     bronze_id: str
     built: int
     kept: int
+    epoch: int
 
 
 def decide(
@@ -71,6 +73,8 @@ def decide(
             decided_at=datetime.now(UTC),
             cause=due.causes[day],
             came_late=due.came_late.get(day, 0),
+            base_version=before.version if before else -1,
+            epoch=run.epoch,
         )
         if before is not None and day in before.days:
             changes = asdict(changed.get(day, Changes()))

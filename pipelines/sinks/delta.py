@@ -4,14 +4,12 @@ from collections.abc import Callable, Sequence
 from datetime import date, timedelta
 from typing import Any
 
-from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from pipelines.intervals import days_in_a_row, format_interval
-from pipelines.sinks.tables import version
 
 
 def each_batch(
@@ -62,7 +60,7 @@ def query_of(spark: SparkSession) -> str:
 
 
 def by_day_and_key(rows: DataFrame, key: Sequence[str]) -> DataFrame:
-    """Rows as `replace_days` ought to get them: few files for each day, each sorted by the dedup key.
+    """Rows as `replace_days_fenced` ought to get them: few files for each day, each sorted by the dedup key.
 
     A reader who asks for one key of one day then skips most of a file by Parquet's own indexes.
 
@@ -73,35 +71,15 @@ def by_day_and_key(rows: DataFrame, key: Sequence[str]) -> DataFrame:
     return rows.hint("rebalance", "_event_date").sortWithinPartitions("_event_date", *key)
 
 
-def replace_days(rows: DataFrame, table: str, days: Sequence[date], *, note: str) -> int:
-    """Truncates event days and writes their rows, as one atomic commit.
-
-    Args:
-        rows: rows whose `_event_date` is one of the days; Delta refuses any other.
-        table: the path of a Delta table partitioned by `_event_date`.
-        days: the days.
-        note: kept in the commit, as `userMetadata`.
-
-    Returns:
-        The version of the table that the commit made.
-    """
-    replace_rows(rows, table, days_condition(days), note=note)
-    return version(rows.sparkSession, table)
-
-
-def replace_rows(rows: DataFrame, table: str, condition: str, *, note: str | None = None) -> None:
+def replace_rows(rows: DataFrame, table: str, condition: str) -> None:
     """Deletes the rows for which a condition holds and writes others, as one atomic commit.
 
     Args:
         rows: rows for which the condition holds; Delta refuses any other.
         table: the path of a Delta table.
         condition: the condition, in SQL.
-        note: kept in the commit, as `userMetadata`.
     """
-    writer = rows.write.format("delta").mode("overwrite").option("replaceWhere", condition)
-    if note:
-        writer = writer.option("userMetadata", note)
-    writer.save(table)
+    rows.write.format("delta").mode("overwrite").option("replaceWhere", condition).save(table)
 
 
 def append(rows: DataFrame, table: str) -> None:
@@ -120,11 +98,6 @@ def read(spark: SparkSession, table: str, at: int | None = None) -> DataFrame:
 def small_rows(aggregated: DataFrame) -> list[dict[str, Any]]:
     """The rows of a small, aggregated frame."""
     return list(aggregated.toArrow().to_pylist())
-
-
-def restore(spark: SparkSession, table: str, to: int) -> None:
-    """Puts a table back to an earlier version, as a new commit; no data is copied."""
-    DeltaTable.forPath(spark, table).restoreToVersion(to)
 
 
 def on_days(days: Sequence[date]) -> Column:

@@ -64,6 +64,36 @@ def test_a_nightly_run_killed_after_its_commit_leaves_nothing_to_be_seen_and_the
     assert serving.groupBy("flight", "_event_date").count().where("count > 1").isEmpty()
 
 
+def test_a_nightly_run_that_stood_still_changes_nothing_after_another_has_taken_over(
+    lake: Lake, start: Callable[..., Job]
+) -> None:
+    lake.ingest([*day(1, ROWS), *day(2, ROWS), *day(3, 1)])
+    stopped = start("nightly_batch", "--date", "2013-01-01", "--set=batch.lease_duration=10 seconds")
+    batch = Path(lake.config.table("batch"))
+    wait_until(lambda: stopped.runs() and any(batch.glob("_event_date=*/*.parquet")), "the day is written")
+    os.killpg(stopped.process.pid, signal.SIGSTOP)
+    try:
+        wait_until(lambda: lease_is_over(lake), "its lease is over")
+        lake.ingest(day(1, ROWS + 1)[-1:])
+        for number in (2, 1):
+            nightly(lake.spark, lake.config, lake.contract, "the other", [date(2013, 1, number)])
+        versions = len(list((batch / "_delta_log").glob("*.json")))
+    finally:
+        os.killpg(stopped.process.pid, signal.SIGCONT)
+    assert stopped.wait() == 1, stopped.log.read_text()[-3000:]
+    assert "this run lost its lease to a later one" in stopped.summary()["error"]
+    assert len(list((batch / "_delta_log").glob("*.json"))) == versions
+    state, serving = certified(lake.spark, lake.config), read_serving(lake.spark, lake.config)
+    assert state is not None
+    assert state.days == (date(2013, 1, 1), date(2013, 1, 2))
+    assert (rows_of(serving, 1), rows_of(serving, 2)) == (ROWS + 1, ROWS)
+
+
+def lease_is_over(lake: Lake) -> bool:
+    row = read(lake.spark, lake.config.ops_table("leases")).first()
+    return row is not None and row["until"].astimezone(UTC) <= datetime.now(UTC)
+
+
 def test_of_two_nightly_processes_at_once_one_decides_in_any_time_zone_and_the_other_says_so(
     lake: Lake, start: Callable[..., Job]
 ) -> None:

@@ -1,22 +1,32 @@
 """One run at a time for each pipeline: the lease is kept while held, lost aloud, and taken from the dead."""
 
+import ast
 import os
-import socket
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psutil
 import pytest
 
+import pipelines.ops.lease as lease_module
 from pipelines.errors import InfrastructureError
-from pipelines.ops.lease import LEASES, lease, started
+from pipelines.ops.holder import Holder, started, this_process
+from pipelines.ops.lease import LEASES, lease
 from pipelines.sinks.delta import read
 from pipelines.sinks.tables import ensure_table, shape, small_frame
 from tests.support.lakes import Lake
 from tests.support.processes import wait_until
+
+OLD = (
+    "pipeline string, holder string, host string, pid bigint, process_started double, since timestamp,"
+    " until timestamp"
+)
+"""The columns of a lease before it had an epoch."""
 
 
 def held(lake: Lake) -> dict[str, Any]:
@@ -25,22 +35,20 @@ def held(lake: Lake) -> dict[str, Any]:
     return row.asDict()
 
 
-def hand_to(lake: Lake, **changes: Any) -> None:
-    """Writes a lease of somebody else's, as that run would."""
-    process = psutil.Process()
+def hand_to(lake: Lake, columns: str = LEASES, **changes: Any) -> None:
+    """Writes a lease of somebody else's, as that run would, without a look at what is there."""
     row = {
         "pipeline": "flights",
         "holder": "other",
-        "host": socket.gethostname(),
-        "pid": os.getpid(),
-        "process_started": started(process),
         "since": datetime.now(UTC),
         "until": datetime.now(UTC) + timedelta(hours=1),
+        **asdict(this_process()),
         **changes,
     }
     table = lake.config.ops_table("leases")
-    ensure_table(lake.spark, table, shape(LEASES), partitions=["pipeline"])
-    frame = small_frame(lake.spark, [row], shape(LEASES))
+    ensure_table(lake.spark, table, shape(columns), partitions=["pipeline"])
+    row = {name: row.get(name) for name in shape(columns).names}
+    frame = small_frame(lake.spark, [row], shape(columns))
     frame.write.format("delta").mode("overwrite").option("replaceWhere", "pipeline = 'flights'").save(table)
 
 
@@ -50,6 +58,12 @@ def dead_process() -> dict[str, Any]:
     return {"pid": process.pid, "process_started": since}
 
 
+def refused(lake: Lake, match: str) -> None:
+    with pytest.raises(InfrastructureError, match=match), lease(lake.spark, lake.config, "mine"):
+        pass
+    assert held(lake)["holder"] == "other"
+
+
 def test_a_lease_that_is_held_prolongs_itself(make_lake: Callable[..., Lake]) -> None:
     lake = make_lake("batch.lease_duration=3 seconds")
     with lease(lake.spark, lake.config, "mine") as mine:
@@ -57,6 +71,48 @@ def test_a_lease_that_is_held_prolongs_itself(make_lake: Callable[..., Lake]) ->
         wait_until(lambda: held(lake)["until"] > first, "the lease is prolonged", 60)
         mine.require()
     assert held(lake)["until"].astimezone(UTC) <= datetime.now(UTC)
+
+
+def test_a_run_that_hangs_does_not_hold_its_lease_for_ever(make_lake: Callable[..., Lake]) -> None:
+    lake = make_lake("batch.lease_duration=1 second", "batch.max_duration=2 seconds")
+    with lease(lake.spark, lake.config, "hangs") as hanging:
+        wait_until(
+            lambda: held(lake)["until"].astimezone(UTC) <= datetime.now(UTC), "the lease has ended", 60
+        )
+        assert held(lake)["until"] <= held(lake)["since"] + timedelta(seconds=2)
+        with lease(lake.spark, lake.config, "next") as following:
+            assert following.epoch == hanging.epoch + 1
+            with pytest.raises(InfrastructureError, match="lost its lease to next"):
+                hanging.require()
+        assert held(lake)["holder"] == "next"
+    # Giving back what is not one's own would free the lease of whoever holds it.
+    assert held(lake)["holder"] == "next"
+
+
+def test_epochs_grow_with_each_taking_also_where_the_table_of_leases_was_lost(lake: Lake) -> None:
+    epochs = []
+    for name in ("first", "second", "after a loss"):
+        if name == "after a loss":
+            shutil.rmtree(lake.config.ops_table("leases"))
+        with lease(lake.spark, lake.config, name) as taken:
+            epochs.append(taken.epoch)
+    assert epochs == [1, 2, 3]
+
+
+def test_of_two_that_find_the_lease_free_one_takes_it(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = lease_module._held
+    others: list[Any] = []
+
+    def looked_at_and_then_overtaken(*args: Any) -> Any:
+        found = inner(*args)
+        if not others:
+            others.append(lease(lake.spark, lake.config, "other"))
+            others[0].__enter__()
+        return found
+
+    monkeypatch.setattr(lease_module, "_held", looked_at_and_then_overtaken)
+    refused(lake, "run other on .* is rebuilding")
+    others[0].__exit__(None, None, None)
 
 
 def test_a_run_that_lost_its_lease_says_so_and_leaves_the_other_s_alone(lake: Lake) -> None:
@@ -81,11 +137,58 @@ def test_a_dead_run_s_lease_is_taken_over(lake: Lake, left: Callable[[], dict[st
         assert held(lake)["holder"] == "mine"
 
 
-def test_a_lease_of_another_machine_is_believed_until_its_time_is_over(lake: Lake) -> None:
-    hand_to(lake, host="elsewhere", **dead_process())
-    with (
-        pytest.raises(InfrastructureError, match=r"run other on elsewhere \(pid \d+\) is rebuilding"),
-        lease(lake.spark, lake.config, "mine"),
-    ):
-        pass
-    assert held(lake)["holder"] == "other"
+@pytest.mark.parametrize(
+    "elsewhere",
+    [
+        pytest.param({"host": "elsewhere"}, id="another host name"),
+        pytest.param({"boot": "another"}, id="another machine, or one that was started again"),
+        pytest.param({"pid_namespace": "pid:[1]"}, id="another container"),
+        pytest.param({"boot": None, "pid_namespace": None}, id="a lease of before they were told apart"),
+    ],
+)
+def test_a_lease_of_a_process_that_cannot_be_seen_is_believed_until_its_time_is_over(
+    lake: Lake, elsewhere: dict[str, Any]
+) -> None:
+    hand_to(lake, **dead_process(), **elsewhere)
+    refused(lake, r"run other on \S+ \(pid \d+\) is rebuilding")
+
+
+def test_a_lease_of_the_code_of_before_epochs_is_believed_and_then_taken_over(lake: Lake) -> None:
+    hand_to(lake, OLD, **dead_process())
+    refused(lake, r"run other on \S+ \(pid \d+\) is rebuilding")
+    hand_to(lake, until=datetime.now(UTC))
+    with lease(lake.spark, lake.config, "mine") as mine:
+        assert mine.epoch == 1
+
+
+_UNSHARE = ("unshare", "--pid", "--fork", "--mount-proc")
+
+
+def _may_unshare() -> bool:
+    if shutil.which("unshare") is None:
+        return False
+    return subprocess.run([*_UNSHARE, "true"], capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.skipif(not _may_unshare(), reason="this user may make no PID namespace")
+def test_a_living_run_in_another_pid_namespace_is_not_taken_for_dead() -> None:
+    """Two containers with one host name: the process of the one cannot be seen from the other."""
+    script = (
+        "import sys; from dataclasses import astuple; from pipelines.ops.holder import this_process;"
+        "print(repr(astuple(this_process())), flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [*_UNSHARE, sys.executable, "-c", script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.getcwd()},  # noqa: PTH109
+    ) as process:
+        assert process.stdout is not None
+        other = Holder(*ast.literal_eval(process.stdout.readline()))
+        here = this_process()
+        assert (other.host, other.boot) == (here.host, here.boot)
+        assert other.pid_namespace != here.pid_namespace
+        assert not other.is_gone()
+        assert process.stdin is not None
+        process.stdin.close()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from delta.tables import DeltaTable
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -19,13 +20,12 @@ from pipelines.layers import speed as speed_layer
 from pipelines.layers.maintain import maintain
 from pipelines.layers.quarantine import discard
 from pipelines.layers.serving import read_serving
-from pipelines.ops.certification import certified
 from pipelines.ops.lease import lease
-from pipelines.ops.leftovers import back_to_certified
+from pipelines.ops.leftovers import holds_certified
 from pipelines.ops.quarantined import Selection
 from pipelines.ops.removal import from_bronze, from_quarantine, from_speed
 from pipelines.ops.retention import speed_from, whole_from
-from pipelines.sinks.delta import by_day_and_key, read, restore
+from pipelines.sinks.delta import by_day_and_key, read
 from pipelines.sinks.event_tables import ensure_batch
 from pipelines.sinks.tables import (
     ensure_table,
@@ -150,7 +150,7 @@ def test_upkeep_removes_what_nothing_needs_and_readers_and_streams_find_what_the
         assert speed_from(spark, config) == date(2012, 12, 24)
         assert rows(read_serving(spark, config)) == serving
         # The next run finds the certified state in place, although commits lie behind it.
-        assert not back_to_certified(spark, config, certified(spark, config))
+        assert holds_certified(spark, config)
         assert offsets_left(lake) == [(0, 4, 5, 2), (1, 0, 0, 1)]
         assert table_property(spark, config.table("bronze"), "delta.appendOnly") == "true"
 
@@ -187,7 +187,7 @@ def test_a_version_of_the_batch_layer_stays_readable_however_old_it_gets(lake: L
             os.utime(path, (long_ago + number, long_ago + number))
         set_table_property(lake.spark, table, "oncelake.test", "1")
     assert read(lake.spark, batch, 0).count() == 0
-    restore(lake.spark, batch, 0)
+    DeltaTable.forPath(lake.spark, batch).restoreToVersion(0)
     with pytest.raises(PySparkException):
         read(lake.spark, other, 0).count()
 

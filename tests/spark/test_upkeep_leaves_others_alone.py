@@ -2,16 +2,12 @@
 
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any
 
 from pipelines.config import PipelineConfig
 from pipelines.layers.maintain import maintain
-from pipelines.ops.certification import Verdict, history, record_verdicts
+from pipelines.ops.certification import Verdict, ensure_ledger, history, record_verdicts
+from pipelines.ops.epochs import Epoch
 from tests.support.lakes import Lake, flight
-
-COUNTS: dict[str, Any] = dict.fromkeys(
-    ("records", "rows", "duplicates", "conflicts", "late", "quarantined"), 1
-)
 
 
 def decide(lake: Lake, config: PipelineConfig, day: int) -> None:
@@ -22,12 +18,19 @@ def decide(lake: Lake, config: PipelineConfig, day: int) -> None:
         run_id=f"run {day}",
         batch_version=day,
         bronze_version=day,
+        records=1,
+        rows=1,
+        duplicates=1,
+        conflicts=1,
+        late=1,
+        quarantined=1,
         other_days=0,
         bronze=1,
         decided_at=datetime(2013, 1, day, tzinfo=UTC),
-        **COUNTS,
     )
-    record_verdicts(lake.spark, config, [verdict])
+    ensure_ledger(lake.spark, config)
+    _, stamp = Epoch(config.name, verdict.run_id, day).after("certify")
+    record_verdicts(lake.spark, config, [verdict], stamp)
 
 
 def live_files(lake: Lake, pipeline: str) -> set[str]:

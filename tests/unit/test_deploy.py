@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tomllib
 from configparser import RawConfigParser
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ import yaml
 
 from pipelines.cli.app import oncelake
 from pipelines.cli.every import GRAVEST_FIRST
+from pipelines.config import BatchConfig
 from pipelines.errors import OncelakeError
+from pipelines.intervals import parse_interval
 from pipelines.ops.rack_resolver import ATTRIBUTE, VARIABLE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,6 +29,7 @@ DEPLOY = ROOT / "deploy"
 RESOLVER = "pipelines/ops/rack_resolver.py"
 KUBERNETES = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
 SERVICE = DEPLOY / "systemd/oncelake-nightly@.service"
+HOUR = timedelta(hours=1)
 TIMER = DEPLOY / "systemd/oncelake-nightly@.timer"
 STAND_IN = '#!/bin/sh\necho "$PWD $*" >> {folder}/called\nexit $(cat {folder}/code)\n'
 
@@ -92,6 +96,29 @@ def test_the_service_starts_the_night_and_tries_again_only_what_may_come_right()
     assert service["RestartPreventExitStatus"].split() == ["2", "3"]
     assert service["Restart"] == "on-failure"
     assert unit(TIMER)["Timer"]["Persistent"] == "true"
+
+
+def test_every_scheduler_ends_a_night_that_hangs_before_its_lease_would_lapse() -> None:
+    cron = re.search(
+        r" timeout --kill-after=\d+ (\d+h) \S+/oncelake ", (DEPLOY / "cron/oncelake").read_text()
+    )
+    dag = re.search(
+        r'"execution_timeout": timedelta\(hours=(\d+)\)', (DEPLOY / "airflow/oncelake_nightly.py").read_text()
+    )
+    assert cron is not None
+    assert dag is not None
+    driver = manifest("scheduled-spark-application.yaml")["spec"]["template"]["driver"]
+    deadlines = {
+        "cron": parse_interval(cron[1].replace("h", " hours")),
+        "airflow": timedelta(hours=int(dag[1])),
+        "systemd": parse_interval(unit(SERVICE)["Service"]["TimeoutStartSec"].replace("h", " hours")),
+        "cron job": timedelta(
+            seconds=manifest("cronjob.yaml")["spec"]["jobTemplate"]["spec"]["activeDeadlineSeconds"]
+        ),
+        "operator": timedelta(seconds=driver["template"]["spec"]["activeDeadlineSeconds"]),
+    }
+    most = BatchConfig().max_duration
+    assert {name: deadline for name, deadline in deadlines.items() if not HOUR <= deadline <= most} == {}
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd here")

@@ -3,17 +3,15 @@
 import json
 from dataclasses import fields
 from datetime import UTC, date, datetime, timedelta
-from typing import Any, Final
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from pyspark.sql import Row
 
 from pipelines.config import PipelineConfig
 from pipelines.config_files import load_config
 from pipelines.errors import ConfigError
 from pipelines.ops.certification import Verdict
-from pipelines.ops.leftovers import holds
 from pipelines.ops.needed import uncertified
 from pipelines.ops.offset_cuts import below
 from pipelines.ops.retention import first_day_by_age, first_moment_of, last_event_day
@@ -102,42 +100,6 @@ def test_a_day_that_the_batch_layer_does_not_hold_as_bronze_does_keeps_its_neigh
         nine - DAY,
         "2013-01-09 is not certified: run nightly_batch for it",
     )
-
-
-def commits(*newest_first: tuple[int, str]) -> list[Row]:
-    """Commits as `6 SET TBLPROPERTIES` or, with the version that was restored, `6 RESTORE to 4`."""
-    rows = []
-    for version, text in newest_first:
-        operation, _, restored = text.partition(" to ")
-        rows.append(Row(version=version, operation=operation, operationParameters={"version": restored}))
-    return rows
-
-
-BUILT: Final = ((5, "WRITE"), (4, "WRITE"))
-
-
-@pytest.mark.parametrize(
-    "found",
-    [
-        [(4, "WRITE")],
-        [(6, "SET TBLPROPERTIES"), (5, "VACUUM END"), (4, "WRITE")],
-        [(6, "RESTORE to 4"), *BUILT],
-        [(6, "CHANGE COLUMN"), (5, "ADD COLUMNS"), (4, "WRITE")],
-        [(8, "RESTORE to 6"), (7, "WRITE"), (6, "RESTORE to 4"), *BUILT],
-    ],
-)
-def test_commits_that_change_no_row_and_restores_leave_the_certified_state(
-    found: list[tuple[int, str]],
-) -> None:
-    assert holds(commits(*found), 4)
-
-
-@pytest.mark.parametrize(
-    "found",
-    [BUILT, [(6, "SET TBLPROPERTIES"), *BUILT], [(6, "RESTORE to 5"), *BUILT], [(60, "SET TBLPROPERTIES")]],
-)
-def test_a_build_that_nobody_decided_on_is_not_the_certified_state(found: list[tuple[int, str]]) -> None:
-    assert not holds(commits(*found), 4)
 
 
 def test_the_checkpoint_says_up_to_where_bronze_was_read() -> None:

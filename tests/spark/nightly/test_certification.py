@@ -9,9 +9,10 @@ import pytest
 
 from pipelines.contract_rules import DayRule
 from pipelines.errors import AuditFailed, ConfigError, InfrastructureError, SourceError
-from pipelines.layers.batch import closed_days, validate
+from pipelines.layers.batch import validate
 from pipelines.layers.serving import read_serving
 from pipelines.ops.certification import certified, verdicts
+from pipelines.ops.due import closed_days
 from pipelines.ops.lease import lease
 from pipelines.quality.audit import Audit
 from pipelines.sinks.delta import read

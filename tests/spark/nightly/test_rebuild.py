@@ -14,9 +14,9 @@ from pipelines.contract_rules import RowRule
 from pipelines.decode import decode, valid
 from pipelines.dedup import winners
 from pipelines.errors import AuditFailed, ConfigError
-from pipelines.layers import batch
 from pipelines.layers.batch import validate
 from pipelines.layers.serving import read_serving, refresh_view
+from pipelines.ops import rebuild
 from tests.support.lakes import EPOCH, Lake
 from tests.support.nights import LATER, ONE, THREE, TWO, flights_of, on, run, stream
 
@@ -94,13 +94,13 @@ def test_streams_may_go_on_while_a_day_is_rebuilt(lake: Lake, monkeypatch: pytes
     stream(lake)
 
     def build_while_records_arrive(*args: Any) -> int:
-        version = build(*args)
+        version: int = build(*args)
         lake.ingest([on(1, 2)])
         stream(lake)
         return version
 
-    build = batch._build
-    monkeypatch.setattr(batch, "_build", build_while_records_arrive)
+    build = rebuild.build_days
+    monkeypatch.setattr("pipelines.layers.batch.build_days", build_while_records_arrive)
     assert run(lake, ONE)["days"] == {"2013-01-01": "certified"}
 
 

@@ -1,0 +1,132 @@
+"""The rules by which one run at a time writes a pipeline's tables: epochs, and what a history must hold.
+
+An epoch is a fencing token: each run that takes the lease gets a higher one, and each commit of the run
+carries it, as `txnAppId` and `txnVersion` of Delta's protocol. A table that has taken a commit of a later
+epoch takes none of an earlier one. Nothing here touches a table or a clock.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+_STEPS: Final = 1_000
+_HARMLESS: Final = frozenset(
+    {
+        *("SET TBLPROPERTIES", "UNSET TBLPROPERTIES"),
+        *("ADD COLUMNS", "CHANGE COLUMN", "CHANGE COLUMNS"),
+        *("VACUUM START", "VACUUM END", "OPTIMIZE"),
+    }
+)
+"""Operations of Delta that leave the rows of a table as they are."""
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """What a commit of a run carries.
+
+    Attributes:
+        application: the pipeline's lease, as `txnAppId`.
+        number: the epoch and the step within it, as `txnVersion`; a later stamp has a higher one.
+        note: says in the table's history what the commit is, as `userMetadata`; no two are equal.
+    """
+
+    application: str
+    number: int
+    note: str
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """A taken lease: the right to write, until a later epoch is taken.
+
+    Attributes:
+        pipeline: the pipeline's name.
+        run_id: the run that took it.
+        epoch: one more than the last one.
+        steps: how many stamps were given.
+    """
+
+    pipeline: str
+    run_id: str
+    epoch: int
+    steps: int = 0
+
+    def after(self, what: str) -> tuple["Epoch", Stamp]:
+        """The stamp of the run's next commit, and the epoch after it.
+
+        Args:
+            what: what the commit does, in a word.
+        """
+        number = self.epoch * _STEPS + self.steps
+        stamp = Stamp(application(self.pipeline), number, f"{what} {self.run_id} ({self.epoch}.{self.steps})")
+        return replace(self, steps=self.steps + 1), stamp
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A commit of a table, as its history tells.
+
+    Attributes:
+        version: the version that it made.
+        operation: Delta's name of what it did.
+        note: what a stamp says of it; None where there is none.
+    """
+
+    version: int
+    operation: str
+    note: str | None = None
+
+
+def application(pipeline: str) -> str:
+    """The `txnAppId` of the runs of a pipeline."""
+    return f"oncelake.lease.{pipeline}"
+
+
+def next_epoch(known: int | None, numbers: Iterable[int]) -> int:
+    """The epoch that a run takes: one above all that are known.
+
+    Args:
+        known: the epoch in the lease, if it has one. It may have been lost, or put back from a backup.
+        numbers: the highest number that each fenced table has taken; -1 where it has taken none.
+    """
+    return 1 + max(known or 0, *(number // _STEPS for number in numbers), 0)
+
+
+def is_free(until: datetime, now: datetime, *, is_gone: bool) -> bool:
+    """Whether a lease may be taken.
+
+    Args:
+        until: its end.
+        now: the time.
+        is_gone: its holder is known to have died.
+    """
+    return is_gone or until <= now
+
+
+def lease_end(since: datetime, now: datetime, duration: timedelta, most: timedelta) -> datetime:
+    """Until when a lease is held that is taken or prolonged now.
+
+    Args:
+        since: when it was taken.
+        now: the time.
+        duration: for how long it is asked for.
+        most: for how long a run may hold it in all, so that one that hangs does not hold it for ever.
+    """
+    return min(now + duration, since + most)
+
+
+def foreign(commits: Iterable[Commit], base: int, kept: int, own: Collection[int]) -> list[Commit]:
+    """The commits by which others changed rows between the version that a run began with and its last one.
+
+    Args:
+        commits: the history of the table.
+        base: the version that the run began with.
+        kept: the version that it is about to certify.
+        own: the versions that its own commits made.
+    """
+    return [
+        commit
+        for commit in sorted(commits, key=lambda commit: commit.version)
+        if base < commit.version <= kept and commit.version not in own and commit.operation not in _HARMLESS
+    ]

@@ -1,0 +1,91 @@
+"""Days are built from bronze into the batch layer, as commits of a run's epoch."""
+
+from collections.abc import Sequence
+from datetime import date
+from typing import NoReturn
+
+from delta.exceptions import DeltaConcurrentModificationException
+from pyspark.sql import SparkSession
+from tenacity import (
+    RetryCallState,
+    retry,
+    retry_if_exception_type,
+    stop_after_attempt,
+    wait_random_exponential,
+)
+
+from pipelines.config import PipelineConfig
+from pipelines.contract import DataContract
+from pipelines.decode import valid
+from pipelines.dedup import winners
+from pipelines.errors import InfrastructureError, SourceError
+from pipelines.ops.bronze_index import Pieces
+from pipelines.ops.epochs import Stamp, foreign
+from pipelines.ops.writer_schemas import decode_all
+from pipelines.quality.facts import around, reach
+from pipelines.sinks.delta import by_day_and_key, on_days
+from pipelines.sinks.fenced import commits_since, replace_days_fenced
+
+
+def _others_wrote(state: RetryCallState) -> NoReturn:
+    raise InfrastructureError(
+        f"{state.args[1].table('batch')}: other writers changed these days at the same time, again and again;"
+        " nothing was changed here. Start again when they have ended"
+    )
+
+
+@retry(
+    retry=retry_if_exception_type(DeltaConcurrentModificationException),
+    wait=wait_random_exponential(multiplier=1, max=30),
+    stop=stop_after_attempt(4),
+    retry_error_callback=_others_wrote,
+)
+def build_days(
+    spark: SparkSession,
+    config: PipelineConfig,
+    contract: DataContract,
+    days: Sequence[date],
+    pieces: Pieces,
+    stamp: Stamp,
+) -> int:
+    """Writes days from bronze, as one atomic commit; returns the version of the batch table that it made.
+
+    Args:
+        spark: the session.
+        config: the pipeline's configuration.
+        contract: what the records ought to be.
+        days: the days, sorted.
+        pieces: what of bronze may hold records of the days or their neighbours.
+        stamp: what the commit carries.
+
+    Raises:
+        StaleEpoch: another run has taken the lease over. Nothing was written.
+        InfrastructureError: others, who hold no lease, changed the days at each try.
+    """
+    horizon = config.batch.dedup_horizon_days
+    events = valid(decode_all(spark, config, contract, pieces.envelopes), contract)
+    candidates = events.where(on_days(around(days, reach(contract, horizon))))
+    rows = winners(candidates, contract, horizon).where(on_days(days))
+    return replace_days_fenced(by_day_and_key(rows, contract.key), config.table("batch"), days, stamp)
+
+
+def require_alone(spark: SparkSession, config: PipelineConfig, versions: Sequence[int]) -> None:
+    """Makes sure that what is about to be certified was written by this run alone.
+
+    Args:
+        spark: the session.
+        config: names the table.
+        versions: the versions that the run's commits made, in order: the one that it began with first, the
+            one that it is about to certify last.
+
+    Raises:
+        SourceError: others wrote between.
+    """
+    table, (base, *own) = config.table("batch"), versions
+    if others := foreign(commits_since(spark, table, base), base, own[-1], own):
+        what = ", ".join(f"version {commit.version} ({commit.operation})" for commit in others)
+        raise SourceError(
+            f"{table}: others wrote to it while this run was at work: {what}; expected this run's commits"
+            f" alone after version {base}. Nothing is certified. Look by DESCRIBE HISTORY delta.`{table}` who"
+            " that was, then start nightly_batch again, which first puts the table back to what is certified"
+        )

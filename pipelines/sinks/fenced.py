@@ -1,0 +1,176 @@
+"""Commits to Delta tables that a run can only make while no later run has taken over.
+
+Delta keeps for each `txnAppId` the highest `txnVersion` that a table has taken. A commit with a lower one
+fails: where it was begun before the higher one was taken, with `ConcurrentTransactionException`, else Delta
+leaves it out **without a word**, so here each commit is looked for in the table's history afterwards.
+What has no such option, as `RESTORE` has none, is made by a transaction of Delta's own classes.
+"""
+
+import time
+from collections.abc import Sequence
+from datetime import date
+from typing import Final, NoReturn
+
+from delta.exceptions import DeltaConcurrentModificationException, MetadataChangedException
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.readwriter import DataFrameWriter
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry,
+    retry_if_exception_type,
+    stop_after_attempt,
+    wait_random_exponential,
+)
+
+from pipelines.errors import InfrastructureError
+from pipelines.ops.epochs import Commit, Stamp
+from pipelines.sinks.delta import days_condition
+from pipelines.sinks.tables import keep_versions
+from pipelines.sinks.transaction import Transaction, refused, stale
+
+
+def number_taken(spark: SparkSession, table: str, application: str) -> int:
+    """The highest number of an application that a Delta table has taken; -1 if it has taken none."""
+    return Transaction(spark, table).number_taken(application)
+
+
+def _others_wrote(state: RetryCallState) -> NoReturn:
+    raise InfrastructureError(
+        f"{state.args[1]}: others wrote to it at each of {state.attempt_number} tries; nothing was changed."
+        " Start again when they have ended"
+    )
+
+
+_AGAIN: Final = retry(
+    retry=retry_if_exception_type(DeltaConcurrentModificationException),
+    wait=wait_random_exponential(multiplier=0.5, max=10),
+    stop=stop_after_attempt(6),
+    retry_error_callback=_others_wrote,
+)
+
+
+@_AGAIN
+def claim(spark: SparkSession, table: str, stamp: Stamp) -> int:
+    """Makes a table refuse the commits of all earlier epochs, by a commit without rows.
+
+    Args:
+        spark: the session.
+        table: the path of a Delta table.
+        stamp: what the commit carries.
+
+    Returns:
+        The version of the table that the commit made.
+
+    Raises:
+        StaleEpoch: a later epoch has claimed it.
+    """
+    return Transaction(spark, table).commit([], stamp)
+
+
+def append_fenced(rows: DataFrame, table: str, stamp: Stamp) -> int:
+    """Appends rows to a Delta table, as one commit; returns the version of the table that it made.
+
+    Raises:
+        StaleEpoch: a later epoch has claimed the table. Nothing was written.
+    """
+    return _written(_stamped(rows, stamp).mode("append"), rows.sparkSession, table, stamp)
+
+
+def replace_days_fenced(rows: DataFrame, table: str, days: Sequence[date], stamp: Stamp) -> int:
+    """Truncates event days and writes their rows, as one atomic commit.
+
+    Args:
+        rows: rows whose `_event_date` is one of the days; Delta refuses any other.
+        table: the path of a Delta table partitioned by `_event_date`.
+        days: the days.
+        stamp: what the commit carries.
+
+    Returns:
+        The version of the table that the commit made.
+
+    Raises:
+        StaleEpoch: a later epoch has claimed the table. Nothing was written.
+        DeltaConcurrentModificationException: others, who hold no epoch, changed these days meanwhile.
+    """
+    return replace_fenced(rows, table, days_condition(days), stamp)
+
+
+def replace_fenced(rows: DataFrame, table: str, condition: str, stamp: Stamp) -> int:
+    """Deletes the rows for which a condition holds and writes others; as `replace_days_fenced`."""
+    writer = _stamped(rows, stamp).mode("overwrite").option("replaceWhere", condition)
+    return _written(writer, rows.sparkSession, table, stamp)
+
+
+@_AGAIN
+def restore_fenced(
+    spark: SparkSession, table: str, to: int | None, stamp: Stamp, days: Sequence[date] = ()
+) -> tuple[int, bool]:
+    """Puts a table, or some of its event days, back to an earlier version, as a new commit; copies no data.
+
+    As Delta's `RESTORE` it takes the very files of that version up again, so that a `VACUUM` spares them for
+    those who read the version by its number. A table that holds nothing else gets a commit all the same,
+    which claims it: from then on it is as at that version, and no earlier epoch can change it.
+
+    Args:
+        spark: the session.
+        table: the path of a Delta table; with days, partitioned by `_event_date`.
+        to: the version; None for a table without rows.
+        stamp: what the commit carries.
+        days: the days, sorted, if not the whole table is meant.
+
+    Returns:
+        The version of the table that the commit made, and whether there was anything to put back.
+
+    Raises:
+        StaleEpoch: a later epoch has claimed the table. Nothing was changed.
+        SourceError: that version is gone, or files of it are.
+        InfrastructureError: others, who hold no epoch, wrote to the table at each try.
+    """
+    transaction = Transaction(spark, table)
+    added, removed = transaction.differences(to, days)
+    if not added and not removed:
+        return transaction.commit([], stamp), False
+    transaction.require(added, to)
+    if not days and to is not None:
+        transaction.take_columns_of(to)
+    gone_at = int(time.time() * 1000)
+    actions = [transaction.added(file) for file in added]
+    actions += [transaction.added(file).removeWithTimestamp(gone_at, True) for file in removed]
+    made = transaction.commit(actions, stamp, "Overwrite", days_condition(days) if days else "true")
+    keep_versions(spark, table)
+    return made, True
+
+
+def is_as_at(spark: SparkSession, table: str, at: int | None) -> bool:
+    """Whether a table consists of the files that it had at a version; with None, of no files."""
+    return not any(Transaction(spark, table).differences(at, ()))
+
+
+def commits_since(spark: SparkSession, table: str, base: int) -> list[Commit]:
+    """The commits of a table after a version."""
+    since = Transaction(spark, table).version - base
+    if since <= 0:
+        return []
+    rows = DeltaTable.forPath(spark, table).history(since).select("version", "operation", "userMetadata")
+    return [Commit(*row) for row in rows.toLocalIterator()]
+
+
+def _stamped(rows: DataFrame, stamp: Stamp) -> DataFrameWriter:
+    writer = rows.write.format("delta").option("userMetadata", stamp.note)
+    return writer.option("txnAppId", stamp.application).option("txnVersion", str(stamp.number))
+
+
+def _written(writer: DataFrameWriter, spark: SparkSession, table: str, stamp: Stamp) -> int:
+    before = Transaction(spark, table).version
+    with refused(table):
+        # A property or a column of the table that changed meanwhile is nothing to give up for.
+        Retrying(
+            retry=retry_if_exception_type(MetadataChangedException), stop=stop_after_attempt(6), reraise=True
+        )(writer.save, table)
+    # Delta has left it out without a word if the table knew a later number.
+    made = [commit.version for commit in commits_since(spark, table, before) if commit.note == stamp.note]
+    if not made:
+        raise stale(table)
+    return made[0]

@@ -1,0 +1,160 @@
+"""A transaction of Delta's own classes, for commits that no command of Delta makes.
+
+Neither `RESTORE` nor a commit without rows takes a `txnAppId`. What is used of Delta's classes is what its
+commands are made of, in the version that conf/jars.lock pins; the tests of fencing fail where it changes.
+"""
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import date
+from typing import Any
+
+from delta.exceptions import ConcurrentTransactionException
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.errors import InfrastructureError, SourceError
+from pipelines.ops.epochs import Stamp
+
+File = dict[str, Any]
+"""A file of a table as Delta's protocol writes it: the content of an `add` action."""
+
+
+class StaleEpoch(InfrastructureError):
+    """A later run has taken over: this one may write no more."""
+
+
+class Transaction:
+    """A transaction of Delta's own, on the newest version of a table."""
+
+    def __init__(self, spark: SparkSession, table: str) -> None:
+        self._spark, self._table = spark, table
+        jvm: Any = spark.sparkContext._jvm
+        self._jvm = jvm
+        self._delta = jvm.org.apache.spark.sql.delta
+        self._none = jvm.scala.Option.empty()
+        session: Any = spark._jsparkSession
+        self._log = self._delta.DeltaLog.forTable(session, table)
+        self._inner = self._log.startTransaction(self._none, self._none)
+
+    @property
+    def version(self) -> int:
+        """The version of the table that it reads."""
+        return int(self._inner.readVersion())
+
+    def number_taken(self, application: str) -> int:
+        """The highest number of an application that was taken; the commit conflicts with another one."""
+        return int(self._inner.txnVersion(application))
+
+    def differences(self, at: int | None, days: Sequence[date]) -> tuple[list[File], list[File]]:
+        """The files that only a version has, and those that only the table of now has, of some days or all.
+
+        The commit conflicts with whatever others write to the table meanwhile.
+        """
+        self._inner.readWholeTable()
+        if at is not None and at == self.version:
+            return [], []
+        now = self._files(self._inner.snapshot(), days)
+        then = now.limit(0) if at is None else self._files(self._snapshot(at), days)
+        return _only(then, now), _only(now, then)
+
+    def require(self, files: Sequence[File], at: int | None) -> None:
+        """Makes sure that files of a version are there.
+
+        Raises:
+            SourceError: one is gone.
+        """
+        hadoop = self._jvm.org.apache.hadoop.fs
+        for file in files:
+            # Paths in a log are URLs, mostly relative to the table.
+            relative = hadoop.Path(self._jvm.java.net.URI(file["path"]))
+            path = hadoop.Path(hadoop.Path(self._table), relative)
+            if not path.getFileSystem(self._spark.sparkContext._jsc.hadoopConfiguration()).exists(path):
+                raise version_gone(self._table, at)
+
+    def added(self, file: File) -> Any:
+        """The action by which a file becomes one of the table."""
+        return self._delta.actions.Action.fromJson(json.dumps({"add": {**file, "dataChange": True}}))
+
+    def take_columns_of(self, at: int) -> None:
+        """Gives the table the columns and properties back that it had at a version."""
+        then = self._snapshot(at).metadata()
+        if then.schemaString() != self._inner.metadata().schemaString():
+            self._inner.updateMetadata(then, False)
+
+    def commit(
+        self, actions: Sequence[Any], stamp: Stamp, mode: str = "Append", condition: str | None = None
+    ) -> int:
+        """Commits actions, and the stamp; returns the version that this made."""
+        if self.number_taken(stamp.application) >= stamp.number:
+            raise stale(self._table)
+        some, none = self._jvm.scala.Option.apply, self._none
+        self._inner.updateSetTransaction(stamp.application, stamp.number, some(int(time.time() * 1000)))
+        listed = self._jvm.java.util.ArrayList()
+        for action in actions:
+            listed.add(action)
+        operation = self._delta.DeltaOperations.Write(
+            getattr(self._jvm.org.apache.spark.sql.SaveMode, mode),
+            none,
+            some(condition),
+            some(stamp.note),
+            *[none] * 5,
+        )
+        scala_actions = self._jvm.scala.jdk.javaapi.CollectionConverters.asScala(listed).toSeq()
+        with refused(self._table):
+            return int(self._inner.commit(scala_actions, operation))
+
+    def _snapshot(self, at: int) -> Any:
+        try:
+            return self._log.getSnapshotAt(at, self._none, self._none, False)
+        except AnalysisException as error:
+            raise version_gone(self._table, at) from error
+
+    def _files(self, snapshot: Any, days: Sequence[date]) -> DataFrame:
+        files = DataFrame(snapshot.allFiles().toDF(), self._spark)
+        named = [day.isoformat() for day in days]
+        return files.where(F.col("partitionValues")["_event_date"].isin(named)) if named else files
+
+
+def _only(files: DataFrame, others: DataFrame) -> list[File]:
+    """The files that are not among others; as many as a run wrote, unless others rewrote the table."""
+    same_path = F.col("a.path") == F.col("b.path")
+    # One file may be there with and without rows that were deleted since.
+    same_rows = F.col("a.deletionVector").eqNullSafe(F.col("b.deletionVector"))
+    found = files.alias("a").join(others.alias("b"), same_path & same_rows, "left_anti")
+    texts = found.select(F.to_json(F.struct("*")).alias("file")).toLocalIterator()
+    return [json.loads(row["file"]) for row in texts]
+
+
+@contextmanager
+def refused(table: str) -> Iterator[None]:
+    """Says of a commit that a later epoch has overtaken that it was.
+
+    Raises:
+        StaleEpoch: it was.
+    """
+    try:
+        yield
+    except ConcurrentTransactionException:
+        raise stale(table) from None
+
+
+def stale(table: str) -> StaleEpoch:
+    """What is said of a commit of an earlier epoch than the table's."""
+    return StaleEpoch(
+        f"{table}: this run lost its lease to a later one, so it writes nothing more and certifies nothing."
+        " Start again when that has ended; raise batch.lease_duration if the machine stood still, or the lake"
+        " was out of reach, for that long"
+    )
+
+
+def version_gone(table: str, at: int | None) -> SourceError:
+    """What is said of a version that readers read, or would, and that is not whole any more."""
+    return SourceError(
+        f"{table}: version {at}, by which days are certified, is not whole any more: its log or its files"
+        " were removed, so what readers have cannot be kept. Put the folder back from a backup; see"
+        " docs/runbook.md, 'The certified version is gone'"
+    )
