@@ -24,7 +24,7 @@ from pipelines.sql_text import literal
 
 _COMMIT: Final = "_commit_version"
 # To be raised whenever the same contract comes to decode otherwise.
-_RULES: Final = 2
+_RULES: Final = 4
 
 _log = logging.getLogger(__name__)
 
@@ -169,6 +169,7 @@ def _made_for(spark: SparkSession, config: PipelineConfig, contract: DataContrac
     decoding = (
         _RULES,
         contract.schema.json(),
+        contract.key,
         contract.event_time,
         contract.day_time_zone,
         contract.row_rules,
