@@ -19,7 +19,7 @@ from tenacity import (
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.decode import valid
-from pipelines.dedup import winners
+from pipelines.dedup import UNDECIDED, chosen
 from pipelines.errors import ConfigError, InfrastructureError
 from pipelines.faults import FIRST_DAY
 from pipelines.ops.bronze_index import Pieces, pieces_of
@@ -30,19 +30,19 @@ from pipelines.ops.certification import (
     newest_audited,
     record_verdicts,
 )
-from pipelines.ops.due import Repair, due_days
+from pipelines.ops.due import Repair, due_days, span_of
 from pipelines.ops.indexing import index_bronze
 from pipelines.ops.layer_samples import record_samples
 from pipelines.ops.lease import lease
 from pipelines.ops.leftovers import back_to_certified
-from pipelines.ops.retention import require_whole
+from pipelines.ops.retention import first_whole_day, require_whole
 from pipelines.ops.runs import Steps
 from pipelines.ops.seal import seal
 from pipelines.ops.writer_schemas import decode_all
 from pipelines.quality.audit import Audit, audit, record_checks
 from pipelines.quality.changes import Changes, changes, moves
 from pipelines.quality.decision import Run, decide, failed_days, failure, summary, words
-from pipelines.quality.facts import around, reach
+from pipelines.quality.facts import Span, reach
 from pipelines.quality.integrity import fail_together
 from pipelines.sinks.delta import by_day_and_key, on_days, read, replace_days, restore
 from pipelines.sinks.event_tables import ensure_batch, require_same_days
@@ -119,14 +119,14 @@ def nightly(
             before = certified_in(ledger)
             base = _undo_leftovers(spark, config, contract, before)
             _log.info("rebuilding %s from bronze version %d", words(due.causes), index.version)
-            near = around(due.days, reach(contract, config.batch.dedup_horizon_days))
-            pieces = pieces_of(spark, config, index, near, newest_audited(ledger))
+            span = span_of(config, contract, due.days, first_whole_day(spark, config))
+            pieces = pieces_of(spark, config, index, span.near, newest_audited(ledger))
             with steps.step("build") as detail:
-                built = _build(spark, config, contract, run_id, due.days, pieces)
+                built = _build(spark, config, contract, run_id, span, pieces)
                 detail.append(f"batch version {built}")
             with steps.step("audit") as detail:
                 closed = {*due.days, *(before.days if before else ())}
-                found = audit(spark, config, contract, due.days, closed, pieces, built)
+                found = audit(spark, config, contract, span, closed, pieces, built)
                 found = _with_moves(spark, config, contract, found, due.days, before, built)
                 _record(spark, config, run_id, found, index.version, built)
                 detail.append(
@@ -174,9 +174,9 @@ def validate(
         )
     require_same_days(spark, config, contract)
     index = index_bronze(spark, config, contract, version(spark, config.table("bronze")), keep=False)
-    near = around([day], reach(contract, config.batch.dedup_horizon_days))
-    pieces = pieces_of(spark, config, index, near, newest_audited(ledger))
-    found = audit(spark, config, contract, [day], state.days, pieces, state.version)
+    span = span_of(config, contract, [day], first_whole_day(spark, config))
+    pieces = pieces_of(spark, config, index, span.near, newest_audited(ledger))
+    found = audit(spark, config, contract, span, state.days, pieces, state.version)
     _record(spark, config, run_id, found, index.version, state.version)
     if not found.passed(day):
         raise failure(found, [day], "the day is not what bronze holds now: rebuild it with nightly_batch")
@@ -222,15 +222,15 @@ def _build(
     config: PipelineConfig,
     contract: DataContract,
     run_id: str,
-    days: Sequence[date],
+    span: Span,
     pieces: Pieces,
 ) -> int:
-    horizon = config.batch.dedup_horizon_days
     events = valid(decode_all(spark, config, contract, pieces.envelopes), contract)
-    candidates = events.where(on_days(around(days, reach(contract, horizon))))
-    rows = winners(candidates, contract, horizon).where(on_days(days))
+    candidates = events.where(on_days(span.near))
+    # A row that is not decided stands until the audit fails its day.
+    rows = chosen(candidates, contract, span.horizon, span.near).where(on_days(span.days)).drop(UNDECIDED)
     return replace_days(
-        by_day_and_key(rows, contract.key), config.table("batch"), days, note=f"build {run_id}"
+        by_day_and_key(rows, contract.key), config.table("batch"), span.days, note=f"build {run_id}"
     )
 
 
