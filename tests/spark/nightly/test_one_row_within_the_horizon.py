@@ -34,15 +34,6 @@ def days_of_flight(lake: Lake, number: int) -> list[int]:
     return sorted(row["_event_date"].day for row in rows.select("_event_date").toLocalIterator())
 
 
-def nights(lake: Lake, first: int, last: int, late: bool = False) -> dict[str, str]:
-    """A night after each of these days; the verdicts of the last."""
-    done: dict[str, Any] = {}
-    for day in range(first, last + 1):
-        repair: Any = "late" if late else "nothing"
-        done = batch.nightly(lake.spark, lake.config, lake.contract, "run", [date(2013, 1, day)], repair)
-    return dict(done["days"])
-
-
 @pytest.fixture
 def lake(make_lake: Callable[..., Lake], small_by_flight: DataContract) -> Lake:
     return make_lake("batch.dedup_horizon_days=1", contract=small_by_flight)
@@ -51,7 +42,8 @@ def lake(make_lake: Callable[..., Lake], small_by_flight: DataContract) -> Lake:
 def test_a_key_on_three_days_in_a_row_has_a_row_within_the_horizon_of_each(lake: Lake) -> None:
     lake.ingest([on(1, 1), on(2, 1), on(3, 1), on(2, 2), on(3, 2), on(7, 3)])
     stream(lake)
-    nights(lake, 1, 3)
+    for day in (ONE, TWO, THREE):
+        run(lake, day)
     assert (days_of_flight(lake, 1), days_of_flight(lake, 2)) == ([1, 3], [2])
     by_night = sorted(map(str, lake.table("batch").toLocalIterator()))
     run(lake, ONE, THREE)
@@ -76,7 +68,7 @@ def test_a_day_that_opens_the_way_back_gives_a_certified_day_its_row(lake: Lake)
     run(lake, ONE, TWO)
     assert days_of_flight(lake, 1) == [2]
     lake.ingest([on(3, 1, sent=LATER)])
-    assert set(nights(lake, 3, 3).values()) == {"certified"}
+    assert set(run(lake, THREE)["days"].values()) == {"certified"}
     assert days_of_flight(lake, 1) == [1, 3]
 
 
@@ -84,12 +76,12 @@ def test_a_key_that_recurs_daily_fails_the_day_and_is_named(
     lake: Lake, make_lake: Callable[..., Lake], small_by_flight: DataContract
 ) -> None:
     lake.ingest([on(day, 7) for day in range(1, 9)] + [on(day, 20 + day) for day in range(1, 9)])
-    nights(lake, 1, 4)
+    run(lake, ONE, FOUR)
     assert days_of_flight(lake, 7) == [1, 3]
     with pytest.raises(
         AuditFailed, match=r"keys_come_to_an_end: found 1 keys .*: UA, 7, EWR;? .*no dedup key"
     ):
-        nights(lake, 8, 8)
+        run(lake, date(2013, 1, 8))
     further = make_lake("batch.dedup_horizon_days=1", "batch.chain_horizons=9", contract=small_by_flight)
     run(further, date(2013, 1, 5), date(2013, 1, 8))
     assert days_of_flight(lake, 7) == [1, 3, 5, 7]
