@@ -170,6 +170,7 @@ class BatchConfig(_Model):
 
     Attributes:
         dedup_horizon_days: over how many neighbouring days, each way, copies of a key are one event.
+        chain_horizons: how many horizons away, each way, a run looks for copies that decide on its days.
         lookback_days: how many days back a run repairs days that late events came for.
         seal_by: `kafka`: bronze must have what the cluster has; `bronze`: a record of the day in bronze is
             enough, for rebuilds where the topic is gone.
@@ -180,6 +181,7 @@ class BatchConfig(_Model):
     """
 
     dedup_horizon_days: int = Field(default=1, ge=0, le=366)
+    chain_horizons: int = Field(default=4, ge=2, le=366)
     lookback_days: int = Field(default=7, ge=0, le=366)
     seal_by: Literal["kafka", "bronze"] = "kafka"
     seal_grace: AnyInterval = timedelta(minutes=15)

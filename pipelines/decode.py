@@ -17,6 +17,7 @@ from pipelines.avro_text import VALUE
 from pipelines.contract import DataContract
 from pipelines.decimals import UNSAFE, unsafe
 from pipelines.documents import DOCUMENT, helpers, with_document
+from pipelines.exact_keys import SENT_KEY, one_zero, sent_key
 from pipelines.faults import (
     CORRUPT,
     PARSED,
@@ -79,15 +80,18 @@ def decode(
     if guard := unsafe(contract.schema, DOCUMENT):
         documents = documents.selectExpr("*", f"{guard} AS {UNSAFE}")
         json = F.when(F.expr(f"NOT {UNSAFE}"), json)
+    if numbers := sent_key(contract):
+        documents = documents.selectExpr("*", f"{numbers} AS {SENT_KEY}")
     columns = (f"{typed(wire(f.name), f.dataType)} AS {name(f.name)}" for f in contract.schema)
-    read = with_conditions(documents.withColumn(PARSED, json).selectExpr("*", *columns), contract, _tried)
+    typed_rows = documents.withColumn(PARSED, json).selectExpr("*", *columns).withColumns(one_zero(contract))
+    read = with_conditions(typed_rows, contract, _tried)
     faults = faults_of(contract, max_future, writers)
     local_time = f"from_utc_timestamp({name(contract.event_time)}, {literal(contract.day_time_zone)})"
     judged = read.selectExpr("*", f"to_date({local_time}) AS {EVENT_DATE}", f"{no_fault(faults)} AS {VALID}")
     # The reasons are looked through only for a record that needs one.
     error = f"CASE WHEN NOT {VALID} THEN {first_fault(faults)} END AS {ERROR}"
     held = (condition_column(number) for number in range(len(contract.conditions)))
-    return judged.selectExpr("*", error).drop(PARSED, UNSAFE, *helpers(contract, writers), *held)
+    return judged.selectExpr("*", error).drop(PARSED, UNSAFE, SENT_KEY, *helpers(contract, writers), *held)
 
 
 def with_conditions(

@@ -1,6 +1,7 @@
 """One row for each dedup key: bounded in a stream, exact in a batch."""
 
-from datetime import timedelta
+from collections.abc import Sequence
+from datetime import date, timedelta
 from functools import reduce
 from operator import and_
 from typing import Final
@@ -12,11 +13,13 @@ from pyspark.sql.window import WindowSpec
 from pipelines.contract import DataContract
 from pipelines.decode import BAD, COORDINATES, EVENT_DATE
 from pipelines.intervals import format_interval
+from pipelines.sql_text import literal, name
 
 KAFKA_ORDER: Final = ("_kafka_timestamp", *COORDINATES)
 
 _APART: Final = "_apart"
 OTHER_DAY: Final = "_other_day"
+UNDECIDED: Final = "_undecided"
 
 
 def with_key(rows: DataFrame, contract: DataContract) -> DataFrame:
@@ -30,12 +33,12 @@ def with_key(rows: DataFrame, contract: DataContract) -> DataFrame:
         The same rows and the columns of `contract.key_names`.
     """
     parts = zip(contract.key_names, contract.key, strict=True)
-    return rows.withColumns({name: F.col(path) for name, path in parts if name not in rows.columns})
+    return rows.withColumns({part: F.col(path) for part, path in parts if part not in rows.columns})
 
 
 def without_key(rows: DataFrame, contract: DataContract) -> DataFrame:
     """What `with_key` added is taken away."""
-    return rows.drop(*(name for name in contract.key_names if name not in contract.columns))
+    return rows.drop(*(part for part in contract.key_names if part not in contract.columns))
 
 
 def first_within_watermark(routes: DataFrame, contract: DataContract, delay: timedelta) -> DataFrame:
@@ -61,10 +64,12 @@ def first_within_watermark(routes: DataFrame, contract: DataContract, delay: tim
 
 
 def winners(events: DataFrame, contract: DataContract, horizon: int) -> DataFrame:
-    """The one copy of each key that the batch layer keeps, by the contract's policy.
+    """The copies of each key that the batch layer keeps, by the contract's policy.
 
-    The choice depends on the records alone: neither on their order in `events` nor on parallelism. For a
-    day it depends on the copies within the horizon, so a range of days gives what its days give alone.
+    The best copy of a key is kept, and the best of those that lie beyond the horizon of all that are kept,
+    and so on. So no two kept copies lie within the horizon of each other, and each copy has one that is kept
+    within the horizon of itself. The choice depends on the records alone: neither on their order in `events`
+    nor on parallelism.
 
     Args:
         events: a bounded frame of valid events with the columns of `KAFKA_ORDER` and `_event_date`.
@@ -72,18 +77,83 @@ def winners(events: DataFrame, contract: DataContract, horizon: int) -> DataFram
         horizon: over how many neighbouring days, each way, copies of a key are one event.
 
     Returns:
-        The same columns, one row for each key and horizon.
+        The same columns, one row for each event.
+    """
+    return chosen(events, contract, horizon, None).drop(UNDECIDED)
+
+
+def chosen(
+    events: DataFrame, contract: DataContract, horizon: int, known: Sequence[date] | None
+) -> DataFrame:
+    """The winners, as far as some days decide on them.
+
+    Whether a copy is kept depends on the better copies within its horizon, and on theirs. What is decided
+    here is what all days together decide, so a range of days gives what its days give alone.
+
+    Args:
+        events: valid events, as `winners` takes them.
+        contract: names the key and the policy.
+        horizon: over how many neighbouring days, each way, copies of a key are one event.
+        known: the days of which `events` holds all records; None if it holds all records.
+
+    Returns:
+        The columns of `events` and `_undecided boolean`, true for a copy that may be kept: that hangs on
+        records of days that are not known.
     """
     order = F.struct(*preference(contract))
     best_first = order.asc() if takes_least(contract) else order.desc()
-    in_order = Window.partitionBy(*contract.key_names, "_event_date").orderBy(best_first)
+    in_order = Window.partitionBy(*contract.key_names, EVENT_DATE).orderBy(best_first)
     ranked = with_key(events, contract).withColumn("_rank", F.row_number().over(in_order))
     first = ranked.where("_rank = 1").drop("_rank")
-    if contract.event_time not in contract.key:
-        best = F.min(order) if takes_least(contract) else F.max(order)
-        chosen = best.over(neighbours(contract, horizon))
-        first = first.withColumn("_best", chosen).where(F.col("_best").eqNullSafe(order)).drop("_best")
-    return first.select(*events.columns)
+    if contract.event_time in contract.key:
+        return first.select(*events.columns, F.lit(False).alias(UNDECIDED))
+    by_key = Window.partitionBy(*contract.key_names)
+    copy = F.struct(
+        order.alias("order"), F.unix_date(EVENT_DATE).alias("day"), _on_the_edge(horizon, known).alias("edge")
+    )
+    judged = first.withColumn("_copies", F.collect_list(copy).over(by_key)).withColumn(
+        "_chosen", F.expr(greedy("_copies", contract, horizon))
+    )
+    kept, undecided = (
+        f"exists(_chosen.{part}, _c -> _c.day = unix_date({EVENT_DATE}))" for part in ("kept", "open")
+    )
+    return judged.where(f"{kept} OR {undecided}").selectExpr(
+        *map(name, events.columns), f"{undecided} AS {UNDECIDED}"
+    )
+
+
+def greedy(copies: str, contract: DataContract, horizon: int) -> str:
+    """SQL for the copies of a key that are kept.
+
+    Args:
+        copies: SQL for an array of structs that begin with what `preference` names, and have `day int` (as
+            `unix_date` counts) and `edge boolean`: whether days within the horizon of it are not known.
+        contract: says which copy is the best.
+        horizon: over how many neighbouring days, each way, copies of a key are one event.
+
+    Returns:
+        SQL for a struct of two arrays of such structs, the best first: `kept`, and `open`: those that may be.
+    """
+    ordered = f"sort_array({copies}, {literal(takes_least(contract))})"
+    near = "_k -> abs(_k.day - _c.day) <= " + str(horizon)
+    nothing = f"filter({copies}, _c -> false)"
+    step = (
+        f"CASE WHEN exists(_s.kept, {near}) THEN _s"
+        f" WHEN _c.edge OR exists(_s.open, {near})"
+        f" THEN named_struct('kept', _s.kept, 'open', concat(_s.open, array(_c)))"
+        f" ELSE named_struct('kept', concat(_s.kept, array(_c)), 'open', _s.open) END"
+    )
+    zero = f"named_struct('kept', {nothing}, 'open', {nothing})"
+    return f"aggregate({ordered}, {zero}, (_s, _c) -> {step})"
+
+
+def _on_the_edge(horizon: int, known: Sequence[date] | None) -> Column:
+    if known is None:
+        return F.lit(False)
+    days = {day.toordinal() for day in known}
+    around = range(-horizon, horizon + 1)
+    within = [day for day in known if all(day.toordinal() + n in days for n in around)]
+    return ~F.coalesce(F.col(EVENT_DATE).isin(within), F.lit(False))
 
 
 def preference(contract: DataContract) -> list[str]:
@@ -101,7 +171,7 @@ def other_names(contract: DataContract) -> list[Column]:
     """Key and event day of a layer by the names that `same_event` compares with."""
     parts = zip(contract.key_names, contract.key, strict=True)
     day = F.col(EVENT_DATE).alias(OTHER_DAY)
-    return [*(F.col(path).alias(f"_other_{name}") for name, path in parts), day]
+    return [*(F.col(path).alias(f"_other_{part}") for part, path in parts), day]
 
 
 def same_event(contract: DataContract, horizon: int) -> Column:
@@ -113,7 +183,7 @@ def same_event(contract: DataContract, horizon: int) -> Column:
         contract: names the key.
         horizon: over how many neighbouring days, each way, copies of a key are one event.
     """
-    same = (F.col(name) == F.col(f"_other_{name}") for name in contract.key_names)
+    same = (F.col(part) == F.col(f"_other_{part}") for part in contract.key_names)
     near = F.abs(F.datediff(EVENT_DATE, OTHER_DAY)) <= F.lit(horizon)
     return reduce(and_, [*same, near])
 

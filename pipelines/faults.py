@@ -8,16 +8,16 @@ from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Final, Literal
 
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.types import StructType
 
 from pipelines.avro_text import VALUE
 from pipelines.contract import DataContract
 from pipelines.contract_rules import RowRule
 from pipelines.decimals import UNSAFE, has_decimals
 from pipelines.documents import DOCUMENT, is_known, malformed, undecodable
+from pipelines.exact_keys import inexact_parts
 from pipelines.intervals import format_interval
 from pipelines.json_types import flaws
-from pipelines.schema_paths import flat
 from pipelines.sql_text import literal, name
 from pipelines.wire import ID, Writers, is_framed
 
@@ -46,7 +46,6 @@ FIRST_DAY: Final = date(1970, 1, 1)
 """Kafka knows no earlier day, and none can be certified."""
 
 _FINGERPRINT: Final = 16
-_REWRITTEN: Final = r'\A(?:-?[0-9]+\.[0-9]|"?-?Infinity|[{\[])'
 
 Fault = tuple[str, str]
 
@@ -142,18 +141,8 @@ def _type_faults(contract: DataContract, reason: Literal["wrong_type", "missing_
 
 
 def _key_faults(contract: DataContract) -> Iterator[Fault]:
-    """What a text of the key may not be: a value that Spark writes as text in its own way.
-
-    It writes numbers with a point as the nearest double, so two keys could become one.
-    """
-    for column in contract.key:
-        if isinstance(flat(contract.schema)[column].dataType, StringType):
-            sent = (
-                f"schema_of_variant(try_variant_get(try_parse_json({DOCUMENT}), {_path(column)}, 'variant'))"
-            )
-            # It is parsed again only for a key that looks like one.
-            condition = f"CASE WHEN {name(column)} RLIKE {literal(_REWRITTEN)} THEN {sent} != 'STRING' END"
-            yield condition, _reason("wrong_type", column, shown(contract, column))
+    for path, condition, found in inexact_parts(contract, wire):
+        yield condition, _reason("wrong_type", path, shown(contract, path, found))
 
 
 def _path(column: str) -> str:

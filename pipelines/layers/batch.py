@@ -22,7 +22,7 @@ from pipelines.ops.certification import (
     of_bronze,
     record_verdicts,
 )
-from pipelines.ops.due import Due, Repair, due_days
+from pipelines.ops.due import Due, Repair, due_days, span_of
 from pipelines.ops.epochs import Stamp
 from pipelines.ops.indexing import index_bronze
 from pipelines.ops.layer_samples import record_samples
@@ -30,13 +30,13 @@ from pipelines.ops.lease import Lease, lease
 from pipelines.ops.leftovers import back_to_certified
 from pipelines.ops.night_steps import steps
 from pipelines.ops.rebuild import build_days, require_alone
-from pipelines.ops.retention import require_whole
+from pipelines.ops.retention import first_whole_day, require_whole
 from pipelines.ops.runs import Steps
 from pipelines.ops.seal import seal
 from pipelines.quality.audit import Audit, audit, record_checks
 from pipelines.quality.changes import Changes, changes, moves
 from pipelines.quality.decision import Run, decide, failed_days, failure, summary, words
-from pipelines.quality.facts import around, reach
+from pipelines.quality.facts import Span, reach
 from pipelines.quality.integrity import fail_together
 from pipelines.sinks.delta import on_days, read
 from pipelines.sinks.event_tables import ensure_batch, require_same_days
@@ -101,6 +101,7 @@ class Night:
     _before: Certified | None = field(init=False)
     _index: BronzeIndex = field(init=False)
     _due: Due = field(init=False)
+    _span: Span = field(init=False)
     _pieces: Pieces = field(init=False)
     _found: Audit = field(init=False)
     _decided: list[Verdict] = field(init=False)
@@ -128,9 +129,9 @@ class Night:
             detail.append(f"bronze version {self._index.version}")
         self._steps.days = self._due.days
         self._before = certified_in(ledger)
-        near = around(self._due.days, reach(contract, config.batch.dedup_horizon_days))
+        self._span = span_of(config, contract, self._due.days, first_whole_day(spark, config))
         audited = newest_audited(of_bronze(ledger, self._index.bronze_id))
-        self._pieces = pieces_of(spark, config, self._index, near, audited)
+        self._pieces = pieces_of(spark, config, self._index, self._span.near, audited)
 
     def undo(self) -> Iterator[str]:
         """Puts the batch table back to the certified state if a run died between writing and deciding."""
@@ -148,7 +149,7 @@ class Night:
         _log.info("rebuilding %s from bronze version %d", words(self._due.causes), self._index.version)
         with self._steps.step("build") as detail:
             stamp = self._held.stamp("build")
-            built = build_days(self.spark, self.config, self.contract, self._due.days, self._pieces, stamp)
+            built = build_days(self.spark, self.config, self.contract, self._span, self._pieces, stamp)
             self._versions.append(built)
             detail.append(f"batch version {built}")
 
@@ -159,7 +160,7 @@ class Night:
         built = self._versions[-1]
         with self._steps.step("audit") as detail:
             closed = {*days, *(self._before.days if self._before else ())}
-            found = audit(spark, config, contract, days, closed, self._pieces, built)
+            found = audit(spark, config, contract, self._span, closed, self._pieces, built)
             self._found = _with_moves(spark, config, contract, found, days, self._before, built)
             _record(spark, config, self.run_id, self._found, self._index.version, built)
             detail.append(
@@ -229,10 +230,10 @@ def validate(
         )
     require_same_days(spark, config, contract)
     index = index_bronze(spark, config, contract, version(spark, config.table("bronze")), keep=False)
-    near = around([day], reach(contract, config.batch.dedup_horizon_days))
+    span = span_of(config, contract, [day], first_whole_day(spark, config))
     audited = newest_audited(of_bronze(ledger, index.bronze_id))
-    pieces = pieces_of(spark, config, index, near, audited)
-    found = audit(spark, config, contract, [day], state.days, pieces, state.version)
+    pieces = pieces_of(spark, config, index, span.near, audited)
+    found = audit(spark, config, contract, span, state.days, pieces, state.version)
     _record(spark, config, run_id, found, index.version, state.version)
     if not found.passed(day):
         raise failure(found, [day], "the day is not what bronze holds now: rebuild it with nightly_batch")

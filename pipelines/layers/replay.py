@@ -146,15 +146,15 @@ def _unknown(
 ) -> DataFrame:
     """The winners among events whose keys no reader has within the horizon."""
     horizon = config.batch.dedup_horizon_days
-    chosen = with_key(winners(events, contract, horizon), contract)
+    unknown = with_key(events, contract)
     speed = config.table("speed")
     layers = [read(spark, speed)] if exists(spark, speed) else []
     if certified_version is not None:
         layers.append(read(spark, config.table("batch"), certified_version))
     for layer in layers:
         known = layer.select(*other_names(contract))
-        chosen = chosen.join(known, same_event(contract, horizon), "left_anti")
-    return without_key(chosen, contract)
+        unknown = unknown.join(known, same_event(contract, horizon), "left_anti")
+    return winners(without_key(unknown, contract), contract, horizon)
 
 
 def _days(closed: DataFrame) -> DataFrame:

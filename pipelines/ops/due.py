@@ -6,22 +6,21 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Final, Literal
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
-from pipelines.decode import EVENT_DATE, ORIGIN, valid
-from pipelines.dedup import OTHER_DAY, other_names, same_event, with_key
+from pipelines.decode import COORDINATES, EVENT_DATE, valid
+from pipelines.dedup import UNDECIDED, chosen, with_key, without_key
 from pipelines.errors import ConfigError
 from pipelines.faults import FIRST_DAY
 from pipelines.ops.bronze_index import BronzeIndex, pieces_of
 from pipelines.ops.certification import Verdict, certified_in, newest_certified, of_bronze
-from pipelines.ops.retention import whole_from
+from pipelines.ops.retention import first_whole_day, whole_from
 from pipelines.ops.writer_schemas import decode_all
-from pipelines.quality.facts import around, days_of, reach
+from pipelines.quality.facts import Span, around, days_of, reach
 from pipelines.sinks.delta import on_days, read, small_rows
-from pipelines.sinks.tables import shape, small_frame
 
 Cause = Literal["asked", "missed", "late", "neighbour"]
 Repair = Literal["nothing", "late", "late and missed"]
@@ -107,7 +106,9 @@ def due_days(
     with_events = index.counts()[0]
     late = index.came_since({d: known for d, known in versions.items() if known is not None}, spark)
     others = [certified[day] for day, known in versions.items() if known is None and day >= whole]
-    late |= _more_than_before(others, with_events)
+    more = _more_than_before(others, with_events)
+    late |= {day: n for day, n in more.items() if n > 0}
+    rebuildable = {day: verdict for day, verdict in certified.items() if more.get(day, 0) >= 0}
     late = {day: n for day, n in late.items() if day >= whole}
     causes: dict[date, Cause] = dict.fromkeys(asked, "asked")
     lookback = days_of(asked[0] - config.batch.lookback_days * _DAY, asked[0] - _DAY)
@@ -117,7 +118,7 @@ def due_days(
         first = min([*certified, *with_events], default=asked[0])
         missed = (day for day in lookback if day >= first and day not in certified)
         causes |= dict.fromkeys(missed, "missed")
-    while near := _neighbours(spark, config, contract, index, sorted(causes), late, (certified, versions)):
+    while near := _neighbours(spark, config, contract, index, sorted(causes), late, rebuildable):
         causes |= dict.fromkeys(near, "neighbour")
     causes = {day: causes[day] for day in sorted(causes) if day >= whole}
     left = [
@@ -135,36 +136,60 @@ def _neighbours(
     index: BronzeIndex,
     days: Sequence[date],
     late: Collection[date],
-    known: tuple[Mapping[date, Verdict], Mapping[date, int | None]],
+    certified: Mapping[date, Verdict],
 ) -> list[date]:
-    """Certified days next to these that have to be rebuilt with them.
+    """Certified days that have to be rebuilt with these.
 
-    On some an event stands whose copy has come since with one of these days. That copy may win, and the row
-    of the certified day must go then. For others records came late, which may win over a row of these days.
+    For some records came late, which may win over a row of these days. Others share keys with these days,
+    and what came since, or is closed now, has changed which copies win on them.
     """
-    certified, seen = known
     horizon = reach(contract, config.batch.dedup_horizon_days)
-    near = [day for day in around(days, horizon) if day in certified and day not in days]
-    found = [day for day in near if day in late]
-    near = [day for day in near if day not in late]
+    found = {day for day in around(days, horizon) if day in late and day not in days}
+    span = span_of(config, contract, days, first_whole_day(spark, config))
+    others = [day for day in span.near if day in certified and day not in {*days, *found}]
     state = certified_in(certified.values())
-    if state is None or not near:
-        return found
-    # All that another bronze holds is new to a day.
-    versions = {day: -1 if (at := seen[day]) is None else at for day in near}
-    pieces = pieces_of(spark, config, index, [], min(versions.values()))
-    came = valid(decode_all(spark, config, contract, pieces.envelopes), contract).select(
-        "*", F.col(ORIGIN[-1]).alias("ingested_at")
-    )
-    commits = index.records.groupBy("ingested_at").agg(F.max("commit").alias("_commit"))
-    new = with_key(came.where(on_days(days)).join(F.broadcast(commits), "ingested_at"), contract)
-    of_day = _frame(spark, versions).withColumnRenamed("day", OTHER_DAY)
-    rows = read(spark, config.table("batch"), state.version).where(on_days(near))
-    rows = rows.select(*other_names(contract)).join(F.broadcast(of_day), OTHER_DAY)
-    touched = new.select(*contract.key_names, EVENT_DATE, "_commit").join(
-        rows, same_event(contract, horizon) & (F.col("_commit") > F.col("known"))
-    )
-    return found + [row[OTHER_DAY] for row in small_rows(touched.select(OTHER_DAY).distinct())]
+    if horizon and others and state:
+        found |= _changed(spark, config, contract, index, span, (state.version, others))
+    return sorted(found)
+
+
+def _changed(
+    spark: SparkSession,
+    config: PipelineConfig,
+    contract: DataContract,
+    index: BronzeIndex,
+    span: Span,
+    stored: tuple[int, list[date]],
+) -> set[date]:
+    """Certified days whose rows are not those that win, of keys that have copies on the span's days."""
+    version, others = stored
+    pieces = pieces_of(spark, config, index, span.near, index.version)
+    events = valid(decode_all(spark, config, contract, pieces.envelopes), contract)
+    copies = with_key(events.where(on_days(span.near)), contract)
+    of_days = copies.where(on_days(span.days)).select(*contract.key_names).distinct()
+    copies = copies.join(of_days, contract.key_names, "left_semi")
+    rows = with_key(read(spark, config.table("batch"), version).where(on_days(others)), contract)
+    rows = rows.join(of_days, contract.key_names, "left_semi")
+    won = chosen(without_key(copies, contract), contract, span.horizon, span.near).where(on_days(others))
+    at, then = [*contract.key_names, EVENT_DATE], F.struct(*COORDINATES)
+    now = with_key(won, contract).select(*at, UNDECIDED, then.alias("_now"))
+    both = now.join(rows.select(*at, then.alias("_then")), at, "full_outer")
+    changed = both.where(f"NOT coalesce({UNDECIDED}, false) AND NOT _now <=> _then")
+    return {row[EVENT_DATE] for row in small_rows(changed.select(EVENT_DATE).distinct())}
+
+
+def span_of(config: PipelineConfig, contract: DataContract, days: Sequence[date], whole: date | None) -> Span:
+    """Days, and the days around them of which all records are looked at.
+
+    Args:
+        config: says how far away copies of a key may decide.
+        contract: names the key. With the event time in it, all copies of a key lie on one day.
+        days: the days, sorted.
+        whole: the first day of which bronze holds all records; None if it never lost any.
+    """
+    horizon = reach(contract, config.batch.dedup_horizon_days)
+    near = around(days, horizon * config.batch.chain_horizons)
+    return Span(days, [day for day in near if whole is None or day >= whole or day in days], horizon)
 
 
 def _known(
@@ -176,7 +201,7 @@ def _known(
 
 
 def _more_than_before(others: Sequence[Verdict], records: Mapping[date, int]) -> dict[date, int]:
-    """Of days that were built from another bronze, how many valid records this one has more.
+    """Of days that were built from another bronze, how many valid records this one has more, or less.
 
     A day of which it has fewer is left as it is: the rows that are certified may be all that is left of them.
     """
@@ -187,9 +212,4 @@ def _more_than_before(others: Sequence[Verdict], records: Mapping[date, int]) ->
             " were built; they are left as they are: %s",
             ", ".join(map(str, fewer)),
         )
-    return {day: n for day, n in more.items() if n > 0}
-
-
-def _frame(spark: SparkSession, versions: Mapping[date, int]) -> DataFrame:
-    rows = [{"day": day, "known": version} for day, version in versions.items()]
-    return small_frame(spark, rows, shape("day date, known bigint"))
+    return more

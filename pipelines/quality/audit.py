@@ -11,7 +11,8 @@ from pyspark.sql import functions as F
 
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
-from pipelines.decode import VALID
+from pipelines.decode import EVENT_DATE, VALID
+from pipelines.dedup import with_key
 from pipelines.ops.bronze_index import BronzeIndex, Pieces
 from pipelines.ops.bronze_state import records_in
 from pipelines.ops.retention import speed_from
@@ -19,9 +20,9 @@ from pipelines.ops.writer_schemas import decode_all
 from pipelines.quality import facts, integrity
 from pipelines.quality.checks import Check, worst
 from pipelines.quality.differences import LayerDifference, Limits, layer_differences
-from pipelines.quality.facts import BronzeFacts, LayerDay
+from pipelines.quality.facts import BronzeFacts, LayerDay, Span
 from pipelines.quality.offset_ledger import PartitionOffsets, partition_offsets
-from pipelines.sinks.delta import append, on_days, read
+from pipelines.sinks.delta import append, on_days, read, small_rows
 from pipelines.sinks.tables import (
     QUARANTINE,
     conform,
@@ -70,7 +71,7 @@ def audit(
     spark: SparkSession,
     config: PipelineConfig,
     contract: DataContract,
-    days: Sequence[date],
+    span: Span,
     closed: Collection[date],
     pieces: Pieces,
     batch_version: int,
@@ -81,18 +82,20 @@ def audit(
         spark: the session.
         config: names the tables and what may pass.
         contract: the rules.
-        days: the days, sorted.
+        span: the days, and those that decide on them.
         closed: these days and all that are certified.
-        pieces: the pieces of bronze that hold all records of the days and of their neighbours.
+        pieces: the pieces of bronze that hold all records of these.
         batch_version: the version of the batch table to look at.
     """
+    days = span.days
     records = facts.slim(decode_all(spark, config, contract, pieces.envelopes), contract).persist()
     horizon = config.batch.dedup_horizon_days
     batch = conform(read(spark, config.table("batch"), batch_version), events_schema(contract))
     near = batch.where(on_days(facts.around(days, facts.reach(contract, horizon)))).persist()
     rows = near.where(on_days(days))
     try:
-        bronze_facts = facts.bronze_facts(records, contract, days, horizon, pieces.index.counts())
+        examples = config.audit.examples
+        bronze_facts = facts.bronze_facts(records, contract, span, pieces.index.counts(), examples)
         layer = facts.layer_facts(rows, contract)
         ranges = _offsets(spark, config, pieces.index)
         doubled = facts.doubled_keys(near, contract, horizon)
@@ -101,6 +104,10 @@ def audit(
         checks += [integrity.index_is_whole(day, bronze_facts, there) for day in days]
         open_days = [day for day in facts.around(days, facts.reach(contract, horizon)) if day not in closed]
         of_open_days = records.where(VALID).where(on_days(open_days)) if open_days else None
+        if facts.reach(contract, horizon):
+            lost = _one_row_each(contract, span, closed, records.where(VALID), batch)
+            checks += [integrity.each_event_has_a_row(day, lost, horizon) for day in days]
+            checks += [integrity.keys_come_to_an_end(day, bronze_facts) for day in days]
         differences, more = _against_speed(spark, config, contract, days, near, of_open_days, pieces)
         checks += more
         if contract.max_conflicts is not None:
@@ -121,6 +128,27 @@ def audit(
     finally:
         records.unpersist()
         near.unpersist()
+
+
+def _one_row_each(
+    contract: DataContract, span: Span, closed: Collection[date], records: DataFrame, batch: DataFrame
+) -> dict[date, int]:
+    """Counts, by day, the valid records of closed days that have no row, by other means than the rebuild's.
+
+    Of neighbouring days only keys are looked at of which these days have copies as well. A copy on a day that
+    is open may stand for a record: the audit of that day sees whether it does.
+    """
+    horizon = span.horizon
+    near, wide = (facts.around(span.days, reach) for reach in (horizon, 2 * horizon))
+    rows = with_key(batch.where(on_days(wide)), contract)
+    of_days = records.where(on_days(span.days)).select(*contract.key_names).distinct()
+    of_closed = records.where(on_days([day for day in near if day in closed]))
+    lacking = facts.without_row(
+        of_closed.join(of_days, contract.key_names, "left_semi"), rows, contract, horizon
+    )
+    if open_days := [day for day in wide if day not in closed]:
+        lacking = facts.without_row(lacking, records.where(on_days(open_days)), contract, horizon)
+    return {row[EVENT_DATE]: row["count"] for row in small_rows(lacking.groupBy(EVENT_DATE).count())}
 
 
 def _integrity(

@@ -6,20 +6,46 @@ The audit compares them. Nothing here is taken from what the rebuild believes th
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.contract import DataContract
 from pipelines.decode import COORDINATES, EVENT_DATE, ORIGIN, VALID, payload_hash
-from pipelines.dedup import neighbours, preference, takes_least, winners, with_key
+from pipelines.dedup import (
+    OTHER_DAY,
+    UNDECIDED,
+    chosen,
+    neighbours,
+    preference,
+    same_event,
+    takes_least,
+    with_key,
+)
+from pipelines.quality.conflicts import text_of
+from pipelines.schema_paths import flat
 from pipelines.sinks.delta import on_days, small_rows
-from pipelines.sql_text import literal
+from pipelines.sql_text import literal, name
 
 _PAYLOAD: Final = "_payload"
 _EXACT: Final = "decimal(38,0)"
 _DAY: Final = timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class Span:
+    """Days, and those whose records decide on them.
+
+    Attributes:
+        days: the days, sorted.
+        near: the days of which all records are looked at, these among them, sorted.
+        horizon: over how many neighbouring days, each way, copies of a key are one event.
+    """
+
+    days: Sequence[date]
+    near: Sequence[date]
+    horizon: int
 
 
 @dataclass(frozen=True)
@@ -32,6 +58,8 @@ class BronzeDay:
         rows: keys whose winner lies on the day: the rows that the batch layer must have.
         conflicts: of these keys, those with copies of different payloads.
         checksum: sum of the hashes of the winners' coordinates and payloads.
+        undecided: of these keys, those of which records of further days decide whether they have a row here.
+        recurring: a few of these, as far as they may be shown.
     """
 
     records: int = 0
@@ -39,6 +67,8 @@ class BronzeDay:
     rows: int = 0
     conflicts: int = 0
     checksum: int = 0
+    undecided: int = 0
+    recurring: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -75,61 +105,79 @@ def slim(decoded: DataFrame, contract: DataContract) -> DataFrame:
 def bronze_facts(
     records: DataFrame,
     contract: DataContract,
-    days: Sequence[date],
-    horizon: int,
+    span: Span,
     known: tuple[Mapping[date, int], int],
+    examples: int,
 ) -> BronzeFacts:
     """Counts records and, for some days, the rows that the batch layer must have.
 
     The records of a day are counted twice, here and by the index, and a check compares the two.
 
     Args:
-        records: a frame made by `slim`, of all records of these days and their neighbours.
+        records: a frame made by `slim`, of all records of the days that decide on these.
         contract: names the key.
-        days: the days, sorted.
-        horizon: over how many neighbouring days copies of a key are one event.
+        span: the days.
         known: what the index knows: valid records of each day, and records that break the contract.
+        examples: how many keys to name that recur without end.
     """
+    days = span.days
     indexed, quarantined = known
     total = sum(indexed.values()) + quarantined
     valid = records.where(VALID)
     counted = valid.where(on_days(days)).groupBy(EVENT_DATE).count()
     of_day = {row[EVENT_DATE]: row["count"] for row in small_rows(counted)}
-    by_day = (
-        _winning(valid.where(on_days(around(days, horizon))), contract, horizon)
-        .where(on_days(days))
-        .groupBy(EVENT_DATE)
-        .agg(
-            F.count(F.lit(1)).alias("rows"),
-            F.count_if(F.col("_conflict")).alias("conflicts"),
-            _checksum(F.col(_PAYLOAD)).alias("checksum"),
-        )
-    )
-    won = {row[EVENT_DATE]: row for row in small_rows(by_day)}
-    nothing = {"rows": 0, "conflicts": 0, "checksum": 0}
+    figures = [
+        F.count(F.lit(1)).alias("rows"),
+        F.count_if(F.col("_conflict")).alias("conflicts"),
+        _checksum(F.col(_PAYLOAD)).alias("checksum"),
+        *_recurring(contract, examples),
+    ]
+    won = _winning(valid.where(on_days(span.near)), contract, span).where(on_days(days))
+    by_day = {row[EVENT_DATE]: row for row in small_rows(won.groupBy(EVENT_DATE).agg(*figures))}
     facts = {
         day: BronzeDay(
             records=of_day.get(day, 0),
             other_days=total - quarantined - indexed.get(day, 0),
-            rows=won.get(day, nothing)["rows"],
-            conflicts=won.get(day, nothing)["conflicts"],
-            checksum=int(won.get(day, nothing)["checksum"]),
+            **_won(by_day[day]) if day in by_day else {},
         )
         for day in days
     }
     return BronzeFacts(total, quarantined, facts)
 
 
-def _winning(events: DataFrame, contract: DataContract, horizon: int) -> DataFrame:
+def _won(figures: Mapping[str, Any]) -> dict[str, Any]:
+    counts = {name: figures[name] for name in ("rows", "conflicts", "undecided") if name in figures}
+    return counts | {"checksum": int(figures["checksum"]), "recurring": tuple(figures.get("recurring") or ())}
+
+
+def _recurring(contract: DataContract, examples: int) -> list[Column]:
+    """Aggregates of the keys of a day on which records of further days decide, in bounded memory."""
+    if contract.event_time in contract.key:
+        return []
+    found = [F.count_if(F.col(UNDECIDED)).alias("undecided")]
+    if examples:
+        kinds, names = flat(contract.schema), contract.key_names
+        parts = zip(contract.key, names, strict=True)
+        texts = (
+            f"coalesce({text_of(contract, path, kinds[path].dataType, name(key))}, '…')"
+            for path, key in parts
+        )
+        order = f"struct({', '.join(map(name, names))})"
+        few = f"min_by(concat_ws(', ', {', '.join(texts)}), {order}, {examples}) FILTER (WHERE {UNDECIDED})"
+        found.append(F.expr(few).alias("recurring"))
+    return found
+
+
+def _winning(events: DataFrame, contract: DataContract, span: Span) -> DataFrame:
     """The winning records, with `_conflict`: whether the copies differ.
 
     Where a key has but one day, they are found by other means than the rebuild's, so that a fault of
     either is seen.
     """
     if contract.event_time not in contract.key:
-        copies = neighbours(contract, horizon)
+        copies = neighbours(contract, span.horizon)
         conflict = F.min(_PAYLOAD).over(copies) != F.max(_PAYLOAD).over(copies)
-        return winners(events.withColumn("_conflict", conflict), contract, horizon)
+        return chosen(events.withColumn("_conflict", conflict), contract, span.horizon, span.near)
     conflict = F.min(_PAYLOAD) != F.max(_PAYLOAD)
     best = F.min if takes_least(contract) else F.max
     record = best(F.struct(*preference(contract), EVENT_DATE, _PAYLOAD))
@@ -162,6 +210,20 @@ def doubled_keys(rows: DataFrame, contract: DataContract, horizon: int) -> dict[
     keys = with_key(rows, contract).select(*contract.key_names, EVENT_DATE)
     doubled = keys.withColumn("_copies", copies).where("_copies > 1")
     return {row[EVENT_DATE]: row["count"] for row in small_rows(doubled.groupBy(EVENT_DATE).count())}
+
+
+def without_row(records: DataFrame, rows: DataFrame, contract: DataContract, horizon: int) -> DataFrame:
+    """The records for which no row stands: none of their key within the horizon of them.
+
+    Args:
+        records: with the key, as `with_key` gives it, and `_event_date`.
+        rows: likewise.
+        contract: names the key.
+        horizon: over how many neighbouring days, each way, copies of a key are one event.
+    """
+    names = {key: f"_other_{key}" for key in contract.key_names} | {EVENT_DATE: OTHER_DAY}
+    stood = rows.select(*(F.col(column).alias(other) for column, other in names.items()))
+    return records.join(stood, same_event(contract, horizon), "left_anti")
 
 
 def lacking_in_quarantine(records: DataFrame, quarantine: DataFrame) -> int:

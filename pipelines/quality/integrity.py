@@ -33,6 +33,35 @@ def no_duplicate_key(day: date, doubled: Mapping[date, int]) -> Check:
     )
 
 
+def each_event_has_a_row(day: date, lacking: Mapping[date, int], horizon: int) -> Check:
+    """Each valid record of the day, or of a certified neighbour, has a row of its key within the horizon."""
+    n = sum(of for other, of in lacking.items() if abs((other - day).days) <= horizon)
+    return _check(
+        day,
+        "each_event_has_a_row",
+        n > 0,
+        f"{n:,} records have no row of their key within {horizon} days of them",
+        "each has one, neighbouring days included",
+        "rebuild the day and its neighbours together with --from and --to",
+    )
+
+
+def keys_come_to_an_end(day: date, bronze: BronzeFacts) -> Check:
+    """No key recurs for so long that days which were not looked at decide on its rows."""
+    facts = bronze.days[day]
+    named = "; ".join(facts.recurring)
+    return _check(
+        day,
+        "keys_come_to_an_end",
+        facts.undecided > 0,
+        f"{facts.undecided:,} keys recur day after day, for longer than a run looks"
+        f"{f': {named}' if named else ''}",
+        "copies of a key lie on a few days",
+        "a key that recurs daily is no dedup key: let it name the event, e.g. primaryKey on the event time"
+        " as well. If copies do come for so long: a higher batch.chain_horizons",
+    )
+
+
 def fail_together(failed: Collection[date], moves: Collection[tuple[date, date]]) -> list[Check]:
     """A failed check for each day that must not be certified without another one, which failed.
 

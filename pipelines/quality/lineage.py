@@ -11,7 +11,7 @@ from pyspark.sql.types import BooleanType, DataType, DateType, StringType, Times
 
 from pipelines.contract import DataContract
 from pipelines.decode import COORDINATES, ERROR, EVENT_DATE, ORIGIN, VALID
-from pipelines.dedup import KAFKA_ORDER, neighbours, preference, takes_least
+from pipelines.dedup import KAFKA_ORDER, greedy, neighbours, preference
 from pipelines.intervals import format_interval
 from pipelines.json_types import typed
 from pipelines.payloads import fingerprint
@@ -139,15 +139,20 @@ def traced(
     marked = _held_by(marked, layers.speed, "_in_speed")
     marked = _held_by(marked, layers.batch, "_in_batch")
     marked = marked.join(_put_aside(layers.quarantine, records), list(COORDINATES), "left")
-    copies = neighbours(contract, horizon)
-    best = F.min if takes_least(contract) else F.max
+    near, of_key = neighbours(contract, horizon), Window.partitionBy(*contract.key_names)
     order = F.struct(*preference(contract), _HASHES)
+    day = F.unix_date(EVENT_DATE).alias("day")
+    copy = F.struct(order.alias("o"), _HERE, _HASHES, day, F.lit(False).alias("edge"))
+    kept = f"({greedy('_copies', contract, horizon)}).kept"
+    stands = f"get(filter({kept}, _k -> abs(_k.day - unix_date({EVENT_DATE})) <= {horizon}), 0)"
     again = Window.partitionBy(*COORDINATES, _HASHES).orderBy("_ingested_at")
-    judged = marked.withColumn(_HERE, F.expr(f"struct({', '.join(COORDINATES)})")).withColumns(
+    placed = marked.withColumn(_HERE, F.expr(f"struct({', '.join(COORDINATES)})"))
+    compared = placed.withColumn("_copies", F.collect_list(F.when(F.col(VALID), copy)).over(of_key))
+    judged = compared.withColumns(
         {
-            "_best": best(F.when(F.col(VALID), F.struct(order.alias("o"), _HERE, _HASHES))).over(copies),
+            "_best": F.expr(stands),
             "_order": order,
-            "_speed_copy": F.min(F.when(F.col("_in_speed"), F.col(_HERE))).over(copies),
+            "_speed_copy": F.min(F.when(F.col("_in_speed"), F.col(_HERE))).over(near),
             "_reading": F.row_number().over(again),
             "_closed": F.expr(f"coalesce({layers.closed}, false)"),
         }

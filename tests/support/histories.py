@@ -62,16 +62,12 @@ class Sent:
 
 
 def winners(sent: list[Sent], day: date) -> set[Row]:
-    """The rows of a day: their events have no earlier copy in the horizon."""
-    return {
-        mine.row
-        for mine in sent
-        if mine.day == day
-        and not any(
-            other.key == mine.key and abs((other.day - day).days) <= HORIZON and other.order < mine.order
-            for other in sent
-        )
-    }
+    """The rows of a day: each record stands, the first first, that lies beyond the horizon of all that do."""
+    standing: dict[tuple[Any, ...], list[Sent]] = defaultdict(list)
+    for mine in sorted(sent, key=lambda each: each.order):
+        if all(abs((other.day - mine.day).days) > HORIZON for other in standing[mine.key]):
+            standing[mine.key].append(mine)
+    return {mine.row for rows in standing.values() for mine in rows if mine.day == day}
 
 
 @dataclass(frozen=True)

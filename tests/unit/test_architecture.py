@@ -17,6 +17,7 @@ ORDER = {
     "decode": 1,
     "dedup": 1,
     "documents": 1,
+    "exact_keys": 1,
     "faults": 1,
     "messages": 1,
     "quality": 1,
