@@ -17,7 +17,7 @@ from pipelines.ops.kafka_admin import admin_client
 from pipelines.ops.query_files import (
     QueryFiles,
     first_kept,
-    initial_offsets_of,
+    first_offsets,
     offsets_of,
     planned_at,
     query_files,
@@ -125,8 +125,8 @@ def _window(spark: SparkSession, config: PipelineConfig) -> tuple[dict[int, int]
         return None
     if oldest:
         return planned.ends, planned.at
-    initial = initial_offsets_of(spark, checkpoint)
-    return (_of_topic(initial, config), planned.at) if initial else None
+    began = first_offsets(spark, checkpoint).get(config.kafka.topic)
+    return None if began is None else (began, planned.at)
 
 
 def _of_bronze(spark: SparkSession, config: PipelineConfig) -> DataFrame:

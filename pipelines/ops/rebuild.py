@@ -1,7 +1,6 @@
 """Days are built from bronze into the batch layer, as commits of a run's epoch."""
 
 from collections.abc import Sequence
-from datetime import date
 from typing import NoReturn
 
 from delta.exceptions import DeltaConcurrentModificationException
@@ -17,12 +16,12 @@ from tenacity import (
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.decode import valid
-from pipelines.dedup import winners
+from pipelines.dedup import UNDECIDED, chosen
 from pipelines.errors import InfrastructureError, SourceError
 from pipelines.ops.bronze_index import Pieces
 from pipelines.ops.epochs import Stamp, foreign
 from pipelines.ops.writer_schemas import decode_all
-from pipelines.quality.facts import around, reach
+from pipelines.quality.facts import Span
 from pipelines.sinks.delta import by_day_and_key, on_days
 from pipelines.sinks.fenced import commits_since, replace_days_fenced
 
@@ -44,7 +43,7 @@ def build_days(
     spark: SparkSession,
     config: PipelineConfig,
     contract: DataContract,
-    days: Sequence[date],
+    span: Span,
     pieces: Pieces,
     stamp: Stamp,
 ) -> int:
@@ -54,19 +53,19 @@ def build_days(
         spark: the session.
         config: the pipeline's configuration.
         contract: what the records ought to be.
-        days: the days, sorted.
-        pieces: what of bronze may hold records of the days or their neighbours.
+        span: the days, and those around them of which all records are looked at.
+        pieces: what of bronze may hold records of these days.
         stamp: what the commit carries.
 
     Raises:
         StaleEpoch: another run has taken the lease over. Nothing was written.
         InfrastructureError: others, who hold no lease, changed the days at each try.
     """
-    horizon = config.batch.dedup_horizon_days
     events = valid(decode_all(spark, config, contract, pieces.envelopes), contract)
-    candidates = events.where(on_days(around(days, reach(contract, horizon))))
-    rows = winners(candidates, contract, horizon).where(on_days(days))
-    return replace_days_fenced(by_day_and_key(rows, contract.key), config.table("batch"), days, stamp)
+    candidates = events.where(on_days(span.near))
+    # A row that is not decided stands until the audit fails its day.
+    rows = chosen(candidates, contract, span.horizon, span.near).where(on_days(span.days)).drop(UNDECIDED)
+    return replace_days_fenced(by_day_and_key(rows, contract.key), config.table("batch"), span.days, stamp)
 
 
 def require_alone(spark: SparkSession, config: PipelineConfig, versions: Sequence[int]) -> None:
