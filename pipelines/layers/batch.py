@@ -144,6 +144,7 @@ def nightly(
         finally:
             steps.write(spark)
     told = summary(run, found, decided, due)
+    told["warnings"] += steps.warnings
     if failed := failed_days(decided):
         raise failure(found, failed, "not certified; readers keep the last certified state", told)
     return told
