@@ -20,6 +20,7 @@ from pydantic import (
 
 from pipelines.config_maintain import MaintainConfig, check_retentions
 from pipelines.config_publish import PublishConfig, check_publish
+from pipelines.config_speed import SpeedConfig
 from pipelines.config_values import (
     AnyInterval,
     Command,
@@ -123,24 +124,6 @@ class IngestConfig(_Model):
     """How often ingest takes a micro-batch from Kafka."""
 
     trigger_interval: PositiveInterval = timedelta(seconds=10)
-
-
-class SpeedConfig(_Model):
-    """The real-time layer.
-
-    Attributes:
-        trigger_interval: how often a micro-batch is taken from bronze.
-        watermark_delay: for how long behind the newest event time a key is remembered; a duplicate
-            that is later than that is left to the nightly rebuild.
-        state_partitions: into how many partitions the state is divided. Fixed at the first batch of
-            a checkpoint: a later change has no effect until the checkpoint is made anew.
-        max_bytes_per_trigger: about how much of bronze one micro-batch takes (`512m`, `2g`).
-    """
-
-    trigger_interval: PositiveInterval = timedelta(seconds=10)
-    watermark_delay: PositiveInterval
-    state_partitions: int = Field(default=8, ge=1, le=10_000)
-    max_bytes_per_trigger: str | None = Field(default=None, pattern=r"^[1-9]\d*[bkmgt]$")
 
 
 class DecodeConfig(_Model):

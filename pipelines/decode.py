@@ -150,8 +150,13 @@ def invalid(decoded: DataFrame, contract: DataContract) -> DataFrame:
     return broken_of(routed(decoded.where(~F.col(VALID)), contract), contract)
 
 
-def routed(decoded: DataFrame, contract: DataContract) -> DataFrame:
+def routed(decoded: DataFrame, contract: DataContract, *also: str) -> DataFrame:
     """Events and broken records in one shape, so that one stream carries both and decodes each record once.
+
+    Args:
+        decoded: a frame made by `decode`.
+        contract: names the columns.
+        also: columns of it that are kept as they are.
 
     Returns:
         The contract's columns (all null for a broken record) + `_event_date` + the columns of `ORIGIN` +
@@ -161,7 +166,7 @@ def routed(decoded: DataFrame, contract: DataContract) -> DataFrame:
     fault = ", ".join(f"'{part}', {ERROR}.{part}" for part in ERROR_PARTS)
     events = (f"CASE WHEN {VALID} THEN {name(column)} END AS {name(column)}" for column in contract.columns)
     bad = f"CASE WHEN NOT {VALID} THEN named_struct({envelope}, {fault}) END AS {BAD}"
-    return decoded.selectExpr(*events, EVENT_DATE, *ORIGIN, bad)
+    return decoded.selectExpr(*events, EVENT_DATE, *ORIGIN, bad, *also)
 
 
 def events_of(routes: DataFrame, contract: DataContract) -> DataFrame:

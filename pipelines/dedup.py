@@ -12,8 +12,8 @@ from pyspark.sql.window import WindowSpec
 
 from pipelines.contract import DataContract
 from pipelines.decode import BAD, COORDINATES, EVENT_DATE
-from pipelines.intervals import format_interval
 from pipelines.sql_text import literal, name
+from pipelines.watermark import with_watermark
 
 KAFKA_ORDER: Final = ("_kafka_timestamp", *COORDINATES)
 
@@ -44,21 +44,22 @@ def without_key(rows: DataFrame, contract: DataContract) -> DataFrame:
 def first_within_watermark(routes: DataFrame, contract: DataContract, delay: timedelta) -> DataFrame:
     """The first copy of each key that the stream sees, for as long as the watermark keeps its state.
 
-    Events older than the watermark are dropped by Spark and counted in `numRowsDroppedByWatermark`;
-    they stay in bronze, and the nightly rebuild puts them into their day. A broken record has no event
-    time, so it neither moves the watermark nor is late, and it is a copy of nothing but itself.
+    Events whose event time is not after the watermark are dropped by Spark and counted in
+    `numRowsDroppedByWatermark`; they stay in bronze, and the nightly rebuild puts them into their day. A key
+    is remembered until the watermark is past its event time by the delay. A broken record has no event time,
+    so it neither moves the watermark nor is late, and it is a copy of nothing but itself.
 
     Args:
         routes: a stream made by `decode.routed`.
         contract: names the key and the event time.
-        delay: how far the watermark stays behind the newest event time.
+        delay: how far the watermark stays behind the clock that moves it, see `pipelines.watermark`.
 
     Returns:
         The same columns, fewer rows.
     """
     itself = F.concat_ws("/", *COORDINATES, "_ingested_at")
     apart = with_key(routes, contract).withColumn(_APART, F.when(F.col(BAD).isNotNull(), itself))
-    watermarked = apart.withWatermark(contract.event_time, format_interval(delay))
+    watermarked = with_watermark(apart, contract, delay)
     first = watermarked.dropDuplicatesWithinWatermark([*contract.key_names, _APART])
     return without_key(first, contract).drop(_APART)
 

@@ -1,12 +1,9 @@
 """The jobs as commands. What they do is in `pipelines.layers`; here is only what the user may say."""
 
-from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
 import click
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pipelines.cli.every import run_all
@@ -24,7 +21,7 @@ from pipelines.contract import DataContract
 from pipelines.errors import AuditFailed
 from pipelines.layers.batch import nightly, validate
 from pipelines.layers.ingest import ingest
-from pipelines.layers.serving import refresh_view
+from pipelines.layers.serving import refresh_or_tell, stale_view
 from pipelines.layers.speed import speed
 from pipelines.ops.due import Repair, closed_days
 from pipelines.quality.facts import days_of
@@ -86,13 +83,11 @@ def nightly_batch(
         try:
             days = days_of(*closed_days(contract, *between))
             summary = nightly(spark, config, contract, run_id, days, repair)
-        except AuditFailed:
+        except AuditFailed as failed:
             # Other days may have passed. Whatever becomes of the view, the audit is what counts.
-            with suppress(PySparkException, Py4JJavaError):
-                refresh_view(spark, config)
+            _warn(failed.summary, refresh_or_tell(spark, config))
             raise
-        refresh_view(spark, config)
-        return summary
+        return _warn(summary, refresh_or_tell(spark, config))
 
     if pipeline is None:
         run_all("nightly_batch", common, body, check)
@@ -110,6 +105,17 @@ def validate_day(day: datetime | None, **common: Any) -> None:
         refuse_unfit_expectations(config, contract)
 
     def body(spark: SparkSession, config: PipelineConfig, contract: DataContract, run_id: str) -> Summary:
-        return validate(spark, config, contract, run_id, closed_days(contract, *days_between(day))[0])
+        stale = stale_view(spark, config)
+        try:
+            found = validate(spark, config, contract, run_id, closed_days(contract, *days_between(day))[0])
+        except AuditFailed as failed:
+            _warn(failed.summary, stale)
+            raise
+        return _warn(found, stale)
 
     run_job("validate", CommonOptions(**common), body, check=check, notifies=True)
+
+
+def _warn(summary: Summary, told: list[str]) -> Summary:
+    summary["warnings"] = [*summary.get("warnings", ()), *told]
+    return summary

@@ -16,7 +16,7 @@ from pipelines.layers import quarantine as layer
 from pipelines.layers.batch import nightly
 from pipelines.layers.replay import Replay, rebuilt
 from pipelines.layers.replay import replay as put_back
-from pipelines.layers.serving import refresh_view
+from pipelines.layers.serving import refresh_or_tell
 from pipelines.ops.quarantined import STATUSES, Selection
 
 _VALUE_LENGTH: Final = 500
@@ -130,13 +130,13 @@ def replay(dry_run: bool, **given: Any) -> None:
                 "lines": [*(f"to rebuild: {d}" for d in days), *_of_gone(done)],
             }
         verdicts, failure = _rebuild(spark, config, contract, run_id, done.days)
-        if done.days:
-            refresh_view(spark, config)
+        told = refresh_or_tell(spark, config) if done.days else []
         passed = [day for day in done.days if verdicts.get(day.isoformat()) == "certified"]
         rebuilt(spark, config, done, passed)
         summary = {
             "counts": done.counts,
             "days": verdicts,
+            "warnings": told,
             "lines": [*(f"rebuilt: {day}: {verdict}" for day, verdict in verdicts.items()), *_of_gone(done)],
         }
         if failure:

@@ -14,6 +14,7 @@ from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.layers.metrics import metrics
 from pipelines.layers.report import report
+from pipelines.layers.serving import stale_view
 from pipelines.quality.report_files import FORMATS, ReportFormat, write_index
 
 _PROMETHEUS: Final = "prometheus"
@@ -67,7 +68,8 @@ def write_day_report(day: datetime | None, wanted: str | None, index: bool, out:
         if wanted == _PROMETHEUS:
             return metrics(spark, config, contract, options.env, out)
         form = cast(ReportFormat, wanted or FORMATS[0])
-        return report(spark, config, contract, day.date() if day else None, out, form)
+        told = report(spark, config, contract, day.date() if day else None, out, form)
+        return told | {"warnings": stale_view(spark, config)}
 
     run_job("report", options, body)
 

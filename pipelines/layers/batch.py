@@ -200,6 +200,7 @@ class Night:
             AuditFailed: at least one day failed.
         """
         told = summary(self._run, self._found, self._decided, self._due)
+        told["warnings"] += self._steps.warnings
         if failed := failed_days(self._decided):
             raise failure(self._found, failed, "not certified; readers keep the last certified state", told)
         return told

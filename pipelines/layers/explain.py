@@ -17,6 +17,7 @@ from pipelines.quality import lineage
 from pipelines.quality.asked_key import AskedPart
 from pipelines.quality.record_verdicts import Facts, Fate, fate
 from pipelines.sinks.delta import days_condition, read, small_rows
+from pipelines.sinks.event_tables import by_clock_since
 from pipelines.sinks.tables import (
     QUARANTINE,
     events_schema,
@@ -73,7 +74,8 @@ def explain(
     table = require_table(spark, config, "bronze")
     at = version(spark, table)
     decoded = decode_all(spark, config, contract, read(spark, table, at))
-    bronze = lineage.gathered(decoded, contract, asked).persist(StorageLevel.MEMORY_AND_DISK)
+    by_clock = by_clock_since(spark, config)
+    bronze = lineage.gathered(decoded, contract, asked, by_clock).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         records = lineage.records_of(bronze)
         total, keys = lineage.totals(bronze, contract)

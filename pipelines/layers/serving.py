@@ -1,20 +1,26 @@
 """Serving: one table to readers, certified days from the batch layer, all others from the speed layer."""
 
 import logging
+import re
 from collections.abc import Iterable
 from functools import reduce
-from typing import cast
+from typing import Final, cast
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
 from pipelines.config import PipelineConfig
-from pipelines.errors import ConfigError
+from pipelines.errors import ConfigError, OncelakeError
 from pipelines.evolution import fit, merged
 from pipelines.ops.certification import certified
+from pipelines.ops.failures import first_line
 from pipelines.sinks.delta import days_condition, read
 from pipelines.sinks.tables import conform, exists
+
+_VERSION: Final = re.compile(r"VERSION AS OF (\d+)")
 
 _log = logging.getLogger(__name__)
 
@@ -61,10 +67,69 @@ def _both(layers: Iterable[DataFrame]) -> StructType:
 
 def refresh_view(spark: SparkSession, config: PipelineConfig) -> None:
     """Makes the configured catalog view show the certified state; does nothing without one."""
-    state = certified(spark, config)
-    view = config.serving.view
-    if view is None or state is None:
+    definition, view = _definition(spark, config), config.serving.view
+    if definition is None:
         return
+    spark.sql(f"CREATE OR REPLACE VIEW {view} AS {definition}")
+    if _is_forgotten(spark, config):
+        _log.warning(
+            "serving.view: %s is gone when this job ends, since this session keeps its catalog in memory;"
+            " set spark.sql.catalogImplementation=hive, or read by read_serving",
+            view,
+        )
+
+
+def refresh_or_tell(spark: SparkSession, config: PipelineConfig) -> list[str]:
+    """Does the same after a run that is done: what keeps the view from it is told, and is no failure.
+
+    Returns:
+        What readers of the view ought to know, as text; nothing if it shows the certified state.
+    """
+    try:
+        refresh_view(spark, config)
+    except (PySparkException, Py4JError, OncelakeError) as error:
+        told = (
+            f"serving.view: {config.serving.view} could not be made anew and shows what it showed before:"
+            f" {first_line(str(error))}; when that is fixed: {_again(config)}"
+        )
+        _log.warning("%s", told)
+        return [told]
+    return []
+
+
+def stale_view(spark: SparkSession, config: PipelineConfig) -> list[str]:
+    """Whether the view shows another state than the certified one, by what the catalog says of it.
+
+    Returns:
+        What it shows and how to make it anew, as text; nothing if it is right or cannot be looked at.
+    """
+    definition, view = _definition(spark, config), config.serving.view
+    if definition is None:
+        return []
+    try:
+        about = spark.sql(f"DESCRIBE TABLE EXTENDED {view}").where("col_name = 'View Text'").first()
+    except (PySparkException, Py4JError) as error:
+        if _is_forgotten(spark, config):
+            return []
+        told = f"serving.view: {view} cannot be looked at: {first_line(str(error))}; {_again(config)}"
+    else:
+        if about is None or about["data_type"] == definition:
+            return []
+        found, wanted = (_VERSION.findall(text) for text in (about["data_type"], definition))
+        told = (
+            f"serving.view: {view} is stale: it shows version {', '.join(found) or 'none'} of the batch"
+            f" layer, readers ought to get version {wanted[0]} with its days and columns; make it anew:"
+            f" {_again(config)}"
+        )
+    _log.warning("%s", told)
+    return [told]
+
+
+def _definition(spark: SparkSession, config: PipelineConfig) -> str | None:
+    """What the view has to be; None without a view or a certified day."""
+    state = certified(spark, config)
+    if config.serving.view is None or state is None:
+        return None
     days = days_condition(state.days)
     batch, speed = config.table("batch"), config.table("speed")
     layers = {
@@ -78,11 +143,14 @@ def refresh_view(spark: SparkSession, config: PipelineConfig) -> None:
         f"SELECT {', '.join(fit(rows.schema, columns))} FROM {source}"  # noqa: S608
         for source, rows in layers.items()
     ]
-    spark.sql(f"CREATE OR REPLACE VIEW {view} AS {' UNION ALL '.join(parts)}")
-    in_another_catalog = view.count(".") > 1
-    if spark.conf.get("spark.sql.catalogImplementation") == "in-memory" and not in_another_catalog:
-        _log.warning(
-            "serving.view: %s is gone when this job ends, since this session keeps its catalog in memory;"
-            " set spark.sql.catalogImplementation=hive, or read by read_serving",
-            view,
-        )
+    return " UNION ALL ".join(parts)
+
+
+def _is_forgotten(spark: SparkSession, config: PipelineConfig) -> bool:
+    """Whether the view lives no longer than this session."""
+    in_another_catalog = str(config.serving.view).count(".") > 1
+    return spark.conf.get("spark.sql.catalogImplementation") == "in-memory" and not in_another_catalog
+
+
+def _again(config: PipelineConfig) -> str:
+    return f"oncelake maintain --pipeline {config.name}"

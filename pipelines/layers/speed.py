@@ -16,15 +16,19 @@ from pipelines.dedup import first_within_watermark
 from pipelines.errors import OncelakeError, SourceError
 from pipelines.ops.cluster import find_topic
 from pipelines.ops.failures import explain_stream_failure
+from pipelines.ops.late_share import late_share
 from pipelines.ops.query_files import query_files
+from pipelines.ops.read_order import files_before_older, hold_back
 from pipelines.ops.speed_writer import SpeedWriter
 from pipelines.ops.stream_check import check_speed, note_tables
+from pipelines.ops.stream_position import start_version
 from pipelines.ops.streams import Totals, run_streams
 from pipelines.ops.writer_schemas import known_writers, learn_named, most_named
 from pipelines.sinks.delta import each_batch
-from pipelines.sinks.event_tables import ensure_speed
+from pipelines.sinks.event_tables import adopt_clock, ensure_speed
 from pipelines.sinks.kafka import send_dead_letters
 from pipelines.sinks.tables import ensure_bronze, ensure_quarantine, first_try
+from pipelines.watermark import HELD_BACK
 from pipelines.wire import WriterSchema
 
 _REMEMBERED: Final = 1_000
@@ -46,7 +50,8 @@ def speed(
         once: take what bronze holds now and return.
 
     Returns:
-        `counts`: `records` = `rows` + `duplicates` + `late` + `quarantined`; and `watermark`.
+        `counts`: `records` = `rows` + `duplicates` + `late` + `quarantined`; `watermark`; and `warnings`, a
+        text if many records were late.
 
     Raises:
         ConfigError: the speed layer was made with another dedup key, event time or watermark, or there is no
@@ -61,22 +66,24 @@ def speed(
     found = check_speed(spark, config)
     ensure_bronze(spark, config)
     ensure_speed(spark, config, contract)
+    adopt_clock(spark, config)
     ensure_quarantine(spark, config)
     note_tables(spark, config, "speed", found.files)
     writers = dict(known_writers(spark, config, contract))
     job = _Job(spark, config, contract, writers, SpeedWriter.of(config, found))
     try:
-        totals = run_streams(spark, lambda: [job.start(once=once)], job.recover)["speed"]
+        with late_share(spark, "speed", config.speed) as late:
+            totals = run_streams(spark, lambda: [job.start(once=once)], job.recover)["speed"]
     except OncelakeError as error:
         # Spark hands on what our function raised as text in a stack trace.
         raise job.reason(error) from None
     rows, quarantined = job.writer.written(query_files(spark, config.checkpoint("speed")).next_batch)
     totals.counts.update(rows=rows, quarantined=quarantined)
-    return {"counts": _counts(totals), "watermark": totals.watermark}
+    return {"counts": _counts(totals), "watermark": totals.watermark, "warnings": late.warnings}
 
 
-class _NewSchemas(Exception):
-    """Records of a micro-batch name schemas that its plan did not know, and that are known now."""
+class _NewPlan(Exception):
+    """A micro-batch needs what its plan did not know and the next one will."""
 
 
 @dataclass
@@ -91,6 +98,8 @@ class _Job:
         writer: writes the two tables.
         unknown: ids that the registry does not know either; the last thousand.
         failures: what the function of a micro-batch has raised.
+        began_with: the version of bronze whose order of files the plan knows, while the query reads it; None
+            once it has.
     """
 
     spark: SparkSession
@@ -100,16 +109,19 @@ class _Job:
     writer: SpeedWriter
     unknown: dict[int, None] = field(default_factory=dict)
     failures: list[Exception] = field(default_factory=list)
+    began_with: int | None = None
 
     def start(self, *, once: bool) -> StreamingQuery:
         """Starts the query, with a plan of all schemas that are known by now."""
         config, contract = self.config, self.contract
-        bronze = _bronze(self.spark, config)
+        bronze, kept = self._in_order(_bronze(self.spark, config))
         decoded = decode(bronze, contract, config.decode.max_future, self.writers).observe(
             "decoded", F.count(F.lit(1)).alias("records")
         )
+        routes = routed(decoded, contract, *kept)
+        routes = first_within_watermark(routes, contract, config.speed.watermark_delay)
         return each_batch(
-            first_within_watermark(routed(decoded, contract), contract, config.speed.watermark_delay),
+            routes,
             self._write,
             name="speed",
             checkpoint=config.checkpoint("speed"),
@@ -117,9 +129,17 @@ class _Job:
             interval=config.speed.trigger_interval,
         )
 
+    def _in_order(self, bronze: DataFrame) -> tuple[DataFrame, list[str]]:
+        """The stream, and which column says what may not move its watermark, if something may not."""
+        self.began_with = start_version(self.spark, self.config)
+        if self.began_with is None:
+            return bronze, []
+        files = files_before_older(self.spark, self.config.table("bronze"), self.began_with)
+        return (bronze, []) if files is None else (hold_back(bronze, files), [HELD_BACK])
+
     def recover(self) -> bool:
-        """Forgets a failure for want of schemas that are known now; whether it was one."""
-        if not any(isinstance(failure, _NewSchemas) for failure in self.failures):
+        """Forgets a failure for want of what a new plan knows; whether it was one."""
+        if not any(isinstance(failure, _NewPlan) for failure in self.failures):
             return False
         self.failures.clear()
         return True
@@ -134,6 +154,7 @@ class _Job:
     def _write(self, routes: DataFrame, batch: int) -> None:
         """Writes a micro-batch to its two tables, after a look at how much of it is broken."""
         config, contract = self.config, self.contract
+        self._require_order(batch)
         # Kept, since its second reading would run the deduplication again.
         routes.persist(StorageLevel.MEMORY_AND_DISK)
         try:
@@ -165,7 +186,20 @@ class _Job:
         self.unknown = dict.fromkeys([*self.unknown, *named.in_vain][-_REMEMBERED:])
         if named.found:
             self.writers.update(named.found)
-            raise _NewSchemas(f"schemas {', '.join(map(str, named.found))}")
+            raise _NewPlan(f"schemas {', '.join(map(str, named.found))}")
+
+    def _require_order(self, batch: int) -> None:
+        """Sees to it that the plan was made for the version that the query has begun with.
+
+        Bronze may have been compacted between the two.
+        """
+        if self.began_with is None:
+            return
+        reads = start_version(self.spark, self.config, batch)
+        if reads is not None and reads != self.began_with:
+            self.failures.append(_NewPlan(f"version {reads} of bronze"))
+            raise self.failures[-1]
+        self.began_with = reads
 
 
 def _bronze(spark: SparkSession, config: PipelineConfig) -> DataFrame:

@@ -17,12 +17,13 @@ from pipelines.config import PipelineConfig
 from pipelines.sinks.delta import days_condition, read, small_rows
 from pipelines.sinks.tables import shape, small_frame
 from pipelines.sql_text import literal
+from pipelines.watermark import moved_by
 
 INDEX: Final = (
     "pipeline string, made_for string, until bigint, kind string, commit bigint, ingested_at timestamp,"
     " day date, reason string, records bigint, newest timestamp, topic string, partition int, first bigint,"
     " last bigint, distinct bigint, sent timestamp, appended timestamp, bronze_id string,"
-    " until_commit string, topic_id string, whole_from date"
+    " until_commit string, topic_id string, whole_from date, clock timestamp"
 )
 RECORDS: Final = "records"
 OFFSETS: Final = "offsets"
@@ -41,11 +42,11 @@ class BronzeIndex:
         bronze_id: under which name its versions can be compared with others: the id of its table; where the
             table was replaced or put back meanwhile, with a part of the commit at which that was found.
         rows: the rows of the index, in the shape of `INDEX`. Of kind `records`: the `records` of one
-            micro-batch (`commit`, `ingested_at`) with one event `day`, their `newest` event time; or, with no
-            day, those that broke the contract for one `reason`. Of kind `offsets`: the `first` and `last`
-            offset of a Kafka partition among what came until one version, how many `records` and how many
-            `distinct` offsets, when the newest was `sent`, and when the newest was `appended`, if the
-            broker's clock says so.
+            micro-batch (`commit`, `ingested_at`) with one event `day`, their `newest` event time and newest
+            `clock` (see `pipelines.watermark`); or, with no day, those that broke the contract for one
+            `reason`. Of kind `offsets`: the `first` and `last` offset of a Kafka partition among what came
+            until one version, how many `records` and how many `distinct` offsets, when the newest was `sent`,
+            and when the newest was `appended`, if the broker's clock says so.
     """
 
     version: int
@@ -117,17 +118,17 @@ class BronzeIndex:
         rows = small_rows(found.orderBy("first"))
         return _fewer([(row["first"], row["last"]) for row in rows])
 
-    def newest_events(self, since: datetime | None) -> DataFrame:
-        """The newest event time of each micro-batch: `_ingested_at timestamp, _newest timestamp`.
+    def newest_events(self, since: datetime, by_clock: datetime) -> DataFrame:
+        """What moved the speed layer's watermark: `_ingested_at timestamp, _newest timestamp`.
 
         Args:
-            since: micro-batches before this moment are taken together, as one; None for all one by one.
+            since: micro-batches before this moment are taken together, as one.
+            by_clock: from which ingestion on it is the clock, see `pipelines.watermark.moved_by`.
         """
         valid = self.records.where("day IS NOT NULL")
-        batch = F.col("ingested_at")
-        if since is not None:
-            batch = F.greatest(batch, F.lit(since))
-        return valid.groupBy(batch.alias("_ingested_at")).agg(F.max("newest").alias("_newest"))
+        batch = F.greatest("ingested_at", F.lit(since)).alias("_ingested_at")
+        moved = F.expr(moved_by(by_clock, "ingested_at", "newest", "clock"))
+        return valid.groupBy(batch).agg(F.max(moved).alias("_newest"))
 
     def newest_ingest(self) -> datetime | None:
         """When the last micro-batch was ingested; None if there is none."""

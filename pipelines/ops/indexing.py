@@ -32,6 +32,7 @@ from pipelines.sinks.tables import ensure_table, shape
 from pipelines.sinks.tables import version as table_version
 from pipelines.sinks.versions import version_by_note
 from pipelines.sql_text import literal
+from pipelines.watermark import clock
 
 _COMMIT: Final = "_commit_version"
 # Kafka's `TimestampType` of a record to which the broker gave its own time when it wrote it.
@@ -222,6 +223,7 @@ def _rows(
         F.when(F.col(VALID), F.col(EVENT_DATE)).alias("day"),
         F.col(f"{ERROR}.reason").alias("reason"),
         F.when(F.col(VALID), F.col(contract.event_time)).alias("newest"),
+        F.when(F.col(VALID), F.expr(clock(contract))).alias("clock"),
         F.col("_topic").alias("topic"),
         F.col("_partition").alias("partition"),
         F.col("_offset").alias("offset"),
@@ -230,7 +232,9 @@ def _rows(
     ).persist()
     try:
         by_day = records.groupBy("commit", "ingested_at", "day", "reason").agg(
-            F.count(F.lit(1)).alias("records"), F.max("newest").alias("newest")
+            F.count(F.lit(1)).alias("records"),
+            F.max("newest").alias("newest"),
+            F.max("clock").alias("clock"),
         )
         by_partition = records.groupBy("topic", "partition").agg(
             F.min("offset").alias("first"),

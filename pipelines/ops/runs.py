@@ -1,10 +1,13 @@
 """The record of runs: which steps a nightly run took, how long each was, and how it ended."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from typing import Any, Final, Literal
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pipelines.config import PipelineConfig
@@ -17,6 +20,9 @@ RUNS: Final = (
     "pipeline string, run_id string, step string, status string, first_day date, last_day date, days int,"
     " detail string, started_at timestamp, ended_at timestamp"
 )
+
+_log = logging.getLogger(__name__)
+
 Step = Literal["seal", "build", "audit", "certify"]
 
 
@@ -25,10 +31,12 @@ class Steps:
 
     Attributes:
         days: the days that the run works on; more may be added after the first step.
+        warnings: what could not be written down, as text.
     """
 
     def __init__(self, config: PipelineConfig, run_id: str, days: list[date]) -> None:
         self.days = days
+        self.warnings: list[str] = []
         self._config = config
         self._run_id = run_id
         self._rows: list[dict[str, Any]] = []
@@ -61,7 +69,16 @@ class Steps:
             )
 
     def write(self, spark: SparkSession) -> None:
-        """Appends the steps to `ops/runs`, as one commit."""
+        """Appends the steps to `ops/runs`, as one commit.
+
+        It comes when all is decided, or when the run has failed: that it cannot be done is told in
+        `warnings`, and changes nothing of how the run ends.
+        """
         table = self._config.ops_table("runs")
-        ensure_table(spark, table, shape(RUNS), partitions=["pipeline"])
-        append(small_frame(spark, self._rows, shape(RUNS)), table)
+        try:
+            ensure_table(spark, table, shape(RUNS), partitions=["pipeline"])
+            append(small_frame(spark, self._rows, shape(RUNS)), table)
+        except (PySparkException, Py4JError, OncelakeError) as error:
+            told = f"{table}: the steps of run {self._run_id} are not recorded: {first_line(str(error))}"
+            _log.warning("%s", told)
+            self.warnings.append(told)

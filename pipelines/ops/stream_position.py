@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from pipelines.config import PipelineConfig
 from pipelines.ops.query_files import offsets_of, query_files
 from pipelines.sinks.delta import read
+from pipelines.sinks.tables import version
 
 
 def unread_rows(spark: SparkSession, config: PipelineConfig) -> DataFrame:
@@ -51,6 +52,29 @@ def first_unread_version(
     offsets = offsets_of(spark, checkpoint, done) if done >= 0 else None
     first = positions_of(offsets)[0] if offsets else None
     return None if first is None or first.is_start else first.version
+
+
+def start_version(spark: SparkSession, config: PipelineConfig, batch: int | None = None) -> int | None:
+    """The version of bronze whose rows `speed_stream` reads, all of them, before any later commit.
+
+    Args:
+        spark: the session.
+        config: the pipeline's configuration.
+        batch: the number of a micro-batch; None for the newest that was begun.
+
+    Returns:
+        The version; that of now for a query that has not begun. None if the micro-batch comes to the end of
+        that version, or was after it.
+    """
+    checkpoint = config.checkpoint("speed")
+    if batch is None:
+        files = query_files(spark, checkpoint)
+        batch = files.next_batch - 1 if files.in_flight is None else files.in_flight
+    if batch < 0:
+        return version(spark, config.table("bronze"))
+    offsets = offsets_of(spark, checkpoint, batch)
+    position = positions_of(offsets)[0] if offsets else None
+    return position.version if position and position.is_start else None
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from pipelines.quality.differences import LayerDifference, Limits, layer_differe
 from pipelines.quality.facts import BronzeFacts, LayerDay, Span
 from pipelines.quality.offset_ledger import PartitionOffsets, partition_offsets
 from pipelines.sinks.delta import append, on_days, read, small_rows
+from pipelines.sinks.event_tables import by_clock_since
 from pipelines.sinks.tables import (
     QUARANTINE,
     conform,
@@ -110,6 +111,11 @@ def audit(
             checks += [integrity.keys_come_to_an_end(day, bronze_facts) for day in days]
         differences, more = _against_speed(spark, config, contract, days, near, of_open_days, pieces)
         checks += more
+        many = (config.speed.late_warn_share, config.speed.late_warn_records)
+        checks += [
+            integrity.late_within_limit(day, found.late, layer.get(day, LayerDay()).rows, many)
+            for day, found in differences.items()
+        ]
         if contract.max_conflicts is not None:
             limit = contract.max_conflicts
             checks += [integrity.conflicts_within_limit(day, bronze_facts, limit) for day in days]
@@ -195,7 +201,7 @@ def _against_speed(
         pieces.since,
         examples=config.audit.examples,
     )
-    newest = pieces.index.newest_events(pieces.since)
+    newest = pieces.index.newest_events(pieces.since, by_clock_since(spark, config))
     found = layer_differences(
         speed, near, of_open_days, newest, _quarantine(spark, config, pieces.since), contract, limits
     )

@@ -10,6 +10,8 @@ Kind = Literal["integrity", "expectation"]
 
 LAYERS_AGREE: Final = "layers_agree"
 """The check that says whether all that separates speed and batch layer is explained; reports ask for it."""
+LATE_WITHIN_LIMIT: Final = "late_within_limit"
+"""The check that warns of many events that came too late for the speed layer; the run's summary has it."""
 
 _WORST_FIRST: Final[tuple[Status, ...]] = ("failed", "warned", "passed")
 

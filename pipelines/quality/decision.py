@@ -12,6 +12,7 @@ from pipelines.ops.certification import Certified, Verdict
 from pipelines.ops.due import Due
 from pipelines.quality.audit import Audit
 from pipelines.quality.changes import Changes
+from pipelines.quality.checks import LATE_WITHIN_LIMIT
 
 _log = logging.getLogger(__name__)
 
@@ -125,8 +126,18 @@ def summary(run: Run, found: Audit, decided: Sequence[Verdict], due: Due) -> dic
         "bronze_version": run.bronze_version,
         "late_days_left": [day.isoformat() for day in due.left],
         "missed_days_left": [day.isoformat() for day in due.never_certified],
+        "warnings": _many_late(found),
         "lines": [_line(verdict) for verdict in decided if verdict.cause != "asked"],
     }
+
+
+def _many_late(found: Audit) -> list[str]:
+    """Days of which real time lacked many events, told to people and as text for the summary."""
+    many = (check for check in found.checks if check.name == LATE_WITHIN_LIMIT and check.status == "warned")
+    told = [f"late events on {check.day}: {check.observed}; expected {check.expected}" for check in many]
+    for warning in told:
+        _log.warning("%s; see docs/runbook.md, 'Many late records'", warning)
+    return told
 
 
 def failure(

@@ -4,17 +4,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.contract import DataContract
 from pipelines.decode import COORDINATES, EVENT_DATE
 from pipelines.dedup import OTHER_DAY, other_names, same_event, with_key
-from pipelines.intervals import format_interval
 from pipelines.quality.facts import around, reach
 from pipelines.quality.layer_samples import LayerSample
 from pipelines.quality.sampling import few
 from pipelines.sinks.delta import days_condition, on_days, small_rows
+from pipelines.watermark import watermarks
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Limits:
     Attributes:
         days: the days in question, sorted.
         horizon: over how many neighbouring days copies of a key are one event.
-        delay: how far the watermark stays behind the newest event time.
+        delay: how far the watermark stays behind what moves it.
         since: no row of the batch layer that is compared was ingested before this moment.
         examples: how many samples to keep of each difference on each day.
     """
@@ -71,26 +71,21 @@ def layer_differences(
 ) -> dict[date, LayerDifference]:
     """Compares the layers by key and explains each difference.
 
-    A row is late if a record that was ingested with it or before it had an event time that puts the
-    watermark (newest event time - delay) at or past the row's own. That is the latest the speed layer's
-    watermark can have been, so it never excuses a row that the watermark let through.
+    A row is late if records that were ingested with it or before it put the watermark at or past its event
+    time, see `pipelines.watermark.watermarks`. That is the latest that the speed layer's watermark can have
+    been, so it never excuses a row that the watermark let through.
 
     Args:
         speed: the whole speed layer, as far as it knows no more than the audited version of bronze.
         batch: the batch layer's rows of the days in question and of their neighbours.
         of_open_days: `_event_date` and the key, as `with_key` gives it, of valid records of neighbouring days
             that the batch layer does not have; None where copies of a key lie on one day.
-        newest_events: `_ingested_at, _newest`: the newest event time of each micro-batch of ingest.
+        newest_events: what moved the watermark, as `watermarks` takes it.
         quarantine: the rows of the quarantine.
         contract: names the key and the event time.
         limits: the days in question, and what else bounds the comparison.
     """
     event_time = contract.event_time
-    so_far = Window.orderBy("_ingested_at").rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    delay = F.expr(f"INTERVAL {format_interval(limits.delay)}")
-    watermarks = newest_events.select(
-        "_ingested_at", (F.max("_newest").over(so_far) - delay).alias("_watermark")
-    )
     reached = speed.where(F.col("_ingested_at") >= F.lit(limits.since)).agg(
         F.max("_ingested_at").alias("_reached")
     )
@@ -101,7 +96,8 @@ def layer_differences(
     there = near.select(*other_names(contract), _coordinates().alias("_s"))
     there = _with_elsewhere(there, of_open_days, contract, limits.horizon)
     both = here.join(there, same_event(contract, limits.horizon), "full_outer")
-    both = both.join(F.broadcast(watermarks), "_ingested_at", "left").crossJoin(F.broadcast(reached))
+    behind = F.broadcast(watermarks(newest_events, limits.delay))
+    both = both.join(behind, "_ingested_at", "left").crossJoin(F.broadcast(reached))
     kept_out = quarantine.select(_coordinates().alias("_q")).distinct()
     both = both.join(kept_out, F.col("_s").isNull() & (F.col("_b") == F.col("_q")), "left")
     only_batch = F.col("_s").isNull()

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import date
 from typing import Literal
 
-from pipelines.quality.checks import LAYERS_AGREE, Check, Status
+from pipelines.quality.checks import LATE_WITHIN_LIMIT, LAYERS_AGREE, Check, Status
 from pipelines.quality.differences import LayerDifference
 from pipelines.quality.facts import BronzeFacts, LayerDay
 from pipelines.quality.offset_ledger import PartitionOffsets
@@ -208,6 +208,26 @@ def layers_agree(day: date, difference: LayerDifference, differences_are: Litera
         " audit.layer_differences: warn"
         if unexplained
         else "the speed layer has not read all of bronze yet",
+    )
+
+
+def late_within_limit(day: date, late: int, rows: int, limit: tuple[float, int]) -> Check:
+    """Few events of the day came too late for real time: a warning, since the rebuild has put them in.
+
+    Args:
+        day: the day.
+        late: its events that the speed layer dropped as late.
+        rows: all its events.
+        limit: above which share it warns, and among how many events at least.
+    """
+    share, enough = limit
+    return _check(
+        day,
+        LATE_WITHIN_LIMIT,
+        "warned" if rows >= enough and late > share * rows else "passed",
+        f"{late:,} of {rows:,} events came too late for the speed layer",
+        f"at most {100 * share:g} % (speed.late_warn_share)",
+        "readers did not have them until now; see docs/runbook.md, 'Many late records'",
     )
 
 

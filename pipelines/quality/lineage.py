@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from pyspark.sql import DataFrame, Window
@@ -12,7 +12,6 @@ from pyspark.sql.types import BooleanType, DataType, DateType, StringType, Times
 from pipelines.contract import DataContract
 from pipelines.decode import COORDINATES, ERROR, EVENT_DATE, ORIGIN, VALID
 from pipelines.dedup import KAFKA_ORDER, greedy, neighbours, preference
-from pipelines.intervals import format_interval
 from pipelines.json_types import typed
 from pipelines.payloads import fingerprint
 from pipelines.quality.asked_key import AskedPart
@@ -20,6 +19,7 @@ from pipelines.quality.conflicts import leaves, text_of
 from pipelines.schema_paths import flat
 from pipelines.sinks.delta import small_rows
 from pipelines.sql_text import literal, moment, name
+from pipelines.watermark import clock, moved_by, watermarks
 from pipelines.wire import is_framed
 
 RECORD: Final = "_record"
@@ -50,18 +50,21 @@ class Layers:
     closed: str
 
 
-def gathered(decoded: DataFrame, contract: DataContract, asked: Sequence[AskedPart]) -> DataFrame:
-    """All that is needed of bronze, in one pass: records of the key, and how event times went on.
+def gathered(
+    decoded: DataFrame, contract: DataContract, asked: Sequence[AskedPart], by_clock: datetime
+) -> DataFrame:
+    """All that is needed of bronze, in one pass: records of the key, and what moved the watermark.
 
     Args:
         decoded: a bounded frame made by `pipelines.decode.decode`, of all of bronze.
         contract: names the key and the event time.
         asked: the parts of the key that are asked for; a broken record is found if they can be read in it.
+        by_clock: from which ingestion on the clock moved it, see `pipelines.watermark.moved_by`.
 
     Returns:
         One row for each record of the key, with `_record struct`, and one for each micro-batch of ingest,
-        where `_record` is null; both with `_ingested_at`, `_newest timestamp` (the newest event time of the
-        valid ones) and `_records bigint`, how many they are.
+        where `_record` is null; both with `_ingested_at`, `_newest timestamp` (to where the valid ones move
+        the watermark's clock) and `_records bigint`, how many they are.
     """
     kinds = flat(contract.schema)
     parts = zip(contract.key_names, contract.key, strict=True)
@@ -76,12 +79,13 @@ def gathered(decoded: DataFrame, contract: DataContract, asked: Sequence[AskedPa
     hashes = ", ".join(fingerprint(name(path), kind) for path, kind in leaves(contract.schema))
     columns |= {_PARTS: f"array({texts})", _HASHES: f"array({hashes})"}
     record = ", ".join(f"{literal(column)}, {value}" for column, value in columns.items())
+    moved = moved_by(by_clock, "_ingested_at", name(contract.event_time), clock(contract))
     return (
         decoded.selectExpr("*", *keys)
         .selectExpr(
             "_ingested_at",
             f"CASE WHEN {condition} THEN named_struct({record}) END AS {RECORD}",
-            f"CASE WHEN {VALID} THEN {name(contract.event_time)} END AS {_NEWEST}",
+            f"CASE WHEN {VALID} THEN {moved} END AS {_NEWEST}",
         )
         .groupBy("_ingested_at", RECORD)
         .agg(F.expr(f"max({_NEWEST}) AS {_NEWEST}"), F.expr(f"count(*) AS {_RECORDS}"))
@@ -134,7 +138,8 @@ def traced(
         One row for each record, in the order of the key and, within it, of Kafka.
     """
     horizon, delay = limits
-    marked = records.join(F.broadcast(_watermarks(bronze, delay)), "_ingested_at", "left")
+    by_ingest = bronze.groupBy("_ingested_at").agg(F.max(_NEWEST).alias(_NEWEST))
+    marked = records.join(F.broadcast(watermarks(by_ingest, delay)), "_ingested_at", "left")
     marked = marked.crossJoin(F.broadcast(layers.reached))
     marked = _held_by(marked, layers.speed, "_in_speed")
     marked = _held_by(marked, layers.batch, "_in_batch")
@@ -213,14 +218,6 @@ def _from_text(text: str, kind: DataType) -> str:
             return f"CASE {text} WHEN 'true' THEN true WHEN 'false' THEN false END"
         case _:
             return f"try_cast({text} AS {kind.simpleString()})"
-
-
-def _watermarks(bronze: DataFrame, delay: timedelta) -> DataFrame:
-    """The latest that the speed layer's watermark can have been at each ingestion."""
-    so_far = Window.orderBy("_ingested_at").rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    by_ingest = bronze.groupBy("_ingested_at").agg(F.max(_NEWEST).alias(_NEWEST))
-    behind = F.max(_NEWEST).over(so_far) - F.expr(f"INTERVAL {format_interval(delay)}")
-    return by_ingest.select("_ingested_at", behind.alias("_watermark"))
 
 
 def _held_by(records: DataFrame, layer: DataFrame, flag: str) -> DataFrame:

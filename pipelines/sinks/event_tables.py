@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Final
 
 from delta.tables import DeltaTable
@@ -23,6 +24,7 @@ from pipelines.sinks.tables import (
     shown,
     table_property,
 )
+from pipelines.watermark import ALWAYS, BY_CLOCK_SINCE, NOT_YET
 
 _DEDUP: Final = "oncelake.dedup"
 _DAYS: Final = "oncelake.days"
@@ -42,9 +44,27 @@ def ensure_speed(spark: SparkSession, config: PipelineConfig, contract: DataCont
     if known is not None:
         _same_dedup(path, json.loads(shown(known)), wanted)
     schema = events_schema(contract)
-    ensure_table(spark, path, schema, partitions=["_event_date"], properties={_DEDUP: kept})
+    properties = {_DEDUP: kept, BY_CLOCK_SINCE: ALWAYS.isoformat()}
+    ensure_table(spark, path, schema, partitions=["_event_date"], properties=properties)
     if known is None:
         set_table_property(spark, path, _DEDUP, kept)
+
+
+def adopt_clock(spark: SparkSession, config: PipelineConfig) -> None:
+    """Keeps with a speed layer of before that from now on another clock moves its watermark.
+
+    What its query had read until now it had held against the event times alone; an audit has to know.
+    """
+    path = config.table("speed")
+    if table_property(spark, path, BY_CLOCK_SINCE) is None:
+        set_table_property(spark, path, BY_CLOCK_SINCE, datetime.now(UTC).isoformat())
+
+
+def by_clock_since(spark: SparkSession, config: PipelineConfig) -> datetime:
+    """From which ingestion on `pipelines.watermark.clock` moves the speed layer's watermark."""
+    path = config.table("speed")
+    kept = table_property(spark, path, BY_CLOCK_SINCE) if exists(spark, path) else ALWAYS.isoformat()
+    return NOT_YET if kept is None else datetime.fromisoformat(kept)
 
 
 def _same_dedup(path: str, known: Mapping[str, str], wanted: Mapping[str, str]) -> None:

@@ -7,12 +7,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from delta.tables import DeltaTable
 
 from pipelines.config import PipelineConfig
 from pipelines.errors import InfrastructureError, SourceError
 from pipelines.layers.ingest import ingest
 from pipelines.ops.seal import seal
-from pipelines.sinks.delta import restore
 from pipelines.sinks.tables import set_table_property, version
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import FLIGHT, Lake
@@ -78,7 +78,7 @@ def test_a_day_is_sealed_once_bronze_has_the_records_that_kafka_had(
     # What ingest has looked at counts for nothing where bronze has lost it.
     bronze = lake.config.table("bronze")
     set_table_property(lake.spark, bronze, "delta.appendOnly", "false")
-    restore(lake.spark, bronze, version(lake.spark, bronze) - 2)
+    DeltaTable.forPath(lake.spark, bronze).restoreToVersion(version(lake.spark, bronze) - 2)
     with pytest.raises(SourceError):
         sealed(lake)
 

@@ -20,6 +20,7 @@ from pipelines.ops.due import due_days
 from pipelines.ops.indexing import index_bronze
 from pipelines.ops.retention import WHOLE_FROM
 from pipelines.quality.audit import audit
+from pipelines.quality.facts import Span
 from pipelines.sinks.delta import append, read
 from pipelines.sinks.event_tables import ensure_batch
 from pipelines.sinks.tables import ensure_table, set_table_property, shape, table_id, version
@@ -193,7 +194,7 @@ def test_the_audit_counts_bronze_without_its_index(lake: Lake) -> None:
         (index.rows.where("NOT day <=> DATE'2013-01-02'"), "failed"),
     ):
         of_two = pieces_of(lake.spark, lake.config, replace(index, rows=rows), [TWO], index.version)
-        found = audit(lake.spark, lake.config, lake.contract, [TWO], [TWO], of_two, 0)
+        found = audit(lake.spark, lake.config, lake.contract, Span([TWO], [TWO], 0), [TWO], of_two, 0)
         [check] = [check for check in found.checks if check.name == "index_is_whole"]
         assert (check.status, check.expected) == (status, "5 records in bronze")
 

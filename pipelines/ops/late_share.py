@@ -1,0 +1,112 @@
+"""Tells when too many of a stream's records come behind the watermark."""
+
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from pipelines.config_speed import SpeedConfig
+from pipelines.ops.streams import Totals, add_progress
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class LateShare:
+    """The share of late records, in spans of micro-batches that hold enough records to speak of one.
+
+    It is told once when it comes to lie above the limit, and once when it has fallen to half of it, so a
+    share about the limit does not fill the log.
+
+    Attributes:
+        limit: above which share people are told.
+        enough: how many records a span has at least.
+        warnings: the worst span above the limit, in words; empty if there was none.
+    """
+
+    limit: float
+    enough: int
+    warnings: list[str] = field(default_factory=list)
+    _records: int = 0
+    _late: int = 0
+    _worst: float = 0.0
+    _is_high: bool = False
+
+    def add(self, records: int, late: int) -> None:
+        """Adds a micro-batch.
+
+        Args:
+            records: all its records.
+            late: those that were dropped, as they came behind the watermark.
+        """
+        self._records += records
+        self._late += late
+        if self._records >= max(1, self.enough):
+            self._judge(self._records, self._late)
+            self._records = self._late = 0
+
+    def _judge(self, records: int, late: int) -> None:
+        share = late / records
+        found = f"{late:,} of {records:,} records came behind the watermark and are not in the speed layer"
+        if share > max(self.limit, self._worst):
+            self._worst, self.warnings = share, [f"late records: {found} until their days are rebuilt"]
+        if share > self.limit and not self._is_high:
+            self._is_high = True
+            _log.warning(
+                "%s until their days are rebuilt, which is more than speed.late_warn_share (%g); see"
+                " docs/runbook.md, 'Many late records'",
+                found,
+                self.limit,
+            )
+        elif self._is_high and share <= self.limit / 2:
+            self._is_high = False
+            _log.info("late records are few again: %s", found)
+
+
+class _Listener(StreamingQueryListener):
+    def __init__(self, query: str, share: LateShare) -> None:
+        self._query = query
+        self._share = share
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
+        pass
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
+        pass
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
+        if event.progress.name == self._query:
+            one = Totals()
+            add_progress(one, json.loads(event.progress.json))
+            self._share.add(one.records, one.counts["late"])
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
+        pass
+
+
+@contextmanager
+def late_share(spark: SparkSession, query: str, config: SpeedConfig) -> Iterator[LateShare]:
+    """Watches the share of late records of a query while the block runs.
+
+    Args:
+        spark: the session.
+        query: the query's name.
+        config: says what is too much.
+    """
+    share = LateShare(config.late_warn_share, config.late_warn_records)
+    listener = _Listener(query, share)
+    spark.streams.addListener(listener)
+    try:
+        yield share
+    finally:
+        spark.streams.removeListener(listener)
