@@ -30,7 +30,7 @@ from pipelines.ops.publish_cluster import (
 )
 from pipelines.ops.publish_failures import explained
 from pipelines.ops.publish_progress import agree, fits_in, publisher
-from pipelines.ops.publish_sink import settings_of, sink_of, values_of
+from pipelines.ops.publish_sink import rules_of, settings_of, sink_of, values_of
 from pipelines.ops.published_days import forget_unknown, waiting
 from pipelines.ops.query_files import QueryFiles, query_files, write_note
 from pipelines.ops.streams import run_streams
@@ -75,7 +75,8 @@ def publish(
     for table in (config.table("speed"), config.ops_table("certifications")):
         # A stream that was away for long comes back to old versions.
         keep_versions(spark, table)
-    sink, avro = sink_of(config), values_of(spark, config, contract)
+    avro = values_of(spark, config, contract)
+    sink = replace(sink_of(config), rules=rules_of(config, contract, avro))
     publishes = publisher(spark, sink, config.checkpoint("publish"))
     forget_unknown(spark, config)
     maker = BatchMaker(spark, config, contract, publishes.topic_id)
@@ -90,7 +91,8 @@ def publish(
             raise reason from None
         if reason is None:
             raise
-        raise explained("\n".join(texts(reason)), explain_stream_failure(reason), sink) from None
+        told = f"{type(reason).__name__}: " + "\n".join(texts(reason))
+        raise explained(told, explain_stream_failure(reason), sink) from None
     counts = {name: job.counts[name] for name in ("rows", "slots_done_before")}
     return {"counts": {**counts, "batches": totals.batches}}
 

@@ -24,10 +24,10 @@ from pipelines.ops.publish_advice import facts, refuse_too_long
 from pipelines.ops.publish_batch import published_columns
 from pipelines.ops.publish_cluster import asking, make_progress_topic, marks, topic_id
 from pipelines.ops.publish_failures import explained
-from pipelines.ops.publish_sink import settings_of, sink_of, values_of
+from pipelines.ops.publish_sink import rules_of, settings_of, sink_of, values_of
 from pipelines.ops.published_days import settled_so_far, waiting
 from pipelines.quality.facts import around, reach
-from pipelines.sinks.kafka_transactional import TransactionalSink, publish_rows
+from pipelines.sinks.kafka_transactional import TransactionalSink, publish_rows, refuse_other_content
 from pipelines.sinks.slots import Mark
 from pipelines.sinks.tables import conform
 from pipelines.sinks.versions import bytes_of, read_kept
@@ -81,6 +81,7 @@ def publish_days(
             make_progress_topic(cluster, sink.progress_topic, sink.slots)
         counts, lines = {"days": 0, "rows": 0, "days_done_before": 0}, []
         avro = values_of(spark, config, contract)
+        sink = replace(sink, rules=rules_of(config, contract, avro))
         before = publications(spark, config, topic)
         for day in days:
             work = _Day(spark, config, contract, verdicts, day, before.get(day, Publication()), topic, avro)
@@ -177,9 +178,12 @@ class _Day:
             _log.info("%s: part %d of %d", sink.name, part + 1, done.next_batch)
             # Whoever takes the lease over may certify the day anew.
             held.require()
-            mark = replace(done, next_batch=part + 1)
+            mark, rows = replace(done, next_batch=part + 1), records.where(part_of == part)
             try:
-                publish_rows(records.where(part_of == part), sink, mark, is_new=not part)
+                if not part:
+                    before = {slot: found for slot, found in known.items() if found == mark}
+                    refuse_other_content(rows, sink, before)
+                publish_rows(rows, sink, mark, is_new=not part)
             except PySparkException as error:
                 unknown = InfrastructureError(
                     f"{sink.name}: {cause(error)}. What was not committed is rolled back: start again when"

@@ -13,12 +13,10 @@ from confluent_kafka import (
     KafkaException,
     Producer,
     TopicCollection,
-    TopicPartition,
 )
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from tenacity import (
     retry,
-    retry_if_exception,
     retry_if_exception_type,
     stop_after_delay,
     wait_random_exponential,
@@ -26,15 +24,10 @@ from tenacity import (
 
 from pipelines.errors import ConfigError, InfrastructureError
 from pipelines.sinks.kafka_transactional import TransactionalSink
+from pipelines.sinks.progress import progress
 from pipelines.sinks.slots import Mark
 
 _AT_ONCE: Final = 8
-_PASSING: Final = (
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.NOT_COORDINATOR,
-    KafkaError.UNSTABLE_OFFSET_COMMIT,
-)
 _MISSING: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
 
 _log = logging.getLogger(__name__)
@@ -148,16 +141,6 @@ def _wait_for_partitions(cluster: Cluster, topic: str, slots: int) -> None:
         )
 
 
-def _may_pass(error: BaseException) -> bool:
-    return isinstance(error, KafkaException) and error.args[0].code() in _PASSING
-
-
-@retry(
-    retry=retry_if_exception(_may_pass),
-    wait=wait_random_exponential(multiplier=0.1, max=2),
-    stop=stop_after_delay(30),
-    reraise=True,
-)
 def marks(cluster: Cluster, sink: TransactionalSink, *, is_stable: bool = False) -> dict[int, Mark]:
     """What progress says of a sink.
 
@@ -167,17 +150,7 @@ def marks(cluster: Cluster, sink: TransactionalSink, *, is_stable: bool = False)
         is_stable: wait for transactions that are under way, instead of leaving them out.
     """
     asked = range(_partitions(cluster, sink.progress_topic))
-    if not asked:
-        return {}
-    # A consumer, since librdkafka's AdminClient crashes when it asks a coordinator that has just moved
-    # (list_consumer_group_offsets of 2.16.0: it looks for a consumer that it is not).
-    consumer = sink.connection.consumer(is_stable=is_stable)
-    try:
-        places = [TopicPartition(sink.progress_topic, slot) for slot in asked]
-        found = {each.partition: Mark.of(each) for each in consumer.committed(places, cluster.timeout_s)}
-    finally:
-        consumer.close()
-    return {slot: mark for slot, mark in sorted(found.items()) if mark}
+    return progress(sink.connection, asked, is_stable=is_stable) if asked else {}
 
 
 def take_all(sink: TransactionalSink, known: Marks) -> list[Producer]:

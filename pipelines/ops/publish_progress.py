@@ -6,7 +6,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from pipelines.errors import SourceError
+from pipelines.errors import ConfigError, SourceError
 from pipelines.ops.publish_cluster import (
     Marks,
     asking,
@@ -19,6 +19,8 @@ from pipelines.ops.publish_cluster import (
 from pipelines.ops.query_files import QueryFiles, query_files, write_note
 from pipelines.sinks.kafka_transactional import Publisher, TransactionalSink
 from pipelines.sinks.slots import Mark
+
+_PASSES_OVER: Final = ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles")
 
 _log = logging.getLogger(__name__)
 
@@ -35,10 +37,16 @@ def publisher(spark: SparkSession, sink: TransactionalSink, checkpoint: str) -> 
         A function for `foreachBatch`.
 
     Raises:
-        ConfigError: there is no such topic, or librdkafka refuses its settings.
+        ConfigError: there is no such topic, librdkafka refuses its settings, or the session passes over
+            files.
         SourceError: progress and checkpoint do not go together; the message says what to do.
         InfrastructureError: the cluster does not answer.
     """
+    for setting in _PASSES_OVER:
+        if str(spark.conf.get(setting, "false")).lower() != "false":
+            raise ConfigError(
+                f"{setting}: expected false: a file that is passed over changes what a micro-batch is made of"
+            )
     with asking(sink) as cluster:
         topic = topic_id(cluster, sink.topic)
         make_progress_topic(cluster, sink.progress_topic, sink.slots)
@@ -113,6 +121,13 @@ def agree(sink: TransactionalSink, topic: str, known: Marks, files: QueryFiles) 
         # Written for a stream that has not begun; the topic was made anew since.
         return ours
     current = _current(known)
+    if begun := {slot: mark for slot, mark in current.items() if mark.is_begun}:
+        raise SourceError(
+            f"{sink.name}: of micro-batch {max(mark.next_batch for mark in begun.values()) - 1} slots"
+            f" {', '.join(map(str, begun))} were committed before all of their rows were sent, by another"
+            " than their producer. Readers have a part of them; all of them are sent once more by oncelake"
+            " publish reset --to checkpoint --in-flight unpublished"
+        )
     slots = current[min(current)].slots
     if odd := sorted({mark.next_batch for mark in current.values()} - _numbers(files)):
         raise SourceError(

@@ -1,5 +1,7 @@
 """The sink that a pipeline publishes to, and how its values are written, by its configuration."""
 
+import hashlib
+
 from pyspark.sql import SparkSession
 
 from pipelines.avro_schemas import AvroValues, avro_schema
@@ -7,6 +9,7 @@ from pipelines.config import PipelineConfig
 from pipelines.config_publish import PublishConfig
 from pipelines.contract import DataContract
 from pipelines.errors import ConfigError
+from pipelines.messages import RECORDS_VERSION
 from pipelines.sinks.kafka_transactional import TransactionalSink
 from pipelines.sources.registry import Registry
 
@@ -46,6 +49,23 @@ def sink_of(config: PipelineConfig) -> TransactionalSink:
         timeout=config.kafka.connect_timeout,
         transaction_timeout=asked.transaction_timeout,
     )
+
+
+def rules_of(config: PipelineConfig, contract: DataContract, avro: AvroValues | None) -> dict[str, str]:
+    """What decides a pipeline's records beside its tables, as words by name.
+
+    Raises:
+        ConfigError: nothing is said of publishing.
+    """
+    return {
+        "the contract's key": ", ".join(contract.key),
+        "the contract's columns": hashlib.sha256(contract.schema.json().encode()).hexdigest()[:12],
+        "the contract's time zone": str(contract.zone),
+        "publish.format": f"avro, schema {avro.number}" if avro else "json",
+        "publish.retraction": settings_of(config).retraction,
+        "batch.dedup_horizon_days": str(config.batch.dedup_horizon_days),
+        "the version of the records": str(RECORDS_VERSION),
+    }
 
 
 def values_of(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> AvroValues | None:

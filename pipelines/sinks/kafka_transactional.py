@@ -15,6 +15,15 @@ from pyspark.sql import functions as F
 
 from pipelines.config_publish import PROGRESS_TOPIC
 from pipelines.sinks.delta import query_of, small_rows
+from pipelines.sinks.progress import progress
+from pipelines.sinks.slot_content import (
+    COUNTED,
+    Content,
+    count_slot,
+    refuse_other_rows,
+    refuse_other_rules,
+    with_hashes,
+)
 from pipelines.sinks.slot_writer import WRITTEN, SlotTask, write_slot
 from pipelines.sinks.slots import Connection, Mark
 
@@ -36,6 +45,8 @@ class TransactionalSink:
         progress_topic: a topic with a partition for each slot; offsets are committed for it, nothing is sent.
         timeout: how long the cluster may take for one answer.
         transaction_timeout: how long a transaction may be open: longer than a micro-batch ever takes.
+        rules: what decides the rows beside the source, as words by name. While a part of a micro-batch is
+            published and another is not, they may not change.
     """
 
     name: str
@@ -47,6 +58,7 @@ class TransactionalSink:
     progress_topic: str = PROGRESS_TOPIC
     timeout: timedelta = timedelta(seconds=30)
     transaction_timeout: timedelta = timedelta(minutes=5)
+    rules: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def connection(self) -> Connection:
@@ -107,6 +119,7 @@ class Publisher:
             What was done.
 
         Raises:
+            ContentError: a part of it was published, with other rows.
             PythonException: a task failed; its text has the reason, a `ProgressError` among others.
         """
         is_new = batch > self._last
@@ -125,13 +138,22 @@ def publish_rows(rows: DataFrame, sink: TransactionalSink, done: Mark, *, is_new
         is_new: nobody can have published any of them before.
 
     Raises:
+        ContentError: a part of them was published, and then they were others.
         PythonException: a task failed; its text has the reason, a `ProgressError` among others.
     """
+    if not is_new:
+        known = progress(sink.connection, range(sink.slots), is_stable=True)
+        before = {slot: mark for slot, mark in known.items() if mark == done}
+        written = [mark.written.rows for mark in before.values() if mark.written]
+        if len(written) == sink.slots:
+            return Published(rows=sum(written), slots_done_before=sink.slots)
+        refuse_other_content(rows, sink, before)
     task = SlotTask(
         connection=sink.connection,
         topic=sink.topic,
         done=done,
         is_new=is_new,
+        rules=_rules(sink),
     )
     told = in_slots(rows, sink.slots).mapInArrow(partial(write_slot, task=task), WRITTEN)
     slots = small_rows(told)
@@ -141,6 +163,33 @@ def publish_rows(rows: DataFrame, sink: TransactionalSink, done: Mark, *, is_new
         rows=sum(slot["rows"] for slot in slots),
         slots_done_before=sum(slot["was_done"] for slot in slots),
     )
+
+
+def refuse_other_content(rows: DataFrame, sink: TransactionalSink, done: Mapping[int, Mark]) -> None:
+    """Makes sure that slots that are done were made of the rows that they have now.
+
+    While there are others to be published, a row that has gone from one of these to one of those, or the
+    other way, would be lost or doubled.
+
+    Args:
+        rows: as `publish_rows` gets them.
+        sink: where they go.
+        done: what progress says of the slots that are done.
+
+    Raises:
+        ContentError: they were made of others.
+    """
+    if not done:
+        return
+    for slot, mark in done.items():
+        refuse_other_rules(slot, mark, _rules(sink))
+    counted = in_slots(rows, sink.slots).mapInArrow(count_slot, COUNTED)
+    for row in small_rows(counted.where(F.col("slot").isin(*done))):
+        refuse_other_rows(row["slot"], done[row["slot"]], Content(row["rows"], row["digest"]))
+
+
+def _rules(sink: TransactionalSink) -> dict[str, str]:
+    return {**sink.rules, "publish.slots": str(sink.slots)}
 
 
 def in_slots(rows: DataFrame, slots: int) -> DataFrame:
@@ -153,9 +202,10 @@ def in_slots(rows: DataFrame, slots: int) -> DataFrame:
         slots: how many.
 
     Returns:
-        `key binary, value binary` and, if `rows` has them, `headers` and `partition`.
+        `key binary, value binary` and, if `rows` has them, `headers` and `partition`; and what `Counter`
+        sums up.
     """
     more = [F.col(name).cast(kind).alias(name) for name, kind in _OPTIONAL.items() if name in rows.columns]
     plain = rows.select(F.col("key").cast("binary"), F.col("value").cast("binary"), *more)
     slot = F.pmod(F.xxhash64(F.coalesce("key", "value")), F.lit(slots)).cast("int")
-    return plain.repartitionById(slots, slot)
+    return with_hashes(plain.repartitionById(slots, slot))

@@ -3,10 +3,12 @@
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
+from pipelines.errors import SourceError
 
 # With librdkafka's way of starting over when no broker answers, transactional calls can wait for ever for a
 # broker that is back (seen with 2.16.0): its threads for the old address never end.
@@ -30,6 +32,25 @@ class UnsentError(Exception):
     """The brokers did not take all rows of a slot while its transaction may be open."""
 
 
+class ContentError(SourceError):
+    """A slot was published with other rows than it has now."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a slot of a micro-batch was made of.
+
+    Attributes:
+        rows: how many.
+        digest: of the rows, in whatever order they were.
+        rules: what decides the content beside the source, as words by name.
+    """
+
+    rows: int
+    digest: str
+    rules: Mapping[str, str]
+
+
 @dataclass(frozen=True)
 class Mark:
     """What a slot's progress says, as an offset and its metadata in the group.
@@ -39,12 +60,17 @@ class Mark:
         source: the id of the checkpoint whose batches are counted; empty while none was begun.
         topic_id: of the topic that was written.
         slots: how many slots there were.
+        is_begun: the micro-batch before the next one was begun, and no more. Nobody ever reads that, unless
+            a transaction was ended by another than its producer.
+        written: what that micro-batch was made of; None if it was published before that was kept.
     """
 
     next_batch: int
     source: str
     topic_id: str
     slots: int
+    is_begun: bool = False
+    written: Written | None = field(default=None, compare=False)
 
     @classmethod
     def of(cls, committed: TopicPartition) -> "Mark | None":
@@ -54,13 +80,23 @@ class Mark:
         if committed.offset < 0:
             return None
         told = json.loads(committed.metadata or "{}")
+        written = told.get("written")
         return cls(
-            committed.offset, told.get("source", ""), told.get("topic_id", ""), int(told.get("slots", 0))
+            next_batch=committed.offset,
+            source=told.get("source", ""),
+            topic_id=told.get("topic_id", ""),
+            slots=int(told.get("slots", 0)),
+            is_begun=bool(told.get("is_begun")),
+            written=Written(**written) if written else None,
         )
 
     def commit(self, topic: str, slot: int) -> TopicPartition:
         """As the group is to commit it."""
-        told = {"source": self.source, "topic_id": self.topic_id, "slots": self.slots}
+        told: dict[str, Any] = {"source": self.source, "topic_id": self.topic_id, "slots": self.slots}
+        if self.is_begun:
+            told["is_begun"] = True
+        if self.written:
+            told["written"] = asdict(self.written)
         return TopicPartition(topic, slot, self.next_batch, json.dumps(told))
 
 
@@ -141,6 +177,8 @@ def what_to_do(known: Mark | None, done: Mark, *, is_new: bool) -> Literal["publ
         ProgressError: neither can be right.
     """
     batch = done.next_batch - 1
+    if known and known.is_begun:
+        raise ProgressError(f"of micro-batch {known.next_batch - 1} a part of the rows was committed")
     if known is None:
         if is_new:
             return "publish"
