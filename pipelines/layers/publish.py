@@ -31,7 +31,7 @@ from pipelines.ops.publish_cluster import (
 from pipelines.ops.publish_failures import explained
 from pipelines.ops.publish_progress import agree, fits_in, publisher
 from pipelines.ops.publish_sink import rules_of, settings_of, sink_of, values_of
-from pipelines.ops.published_days import forget_unknown, waiting
+from pipelines.ops.published_days import forget_unknown, how_to_send, unsent, waiting
 from pipelines.ops.query_files import QueryFiles, query_files, write_note
 from pipelines.ops.streams import run_streams
 from pipelines.sinks.delta import each_batch, query_of
@@ -61,7 +61,8 @@ def publish(
 
     Returns:
         `counts`: `rows` that were published, `batches`, and `slots_done_before`: transactions that an
-        earlier run had committed without knowing.
+        earlier run had committed without knowing; `unsent_days`: those that were certified before the
+        stream began, and that nobody has sent; and `lines` for people.
 
     Raises:
         ConfigError: nothing is said of publishing, or there is no such topic.
@@ -94,7 +95,12 @@ def publish(
         told = f"{type(reason).__name__}: " + "\n".join(texts(reason))
         raise explained(told, explain_stream_failure(reason), sink) from None
     counts = {name: job.counts[name] for name in ("rows", "slots_done_before")}
-    return {"counts": {**counts, "batches": totals.batches}}
+    left = unsent(spark, config, publishes.topic_id)
+    return {
+        "counts": {**counts, "batches": totals.batches},
+        "unsent_days": [str(day) for day in left],
+        "lines": how_to_send(config, left),
+    }
 
 
 def status(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]:
@@ -102,8 +108,9 @@ def status(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]:
 
     Returns:
         `checkpoint` (`query`, `next_batch`, `in_flight`); `waiting_days`: those that were certified since the
-        stream looked; `slots`: the next micro-batch of each; `agrees`: whether `publish_stream` would start;
-        `problem`, if it would not; and `lines` for people.
+        stream looked; `unsent_days`: those that were certified before it began, and nobody has sent; `slots`:
+        the next micro-batch of each; `agrees`: whether `publish_stream` would start; `problem`, if it would
+        not; and `lines` for people.
 
     Raises:
         ConfigError: nothing is said of publishing, or there is no such topic.
@@ -118,6 +125,7 @@ def status(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]:
             # A micro-batch has ended between the two looks.
             files, known = now, marks(cluster, sink)
     left = sorted({verdict.day for verdict in waiting(spark, config)})
+    never = unsent(spark, config, topic)
     problem = None
     try:
         agree(sink, topic, known, files)
@@ -129,11 +137,13 @@ def status(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]:
         *(f"slot {slot}: next micro-batch {mark.next_batch}" for slot, mark in known.items()),
         *([] if known else ["the cluster has no progress of it"]),
         *([f"certified, and not published as such yet: {_days(left)}"] if left else []),
+        *how_to_send(config, never),
         f"problem: {problem}" if problem else "checkpoint and cluster agree",
     ]
     return {
         "checkpoint": {"query": files.query, "next_batch": files.next_batch, "in_flight": files.in_flight},
         "waiting_days": [str(day) for day in left],
+        "unsent_days": [str(day) for day in never],
         "slots": {str(slot): mark.next_batch for slot, mark in known.items()},
         "agrees": problem is None,
         "problem": problem,
@@ -253,6 +263,9 @@ class _Job:
             self.failures.append(error)
             raise
         self.counts.update(rows=done.rows, slots_done_before=done.slots_done_before)
+        if not batch:
+            for line in how_to_send(self.config, unsent(self.spark, self.config, self.publisher.topic_id)):
+                _log.warning("%s", line)
 
 
 def _days(days: Sequence[date]) -> str:
