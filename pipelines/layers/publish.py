@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
-from typing import Any, Literal
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -13,7 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pipelines.avro_schemas import AvroValues
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
-from pipelines.errors import ConfigError, OncelakeError, SourceError
+from pipelines.errors import OncelakeError, SourceError
 from pipelines.intervals import format_interval
 from pipelines.messages import messages
 from pipelines.ops.certification import ensure_ledger
@@ -22,26 +22,20 @@ from pipelines.ops.publish_advice import advice, facts, refuse_too_long
 from pipelines.ops.publish_batch import BatchMaker, stream
 from pipelines.ops.publish_cluster import (
     asking,
-    make_progress_topic,
+    end_transactions,
     marks,
-    take_all,
     topic_id,
-    write_marks,
 )
 from pipelines.ops.publish_failures import explained
-from pipelines.ops.publish_progress import agree, fits_in, publisher
+from pipelines.ops.publish_progress import agree, partitions_of, publisher
 from pipelines.ops.publish_sink import rules_of, settings_of, sink_of, values_of
 from pipelines.ops.published_days import forget_unknown, how_to_send, unsent, waiting
-from pipelines.ops.query_files import QueryFiles, query_files, write_note
+from pipelines.ops.query_files import QueryFiles, query_files
 from pipelines.ops.streams import run_streams
 from pipelines.sinks.delta import each_batch, query_of
 from pipelines.sinks.event_tables import ensure_speed
 from pipelines.sinks.kafka_transactional import Publisher
-from pipelines.sinks.slots import Mark
 from pipelines.sinks.tables import keep_versions
-
-ResetTo = Literal["beginning", "checkpoint"]
-InFlight = Literal["published", "unpublished"]
 
 _log = logging.getLogger(__name__)
 
@@ -94,6 +88,10 @@ def publish(
             raise
         told = f"{type(reason).__name__}: " + "\n".join(texts(reason))
         raise explained(told, explain_stream_failure(reason), sink) from None
+    finally:
+        if job.is_under_way:
+            # Spark kills the tasks of a query that ends; readers are not to wait for their time-out.
+            end_transactions(sink)
     counts = {name: job.counts[name] for name in ("rows", "slots_done_before")}
     left = unsent(spark, config, publishes.topic_id)
     return {
@@ -124,13 +122,14 @@ def status(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]:
         while (now := query_files(spark, checkpoint)) != files:
             # A micro-batch has ended between the two looks.
             files, known = now, marks(cluster, sink)
+        problem = None
+        try:
+            agree(sink, topic, known, files)
+            partitions_of(cluster, sink, files)
+        except SourceError as error:
+            problem = str(error)
     left = sorted({verdict.day for verdict in waiting(spark, config)})
     never = unsent(spark, config, topic)
-    problem = None
-    try:
-        agree(sink, topic, known, files)
-    except SourceError as error:
-        problem = str(error)
     lines = [
         f"{sink.name} -> topic {sink.topic}, {sink.slots} slots",
         f"checkpoint {files.path}: {_stands(files)}",
@@ -186,46 +185,6 @@ def doctor(config: PipelineConfig) -> dict[str, Any]:
     }
 
 
-def reset(
-    spark: SparkSession, config: PipelineConfig, to: ResetTo, in_flight: InFlight | None
-) -> dict[str, Any]:
-    """Makes progress and checkpoint agree again, by what an operator has found out.
-
-    Args:
-        spark: the session.
-        config: the pipeline's configuration.
-        to: `beginning`: the cluster forgets the progress, for a checkpoint that is gone or was moved aside;
-            `checkpoint`: progress becomes what the checkpoint says.
-        in_flight: whether the micro-batch that was under way, if there was one, is to count as published.
-
-    Raises:
-        ConfigError: a checkpoint is there, or is not, or it has to be said what becomes of a micro-batch.
-        InfrastructureError: the cluster does not answer, or publishing goes on.
-    """
-    sink, files = sink_of(config), query_files(spark, config.checkpoint("publish"))
-    following = None if to == "beginning" else _as_asked(files, in_flight)
-    if to == "beginning" and files.query is not None:
-        raise ConfigError(
-            f"{files.path}: the checkpoint is still there, and publish_stream would go on from it. Stop"
-            " publish_stream, move that folder aside, and say this again"
-        )
-    with asking(sink) as cluster:
-        topic = topic_id(cluster, sink.topic)
-        make_progress_topic(cluster, sink.progress_topic, sink.slots)
-        taken = take_all(sink, marks(cluster, sink))
-        known = marks(cluster, sink, is_stable=True)
-        ours = Mark(files.next_batch, files.query or "", topic, sink.slots)
-        # Of slots that know themselves how far they are nothing needs to be said.
-        unknown = [slot for slot in range(sink.slots) if not fits_in(known.get(slot), ours, files)]
-        wanted = replace(ours, next_batch=following or 0)
-        write_marks(sink, taken, dict.fromkeys(range(sink.slots) if to == "beginning" else unknown, wanted))
-    if to == "checkpoint":
-        write_note(spark, files.path, {"topic_id": topic})
-    if to == "beginning":
-        return {"lines": [f"{sink.name}: all days that are not certified will be published again"]}
-    return {"lines": [f"{sink.name}: micro-batch {following} comes next"]}
-
-
 @dataclass
 class _Job:
     """The query, and what it has published."""
@@ -238,6 +197,7 @@ class _Job:
     avro: AvroValues | None
     counts: Counter[str] = field(default_factory=Counter)
     failures: list[Exception] = field(default_factory=list)
+    is_under_way: bool = False
 
     def start(self, *, once: bool) -> StreamingQuery:
         """Starts the query."""
@@ -253,12 +213,14 @@ class _Job:
         )
 
     def _write(self, rows: DataFrame, batch: int) -> None:
+        self.is_under_way = True
         try:
             found = self.maker.make(rows, query_of(self.spark), batch)
             retraction = settings_of(self.config).retraction
             records = messages(found, self.contract, avro=self.avro, retraction=retraction)
             done = self.publisher(records, batch)
             self.maker.done()
+            self.is_under_way = False
         except Exception as error:
             self.failures.append(error)
             raise
@@ -277,18 +239,3 @@ def _stands(files: QueryFiles) -> str:
         return "not there yet"
     under_way = f", micro-batch {files.in_flight} under way" if files.in_flight is not None else ""
     return f"query {files.query}, next micro-batch {files.next_batch}{under_way}"
-
-
-def _as_asked(files: QueryFiles, in_flight: InFlight | None) -> int:
-    if files.query is None:
-        raise ConfigError(
-            f"{files.path}: there is no checkpoint to go on from; --to beginning publishes all rows"
-        )
-    if files.in_flight is None:
-        return files.next_batch
-    if in_flight is None:
-        raise ConfigError(
-            f"{files.path}: micro-batch {files.in_flight} was under way; look into the topic, and say whether"
-            " it is there: --in-flight published or --in-flight unpublished"
-        )
-    return files.next_batch + (in_flight == "published")

@@ -23,6 +23,7 @@ from tenacity import (
 )
 
 from pipelines.errors import ConfigError, InfrastructureError
+from pipelines.intervals import format_interval
 from pipelines.sinks.kafka_transactional import TransactionalSink
 from pipelines.sinks.progress import progress
 from pipelines.sinks.slots import Mark
@@ -99,7 +100,7 @@ def make_progress_topic(cluster: Cluster, topic: str, slots: int) -> None:
     Raises:
         InfrastructureError: it cannot be made.
     """
-    partitions = _partitions(cluster, topic)
+    partitions = count_partitions(cluster, topic)
     if partitions >= slots:
         return
     if partitions:
@@ -119,11 +120,12 @@ def make_progress_topic(cluster: Cluster, topic: str, slots: int) -> None:
                 f"publish.progress_topic: '{topic}' with {slots} partitions cannot be made: {said(error)}."
                 " Make it by hand; it never gets a record"
             ) from None
-    _wait_for_partitions(cluster, topic, slots)
+    _wait_forcount_partitions(cluster, topic, slots)
     _log.info("topic %s: made with %d partitions, for progress", topic, slots)
 
 
-def _partitions(cluster: Cluster, topic: str) -> int:
+def count_partitions(cluster: Cluster, topic: str) -> int:
+    """How many partitions a topic has; 0 if it is not there."""
     known = cluster.client.list_topics(timeout=cluster.timeout_s).topics.get(topic)
     return len(known.partitions) if known and not known.error else 0
 
@@ -134,8 +136,8 @@ def _partitions(cluster: Cluster, topic: str) -> int:
     stop=stop_after_delay(30),
     reraise=True,
 )
-def _wait_for_partitions(cluster: Cluster, topic: str, slots: int) -> None:
-    if (found := _partitions(cluster, topic)) < slots:
+def _wait_forcount_partitions(cluster: Cluster, topic: str, slots: int) -> None:
+    if (found := count_partitions(cluster, topic)) < slots:
         raise InfrastructureError(
             f"publish.progress_topic: '{topic}' has {found} partitions, and {slots} are needed; start again"
         )
@@ -149,7 +151,7 @@ def marks(cluster: Cluster, sink: TransactionalSink, *, is_stable: bool = False)
         sink: whose.
         is_stable: wait for transactions that are under way, instead of leaving them out.
     """
-    asked = range(_partitions(cluster, sink.progress_topic))
+    asked = range(count_partitions(cluster, sink.progress_topic))
     return progress(sink.connection, asked, is_stable=is_stable) if asked else {}
 
 
@@ -162,6 +164,17 @@ def take_all(sink: TransactionalSink, known: Marks) -> list[Producer]:
     slots = max([sink.slots, *(mark.slots for mark in known.values())])
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return list(pool.map(sink.connection.take, range(slots)))
+
+
+def end_transactions(sink: TransactionalSink) -> None:
+    """Ends what tasks have left open, as far as the cluster answers."""
+    try:
+        take_all(sink, {})
+    except KafkaException as error:
+        _log.warning(
+            "%s: open transactions were not ended: %s; the cluster ends them after %s",
+            *(sink.name, said(error), format_interval(sink.transaction_timeout)),
+        )
 
 
 def write_marks(sink: TransactionalSink, taken: Sequence[Producer], wanted: Marks) -> None:
@@ -177,13 +190,17 @@ def write_marks(sink: TransactionalSink, taken: Sequence[Producer], wanted: Mark
     """
     timeout_s = sink.connection.timeout_s
     consumer = sink.connection.consumer()
+    group = consumer.consumer_group_metadata()
+
+    def write(slot: int) -> None:
+        taken[slot].begin_transaction()
+        offsets = [wanted[slot].commit(sink.progress_topic, slot)]
+        taken[slot].send_offsets_to_transaction(offsets, group, timeout_s)
+        taken[slot].commit_transaction(timeout_s)
+
     try:
-        group = consumer.consumer_group_metadata()
-        for slot, mark in wanted.items():
-            taken[slot].begin_transaction()
-            offsets = [mark.commit(sink.progress_topic, slot)]
-            taken[slot].send_offsets_to_transaction(offsets, group, timeout_s)
-            taken[slot].commit_transaction(timeout_s)
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            list(pool.map(write, wanted))
     finally:
         consumer.close()
 

@@ -3,13 +3,16 @@
 import logging
 from dataclasses import replace
 from typing import Final
+from uuid import uuid4
 
 from pyspark.sql import SparkSession
 
 from pipelines.errors import ConfigError, SourceError
 from pipelines.ops.publish_cluster import (
+    Cluster,
     Marks,
     asking,
+    count_partitions,
     make_progress_topic,
     marks,
     take_all,
@@ -20,6 +23,8 @@ from pipelines.ops.query_files import QueryFiles, query_files, write_note
 from pipelines.sinks.kafka_transactional import Publisher, TransactionalSink
 from pipelines.sinks.slots import Mark
 
+PARTITIONS: Final = "partitions"
+"""The word, beside a checkpoint, for how many partitions the topic had."""
 _PASSES_OVER: Final = ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles")
 
 _log = logging.getLogger(__name__)
@@ -56,10 +61,36 @@ def publisher(spark: SparkSession, sink: TransactionalSink, checkpoint: str) -> 
         taken = take_all(sink, known)
         # Nothing of earlier runs can commit from now on, so what is read now stays.
         files, known = query_files(spark, checkpoint), marks(cluster, sink, is_stable=True)
-        if mark := agree(sink, topic, known, files):
-            write_marks(sink, taken, dict.fromkeys(range(sink.slots), mark))
-        write_note(spark, checkpoint, {"topic_id": topic})
-    return Publisher(sink, topic, files.next_batch - (files.in_flight is None))
+        mark = agree(sink, topic, known, files)
+        partitions = partitions_of(cluster, sink, files)
+        ours = Mark(0, "", topic, sink.slots, run=uuid4().hex, partitions=partitions)
+        wanted = {slot: mark or known[slot] for slot in range(sink.slots)}
+        # Whoever had the slots before, by the same checkpoint or a copy of it, learns it by this.
+        write_marks(sink, taken, {slot: replace(mark, run=ours.run) for slot, mark in wanted.items()})
+        write_note(spark, checkpoint, {"topic_id": topic, PARTITIONS: str(partitions)})
+    return Publisher(sink, files.next_batch - (files.in_flight is None), ours)
+
+
+def partitions_of(cluster: Cluster, sink: TransactionalSink, files: QueryFiles) -> int:
+    """How many partitions the topic has, which divide keys among slots.
+
+    Args:
+        cluster: where it is.
+        sink: whose topic.
+        files: what is known beside the checkpoint of the stream.
+
+    Raises:
+        SourceError: it has others than when it was published to before.
+    """
+    found = count_partitions(cluster, sink.topic)
+    if (known := int(files.note.get(PARTITIONS, found))) != found:
+        raise SourceError(
+            f"{sink.name}: topic '{sink.topic}': found {found} partitions, expected the {known} that it had."
+            " Keys would go to other partitions than their older records, which compaction does not reach"
+            f" from there. Make the topic anew, and begin again. {_from_the_beginning(files)} Or go on with"
+            " the new number: oncelake publish reset --to checkpoint"
+        )
+    return found
 
 
 def refuse_others(sink: TransactionalSink, topic: str, known: Marks, files: QueryFiles) -> None:

@@ -5,7 +5,7 @@ in one transaction of Kafka, together with the number of the micro-batch (`pipel
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final
@@ -25,8 +25,10 @@ from pipelines.sinks.slot_content import (
     with_hashes,
 )
 from pipelines.sinks.slot_writer import WRITTEN, SlotTask, write_slot
-from pipelines.sinks.slots import Connection, Mark
+from pipelines.sinks.slots import Connection, Mark, refuse_another_run
 
+_PARTITION: Final = "oncelake_kafka_partition"
+_PARTITION_CLASS: Final = "oncelake.publish.KafkaPartition"
 _OPTIONAL: Final = {"headers": "array<struct<key: string, value: binary>>", "partition": "int"}
 
 
@@ -95,15 +97,19 @@ class Publisher:
 
     Args:
         sink: where they go.
-        topic_id: the cluster's identifier of the topic, so that one that was made anew is noticed.
         last: the number of the last micro-batch of which somebody may have published something: a slot
             without progress is then refused, and not taken for one that has nothing yet.
+        ours: what progress of this run has in common: topic, slots, partitions and the name of the run.
     """
 
-    def __init__(self, sink: TransactionalSink, topic_id: str, last: int) -> None:
+    def __init__(self, sink: TransactionalSink, last: int, ours: Mark) -> None:
         self.sink = sink
-        self.topic_id = topic_id
-        self._last = last
+        self._last, self._ours = last, ours
+
+    @property
+    def topic_id(self) -> str:
+        """The cluster's identifier of the topic, so that one that was made anew is noticed."""
+        return self._ours.topic_id
 
     def __call__(self, rows: DataFrame, batch: int) -> Published:
         """Publishes a micro-batch, unless that is done.
@@ -124,7 +130,7 @@ class Publisher:
         """
         is_new = batch > self._last
         self._last = max(batch, self._last)
-        done = Mark(batch + 1, query_of(rows.sparkSession), self.topic_id, self.sink.slots)
+        done = replace(self._ours, next_batch=batch + 1, source=query_of(rows.sparkSession))
         return publish_rows(rows, self.sink, done, is_new=is_new)
 
 
@@ -144,9 +150,12 @@ def publish_rows(rows: DataFrame, sink: TransactionalSink, done: Mark, *, is_new
     if not is_new:
         known = progress(sink.connection, range(sink.slots), is_stable=True)
         before = {slot: mark for slot, mark in known.items() if mark == done}
+        for mark in before.values():
+            refuse_another_run(mark, done.run)
         written = [mark.written.rows for mark in before.values() if mark.written]
         if len(written) == sink.slots:
             return Published(rows=sum(written), slots_done_before=sink.slots)
+        done = begun_with(before, done)
         refuse_other_content(rows, sink, before)
     task = SlotTask(
         connection=sink.connection,
@@ -155,7 +164,7 @@ def publish_rows(rows: DataFrame, sink: TransactionalSink, done: Mark, *, is_new
         is_new=is_new,
         rules=_rules(sink),
     )
-    told = in_slots(rows, sink.slots).mapInArrow(partial(write_slot, task=task), WRITTEN)
+    told = in_slots(rows, sink.slots, done.partitions).mapInArrow(partial(write_slot, task=task), WRITTEN)
     slots = small_rows(told)
     if sorted(slot["slot"] for slot in slots) != list(range(sink.slots)):
         raise RuntimeError(f"{sink.name}: not every slot has been published once: {slots}")
@@ -183,29 +192,44 @@ def refuse_other_content(rows: DataFrame, sink: TransactionalSink, done: Mapping
         return
     for slot, mark in done.items():
         refuse_other_rules(slot, mark, _rules(sink))
-    counted = in_slots(rows, sink.slots).mapInArrow(count_slot, COUNTED)
+    partitions = next(mark.partitions for mark in done.values())
+    counted = in_slots(rows, sink.slots, partitions).mapInArrow(count_slot, COUNTED)
     for row in small_rows(counted.where(F.col("slot").isin(*done))):
         refuse_other_rows(row["slot"], done[row["slot"]], Content(row["rows"], row["digest"]))
+
+
+def begun_with(before: Mapping[int, Mark], done: Mark) -> Mark:
+    """What progress is to say, with keys divided as they were in slots that are done."""
+    return replace(done, partitions=next((mark.partitions for mark in before.values()), done.partitions))
 
 
 def _rules(sink: TransactionalSink) -> dict[str, str]:
     return {**sink.rules, "publish.slots": str(sink.slots)}
 
 
-def in_slots(rows: DataFrame, slots: int) -> DataFrame:
+def in_slots(rows: DataFrame, slots: int, partitions: int) -> DataFrame:
     """Rows as the slots publish them: partition n of the frame is slot n.
 
-    All rows of a key are in one slot. Rows without a key are spread by their value.
+    A slot has every so-manieth partition of the topic, so that no two slots write to one, and readers of a
+    partition wait for one transaction. All rows of a key are in one slot.
 
     Args:
-        rows: as `Publisher` takes them.
+        rows: as `Publisher` takes them. Those without a key are spread by their value.
         slots: how many.
+        partitions: of the topic; 0 divides keys by a hash of theirs, as was done before.
 
     Returns:
-        `key binary, value binary` and, if `rows` has them, `headers` and `partition`; and what `Counter`
-        sums up.
+        `key binary, value binary` and, if `rows` has them, `headers`; `partition`, where it is known; and
+        what `Counter` sums up.
     """
     more = [F.col(name).cast(kind).alias(name) for name, kind in _OPTIONAL.items() if name in rows.columns]
     plain = rows.select(F.col("key").cast("binary"), F.col("value").cast("binary"), *more)
-    slot = F.pmod(F.xxhash64(F.coalesce("key", "value")), F.lit(slots)).cast("int")
-    return with_hashes(plain.repartitionById(slots, slot))
+    who = F.coalesce("key", "value")
+    if not partitions:
+        slot = F.pmod(F.xxhash64(who), F.lit(slots)).cast("int")
+        return with_hashes(plain.repartitionById(slots, slot))
+    rows.sparkSession.udf.registerJavaFunction(_PARTITION, _PARTITION_CLASS, "int")
+    there = F.coalesce(F.call_udf(_PARTITION, who, F.lit(partitions)), F.lit(0))
+    asked = F.coalesce("partition", there) if "partition" in plain.columns else there
+    placed = plain.withColumn("partition", asked)
+    return with_hashes(placed.repartitionById(slots, F.pmod("partition", F.lit(slots))))

@@ -10,6 +10,7 @@ would end the producer's next transaction (KIP-890). A producer that has only on
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice, repeat
 from typing import Final
@@ -29,6 +30,8 @@ _WRITTEN: Final = pa.schema([("slot", pa.int32()), ("rows", pa.int64()), ("was_d
 _ANY: Final = -1
 
 _COMMIT_TRIES: Final = 2
+# A task that fails ends soon, whatever the cluster does.
+_ABORT_S: Final = 5.0
 
 Header = tuple[str, str | bytes | None]
 
@@ -80,16 +83,29 @@ class _Slot:
         offsets = [mark.commit(self._task.connection.progress_topic, self._number)]
         self.producer.send_offsets_to_transaction(offsets, self._group, self._timeout_s)
 
-    def commit(self, done: Mark) -> None:
-        """Commits; readers see the rows and the next try sees the progress.
+    def finish(self, done: Mark) -> None:
+        """Waits until the brokers have all rows, and says in the progress that these are all.
 
         Raises:
-            KafkaException: the transaction failed, or nobody knows.
-            UnsentError: the brokers did not take all rows while the transaction may be open.
+            UnsentError: the brokers did not take them while the transaction may be open.
+            KafkaException: the cluster refuses, or does not answer.
         """
         if unsent := self.producer.flush(self._transaction_s):
             raise UnsentError(f"slot {self._number}: the brokers did not take {unsent} rows in time")
         self._send(done)
+
+    def abort(self) -> None:
+        """Rolls back, so that readers need not wait until somebody takes the slot, or time is over."""
+        # Where the cluster does not take it either, whoever takes the slot next ends the transaction.
+        with suppress(KafkaException):
+            self.producer.abort_transaction(min(self._timeout_s, _ABORT_S))
+
+    def commit(self) -> None:
+        """Commits; readers see the rows and the next try sees the progress.
+
+        Raises:
+            KafkaException: the transaction failed, or nobody knows.
+        """
         for left in reversed(range(_COMMIT_TRIES)):
             try:
                 self.producer.commit_transaction(self._timeout_s)
@@ -127,11 +143,15 @@ def write_slot(batches: Iterator[pa.RecordBatch], task: SlotTask) -> Iterator[pa
         refuse_other_rows(slot, taken.known, content)
         yield _told(slot, content.rows, was_done=True)
         return
-    # Whoever comes next ends the transaction of one that fails, by taking the slot.
     taken.begin(task.done)
-    _produce(counter.counted(batches), taken.producer, task.topic)
-    content = counter.content
-    taken.commit(replace(task.done, written=Written(content.rows, content.digest, task.rules)))
+    try:
+        _produce(counter.counted(batches), taken.producer, task.topic)
+        content = counter.content
+        taken.finish(replace(task.done, written=Written(content.rows, content.digest, task.rules)))
+    except BaseException:
+        taken.abort()
+        raise
+    taken.commit()
     yield _told(slot, content.rows, was_done=False)
 
 

@@ -63,6 +63,8 @@ class Mark:
         is_begun: the micro-batch before the next one was begun, and no more. Nobody ever reads that, unless
             a transaction was ended by another than its producer.
         written: what that micro-batch was made of; None if it was published before that was kept.
+        run: the run that has the slots; empty where none took them for a stream.
+        partitions: how many partitions of the topic divided keys among slots; 0 if a hash of theirs did.
     """
 
     next_batch: int
@@ -71,6 +73,8 @@ class Mark:
     slots: int
     is_begun: bool = False
     written: Written | None = field(default=None, compare=False)
+    run: str = field(default="", compare=False)
+    partitions: int = field(default=0, compare=False)
 
     @classmethod
     def of(cls, committed: TopicPartition) -> "Mark | None":
@@ -88,6 +92,8 @@ class Mark:
             slots=int(told.get("slots", 0)),
             is_begun=bool(told.get("is_begun")),
             written=Written(**written) if written else None,
+            run=told.get("run", ""),
+            partitions=int(told.get("partitions", 0)),
         )
 
     def commit(self, topic: str, slot: int) -> TopicPartition:
@@ -97,6 +103,10 @@ class Mark:
             told["is_begun"] = True
         if self.written:
             told["written"] = asdict(self.written)
+        if self.run:
+            told["run"] = self.run
+        if self.partitions:
+            told["partitions"] = self.partitions
         return TopicPartition(topic, slot, self.next_batch, json.dumps(told))
 
 
@@ -165,6 +175,20 @@ def transactional_id(name: str, slot: int) -> str:
     return f"{name}-{slot}"
 
 
+def refuse_another_run(known: Mark, run: str) -> None:
+    """Makes sure that no other run has taken the slots since this one did.
+
+    Raises:
+        ProgressError: another has: two drivers go on from one checkpoint, or from its copy.
+    """
+    if known.run != run:
+        raise ProgressError(
+            f"another run has taken the slots: found {known.run or 'reset'}, expected {run or 'none'}. Two"
+            " drivers publish by one checkpoint or a copy of it, or publish reset was called meanwhile: leave"
+            " one of them running"
+        )
+
+
 def what_to_do(known: Mark | None, done: Mark, *, is_new: bool) -> Literal["publish", "skip"]:
     """Decides whether a slot of a micro-batch is published or was so before.
 
@@ -190,6 +214,7 @@ def what_to_do(known: Mark | None, done: Mark, *, is_new: bool) -> Literal["publ
         done.slots,
     ):
         raise ProgressError(f"progress is of others: found {known}, expected {done}")
+    refuse_another_run(known, done.run)
     if known.next_batch not in (batch, batch + 1):
         raise ProgressError(f"progress is at micro-batch {known.next_batch}, but the checkpoint at {batch}")
     return "publish" if known.next_batch == batch else "skip"

@@ -23,8 +23,9 @@ from pyspark.sql.types import StringType, StructField, StructType
 from pipelines.config_files import load_config
 from pipelines.contract import DataContract
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
-from pipelines.layers.publish import doctor, publish, reset, status
+from pipelines.layers.publish import doctor, publish, status
 from pipelines.layers.publish_days import publish_days
+from pipelines.layers.publish_reset import reset
 from pipelines.layers.speed import speed
 from pipelines.ops.publish_progress import publisher
 from pipelines.sinks.event_tables import ensure_speed

@@ -17,8 +17,9 @@ from pipelines.contract import DataContract
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.layers.batch import nightly
 from pipelines.layers.maintain import maintain
-from pipelines.layers.publish import publish, reset
+from pipelines.layers.publish import publish
 from pipelines.layers.publish_days import publish_days
+from pipelines.layers.publish_reset import reset
 from pipelines.layers.serving import read_serving
 from pipelines.messages import messages
 from pipelines.ops.published_days import waiting

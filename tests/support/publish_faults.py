@@ -143,12 +143,12 @@ def _struck(
             words[0].flush(_PATIENCE_S)
             fault.strike()
 
-    def struck_commit(self: Any, done: Any) -> None:
+    def struck_commit(self: Any) -> None:
         if fault.point == "before commit":
             self.producer.flush(_PATIENCE_S)
             fault.strike()
         try:
-            commit(self, done)
+            commit(self)
         except KafkaException as refused:
             Path(f"{fault.marker}.refused").write_text(refused.args[0].name())
             raise
