@@ -26,9 +26,11 @@ from pipelines.errors import ConfigError, InfrastructureError
 from pipelines.intervals import format_interval
 from pipelines.sinks.kafka_transactional import TransactionalSink
 from pipelines.sinks.progress import progress
-from pipelines.sinks.slots import Mark
+from pipelines.sinks.slots import Mark, send_progress
 
 _AT_ONCE: Final = 8
+# A record for each slot of a sink is enough; the newest segment, which is not compacted, stays short.
+_COMPACTED: Final = {"cleanup.policy": "compact", "segment.ms": "3600000"}
 _MISSING: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
 
 _log = logging.getLogger(__name__)
@@ -103,14 +105,13 @@ def make_progress_topic(cluster: Cluster, topic: str, slots: int) -> None:
     partitions = count_partitions(cluster, topic)
     if partitions >= slots:
         return
+    client, timeout_s = cluster.client, cluster.timeout_s
     if partitions:
-        made = cluster.client.create_partitions(
-            [NewPartitions(topic, slots)], request_timeout=cluster.timeout_s
-        )[topic]
+        more = [NewPartitions(topic, slots)]
+        made = client.create_partitions(more, request_timeout=timeout_s)[topic]
     else:
-        made = cluster.client.create_topics([NewTopic(topic, slots)], request_timeout=cluster.timeout_s)[
-            topic
-        ]
+        new = [NewTopic(topic, slots, config=_COMPACTED)]
+        made = client.create_topics(new, request_timeout=timeout_s)[topic]
     try:
         made.result(cluster.patience_s)
     except KafkaException as error:
@@ -118,7 +119,7 @@ def make_progress_topic(cluster: Cluster, topic: str, slots: int) -> None:
         if error.args[0].code() not in (KafkaError.TOPIC_ALREADY_EXISTS, KafkaError.INVALID_PARTITIONS):
             raise InfrastructureError(
                 f"publish.progress_topic: '{topic}' with {slots} partitions cannot be made: {said(error)}."
-                " Make it by hand; it never gets a record"
+                " Make it by hand, with cleanup.policy=compact"
             ) from None
     _wait_forcount_partitions(cluster, topic, slots)
     _log.info("topic %s: made with %d partitions, for progress", topic, slots)
@@ -194,8 +195,7 @@ def write_marks(sink: TransactionalSink, taken: Sequence[Producer], wanted: Mark
 
     def write(slot: int) -> None:
         taken[slot].begin_transaction()
-        offsets = [wanted[slot].commit(sink.progress_topic, slot)]
-        taken[slot].send_offsets_to_transaction(offsets, group, timeout_s)
+        send_progress(taken[slot], sink.connection, slot, wanted[slot], group)
         taken[slot].commit_transaction(timeout_s)
 
     try:

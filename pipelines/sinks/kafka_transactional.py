@@ -4,7 +4,7 @@ Rows go to a fixed number of slots by a hash of their key. A task of Spark publi
 in one transaction of Kafka, together with the number of the micro-batch (`pipelines.sinks.slot_writer`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
@@ -49,6 +49,7 @@ class TransactionalSink:
         transaction_timeout: how long a transaction may be open: longer than a micro-batch ever takes.
         rules: what decides the rows beside the source, as words by name. While a part of a micro-batch is
             published and another is not, they may not change.
+        identity: the columns by which rows are known again when a micro-batch is tried again.
     """
 
     name: str
@@ -61,6 +62,7 @@ class TransactionalSink:
     timeout: timedelta = timedelta(seconds=30)
     transaction_timeout: timedelta = timedelta(minutes=5)
     rules: Mapping[str, str] = field(default_factory=dict)
+    identity: Collection[str] = ("key", "value", "headers")
 
     @property
     def connection(self) -> Connection:
@@ -164,7 +166,7 @@ def publish_rows(rows: DataFrame, sink: TransactionalSink, done: Mark, *, is_new
         is_new=is_new,
         rules=_rules(sink),
     )
-    told = in_slots(rows, sink.slots, done.partitions).mapInArrow(partial(write_slot, task=task), WRITTEN)
+    told = in_slots(rows, sink, done.partitions).mapInArrow(partial(write_slot, task=task), WRITTEN)
     slots = small_rows(told)
     if sorted(slot["slot"] for slot in slots) != list(range(sink.slots)):
         raise RuntimeError(f"{sink.name}: not every slot has been published once: {slots}")
@@ -193,7 +195,7 @@ def refuse_other_content(rows: DataFrame, sink: TransactionalSink, done: Mapping
     for slot, mark in done.items():
         refuse_other_rules(slot, mark, _rules(sink))
     partitions = next(mark.partitions for mark in done.values())
-    counted = in_slots(rows, sink.slots, partitions).mapInArrow(count_slot, COUNTED)
+    counted = in_slots(rows, sink, partitions).mapInArrow(count_slot, COUNTED)
     for row in small_rows(counted.where(F.col("slot").isin(*done))):
         refuse_other_rows(row["slot"], done[row["slot"]], Content(row["rows"], row["digest"]))
 
@@ -207,7 +209,7 @@ def _rules(sink: TransactionalSink) -> dict[str, str]:
     return {**sink.rules, "publish.slots": str(sink.slots)}
 
 
-def in_slots(rows: DataFrame, slots: int, partitions: int) -> DataFrame:
+def in_slots(rows: DataFrame, sink: TransactionalSink, partitions: int) -> DataFrame:
     """Rows as the slots publish them: partition n of the frame is slot n.
 
     A slot has every so-manieth partition of the topic, so that no two slots write to one, and readers of a
@@ -215,7 +217,7 @@ def in_slots(rows: DataFrame, slots: int, partitions: int) -> DataFrame:
 
     Args:
         rows: as `Publisher` takes them. Those without a key are spread by their value.
-        slots: how many.
+        sink: where they go.
         partitions: of the topic; 0 divides keys by a hash of theirs, as was done before.
 
     Returns:
@@ -224,12 +226,13 @@ def in_slots(rows: DataFrame, slots: int, partitions: int) -> DataFrame:
     """
     more = [F.col(name).cast(kind).alias(name) for name, kind in _OPTIONAL.items() if name in rows.columns]
     plain = rows.select(F.col("key").cast("binary"), F.col("value").cast("binary"), *more)
-    who = F.coalesce("key", "value")
+    # All is computed before the shuffle: Spark makes no task of what comes after an empty one.
+    plain, who = with_hashes(plain, sink.identity), F.coalesce("key", "value")
     if not partitions:
-        slot = F.pmod(F.xxhash64(who), F.lit(slots)).cast("int")
-        return with_hashes(plain.repartitionById(slots, slot))
+        slot = F.pmod(F.xxhash64(who), F.lit(sink.slots)).cast("int")
+        return plain.repartitionById(sink.slots, slot)
     rows.sparkSession.udf.registerJavaFunction(_PARTITION, _PARTITION_CLASS, "int")
     there = F.coalesce(F.call_udf(_PARTITION, who, F.lit(partitions)), F.lit(0))
     asked = F.coalesce("partition", there) if "partition" in plain.columns else there
     placed = plain.withColumn("partition", asked)
-    return with_hashes(placed.repartitionById(slots, F.pmod("partition", F.lit(slots))))
+    return placed.repartitionById(sink.slots, F.pmod("partition", F.lit(sink.slots)))

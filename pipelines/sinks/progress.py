@@ -1,8 +1,9 @@
 """Reads the progress of slots, on the driver."""
 
 from collections.abc import Iterable
+from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from pipelines.sinks.slots import Connection, Mark
@@ -28,6 +29,8 @@ def _may_pass(error: BaseException) -> bool:
 def progress(connection: Connection, slots: Iterable[int], *, is_stable: bool) -> dict[int, Mark]:
     """What progress says of slots; those that have none are left out.
 
+    Where the group's offsets have expired, or were deleted, the records of the progress topic tell.
+
     Args:
         connection: to the cluster that keeps it.
         slots: their numbers.
@@ -44,4 +47,30 @@ def progress(connection: Connection, slots: Iterable[int], *, is_stable: bool) -
         found = {each.partition: Mark.of(each) for each in consumer.committed(places, connection.timeout_s)}
     finally:
         consumer.close()
+    if forgotten := [slot for slot, mark in found.items() if mark is None]:
+        found |= _records(connection, forgotten)
     return {slot: mark for slot, mark in sorted(found.items()) if mark}
+
+
+def _records(connection: Connection, slots: list[int]) -> dict[int, Mark | None]:
+    """The newest record of a sink in each of some partitions of its progress topic, of those committed."""
+    topic, found = connection.progress_topic, dict[int, Mark | None]()
+    consumer = connection.consumer()
+    try:
+        left = {*slots}
+        consumer.assign([TopicPartition(topic, slot, OFFSET_BEGINNING) for slot in slots])
+        while left:
+            # Its stubs allow None wherever a record that is none has nothing.
+            message: Any = consumer.poll(connection.timeout_s)
+            if message is None:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"no records of {topic} came"))
+            error = message.error()
+            if error is None and message.key() == connection.name.encode():
+                found[message.partition()] = Mark.of_record(message.value())
+            elif error is not None and error.code() == KafkaError._PARTITION_EOF:
+                left.discard(message.partition())
+            elif error is not None:
+                raise KafkaException(error)
+    finally:
+        consumer.close()
+    return found

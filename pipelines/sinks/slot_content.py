@@ -1,6 +1,6 @@
 """What a slot of a micro-batch was made of, so that a retry that would send other rows is noticed."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,11 +19,17 @@ _HASHES: Final = ("_hash_1", "_hash_2")
 _MASK: Final = 2**64 - 1
 
 
-def with_hashes(rows: DataFrame) -> DataFrame:
-    """Rows with two hashes of 64 bits each, of all of their columns."""
-    # A hash passes over what is null, so it is told where the value is.
-    columns = [F.col("key"), F.col("value").isNull(), *(F.col(c) for c in rows.columns if c != "key")]
-    hashes = (F.xxhash64(F.lit(number), *columns).alias(name) for number, name in enumerate(_HASHES))
+def with_hashes(rows: DataFrame, identity: Collection[str]) -> DataFrame:
+    """Rows with two hashes of 64 bits each, of what tells them apart.
+
+    Args:
+        rows: with `key` and `value`.
+        identity: the columns that tell rows apart; those that are not there do not.
+    """
+    columns = [F.col(name) for name in rows.columns if name in identity]
+    # A hash passes over what is null, so a row without a value is told by itself.
+    told = [F.col("value").isNull(), *columns]
+    hashes = (F.xxhash64(F.lit(number), *told).alias(name) for number, name in enumerate(_HASHES))
     return rows.select("*", *hashes)
 
 

@@ -21,7 +21,7 @@ from confluent_kafka import KafkaException, Producer, TopicPartition
 from pyspark import TaskContext
 
 from pipelines.sinks.slot_content import Counter, refuse_other_rows
-from pipelines.sinks.slots import Connection, Mark, UnsentError, Written, what_to_do
+from pipelines.sinks.slots import Connection, Mark, UnsentError, Written, send_progress, what_to_do
 
 WRITTEN: Final = "slot int, rows bigint, was_done boolean"
 """What `write_slot` tells of a slot; `was_done`: an earlier try had published it."""
@@ -77,22 +77,19 @@ class _Slot:
         It says that the micro-batch is begun: if that were ever committed, a start would tell.
         """
         self.producer.begin_transaction()
-        self._send(replace(done, is_begun=True))
-
-    def _send(self, mark: Mark) -> None:
-        offsets = [mark.commit(self._task.connection.progress_topic, self._number)]
-        self.producer.send_offsets_to_transaction(offsets, self._group, self._timeout_s)
+        begun = replace(done, is_begun=True)
+        send_progress(self.producer, self._task.connection, self._number, begun, self._group)
 
     def finish(self, done: Mark) -> None:
-        """Waits until the brokers have all rows, and says in the progress that these are all.
+        """Says in the progress that these are all rows, and waits until the brokers have them.
 
         Raises:
             UnsentError: the brokers did not take them while the transaction may be open.
             KafkaException: the cluster refuses, or does not answer.
         """
+        send_progress(self.producer, self._task.connection, self._number, done, self._group)
         if unsent := self.producer.flush(self._transaction_s):
             raise UnsentError(f"slot {self._number}: the brokers did not take {unsent} rows in time")
-        self._send(done)
 
     def abort(self) -> None:
         """Rolls back, so that readers need not wait until somebody takes the slot, or time is over."""

@@ -21,7 +21,7 @@ _PRODUCER: Final = {
     "queue.buffering.max.kbytes": 131_072,
     "queue.buffering.max.messages": 500_000,
 }
-_CONSUMER: Final = {"enable.auto.commit": False}
+_CONSUMER: Final = {"enable.auto.commit": False, "enable.partition.eof": True}
 
 
 class ProgressError(Exception):
@@ -83,10 +83,20 @@ class Mark:
             raise KafkaException(committed.error)
         if committed.offset < 0:
             return None
-        told = json.loads(committed.metadata or "{}")
+        return cls._read(committed.offset, committed.metadata or "{}")
+
+    @classmethod
+    def of_record(cls, value: bytes) -> "Mark":
+        """Reads it from the value of a record of the progress topic."""
+        text = value.decode()
+        return cls._read(int(json.loads(text)["next_batch"]), text)
+
+    @classmethod
+    def _read(cls, next_batch: int, text: str) -> "Mark":
+        told = json.loads(text)
         written = told.get("written")
         return cls(
-            next_batch=committed.offset,
+            next_batch=next_batch,
             source=told.get("source", ""),
             topic_id=told.get("topic_id", ""),
             slots=int(told.get("slots", 0)),
@@ -98,6 +108,13 @@ class Mark:
 
     def commit(self, topic: str, slot: int) -> TopicPartition:
         """As the group is to commit it."""
+        return TopicPartition(topic, slot, self.next_batch, json.dumps(self._told()))
+
+    def record(self) -> bytes:
+        """As a record of the progress topic has it."""
+        return json.dumps({"next_batch": self.next_batch, **self._told()}).encode()
+
+    def _told(self) -> dict[str, Any]:
         told: dict[str, Any] = {"source": self.source, "topic_id": self.topic_id, "slots": self.slots}
         if self.is_begun:
             told["is_begun"] = True
@@ -107,7 +124,7 @@ class Mark:
             told["run"] = self.run
         if self.partitions:
             told["partitions"] = self.partitions
-        return TopicPartition(topic, slot, self.next_batch, json.dumps(told))
+        return told
 
 
 @dataclass(frozen=True)
@@ -116,7 +133,8 @@ class Connection:
 
     Attributes:
         name: of the sink: the group of its progress, and the beginning of its transactional ids.
-        progress_topic: whose partitions stand for slots in the group's offsets; it has no records.
+        progress_topic: whose partitions stand for slots in the group's offsets, and which keeps the same in
+            records that do not expire, by the sink's name.
         client: librdkafka's settings for reaching the cluster.
         producer: more of them, for producing.
         rack_variable: the environment variable that names the rack, where the client is.
@@ -168,6 +186,24 @@ class Connection:
         # What nobody has resolved is no rack.
         known = {"client.rack": rack} if rack and "${" not in rack and "$(" not in rack else {}
         return {**_CLIENT, **self.client, **known}
+
+
+def send_progress(producer: Producer, connection: Connection, slot: int, mark: Mark, group: object) -> None:
+    """Puts progress into the transaction that a producer has begun.
+
+    It goes into the group's offsets, which are quickly looked at and expire, and into a record of the
+    compacted progress topic, which does not.
+
+    Args:
+        producer: has the slot.
+        connection: to its cluster.
+        slot: its number.
+        mark: the progress.
+        group: `consumer_group_metadata` of a consumer of the sink's group.
+    """
+    offsets = [mark.commit(connection.progress_topic, slot)]
+    producer.send_offsets_to_transaction(offsets, group, connection.timeout_s)
+    producer.produce(connection.progress_topic, mark.record(), connection.name.encode(), slot)
 
 
 def transactional_id(name: str, slot: int) -> str:

@@ -154,20 +154,27 @@ def test_a_lost_checkpoint_is_refused_until_somebody_says_what_it_means(
     assert published(broker, output) == Counter({1: 2})
 
 
-def test_progress_that_the_cluster_forgot_is_written_again(
+def test_progress_that_the_cluster_forgot_is_known_from_its_records(
     make: Callable[..., Lake], admin: AdminClient, broker: str, output: str, env: str
 ) -> None:
-    lake = make()
+    progress = f"progress-{output}"
+    lake = make(f"publish.progress_topic={progress}")
     stream(lake, 1)
     send(lake)
     group = f"oncelake.{env}.flights"
     admin.delete_consumer_groups([group])[group].result(30)
     stream(lake, 2)
     assert send(lake)["rows"] == 1
-    # While a micro-batch is under way nobody can know.
+    # While a micro-batch is under way, too.
     admin.delete_consumer_groups([group])[group].result(30)
     for name in ("1", ".1.crc"):
         Path(lake.config.checkpoint("publish"), "commits", name).unlink()
+    assert send(lake) == {"rows": 1, "batches": 1, "slots_done_before": 2}
+    assert published(broker, output) == Counter([1, 2])
+    # Without these nobody can know.
+    for name in ("1", ".1.crc"):
+        Path(lake.config.checkpoint("publish"), "commits", name).unlink()
+    admin.delete_topics([progress])[progress].result(30)
     with pytest.raises(SourceError, match="while micro-batch 1 was under way"):
         send(lake)
     with pytest.raises(ConfigError, match="--in-flight published or --in-flight unpublished"):
