@@ -59,7 +59,11 @@ def reset(
         done = {slot: mark for slot, mark in known.items() if mark.next_batch > files.next_batch}
         ours = begun_with(done, ours)
         # Of slots that know themselves how far they are nothing needs to be said.
-        unknown = [slot for slot in range(sink.slots) if not fits_in(known.get(slot), ours, files)]
+        unknown = [
+            slot
+            for slot in range(sink.slots)
+            if slot not in known or known[slot].is_lost or not fits_in(known[slot], ours, files)
+        ]
         wanted = replace(ours, next_batch=following or 0)
         write_marks(sink, taken, dict.fromkeys(range(sink.slots) if to == "beginning" else unknown, wanted))
     if to == "checkpoint":

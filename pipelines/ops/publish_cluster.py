@@ -1,7 +1,7 @@
 """The cluster that a sink publishes to: its topics, and the progress of slots, read and written."""
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +14,14 @@ from confluent_kafka import (
     Producer,
     TopicCollection,
 )
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+)
 from tenacity import (
     retry,
     retry_if_exception_type,
@@ -103,6 +110,8 @@ def make_progress_topic(cluster: Cluster, topic: str, slots: int) -> None:
         InfrastructureError: it cannot be made.
     """
     partitions = count_partitions(cluster, topic)
+    if partitions:
+        _compact(cluster, topic)
     if partitions >= slots:
         return
     client, timeout_s = cluster.client, cluster.timeout_s
@@ -123,6 +132,26 @@ def make_progress_topic(cluster: Cluster, topic: str, slots: int) -> None:
             ) from None
     _wait_forcount_partitions(cluster, topic, slots)
     _log.info("topic %s: made with %d partitions, for progress", topic, slots)
+
+
+def _compact(cluster: Cluster, topic: str) -> None:
+    """Sees to it that a progress topic of earlier versions, which had no records, does not lose them."""
+    asked = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    try:
+        answers = cluster.client.describe_configs([asked], request_timeout=cluster.timeout_s)
+        if answers[asked].result(cluster.patience_s)["cleanup.policy"].value == "compact":
+            return
+        compact = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
+        asked = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[compact])
+        altered = cluster.client.incremental_alter_configs([asked], request_timeout=cluster.timeout_s)
+        altered[asked].result(cluster.patience_s)
+        _log.info("topic %s: compacted from now on, since it keeps progress", topic)
+    except KafkaException as error:
+        _log.warning(
+            "topic %s: expected cleanup.policy = compact, else progress expires with its records, and this"
+            " client may not see to it: %s",
+            *(topic, said(error)),
+        )
 
 
 def count_partitions(cluster: Cluster, topic: str) -> int:
@@ -156,7 +185,7 @@ def marks(cluster: Cluster, sink: TransactionalSink, *, is_stable: bool = False)
     return progress(sink.connection, asked, is_stable=is_stable) if asked else {}
 
 
-def take_all(sink: TransactionalSink, known: Marks) -> list[Producer]:
+def take_all(sink: TransactionalSink, known: Marks) -> dict[int, Producer]:
     """Takes all slots, those that an earlier run had among them: no task of it can commit from now on.
 
     Raises:
@@ -164,7 +193,7 @@ def take_all(sink: TransactionalSink, known: Marks) -> list[Producer]:
     """
     slots = max([sink.slots, *(mark.slots for mark in known.values())])
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return list(pool.map(sink.connection.take, range(slots)))
+        return dict(enumerate(pool.map(sink.connection.take, range(slots))))
 
 
 def end_transactions(sink: TransactionalSink) -> None:
@@ -178,12 +207,12 @@ def end_transactions(sink: TransactionalSink) -> None:
         )
 
 
-def write_marks(sink: TransactionalSink, taken: Sequence[Producer], wanted: Marks) -> None:
+def write_marks(sink: TransactionalSink, taken: Mapping[int, Producer], wanted: Marks) -> None:
     """Writes progress, as a task would, so that it fails if somebody has taken the slot since.
 
     Args:
         sink: whose.
-        taken: the producers of `take_all`.
+        taken: producers that have taken the slots, such as those of `take_all`.
         wanted: what progress is to say.
 
     Raises:

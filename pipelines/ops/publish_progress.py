@@ -1,11 +1,13 @@
 """What a cluster knows of a sink's progress, and whether that goes with the checkpoint of its stream."""
 
 import logging
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 from uuid import uuid4
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.errors import ConfigError, SourceError
 from pipelines.ops.publish_cluster import (
@@ -19,7 +21,8 @@ from pipelines.ops.publish_cluster import (
     topic_id,
     write_marks,
 )
-from pipelines.ops.query_files import QueryFiles, query_files, write_note
+from pipelines.ops.publish_lookup import published_slots
+from pipelines.ops.query_files import QueryFiles, planned_at, query_files, write_note
 from pipelines.sinks.kafka_transactional import Publisher, TransactionalSink
 from pipelines.sinks.slots import Mark
 
@@ -64,11 +67,46 @@ def publisher(spark: SparkSession, sink: TransactionalSink, checkpoint: str) -> 
         mark = agree(sink, topic, known, files)
         partitions = partitions_of(cluster, sink, files)
         ours = Mark(0, "", topic, sink.slots, run=uuid4().hex, partitions=partitions)
+        lost = None if files.in_flight is None else _lost(sink, known, files, partitions)
         wanted = {slot: mark or known[slot] for slot in range(sink.slots)}
+        if lost:
+            in_place = replace(mark or known[lost.slots[0]], is_lost=True, partitions=lost.partitions)
+            wanted = {slot: in_place if slot in lost.slots else known[slot] for slot in wanted}
         # Whoever had the slots before, by the same checkpoint or a copy of it, learns it by this.
         write_marks(sink, taken, {slot: replace(mark, run=ours.run) for slot, mark in wanted.items()})
         write_note(spark, checkpoint, {"topic_id": topic, PARTITIONS: str(partitions)})
-    return Publisher(sink, files.next_batch - (files.in_flight is None), ours)
+    settle = None
+    if lost and files.in_flight is not None:
+        settle = partial(_settle, sink, lost, planned_at(spark, checkpoint, files.in_flight))
+    return Publisher(sink, files.next_batch - (files.in_flight is None), ours, settle)
+
+
+@dataclass(frozen=True)
+class _Lost:
+    """Slots of a micro-batch whose progress was lost, and by how many partitions it divided keys."""
+
+    slots: Sequence[int]
+    partitions: int
+
+
+def _lost(sink: TransactionalSink, known: Marks, files: QueryFiles, partitions: int) -> _Lost | None:
+    slots = [slot for slot in range(sink.slots) if slot not in known or known[slot].is_lost]
+    if not slots:
+        return None
+    told = [mark for mark in known.values() if mark.is_lost or mark.next_batch > files.next_batch]
+    if told:
+        partitions = told[0].partitions
+    elif PARTITIONS not in files.note:
+        # It was begun by an earlier version, which divided keys by a hash.
+        partitions = 0
+    return _Lost(slots, partitions)
+
+
+def _settle(sink: TransactionalSink, lost: _Lost, begun_ms: int, rows: DataFrame, done: Mark) -> None:
+    """Writes the progress of slots of which it was lost, by what is on the topic."""
+    done = replace(done, partitions=lost.partitions)
+    found = published_slots(rows, sink, done, lost.slots, begun_ms)
+    write_marks(sink, {slot: sink.connection.take(slot) for slot in found}, dict.fromkeys(found, done))
 
 
 def partitions_of(cluster: Cluster, sink: TransactionalSink, files: QueryFiles) -> int:
@@ -201,11 +239,12 @@ def _numbers(files: QueryFiles) -> set[int]:
 
 def _without_progress(sink: TransactionalSink, ours: Mark, files: QueryFiles) -> Mark:
     if files.in_flight is not None:
-        raise SourceError(
-            f"{sink.name}: the cluster has forgotten progress (offsets.retention.minutes?) while micro-batch"
-            f" {files.in_flight} was under way, so nobody knows whether it was published. Look into topic"
-            f" '{sink.topic}'. {_go_on(files)}"
+        _log.warning(
+            "%s: the cluster has lost progress while micro-batch %d was under way; what of it was published"
+            " is found out from topic %s",
+            *(sink.name, files.in_flight, sink.topic),
         )
+        return ours
     if files.next_batch:
         _log.warning(
             "%s: the cluster has forgotten the progress (offsets.retention.minutes?); nothing was under way,"

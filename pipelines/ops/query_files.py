@@ -50,6 +50,19 @@ def offsets_of(spark: SparkSession, path: str, batch: int) -> str | None:
     return _Files(spark, path).text(f"{path}/offsets/{batch}")
 
 
+def planned_at(spark: SparkSession, path: str, batch: int) -> int:
+    """When a micro-batch of a checkpoint was planned, in milliseconds since 1970, whoever copied its files.
+
+    Raises:
+        RuntimeError: it was not.
+    """
+    text = offsets_of(spark, path, batch)
+    if text is None:
+        raise RuntimeError(f"{path}: micro-batch {batch} was not planned")
+    # After the version comes what Spark says of the micro-batch, in one line.
+    return int(json.loads(text.splitlines()[1])["batchTimestampMs"])
+
+
 def write_note(spark: SparkSession, path: str, note: Mapping[str, str]) -> None:
     """Writes a few words beside a checkpoint, in place of those that are there."""
     files = _Files(spark, path)

@@ -1,10 +1,11 @@
 """Publishes any stream to Kafka, each row once for `read_committed` readers.
 
-Rows go to a fixed number of slots by a hash of their key. A task of Spark publishes one slot of a micro-batch
-in one transaction of Kafka, together with the number of the micro-batch (`pipelines.sinks.slot_writer`).
+Rows go to a fixed number of slots by their key's partition of the topic. A task of Spark publishes one slot
+of a micro-batch in one transaction of Kafka, together with the number of the micro-batch
+(`pipelines.sinks.slot_writer`).
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
@@ -40,11 +41,11 @@ class TransactionalSink:
         name: the sink's own name on its cluster: the group that keeps its progress, and the beginning of its
             transactional ids. No two streams may share it.
         topic: where rows go.
-        slots: how many transactions publish a micro-batch. Fixed, as is the hash.
+        slots: how many transactions publish a micro-batch. Fixed while one is under way.
         client: librdkafka's settings for reaching the cluster, `bootstrap.servers` among them.
         producer: more of them, for producing.
         rack_variable: the environment variable that names each executor's rack, for `client.rack`.
-        progress_topic: a topic with a partition for each slot; offsets are committed for it, nothing is sent.
+        progress_topic: a compacted topic with a partition for each slot, which keeps progress.
         timeout: how long the cluster may take for one answer.
         transaction_timeout: how long a transaction may be open: longer than a micro-batch ever takes.
         rules: what decides the rows beside the source, as words by name. While a part of a micro-batch is
@@ -102,11 +103,18 @@ class Publisher:
         last: the number of the last micro-batch of which somebody may have published something: a slot
             without progress is then refused, and not taken for one that has nothing yet.
         ours: what progress of this run has in common: topic, slots, partitions and the name of the run.
+        settle: writes progress that was lost, by the rows of a micro-batch that was under way then.
     """
 
-    def __init__(self, sink: TransactionalSink, last: int, ours: Mark) -> None:
+    def __init__(
+        self,
+        sink: TransactionalSink,
+        last: int,
+        ours: Mark,
+        settle: Callable[[DataFrame, Mark], None] | None = None,
+    ) -> None:
         self.sink = sink
-        self._last, self._ours = last, ours
+        self._last, self._ours, self._settle = last, ours, settle
 
     @property
     def topic_id(self) -> str:
@@ -133,6 +141,9 @@ class Publisher:
         is_new = batch > self._last
         self._last = max(batch, self._last)
         done = replace(self._ours, next_batch=batch + 1, source=query_of(rows.sparkSession))
+        if self._settle:
+            self._settle(rows, done)
+            self._settle = None
         return publish_rows(rows, self.sink, done, is_new=is_new)
 
 
@@ -212,8 +223,8 @@ def _rules(sink: TransactionalSink) -> dict[str, str]:
 def in_slots(rows: DataFrame, sink: TransactionalSink, partitions: int) -> DataFrame:
     """Rows as the slots publish them: partition n of the frame is slot n.
 
-    A slot has every so-manieth partition of the topic, so that no two slots write to one, and readers of a
-    partition wait for one transaction. All rows of a key are in one slot.
+    Partition p of the topic belongs to slot p modulo their number, so that no two slots write to one, and
+    readers of a partition wait for one transaction. All rows of a key are in one slot.
 
     Args:
         rows: as `Publisher` takes them. Those without a key are spread by their value.

@@ -65,6 +65,8 @@ class Mark:
         written: what that micro-batch was made of; None if it was published before that was kept.
         run: the run that has the slots; empty where none took them for a stream.
         partitions: how many partitions of the topic divided keys among slots; 0 if a hash of theirs did.
+        is_lost: written in place of progress that was lost while a micro-batch was under way, of which the
+            slot may have been published all the same.
     """
 
     next_batch: int
@@ -75,6 +77,7 @@ class Mark:
     written: Written | None = field(default=None, compare=False)
     run: str = field(default="", compare=False)
     partitions: int = field(default=0, compare=False)
+    is_lost: bool = field(default=False, compare=False)
 
     @classmethod
     def of(cls, committed: TopicPartition) -> "Mark | None":
@@ -104,6 +107,7 @@ class Mark:
             written=Written(**written) if written else None,
             run=told.get("run", ""),
             partitions=int(told.get("partitions", 0)),
+            is_lost=bool(told.get("is_lost")),
         )
 
     def commit(self, topic: str, slot: int) -> TopicPartition:
@@ -124,6 +128,8 @@ class Mark:
             told["run"] = self.run
         if self.partitions:
             told["partitions"] = self.partitions
+        if self.is_lost:
+            told["is_lost"] = True
         return told
 
 

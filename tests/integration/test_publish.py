@@ -154,42 +154,6 @@ def test_a_lost_checkpoint_is_refused_until_somebody_says_what_it_means(
     assert published(broker, output) == Counter({1: 2})
 
 
-def test_progress_that_the_cluster_forgot_is_known_from_its_records(
-    make: Callable[..., Lake], admin: AdminClient, broker: str, output: str, env: str
-) -> None:
-    progress = f"progress-{output}"
-    lake = make(f"publish.progress_topic={progress}")
-    stream(lake, 1)
-    send(lake)
-    group = f"oncelake.{env}.flights"
-    admin.delete_consumer_groups([group])[group].result(30)
-    stream(lake, 2)
-    assert send(lake)["rows"] == 1
-    # While a micro-batch is under way, too.
-    admin.delete_consumer_groups([group])[group].result(30)
-    for name in ("1", ".1.crc"):
-        Path(lake.config.checkpoint("publish"), "commits", name).unlink()
-    assert send(lake) == {"rows": 1, "batches": 1, "slots_done_before": 2}
-    assert published(broker, output) == Counter([1, 2])
-    # Without these nobody can know.
-    for name in ("1", ".1.crc"):
-        Path(lake.config.checkpoint("publish"), "commits", name).unlink()
-    admin.delete_topics([progress])[progress].result(30)
-    with pytest.raises(SourceError, match="while micro-batch 1 was under way"):
-        send(lake)
-    with pytest.raises(ConfigError, match="--in-flight published or --in-flight unpublished"):
-        reset(lake.spark, lake.config, "checkpoint", None)
-    reset(lake.spark, lake.config, "checkpoint", "published")
-    assert send(lake)["slots_done_before"] == 2
-    assert published(broker, output) == Counter([1, 2])
-    # The topic's id is known beside the checkpoint, too.
-    admin.delete_consumer_groups([group])[group].result(30)
-    admin.delete_topics([output])[output].result(30)
-    admin.create_topics([NewTopic(output, 1, 1)])[output].result(30)
-    with pytest.raises(SourceError, match="was made anew, or is another"):
-        send(lake)
-
-
 def test_two_deployments_of_one_name_and_a_topic_made_anew_are_refused(
     make: Callable[..., Lake], admin: AdminClient, output: str
 ) -> None:

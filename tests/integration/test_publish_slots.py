@@ -1,8 +1,6 @@
 """A slot holds back its own partitions alone, ends what it has begun, and belongs to one run."""
 
-import os
 import shutil
-import signal
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +31,7 @@ from tests.support.kafka import MakeTopic
 from tests.support.lakes import Lake, flight
 from tests.support.processes import wait_until
 from tests.support.publish_faults import Fault, Point, Victim, struck
+from tests.support.publish_stops import stop_in_the_middle
 from tests.support.readers import messages_of
 
 ROWS, PARTITIONS = 40, 4
@@ -139,20 +138,7 @@ def test_a_stream_that_is_told_to_stop_ends_its_transactions(
     lake = make()
     stream(lake, *range(1, 9))
     slow = replace(fault(tmp_path, "before commit", "straggler"), batch=0)
-
-    def stop() -> None:
-        try:
-            wait_until(lambda: Path(slow.marker).exists(), "a task waits before its commit")
-        finally:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    with (
-        patch.object(kafka_transactional, "write_slot", struck(slow, is_blind=False)),
-        ThreadPoolExecutor(1) as beside,
-    ):
-        stopping = beside.submit(stop)
-        publish(lake.spark, lake.config, lake.contract, once=False)
-        stopping.result(60)
+    stop_in_the_middle(lake, slow, Path(slow.marker).exists)
     wait_until(lambda: not is_open(broker, sink.topic), "readers wait for nobody", 30)
     assert send(lake) == 8
     assert len(messages_of(broker, sink.topic)) == 8
