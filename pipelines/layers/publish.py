@@ -7,7 +7,9 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any
 
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pipelines.avro_schemas import AvroValues
@@ -32,9 +34,9 @@ from pipelines.ops.publish_sink import rules_of, settings_of, sink_of, values_of
 from pipelines.ops.published_days import forget_unknown, how_to_send, unsent, waiting
 from pipelines.ops.query_files import QueryFiles, query_files
 from pipelines.ops.streams import run_streams
-from pipelines.sinks.delta import each_batch, query_of
+from pipelines.sinks.delta import each_batch, query_of, small_rows
 from pipelines.sinks.event_tables import ensure_speed
-from pipelines.sinks.kafka_transactional import Publisher
+from pipelines.sinks.kafka_transactional import Published, Publisher
 from pipelines.sinks.tables import keep_versions
 
 _log = logging.getLogger(__name__)
@@ -218,7 +220,7 @@ class _Job:
             found = self.maker.make(rows, query_of(self.spark), batch)
             retraction = settings_of(self.config).retraction
             records = messages(found, self.contract, avro=self.avro, retraction=retraction)
-            done = self.publisher(records, batch)
+            done = self._publish(records, batch)
             self.maker.done()
             self.is_under_way = False
         except Exception as error:
@@ -228,6 +230,20 @@ class _Job:
         if not batch:
             for line in how_to_send(self.config, unsent(self.spark, self.config, self.publisher.topic_id)):
                 _log.warning("%s", line)
+
+    def _publish(self, records: DataFrame, batch: int) -> Published:
+        """Publishes a micro-batch; what the rebuild has changed is sent in parts, however much it is."""
+        if not self.maker.settles:
+            return self.publisher(records, batch)
+        kept = records.persist(StorageLevel.DISK_ONLY)
+        try:
+            size = F.coalesce(F.octet_length("key"), F.lit(0)) + F.coalesce(F.octet_length("value"), F.lit(0))
+            (total,) = small_rows(kept.agg(F.coalesce(F.sum(size), F.lit(0)).alias("bytes")))
+            return self.publisher(
+                records, batch, max(-(-total["bytes"] // settings_of(self.config).max_bytes), 1)
+            )
+        finally:
+            kept.unpersist()
 
 
 def _days(days: Sequence[date]) -> str:

@@ -56,7 +56,7 @@ def reset(
         known = marks(cluster, sink, is_stable=True)
         partitions = count_partitions(cluster, sink.topic)
         ours = Mark(files.next_batch, files.query or "", topic, sink.slots, partitions=partitions)
-        done = {slot: mark for slot, mark in known.items() if mark.next_batch > files.next_batch}
+        done = {slot: mark for slot, mark in known.items() if mark.position > (files.next_batch, 0)}
         ours = begun_with(done, ours)
         # Of slots that know themselves how far they are nothing needs to be said.
         unknown = [

@@ -54,7 +54,7 @@ def published_slots(
     found = _found(sink, wanted, begun_ms - _CLOCKS_DIFFER // timedelta(milliseconds=1))
     _log.warning(
         "%s: progress of slots %s was lost in micro-batch %d; the topic has rows of %s, so these are done",
-        *(sink.name, sorted(slots), done.next_batch - 1, sorted(found) or "none of them"),
+        *(sink.name, sorted(slots), done.batch, sorted(found) or "none of them"),
     )
     return found
 

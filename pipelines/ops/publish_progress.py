@@ -93,7 +93,7 @@ def _lost(sink: TransactionalSink, known: Marks, files: QueryFiles, partitions: 
     slots = [slot for slot in range(sink.slots) if slot not in known or known[slot].is_lost]
     if not slots:
         return None
-    told = [mark for mark in known.values() if mark.is_lost or mark.next_batch > files.next_batch]
+    told = [mark for mark in known.values() if mark.is_lost or mark.position > (files.next_batch, 0)]
     if told:
         partitions = told[0].partitions
     elif PARTITIONS not in files.note:
@@ -198,7 +198,10 @@ def agree(sink: TransactionalSink, topic: str, known: Marks, files: QueryFiles) 
             " publish reset --to checkpoint --in-flight unpublished"
         )
     slots = current[min(current)].slots
-    if odd := sorted({mark.next_batch for mark in current.values()} - _numbers(files)):
+    told = {mark.next_batch for mark in current.values()}
+    # Parts of a micro-batch that was not begun are ahead of the checkpoint as well.
+    ahead = {mark.next_batch for mark in current.values() if mark.part and files.in_flight is None}
+    if odd := sorted((told - _numbers(files)) | ahead):
         raise SourceError(
             f"{sink.name}: progress is at micro-batch {', '.join(map(str, odd))}, but the checkpoint"
             f" {files.path} at {files.next_batch}: one of the two was restored from a backup. {_go_on(files)}"
@@ -229,7 +232,8 @@ def fits_in(mark: Mark | None, ours: Mark, files: QueryFiles) -> bool:
         files: what the checkpoint says.
     """
     fresh = {replace(ours, source="")} if ours.next_batch == 0 else set()
-    return mark in fresh | {replace(ours, next_batch=number) for number in _numbers(files)}
+    whole = replace(mark, part=0) if mark and files.in_flight is not None else mark
+    return whole in fresh | {replace(ours, next_batch=number) for number in _numbers(files)}
 
 
 def _numbers(files: QueryFiles) -> set[int]:

@@ -121,7 +121,7 @@ class Publisher:
         """The cluster's identifier of the topic, so that one that was made anew is noticed."""
         return self._ours.topic_id
 
-    def __call__(self, rows: DataFrame, batch: int) -> Published:
+    def __call__(self, rows: DataFrame, batch: int, parts: int = 1) -> Published:
         """Publishes a micro-batch, unless that is done.
 
         Args:
@@ -130,6 +130,8 @@ class Publisher:
                 tried again they must be the same, in any order: the source must be replayable, and the way
                 here deterministic.
             batch: its number.
+            parts: how many transactions of each slot it is divided into, one after the other. One that was
+                begun is finished in as many as it was begun with.
 
         Returns:
             What was done.
@@ -140,11 +142,32 @@ class Publisher:
         """
         is_new = batch > self._last
         self._last = max(batch, self._last)
-        done = replace(self._ours, next_batch=batch + 1, source=query_of(rows.sparkSession))
-        if self._settle:
-            self._settle(rows, done)
-            self._settle = None
-        return publish_rows(rows, self.sink, done, is_new=is_new)
+        known = {} if is_new else progress(self.sink.connection, range(self.sink.slots), is_stable=True)
+        begun = [mark for mark in known.values() if mark.position > (batch, 0)]
+        parts = begun[0].parts if begun else parts
+        source = query_of(rows.sparkSession)
+        done = replace(self._ours, next_batch=batch + 1, source=source, parts=parts)
+        part_of, told = F.pmod(F.hash("key"), F.lit(parts)), list[Published]()
+        for part in range(_first_part(known, batch, self.sink.slots, parts), parts):
+            is_last = part + 1 == parts
+            mark = done if is_last else replace(done, next_batch=batch, part=part + 1)
+            some = rows if parts == 1 else rows.where(part_of == part)
+            if self._settle:
+                self._settle(some, mark)
+            told.append(publish_rows(some, self.sink, mark, is_new=is_new))
+        self._settle = None
+        return Published(
+            rows=sum(each.rows for each in told),
+            slots_done_before=sum(each.slots_done_before for each in told),
+        )
+
+
+def _first_part(known: Mapping[int, Mark], batch: int, slots: int, parts: int) -> int:
+    """The first part of a micro-batch that some slot may lack; the last if none does."""
+    if len(known) < slots:
+        return 0
+    done = (mark.part if mark.next_batch == batch else parts for mark in known.values())
+    return min(*done, parts - 1)
 
 
 def publish_rows(rows: DataFrame, sink: TransactionalSink, done: Mark, *, is_new: bool) -> Published:

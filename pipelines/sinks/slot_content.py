@@ -101,7 +101,7 @@ def refuse_other_rules(slot: int, known: Mark, rules: Mapping[str, str]) -> None
             for name in other
         )
         raise ContentError(
-            f"slot {slot} of micro-batch {known.next_batch - 1} was published by other rules than those of"
+            f"slot {slot} of micro-batch {known.batch} was published by other rules than those of"
             f" now, and other slots were not published: {told}. Rows would be lost, so nothing more was sent."
             " Finish it with what it was begun with (publish_stream --once), then change it"
         )
@@ -116,7 +116,7 @@ def refuse_other_rows(slot: int, known: Mark, found: Content) -> None:
     was = known.written
     if was is not None and (was.rows, was.digest) != (found.rows, found.digest):
         raise ContentError(
-            f"slot {slot} of micro-batch {known.next_batch - 1} was published with {was.rows} rows"
+            f"slot {slot} of micro-batch {known.batch} was published with {was.rows} rows"
             f" ({was.digest}), and has {found.rows} now ({found.digest}): a file was skipped or replaced, or"
             " the way to the rows is not deterministic. Rows would be lost, so nothing more was sent."
             " Restore what it was made of, and start again. If that is gone: move the checkpoint aside,"

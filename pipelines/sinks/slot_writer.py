@@ -137,7 +137,8 @@ def write_slot(batches: Iterator[pa.RecordBatch], task: SlotTask) -> Iterator[pa
     todo = what_to_do(taken.known, task.done, is_new=task.is_new)
     if todo == "skip" and taken.known:
         content = counter.drained(batches)
-        refuse_other_rows(slot, taken.known, content)
+        if taken.known == task.done:
+            refuse_other_rows(slot, taken.known, content)
         yield _told(slot, content.rows, was_done=True)
         return
     taken.begin(task.done)

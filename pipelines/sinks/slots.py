@@ -60,11 +60,13 @@ class Mark:
         source: the id of the checkpoint whose batches are counted; empty while none was begun.
         topic_id: of the topic that was written.
         slots: how many slots there were.
-        is_begun: the micro-batch before the next one was begun, and no more. Nobody ever reads that, unless
-            a transaction was ended by another than its producer.
+        part: how many parts of that micro-batch are done, where one is sent in parts.
+        is_begun: what was to be done by then was begun, and no more. Nobody ever reads that, unless a
+            transaction was ended by another than its producer.
         written: what that micro-batch was made of; None if it was published before that was kept.
         run: the run that has the slots; empty where none took them for a stream.
         partitions: how many partitions of the topic divided keys among slots; 0 if a hash of theirs did.
+        parts: in how many parts the micro-batch is sent of which some are done, or that was done last.
         is_lost: written in place of progress that was lost while a micro-batch was under way, of which the
             slot may have been published all the same.
     """
@@ -73,11 +75,28 @@ class Mark:
     source: str
     topic_id: str
     slots: int
+    part: int = 0
     is_begun: bool = False
     written: Written | None = field(default=None, compare=False)
     run: str = field(default="", compare=False)
     partitions: int = field(default=0, compare=False)
+    parts: int = field(default=1, compare=False)
     is_lost: bool = field(default=False, compare=False)
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """The next micro-batch, and how many of its parts are done."""
+        return self.next_batch, self.part
+
+    @property
+    def batch(self) -> int:
+        """The micro-batch of which this says that it is done, or some parts of it."""
+        return self.next_batch if self.part else self.next_batch - 1
+
+    @property
+    def before(self) -> tuple[int, int]:
+        """The position before the part that is done last."""
+        return self.batch, (self.part or self.parts) - 1
 
     @classmethod
     def of(cls, committed: TopicPartition) -> "Mark | None":
@@ -107,6 +126,8 @@ class Mark:
             written=Written(**written) if written else None,
             run=told.get("run", ""),
             partitions=int(told.get("partitions", 0)),
+            part=int(told.get("part", 0)),
+            parts=int(told.get("parts", 1)),
             is_lost=bool(told.get("is_lost")),
         )
 
@@ -120,17 +141,11 @@ class Mark:
 
     def _told(self) -> dict[str, Any]:
         told: dict[str, Any] = {"source": self.source, "topic_id": self.topic_id, "slots": self.slots}
-        if self.is_begun:
-            told["is_begun"] = True
         if self.written:
             told["written"] = asdict(self.written)
-        if self.run:
-            told["run"] = self.run
-        if self.partitions:
-            told["partitions"] = self.partitions
-        if self.is_lost:
-            told["is_lost"] = True
-        return told
+        usual = {"is_begun": False, "run": "", "partitions": 0, "part": 0, "parts": 1, "is_lost": False}
+        own = {name: getattr(self, name) for name in usual}
+        return told | {name: value for name, value in own.items() if value != usual[name]}
 
 
 @dataclass(frozen=True)
@@ -242,14 +257,14 @@ def what_to_do(known: Mark | None, done: Mark, *, is_new: bool) -> Literal["publ
     Raises:
         ProgressError: neither can be right.
     """
-    batch = done.next_batch - 1
+    batch, before = done.batch, done.before
     if known and known.is_begun:
-        raise ProgressError(f"of micro-batch {known.next_batch - 1} a part of the rows was committed")
+        raise ProgressError(f"of micro-batch {known.batch} a part of the rows was committed")
     if known is None:
         if is_new:
             return "publish"
         raise ProgressError(f"there is no progress, but the checkpoint is at micro-batch {batch}")
-    is_first = batch == 0 and known == replace(done, next_batch=0, source="")
+    is_first = before == (0, 0) and known == replace(done, next_batch=0, part=0, source="")
     if not is_first and (known.source, known.topic_id, known.slots) != (
         done.source,
         done.topic_id,
@@ -257,6 +272,9 @@ def what_to_do(known: Mark | None, done: Mark, *, is_new: bool) -> Literal["publ
     ):
         raise ProgressError(f"progress is of others: found {known}, expected {done}")
     refuse_another_run(known, done.run)
-    if known.next_batch not in (batch, batch + 1):
-        raise ProgressError(f"progress is at micro-batch {known.next_batch}, but the checkpoint at {batch}")
-    return "publish" if known.next_batch == batch else "skip"
+    if known.position == before:
+        return "publish"
+    # A slot may be ahead of others by parts of a micro-batch.
+    if (batch, 0) < known.position <= (batch + 1, 0) and known.position >= done.position:
+        return "skip"
+    raise ProgressError(f"progress is at micro-batch {known.next_batch}, but the checkpoint at {batch}")
