@@ -105,9 +105,11 @@ def test_a_slow_slot_holds_back_its_own_partitions_alone(
         publishing = beside.submit(publish_rows, rows(spark), sink, DONE, is_new=True)
         try:
             wait_until(Path(slow.marker).exists, "slot 1 waits before its commit")
-            every = Counter(
-                message.partition for message in messages_of(broker, sink.topic, "read_uncommitted")
+            wait_until(
+                lambda: len(messages_of(broker, sink.topic, "read_uncommitted")) == ROWS, "all rows are sent"
             )
+            sent = messages_of(broker, sink.topic, "read_uncommitted")
+            every = Counter(message.partition for message in sent)
             assert set(every) == set(range(PARTITIONS))
             own = {number: count for number, count in every.items() if number % 2 == 0}
             wait_until(
