@@ -161,6 +161,7 @@ def _require_classes(session: SparkSession) -> None:
         "org/apache/spark/sql/kafka010/KafkaSourceProvider.class",
         "org/apache/spark/sql/avro/AvroDataToCatalyst.class",
         "oncelake/rack/RackProvider.class",
+        "oncelake/publish/KafkaPartition.class",
     ):
         if loader.getResource(path) is None:
             raise ConfigError(_NO_JARS)
