@@ -29,11 +29,12 @@ class PublishConfig(BaseModel):
         subject: the registry's name of that schema; `TOPIC-value` if not set.
         bootstrap_servers: of its cluster; those of `kafka` if not set.
         slots: how many transactions publish a micro-batch, and so how many tasks at most.
-        progress_topic: a topic whose partitions stand for slots in committed offsets; it gets no records, and
-            all pipelines of a cluster may share it. It is made if it is missing.
+        progress_topic: a topic whose partitions stand for slots, in committed offsets and by records of its
+            own; all pipelines of a cluster may share it. It is made, compacted, if it is missing.
         trigger_interval: how often a micro-batch is taken from the speed layer.
-        max_bytes_per_trigger: about how much of the speed layer one micro-batch takes (`64m`, `2g`). What was
-            begun must be finished as it is, so this bounds how long a transaction is open.
+        max_bytes_per_trigger: about how much of the speed layer one micro-batch takes (`64m`, `2g`), and how
+            large the parts are in which corrections and whole days go. What was begun must be finished as it
+            is, so this bounds how long a transaction is open.
         transaction_timeout: after what time the cluster ends a transaction, for a task that hangs: longer
             than publishing a micro-batch takes, and no longer than the brokers' `transaction.max.timeout.ms`.
         retraction: what is sent for an event that was published and is not in the certified day: a

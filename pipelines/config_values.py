@@ -35,6 +35,8 @@ _SPARK_SETTINGS_WE_OWN: Final = frozenset(
         "spark.sql.ansi.enabled",
         "spark.sql.parser.escapedStringLiterals",
         "spark.sql.variable.substitute",
+        "spark.sql.files.ignoreCorruptFiles",
+        "spark.sql.files.ignoreMissingFiles",
     }
 )
 _SECRET: Final = re.compile(r"jaas|password|secret|token|credential|private|user\.info|\.key$", re.IGNORECASE)

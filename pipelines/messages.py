@@ -10,6 +10,8 @@ from pipelines.contract import DataContract
 from pipelines.corrections import CORRECTION
 from pipelines.sql_text import name
 
+RECORDS_VERSION: Final = 1
+"""Which rows become which records, and which corrections: another number for each change of that."""
 HEADER: Final = "oncelake."
 # Spark's own format drops what is below a millisecond.
 _JSON: Final = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}

@@ -34,6 +34,9 @@ SETTINGS: Final = {
     "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
     # Contracts become SQL text; what looks like a variable in it is meant as it stands.
     "spark.sql.variable.substitute": "false",
+    # A file that cannot be read stops a job. Passed over, it would be rows that nobody misses.
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.sql.files.ignoreMissingFiles": "false",
     # A larger method is never compiled by the JVM; the limit makes Spark divide the decoding instead.
     "spark.sql.codegen.hugeMethodLimit": "8000",
     # Old state is dropped with the next data instead of in an empty batch of its own.
@@ -161,6 +164,7 @@ def _require_classes(session: SparkSession) -> None:
         "org/apache/spark/sql/kafka010/KafkaSourceProvider.class",
         "org/apache/spark/sql/avro/AvroDataToCatalyst.class",
         "oncelake/rack/RackProvider.class",
+        "oncelake/publish/KafkaPartition.class",
     ):
         if loader.getResource(path) is None:
             raise ConfigError(_NO_JARS)

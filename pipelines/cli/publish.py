@@ -12,6 +12,8 @@ from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.layers import publish as layer
 from pipelines.layers.publish_days import publish_days
+from pipelines.layers.publish_reset import InFlight, ResetTo
+from pipelines.layers.publish_reset import reset as reset_progress
 from pipelines.ops.due import closed_days
 from pipelines.ops.publish_sink import settings_of
 from pipelines.quality.facts import days_of
@@ -112,14 +114,14 @@ def doctor(**common: Any) -> None:
     type=click.Choice(["published", "unpublished"]),
     help="With --to checkpoint: what the micro-batch that was under way is to count as.",
 )
-def reset(to: layer.ResetTo, in_flight: layer.InFlight | None, **common: Any) -> None:
+def reset(to: ResetTo, in_flight: InFlight | None, **common: Any) -> None:
     """Make the cluster's progress and the checkpoint agree again; publish_stream must not run."""
     if in_flight and to == "beginning":
         raise click.UsageError("--in-flight goes with --to checkpoint")
     run_job(
         "publish reset",
         CommonOptions(**common),
-        lambda spark, config, contract, run_id: layer.reset(spark, config, to, in_flight),
+        lambda spark, config, contract, run_id: reset_progress(spark, config, to, in_flight),
         check=_require_topic,
     )
 

@@ -5,15 +5,17 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
-from typing import Any, Literal
+from typing import Any
 
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pipelines.avro_schemas import AvroValues
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
-from pipelines.errors import ConfigError, OncelakeError, SourceError
+from pipelines.errors import OncelakeError, SourceError
 from pipelines.intervals import format_interval
 from pipelines.messages import messages
 from pipelines.ops.certification import ensure_ledger
@@ -22,27 +24,21 @@ from pipelines.ops.publish_advice import advice, facts, refuse_too_long
 from pipelines.ops.publish_batch import BatchMaker, stream
 from pipelines.ops.publish_cluster import (
     asking,
-    make_progress_topic,
+    end_transactions,
     marks,
-    take_all,
     topic_id,
-    write_marks,
 )
 from pipelines.ops.publish_failures import explained
-from pipelines.ops.publish_progress import agree, fits_in, publisher
-from pipelines.ops.publish_sink import settings_of, sink_of, values_of
-from pipelines.ops.published_days import forget_unknown, waiting
-from pipelines.ops.query_files import QueryFiles, query_files, write_note
+from pipelines.ops.publish_progress import agree, partitions_of, publisher
+from pipelines.ops.publish_sink import rules_of, settings_of, sink_of, values_of
+from pipelines.ops.published_days import forget_unknown, how_to_send, unsent, waiting
+from pipelines.ops.query_files import QueryFiles, query_files
 from pipelines.ops.stream_check import refuse_lost_speed
 from pipelines.ops.streams import run_streams
-from pipelines.sinks.delta import each_batch, query_of
+from pipelines.sinks.delta import each_batch, query_of, small_rows
 from pipelines.sinks.event_tables import ensure_speed
-from pipelines.sinks.kafka_transactional import Publisher
-from pipelines.sinks.slots import Mark
+from pipelines.sinks.kafka_transactional import Published, Publisher
 from pipelines.sinks.tables import keep_versions
-
-ResetTo = Literal["beginning", "checkpoint"]
-InFlight = Literal["published", "unpublished"]
 
 _log = logging.getLogger(__name__)
 
@@ -62,7 +58,8 @@ def publish(
 
     Returns:
         `counts`: `rows` that were published, `batches`, and `slots_done_before`: transactions that an
-        earlier run had committed without knowing.
+        earlier run had committed without knowing; `unsent_days`: those that were certified before the
+        stream began, and that nobody has sent; and `lines` for people.
 
     Raises:
         ConfigError: nothing is said of publishing, or there is no such topic.
@@ -77,7 +74,8 @@ def publish(
     for table in (config.table("speed"), config.ops_table("certifications")):
         # A stream that was away for long comes back to old versions.
         keep_versions(spark, table)
-    sink, avro = sink_of(config), values_of(spark, config, contract)
+    avro = values_of(spark, config, contract)
+    sink = replace(sink_of(config), rules=rules_of(config, contract, avro))
     publishes = publisher(spark, sink, config.checkpoint("publish"))
     forget_unknown(spark, config)
     maker = BatchMaker(spark, config, contract, publishes.topic_id)
@@ -92,9 +90,19 @@ def publish(
             raise reason from None
         if reason is None:
             raise
-        raise explained("\n".join(texts(reason)), explain_stream_failure(reason), sink) from None
+        told = f"{type(reason).__name__}: " + "\n".join(texts(reason))
+        raise explained(told, explain_stream_failure(reason), sink) from None
+    finally:
+        if job.is_under_way:
+            # Spark kills the tasks of a query that ends; readers are not to wait for their time-out.
+            end_transactions(sink)
     counts = {name: job.counts[name] for name in ("rows", "slots_done_before")}
-    return {"counts": {**counts, "batches": totals.batches}}
+    left = unsent(spark, config, publishes.topic_id)
+    return {
+        "counts": {**counts, "batches": totals.batches},
+        "unsent_days": [str(day) for day in left],
+        "lines": how_to_send(config, left),
+    }
 
 
 def status(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]:
@@ -102,8 +110,9 @@ def status(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]:
 
     Returns:
         `checkpoint` (`query`, `next_batch`, `in_flight`); `waiting_days`: those that were certified since the
-        stream looked; `slots`: the next micro-batch of each; `agrees`: whether `publish_stream` would start;
-        `problem`, if it would not; and `lines` for people.
+        stream looked; `unsent_days`: those that were certified before it began, and nobody has sent; `slots`:
+        the next micro-batch of each; `agrees`: whether `publish_stream` would start; `problem`, if it would
+        not; and `lines` for people.
 
     Raises:
         ConfigError: nothing is said of publishing, or there is no such topic.
@@ -117,23 +126,27 @@ def status(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]:
         while (now := query_files(spark, checkpoint)) != files:
             # A micro-batch has ended between the two looks.
             files, known = now, marks(cluster, sink)
+        problem = None
+        try:
+            agree(sink, topic, known, files)
+            partitions_of(cluster, sink, files)
+        except SourceError as error:
+            problem = str(error)
     left = sorted({verdict.day for verdict in waiting(spark, config)})
-    problem = None
-    try:
-        agree(sink, topic, known, files)
-    except SourceError as error:
-        problem = str(error)
+    never = unsent(spark, config, topic)
     lines = [
         f"{sink.name} -> topic {sink.topic}, {sink.slots} slots",
         f"checkpoint {files.path}: {_stands(files)}",
         *(f"slot {slot}: next micro-batch {mark.next_batch}" for slot, mark in known.items()),
         *([] if known else ["the cluster has no progress of it"]),
         *([f"certified, and not published as such yet: {_days(left)}"] if left else []),
+        *how_to_send(config, never),
         f"problem: {problem}" if problem else "checkpoint and cluster agree",
     ]
     return {
         "checkpoint": {"query": files.query, "next_batch": files.next_batch, "in_flight": files.in_flight},
         "waiting_days": [str(day) for day in left],
+        "unsent_days": [str(day) for day in never],
         "slots": {str(slot): mark.next_batch for slot, mark in known.items()},
         "agrees": problem is None,
         "problem": problem,
@@ -176,46 +189,6 @@ def doctor(config: PipelineConfig) -> dict[str, Any]:
     }
 
 
-def reset(
-    spark: SparkSession, config: PipelineConfig, to: ResetTo, in_flight: InFlight | None
-) -> dict[str, Any]:
-    """Makes progress and checkpoint agree again, by what an operator has found out.
-
-    Args:
-        spark: the session.
-        config: the pipeline's configuration.
-        to: `beginning`: the cluster forgets the progress, for a checkpoint that is gone or was moved aside;
-            `checkpoint`: progress becomes what the checkpoint says.
-        in_flight: whether the micro-batch that was under way, if there was one, is to count as published.
-
-    Raises:
-        ConfigError: a checkpoint is there, or is not, or it has to be said what becomes of a micro-batch.
-        InfrastructureError: the cluster does not answer, or publishing goes on.
-    """
-    sink, files = sink_of(config), query_files(spark, config.checkpoint("publish"))
-    following = None if to == "beginning" else _as_asked(files, in_flight)
-    if to == "beginning" and files.query is not None:
-        raise ConfigError(
-            f"{files.path}: the checkpoint is still there, and publish_stream would go on from it. Stop"
-            " publish_stream, move that folder aside, and say this again"
-        )
-    with asking(sink) as cluster:
-        topic = topic_id(cluster, sink.topic)
-        make_progress_topic(cluster, sink.progress_topic, sink.slots)
-        taken = take_all(sink, marks(cluster, sink))
-        known = marks(cluster, sink, is_stable=True)
-        ours = Mark(files.next_batch, files.query or "", topic, sink.slots)
-        # Of slots that know themselves how far they are nothing needs to be said.
-        unknown = [slot for slot in range(sink.slots) if not fits_in(known.get(slot), ours, files)]
-        wanted = replace(ours, next_batch=following or 0)
-        write_marks(sink, taken, dict.fromkeys(range(sink.slots) if to == "beginning" else unknown, wanted))
-    if to == "checkpoint":
-        write_note(spark, files.path, {"topic_id": topic})
-    if to == "beginning":
-        return {"lines": [f"{sink.name}: all days that are not certified will be published again"]}
-    return {"lines": [f"{sink.name}: micro-batch {following} comes next"]}
-
-
 @dataclass
 class _Job:
     """The query, and what it has published."""
@@ -228,6 +201,7 @@ class _Job:
     avro: AvroValues | None
     counts: Counter[str] = field(default_factory=Counter)
     failures: list[Exception] = field(default_factory=list)
+    is_under_way: bool = False
 
     def start(self, *, once: bool) -> StreamingQuery:
         """Starts the query."""
@@ -243,16 +217,35 @@ class _Job:
         )
 
     def _write(self, rows: DataFrame, batch: int) -> None:
+        self.is_under_way = True
         try:
             found = self.maker.make(rows, query_of(self.spark), batch)
             retraction = settings_of(self.config).retraction
             records = messages(found, self.contract, avro=self.avro, retraction=retraction)
-            done = self.publisher(records, batch)
+            done = self._publish(records, batch)
             self.maker.done()
+            self.is_under_way = False
         except Exception as error:
             self.failures.append(error)
             raise
         self.counts.update(rows=done.rows, slots_done_before=done.slots_done_before)
+        if not batch:
+            for line in how_to_send(self.config, unsent(self.spark, self.config, self.publisher.topic_id)):
+                _log.warning("%s", line)
+
+    def _publish(self, records: DataFrame, batch: int) -> Published:
+        """Publishes a micro-batch; what the rebuild has changed is sent in parts, however much it is."""
+        if not self.maker.settles:
+            return self.publisher(records, batch)
+        kept = records.persist(StorageLevel.DISK_ONLY)
+        try:
+            size = F.coalesce(F.octet_length("key"), F.lit(0)) + F.coalesce(F.octet_length("value"), F.lit(0))
+            (total,) = small_rows(kept.agg(F.coalesce(F.sum(size), F.lit(0)).alias("bytes")))
+            return self.publisher(
+                records, batch, max(-(-total["bytes"] // settings_of(self.config).max_bytes), 1)
+            )
+        finally:
+            kept.unpersist()
 
 
 def _days(days: Sequence[date]) -> str:
@@ -264,18 +257,3 @@ def _stands(files: QueryFiles) -> str:
         return "not there yet"
     under_way = f", micro-batch {files.in_flight} under way" if files.in_flight is not None else ""
     return f"query {files.query}, next micro-batch {files.next_batch}{under_way}"
-
-
-def _as_asked(files: QueryFiles, in_flight: InFlight | None) -> int:
-    if files.query is None:
-        raise ConfigError(
-            f"{files.path}: there is no checkpoint to go on from; --to beginning publishes all rows"
-        )
-    if files.in_flight is None:
-        return files.next_batch
-    if in_flight is None:
-        raise ConfigError(
-            f"{files.path}: micro-batch {files.in_flight} was under way; look into the topic, and say whether"
-            " it is there: --in-flight published or --in-flight unpublished"
-        )
-    return files.next_batch + (in_flight == "published")

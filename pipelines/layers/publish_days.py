@@ -24,10 +24,17 @@ from pipelines.ops.publish_advice import facts, refuse_too_long
 from pipelines.ops.publish_batch import published_columns
 from pipelines.ops.publish_cluster import asking, make_progress_topic, marks, topic_id
 from pipelines.ops.publish_failures import explained
-from pipelines.ops.publish_sink import settings_of, sink_of, values_of
+from pipelines.ops.publish_progress import partitions_of
+from pipelines.ops.publish_sink import rules_of, settings_of, sink_of, values_of
 from pipelines.ops.published_days import settled_so_far, waiting
+from pipelines.ops.query_files import query_files
 from pipelines.quality.facts import around, reach
-from pipelines.sinks.kafka_transactional import TransactionalSink, publish_rows
+from pipelines.sinks.kafka_transactional import (
+    TransactionalSink,
+    begun_with,
+    publish_rows,
+    refuse_other_content,
+)
 from pipelines.sinks.slots import Mark
 from pipelines.sinks.tables import conform
 from pipelines.sinks.versions import bytes_of, read_kept
@@ -79,12 +86,14 @@ def publish_days(
             topic = topic_id(cluster, sink.topic)
             refuse_too_long(sink, facts(cluster, sink.topic))
             make_progress_topic(cluster, sink.progress_topic, sink.slots)
+            partitions = partitions_of(cluster, sink, query_files(spark, config.checkpoint("publish")))
         counts, lines = {"days": 0, "rows": 0, "days_done_before": 0}, []
         avro = values_of(spark, config, contract)
+        sink = replace(sink, rules=rules_of(config, contract, avro))
         before = publications(spark, config, topic)
         for day in days:
             work = _Day(spark, config, contract, verdicts, day, before.get(day, Publication()), topic, avro)
-            rows = work.publish(sink, held, again=again)
+            rows = work.publish(sink, held, partitions, again=again)
             if rows is not None:
                 record_publication(spark, config, day, verdicts[day].batch_version, topic, run_id)
             counts["days" if rows is not None else "days_done_before"] += 1
@@ -106,7 +115,7 @@ class _Day:
     topic_id: str
     avro: AvroValues | None
 
-    def publish(self, sink: TransactionalSink, held: Lease, *, again: bool) -> int | None:
+    def publish(self, sink: TransactionalSink, held: Lease, partitions: int, *, again: bool) -> int | None:
         """Publishes the day; returns its rows, or None if it was published before."""
         day, version, before = self.day, self.verdicts[self.day].batch_version, self.before
         settled = settled_so_far(self.spark, self.config)
@@ -133,7 +142,7 @@ class _Day:
         if before.count and settled is None:
             # No stream has told that they are gone.
             found = found.unionByName(self._lost(rows))
-        done = Mark(parts, asked.max_bytes_per_trigger, self.topic_id, own.slots)
+        done = Mark(parts, asked.max_bytes_per_trigger, self.topic_id, own.slots, partitions=partitions)
         records = messages(found, self.contract, avro=self.avro, retraction=asked.retraction)
         self._send(records, own, done, held)
         return self.verdicts[day].rows
@@ -177,9 +186,13 @@ class _Day:
             _log.info("%s: part %d of %d", sink.name, part + 1, done.next_batch)
             # Whoever takes the lease over may certify the day anew.
             held.require()
-            mark = replace(done, next_batch=part + 1)
+            mark, rows = replace(done, next_batch=part + 1), records.where(part_of == part)
             try:
-                publish_rows(records.where(part_of == part), sink, mark, is_new=not part)
+                if not part:
+                    before = {slot: found for slot, found in known.items() if found == mark}
+                    mark = begun_with(before, mark)
+                    refuse_other_content(rows, sink, before)
+                publish_rows(rows, sink, mark, is_new=not part)
             except PySparkException as error:
                 unknown = InfrastructureError(
                     f"{sink.name}: {cause(error)}. What was not committed is rolled back: start again when"

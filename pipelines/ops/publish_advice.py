@@ -109,8 +109,8 @@ def _of_limits(limits: Mapping[str, timedelta]) -> list[str]:
     if kept is None or kept >= _KEPT_AT_LEAST:
         return []
     told = (
-        f"{_KEPT_FOR}: found {format_interval(kept)}: a stream that stops in the middle of a micro-batch"
-        " for longer has to be reset by hand; a week is usual"
+        f"{_KEPT_FOR}: found {format_interval(kept)}: a stream that stands still for longer looks for its"
+        " progress in the records of the progress topic, which takes longer; a week is usual"
     )
     return [told]
 

@@ -59,12 +59,14 @@ class BatchMaker:
         config: the pipeline's configuration.
         contract: tells columns and key.
         topic_id: the cluster's identifier of the topic.
+        settles: whether the micro-batch made last settles days, and so may hold corrections.
     """
 
     spark: SparkSession
     config: PipelineConfig
     contract: DataContract
     topic_id: str
+    settles: bool = False
     _known: tuple[int | None, Settled] | None = None
     _next: tuple[int | None, Settled] | None = None
 
@@ -85,6 +87,7 @@ class BatchMaker:
         events, verdicts = self._positions(batch)
         came = rows.where(F.col(_IS_VERDICT).isNull())
         before, settles = self._settle(query, batch, events, verdicts)
+        self.settles = settles is not None
         after = before.and_then(settles)
         found = conform(
             came.where(~on_days(after.days)) if after.days else came, published_columns(self.contract)

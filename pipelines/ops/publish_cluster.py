@@ -1,7 +1,7 @@
 """The cluster that a sink publishes to: its topics, and the progress of slots, read and written."""
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,28 +13,31 @@ from confluent_kafka import (
     KafkaException,
     Producer,
     TopicCollection,
-    TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+)
 from tenacity import (
     retry,
-    retry_if_exception,
     retry_if_exception_type,
     stop_after_delay,
     wait_random_exponential,
 )
 
 from pipelines.errors import ConfigError, InfrastructureError
+from pipelines.intervals import format_interval
 from pipelines.sinks.kafka_transactional import TransactionalSink
-from pipelines.sinks.slots import Mark
+from pipelines.sinks.progress import progress
+from pipelines.sinks.slots import Mark, send_progress
 
 _AT_ONCE: Final = 8
-_PASSING: Final = (
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.NOT_COORDINATOR,
-    KafkaError.UNSTABLE_OFFSET_COMMIT,
-)
+# A record for each slot of a sink is enough; the newest segment, which is not compacted, stays short.
+_COMPACTED: Final = {"cleanup.policy": "compact", "segment.ms": "3600000"}
 _MISSING: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
 
 _log = logging.getLogger(__name__)
@@ -106,17 +109,18 @@ def make_progress_topic(cluster: Cluster, topic: str, slots: int) -> None:
     Raises:
         InfrastructureError: it cannot be made.
     """
-    partitions = _partitions(cluster, topic)
+    partitions = count_partitions(cluster, topic)
+    if partitions:
+        _compact(cluster, topic)
     if partitions >= slots:
         return
+    client, timeout_s = cluster.client, cluster.timeout_s
     if partitions:
-        made = cluster.client.create_partitions(
-            [NewPartitions(topic, slots)], request_timeout=cluster.timeout_s
-        )[topic]
+        more = [NewPartitions(topic, slots)]
+        made = client.create_partitions(more, request_timeout=timeout_s)[topic]
     else:
-        made = cluster.client.create_topics([NewTopic(topic, slots)], request_timeout=cluster.timeout_s)[
-            topic
-        ]
+        new = [NewTopic(topic, slots, config=_COMPACTED)]
+        made = client.create_topics(new, request_timeout=timeout_s)[topic]
     try:
         made.result(cluster.patience_s)
     except KafkaException as error:
@@ -124,13 +128,34 @@ def make_progress_topic(cluster: Cluster, topic: str, slots: int) -> None:
         if error.args[0].code() not in (KafkaError.TOPIC_ALREADY_EXISTS, KafkaError.INVALID_PARTITIONS):
             raise InfrastructureError(
                 f"publish.progress_topic: '{topic}' with {slots} partitions cannot be made: {said(error)}."
-                " Make it by hand; it never gets a record"
+                " Make it by hand, with cleanup.policy=compact"
             ) from None
-    _wait_for_partitions(cluster, topic, slots)
+    _wait_forcount_partitions(cluster, topic, slots)
     _log.info("topic %s: made with %d partitions, for progress", topic, slots)
 
 
-def _partitions(cluster: Cluster, topic: str) -> int:
+def _compact(cluster: Cluster, topic: str) -> None:
+    """Sees to it that a progress topic of earlier versions, which had no records, does not lose them."""
+    asked = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    try:
+        answers = cluster.client.describe_configs([asked], request_timeout=cluster.timeout_s)
+        if answers[asked].result(cluster.patience_s)["cleanup.policy"].value == "compact":
+            return
+        compact = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
+        asked = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[compact])
+        altered = cluster.client.incremental_alter_configs([asked], request_timeout=cluster.timeout_s)
+        altered[asked].result(cluster.patience_s)
+        _log.info("topic %s: compacted from now on, since it keeps progress", topic)
+    except KafkaException as error:
+        _log.warning(
+            "topic %s: expected cleanup.policy = compact, else progress expires with its records, and this"
+            " client may not see to it: %s",
+            *(topic, said(error)),
+        )
+
+
+def count_partitions(cluster: Cluster, topic: str) -> int:
+    """How many partitions a topic has; 0 if it is not there."""
     known = cluster.client.list_topics(timeout=cluster.timeout_s).topics.get(topic)
     return len(known.partitions) if known and not known.error else 0
 
@@ -141,23 +166,13 @@ def _partitions(cluster: Cluster, topic: str) -> int:
     stop=stop_after_delay(30),
     reraise=True,
 )
-def _wait_for_partitions(cluster: Cluster, topic: str, slots: int) -> None:
-    if (found := _partitions(cluster, topic)) < slots:
+def _wait_forcount_partitions(cluster: Cluster, topic: str, slots: int) -> None:
+    if (found := count_partitions(cluster, topic)) < slots:
         raise InfrastructureError(
             f"publish.progress_topic: '{topic}' has {found} partitions, and {slots} are needed; start again"
         )
 
 
-def _may_pass(error: BaseException) -> bool:
-    return isinstance(error, KafkaException) and error.args[0].code() in _PASSING
-
-
-@retry(
-    retry=retry_if_exception(_may_pass),
-    wait=wait_random_exponential(multiplier=0.1, max=2),
-    stop=stop_after_delay(30),
-    reraise=True,
-)
 def marks(cluster: Cluster, sink: TransactionalSink, *, is_stable: bool = False) -> dict[int, Mark]:
     """What progress says of a sink.
 
@@ -166,21 +181,11 @@ def marks(cluster: Cluster, sink: TransactionalSink, *, is_stable: bool = False)
         sink: whose.
         is_stable: wait for transactions that are under way, instead of leaving them out.
     """
-    asked = range(_partitions(cluster, sink.progress_topic))
-    if not asked:
-        return {}
-    # A consumer, since librdkafka's AdminClient crashes when it asks a coordinator that has just moved
-    # (list_consumer_group_offsets of 2.16.0: it looks for a consumer that it is not).
-    consumer = sink.connection.consumer(is_stable=is_stable)
-    try:
-        places = [TopicPartition(sink.progress_topic, slot) for slot in asked]
-        found = {each.partition: Mark.of(each) for each in consumer.committed(places, cluster.timeout_s)}
-    finally:
-        consumer.close()
-    return {slot: mark for slot, mark in sorted(found.items()) if mark}
+    asked = range(count_partitions(cluster, sink.progress_topic))
+    return progress(sink.connection, asked, is_stable=is_stable) if asked else {}
 
 
-def take_all(sink: TransactionalSink, known: Marks) -> list[Producer]:
+def take_all(sink: TransactionalSink, known: Marks) -> dict[int, Producer]:
     """Takes all slots, those that an earlier run had among them: no task of it can commit from now on.
 
     Raises:
@@ -188,15 +193,26 @@ def take_all(sink: TransactionalSink, known: Marks) -> list[Producer]:
     """
     slots = max([sink.slots, *(mark.slots for mark in known.values())])
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return list(pool.map(sink.connection.take, range(slots)))
+        return dict(enumerate(pool.map(sink.connection.take, range(slots))))
 
 
-def write_marks(sink: TransactionalSink, taken: Sequence[Producer], wanted: Marks) -> None:
+def end_transactions(sink: TransactionalSink) -> None:
+    """Ends what tasks have left open, as far as the cluster answers."""
+    try:
+        take_all(sink, {})
+    except KafkaException as error:
+        _log.warning(
+            "%s: open transactions were not ended: %s; the cluster ends them after %s",
+            *(sink.name, said(error), format_interval(sink.transaction_timeout)),
+        )
+
+
+def write_marks(sink: TransactionalSink, taken: Mapping[int, Producer], wanted: Marks) -> None:
     """Writes progress, as a task would, so that it fails if somebody has taken the slot since.
 
     Args:
         sink: whose.
-        taken: the producers of `take_all`.
+        taken: producers that have taken the slots, such as those of `take_all`.
         wanted: what progress is to say.
 
     Raises:
@@ -204,13 +220,16 @@ def write_marks(sink: TransactionalSink, taken: Sequence[Producer], wanted: Mark
     """
     timeout_s = sink.connection.timeout_s
     consumer = sink.connection.consumer()
+    group = consumer.consumer_group_metadata()
+
+    def write(slot: int) -> None:
+        taken[slot].begin_transaction()
+        send_progress(taken[slot], sink.connection, slot, wanted[slot], group)
+        taken[slot].commit_transaction(timeout_s)
+
     try:
-        group = consumer.consumer_group_metadata()
-        for slot, mark in wanted.items():
-            taken[slot].begin_transaction()
-            offsets = [mark.commit(sink.progress_topic, slot)]
-            taken[slot].send_offsets_to_transaction(offsets, group, timeout_s)
-            taken[slot].commit_transaction(timeout_s)
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            list(pool.map(write, wanted))
     finally:
         consumer.close()
 

@@ -1,24 +1,34 @@
 """What a cluster knows of a sink's progress, and whether that goes with the checkpoint of its stream."""
 
 import logging
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
+from uuid import uuid4
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.errors import SourceError
+from pipelines.errors import ConfigError, SourceError
 from pipelines.ops.publish_cluster import (
+    Cluster,
     Marks,
     asking,
+    count_partitions,
     make_progress_topic,
     marks,
     take_all,
     topic_id,
     write_marks,
 )
-from pipelines.ops.query_files import QueryFiles, query_files, write_note
+from pipelines.ops.publish_lookup import published_slots
+from pipelines.ops.query_files import QueryFiles, offsets_of, planned_at, query_files, write_note
 from pipelines.sinks.kafka_transactional import Publisher, TransactionalSink
 from pipelines.sinks.slots import Mark
+
+PARTITIONS: Final = "partitions"
+"""The word, beside a checkpoint, for how many partitions the topic had."""
+_PASSES_OVER: Final = ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles")
 
 _log = logging.getLogger(__name__)
 
@@ -35,10 +45,16 @@ def publisher(spark: SparkSession, sink: TransactionalSink, checkpoint: str) -> 
         A function for `foreachBatch`.
 
     Raises:
-        ConfigError: there is no such topic, or librdkafka refuses its settings.
+        ConfigError: there is no such topic, librdkafka refuses its settings, or the session passes over
+            files.
         SourceError: progress and checkpoint do not go together; the message says what to do.
         InfrastructureError: the cluster does not answer.
     """
+    for setting in _PASSES_OVER:
+        if str(spark.conf.get(setting, "false")).lower() != "false":
+            raise ConfigError(
+                f"{setting}: expected false: a file that is passed over changes what a micro-batch is made of"
+            )
     with asking(sink) as cluster:
         topic = topic_id(cluster, sink.topic)
         make_progress_topic(cluster, sink.progress_topic, sink.slots)
@@ -48,10 +64,74 @@ def publisher(spark: SparkSession, sink: TransactionalSink, checkpoint: str) -> 
         taken = take_all(sink, known)
         # Nothing of earlier runs can commit from now on, so what is read now stays.
         files, known = query_files(spark, checkpoint), marks(cluster, sink, is_stable=True)
-        if mark := agree(sink, topic, known, files):
-            write_marks(sink, taken, dict.fromkeys(range(sink.slots), mark))
-        write_note(spark, checkpoint, {"topic_id": topic})
-    return Publisher(sink, topic, files.next_batch - (files.in_flight is None))
+        mark = agree(sink, topic, known, files)
+        partitions = partitions_of(cluster, sink, files)
+        ours = Mark(0, "", topic, sink.slots, run=uuid4().hex, partitions=partitions)
+        lost = None if files.in_flight is None else _lost(sink, known, files, partitions)
+        wanted = {slot: mark or known[slot] for slot in range(sink.slots)}
+        if lost:
+            in_place = replace(mark or known[lost.slots[0]], is_lost=True, partitions=lost.partitions)
+            wanted = {slot: in_place if slot in lost.slots else known[slot] for slot in wanted}
+        # Whoever had the slots before, by the same checkpoint or a copy of it, learns it by this.
+        write_marks(sink, taken, {slot: replace(mark, run=ours.run) for slot, mark in wanted.items()})
+        write_note(spark, checkpoint, {"topic_id": topic, PARTITIONS: str(partitions)})
+    settle = None
+    if lost and files.in_flight is not None:
+        plan = offsets_of(spark, checkpoint, files.in_flight)
+        if plan is None:
+            raise RuntimeError(f"{checkpoint}: micro-batch {files.in_flight} was not planned")
+        settle = partial(_settle, sink, lost, round(planned_at(plan).timestamp() * 1000))
+    return Publisher(sink, files.next_batch - (files.in_flight is None), ours, settle)
+
+
+@dataclass(frozen=True)
+class _Lost:
+    """Slots of a micro-batch whose progress was lost, and by how many partitions it divided keys."""
+
+    slots: Sequence[int]
+    partitions: int
+
+
+def _lost(sink: TransactionalSink, known: Marks, files: QueryFiles, partitions: int) -> _Lost | None:
+    slots = [slot for slot in range(sink.slots) if slot not in known or known[slot].is_lost]
+    if not slots:
+        return None
+    told = [mark for mark in known.values() if mark.is_lost or mark.position > (files.next_batch, 0)]
+    if told:
+        partitions = told[0].partitions
+    elif PARTITIONS not in files.note:
+        # It was begun by an earlier version, which divided keys by a hash.
+        partitions = 0
+    return _Lost(slots, partitions)
+
+
+def _settle(sink: TransactionalSink, lost: _Lost, begun_ms: int, rows: DataFrame, done: Mark) -> None:
+    """Writes the progress of slots of which it was lost, by what is on the topic."""
+    done = replace(done, partitions=lost.partitions)
+    found = published_slots(rows, sink, done, lost.slots, begun_ms)
+    write_marks(sink, {slot: sink.connection.take(slot) for slot in found}, dict.fromkeys(found, done))
+
+
+def partitions_of(cluster: Cluster, sink: TransactionalSink, files: QueryFiles) -> int:
+    """How many partitions the topic has, which divide keys among slots.
+
+    Args:
+        cluster: where it is.
+        sink: whose topic.
+        files: what is known beside the checkpoint of the stream.
+
+    Raises:
+        SourceError: it has others than when it was published to before.
+    """
+    found = count_partitions(cluster, sink.topic)
+    if (known := int(files.note.get(PARTITIONS, found))) != found:
+        raise SourceError(
+            f"{sink.name}: topic '{sink.topic}': found {found} partitions, expected the {known} that it had."
+            " Keys would go to other partitions than their older records, which compaction does not reach"
+            f" from there. Make the topic anew, and begin again. {_from_the_beginning(files)} Or go on with"
+            " the new number: oncelake publish reset --to checkpoint"
+        )
+    return found
 
 
 def refuse_others(sink: TransactionalSink, topic: str, known: Marks, files: QueryFiles) -> None:
@@ -113,8 +193,18 @@ def agree(sink: TransactionalSink, topic: str, known: Marks, files: QueryFiles) 
         # Written for a stream that has not begun; the topic was made anew since.
         return ours
     current = _current(known)
+    if begun := {slot: mark for slot, mark in current.items() if mark.is_begun}:
+        raise SourceError(
+            f"{sink.name}: of micro-batch {max(mark.next_batch for mark in begun.values()) - 1} slots"
+            f" {', '.join(map(str, begun))} were committed before all of their rows were sent, by another"
+            " than their producer. Readers have a part of them; all of them are sent once more by oncelake"
+            " publish reset --to checkpoint --in-flight unpublished"
+        )
     slots = current[min(current)].slots
-    if odd := sorted({mark.next_batch for mark in current.values()} - _numbers(files)):
+    told = {mark.next_batch for mark in current.values()}
+    # Parts of a micro-batch that was not begun are ahead of the checkpoint as well.
+    ahead = {mark.next_batch for mark in current.values() if mark.part and files.in_flight is None}
+    if odd := sorted((told - _numbers(files)) | ahead):
         raise SourceError(
             f"{sink.name}: progress is at micro-batch {', '.join(map(str, odd))}, but the checkpoint"
             f" {files.path} at {files.next_batch}: one of the two was restored from a backup. {_go_on(files)}"
@@ -145,7 +235,8 @@ def fits_in(mark: Mark | None, ours: Mark, files: QueryFiles) -> bool:
         files: what the checkpoint says.
     """
     fresh = {replace(ours, source="")} if ours.next_batch == 0 else set()
-    return mark in fresh | {replace(ours, next_batch=number) for number in _numbers(files)}
+    whole = replace(mark, part=0) if mark and files.in_flight is not None else mark
+    return whole in fresh | {replace(ours, next_batch=number) for number in _numbers(files)}
 
 
 def _numbers(files: QueryFiles) -> set[int]:
@@ -155,11 +246,12 @@ def _numbers(files: QueryFiles) -> set[int]:
 
 def _without_progress(sink: TransactionalSink, ours: Mark, files: QueryFiles) -> Mark:
     if files.in_flight is not None:
-        raise SourceError(
-            f"{sink.name}: the cluster has forgotten progress (offsets.retention.minutes?) while micro-batch"
-            f" {files.in_flight} was under way, so nobody knows whether it was published. Look into topic"
-            f" '{sink.topic}'. {_go_on(files)}"
+        _log.warning(
+            "%s: the cluster has lost progress while micro-batch %d was under way; what of it was published"
+            " is found out from topic %s",
+            *(sink.name, files.in_flight, sink.topic),
         )
+        return ours
     if files.next_batch:
         _log.warning(
             "%s: the cluster has forgotten the progress (offsets.retention.minutes?); nothing was under way,"

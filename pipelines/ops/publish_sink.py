@@ -7,6 +7,7 @@ from pipelines.config import PipelineConfig
 from pipelines.config_publish import PublishConfig
 from pipelines.contract import DataContract
 from pipelines.errors import ConfigError
+from pipelines.messages import RECORDS_VERSION
 from pipelines.sinks.kafka_transactional import TransactionalSink
 from pipelines.sources.registry import Registry
 
@@ -45,7 +46,25 @@ def sink_of(config: PipelineConfig) -> TransactionalSink:
         progress_topic=asked.progress_topic,
         timeout=config.kafka.connect_timeout,
         transaction_timeout=asked.transaction_timeout,
+        # Coordinates name an event. Its value may get another column while a micro-batch is under way.
+        identity=("key", "headers"),
     )
+
+
+def rules_of(config: PipelineConfig, contract: DataContract, avro: AvroValues | None) -> dict[str, str]:
+    """What decides a pipeline's records beside its tables, as words by name.
+
+    Raises:
+        ConfigError: nothing is said of publishing.
+    """
+    return {
+        "the contract's key": ", ".join(contract.key),
+        "the contract's time zone": str(contract.zone),
+        "publish.format": "avro" if avro else "json",
+        "publish.retraction": settings_of(config).retraction,
+        "batch.dedup_horizon_days": str(config.batch.dedup_horizon_days),
+        "the version of the records": str(RECORDS_VERSION),
+    }
 
 
 def values_of(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> AvroValues | None:

@@ -9,7 +9,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config import PipelineConfig
+from pipelines.intervals import days_in_a_row
 from pipelines.ops.certification import Verdict, certified_in, history, newest_certified
+from pipelines.ops.publications import publications
 from pipelines.ops.query_files import query_files
 from pipelines.sinks.delta import read, replace_rows, small_rows
 from pipelines.sinks.tables import ensure_table, exists, shape, small_frame
@@ -17,6 +19,7 @@ from pipelines.sql_text import literal
 
 _SHAPE: Final = "pipeline string, query string, batch bigint, day date, batch_version bigint"
 _TABLE: Final = "published_days"
+_RUNS_TOLD: Final = 3
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,40 @@ def waiting(spark: SparkSession, config: PipelineConfig) -> list[Verdict]:
         return []
     certified = (verdict for verdict in history(spark, config) if verdict.status == "certified")
     return [verdict for verdict in certified if verdict.batch_version > settled.version]
+
+
+def unsent(spark: SparkSession, config: PipelineConfig, topic_id: str) -> list[date]:
+    """The days that were certified before the stream began, so that it does not send them, nor anybody did.
+
+    Args:
+        spark: the session.
+        config: the pipeline's configuration.
+        topic_id: the cluster's identifier of the topic.
+    """
+    files, table = query_files(spark, config.checkpoint("publish")), config.ops_table(_TABLE)
+    if files.query is None or not exists(spark, table):
+        return []
+    rows = read(spark, table).where(_of(config, files.query)).where(F.col("batch") == 0)
+    first = {row["day"] for row in small_rows(rows.select("day").distinct())}
+    return sorted(first - publications(spark, config, topic_id).keys()) if first else []
+
+
+def how_to_send(config: PipelineConfig, days: list[date]) -> list[str]:
+    """Says of days that `unsent` has found how they are sent: one line, or none."""
+    if not days:
+        return []
+    runs = days_in_a_row(days)
+    said = [
+        f"oncelake publish --pipeline {config.name} --env {config.env} --from {first} --to {last}"
+        for first, last in runs[:_RUNS_TOLD]
+    ]
+    more = f"; and {len(runs) - _RUNS_TOLD} more ranges of days" if len(runs) > _RUNS_TOLD else ""
+    told = (
+        f"{len(days)} certified day(s) from {days[0]} to {days[-1]} are not on the topic: they were certified"
+        " before publishing began, and it sends only what changes in them. To send them:"
+        f" {'; '.join(said)}{more}"
+    )
+    return [told]
 
 
 def record_settled(

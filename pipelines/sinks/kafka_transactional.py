@@ -1,11 +1,12 @@
 """Publishes any stream to Kafka, each row once for `read_committed` readers.
 
-Rows go to a fixed number of slots by a hash of their key. A task of Spark publishes one slot of a micro-batch
-in one transaction of Kafka, together with the number of the micro-batch (`pipelines.sinks.slot_writer`).
+Rows go to a fixed number of slots by their key's partition of the topic. A task of Spark publishes one slot
+of a micro-batch in one transaction of Kafka, together with the number of the micro-batch
+(`pipelines.sinks.slot_writer`).
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final
@@ -15,9 +16,20 @@ from pyspark.sql import functions as F
 
 from pipelines.config_publish import PROGRESS_TOPIC
 from pipelines.sinks.delta import query_of, small_rows
+from pipelines.sinks.progress import progress
+from pipelines.sinks.slot_content import (
+    COUNTED,
+    Content,
+    count_slot,
+    refuse_other_rows,
+    refuse_other_rules,
+    with_hashes,
+)
 from pipelines.sinks.slot_writer import WRITTEN, SlotTask, write_slot
-from pipelines.sinks.slots import Connection, Mark
+from pipelines.sinks.slots import Connection, Mark, refuse_another_run
 
+_PARTITION: Final = "oncelake_kafka_partition"
+_PARTITION_CLASS: Final = "oncelake.publish.KafkaPartition"
 _OPTIONAL: Final = {"headers": "array<struct<key: string, value: binary>>", "partition": "int"}
 
 
@@ -29,13 +41,16 @@ class TransactionalSink:
         name: the sink's own name on its cluster: the group that keeps its progress, and the beginning of its
             transactional ids. No two streams may share it.
         topic: where rows go.
-        slots: how many transactions publish a micro-batch. Fixed, as is the hash.
+        slots: how many transactions publish a micro-batch. Fixed while one is under way.
         client: librdkafka's settings for reaching the cluster, `bootstrap.servers` among them.
         producer: more of them, for producing.
         rack_variable: the environment variable that names each executor's rack, for `client.rack`.
-        progress_topic: a topic with a partition for each slot; offsets are committed for it, nothing is sent.
+        progress_topic: a compacted topic with a partition for each slot, which keeps progress.
         timeout: how long the cluster may take for one answer.
         transaction_timeout: how long a transaction may be open: longer than a micro-batch ever takes.
+        rules: what decides the rows beside the source, as words by name. While a part of a micro-batch is
+            published and another is not, they may not change.
+        identity: the columns by which rows are known again when a micro-batch is tried again.
     """
 
     name: str
@@ -47,6 +62,8 @@ class TransactionalSink:
     progress_topic: str = PROGRESS_TOPIC
     timeout: timedelta = timedelta(seconds=30)
     transaction_timeout: timedelta = timedelta(minutes=5)
+    rules: Mapping[str, str] = field(default_factory=dict)
+    identity: Collection[str] = ("key", "value", "headers")
 
     @property
     def connection(self) -> Connection:
@@ -83,17 +100,28 @@ class Publisher:
 
     Args:
         sink: where they go.
-        topic_id: the cluster's identifier of the topic, so that one that was made anew is noticed.
         last: the number of the last micro-batch of which somebody may have published something: a slot
             without progress is then refused, and not taken for one that has nothing yet.
+        ours: what progress of this run has in common: topic, slots, partitions and the name of the run.
+        settle: writes progress that was lost, by the rows of a micro-batch that was under way then.
     """
 
-    def __init__(self, sink: TransactionalSink, topic_id: str, last: int) -> None:
+    def __init__(
+        self,
+        sink: TransactionalSink,
+        last: int,
+        ours: Mark,
+        settle: Callable[[DataFrame, Mark], None] | None = None,
+    ) -> None:
         self.sink = sink
-        self.topic_id = topic_id
-        self._last = last
+        self._last, self._ours, self._settle = last, ours, settle
 
-    def __call__(self, rows: DataFrame, batch: int) -> Published:
+    @property
+    def topic_id(self) -> str:
+        """The cluster's identifier of the topic, so that one that was made anew is noticed."""
+        return self._ours.topic_id
+
+    def __call__(self, rows: DataFrame, batch: int, parts: int = 1) -> Published:
         """Publishes a micro-batch, unless that is done.
 
         Args:
@@ -102,17 +130,44 @@ class Publisher:
                 tried again they must be the same, in any order: the source must be replayable, and the way
                 here deterministic.
             batch: its number.
+            parts: how many transactions of each slot it is divided into, one after the other. One that was
+                begun is finished in as many as it was begun with.
 
         Returns:
             What was done.
 
         Raises:
+            ContentError: a part of it was published, with other rows.
             PythonException: a task failed; its text has the reason, a `ProgressError` among others.
         """
         is_new = batch > self._last
         self._last = max(batch, self._last)
-        done = Mark(batch + 1, query_of(rows.sparkSession), self.topic_id, self.sink.slots)
-        return publish_rows(rows, self.sink, done, is_new=is_new)
+        known = {} if is_new else progress(self.sink.connection, range(self.sink.slots), is_stable=True)
+        begun = [mark for mark in known.values() if mark.position > (batch, 0)]
+        parts = begun[0].parts if begun else parts
+        source = query_of(rows.sparkSession)
+        done = replace(self._ours, next_batch=batch + 1, source=source, parts=parts)
+        part_of, told = F.pmod(F.hash("key"), F.lit(parts)), list[Published]()
+        for part in range(_first_part(known, batch, self.sink.slots, parts), parts):
+            is_last = part + 1 == parts
+            mark = done if is_last else replace(done, next_batch=batch, part=part + 1)
+            some = rows if parts == 1 else rows.where(part_of == part)
+            if self._settle:
+                self._settle(some, mark)
+            told.append(publish_rows(some, self.sink, mark, is_new=is_new))
+        self._settle = None
+        return Published(
+            rows=sum(each.rows for each in told),
+            slots_done_before=sum(each.slots_done_before for each in told),
+        )
+
+
+def _first_part(known: Mapping[int, Mark], batch: int, slots: int, parts: int) -> int:
+    """The first part of a micro-batch that some slot may lack; the last if none does."""
+    if len(known) < slots:
+        return 0
+    done = (mark.part if mark.next_batch == batch else parts for mark in known.values())
+    return min(*done, parts - 1)
 
 
 def publish_rows(rows: DataFrame, sink: TransactionalSink, done: Mark, *, is_new: bool) -> Published:
@@ -125,15 +180,27 @@ def publish_rows(rows: DataFrame, sink: TransactionalSink, done: Mark, *, is_new
         is_new: nobody can have published any of them before.
 
     Raises:
+        ContentError: a part of them was published, and then they were others.
         PythonException: a task failed; its text has the reason, a `ProgressError` among others.
     """
+    if not is_new:
+        known = progress(sink.connection, range(sink.slots), is_stable=True)
+        before = {slot: mark for slot, mark in known.items() if mark == done}
+        for mark in before.values():
+            refuse_another_run(mark, done.run)
+        written = [mark.written.rows for mark in before.values() if mark.written]
+        if len(written) == sink.slots:
+            return Published(rows=sum(written), slots_done_before=sink.slots)
+        done = begun_with(before, done)
+        refuse_other_content(rows, sink, before)
     task = SlotTask(
         connection=sink.connection,
         topic=sink.topic,
         done=done,
         is_new=is_new,
+        rules=_rules(sink),
     )
-    told = in_slots(rows, sink.slots).mapInArrow(partial(write_slot, task=task), WRITTEN)
+    told = in_slots(rows, sink, done.partitions).mapInArrow(partial(write_slot, task=task), WRITTEN)
     slots = small_rows(told)
     if sorted(slot["slot"] for slot in slots) != list(range(sink.slots)):
         raise RuntimeError(f"{sink.name}: not every slot has been published once: {slots}")
@@ -143,19 +210,63 @@ def publish_rows(rows: DataFrame, sink: TransactionalSink, done: Mark, *, is_new
     )
 
 
-def in_slots(rows: DataFrame, slots: int) -> DataFrame:
-    """Rows as the slots publish them: partition n of the frame is slot n.
+def refuse_other_content(rows: DataFrame, sink: TransactionalSink, done: Mapping[int, Mark]) -> None:
+    """Makes sure that slots that are done were made of the rows that they have now.
 
-    All rows of a key are in one slot. Rows without a key are spread by their value.
+    While there are others to be published, a row that has gone from one of these to one of those, or the
+    other way, would be lost or doubled.
 
     Args:
-        rows: as `Publisher` takes them.
-        slots: how many.
+        rows: as `publish_rows` gets them.
+        sink: where they go.
+        done: what progress says of the slots that are done.
+
+    Raises:
+        ContentError: they were made of others.
+    """
+    if not done:
+        return
+    for slot, mark in done.items():
+        refuse_other_rules(slot, mark, _rules(sink))
+    partitions = next(mark.partitions for mark in done.values())
+    counted = in_slots(rows, sink, partitions).mapInArrow(count_slot, COUNTED)
+    for row in small_rows(counted.where(F.col("slot").isin(*done))):
+        refuse_other_rows(row["slot"], done[row["slot"]], Content(row["rows"], row["digest"]))
+
+
+def begun_with(before: Mapping[int, Mark], done: Mark) -> Mark:
+    """What progress is to say, with keys divided as they were in slots that are done."""
+    return replace(done, partitions=next((mark.partitions for mark in before.values()), done.partitions))
+
+
+def _rules(sink: TransactionalSink) -> dict[str, str]:
+    return {**sink.rules, "publish.slots": str(sink.slots)}
+
+
+def in_slots(rows: DataFrame, sink: TransactionalSink, partitions: int) -> DataFrame:
+    """Rows as the slots publish them: partition n of the frame is slot n.
+
+    Partition p of the topic belongs to slot p modulo their number, so that no two slots write to one, and
+    readers of a partition wait for one transaction. All rows of a key are in one slot.
+
+    Args:
+        rows: as `Publisher` takes them. Those without a key are spread by their value.
+        sink: where they go.
+        partitions: of the topic; 0 divides keys by a hash of theirs, as was done before.
 
     Returns:
-        `key binary, value binary` and, if `rows` has them, `headers` and `partition`.
+        `key binary, value binary` and, if `rows` has them, `headers`; `partition`, where it is known; and
+        what `Counter` sums up.
     """
     more = [F.col(name).cast(kind).alias(name) for name, kind in _OPTIONAL.items() if name in rows.columns]
     plain = rows.select(F.col("key").cast("binary"), F.col("value").cast("binary"), *more)
-    slot = F.pmod(F.xxhash64(F.coalesce("key", "value")), F.lit(slots)).cast("int")
-    return plain.repartitionById(slots, slot)
+    # All is computed before the shuffle: Spark makes no task of what comes after an empty one.
+    plain, who = with_hashes(plain, sink.identity), F.coalesce("key", "value")
+    if not partitions:
+        slot = F.pmod(F.xxhash64(who), F.lit(sink.slots)).cast("int")
+        return plain.repartitionById(sink.slots, slot)
+    rows.sparkSession.udf.registerJavaFunction(_PARTITION, _PARTITION_CLASS, "int")
+    there = F.coalesce(F.call_udf(_PARTITION, who, F.lit(partitions)), F.lit(0))
+    asked = F.coalesce("partition", there) if "partition" in plain.columns else there
+    placed = plain.withColumn("partition", asked)
+    return placed.repartitionById(sink.slots, F.pmod("partition", F.lit(sink.slots)))

@@ -9,8 +9,9 @@ and which epoch, not which transaction: one that ends a transaction and arrives 
 would end the producer's next transaction (KIP-890). A producer that has only one leaves nothing to end.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from itertools import islice, repeat
 from typing import Final
 
@@ -19,7 +20,8 @@ import pyarrow.compute as pc
 from confluent_kafka import KafkaException, Producer, TopicPartition
 from pyspark import TaskContext
 
-from pipelines.sinks.slots import Connection, Mark, UnsentError, what_to_do
+from pipelines.sinks.slot_content import Counter, refuse_other_rows
+from pipelines.sinks.slots import Connection, Mark, UnsentError, Written, send_progress, what_to_do
 
 WRITTEN: Final = "slot int, rows bigint, was_done boolean"
 """What `write_slot` tells of a slot; `was_done`: an earlier try had published it."""
@@ -28,6 +30,8 @@ _WRITTEN: Final = pa.schema([("slot", pa.int32()), ("rows", pa.int64()), ("was_d
 _ANY: Final = -1
 
 _COMMIT_TRIES: Final = 2
+# A task that fails ends soon, whatever the cluster does.
+_ABORT_S: Final = 5.0
 
 Header = tuple[str, str | bytes | None]
 
@@ -41,12 +45,14 @@ class SlotTask:
         topic: where rows go.
         done: what progress says once this micro-batch is published.
         is_new: nobody can have published any of it before this try of its query.
+        rules: what decides its rows, as `Written` has it.
     """
 
     connection: Connection
     topic: str
     done: Mark
     is_new: bool
+    rules: Mapping[str, str]
 
 
 class _Slot:
@@ -66,20 +72,37 @@ class _Slot:
             consumer.close()
 
     def begin(self, done: Mark) -> None:
-        """Begins a transaction with the progress, so that one who has lost the slot learns it at once."""
+        """Begins a transaction with the progress, so that one who has lost the slot learns it at once.
+
+        It says that the micro-batch is begun: if that were ever committed, a start would tell.
+        """
         self.producer.begin_transaction()
-        offsets = [done.commit(self._task.connection.progress_topic, self._number)]
-        self.producer.send_offsets_to_transaction(offsets, self._group, self._timeout_s)
+        begun = replace(done, is_begun=True)
+        send_progress(self.producer, self._task.connection, self._number, begun, self._group)
+
+    def finish(self, done: Mark) -> None:
+        """Says in the progress that these are all rows, and waits until the brokers have them.
+
+        Raises:
+            UnsentError: the brokers did not take them while the transaction may be open.
+            KafkaException: the cluster refuses, or does not answer.
+        """
+        send_progress(self.producer, self._task.connection, self._number, done, self._group)
+        if unsent := self.producer.flush(self._transaction_s):
+            raise UnsentError(f"slot {self._number}: the brokers did not take {unsent} rows in time")
+
+    def abort(self) -> None:
+        """Rolls back, so that readers need not wait until somebody takes the slot, or time is over."""
+        # Where the cluster does not take it either, whoever takes the slot next ends the transaction.
+        with suppress(KafkaException):
+            self.producer.abort_transaction(min(self._timeout_s, _ABORT_S))
 
     def commit(self) -> None:
         """Commits; readers see the rows and the next try sees the progress.
 
         Raises:
             KafkaException: the transaction failed, or nobody knows.
-            UnsentError: the brokers did not take all rows while the transaction may be open.
         """
-        if unsent := self.producer.flush(self._transaction_s):
-            raise UnsentError(f"slot {self._number}: the brokers did not take {unsent} rows in time")
         for left in reversed(range(_COMMIT_TRIES)):
             try:
                 self.producer.commit_transaction(self._timeout_s)
@@ -103,26 +126,34 @@ def write_slot(batches: Iterator[pa.RecordBatch], task: SlotTask) -> Iterator[pa
 
     Raises:
         ProgressError: the cluster knows of another progress.
+        ContentError: it was published, with other rows.
         KafkaException: the cluster refuses, does not answer, or another task has taken the slot.
     """
     context = TaskContext.get()
     if context is None:
         raise RuntimeError("write_slot is for tasks of Spark")
     slot = context.partitionId()
-    taken = _Slot(task, slot)
-    if what_to_do(taken.known, task.done, is_new=task.is_new) == "skip":
-        rows = sum(batch.num_rows for batch in batches)
-        yield _told(slot, rows, was_done=True)
+    taken, counter = _Slot(task, slot), Counter()
+    todo = what_to_do(taken.known, task.done, is_new=task.is_new)
+    if todo == "skip" and taken.known:
+        content = counter.drained(batches)
+        if taken.known == task.done:
+            refuse_other_rows(slot, taken.known, content)
+        yield _told(slot, content.rows, was_done=True)
         return
-    # Whoever comes next ends the transaction of one that fails, by taking the slot.
     taken.begin(task.done)
-    rows = _produce(batches, taken.producer, task.topic)
+    try:
+        _produce(counter.counted(batches), taken.producer, task.topic)
+        content = counter.content
+        taken.finish(replace(task.done, written=Written(content.rows, content.digest, task.rules)))
+    except BaseException:
+        taken.abort()
+        raise
     taken.commit()
-    yield _told(slot, rows, was_done=False)
+    yield _told(slot, content.rows, was_done=False)
 
 
-def _produce(batches: Iterator[pa.RecordBatch], producer: Producer, topic: str) -> int:
-    rows = 0
+def _produce(batches: Iterator[pa.RecordBatch], producer: Producer, topic: str) -> None:
     for batch in batches:
         keys, values = batch.column("key").to_pylist(), batch.column("value").to_pylist()
         headers: Iterator[list[Header]] = repeat([])
@@ -133,9 +164,7 @@ def _produce(batches: Iterator[pa.RecordBatch], producer: Producer, topic: str) 
             partitions = batch.column("partition").fill_null(_ANY).to_pylist()
         for key, value, partition, pairs in zip(keys, values, partitions, headers, strict=False):
             _send(producer, topic, value, key, partition, pairs)
-        rows += len(values)
         producer.poll(0)
-    return rows
 
 
 def headers_of(column: pa.ListArray) -> Iterator[list[Header]]:

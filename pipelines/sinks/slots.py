@@ -3,10 +3,12 @@
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
+from pipelines.errors import SourceError
 
 # With librdkafka's way of starting over when no broker answers, transactional calls can wait for ever for a
 # broker that is back (seen with 2.16.0): its threads for the old address never end.
@@ -19,7 +21,7 @@ _PRODUCER: Final = {
     "queue.buffering.max.kbytes": 131_072,
     "queue.buffering.max.messages": 500_000,
 }
-_CONSUMER: Final = {"enable.auto.commit": False}
+_CONSUMER: Final = {"enable.auto.commit": False, "enable.partition.eof": True}
 
 
 class ProgressError(Exception):
@@ -28,6 +30,25 @@ class ProgressError(Exception):
 
 class UnsentError(Exception):
     """The brokers did not take all rows of a slot while its transaction may be open."""
+
+
+class ContentError(SourceError):
+    """A slot was published with other rows than it has now."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a slot of a micro-batch was made of.
+
+    Attributes:
+        rows: how many.
+        digest: of the rows, in whatever order they were.
+        rules: what decides the content beside the source, as words by name.
+    """
+
+    rows: int
+    digest: str
+    rules: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -39,12 +60,43 @@ class Mark:
         source: the id of the checkpoint whose batches are counted; empty while none was begun.
         topic_id: of the topic that was written.
         slots: how many slots there were.
+        part: how many parts of that micro-batch are done, where one is sent in parts.
+        is_begun: what was to be done by then was begun, and no more. Nobody ever reads that, unless a
+            transaction was ended by another than its producer.
+        written: what that micro-batch was made of; None if it was published before that was kept.
+        run: the run that has the slots; empty where none took them for a stream.
+        partitions: how many partitions of the topic divided keys among slots; 0 if a hash of theirs did.
+        parts: in how many parts the micro-batch is sent of which some are done, or that was done last.
+        is_lost: written in place of progress that was lost while a micro-batch was under way, of which the
+            slot may have been published all the same.
     """
 
     next_batch: int
     source: str
     topic_id: str
     slots: int
+    part: int = 0
+    is_begun: bool = False
+    written: Written | None = field(default=None, compare=False)
+    run: str = field(default="", compare=False)
+    partitions: int = field(default=0, compare=False)
+    parts: int = field(default=1, compare=False)
+    is_lost: bool = field(default=False, compare=False)
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """The next micro-batch, and how many of its parts are done."""
+        return self.next_batch, self.part
+
+    @property
+    def batch(self) -> int:
+        """The micro-batch of which this says that it is done, or some parts of it."""
+        return self.next_batch if self.part else self.next_batch - 1
+
+    @property
+    def before(self) -> tuple[int, int]:
+        """The position before the part that is done last."""
+        return self.batch, (self.part or self.parts) - 1
 
     @classmethod
     def of(cls, committed: TopicPartition) -> "Mark | None":
@@ -53,15 +105,47 @@ class Mark:
             raise KafkaException(committed.error)
         if committed.offset < 0:
             return None
-        told = json.loads(committed.metadata or "{}")
+        return cls._read(committed.offset, committed.metadata or "{}")
+
+    @classmethod
+    def of_record(cls, value: bytes) -> "Mark":
+        """Reads it from the value of a record of the progress topic."""
+        text = value.decode()
+        return cls._read(int(json.loads(text)["next_batch"]), text)
+
+    @classmethod
+    def _read(cls, next_batch: int, text: str) -> "Mark":
+        told = json.loads(text)
+        written = told.get("written")
         return cls(
-            committed.offset, told.get("source", ""), told.get("topic_id", ""), int(told.get("slots", 0))
+            next_batch=next_batch,
+            source=told.get("source", ""),
+            topic_id=told.get("topic_id", ""),
+            slots=int(told.get("slots", 0)),
+            is_begun=bool(told.get("is_begun")),
+            written=Written(**written) if written else None,
+            run=told.get("run", ""),
+            partitions=int(told.get("partitions", 0)),
+            part=int(told.get("part", 0)),
+            parts=int(told.get("parts", 1)),
+            is_lost=bool(told.get("is_lost")),
         )
 
     def commit(self, topic: str, slot: int) -> TopicPartition:
         """As the group is to commit it."""
-        told = {"source": self.source, "topic_id": self.topic_id, "slots": self.slots}
-        return TopicPartition(topic, slot, self.next_batch, json.dumps(told))
+        return TopicPartition(topic, slot, self.next_batch, json.dumps(self._told()))
+
+    def record(self) -> bytes:
+        """As a record of the progress topic has it."""
+        return json.dumps({"next_batch": self.next_batch, **self._told()}).encode()
+
+    def _told(self) -> dict[str, Any]:
+        told: dict[str, Any] = {"source": self.source, "topic_id": self.topic_id, "slots": self.slots}
+        if self.written:
+            told["written"] = asdict(self.written)
+        usual = {"is_begun": False, "run": "", "partitions": 0, "part": 0, "parts": 1, "is_lost": False}
+        own = {name: getattr(self, name) for name in usual}
+        return told | {name: value for name, value in own.items() if value != usual[name]}
 
 
 @dataclass(frozen=True)
@@ -70,7 +154,8 @@ class Connection:
 
     Attributes:
         name: of the sink: the group of its progress, and the beginning of its transactional ids.
-        progress_topic: whose partitions stand for slots in the group's offsets; it has no records.
+        progress_topic: whose partitions stand for slots in the group's offsets, and which keeps the same in
+            records that do not expire, by the sink's name.
         client: librdkafka's settings for reaching the cluster.
         producer: more of them, for producing.
         rack_variable: the environment variable that names the rack, where the client is.
@@ -124,9 +209,41 @@ class Connection:
         return {**_CLIENT, **self.client, **known}
 
 
+def send_progress(producer: Producer, connection: Connection, slot: int, mark: Mark, group: object) -> None:
+    """Puts progress into the transaction that a producer has begun.
+
+    It goes into the group's offsets, which are quickly looked at and expire, and into a record of the
+    compacted progress topic, which does not.
+
+    Args:
+        producer: has the slot.
+        connection: to its cluster.
+        slot: its number.
+        mark: the progress.
+        group: `consumer_group_metadata` of a consumer of the sink's group.
+    """
+    offsets = [mark.commit(connection.progress_topic, slot)]
+    producer.send_offsets_to_transaction(offsets, group, connection.timeout_s)
+    producer.produce(connection.progress_topic, mark.record(), connection.name.encode(), slot)
+
+
 def transactional_id(name: str, slot: int) -> str:
     """The `transactional.id` of a slot."""
     return f"{name}-{slot}"
+
+
+def refuse_another_run(known: Mark, run: str) -> None:
+    """Makes sure that no other run has taken the slots since this one did.
+
+    Raises:
+        ProgressError: another has: two drivers go on from one checkpoint, or from its copy.
+    """
+    if known.run != run:
+        raise ProgressError(
+            f"another run has taken the slots: found {known.run or 'reset'}, expected {run or 'none'}. Two"
+            " drivers publish by one checkpoint or a copy of it, or publish reset was called meanwhile: leave"
+            " one of them running"
+        )
 
 
 def what_to_do(known: Mark | None, done: Mark, *, is_new: bool) -> Literal["publish", "skip"]:
@@ -140,18 +257,24 @@ def what_to_do(known: Mark | None, done: Mark, *, is_new: bool) -> Literal["publ
     Raises:
         ProgressError: neither can be right.
     """
-    batch = done.next_batch - 1
+    batch, before = done.batch, done.before
+    if known and known.is_begun:
+        raise ProgressError(f"of micro-batch {known.batch} a part of the rows was committed")
     if known is None:
         if is_new:
             return "publish"
         raise ProgressError(f"there is no progress, but the checkpoint is at micro-batch {batch}")
-    is_first = batch == 0 and known == replace(done, next_batch=0, source="")
+    is_first = before == (0, 0) and known == replace(done, next_batch=0, part=0, source="")
     if not is_first and (known.source, known.topic_id, known.slots) != (
         done.source,
         done.topic_id,
         done.slots,
     ):
         raise ProgressError(f"progress is of others: found {known}, expected {done}")
-    if known.next_batch not in (batch, batch + 1):
-        raise ProgressError(f"progress is at micro-batch {known.next_batch}, but the checkpoint at {batch}")
-    return "publish" if known.next_batch == batch else "skip"
+    refuse_another_run(known, done.run)
+    if known.position == before:
+        return "publish"
+    # A slot may be ahead of others by parts of a micro-batch.
+    if (batch, 0) < known.position <= (batch + 1, 0) and known.position >= done.position:
+        return "skip"
+    raise ProgressError(f"progress is at micro-batch {known.next_batch}, but the checkpoint at {batch}")

@@ -23,8 +23,9 @@ from pyspark.sql.types import StringType, StructField, StructType
 from pipelines.config_files import load_config
 from pipelines.contract import DataContract
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
-from pipelines.layers.publish import doctor, publish, reset, status
+from pipelines.layers.publish import doctor, publish, status
 from pipelines.layers.publish_days import publish_days
+from pipelines.layers.publish_reset import reset
 from pipelines.layers.speed import speed
 from pipelines.ops.publish_progress import publisher
 from pipelines.sinks.event_tables import ensure_speed
@@ -151,35 +152,6 @@ def test_a_lost_checkpoint_is_refused_until_somebody_says_what_it_means(
     reset(lake.spark, lake.config, "beginning", None)
     assert send(lake)["rows"] == 1
     assert published(broker, output) == Counter({1: 2})
-
-
-def test_progress_that_the_cluster_forgot_is_written_again(
-    make: Callable[..., Lake], admin: AdminClient, broker: str, output: str, env: str
-) -> None:
-    lake = make()
-    stream(lake, 1)
-    send(lake)
-    group = f"oncelake.{env}.flights"
-    admin.delete_consumer_groups([group])[group].result(30)
-    stream(lake, 2)
-    assert send(lake)["rows"] == 1
-    # While a micro-batch is under way nobody can know.
-    admin.delete_consumer_groups([group])[group].result(30)
-    for name in ("1", ".1.crc"):
-        Path(lake.config.checkpoint("publish"), "commits", name).unlink()
-    with pytest.raises(SourceError, match="while micro-batch 1 was under way"):
-        send(lake)
-    with pytest.raises(ConfigError, match="--in-flight published or --in-flight unpublished"):
-        reset(lake.spark, lake.config, "checkpoint", None)
-    reset(lake.spark, lake.config, "checkpoint", "published")
-    assert send(lake)["slots_done_before"] == 2
-    assert published(broker, output) == Counter([1, 2])
-    # The topic's id is known beside the checkpoint, too.
-    admin.delete_consumer_groups([group])[group].result(30)
-    admin.delete_topics([output])[output].result(30)
-    admin.create_topics([NewTopic(output, 1, 1)])[output].result(30)
-    with pytest.raises(SourceError, match="was made anew, or is another"):
-        send(lake)
 
 
 def test_two_deployments_of_one_name_and_a_topic_made_anew_are_refused(

@@ -17,8 +17,9 @@ from pipelines.contract import DataContract
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.layers.batch import nightly
 from pipelines.layers.maintain import maintain
-from pipelines.layers.publish import publish, reset
+from pipelines.layers.publish import publish
 from pipelines.layers.publish_days import publish_days
+from pipelines.layers.publish_reset import reset
 from pipelines.layers.serving import read_serving
 from pipelines.messages import messages
 from pipelines.ops.published_days import waiting
@@ -246,6 +247,39 @@ def test_a_whole_day_is_published_once_however_often_it_is_asked_for(
     assert whole() == {"days": 0, "rows": 0, "days_done_before": 1}
     assert whole(again=True)["rows"] == 21
     assert sum(told(lake).values()) == 42
+    is_what_readers_find(lake)
+
+
+def test_what_a_night_changes_is_sent_in_parts_however_much_it_is(
+    make: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = make("publish.max_bytes_per_trigger=2k", "publish.transaction_timeout=10 seconds")
+    flights = range(1, 41)
+    lake.ingest([on(1, number) for number in flights])
+    stream(lake)
+    while send(lake):
+        pass
+    lake.ingest([on(1, number, sent=EARLIER, departure_delay=7.0) for number in flights])
+    night(lake, ONE)
+    parts: list[int] = []
+
+    def dies_after_two(rows: Any, sink: Any, done: Any, *, is_new: bool) -> Any:
+        if len(parts) == 2:
+            raise RuntimeError("a fault of the test")
+        parts.append(done.part)
+        return publish_rows(rows, sink, done, is_new=is_new)
+
+    monkeypatch.setattr("pipelines.sinks.kafka_transactional.publish_rows", dies_after_two)
+    with pytest.raises(InfrastructureError):
+        send(lake)
+    assert parts == [1, 2]
+    some = sum(count for (_, why), count in told(lake).items() if why == "changed")
+    assert 0 < some < len(flights)
+    monkeypatch.undo()
+    # What was begun is finished in as many parts, whatever is asked for now.
+    send(make("publish.max_bytes_per_trigger=1k"))
+    expected = Counter((number, None) for number in flights) + Counter((n, "changed") for n in flights)
+    assert told(lake) == expected
     is_what_readers_find(lake)
 
 

@@ -1,0 +1,124 @@
+"""What a slot of a micro-batch was made of, so that a retry that would send other rows is noticed."""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.sinks.slots import ContentError, Mark
+
+COUNTED: Final = "slot int, rows bigint, digest string"
+"""What `count_slot` tells of a slot."""
+
+_HASHES: Final = ("_hash_1", "_hash_2")
+_MASK: Final = 2**64 - 1
+
+
+def with_hashes(rows: DataFrame, identity: Collection[str]) -> DataFrame:
+    """Rows with two hashes of 64 bits each, of what tells them apart.
+
+    Args:
+        rows: with `key` and `value`.
+        identity: the columns that tell rows apart; those that are not there do not.
+    """
+    columns = [F.col(name) for name in rows.columns if name in identity]
+    # A hash passes over what is null, so a row without a value is told by itself.
+    told = [F.col("value").isNull(), *columns]
+    hashes = (F.xxhash64(F.lit(number), *told).alias(name) for number, name in enumerate(_HASHES))
+    return rows.select("*", *hashes)
+
+
+@dataclass(frozen=True)
+class Content:
+    """The rows of a slot: how many, and a digest that is the same in whatever order they come."""
+
+    rows: int
+    digest: str
+
+
+class Counter:
+    """Counts the rows of a slot while they pass, and sums up their hashes."""
+
+    def __init__(self) -> None:
+        self._rows, self._sums = 0, [0] * len(_HASHES)
+
+    def counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Takes rows in, as `with_hashes` has made them, and hands them on."""
+        for batch in batches:
+            self._rows += batch.num_rows
+            for number, name in enumerate(_HASHES):
+                # The sum of 64-bit integers wraps around, in Arrow as here.
+                added = pc.sum(batch.column(name), min_count=0).as_py()
+                self._sums[number] = (self._sums[number] + added) & _MASK
+            yield batch
+
+    def drained(self, batches: Iterator[pa.RecordBatch]) -> Content:
+        """Counts rows that nobody else wants."""
+        for _ in self.counted(batches):
+            pass
+        return self.content
+
+    @property
+    def content(self) -> Content:
+        """What has passed."""
+        return Content(self._rows, "".join(f"{total:016x}" for total in self._sums))
+
+
+def count_slot(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Counts the rows of the slot that is the partition of the frame; yields one row as `COUNTED` has it."""
+    context = TaskContext.get()
+    if context is None:
+        raise RuntimeError("count_slot is for tasks of Spark")
+    content = Counter().drained(batches)
+    yield pa.RecordBatch.from_arrays(
+        [
+            pa.array([context.partitionId()], pa.int32()),
+            pa.array([content.rows], pa.int64()),
+            pa.array([content.digest], pa.string()),
+        ],
+        names=["slot", "rows", "digest"],
+    )
+
+
+def refuse_other_rules(slot: int, known: Mark, rules: Mapping[str, str]) -> None:
+    """Makes sure that a slot that is done was made by the rules of now.
+
+    Raises:
+        ContentError: it was not.
+    """
+    if known.written is None:
+        # Progress of before rules were kept.
+        return
+    was = known.written.rules
+    if other := sorted(name for name in was.keys() | rules.keys() if was.get(name) != rules.get(name)):
+        told = "; ".join(
+            f"{name}: found {rules.get(name, 'nothing')}, expected {was.get(name, 'nothing')}"
+            for name in other
+        )
+        raise ContentError(
+            f"slot {slot} of micro-batch {known.batch} was published by other rules than those of"
+            f" now, and other slots were not published: {told}. Rows would be lost, so nothing more was sent."
+            " Finish it with what it was begun with (publish_stream --once), then change it"
+        )
+
+
+def refuse_other_rows(slot: int, known: Mark, found: Content) -> None:
+    """Makes sure that a slot that is done was made of the rows that it has now.
+
+    Raises:
+        ContentError: it was not.
+    """
+    was = known.written
+    if was is not None and (was.rows, was.digest) != (found.rows, found.digest):
+        raise ContentError(
+            f"slot {slot} of micro-batch {known.batch} was published with {was.rows} rows"
+            f" ({was.digest}), and has {found.rows} now ({found.digest}): a file was skipped or replaced, or"
+            " the way to the rows is not deterministic. Rows would be lost, so nothing more was sent."
+            " Restore what it was made of, and start again. If that is gone: move the checkpoint aside,"
+            " oncelake publish reset --to beginning, and send certified days by oncelake publish --from --to"
+        )

@@ -1,0 +1,144 @@
+"""Progress that the cluster has lost is found again: in its records, or from the output topic itself."""
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import OFFSET_END, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
+from pyspark.sql import SparkSession
+
+from pipelines.config_files import load_config
+from pipelines.contract import DataContract
+from pipelines.errors import SourceError
+from pipelines.layers.publish import publish, status
+from pipelines.layers.speed import speed
+from pipelines.ops.publish_progress import publisher
+from pipelines.ops.publish_sink import sink_of
+from tests.support.kafka import MakeTopic
+from tests.support.lakes import Lake, flight
+from tests.support.publish_faults import Fault
+from tests.support.publish_stops import stop_in_the_middle
+from tests.support.readers import messages_of
+
+
+@pytest.fixture
+def output(topic: MakeTopic) -> str:
+    return topic(partitions=4, name="lost")
+
+
+@pytest.fixture
+def make(
+    spark: SparkSession, contract: DataContract, broker: str, output: str, tmp_path: Path
+) -> Callable[..., Lake]:
+    def made(*settings: str) -> Lake:
+        given = (
+            f"lake.root={tmp_path}/lake",
+            f"kafka.bootstrap_servers={broker}",
+            f"publish.topic={output}",
+            f"publish.progress_topic={output}-progress",
+            "publish.slots=2",
+        )
+        config = load_config("flights", environ={}, settings=(*given, *settings))
+        return Lake(spark, config.model_copy(update={"env": output}), contract)
+
+    return made
+
+
+def stream(lake: Lake, *numbers: int) -> None:
+    lake.ingest([flight(flight=number) for number in numbers])
+    speed(lake.spark, lake.config, lake.contract, once=True)
+
+
+def send(lake: Lake) -> dict[str, int]:
+    counts: dict[str, int] = publish(lake.spark, lake.config, lake.contract, once=True)["counts"]
+    return counts
+
+
+def forget(admin: AdminClient, output: str, *, records: bool) -> None:
+    """Deletes the group, and the progress topic."""
+    group = f"oncelake.{output}.flights"
+    admin.delete_consumer_groups([group])[group].result(30)
+    if records:
+        admin.delete_topics([f"{output}-progress"])[f"{output}-progress"].result(30)
+
+
+def under_way(lake: Lake, batch: int) -> None:
+    """Makes a micro-batch that is done one that was under way."""
+    for name in (f"{batch}", f".{batch}.crc"):
+        Path(lake.config.checkpoint("publish"), "commits", name).unlink()
+
+
+def each_once(broker: str, output: str, count: int) -> None:
+    times = Counter(message.key for message in messages_of(broker, output))
+    assert (len(times), {*times.values()}) == (count, {1})
+
+
+def test_offsets_that_expired_are_known_from_records(
+    make: Callable[..., Lake], admin: AdminClient, broker: str, output: str
+) -> None:
+    lake, progress = make(), f"{output}-progress"
+    # As earlier versions made it.
+    admin.create_topics([NewTopic(progress, 2, 1)])[progress].result(30)
+    stream(lake, 1, 2)
+    send(lake)
+    asked = ConfigResource(ConfigResource.Type.TOPIC, progress)
+    assert admin.describe_configs([asked])[asked].result(30)["cleanup.policy"].value == "compact"
+    forget(admin, output, records=False)
+    stream(lake, 3, 4)
+    assert send(lake)["rows"] == 2
+    forget(admin, output, records=False)
+    under_way(lake, 1)
+    assert status(lake.spark, lake.config)["slots"] == {"0": 2, "1": 2}
+    assert send(lake) == {"rows": 2, "batches": 1, "slots_done_before": 2}
+    each_once(broker, output, 4)
+    # The topic's id is known beside the checkpoint, too.
+    forget(admin, output, records=True)
+    admin.delete_topics([output])[output].result(30)
+    admin.create_topics([NewTopic(output, 4, 1)])[output].result(30)
+    with pytest.raises(SourceError, match="was made anew, or is another"):
+        send(lake)
+
+
+@pytest.mark.parametrize("done", [1, 2])
+def test_a_slot_of_which_the_topic_has_rows_is_done_and_another_is_not(
+    make: Callable[..., Lake], admin: AdminClient, broker: str, output: str, tmp_path: Path, done: int
+) -> None:
+    lake = make()
+    stream(lake, *range(1, 9))
+    if done == 1:
+        slow = Fault(0, 1, "before commit", "straggler", f"{tmp_path}/fault")
+        # One slot is published, and the other waits before its commit.
+        stop_in_the_middle(lake, slow, lambda: bool(messages_of(broker, output)))
+        assert Path(slow.marker).exists()
+    else:
+        send(lake)
+        under_way(lake, 0)
+    forget(admin, output, records=True)
+    # One who dies before he has looked leaves no progress that looks like any.
+    publisher(lake.spark, sink_of(lake.config), lake.config.checkpoint("publish"))
+    assert send(lake) == {"rows": 8, "batches": 1, "slots_done_before": done}
+    each_once(broker, output, 8)
+    # Where nothing was under way there is nothing to find out.
+    forget(admin, output, records=True)
+    stream(lake, 9)
+    assert send(lake)["rows"] == 1
+    each_once(broker, output, 9)
+
+
+def test_a_topic_that_begins_too_late_decides_nothing(
+    make: Callable[..., Lake], admin: AdminClient, output: str
+) -> None:
+    lake = make()
+    stream(lake, 1, 2, 3, 4)
+    send(lake)
+    under_way(lake, 0)
+    forget(admin, output, records=True)
+    gone = [TopicPartition(output, number, OFFSET_END) for number in range(4)]
+    for deleted in admin.delete_records(gone).values():
+        deleted.result(30)
+    with pytest.raises(
+        SourceError, match=r"begins later than it was sent.*--in-flight published\|unpublished"
+    ):
+        send(lake)

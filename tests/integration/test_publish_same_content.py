@@ -1,0 +1,156 @@
+"""A micro-batch of which a part was published is published with what it was begun with, or not at all."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StringType, StructField, StructType
+
+from pipelines.config_files import load_config
+from pipelines.contract import DataContract
+from pipelines.errors import ConfigError, SourceError
+from pipelines.layers.publish import publish, status
+from pipelines.layers.publish_reset import reset
+from pipelines.layers.speed import speed
+from pipelines.ops.publish_cluster import asking, marks, take_all, write_marks
+from pipelines.ops.publish_progress import publisher
+from pipelines.ops.publish_sink import sink_of
+from pipelines.sinks.kafka_transactional import TransactionalSink, publish_rows
+from pipelines.sinks.slots import Mark
+from tests.support.kafka import MakeTopic
+from tests.support.lakes import Lake, flight
+from tests.support.readers import messages_of
+
+ROWS = 40
+DONE = Mark(6, "query", "topic", 2)
+
+
+@pytest.fixture
+def sink(broker: str, topic: MakeTopic) -> TransactionalSink:
+    name = topic(partitions=2, name="content")
+    client = {"bootstrap.servers": broker}
+    return TransactionalSink(name, name, 2, client, progress_topic=topic(2, "progress"))
+
+
+@pytest.fixture
+def make(
+    spark: SparkSession, contract: DataContract, broker: str, sink: TransactionalSink, tmp_path: Path
+) -> Callable[..., Lake]:
+    def made(*settings: str, **changes: Any) -> Lake:
+        given = (f"lake.root={tmp_path}/lake", f"kafka.bootstrap_servers={broker}", "publish.slots=2")
+        topic = f"publish.topic={sink.topic}"
+        config = load_config("flights", environ={}, settings=(*given, topic, *settings))
+        return Lake(spark, config.model_copy(update={"env": sink.name}), replace(contract, **changes))
+
+    return made
+
+
+def rows(spark: SparkSession, first: int = 0) -> DataFrame:
+    return spark.range(first, ROWS).selectExpr("CAST(id AS STRING) AS key", "CAST(id AS STRING) AS value")
+
+
+def undone(sink: TransactionalSink, slot: int, batch: int) -> None:
+    """Says that one slot of a micro-batch was not published, as when the driver died before."""
+    with asking(sink) as cluster:
+        known = marks(cluster, sink, is_stable=True)[slot]
+    write_marks(sink, take_all(sink, {}), {slot: replace(known, next_batch=batch)})
+
+
+def test_a_retry_with_other_rows_is_refused_before_anything_is_sent(
+    spark: SparkSession, sink: TransactionalSink, broker: str
+) -> None:
+    with asking(sink) as cluster:
+        # Waits for the coordinator of a broker that has just begun.
+        marks(cluster, sink)
+    publish_rows(rows(spark), sink, DONE, is_new=True)
+    undone(sink, 1, 5)
+    # One row of each slot is not there, as when a file is skipped.
+    with pytest.raises(SourceError, match=r"slot 0 of micro-batch 5 was published with \d+ rows"):
+        publish_rows(rows(spark, first=4), sink, DONE, is_new=False)
+    assert len(messages_of(broker, sink.topic)) == ROWS
+    done = publish_rows(rows(spark).repartition(3), sink, DONE, is_new=False)
+    assert (done.rows, done.slots_done_before) == (ROWS, 1)
+    assert len(messages_of(broker, sink.topic)) > ROWS
+    # What is done as a whole is done, by whatever it would be made of now.
+    all_done = publish_rows(rows(spark, first=4), sink, DONE, is_new=False)
+    assert (all_done.rows, all_done.slots_done_before) == (ROWS, 2)
+
+
+def half_done(lake: Lake) -> None:
+    """A micro-batch of eight events, of which slot 1 was not published, as far as anybody knows."""
+    lake.ingest([flight(flight=number) for number in range(1, 9)])
+    speed(lake.spark, lake.config, lake.contract, once=True)
+    publish(lake.spark, lake.config, lake.contract, once=True)
+    undone(sink_of(lake.config), 1, 0)
+    for name in ("0", ".0.crc"):
+        Path(lake.config.checkpoint("publish"), "commits", name).unlink()
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("publish.retraction=record", r"publish\.retraction: found record, expected tombstone"),
+        ("batch.dedup_horizon_days=3", r"dedup_horizon_days: found 3, expected \d"),
+    ],
+)
+def test_a_retry_by_other_rules_is_refused_before_anything_is_sent(
+    make: Callable[..., Lake], broker: str, sink: TransactionalSink, setting: str, said: str
+) -> None:
+    lake, other = make(), make(setting)
+    half_done(lake)
+    for _ in range(2):
+        with pytest.raises(
+            SourceError, match=rf"slot 0 of micro-batch 0 was published by other rules.*{said}"
+        ):
+            publish(other.spark, other.config, other.contract, once=True)
+    assert len(messages_of(broker, sink.topic)) == 8
+    counts = publish(lake.spark, lake.config, lake.contract, once=True)["counts"]
+    assert counts == {"rows": 8, "slots_done_before": 1, "batches": 1}
+
+
+def test_a_contract_may_grow_between_two_tries(make: Callable[..., Lake], contract: DataContract) -> None:
+    half_done(make())
+    grown = StructType([*contract.schema, StructField("gate", StringType())])
+    lake = make(version="1.1.0", schema=grown)
+    counts = publish(lake.spark, lake.config, lake.contract, once=True)["counts"]
+    assert counts == {"rows": 8, "slots_done_before": 1, "batches": 1}
+
+
+def test_a_transaction_that_was_committed_in_the_middle_is_told(
+    make: Callable[..., Lake], broker: str
+) -> None:
+    lake = make()
+    lake.ingest([flight(flight=number) for number in range(1, 9)])
+    speed(lake.spark, lake.config, lake.contract, once=True)
+    publish(lake.spark, lake.config, lake.contract, once=True)
+    sink = sink_of(lake.config)
+    for name in ("0", ".0.crc"):
+        Path(lake.config.checkpoint("publish"), "commits", name).unlink()
+    with asking(sink) as cluster:
+        begun = {1: replace(marks(cluster, sink, is_stable=True)[1], is_begun=True)}
+    write_marks(sink, take_all(sink, {}), begun)
+    with pytest.raises(SourceError, match=r"slots 1 were committed before all .* --in-flight unpublished"):
+        publish(lake.spark, lake.config, lake.contract, once=True)
+    assert not status(lake.spark, lake.config)["agrees"]
+    reset(lake.spark, lake.config, "checkpoint", "unpublished")
+    counts = publish(lake.spark, lake.config, lake.contract, once=True)["counts"]
+    assert counts == {"rows": 8, "slots_done_before": 1, "batches": 1}
+
+
+@pytest.mark.parametrize("kind", ["Missing", "Corrupt"])
+def test_no_file_is_passed_over(
+    spark: SparkSession, sink: TransactionalSink, tmp_path: Path, kind: str
+) -> None:
+    setting = f"spark.sql.files.ignore{kind}Files"
+    assert spark.conf.get(setting) == "false"
+    with pytest.raises(ConfigError, match=f"Oncelake sets {setting} itself"):
+        load_config("flights", environ={}, settings=[f"spark.conf.{setting}=true"])
+    spark.conf.set(setting, "true")
+    try:
+        with pytest.raises(ConfigError, match=f"{setting}: expected false"):
+            publisher(spark, sink, str(tmp_path / "checkpoint"))
+    finally:
+        spark.conf.set(setting, "false")

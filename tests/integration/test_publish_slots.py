@@ -1,0 +1,203 @@
+"""A slot holds back its own partitions alone, ends what it has begun, and belongs to one run."""
+
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions
+from pyspark.errors import PythonException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.config_files import load_config
+from pipelines.contract import DataContract
+from pipelines.errors import SourceError
+from pipelines.layers.publish import publish, status
+from pipelines.layers.publish_reset import reset
+from pipelines.layers.speed import speed
+from pipelines.ops.publish_cluster import asking, marks, take_all, write_marks
+from pipelines.ops.publish_progress import publisher
+from pipelines.sinks import kafka_transactional
+from pipelines.sinks.kafka_transactional import TransactionalSink, in_slots, publish_rows
+from pipelines.sinks.slots import Mark
+from tests.support.kafka import MakeTopic
+from tests.support.lakes import Lake, flight
+from tests.support.processes import wait_until
+from tests.support.publish_faults import Fault, Point, Victim, struck
+from tests.support.publish_stops import stop_in_the_middle
+from tests.support.readers import messages_of
+
+ROWS, PARTITIONS = 40, 4
+DONE = Mark(6, "query", "topic", 2, partitions=PARTITIONS)
+
+
+@pytest.fixture
+def sink(broker: str, topic: MakeTopic) -> TransactionalSink:
+    name = topic(partitions=PARTITIONS, name="slots")
+    client = {"bootstrap.servers": broker}
+    made = TransactionalSink(name, name, 2, client, progress_topic=topic(2, "progress"))
+    with asking(made) as cluster:
+        # Waits for the coordinator of a broker that has just begun.
+        marks(cluster, made)
+    return made
+
+
+@pytest.fixture
+def make(
+    spark: SparkSession, contract: DataContract, broker: str, sink: TransactionalSink, tmp_path: Path
+) -> Callable[..., Lake]:
+    def made(lake: str = "lake", slots: int = 2) -> Lake:
+        given = (
+            f"lake.root={tmp_path}/{lake}",
+            f"kafka.bootstrap_servers={broker}",
+            f"publish.slots={slots}",
+        )
+        config = load_config("flights", environ={}, settings=(*given, f"publish.topic={sink.topic}"))
+        return Lake(spark, config.model_copy(update={"env": sink.name}), contract)
+
+    return made
+
+
+def rows(spark: SparkSession) -> DataFrame:
+    return spark.range(ROWS).selectExpr("CAST(id AS STRING) AS key", "CAST(id AS STRING) AS value")
+
+
+def stream(lake: Lake, *numbers: int) -> None:
+    lake.ingest([flight(flight=number) for number in numbers])
+    speed(lake.spark, lake.config, lake.contract, once=True)
+
+
+def send(lake: Lake) -> int:
+    return int(publish(lake.spark, lake.config, lake.contract, once=True)["counts"]["rows"])
+
+
+def fault(tmp_path: Path, point: Point, victim: Victim) -> Fault:
+    return Fault(DONE.next_batch - 1, 1, point, victim, f"{tmp_path}/fault")
+
+
+def is_open(servers: str, topic: str) -> bool:
+    """Whether readers of committed records have to wait for a transaction."""
+    ends = []
+    for level in ("read_committed", "read_uncommitted"):
+        settings = {"bootstrap.servers": servers, "group.id": "asks", "isolation.level": level}
+        consumer = Consumer(settings)
+        places = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+        ends.append([consumer.get_watermark_offsets(place, 30)[1] for place in places])
+        consumer.close()
+    return ends[0] != ends[1]
+
+
+def test_a_slow_slot_holds_back_its_own_partitions_alone(
+    spark: SparkSession, sink: TransactionalSink, broker: str, tmp_path: Path
+) -> None:
+    slow = fault(tmp_path, "before commit", "straggler")
+    with (
+        patch.object(kafka_transactional, "write_slot", struck(slow, is_blind=False)),
+        ThreadPoolExecutor(1) as beside,
+    ):
+        publishing = beside.submit(publish_rows, rows(spark), sink, DONE, is_new=True)
+        try:
+            wait_until(Path(slow.marker).exists, "slot 1 waits before its commit")
+            wait_until(
+                lambda: len(messages_of(broker, sink.topic, "read_uncommitted")) == ROWS, "all rows are sent"
+            )
+            sent = messages_of(broker, sink.topic, "read_uncommitted")
+            every = Counter(message.partition for message in sent)
+            assert set(every) == set(range(PARTITIONS))
+            own = {number: count for number, count in every.items() if number % 2 == 0}
+            wait_until(
+                lambda: Counter(message.partition for message in messages_of(broker, sink.topic)) == own,
+                "readers have all rows of the other slot",
+            )
+        finally:
+            Path(f"{slow.marker}.done").touch()
+        assert publishing.result(60).rows == ROWS
+    assert len(messages_of(broker, sink.topic)) == ROWS
+
+
+def test_a_task_that_fails_ends_its_transaction(
+    spark: SparkSession, sink: TransactionalSink, broker: str, tmp_path: Path
+) -> None:
+    fails = fault(tmp_path, "mid-produce", "task")
+    with (
+        patch.object(kafka_transactional, "write_slot", struck(fails, is_blind=False)),
+        pytest.raises(PythonException, match="a fault of the test"),
+    ):
+        publish_rows(rows(spark), sink, DONE, is_new=True)
+    wait_until(lambda: not is_open(broker, sink.topic), "readers wait for nobody", 30)
+
+
+def test_a_stream_that_is_told_to_stop_ends_its_transactions(
+    make: Callable[..., Lake], broker: str, sink: TransactionalSink, tmp_path: Path
+) -> None:
+    lake = make()
+    stream(lake, *range(1, 9))
+    slow = replace(fault(tmp_path, "before commit", "straggler"), batch=0)
+    stop_in_the_middle(lake, slow, Path(slow.marker).exists)
+    wait_until(lambda: not is_open(broker, sink.topic), "readers wait for nobody", 30)
+    assert send(lake) == 8
+    assert len(messages_of(broker, sink.topic)) == 8
+
+
+def test_two_runs_of_one_checkpoint_notice_each_other(
+    make: Callable[..., Lake], broker: str, sink: TransactionalSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = make()
+    stream(lake, 1, 2)
+    send(lake)
+    stream(lake, 3, 4)
+    clone = make("clone")
+    shutil.copytree(lake.config.root, clone.config.root)
+
+    def then_the_clone(*words: Any) -> Any:
+        made = publisher(*words)
+        monkeypatch.undo()
+        assert send(clone) == 2
+        return made
+
+    monkeypatch.setattr("pipelines.layers.publish.publisher", then_the_clone)
+    with pytest.raises(SourceError, match=r"another run has taken the slots.*leave one of them running"):
+        send(lake)
+    assert len(messages_of(broker, sink.topic)) == 4
+    stream(clone, 5)
+    assert send(clone) == 1
+
+
+def test_a_topic_that_has_got_more_partitions_is_refused_until_somebody_says_that_it_may(
+    make: Callable[..., Lake], admin: AdminClient, broker: str, sink: TransactionalSink
+) -> None:
+    lake = make()
+    stream(lake, 1, 2)
+    send(lake)
+    admin.create_partitions([NewPartitions(sink.topic, PARTITIONS + 1)])[sink.topic].result(30)
+    stream(lake, 3)
+    with pytest.raises(SourceError, match=r"found 5 partitions, expected the 4 .* reset --to checkpoint"):
+        send(lake)
+    assert not status(lake.spark, lake.config)["agrees"]
+    reset(lake.spark, lake.config, "checkpoint", None)
+    assert send(lake) == 1
+    assert len(messages_of(broker, sink.topic)) == 3
+
+
+def test_what_was_begun_with_slots_by_a_hash_is_finished_so(
+    spark: SparkSession, sink: TransactionalSink, broker: str
+) -> None:
+    publish_rows(rows(spark), sink, replace(DONE, partitions=0), is_new=True)
+    first = Counter(message.key for message in messages_of(broker, sink.topic))
+    assert set(first.values()) == {1}
+    write_marks(sink, take_all(sink, {}), {1: replace(DONE, next_batch=5, partitions=0)})
+    done = publish_rows(rows(spark), sink, DONE, is_new=False)
+    assert (done.rows, done.slots_done_before) == (ROWS, 1)
+    twice = Counter(message.key for message in messages_of(broker, sink.topic))
+    # Slot 1 was published before as well, and nothing else is.
+    by_hash = in_slots(rows(spark), sink, 0).where(F.spark_partition_id() == 1).toLocalIterator()
+    slot_one = {bytes(row["key"]) for row in by_hash}
+    assert twice == first + Counter(slot_one)
+    assert 0 < len(slot_one) < ROWS

@@ -1,0 +1,68 @@
+"""Certified days that a stream does not send are told, with the command that sends them."""
+
+import re
+from datetime import date, timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipelines.config_files import load_config
+from pipelines.contract import DataContract
+from pipelines.layers.publish import publish, status
+from pipelines.layers.publish_days import publish_days
+from pipelines.ops.published_days import how_to_send
+from pipelines.quality.facts import days_of
+from tests.support.kafka import MakeTopic
+from tests.support.lakes import Lake
+from tests.support.nights import ONE, TWO, on, run, stream
+
+
+@pytest.fixture
+def lake(spark: SparkSession, small: DataContract, broker: str, topic: MakeTopic, tmp_path: Path) -> Lake:
+    output = topic(partitions=2, name="unsent")
+    given = (
+        f"lake.root={tmp_path}/lake",
+        "batch.seal_by=bronze",
+        f"kafka.bootstrap_servers={broker}",
+        f"publish.topic={output}",
+        "publish.slots=2",
+    )
+    config = load_config("flights", environ={}, settings=given)
+    return Lake(spark, config.model_copy(update={"env": f"env-{output}"}), small)
+
+
+def test_a_stream_that_begins_after_nights_says_what_it_leaves_and_how_it_is_sent(
+    lake: Lake, caplog: pytest.LogCaptureFixture
+) -> None:
+    lake.ingest([on(1, 1), on(2, 2)])
+    stream(lake)
+    run(lake, ONE, TWO)
+    with caplog.at_level("WARNING"):
+        told = publish(lake.spark, lake.config, lake.contract, once=True)
+    assert told["counts"]["rows"] == 0
+    assert told["unsent_days"] == ["2013-01-01", "2013-01-02"]
+    (line,) = told["lines"]
+    assert line in caplog.text
+    command = re.search(r"oncelake publish --pipeline flights --env (\S+) --from (\S+) --to (\S+)", line)
+    assert command
+    assert command[1] == lake.config.env
+    # Until somebody has sent them, in each summary.
+    lake.ingest([on(3, 3)])
+    stream(lake)
+    again = publish(lake.spark, lake.config, lake.contract, once=True)
+    assert (again["counts"]["rows"], again["lines"]) == (1, [line])
+    assert line in status(lake.spark, lake.config)["lines"]
+    days = days_of(date.fromisoformat(command[2]), date.fromisoformat(command[3]))
+    publish_days(lake.spark, lake.config, lake.contract, "run", days, again=False)
+    assert status(lake.spark, lake.config)["unsent_days"] == []
+    assert publish(lake.spark, lake.config, lake.contract, once=True)["lines"] == []
+
+
+def test_days_with_gaps_are_sent_by_a_command_for_each_range(lake: Lake) -> None:
+    days = [ONE + timedelta(days=n) for n in (0, 1, 3, 5, 7, 8)]
+    (line,) = how_to_send(lake.config, days)
+    assert line.startswith("6 certified day(s) from 2013-01-01 to 2013-01-09 are not on the topic")
+    assert line.count("oncelake publish") == 3
+    assert line.endswith("--from 2013-01-06 --to 2013-01-06; and 1 more ranges of days")
+    assert how_to_send(lake.config, []) == []

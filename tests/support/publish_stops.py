@@ -1,0 +1,38 @@
+"""A stream that publishes and is told to stop in the middle of a micro-batch."""
+
+import os
+import signal
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from unittest.mock import patch
+
+from pipelines.layers.publish import publish
+from pipelines.sinks import kafka_transactional
+from tests.support.lakes import Lake
+from tests.support.processes import wait_until
+from tests.support.publish_faults import Fault, struck
+
+
+def stop_in_the_middle(lake: Lake, slow: Fault, condition: Callable[[], bool]) -> None:
+    """Publishes until a condition holds.
+
+    Args:
+        lake: whose events go out.
+        slow: holds a slot back.
+        condition: waited for.
+    """
+
+    def stop() -> None:
+        try:
+            wait_until(condition, "the micro-batch is in its middle")
+        finally:
+            # Else nobody would end the stream.
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with (
+        patch.object(kafka_transactional, "write_slot", struck(slow, is_blind=False)),
+        ThreadPoolExecutor(1) as beside,
+    ):
+        stopping = beside.submit(stop)
+        publish(lake.spark, lake.config, lake.contract, once=False)
+        stopping.result(60)
