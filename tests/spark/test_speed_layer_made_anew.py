@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import date
-from pathlib import Path
 from random import Random
 from typing import Any, Final
 
 import pytest
 from delta.tables import DeltaTable
 
+from pipelines.layers.checkpoints import reset
 from tests.support.lakes import Lake
 from tests.support.nights import on, run, stream
 
@@ -49,9 +49,7 @@ def test_following_the_runbook_ends_in_a_certified_night(lake: Lake) -> None:
     small = fill(lake)
     stream(lake)
     optimize(lake, int(2.7 * small))
-    moved = [lake.config.table("speed"), lake.config.table("quarantine"), lake.config.checkpoint("speed")]
-    for path in moved:
-        Path(path).rename(f"{path}-old")
+    reset(lake.spark, lake.config, "reset", "speed")
     counts = stream(lake)["counts"]
     assert (counts["records"], counts["rows"], counts["late"]) == (27, 27, 0)
     assert counts["batches"] > 3
