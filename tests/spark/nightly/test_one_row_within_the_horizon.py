@@ -17,7 +17,6 @@ from pipelines.contract import DataContract
 from pipelines.contract_custom import Policy
 from pipelines.dedup import UNDECIDED, chosen, winners
 from pipelines.errors import AuditFailed
-from pipelines.layers import batch
 from pipelines.layers.serving import read_serving
 from pipelines.quality.facts import days_of
 from pipelines.sinks.tables import shape, small_frame
@@ -94,7 +93,7 @@ def test_the_audit_finds_by_itself_what_a_rebuild_loses(lake: Lake, monkeypatch:
 
     lake.ingest([on(day, 1) for day in (1, 2, 3)] + [on(day, 9) for day in (1, 4)])
     stream(lake)
-    monkeypatch.setattr(batch, "chosen", best_of_all)
+    monkeypatch.setattr("pipelines.ops.rebuild.chosen", best_of_all)
     monkeypatch.setattr("pipelines.quality.facts.chosen", best_of_all)
     with pytest.raises(AuditFailed, match="2013-01-03 each_event_has_a_row: found 1 records"):
         run(lake, ONE, THREE)
