@@ -19,13 +19,14 @@ from pipelines.sinks.delta import query_of, small_rows
 from pipelines.sinks.progress import progress
 from pipelines.sinks.slot_content import (
     COUNTED,
+    NOTHING,
     Content,
     count_slot,
     refuse_other_rows,
     refuse_other_rules,
     with_hashes,
 )
-from pipelines.sinks.slot_writer import WRITTEN, SlotTask, write_slot
+from pipelines.sinks.slot_writer import WRITTEN, SlotTask, write_empty_slot, write_slot
 from pipelines.sinks.slots import Connection, Mark, refuse_another_run
 
 _PARTITION: Final = "oncelake_kafka_partition"
@@ -202,6 +203,11 @@ def publish_rows(rows: DataFrame, sink: TransactionalSink, done: Mark, *, is_new
     )
     told = in_slots(rows, sink, done.partitions).mapInArrow(partial(write_slot, task=task), WRITTEN)
     slots = small_rows(told)
+    if not slots:
+        # Spark makes no tasks of a frame that it finds to be empty, and slots get on all the same.
+        number = F.col("id").cast("int")
+        every = rows.sparkSession.range(sink.slots).repartitionById(sink.slots, number)
+        slots = small_rows(every.mapInArrow(partial(write_empty_slot, task=task), WRITTEN))
     if sorted(slot["slot"] for slot in slots) != list(range(sink.slots)):
         raise RuntimeError(f"{sink.name}: not every slot has been published once: {slots}")
     return Published(
@@ -230,8 +236,9 @@ def refuse_other_content(rows: DataFrame, sink: TransactionalSink, done: Mapping
         refuse_other_rules(slot, mark, _rules(sink))
     partitions = next(mark.partitions for mark in done.values())
     counted = in_slots(rows, sink, partitions).mapInArrow(count_slot, COUNTED)
-    for row in small_rows(counted.where(F.col("slot").isin(*done))):
-        refuse_other_rows(row["slot"], done[row["slot"]], Content(row["rows"], row["digest"]))
+    found = {row["slot"]: Content(row["rows"], row["digest"]) for row in small_rows(counted)}
+    for slot, mark in done.items():
+        refuse_other_rows(slot, mark, found.get(slot, NOTHING))
 
 
 def begun_with(before: Mapping[int, Mark], done: Mark) -> Mark:

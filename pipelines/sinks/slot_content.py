@@ -69,6 +69,10 @@ class Counter:
         return Content(self._rows, "".join(f"{total:016x}" for total in self._sums))
 
 
+NOTHING: Final = Counter().content
+"""Of a slot without rows."""
+
+
 def count_slot(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Counts the rows of the slot that is the partition of the frame; yields one row as `COUNTED` has it."""
     context = TaskContext.get()

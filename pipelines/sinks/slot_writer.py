@@ -153,6 +153,13 @@ def write_slot(batches: Iterator[pa.RecordBatch], task: SlotTask) -> Iterator[pa
     yield _told(slot, content.rows, was_done=False)
 
 
+def write_empty_slot(batches: Iterator[pa.RecordBatch], task: SlotTask) -> Iterator[pa.RecordBatch]:
+    """`write_slot` of a slot without rows; those of the frame only say which slot it is."""
+    for _ in batches:
+        pass
+    yield from write_slot(iter(()), task)
+
+
 def _produce(batches: Iterator[pa.RecordBatch], producer: Producer, topic: str) -> None:
     for batch in batches:
         keys, values = batch.column("key").to_pylist(), batch.column("value").to_pylist()
