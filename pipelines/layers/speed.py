@@ -97,6 +97,7 @@ class _Job:
         writers: the schemas that the next plan knows.
         writer: writes the two tables.
         unknown: ids that the registry does not know either; the last thousand.
+        in_vain: the micro-batch for which the registry was asked enough.
         failures: what the function of a micro-batch has raised.
         began_with: the version of bronze whose order of files the plan knows, while the query reads it; None
             once it has.
@@ -108,6 +109,7 @@ class _Job:
     writers: dict[int, WriterSchema]
     writer: SpeedWriter
     unknown: dict[int, None] = field(default_factory=dict)
+    in_vain: int | None = None
     failures: list[Exception] = field(default_factory=list)
     began_with: int | None = None
 
@@ -164,7 +166,7 @@ class _Job:
             new, broken, named = tuple(row or (0, 0, 0))
             # What the others alone are too many for costs the registry nothing.
             if named and not too_many(broken - named, new, config.quarantine):
-                self._learn(routes.where(unknown))
+                self._learn(routes.where(unknown), batch)
             if too_many(broken, new, config.quarantine):
                 raise _refusal(broken, new, config.quarantine)
             if broken:
@@ -179,11 +181,16 @@ class _Job:
         finally:
             routes.unpersist()
 
-    def _learn(self, unknown: DataFrame) -> None:
+    def _learn(self, unknown: DataFrame, batch: int) -> None:
+        if self.in_vain == batch:
+            # Done again with what it has learned, it would ask for the next ones.
+            return
         ids = unknown.select(F.col(f"{BAD}.found").cast("bigint").alias("id"))
         _, strange = most_named(ids, self.unknown)
         named = learn_named(self.spark, self.config, self.contract, strange)
         self.unknown = dict.fromkeys([*self.unknown, *named.in_vain][-_REMEMBERED:])
+        if named.others:
+            self.in_vain = batch
         if named.found:
             self.writers.update(named.found)
             raise _NewPlan(f"schemas {', '.join(map(str, named.found))}")

@@ -20,8 +20,8 @@ from tests.support.nights import ONE
 
 SCHEMA = record(FIELDS)
 # More than are asked for at a time, and each more frequent than one good record.
-JUNK = [framed(1_000_000_000 + n, b"x") for n in range(120)] * 2
-# One round of questions, for an id beyond 31 bits two each.
+JUNK = [framed(1_000_000_000 + n, b"x") for n in range(300)] * 2
+# One round of questions.
 ASKED_IN_VAIN = 50
 
 MakeLake = Callable[..., Lake]
@@ -108,6 +108,7 @@ def test_a_rare_schema_that_was_passed_over_is_made_good_when_it_is_known(
         rare = registry.register_schema("passed-over-b-value", other)
     tolerant = with_share(lake, 1.0)
     lake.ingest(flights(common, 1))
+    speed(lake.spark, tolerant.config, lake.contract, once=True)
     # Of its own micro-batch, so that nothing else leads the rebuild of the day to it.
     lake.ingest([*JUNK, *flights(rare, 2)])
     speed(lake.spark, tolerant.config, lake.contract, once=True)

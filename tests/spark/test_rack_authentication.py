@@ -29,12 +29,11 @@ def token(spark: SparkSession) -> Iterator[str]:
         settings.remove(f"{CLUSTER}{key}")
 
 
-def settings_of(spark: SparkSession, **more: str) -> dict[str, str]:
+def settings_of(spark: SparkSession) -> dict[str, str]:
     """The settings of the admin client, as the source makes them; the class is its own."""
     jvm: Any = spark.sparkContext._jvm
     options = jvm.java.util.HashMap()
-    for key, value in {"kafka.bootstrap.servers": SERVERS, **more}.items():
-        options.put(key, value)
+    options.put("kafka.bootstrap.servers", SERVERS)
     loader = jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader()
     internals = jvm.java.lang.Class.forName("oncelake.rack.SparkInternals", True, loader)
     for method in internals.getDeclaredMethods():
@@ -52,11 +51,6 @@ def test_the_token_of_the_cluster_is_used(spark: SparkSession, token: str) -> No
     assert found["security.protocol"] == "SASL_PLAINTEXT"
     assert "tokenauth=true" in found["sasl.jaas.config"]
     assert token in found["sasl.jaas.config"]
-
-
-def test_what_the_user_has_set_goes_before_a_token(spark: SparkSession, token: str) -> None:
-    found = settings_of(spark, **{"kafka.sasl.jaas.config": "their.own required;"})
-    assert found["sasl.jaas.config"] == "their.own required;"
 
 
 def test_without_a_token_nothing_is_added(spark: SparkSession) -> None:
