@@ -87,7 +87,12 @@ class _Slot:
             UnsentError: the brokers did not take them while the transaction may be open.
             KafkaException: the cluster refuses, or does not answer.
         """
+        # Room for it is sure once the rows have left the producer's queue.
+        self._flush()
         send_progress(self.producer, self._task.connection, self._number, done, self._group)
+        self._flush()
+
+    def _flush(self) -> None:
         if unsent := self.producer.flush(self._transaction_s):
             raise UnsentError(f"slot {self._number}: the brokers did not take {unsent} rows in time")
 
