@@ -69,7 +69,7 @@ def stream(cluster: RackCluster, tmp_path: Path) -> Callable[..., Stream]:
     ) -> Stream:
         name = f"sink-{os.urandom(4).hex()}"
         client = AdminClient({"bootstrap.servers": on.bootstrap_servers})
-        client.create_topics([NewTopic(name, 2, len(on.brokers))])[name].result(30)
+        client.create_topics([NewTopic(name, SLOTS, len(on.brokers))])[name].result(30)
         fault = Fault(batch, slot, point, victim, f"{tmp_path}/{name}.fault")
         return Stream(
             name, name, on.bootstrap_servers, SLOTS, str(source), f"{tmp_path}/{name}", fault, blind
