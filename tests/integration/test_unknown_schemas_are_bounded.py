@@ -86,7 +86,8 @@ def test_a_micro_batch_of_a_new_schema_alone_passes_the_gate(
 def test_masses_of_broken_records_are_refused_before_the_registry_is_asked(
     lake: Lake, asked: list[int]
 ) -> None:
-    lake.ingest([b"no schema's id"] * 300 + JUNK)
+    # More than quarantine.max_share of all by themselves.
+    lake.ingest([b"no schema's id"] * (len(JUNK) + 1) + JUNK)
     with pytest.raises(SourceError, match="break the contract"):
         speed(lake.spark, lake.config, lake.contract, once=True)
     assert asked == []
