@@ -4,7 +4,7 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -29,7 +29,26 @@ from pipelines.sources.kafka import offsets_between
 _EARLIEST: Final = -2
 """Spark's word for the earliest offset of a partition, where offsets are given one by one."""
 
+# Spark asks Kafka for its ends first and then notes the time, some seconds later.
+_NOTED_WITHIN: Final = timedelta(minutes=10)
+
 _log = logging.getLogger(__name__)
+
+
+def ends_since(spark: SparkSession, config: PipelineConfig, moment: datetime) -> dict[int, int]:
+    """Where Kafka's partitions ended at some time after a moment, as ingest has found it.
+
+    A micro-batch whose size nothing bounds goes to the end of each partition, as it is when it is planned.
+
+    Returns:
+        The offset after the last record of each partition, by the last micro-batch that ingest has done;
+        empty if it was planned before the moment, or not long after it, or if its size is bounded.
+    """
+    done = query_files(spark, config.checkpoint("ingest")).next_batch - 1
+    if done < 0 or config.kafka.max_offsets_per_trigger:
+        return {}
+    planned = _planned(spark, config, done)
+    return planned.ends if planned and planned.at >= moment + _NOTED_WITHIN else {}
 
 
 def read_until(spark: SparkSession, config: PipelineConfig) -> dict[int, int]:

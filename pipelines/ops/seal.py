@@ -13,6 +13,7 @@ from pipelines.errors import SourceError
 from pipelines.ops.bronze_index import BronzeIndex
 from pipelines.ops.cluster import find_topic, require_same_topic
 from pipelines.ops.indexing import index_bronze
+from pipelines.ops.ingest_position import ends_since
 from pipelines.ops.query_files import first_offsets
 from pipelines.ops.topic_offsets import readable_offsets, with_records
 from pipelines.quality.broker_offsets import Kept
@@ -30,10 +31,11 @@ class _NotYet(SourceError):
 def seal(spark: SparkSession, config: PipelineConfig, contract: DataContract, last: date) -> BronzeIndex:
     """Waits, for as long as `batch.seal_wait` says, until bronze has all of a day and of those before it.
 
-    Of each Kafka partition bronze must have all records that the cluster had when this began, or one that the
-    broker took after the day's end and `batch.seal_grace` (`LogAppendTime`; a producer's clock proves
-    nothing). What ingest has looked at, by its checkpoint, does not count: Kafka is asked whether there are
-    records behind the last one in bronze. What producers send after that is late.
+    Of each Kafka partition bronze must have all records that the cluster had at some time after the day's end
+    and `batch.seal_grace`: when this began, or when ingest planned its last micro-batch; or one that the
+    broker took after that (`LogAppendTime`; a producer's clock proves nothing). That ingest has read records
+    does not count: Kafka is asked whether there are any between the last one in bronze and that end. What
+    producers send after it is late.
 
     Args:
         spark: the session.
@@ -83,8 +85,8 @@ class _Topic:
         began_late = config.kafka.starting_offsets == "latest"
         began = first_offsets(spark, config.checkpoint("ingest")) if began_late else {}
         self._began = began.get(config.kafka.topic, {})
-        # By partition, from which offset on, and whether there are records.
-        self._asked: dict[tuple[int, int], bool] = {}
+        # By partition and range of offsets, whether there are records.
+        self._asked: dict[tuple[int, range], bool] = {}
 
     def lacking(self, found: Sequence[PartitionOffsets], end: datetime) -> dict[int, int]:
         """The partitions with records that bronze lacks, and from which offset on.
@@ -93,20 +95,20 @@ class _Topic:
             SourceError: offsets are gone from Kafka, and bronze has not got them.
         """
         of_topic = [offsets for offsets in found if offsets.topic == self._config.kafka.topic]
-        above = above_bronze(of_topic, self.kept, end, self._began)
+        seen = ends_since(self._spark, self._config, end)
+        kept = {n: Kept(k.earliest, min(k.end, seen.get(n, k.end))) for n, k in self.kept.items()}
+        above = above_bronze(of_topic, kept, end, self._began)
         gone = {number: start for number, start in above.items() if start < self.kept[number].earliest}
         if gone and self._config.audit.offset_gaps == "fail":
             raise SourceError(_gone(self._config, gone, self.kept))
         ranges = {
-            number: range(max(start, self.kept[number].earliest), self.kept[number].end)
+            number: range(max(start, kept[number].earliest), kept[number].end)
             for number, start in above.items()
         }
-        unknown = {
-            n: offsets for n, offsets in ranges.items() if offsets and (n, above[n]) not in self._asked
-        }
+        unknown = {n: offsets for n, offsets in ranges.items() if offsets and (n, offsets) not in self._asked}
         filled = with_records(self._spark, self._config.kafka, unknown)
-        self._asked |= {(number, above[number]): number in filled for number in unknown}
-        return {number: start for number, start in above.items() if self._asked.get((number, start))}
+        self._asked |= {(number, offsets): number in filled for number, offsets in unknown.items()}
+        return {number: start for number, start in above.items() if self._asked.get((number, ranges[number]))}
 
 
 def above_bronze(

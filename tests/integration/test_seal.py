@@ -12,6 +12,7 @@ from delta.tables import DeltaTable
 from pipelines.config import PipelineConfig
 from pipelines.errors import InfrastructureError, SourceError
 from pipelines.layers.ingest import ingest
+from pipelines.ops.ingest_position import ends_since
 from pipelines.ops.seal import seal
 from pipelines.sinks.tables import set_table_property, version
 from tests.support.kafka import MakeTopic
@@ -27,6 +28,8 @@ def lake_of(make_lake: MakeLake, broker: str, name: str, *settings: str) -> Lake
         "batch.seal_by=kafka",
         "batch.seal_wait=0 seconds",
         "kafka.connect_timeout=5 seconds",
+        # Its micro-batches then say nothing of where Kafka's partitions ended.
+        "kafka.max_offsets_per_trigger=1000",
         f"kafka.bootstrap_servers={broker}",
         f"kafka.topic={name}",
         *settings,
@@ -123,3 +126,24 @@ def test_where_ingest_begins_with_what_is_newest_only_that_is_asked_for(
     send(broker, name, SENT, partition=1)
     with pytest.raises(SourceError, match=r"-1 is in bronze up to offset 1, needed 2;"):
         sealed(lake)
+
+
+def test_what_comes_after_ingest_has_read_all_that_there_was_keeps_no_day_open(
+    broker: str, topic: MakeTopic, make_lake: MakeLake
+) -> None:
+    name = topic(partitions=2)
+    lake = lake_of(make_lake, broker, name)
+    unbounded = lake.config.model_copy(
+        update={"kafka": lake.config.kafka.model_copy(update={"max_offsets_per_trigger": None})}
+    )
+    send(broker, name, SENT)
+    ingest(lake.spark, unbounded, once=True)
+    send(broker, name, SENT)
+    send(broker, name, SENT, partition=1)
+    with pytest.raises(SourceError, match=r"-0 is in bronze up to offset 1, needed 2;"):
+        sealed(lake)
+    assert sealed(lake, unbounded) == [(0, 0)]
+    # A micro-batch of before the day's end says nothing of it.
+    today = datetime.now(UTC).date()
+    assert ends_since(lake.spark, unbounded, SENT) == {0: 1, 1: 0}
+    assert ends_since(lake.spark, unbounded, datetime(today.year + 1, 1, 1, tzinfo=UTC)) == {}
