@@ -66,7 +66,9 @@ def _records(connection: Connection, slots: list[int]) -> dict[int, Mark | None]
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"no records of {topic} came"))
             error = message.error()
             if error is None and message.key() == connection.name.encode():
-                found[message.partition()] = Mark.of_record(message.value())
+                # A record without a value takes progress back.
+                value = message.value()
+                found[message.partition()] = Mark.of_record(value) if value is not None else None
             elif error is not None and error.code() == KafkaError._PARTITION_EOF:
                 left.discard(message.partition())
             elif error is not None:
