@@ -77,6 +77,9 @@ def test_a_retry_with_other_rows_is_refused_before_anything_is_sent(
     # What is done as a whole is done, by whatever it would be made of now.
     all_done = publish_rows(rows(spark, first=4), sink, DONE, is_new=False)
     assert (all_done.rows, all_done.slots_done_before) == (ROWS, 2)
+    # So it is where not all progress tells what it was made of.
+    write_marks(sink, take_all(sink, {}), {1: DONE})
+    assert publish_rows(rows(spark, first=4), sink, DONE, is_new=False).slots_done_before == 2
 
 
 def half_done(lake: Lake) -> None:
