@@ -85,7 +85,7 @@ def publish_days(
         with asking(sink) as cluster:
             topic = topic_id(cluster, sink.topic)
             refuse_too_long(sink, facts(cluster, sink.topic))
-            make_progress_topic(cluster, sink.progress_topic, sink.slots)
+            make_progress_topic(cluster, sink)
             partitions = partitions_of(cluster, sink, query_files(spark, config.checkpoint("publish")))
         counts, lines = {"days": 0, "rows": 0, "days_done_before": 0}, []
         avro = values_of(spark, config, contract)

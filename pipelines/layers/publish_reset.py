@@ -9,7 +9,7 @@ from pipelines.config import PipelineConfig
 from pipelines.errors import ConfigError
 from pipelines.ops.publish_cluster import (
     asking,
-    count_partitions,
+    known_partitions,
     make_progress_topic,
     marks,
     take_all,
@@ -51,10 +51,10 @@ def reset(
         )
     with asking(sink) as cluster:
         topic = topic_id(cluster, sink.topic)
-        make_progress_topic(cluster, sink.progress_topic, sink.slots)
+        make_progress_topic(cluster, sink)
         taken = take_all(sink, marks(cluster, sink))
         known = marks(cluster, sink, is_stable=True)
-        partitions = count_partitions(cluster, sink.topic)
+        partitions = known_partitions(cluster, sink.topic)
         ours = Mark(files.next_batch, files.query or "", topic, sink.slots, partitions=partitions)
         done = {slot: mark for slot, mark in known.items() if mark.position > (files.next_batch, 0)}
         ours = begun_with(done, ours)

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -36,6 +36,7 @@ from pipelines.sinks.progress import progress
 from pipelines.sinks.slots import Mark, send_progress
 
 _AT_ONCE: Final = 8
+_ABORT_S: Final = 5.0
 # A record for each slot of a sink is enough; the newest segment, which is not compacted, stays short.
 _COMPACTED: Final = {"cleanup.policy": "compact", "segment.ms": "3600000"}
 _MISSING: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
@@ -103,12 +104,16 @@ def topic_id(cluster: Cluster, topic: str) -> str:
         raise
 
 
-def make_progress_topic(cluster: Cluster, topic: str, slots: int) -> None:
-    """Sees to it that a topic has a partition for each slot, as committing offsets needs it.
+def make_progress_topic(cluster: Cluster, sink: TransactionalSink) -> None:
+    """Sees to it that the progress topic of a sink has a partition for each slot.
+
+    It gets as many replicas as the output topic has: progress is written in the transactions of rows, so that
+    publishing stops when either topic is not there.
 
     Raises:
         InfrastructureError: it cannot be made.
     """
+    topic, slots = sink.progress_topic, sink.slots
     partitions = count_partitions(cluster, topic)
     if partitions:
         _compact(cluster, topic)
@@ -119,7 +124,8 @@ def make_progress_topic(cluster: Cluster, topic: str, slots: int) -> None:
         more = [NewPartitions(topic, slots)]
         made = client.create_partitions(more, request_timeout=timeout_s)[topic]
     else:
-        new = [NewTopic(topic, slots, config=_COMPACTED)]
+        known_partitions(cluster, sink.topic)
+        new = [NewTopic(topic, slots, min(_replicas(cluster, sink.topic)), config=_COMPACTED)]
         made = client.create_topics(new, request_timeout=timeout_s)[topic]
     try:
         made.result(cluster.patience_s)
@@ -156,8 +162,26 @@ def _compact(cluster: Cluster, topic: str) -> None:
 
 def count_partitions(cluster: Cluster, topic: str) -> int:
     """How many partitions a topic has; 0 if it is not there."""
+    return len(_replicas(cluster, topic))
+
+
+def known_partitions(cluster: Cluster, topic: str) -> int:
+    """How many partitions a topic has that is there.
+
+    Raises:
+        InfrastructureError: the broker that was asked does not know them yet.
+    """
+    if found := count_partitions(cluster, topic):
+        return found
+    raise InfrastructureError(f"publish.topic: '{topic}' has no partitions yet; start again")
+
+
+def _replicas(cluster: Cluster, topic: str) -> list[int]:
+    """How many replicas each partition of a topic has; none if it is not there."""
     known = cluster.client.list_topics(timeout=cluster.timeout_s).topics.get(topic)
-    return len(known.partitions) if known and not known.error else 0
+    if known is None or known.error:
+        return []
+    return [len(partition.replicas) for partition in known.partitions.values()]
 
 
 @retry(
@@ -224,8 +248,14 @@ def write_marks(sink: TransactionalSink, taken: Mapping[int, Producer], wanted: 
 
     def write(slot: int) -> None:
         taken[slot].begin_transaction()
-        send_progress(taken[slot], sink.connection, slot, wanted[slot], group)
-        taken[slot].commit_transaction(timeout_s)
+        try:
+            send_progress(taken[slot], sink.connection, slot, wanted[slot], group)
+            taken[slot].commit_transaction(timeout_s)
+        except KafkaException:
+            # An open transaction would hide what follows from readers until its time is over.
+            with suppress(KafkaException):
+                taken[slot].abort_transaction(_ABORT_S)
+            raise
 
     try:
         with ThreadPoolExecutor(_AT_ONCE) as pool:

@@ -14,7 +14,7 @@ from pipelines.ops.publish_cluster import (
     Cluster,
     Marks,
     asking,
-    count_partitions,
+    known_partitions,
     make_progress_topic,
     marks,
     take_all,
@@ -57,7 +57,7 @@ def publisher(spark: SparkSession, sink: TransactionalSink, checkpoint: str) -> 
             )
     with asking(sink) as cluster:
         topic = topic_id(cluster, sink.topic)
-        make_progress_topic(cluster, sink.progress_topic, sink.slots)
+        make_progress_topic(cluster, sink)
         # Refused, if it has to be, before those who had the slots are shut out: they may be another's.
         known = marks(cluster, sink)
         refuse_others(sink, topic, known, query_files(spark, checkpoint))
@@ -122,8 +122,9 @@ def partitions_of(cluster: Cluster, sink: TransactionalSink, files: QueryFiles) 
 
     Raises:
         SourceError: it has others than when it was published to before.
+        InfrastructureError: the broker that was asked does not know them yet.
     """
-    found = count_partitions(cluster, sink.topic)
+    found = known_partitions(cluster, sink.topic)
     # What is beside a checkpoint that was moved aside tells of a stream that is over.
     remembered = files.note.get(PARTITIONS, found) if files.query is not None else found
     if (known := int(remembered)) != found:

@@ -18,12 +18,13 @@ from pyspark.sql import functions as F
 
 from pipelines.config_files import load_config
 from pipelines.contract import DataContract
-from pipelines.errors import SourceError
+from pipelines.errors import InfrastructureError, SourceError
 from pipelines.layers.publish import publish, status
 from pipelines.layers.publish_reset import reset
 from pipelines.layers.speed import speed
 from pipelines.ops.publish_cluster import asking, marks, take_all, write_marks
-from pipelines.ops.publish_progress import publisher
+from pipelines.ops.publish_progress import partitions_of, publisher
+from pipelines.ops.query_files import QueryFiles
 from pipelines.sinks import kafka_transactional
 from pipelines.sinks.kafka_transactional import TransactionalSink, in_slots, publish_rows
 from pipelines.sinks.slots import Mark
@@ -184,6 +185,17 @@ def test_a_topic_that_has_got_more_partitions_is_refused_until_somebody_says_tha
     reset(lake.spark, lake.config, "checkpoint", None)
     assert send(lake) == 1
     assert len(messages_of(broker, sink.topic)) == 3
+
+
+def test_a_topic_of_which_a_broker_does_not_know_yet_has_no_number_of_partitions(
+    sink: TransactionalSink,
+) -> None:
+    unknown = replace(sink, topic=f"{sink.topic}-later")
+    new = QueryFiles("/lake/checkpoint", None, 0, None)
+    with asking(sink) as cluster:
+        assert partitions_of(cluster, sink, new) == PARTITIONS
+        with pytest.raises(InfrastructureError, match="-later' has no partitions yet; start again"):
+            partitions_of(cluster, unknown, new)
 
 
 def test_what_was_begun_with_slots_by_a_hash_is_finished_so(
