@@ -95,7 +95,7 @@ def publish(
     finally:
         if job.is_under_way:
             # Spark kills the tasks of a query that ends; readers are not to wait for their time-out.
-            end_transactions(sink)
+            end_transactions(sink, publishes.run)
     counts = {name: job.counts[name] for name in ("rows", "slots_done_before")}
     left = unsent(spark, config, publishes.topic_id)
     return {

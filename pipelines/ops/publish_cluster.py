@@ -220,10 +220,15 @@ def take_all(sink: TransactionalSink, known: Marks) -> dict[int, Producer]:
         return dict(enumerate(pool.map(sink.connection.take, range(slots))))
 
 
-def end_transactions(sink: TransactionalSink) -> None:
-    """Ends what tasks have left open, as far as the cluster answers."""
+def end_transactions(sink: TransactionalSink, run: str) -> None:
+    """Ends what tasks of a run have left open, as far as the cluster answers.
+
+    Another run that has the slots by now keeps them, with its transactions.
+    """
     try:
-        take_all(sink, {})
+        known = progress(sink.connection, range(sink.slots), is_stable=False)
+        if all(mark.run == run for mark in known.values()):
+            take_all(sink, {})
     except KafkaException as error:
         _log.warning(
             "%s: open transactions were not ended: %s; the cluster ends them after %s",

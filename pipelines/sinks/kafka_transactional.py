@@ -122,6 +122,11 @@ class Publisher:
         """The cluster's identifier of the topic, so that one that was made anew is noticed."""
         return self._ours.topic_id
 
+    @property
+    def run(self) -> str:
+        """The run that has taken the slots."""
+        return self._ours.run
+
     def __call__(self, rows: DataFrame, batch: int, parts: int = 1) -> Published:
         """Publishes a micro-batch, unless that is done.
 

@@ -62,12 +62,27 @@ class _Slot:
         self._task, self._number = task, slot
         self._timeout_s = task.connection.timeout_s
         self._transaction_s = task.connection.transaction_timeout_ms / 1000
+        self._refuse_another_run()
         self.producer = task.connection.take(slot)
-        consumer = task.connection.consumer()
+        self.known, self._group = self._look(is_stable=True)
+
+    def _refuse_another_run(self) -> None:
+        """Looks before the slot is taken: that would end a transaction of the run that has it by now."""
+        known, run = None, self._task.done.run
+        # What this run has written at its start may not be there yet for a look that does not wait.
+        for is_stable in (False, True):
+            with suppress(KafkaException):
+                known, _ = self._look(is_stable=is_stable)
+            if known is None or known.run == run:
+                return
+        what_to_do(known, self._task.done, is_new=self._task.is_new)
+
+    def _look(self, *, is_stable: bool) -> tuple[Mark | None, object]:
+        consumer = self._task.connection.consumer(is_stable=is_stable)
         try:
-            self._group = consumer.consumer_group_metadata()
-            asked = [TopicPartition(task.connection.progress_topic, slot)]
-            self.known = Mark.of(consumer.committed(asked, timeout=self._timeout_s)[0])
+            asked = [TopicPartition(self._task.connection.progress_topic, self._number)]
+            known = Mark.of(consumer.committed(asked, timeout=self._timeout_s)[0])
+            return known, consumer.consumer_group_metadata()
         finally:
             consumer.close()
 
