@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any, Final
 
+from confluent_kafka import KafkaException
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -22,7 +23,7 @@ from pipelines.ops.lease import Lease, lease
 from pipelines.ops.publications import Publication, publications, record_publication
 from pipelines.ops.publish_advice import facts, refuse_too_long
 from pipelines.ops.publish_batch import published_columns
-from pipelines.ops.publish_cluster import asking, make_progress_topic, marks, topic_id
+from pipelines.ops.publish_cluster import asking, end_transactions, make_progress_topic, marks, topic_id
 from pipelines.ops.publish_failures import explained
 from pipelines.ops.publish_progress import partitions_of
 from pipelines.ops.publish_sink import rules_of, settings_of, sink_of, values_of
@@ -35,7 +36,7 @@ from pipelines.sinks.kafka_transactional import (
     publish_rows,
     refuse_other_content,
 )
-from pipelines.sinks.slots import Mark
+from pipelines.sinks.slots import Mark, ProgressError
 from pipelines.sinks.tables import conform
 from pipelines.sinks.versions import bytes_of, read_kept
 
@@ -193,9 +194,13 @@ class _Day:
                     mark = begun_with(before, mark)
                     refuse_other_content(rows, sink, before)
                 publish_rows(rows, sink, mark, is_new=not part)
-            except PySparkException as error:
+            except BaseException as error:
+                # Spark kills the tasks of a job that ends; readers are not to wait for their time-out.
+                end_transactions(sink, done.run)
+                if not isinstance(error, PySparkException | KafkaException | ProgressError):
+                    raise
                 unknown = InfrastructureError(
                     f"{sink.name}: {cause(error)}. What was not committed is rolled back: start again when"
                     " the cause is mended"
                 )
-                raise explained(str(error), unknown, sink) from None
+                raise explained(f"{type(error).__name__}: {error}", unknown, sink) from None
