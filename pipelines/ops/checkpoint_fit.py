@@ -96,6 +96,9 @@ def _behind(files: QueryFiles, table: Written, known: int | None) -> str | None:
 def _without_a_checkpoint(files: QueryFiles, table: Written, known: int | None) -> str | None:
     if not table.is_filled or known is not None or BEGIN in files.note:
         return None
+    # It has begun with this table, which was empty then: what is there now came beside it, as a replay does.
+    if files.in_flight is not None and table.state and table.table_id == table.state.table_id:
+        return None
     return (
         f"{table.path} has rows of a stream, but its checkpoint {files.path} is not there, or has written"
         " nothing yet: it was lost, or moved without its table. Started so, the stream would write them again"

@@ -70,6 +70,22 @@ AT = Written("table", TableState("table", "id", {"query": 2}), table_id="id", re
         (replace(DONE, next_batch=0), Written("table", EMPTY), None),
         (replace(DONE, next_batch=0, in_flight=0), Written("table", None), None),
         (replace(DONE, next_batch=0, in_flight=0), Written("table", EMPTY, is_filled=True), "its checkpoint"),
+        # A replay wrote to the table that was noted when the first micro-batch was begun.
+        (
+            replace(DONE, next_batch=0, in_flight=0),
+            Written("table", EMPTY, is_filled=True, table_id="id"),
+            None,
+        ),
+        (
+            replace(DONE, next_batch=0),
+            Written("table", EMPTY, is_filled=True, table_id="id"),
+            "its checkpoint",
+        ),
+        (
+            replace(DONE, next_batch=0, in_flight=0),
+            Written("table", EMPTY, is_filled=True, table_id="other"),
+            "its checkpoint",
+        ),
     ],
 )
 def test_what_does_not_go_together_is_told(files: QueryFiles, table: Written, why: str | None) -> None:
