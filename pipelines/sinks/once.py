@@ -2,6 +2,7 @@
 
 import json
 import logging
+import uuid
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,7 +12,9 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
 from pipelines.errors import SourceError
 from pipelines.sinks.delta import query_of
+from pipelines.sinks.fenced import commits_since
 from pipelines.sinks.table_state import last_batch, recent_commits
+from pipelines.sinks.transaction import Transaction
 
 _LOOK_BACK: Final = 200
 
@@ -57,21 +60,31 @@ class OnceWriter:
         known = last_batch(spark, self.table, query)
         if known is None or known < batch:
             self.begun = batch
-            _append_once(rows, self.table, {"query": query, "batch": batch, "quarantined": quarantined})
+            noted: dict[str, str | int | None] = {"query": query, "batch": batch, "quarantined": quarantined}
+            noted["try"] = str(uuid.uuid4())
+            before = Transaction(spark, self.table).version
+            _append_once(rows, self.table, noted)
+            # Delta has left it out without a word if another run has committed its number since the look.
+            since = commits_since(spark, self.table, before)
+            if all(commit.note != json.dumps(noted) for commit in since):
+                raise self._another_run(last_batch(spark, self.table, query), query, batch)
             self._count(batch, count)
             return True
         if known > batch or self.begun != batch:
-            raise SourceError(
-                f"{self.table}: it has micro-batch {known} of query {query} already, expected none after"
-                f" {batch - 1}: another run writes by a copy of this checkpoint. Nothing of this micro-batch"
-                " was written. Stop the other run, then start again"
-            )
+            raise self._another_run(known, query, batch)
         self._count(batch, _committed_rows(spark, self.table, query, batch))
         return False
 
     def rows_before(self, batch: int) -> int:
         """How many rows the table took of the micro-batches before one."""
         return self.rows + (self.last[1] if self.last and self.last[0] < batch else 0)
+
+    def _another_run(self, known: int | None, query: str, batch: int) -> SourceError:
+        return SourceError(
+            f"{self.table}: it has micro-batch {known} of query {query} already, expected none after"
+            f" {batch - 1}: another run writes by a copy of this checkpoint. Nothing of this micro-batch"
+            " was written. Stop the other run, then start again"
+        )
 
     def _count(self, batch: int, rows: int) -> None:
         if self.last and self.last[0] != batch:

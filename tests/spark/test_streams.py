@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame
@@ -17,6 +18,7 @@ from pipelines.layers.speed import speed
 from pipelines.ops.streams import run_streams
 from pipelines.sinks.delta import append, each_batch, query_of, read
 from pipelines.sinks.once import OnceWriter
+from pipelines.sinks.table_state import last_batch
 from pipelines.sinks.tables import ensure_table, set_table_property, shape
 from tests.support.lakes import Lake, flight
 from tests.support.processes import wait_until
@@ -96,8 +98,10 @@ def test_what_a_signal_to_the_whole_group_breaks_is_no_failure_of_a_stream_that_
     assert run_streams(spark, start)["told"].counts["rows"] == 0
 
 
-@pytest.mark.parametrize("ahead", [0, 1])
-def test_a_micro_batch_that_another_run_has_written_is_not_passed_over(lake: Lake, ahead: int) -> None:
+@pytest.mark.parametrize(("ahead", "after_the_look"), [(0, False), (1, False), (0, True)])
+def test_a_micro_batch_that_another_run_has_written_is_not_passed_over(
+    lake: Lake, ahead: int, after_the_look: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     spark, source, target = lake.spark, f"{lake.config.root}/source", f"{lake.config.root}/target"
     append(spark.range(3), source)
     ensure_table(spark, target, shape("id bigint"))
@@ -105,7 +109,18 @@ def test_a_micro_batch_that_another_run_has_written_is_not_passed_over(lake: Lak
 
     def write(rows: DataFrame, batch: int) -> None:
         other = rows.limit(0).write.format("delta").mode("append").option("txnAppId", query_of(spark))
-        other.option("txnVersion", str(batch + ahead)).save(target)
+        other = other.option("txnVersion", str(batch + ahead))
+
+        def overtaken(*args: Any) -> int | None:
+            monkeypatch.undo()
+            found = last_batch(*args)
+            other.save(target)
+            return found
+
+        if after_the_look:
+            monkeypatch.setattr("pipelines.sinks.once.last_batch", overtaken)
+        else:
+            other.save(target)
         try:
             writer.append(rows, batch, 3)
         except SourceError as error:
