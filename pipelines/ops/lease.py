@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
@@ -116,6 +116,8 @@ class Lease:
     def _write(self, duration: timedelta) -> None:
         """Writes the lease, if nobody else has since this one wrote it, or looked at it.
 
+        A commit of this run whose answer was lost, as in an outage of the store, is not somebody else's.
+
         Raises:
             _Taken: somebody has.
         """
@@ -128,21 +130,34 @@ class Lease:
             "epoch": self.epoch,
             **asdict(this_process()),
         }
-        table, following = self._config.ops_table("leases"), self._number + 1
+        try:
+            self._commit(row)
+        except StaleEpoch:
+            # Before the row, as where the lease is taken.
+            number = number_taken(
+                self._spark, self._config.ops_table("leases"), application(self._config.name)
+            )
+            if not self._is_mine(_held(self._spark, self._config)):
+                raise _Taken("another run has taken the lease over") from None
+            self._number = number
+            try:
+                self._commit(row)
+            except StaleEpoch:
+                raise _Taken("another run has taken the lease over") from None
+
+    def _commit(self, row: dict[str, Any]) -> None:
+        following = self._number + 1
         stamp = Stamp(
             application(self._config.name),
             following,
             f"lease {self._epoch.run_id} ({self.epoch}, {following})",
         )
-        try:
-            replace_fenced(
-                small_frame(self._spark, [row], shape(LEASES)),
-                table,
-                f"pipeline = {literal(self._config.name)}",
-                stamp,
-            )
-        except StaleEpoch:
-            raise _Taken("another run has taken the lease over") from None
+        replace_fenced(
+            small_frame(self._spark, [row], shape(LEASES)),
+            self._config.ops_table("leases"),
+            f"pipeline = {literal(self._config.name)}",
+            stamp,
+        )
         self._number = following
 
 

@@ -18,6 +18,7 @@ from pipelines.errors import InfrastructureError
 from pipelines.ops.holder import Holder, started, this_process
 from pipelines.ops.lease import LEASES, lease
 from pipelines.sinks.delta import read
+from pipelines.sinks.fenced import replace_fenced
 from pipelines.sinks.tables import ensure_table, shape, small_frame
 from tests.support.lakes import Lake
 from tests.support.processes import wait_until
@@ -69,6 +70,26 @@ def test_a_lease_that_is_held_prolongs_itself(make_lake: Callable[..., Lake]) ->
     with lease(lake.spark, lake.config, "mine") as mine:
         first = held(lake)["until"]
         wait_until(lambda: held(lake)["until"] > first, "the lease is prolonged", 60)
+        mine.require()
+    assert held(lake)["until"].astimezone(UTC) <= datetime.now(UTC)
+
+
+def test_a_commit_whose_answer_was_lost_does_not_cost_the_lease(
+    make_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = make_lake("batch.lease_duration=3 seconds")
+    ends: list[datetime] = []
+
+    def without_an_answer(*args: Any) -> int:
+        made = replace_fenced(*args)
+        if not ends:
+            ends.append(held(lake)["until"])
+            raise InfrastructureError("no answer")
+        return made
+
+    with lease(lake.spark, lake.config, "mine") as mine:
+        monkeypatch.setattr("pipelines.ops.lease.replace_fenced", without_an_answer)
+        wait_until(lambda: bool(ends) and held(lake)["until"] > ends[0], "the lease is prolonged again", 60)
         mine.require()
     assert held(lake)["until"].astimezone(UTC) <= datetime.now(UTC)
 
