@@ -4,6 +4,8 @@ import logging
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pipelines.config import PipelineConfig
@@ -12,6 +14,7 @@ from pipelines.ops.checkpoint_fit import BEGIN, Written, misfit
 from pipelines.ops.cluster import Topic
 from pipelines.ops.ingest_position import behind_or_ahead
 from pipelines.ops.query_files import QueryFiles, query_files, reads_more, write_note
+from pipelines.ops.stream_position import first_unread_version
 from pipelines.sinks.delta import read
 from pipelines.sinks.table_state import TableState, has_taken_back, recent_commits, table_state
 from pipelines.sinks.tables import exists
@@ -85,7 +88,7 @@ def check_speed(spark: SparkSession, config: PipelineConfig) -> SpeedCheck:
     }
     noted = (c.quarantined for c in commits["speed"] if c.query == files.query and c.quarantined is not None)
     quarantined = next(noted, None)
-    required = {"speed": _last_of_speed(spark, files, states), "quarantine": quarantined}
+    required = {"speed": _last_of_speed(spark, config, files, states), "quarantine": quarantined}
     for layer, path in paths.items():
         table = Written(
             path,
@@ -114,11 +117,12 @@ def refuse_lost_speed(spark: SparkSession, config: PipelineConfig) -> None:
 
 
 def _last_of_speed(
-    spark: SparkSession, files: QueryFiles, states: dict[str, TableState | None]
+    spark: SparkSession, config: PipelineConfig, files: QueryFiles, states: dict[str, TableState | None]
 ) -> int | None:
     """The last micro-batch that the speed layer must know: each that reads anything commits to it.
 
-    Earlier versions of this code committed only those with rows: of them the table must know some one.
+    Earlier versions of this code committed only those with rows: of them the table must know some one, unless
+    bronze was empty.
     """
     last = files.next_batch - 1
     while last >= 0 and not reads_more(spark, files.path, last):
@@ -126,7 +130,19 @@ def _last_of_speed(
     if last >= files.note.get(_SINCE, files.next_batch):
         return last
     is_known = any(state and files.query in state.batches for state in states.values())
-    return None if is_known or last < 0 else last
+    return None if is_known or last < 0 or not _has_read(spark, config) else last
+
+
+def _has_read(spark: SparkSession, config: PipelineConfig) -> bool:
+    """Whether there were rows in what the speed stream has read of bronze; True where that is not seen."""
+    first = first_unread_version(spark, config)
+    if not first:
+        return True
+    try:
+        return not read(spark, config.table("bronze"), first - 1).isEmpty()
+    except (PySparkException, Py4JJavaError):
+        # That version, or a file of it, is not there any more.
+        return True
 
 
 def note_tables(spark: SparkSession, config: PipelineConfig, query: Query, files: QueryFiles) -> None:

@@ -14,8 +14,9 @@ from pipelines.errors import SourceError
 from pipelines.layers.checkpoints import reset
 from pipelines.layers.replay import replay
 from pipelines.ops.quarantined import Selection
-from pipelines.ops.query_files import note_path
-from pipelines.sinks.tables import set_table_property, version
+from pipelines.ops.query_files import note_path, query_files
+from pipelines.sinks.event_tables import ensure_speed
+from pipelines.sinks.tables import ensure_bronze, ensure_quarantine, set_table_property, version
 from pipelines.sinks.upkeep import compact, delete_rows
 from tests.support.lakes import Lake
 from tests.support.nights import on, stream
@@ -118,6 +119,22 @@ def test_what_goes_together_goes_on(lake: Lake) -> None:
     lake.ingest([on(1, 3)])
     stream(lake)
     assert numbers(lake) == [1, 2, 3]
+
+
+def test_a_lake_of_before_whose_stream_has_found_nothing_goes_on(lake: Lake, tmp_path: Path) -> None:
+    ensure_bronze(lake.spark, lake.config)
+    stream(lake)
+    # That code committed no micro-batch without rows, and noted nothing.
+    for made in ("speed", "quarantine"):
+        lost(lake, made, tmp_path)
+    ensure_speed(lake.spark, lake.config, lake.contract)
+    ensure_quarantine(lake.spark, lake.config)
+    checkpoint = lake.config.checkpoint("speed")
+    Path(note_path(checkpoint)).unlink()
+    assert query_files(lake.spark, checkpoint).next_batch > 0
+    lake.ingest([on(1, 1)])
+    stream(lake)
+    assert numbers(lake) == [1]
 
 
 def test_a_summary_counts_what_a_run_that_was_killed_had_committed(lake: Lake, small: DataContract) -> None:
