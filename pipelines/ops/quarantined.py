@@ -10,7 +10,6 @@ from functools import reduce
 from operator import and_
 from typing import Final
 
-from delta.exceptions import DeltaConcurrentModificationException
 from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -18,7 +17,7 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_ra
 
 from pipelines.config import PipelineConfig
 from pipelines.decode import COORDINATES
-from pipelines.sinks.delta import read
+from pipelines.sinks.delta import CONFLICTS, read
 from pipelines.sinks.tables import require_table
 
 STATUSES: Final = ("open", "replayed", "discarded")
@@ -80,7 +79,7 @@ def tried(status: str) -> dict[str, str | Column]:
 
 
 @retry(
-    retry=retry_if_exception_type(DeltaConcurrentModificationException),
+    retry=retry_if_exception_type(CONFLICTS),
     wait=wait_random_exponential(multiplier=0.5, max=10),
     stop=stop_after_attempt(6),
     reraise=True,

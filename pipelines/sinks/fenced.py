@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import date
 from typing import Final, NoReturn
 
-from delta.exceptions import DeltaConcurrentModificationException, MetadataChangedException
+from delta.exceptions import MetadataChangedException
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.readwriter import DataFrameWriter
@@ -26,7 +26,7 @@ from tenacity import (
 
 from pipelines.errors import InfrastructureError
 from pipelines.ops.epochs import Commit, Stamp
-from pipelines.sinks.delta import days_condition
+from pipelines.sinks.delta import CONFLICTS, days_condition
 from pipelines.sinks.tables import keep_versions
 from pipelines.sinks.transaction import Transaction, refused, stale
 
@@ -44,7 +44,7 @@ def _others_wrote(state: RetryCallState) -> NoReturn:
 
 
 _AGAIN: Final = retry(
-    retry=retry_if_exception_type(DeltaConcurrentModificationException),
+    retry=retry_if_exception_type(CONFLICTS),
     wait=wait_random_exponential(multiplier=0.5, max=10),
     stop=stop_after_attempt(6),
     retry_error_callback=_others_wrote,
@@ -103,7 +103,6 @@ def replace_fenced(rows: DataFrame, table: str, condition: str, stamp: Stamp) ->
     return _written(writer, rows.sparkSession, table, stamp)
 
 
-@_AGAIN
 def restore_fenced(
     spark: SparkSession, table: str, to: int | None, stamp: Stamp, days: Sequence[date] = ()
 ) -> tuple[int, bool]:
@@ -128,6 +127,17 @@ def restore_fenced(
         SourceError: that version is gone, or files of it are.
         InfrastructureError: others, who hold no epoch, wrote to the table at each try.
     """
+    made, has_differed = _restored(spark, table, to, stamp, days)
+    if has_differed:
+        # Apart: for a conflict of this one the commit, whose number is taken now, is not made again.
+        _AGAIN(keep_versions)(spark, table)
+    return made, has_differed
+
+
+@_AGAIN
+def _restored(
+    spark: SparkSession, table: str, to: int | None, stamp: Stamp, days: Sequence[date]
+) -> tuple[int, bool]:
     transaction = Transaction(spark, table)
     added, removed = transaction.differences(to, days)
     if not added and not removed:
@@ -138,9 +148,7 @@ def restore_fenced(
     gone_at = int(time.time() * 1000)
     actions = [transaction.added(file) for file in added]
     actions += [transaction.added(file).removeWithTimestamp(gone_at, True) for file in removed]
-    made = transaction.commit(actions, stamp, "Overwrite", days_condition(days) if days else "true")
-    keep_versions(spark, table)
-    return made, True
+    return transaction.commit(actions, stamp, "Overwrite", days_condition(days) if days else "true"), True
 
 
 def is_as_at(spark: SparkSession, table: str, at: int | None) -> bool:

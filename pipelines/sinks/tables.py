@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, cast
 
 import pyarrow as pa
-from delta.exceptions import DeltaConcurrentModificationException, ProtocolChangedException
 from delta.tables import DeltaTable
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
@@ -20,6 +19,7 @@ from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.evolution import alterations, fit
 from pipelines.ops.failures import first_line
 from pipelines.schema_paths import optional
+from pipelines.sinks.delta import CONFLICTS
 
 ORIGIN: Final = (
     "_topic string, _partition int, _offset bigint, _kafka_timestamp timestamp, _ingested_at timestamp"
@@ -134,10 +134,12 @@ def _is_race(error: BaseException) -> bool:
     """Whether another job may have been making the same table at the same time.
 
     Delta has many names for what it finds half made: no table, another table, a folder that is not empty.
+    A column that the other job has added first is Spark's error.
     """
-    if isinstance(error, DeltaConcurrentModificationException | ProtocolChangedException):
+    if isinstance(error, CONFLICTS):
         return True
-    return isinstance(error, AnalysisException) and "[DELTA_" in str(error)
+    names = ("[DELTA_", "[FIELD_ALREADY_EXISTS]")
+    return isinstance(error, AnalysisException) and any(name in str(error) for name in names)
 
 
 @retry(

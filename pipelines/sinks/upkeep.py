@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
 
-from delta.exceptions import DeltaConcurrentModificationException
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from pipelines.errors import InfrastructureError
-from pipelines.sinks.delta import read
+from pipelines.sinks.delta import CONFLICTS, read
 from pipelines.sinks.tables import (
     REMOVED_FILES,
     TEN_YEARS,
@@ -191,14 +190,14 @@ def _added_up(files: DataFrame) -> Files:
 
 def _again(table: str, change: Callable[[], Result]) -> Result:
     tries = Retrying(
-        retry=retry_if_exception_type(DeltaConcurrentModificationException),
+        retry=retry_if_exception_type(CONFLICTS),
         wait=wait_random_exponential(multiplier=0.5, max=10),
         stop=stop_after_attempt(_TRIES),
         reraise=True,
     )
     try:
         return tries(change)
-    except DeltaConcurrentModificationException:
+    except CONFLICTS:
         raise InfrastructureError(
             f"{table}: others wrote to the same files at each of {_TRIES} tries; start again when they end"
         ) from None

@@ -2,12 +2,19 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
+import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql.types import DoubleType, FloatType, StringType, StructField, StructType
 
 from pipelines.contract import DataContract
 from pipelines.contract_rules import RowRule
+from pipelines.evolution import alterations
 from pipelines.layers.serving import read_serving
+from pipelines.sinks.delta import read
+from pipelines.sinks.tables import ensure_table, shape
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, on, run, stream
 
@@ -40,3 +47,22 @@ def test_old_and_new_producers_share_a_topic_through_an_evolution(
     assert run(new, ONE)["days"] == {"2013-01-01": "certified"}
     rows = {row["flight"]: row["gate"] for row in read_serving(new.spark, new.config).toLocalIterator()}
     assert rows == {1: None, 2: "A2", 3: None, 4: "B4", 9: None}
+
+
+def test_of_two_that_add_the_same_columns_at_once_both_go_on(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, overtaken = str(tmp_path / "table"), list[int]()
+    ensure_table(spark, table, shape("a int"))
+
+    def by_the_other_first(*args: Any) -> list[str] | None:
+        statements = alterations(*args)
+        overtaken.append(len(statements or []))
+        for statement in statements or []:
+            spark.sql(f"ALTER TABLE delta.`{table}` {statement}")
+        return statements
+
+    monkeypatch.setattr("pipelines.sinks.tables.alterations", by_the_other_first)
+    ensure_table(spark, table, shape("a int, b string"))
+    assert overtaken == [1, 0]
+    assert read(spark, table).columns == ["a", "b"]

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from delta.exceptions import MetadataChangedException
 from delta.tables import DeltaTable
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from pipelines import dedup
 from pipelines.contract import DataContract
@@ -16,8 +17,10 @@ from pipelines.errors import InfrastructureError, SourceError
 from pipelines.layers.batch import Night
 from pipelines.layers.serving import read_serving
 from pipelines.ops.certification import certified, history
+from pipelines.ops.epochs import Stamp
 from pipelines.ops.night_steps import steps
 from pipelines.sinks.delta import append, read
+from pipelines.sinks.fenced import restore_fenced
 from pipelines.sinks.tables import set_table_property
 from pipelines.sinks.transaction import StaleEpoch
 from tests.support.lakes import Lake
@@ -143,3 +146,20 @@ def test_upkeep_and_properties_between_are_no_rows_of_others(lake: Lake) -> None
             lake.spark.sql(f"VACUUM delta.`{batch}`")
     assert night.told()["days"] == {"2013-01-02": "certified"}
     assert served(lake) == {1: [1], 2: [2]}
+
+
+def test_a_conflict_that_follows_a_restore_does_not_make_it_again(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, conflicts = str(tmp_path / "table"), [MetadataChangedException("others changed it", "trace")]
+    append(spark.range(1), table)
+    append(spark.range(1), table)
+
+    def keep(*_: Any) -> None:
+        if conflicts:
+            raise conflicts.pop()
+
+    monkeypatch.setattr("pipelines.sinks.fenced.keep_versions", keep)
+    assert restore_fenced(spark, table, 0, Stamp("application", 1, "undo")) == (2, True)
+    assert not conflicts
+    assert read(spark, table).count() == 1
