@@ -95,7 +95,7 @@ def chosen(
         events: valid events, as `winners` takes them.
         contract: names the key and the policy.
         horizon: over how many neighbouring days, each way, copies of a key are one event.
-        known: the days of which `events` holds all records; None if it holds all records.
+        known: the days of which `events` holds all records that there are; None if it holds all records.
 
     Returns:
         The columns of `events` and `_undecided boolean`, true for a copy that may be kept: that hangs on

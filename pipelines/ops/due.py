@@ -170,7 +170,7 @@ def _changed(
     copies = copies.join(of_days, contract.key_names, "left_semi")
     rows = with_key(read(spark, config.table("batch"), version).where(on_days(others)), contract)
     rows = rows.join(of_days, contract.key_names, "left_semi")
-    won = chosen(without_key(copies, contract), contract, span.horizon, span.near).where(on_days(others))
+    won = chosen(without_key(copies, contract), contract, span.horizon, span.known).where(on_days(others))
     at, then = [*contract.key_names, EVENT_DATE], F.struct(*COORDINATES)
     now = with_key(won, contract).select(*at, UNDECIDED, then.alias("_now"))
     both = now.join(rows.select(*at, then.alias("_then")), at, "full_outer")
@@ -188,8 +188,12 @@ def span_of(config: PipelineConfig, contract: DataContract, days: Sequence[date]
         whole: the first day of which bronze holds all records; None if it never lost any.
     """
     horizon = reach(contract, config.batch.dedup_horizon_days)
-    near = around(days, horizon * config.batch.chain_horizons)
-    return Span(days, [day for day in near if whole is None or day >= whole or day in days], horizon)
+    first = whole or date.min
+    wide = around(days, horizon * config.batch.chain_horizons)
+    near = [day for day in wide if day >= first or day in days]
+    # A copy on the first whole day would else hang for ever on days that are gone.
+    gone = [day for day in around(near, horizon) if day < first and day not in near]
+    return Span(days, near, horizon, gone)
 
 
 def _known(

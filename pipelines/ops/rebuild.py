@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import NoReturn
 
-from delta.exceptions import DeltaConcurrentModificationException
 from pyspark.sql import SparkSession
 from tenacity import (
     RetryCallState,
@@ -22,7 +21,7 @@ from pipelines.ops.bronze_index import Pieces
 from pipelines.ops.epochs import Stamp, foreign
 from pipelines.ops.writer_schemas import decode_all
 from pipelines.quality.facts import Span
-from pipelines.sinks.delta import by_day_and_key, on_days
+from pipelines.sinks.delta import CONFLICTS, by_day_and_key, on_days
 from pipelines.sinks.fenced import commits_since, replace_days_fenced
 
 
@@ -34,7 +33,7 @@ def _others_wrote(state: RetryCallState) -> NoReturn:
 
 
 @retry(
-    retry=retry_if_exception_type(DeltaConcurrentModificationException),
+    retry=retry_if_exception_type(CONFLICTS),
     wait=wait_random_exponential(multiplier=1, max=30),
     stop=stop_after_attempt(4),
     retry_error_callback=_others_wrote,
@@ -64,7 +63,7 @@ def build_days(
     events = valid(decode_all(spark, config, contract, pieces.envelopes), contract)
     candidates = events.where(on_days(span.near))
     # A row that is not decided stands until the audit fails its day.
-    rows = chosen(candidates, contract, span.horizon, span.near).where(on_days(span.days)).drop(UNDECIDED)
+    rows = chosen(candidates, contract, span.horizon, span.known).where(on_days(span.days)).drop(UNDECIDED)
     return replace_days_fenced(by_day_and_key(rows, contract.key), config.table("batch"), span.days, stamp)
 
 

@@ -41,11 +41,19 @@ class Span:
         days: the days, sorted.
         near: the days of which all records are looked at, these among them, sorted.
         horizon: over how many neighbouring days, each way, copies of a key are one event.
+        gone: days around these that lie before the first day of which bronze holds all records: nothing more
+            can be learned of them.
     """
 
     days: Sequence[date]
     near: Sequence[date]
     horizon: int
+    gone: Sequence[date] = ()
+
+    @property
+    def known(self) -> list[date]:
+        """The days for which no copy has to wait, see `pipelines.dedup.chosen`."""
+        return [*self.gone, *self.near]
 
 
 @dataclass(frozen=True)
@@ -177,7 +185,7 @@ def _winning(events: DataFrame, contract: DataContract, span: Span) -> DataFrame
     if contract.event_time not in contract.key:
         copies = neighbours(contract, span.horizon)
         conflict = F.min(_PAYLOAD).over(copies) != F.max(_PAYLOAD).over(copies)
-        return chosen(events.withColumn("_conflict", conflict), contract, span.horizon, span.near)
+        return chosen(events.withColumn("_conflict", conflict), contract, span.horizon, span.known)
     conflict = F.min(_PAYLOAD) != F.max(_PAYLOAD)
     best = F.min if takes_least(contract) else F.max
     record = best(F.struct(*preference(contract), EVENT_DATE, _PAYLOAD))

@@ -18,6 +18,7 @@ from pipelines.contract_custom import Policy
 from pipelines.dedup import UNDECIDED, chosen, winners
 from pipelines.errors import AuditFailed
 from pipelines.layers.serving import read_serving
+from pipelines.ops.due import span_of
 from pipelines.quality.facts import days_of
 from pipelines.sinks.tables import shape, small_frame
 from tests.support.lakes import Lake
@@ -128,6 +129,19 @@ def frame(spark: SparkSession, copies: list[Copy]) -> DataFrame:
 def found(rows: DataFrame) -> set[Copy]:
     columns = rows.select("flight", F.datediff("_event_date", F.lit(ONE)).alias("day"), "_offset")
     return {(row["flight"], row["day"], row["_offset"]) for row in columns.toLocalIterator()}
+
+
+def test_nothing_hangs_on_days_that_retention_has_removed(lake: Lake) -> None:
+    contract = replace(lake.contract, key=("flight",))
+    events = frame(lake.spark, [(1, 1, 0), (1, 2, 1), (2, 6, 0), (2, 7, 1)])
+
+    def chosen_of(whole: date | None) -> tuple[set[Copy], set[Copy]]:
+        span = span_of(lake.config, contract, [THREE], whole)
+        rows = chosen(events.where(F.col("_event_date").isin(span.near)), contract, span.horizon, span.known)
+        return found(rows.where(f"NOT {UNDECIDED}")), found(rows.where(UNDECIDED))
+
+    # Of the first key the second day is the first that bronze has whole; of the other, the end is not seen.
+    assert chosen_of(TWO) == ({(1, 1, 0)}, {(2, 6, 0)})
 
 
 @pytest.mark.parametrize("policy", [Policy(), Policy("last")])
