@@ -5,12 +5,13 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
@@ -22,11 +23,12 @@ from pipelines.errors import InfrastructureError, SourceError
 from pipelines.layers.publish import publish, status
 from pipelines.layers.publish_reset import reset
 from pipelines.layers.speed import speed
-from pipelines.ops.publish_cluster import asking, marks, take_all, write_marks
+from pipelines.ops.publish_cluster import asking, end_transactions, marks, take_all, write_marks
 from pipelines.ops.publish_progress import partitions_of, publisher
 from pipelines.ops.query_files import QueryFiles
 from pipelines.sinks import kafka_transactional
 from pipelines.sinks.kafka_transactional import TransactionalSink, in_slots, publish_rows
+from pipelines.sinks.progress import progress
 from pipelines.sinks.slots import Mark
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import Lake, flight
@@ -169,6 +171,39 @@ def test_two_runs_of_one_checkpoint_notice_each_other(
     assert len(messages_of(broker, sink.topic)) == 4
     stream(clone, 5)
     assert send(clone) == 1
+
+
+def test_another_run_that_has_the_slots_keeps_its_transactions(
+    spark: SparkSession, sink: TransactionalSink
+) -> None:
+    ours, theirs = replace(DONE, next_batch=5, run="ours"), replace(DONE, next_batch=5, run="theirs")
+    write_marks(sink, take_all(sink, {}), {0: ours, 1: ours})
+    has = take_all(sink, {})
+    write_marks(sink, has, {0: theirs, 1: theirs})
+    with pytest.raises(PythonException, match="another run has taken the slots: found theirs"):
+        publish_rows(rows(spark), sink, replace(DONE, run="ours"), is_new=False)
+    end_transactions(sink, "ours")
+    # A producer that was fenced could not.
+    write_marks(sink, has, {0: theirs, 1: theirs})
+
+
+def test_progress_behind_an_open_transaction_of_others_is_not_passed_over(
+    sink: TransactionalSink, admin: AdminClient, broker: str
+) -> None:
+    short = replace(sink, transaction_timeout=timedelta(seconds=3))
+    write_marks(short, take_all(short, {}), {0: replace(DONE, next_batch=5), 1: DONE})
+    admin.delete_consumer_groups([sink.name])[sink.name].result(30)
+    other = Producer({"bootstrap.servers": broker, "transactional.id": f"{sink.name}-other"})
+    other.init_transactions(30)
+    other.begin_transaction()
+    other.produce(sink.progress_topic, b"", b"other", 0)
+    assert not other.flush(30)
+    write_marks(short, take_all(short, {}), {0: DONE})
+    admin.delete_consumer_groups([sink.name])[sink.name].result(30)
+    with pytest.raises(InfrastructureError, match=r"partition 0 .*an open transaction hides them"):
+        progress(short.connection, range(2), is_stable=True)
+    other.abort_transaction(30)
+    assert progress(short.connection, range(2), is_stable=True) == {0: DONE, 1: DONE}
 
 
 def test_a_topic_that_has_got_more_partitions_is_refused_until_somebody_says_that_it_may(
