@@ -1,6 +1,8 @@
 """Finds out from the output topic which slots of a micro-batch were published, where progress was lost."""
 
 import logging
+import time
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
@@ -17,10 +19,15 @@ from pipelines.sinks.kafka_transactional import TransactionalSink, in_slots
 from pipelines.sinks.slots import Mark
 
 _ROWS: Final = 5
-"""How many rows of a slot are looked for: a transaction has all or none, but compaction may take some."""
+"""How many rows of a slot are looked for: a transaction has all or none of them."""
 _SAMPLE: Final = "slot int, key binary, value binary, headers array<struct<key: string, value: binary>>"
 _CLOCKS_DIFFER: Final = timedelta(hours=1)
 _AT_ONCE: Final = 10_000
+_LOST: Final = "the cluster has lost progress of a micro-batch that was under way"
+_ASK: Final = (
+    "Ask those who read the topic, and say it: oncelake publish reset --to checkpoint"
+    " --in-flight published|unpublished"
+)
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +47,7 @@ def published_slots(
         begun_ms: when the micro-batch was planned, in milliseconds since 1970.
 
     Raises:
-        SourceError: the topic does not go back as far.
+        SourceError: the topic does not tell.
         KafkaException: the cluster does not answer, or refuses.
     """
     placed = in_slots(rows, sink, done.partitions)
@@ -51,12 +58,35 @@ def published_slots(
     for row in small_rows(sample.where(F.col("slot").isin(*slots))):
         headers = tuple((pair["key"], pair["value"]) for pair in row["headers"] or ())
         wanted[_known_by(sink, row["key"], row["value"], headers)] = row["slot"]
-    found = _found(sink, wanted, begun_ms - _CLOCKS_DIFFER // timedelta(milliseconds=1))
+    there = _found(sink, wanted, begun_ms - _CLOCKS_DIFFER // timedelta(milliseconds=1))
+    found = slots_with_all(sink, wanted, there)
     _log.warning(
         "%s: progress of slots %s was lost in micro-batch %d; the topic has rows of %s, so these are done",
         *(sink.name, sorted(slots), done.batch, sorted(found) or "none of them"),
     )
     return found
+
+
+def slots_with_all(sink: TransactionalSink, wanted: Mapping[Row, int], found: Collection[Row]) -> set[int]:
+    """The slots of which all rows that were looked for were found.
+
+    Args:
+        sink: where rows went.
+        wanted: the slot of each row that was looked for.
+        found: those of them that are on the topic.
+
+    Raises:
+        SourceError: some rows of a slot were found, and others were not.
+    """
+    asked, there = Counter(wanted.values()), Counter(wanted[row] for row in found)
+    for slot, count in sorted(there.items()):
+        if count < asked[slot]:
+            raise SourceError(
+                f"{sink.name}: {_LOST}, and topic '{sink.topic}' has {count} of the {asked[slot]} rows that"
+                f" slot {slot} was looked for by (was it compacted since, or are there older copies?), so"
+                f" nobody can find out whether it was published. {_ASK}"
+            )
+    return {*there}
 
 
 def _known_by(
@@ -87,39 +117,59 @@ def _first_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         )
 
 
-def _found(sink: TransactionalSink, wanted: Mapping[Row, int], since_ms: int) -> set[int]:
-    """The slots of rows that are on the topic, among records sent since a time."""
-    timeout_s, found = sink.connection.timeout_s, set[int]()
+def _found(sink: TransactionalSink, wanted: Mapping[Row, int], since_ms: int) -> set[Row]:
+    """The rows that are on the topic, among records sent since a time."""
+    begin, left = _between(sink, since_ms)
+    patience_s, found = sink.connection.transaction_timeout_ms / 1000, set[Row]()
+    until = time.monotonic() + patience_s
     consumer = sink.connection.consumer()
     try:
-        numbers = consumer.list_topics(sink.topic, timeout=timeout_s).topics[sink.topic].partitions
-        asked = [TopicPartition(sink.topic, number, since_ms) for number in numbers]
-        left = set()
-        for place in consumer.offsets_for_times(asked, timeout_s):
-            low, high = consumer.get_watermark_offsets(TopicPartition(sink.topic, place.partition), timeout_s)
-            if low and low in (high, place.offset):
-                raise SourceError(
-                    f"{sink.name}: the cluster has lost progress of a micro-batch that was under way, and"
-                    f" partition {place.partition} of topic '{sink.topic}' begins later than it was sent, so"
-                    " nobody can find out whether it was published. Ask those who read the topic, and say it:"
-                    " oncelake publish reset --to checkpoint --in-flight published|unpublished"
-                )
-            if 0 <= place.offset < high:
-                left.add(place.partition)
-                consumer.incremental_assign([place])
-        while left and found != {*wanted.values()}:
+        consumer.assign(begin)
+        while left and found != wanted.keys():
             for message in consumer.consume(_AT_ONCE, 1.0):
-                found |= _slot_of(sink, message, wanted, left)
+                if (row := _row_of(sink, message, left)) is not None:
+                    until = time.monotonic() + patience_s
+                    found |= {row} & wanted.keys()
+            if time.monotonic() > until:
+                raise SourceError(
+                    f"{sink.name}: {_LOST}, and records of partition {min(left)} of topic '{sink.topic}' do"
+                    " not come: an open transaction hides them, or it has no leader. Start again when that"
+                    " has ended (kafka-transactions.sh find-hanging)"
+                )
     finally:
         consumer.close()
     return found
 
 
-def _slot_of(sink: TransactionalSink, message: Any, wanted: Mapping[Row, int], left: set[int]) -> set[int]:
-    if (error := message.error()) is not None:
-        if error.code() != KafkaError._PARTITION_EOF:
-            raise KafkaException(error)
-        left.discard(message.partition())
-        return set()
-    row = _known_by(sink, message.key(), message.value(), message.headers() or ())
-    return {wanted[row]} if row in wanted else set()
+def _between(sink: TransactionalSink, since_ms: int) -> tuple[list[TopicPartition], dict[int, int]]:
+    """Where to read since a time, and where each partition ends, behind all that is under way."""
+    timeout_s, begin, ends = sink.connection.timeout_s, list[TopicPartition](), dict[int, int]()
+    consumer = sink.connection.consumer(is_stable=False)
+    try:
+        numbers = consumer.list_topics(sink.topic, timeout=timeout_s).topics[sink.topic].partitions
+        asked = [TopicPartition(sink.topic, number, since_ms) for number in numbers]
+        for place in consumer.offsets_for_times(asked, timeout_s):
+            low, high = consumer.get_watermark_offsets(TopicPartition(sink.topic, place.partition), timeout_s)
+            if low and low in (high, place.offset):
+                raise SourceError(
+                    f"{sink.name}: {_LOST}, and partition {place.partition} of topic '{sink.topic}' begins"
+                    f" later than it was sent, so nobody can find out whether it was published. {_ASK}"
+                )
+            if 0 <= place.offset < high:
+                begin.append(place)
+                ends[place.partition] = high
+    finally:
+        consumer.close()
+    return begin, ends
+
+
+def _row_of(sink: TransactionalSink, message: Any, left: dict[int, int]) -> Row | None:
+    """The row of a record; the end of a partition leaves none to be read there."""
+    if (error := message.error()) is None:
+        return _known_by(sink, message.key(), message.value(), message.headers() or ())
+    if error.code() != KafkaError._PARTITION_EOF:
+        raise KafkaException(error)
+    # Readers of committed records are told of an end where a transaction is open.
+    if message.offset() >= left.get(message.partition(), 0):
+        left.pop(message.partition(), None)
+    return None

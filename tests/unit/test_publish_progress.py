@@ -7,6 +7,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from pipelines.errors import SourceError
+from pipelines.ops.publish_lookup import Row, slots_with_all
 from pipelines.ops.publish_progress import agree, fits_in
 from pipelines.ops.query_files import QueryFiles
 from pipelines.sinks.kafka_transactional import TransactionalSink
@@ -148,6 +149,16 @@ def test_what_goes_together_is_left_alone(known: dict[int, Mark], checkpoint: Qu
 )
 def test_what_can_be_put_right_is(known: dict[int, Mark], checkpoint: QueryFiles, expected: int) -> None:
     assert agree(SINK, "topic-id", known, checkpoint) == replace(DONE, next_batch=expected)
+
+
+def test_a_slot_is_on_the_topic_with_all_rows_that_were_looked_for_or_none() -> None:
+    rows: list[Row] = [(bytes([number]), None, ()) for number in range(4)]
+    wanted = {row: number // 2 for number, row in enumerate(rows)}
+    assert slots_with_all(SINK, wanted, []) == set()
+    assert slots_with_all(SINK, wanted, rows[:2]) == {0}
+    assert slots_with_all(SINK, wanted, rows) == {0, 1}
+    with pytest.raises(SourceError, match=r"has 1 of the 2 rows .* slot 1 .*published\|unpublished"):
+        slots_with_all(SINK, wanted, rows[:3])
 
 
 def test_a_reset_leaves_alone_only_what_the_start_accepts() -> None:
