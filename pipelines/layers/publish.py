@@ -240,10 +240,9 @@ class _Job:
         kept = records.persist(StorageLevel.DISK_ONLY)
         try:
             size = F.coalesce(F.octet_length("key"), F.lit(0)) + F.coalesce(F.octet_length("value"), F.lit(0))
-            (total,) = small_rows(kept.agg(F.coalesce(F.sum(size), F.lit(0)).alias("bytes")))
-            return self.publisher(
-                records, batch, max(-(-total["bytes"] // settings_of(self.config).max_bytes), 1)
-            )
+            (total,) = small_rows(kept.agg(F.sum(size).alias("bytes"), F.count(F.lit(1)).alias("rows")))
+            parts = -(-(total["bytes"] or 0) // settings_of(self.config).max_bytes)
+            return self.publisher(records, batch, max(min(parts, total["rows"]), 1))
         finally:
             kept.unpersist()
 
