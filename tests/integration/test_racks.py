@@ -64,11 +64,17 @@ import json, sys
 from pipelines.config_files import load_config
 from pipelines.session import spark_session
 from pipelines.sources.kafka import offsets_between
+from tests.support.processes import wait_until
 
 config = load_config("flights", environ={}, settings=sys.argv[1:])
 spark = spark_session(config, "batch")
+# An executor that has not come yet is given nothing; the driver is counted with them.
+wait_until(lambda: spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() == 4, "all are there")
 read = offsets_between(spark, config.kafka, {number: range(100) for number in range(12)})
 plan = read._jdf.queryExecution().toRdd()
+# What is made of the source does not know where the source's partitions are to be read.
+while plan.dependencies().length():
+    plan = plan.dependencies().apply(0).rdd()
 chosen = {}
 for partition in plan.partitions():
     listed = plan.preferredLocations(partition)
