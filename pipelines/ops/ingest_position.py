@@ -113,11 +113,7 @@ def behind_or_ahead(
         tails = _behind({p: tails[p] for p in lost}, held)
         lost = records_within(spark, config, topic, tails)
     if lost:
-        said = "; ".join(
-            f"{count:,} records of {topic.name}-{partition} from offset {tails[partition].start} on"
-            for partition, count in sorted(lost.items())
-        )
-        return f"{said}: ingest's checkpoint says they were read, Kafka has them, and bronze has not"
+        return _lost(topic, lost, tails)
     came = _last_offsets(rows.where(F.col("_ingested_at") > F.lit(newest.at)))
     twice = {p: last for p, last in came.items() if last >= newest.ends.get(p, 0)}
     if twice:
@@ -127,6 +123,14 @@ def behind_or_ahead(
             f" than all that {files.path} knows of, and which ingest would read once more"
         )
     return None
+
+
+def _lost(topic: Topic, lost: Mapping[int, int], tails: Mapping[int, range]) -> str:
+    said = "; ".join(
+        f"{count:,} records of {topic.name}-{partition} from offset {tails[partition].start} on"
+        for partition, count in sorted(lost.items())
+    )
+    return f"{said}: ingest's checkpoint says they were read, Kafka has them, and bronze has not"
 
 
 def _behind(read: Mapping[int, range], held: Mapping[int, int]) -> dict[int, range]:
