@@ -8,18 +8,20 @@ from pipelines.ops.jars import Use, ensure_jars, jars_folder
 from pipelines.ops.rack_jar import rack_jar, spark_jars
 
 _FETCHED: Final[tuple[Use, ...]] = ("spark", "broker")
+_S3: Final[tuple[Use, ...]] = ("s3",)
 
 
 @click.command()
 @click.option(
     "--list", "as_list", is_flag=True, help="Print Spark's jars, comma-separated, for spark-submit --jars."
 )
-def jars(as_list: bool) -> None:
+@click.option("--s3", is_flag=True, help="Those for a lake on s3a:// too.")
+def jars(as_list: bool, s3: bool) -> None:
     """Have the jars that Spark and the embedded broker need, fetched and checked unless they are there."""
     if as_list:
-        click.echo(",".join(map(str, spark_jars())))
+        click.echo(",".join(map(str, spark_jars(s3=s3))))
         return
-    for use in _FETCHED:
+    for use in (*_FETCHED, *_S3) if s3 else _FETCHED:
         paths = ensure_jars(use)
         megabytes = sum(path.stat().st_size for path in paths) / 1e6
         click.echo(f"{use}: {len(paths)} jars, {megabytes:.0f} MB, checked, in {jars_folder(use)}")

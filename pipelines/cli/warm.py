@@ -28,7 +28,9 @@ from pipelines.session import end_application, spark_session
 
 _DAY: Final = date(2013, 1, 1)
 _NO_ARCHIVE: Final = "this Java keeps no archive of classes; jobs work as well without"
-_RECORD: Final = '-XX:TieredStopAtLevel=1 -Xlog:disable "-XX:ArchiveClassesAtExit={}"'
+_RECORD: Final = (
+    '-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -Xlog:disable "-XX:ArchiveClassesAtExit={}"'
+)
 
 
 @click.command()
