@@ -24,11 +24,11 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 SCHEDULERS := .venv-schedulers
 SCHEDULERS_MADE := $(SCHEDULERS)/.made-$(call key,requirements/schedulers.txt)
 
-.PHONY: help setup java demo test test-long lint format package bench rack-bench lock lock-jars schema clean distclean
+.PHONY: help setup java demo test test-thorough test-long lint format package bench rack-bench lock lock-jars schema clean distclean
 
 help: ## Show this help
 	@echo "Oncelake. Every target does the set-up it needs; the first time takes minutes and the network."
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(PACKAGE) $(JARS) $(CLASSES) ## Make .venv with the locked dependencies, Java if there is none, and the jars
 	@echo "==> set up: $(VENV) holds all that is needed"
@@ -36,8 +36,11 @@ setup: $(PACKAGE) $(JARS) $(CLASSES) ## Make .venv with the locked dependencies,
 demo: setup ## Replay real flights through a real broker into a lake, and prove the lake (DAYS=14; 365: the year)
 	@$(PY) -m demo --days $(DAYS)
 
-test: setup ## Run all tests, with a real Spark and a real broker (PYTEST_ARGS="tests/unit -k name")
+test: setup ## Run the tests, but for thorough and long ones, with a real Spark and a real broker (PYTEST_ARGS="tests/unit -k name")
 	@$(PY) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+
+test-thorough: setup ## Further cases of guarantees, and the dearest tests, which make test leaves out
+	@$(PY) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m thorough $(PYTEST_ARGS)
 
 test-long: setup $(SCHEDULERS_MADE) ## Hours: 200 random histories of a lake; deploy/ by Airflow itself and Kubernetes' own schemas
 	@$(PY) -m pytest -m long $(PYTEST_ARGS)

@@ -18,6 +18,7 @@ from pydantic import (
     model_validator,
 )
 
+from pipelines.config_audit import AuditConfig
 from pipelines.config_maintain import MaintainConfig, check_retentions
 from pipelines.config_publish import PublishConfig, check_publish
 from pipelines.config_speed import SpeedConfig
@@ -121,9 +122,15 @@ class LakeConfig(_Model):
 
 
 class IngestConfig(_Model):
-    """How often ingest takes a micro-batch from Kafka."""
+    """How ingest takes micro-batches from Kafka.
+
+    Attributes:
+        trigger_interval: how often.
+        max_clock_behind: by how much the clock may lie behind what bronze has been written at.
+    """
 
     trigger_interval: PositiveInterval = timedelta(seconds=10)
+    max_clock_behind: PositiveInterval = timedelta(minutes=10)
 
 
 class DecodeConfig(_Model):
@@ -161,6 +168,8 @@ class BatchConfig(_Model):
         seal_wait: for how long a run waits for ingest to catch up, before it gives up.
         lease_duration: how long a run that died keeps others from starting.
         max_duration: how long a run that hangs does: it prolongs its lease no longer.
+        fewer_records: what becomes of a certified day that is asked for and of which bronze has lost records:
+            it is refused, or `take`n as it is.
     """
 
     dedup_horizon_days: int = Field(default=1, ge=0, le=366)
@@ -171,21 +180,7 @@ class BatchConfig(_Model):
     seal_wait: AnyInterval = timedelta(seconds=30)
     lease_duration: LeaseInterval = timedelta(hours=1)
     max_duration: LeaseInterval = timedelta(hours=12)
-
-
-class AuditConfig(_Model):
-    """What the audit lets pass.
-
-    Attributes:
-        offset_gaps: `fail`, or `warn` for topics where gaps are lawful (compacted, transactional).
-        layer_differences: `fail`, or `warn` where the speed layer was filled under other rules than
-            today's, so that what it lacks cannot be explained any more.
-        examples: how many offending rows or records a check and the report keep.
-    """
-
-    offset_gaps: Literal["fail", "warn"] = "fail"
-    layer_differences: Literal["fail", "warn"] = "fail"
-    examples: int = Field(default=5, ge=0, le=100)
+    fewer_records: Literal["refuse", "take"] = "refuse"
 
 
 class ServingConfig(_Model):

@@ -34,6 +34,8 @@ class MaintainConfig(BaseModel):
         quarantine_retention: for how long replayed and discarded records stay in quarantine after they were
             marked, once bronze has let them go; without it for ever.
         vacuum_after: for how long the files of older versions of a table stay.
+        max_idle: how long ago bronze may have been written last. Beyond it the clock is not believed, and
+            nothing is removed.
         compact: whether the small files of the streams are made into larger ones.
     """
 
@@ -43,6 +45,7 @@ class MaintainConfig(BaseModel):
     speed_retention: PositiveInterval | None = None
     quarantine_retention: PositiveInterval | None = None
     vacuum_after: VacuumInterval = _SHORTEST_VACUUM
+    max_idle: PositiveInterval = timedelta(days=7)
     compact: bool = True
 
 

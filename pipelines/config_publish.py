@@ -17,6 +17,7 @@ from pipelines.config_values import (
 
 PROGRESS_TOPIC: Final = "oncelake-progress"
 _UNITS: Final = "bkmgt"
+_SHORTEST_ABSENCE: Final = timedelta(days=7)
 _SHORTEST, _LONGEST = timedelta(seconds=1), timedelta(days=1)
 
 
@@ -39,6 +40,8 @@ class PublishConfig(BaseModel):
             than publishing a micro-batch takes, and no longer than the brokers' `transaction.max.timeout.ms`.
         retraction: what is sent for an event that was published and is not in the certified day: a
             `tombstone`, which takes its key out of a compacted topic, or a `record` with what it was.
+        keep_unread: for how long the stream may stand still. So long the speed layer and the ledger of
+            verdicts keep their logs, a file for each commit, and let old versions be named.
         options: further settings of librdkafka, by its own names (`security.protocol`, `compression.type`).
         secrets: the same, for values that are never shown or logged.
     """
@@ -55,6 +58,7 @@ class PublishConfig(BaseModel):
     max_bytes_per_trigger: str = Field(default="64m", pattern=r"^[1-9]\d*[bkmgt]$")
     transaction_timeout: PositiveInterval = timedelta(minutes=5)
     retraction: Literal["tombstone", "record"] = "tombstone"
+    keep_unread: PositiveInterval = timedelta(days=30)
     options: ProducerOptions = {}
     secrets: ProducerSecrets = {}
 
@@ -63,6 +67,13 @@ class PublishConfig(BaseModel):
         """`max_bytes_per_trigger` as a number."""
         text = self.max_bytes_per_trigger
         return max(int(text[:-1]) << 10 * _UNITS.index(text[-1]), 1)
+
+    @field_validator("keep_unread")
+    @classmethod
+    def _long_enough(cls, interval: timedelta) -> timedelta:
+        if interval < _SHORTEST_ABSENCE:
+            raise ValueError("expected 7 days at least, for which Delta keeps removed files anyway")
+        return interval
 
     @field_validator("transaction_timeout")
     @classmethod

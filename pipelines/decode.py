@@ -22,6 +22,7 @@ from pipelines.faults import (
     CORRUPT,
     PARSED,
     SENT_AT,
+    SENT_BY,
     condition_column,
     faults_of,
     first_fault,
@@ -190,6 +191,11 @@ def sent_at() -> Column:
     A record without a Kafka timestamp carries one before 1970; it counts as sent when it was read.
     """
     return F.expr(SENT_AT)
+
+
+def sent_by() -> Column:
+    """The latest that a record was sent: event times are measured from it, and so is what may be removed."""
+    return F.expr(SENT_BY)
 
 
 def payload_hash(contract: DataContract) -> Column:

@@ -38,9 +38,14 @@ Reason = Literal[
 PARSED: Final = "_json"
 CORRUPT: Final = "_corrupt"
 # A record without a Kafka timestamp carries one before 1970.
-SENT_AT: Final = (
-    "least(CASE WHEN _kafka_timestamp >= timestamp_seconds(0) THEN _kafka_timestamp END, _ingested_at)"
-)
+_STAMPED: Final = "_kafka_timestamp >= timestamp_seconds(0)"
+SENT_AT: Final = f"least(CASE WHEN {_STAMPED} THEN _kafka_timestamp END, _ingested_at)"
+READER_BEHIND: Final = timedelta(days=7)
+"""By how much the clock of the machine that reads may be behind without a record being called broken."""
+_AT_LATEST: Final = f"_ingested_at + INTERVAL {format_interval(READER_BEHIND)}"
+# The watermark goes no further than SENT_AT, so what a fast producer gains here moves no other record.
+SENT_BY: Final = f"CASE WHEN {_STAMPED} THEN least(_kafka_timestamp, {_AT_LATEST}) ELSE _ingested_at END"
+"""The latest that a record can have been sent, as far as it can be believed."""
 FOUND_LENGTH: Final = 200
 FIRST_DAY: Final = date(1970, 1, 1)
 """Kafka knows no earlier day, and none can be certified."""
@@ -84,7 +89,7 @@ def faults_of(contract: DataContract, max_future: timedelta, writers: Writers) -
         *_type_faults(contract, "missing_field"),
     ]
     event_time = name(contract.event_time)
-    limit = f"{SENT_AT} + INTERVAL {format_interval(max_future)}"
+    limit = f"{SENT_BY} + INTERVAL {format_interval(max_future)}"
     faults.append(
         (
             f"{event_time} > {limit}",

@@ -14,7 +14,7 @@ from pipelines.config import PipelineConfig
 from pipelines.errors import ConfigError
 from pipelines.ops.class_archive import class_settings
 from pipelines.ops.java import use_java
-from pipelines.ops.log_store import require_log_store
+from pipelines.ops.log_store import is_on_s3, require_log_store
 from pipelines.ops.rack_jar import PLUGIN, RACK_VARIABLE, spark_jars
 from pipelines.wire import AVRO_LIMITS
 
@@ -43,6 +43,15 @@ SETTINGS: Final = {
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
 }
 
+_ALONE: Final = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+
+# Hadoop starts a program for each permission and each link of a local file: some twenty in a commit. On a
+# cluster Spark asks for files before it has our jar.
+_IN_ONE_JVM: Final = {
+    "spark.hadoop.fs.file.impl": "oncelake.files.LocalFiles",
+    "spark.hadoop.fs.AbstractFileSystem.file.impl": "oncelake.files.LocalContext",
+}
+
 
 def spark_session(config: PipelineConfig, job: str) -> SparkSession:
     """Starts a session, or takes the one that spark-submit has prepared.
@@ -58,33 +67,18 @@ def spark_session(config: PipelineConfig, job: str) -> SparkSession:
             lose commits.
         InfrastructureError: there is no usable Java, or the jars cannot be had.
     """
-    builder = SparkSession.builder.appName(f"oncelake-{job}-{config.name}")
     submitted = is_submitted()
     require_log_store(config, {**(dict(SparkConf().getAll()) if submitted else {}), **config.spark.conf})
-    classes: dict[str, str] = {}
-    if not submitted:
-        java, jars, master = use_java(), spark_jars(), config.spark.master or "local[*]"
-        # Workers, where there are any, run in the same environment as the driver.
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        builder = builder.master(master)
-        if master == "local" or master.startswith("local["):
-            classes = class_settings(java, jars, config.spark.conf)
-        else:
-            others = filter(None, [config.spark.conf.get("spark.jars")])
-            classes = {"spark.jars": ",".join([*map(str, jars), *others])}
-        builder = builder.config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
     settings = {
+        **({} if submitted else {**_ALONE, "spark.master": _master(config)}),
+        **(_IN_ONE_JVM if not submitted and _is_in_one_jvm(config) else {}),
         **SETTINGS,
         "spark.sql.shuffle.partitions": str(config.speed.state_partitions),
         **config.spark.conf,
-        **classes,
+        **({} if submitted else _class_path(config)),
+        **_rack_settings(config, SparkConf().get("spark.plugins", "") if submitted else ""),
     }
-    if config.kafka.rack.mode != "off":
-        # What the builder sets wins over what spark-submit was given.
-        theirs = SparkConf().get("spark.plugins", "") if submitted else ""
-        named = [*config.spark.conf.get("spark.plugins", "").split(","), *(theirs or "").split(","), PLUGIN]
-        settings["spark.plugins"] = ",".join(dict.fromkeys(filter(None, named)))
-        settings[RACK_VARIABLE] = config.kafka.rack.variable
+    builder = SparkSession.builder.appName(f"oncelake-{job}-{config.name}")
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
@@ -104,12 +98,58 @@ def spark_session(config: PipelineConfig, job: str) -> SparkSession:
     return session
 
 
+def _master(config: PipelineConfig) -> str:
+    return config.spark.master or "local[*]"
+
+
+def _is_in_one_jvm(config: PipelineConfig) -> bool:
+    return _master(config) == "local" or _master(config).startswith("local[")
+
+
+def _class_path(config: PipelineConfig) -> dict[str, str]:
+    """Settings by which driver and executors find the pinned jars, where spark-submit does not say it."""
+    java, jars = use_java(), spark_jars(s3=is_on_s3(config.root))
+    # Workers, where there are any, run in the same environment as the driver.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if _is_in_one_jvm(config):
+        return class_settings(java, jars, config.spark.conf)
+    others = filter(None, [config.spark.conf.get("spark.jars")])
+    return {"spark.jars": ",".join([*map(str, jars), *others])}
+
+
+def _rack_settings(config: PipelineConfig, submitted: str | None) -> dict[str, str]:
+    """Settings of the plugin that tells racks, beside the plugins that were named and submitted."""
+    if config.kafka.rack.mode == "off":
+        return {}
+    # What the builder sets wins over what spark-submit was given.
+    named = [*config.spark.conf.get("spark.plugins", "").split(","), *(submitted or "").split(","), PLUGIN]
+    return {
+        "spark.plugins": ",".join(dict.fromkeys(filter(None, named))),
+        RACK_VARIABLE: config.kafka.rack.variable,
+    }
+
+
 def stop_session() -> None:
     """Stops the session, if there is one, and its application; its Java ends with this process."""
     # Java may have died, and then does not answer which session is the active one.
     with suppress(Exception):
         if session := SparkSession.getActiveSession():
             session.stop()
+
+
+def forget_tables() -> None:
+    """Lets go of what Spark and Delta keep of tables that were read, plans of queries above all.
+
+    Delta keeps ten thousand tables for an hour. A driver that serves many pipelines one after the other would
+    have its heap full of them.
+    """
+    # As above.
+    with suppress(Exception):
+        if session := SparkSession.getActiveSession():
+            # What a run that failed has left there names its tables, too.
+            session.catalog.clearCache()
+            java: Any = session.sparkContext._jvm
+            java.org.apache.spark.sql.delta.DeltaLog.clearCache()
 
 
 def end_application() -> None:

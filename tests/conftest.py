@@ -13,7 +13,8 @@ from pipelines.config_files import load_config
 from pipelines.contract import DataContract, load_contract
 from pipelines.contract_rules import DayRule
 from pipelines.ops.processes import graceful_shutdown
-from pipelines.session import spark_session
+from pipelines.session import forget_tables, spark_session
+from tests.support.java_link import drop_if_out_of_step
 from tests.support.lakes import Lake
 from tests.support.processes import LASTING_JAVA
 
@@ -36,8 +37,9 @@ def spark() -> Iterator[SparkSession]:
             # processes do compile.
             *BRIEF_SPARK,
             f"spark.conf.spark.driver.extraJavaOptions={LASTING_JAVA}",
-            # It lives for many tests, of which the last took three times as long with Spark's one gigabyte.
-            "spark.conf.spark.driver.memory=3g",
+            # It lives for many tests. Each streaming query clones the session, and threads of Spark's pools
+            # keep the clones that they were started from: some 20 MB each.
+            "spark.conf.spark.driver.memory=5g",
             "spark.conf.spark.sql.ui.retainedExecutions=10",
             "spark.conf.spark.sql.streaming.stopTimeout=60s",
         ],
@@ -45,6 +47,14 @@ def spark() -> Iterator[SparkSession]:
     session = spark_session(config, "tests")
     yield session
     session.stop()
+
+
+@pytest.fixture(autouse=True)
+def _tables_of_other_tests() -> Iterator[None]:
+    """Lets go of a test's tables, of which Delta keeps ten thousand for an hour."""
+    yield
+    drop_if_out_of_step()
+    forget_tables()
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ from pipelines.cli.checkpoint import checkpoint
 from pipelines.cli.contract import contract
 from pipelines.cli.expectations import expectations
 from pipelines.cli.explain import explain
+from pipelines.cli.forget import forget
 from pipelines.cli.init import init
 from pipelines.cli.jars import jars
 from pipelines.cli.jobs import ingest_stream, nightly_batch, speed_stream, validate_day
@@ -43,6 +44,7 @@ for command in (
     checkpoint,
     quarantine,
     explain,
+    forget,
     reconcile,
     publish,
     rack,

@@ -14,7 +14,7 @@ from pipelines.cli.running import Body, Check, Told, print_summary, run_pipeline
 from pipelines.config import SparkConfig
 from pipelines.config_files import pipeline_names
 from pipelines.errors import AuditFailed, ConfigError, OncelakeError, SourceError
-from pipelines.session import end_application, is_submitted, stop_session
+from pipelines.session import end_application, forget_tables, is_submitted, stop_session
 
 # The first of these that a pipeline ended with is the exit code of all.
 GRAVEST_FIRST: Final = (
@@ -120,6 +120,7 @@ def _run(job: str, planned: list[_Planned], body: Body, check: Check, told: Told
             # Whatever it was, it is not passed on: a Java without memory fails the next one, too.
             end_application()
             last = None
+        forget_tables()
         yield ended
 
 

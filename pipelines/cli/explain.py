@@ -7,7 +7,7 @@ from typing import Any, Final
 import click
 from pyspark.sql import SparkSession
 
-from pipelines.cli.options import CommonOptions, LogFormat, common_options
+from pipelines.cli.options import CommonOptions, LogFormat, common_options, key_option
 from pipelines.cli.running import harmless, run_job
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
@@ -30,14 +30,7 @@ _HEADINGS: Final = (
 
 @click.command()
 @common_options
-@click.option(
-    "--key",
-    "given",
-    multiple=True,
-    required=True,
-    metavar="COLUMN=VALUE",
-    help="A part of the dedup key, e.g. flight=1545 or order.id=o-7. Repeatable.",
-)
+@key_option(required=True)
 @click.option(
     "--limit",
     type=click.IntRange(1, 1_000),

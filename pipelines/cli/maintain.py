@@ -15,8 +15,13 @@ from pipelines.layers.serving import refresh_view
 
 @click.command("maintain")
 @common_options
+@click.option(
+    "--vacuum-now",
+    is_flag=True,
+    help="Remove files of earlier versions now, not after maintain.vacuum_after; who reads these fails.",
+)
 @click.option("--dry-run", is_flag=True, help="Say what would happen, and change nothing.")
-def maintain_tables(dry_run: bool, **common: Any) -> None:
+def maintain_tables(vacuum_now: bool, dry_run: bool, **common: Any) -> None:
     """Put small files together; remove old rows and files that nothing needs any more."""
 
     def body(
@@ -25,6 +30,6 @@ def maintain_tables(dry_run: bool, **common: Any) -> None:
         if not dry_run:
             # An older view may still take a certified day from the speed layer.
             refresh_view(spark, config)
-        return maintain(spark, config, contract, run_id, dry_run=dry_run)
+        return maintain(spark, config, contract, run_id, dry_run=dry_run, vacuum_now=vacuum_now)
 
     run_job("maintain", CommonOptions(**common), body)

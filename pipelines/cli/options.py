@@ -97,6 +97,18 @@ def options_of_many(command: Command) -> Command:
     return _with(_OPTIONS_OF_MANY, command)
 
 
+def key_option(*, required: bool = False) -> Callable[[Command], Command]:
+    """Adds `--key`, which names a dedup key or parts of it; a command gets the texts as `given`."""
+    return click.option(
+        "--key",
+        "given",
+        multiple=True,
+        required=required,
+        metavar="COLUMN=VALUE",
+        help="A part of the dedup key, e.g. flight=1545 or order.id=o-7. Repeatable.",
+    )
+
+
 def require_one_or_all(pipeline: str | None, everything: bool) -> None:
     """Refuses a command line that names a pipeline and all of them, or none.
 

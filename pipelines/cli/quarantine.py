@@ -10,13 +10,14 @@ from pipelines.cli.options import Command, CommonOptions, common_options
 from pipelines.cli.running import harmless, refuse_unfit_expectations, run_job
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
-from pipelines.errors import AuditFailed
+from pipelines.errors import OncelakeError
 from pipelines.faults import Reason
 from pipelines.layers import quarantine as layer
 from pipelines.layers.batch import nightly
 from pipelines.layers.replay import Replay, rebuilt
 from pipelines.layers.replay import replay as put_back
 from pipelines.layers.serving import refresh_or_tell
+from pipelines.ops.due import Cause
 from pipelines.ops.quarantined import STATUSES, Selection
 
 _VALUE_LENGTH: Final = 500
@@ -129,7 +130,7 @@ def replay(dry_run: bool, **given: Any) -> None:
                 "days_to_rebuild": days,
                 "lines": [*(f"to rebuild: {d}" for d in days), *_of_gone(done)],
             }
-        verdicts, failure = _rebuild(spark, config, contract, run_id, done.days)
+        verdicts, failure = rebuild(spark, config, contract, run_id, done.days)
         told = refresh_or_tell(spark, config) if done.days else []
         passed = [day for day in done.days if verdicts.get(day.isoformat()) == "certified"]
         rebuilt(spark, config, done, passed)
@@ -140,7 +141,7 @@ def replay(dry_run: bool, **given: Any) -> None:
             "lines": [*(f"rebuilt: {day}: {verdict}" for day, verdict in verdicts.items()), *_of_gone(done)],
         }
         if failure:
-            raise AuditFailed(str(failure), summary)
+            raise type(failure)(str(failure), summary)
         return summary
 
     run_job("quarantine replay", common, body, check=refuse_unfit_expectations)
@@ -151,19 +152,21 @@ def _of_gone(done: Replay) -> list[str]:
     return [f"left open: {day}: {why}; discard them" for day in done.gone]
 
 
-def _rebuild(
+def rebuild(
     spark: SparkSession,
     config: PipelineConfig,
     contract: DataContract,
     run_id: str,
     days: tuple[date, ...],
-) -> tuple[dict[str, str], AuditFailed | None]:
+    cause: Cause = "asked",
+) -> tuple[dict[str, str], OncelakeError | None]:
+    """Rebuilds and audits days, if there are any; the verdict on each, and what kept it from its end."""
     if not days:
         return {}, None
     try:
-        return nightly(spark, config, contract, run_id, days)["days"], None
-    except AuditFailed as failure:
-        return failure.summary["days"], failure
+        return nightly(spark, config, contract, run_id, days, cause=cause)["days"], None
+    except OncelakeError as failure:
+        return failure.summary.get("days", {}), failure
 
 
 @quarantine.command()

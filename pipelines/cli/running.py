@@ -8,6 +8,7 @@ import time
 import traceback
 import uuid
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -100,50 +101,90 @@ def run_pipeline(
         "run_id": run_id,
         "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    code, config = 0, None
-    try:
-        told.listen()
-        config, contract = options.load()
-        if check:
-            check(config, contract)
-        spark = spark_session(config, job)
-        # Spark has put a handler of its own in place.
-        told.listen()
-        check_zone(spark, contract)
-        check_patterns(spark, contract)
-        check_conditions(spark, contract)
-        check_avro(spark, contract)
-        check_put_if_absent(spark, config)
-        summary |= {"status": "done"} | body(spark, config, contract, run_id)
-    except OncelakeError as error:
-        code = error.exit_code
-        summary |= {"status": "failed", "error": str(error)} | error.summary
-        _tell(str(error), options.log_format)
-    except KeyboardInterrupt:
-        told.to_stop = True
-        told.no_more()
-    except Exception as error:
-        told.no_more()
-        # A process group is told as a whole, and the JVM may have gone first.
-        if not told.to_stop:
-            code = OncelakeError.exit_code
-            said = f"{type(error).__name__}: {str(error)[:500]}"
-            if isinstance(error, PySparkException | Py4JJavaError):
-                # Its text is a trace of some hundred lines, of which one says what it was.
-                said = f"Spark failed in {_steps(error)}: {cause(error)}"
-                _tell(said, options.log_format)
-            else:
-                logging.getLogger(__name__).exception("%s failed for a reason it does not know", job)
-            summary |= {"status": "failed", "error": said}
-    finally:
-        told.no_more()
-    if told.to_stop and "status" not in summary:
+    attempt = _Attempt(job, options, body, told, check)
+    outcome = attempt.run(run_id)
+    if not outcome:
         code = 0 if is_done_when_stopped else OncelakeError.exit_code
-        summary |= {"status": "stopped"}
-    summary |= {"exit_code": code, "duration_s": round(time.monotonic() - began, 3)}
-    if notifies and config:
-        notify(config.notify, summary)
+        outcome = {"status": "stopped", "exit_code": code}
+    summary |= outcome | {"duration_s": round(time.monotonic() - began, 3)}
+    if notifies and attempt.config:
+        notify(attempt.config.notify, summary)
     return summary
+
+
+@dataclass
+class _Attempt:
+    """A job for one pipeline, and what is known of it.
+
+    Attributes:
+        job: as for `run_job`, and so the others.
+        options: what the user said.
+        body: does the work.
+        told: whether the process has been told to stop.
+        check: looks at arguments before Spark starts.
+        config: the configuration, once it is read.
+    """
+
+    job: str
+    options: CommonOptions
+    body: Body
+    told: "Told"
+    check: Check | None
+    config: PipelineConfig | None = None
+
+    def run(self, run_id: str) -> dict[str, Any]:
+        """Does the work; returns what came of it, and nothing if it was told to stop before it was done."""
+        told, outcome = self.told, dict[str, Any]()
+        try:
+            told.listen()
+            self.config, contract = self.options.load()
+            if self.check:
+                self.check(self.config, contract)
+            spark = _session(self.job, self.config, contract, told)
+            done = self.body(spark, self.config, contract, run_id)
+            outcome = {"status": "done", **done, "exit_code": 0}
+        except OncelakeError as error:
+            outcome = _failed(str(error), error.exit_code) | error.summary
+            _tell(str(error), self.options.log_format)
+        except KeyboardInterrupt:
+            told.to_stop = True
+            told.no_more()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the summary says it
+            told.no_more()
+            # A process group is told as a whole, and the JVM may have gone first.
+            if not told.to_stop:
+                outcome = _failed(_unforeseen(error, self.job, self.options.log_format))
+        finally:
+            told.no_more()
+        return outcome
+
+
+def _failed(error: str, code: int = OncelakeError.exit_code) -> dict[str, Any]:
+    return {"status": "failed", "error": error, "exit_code": code}
+
+
+def _session(job: str, config: PipelineConfig, contract: DataContract, told: "Told") -> SparkSession:
+    """A session in which the contract can be kept, and which a signal interrupts."""
+    spark = spark_session(config, job)
+    # Spark has put a handler of its own in place.
+    told.listen()
+    check_zone(spark, contract)
+    check_patterns(spark, contract)
+    check_conditions(spark, contract)
+    check_avro(spark, contract)
+    check_put_if_absent(spark, config)
+    return spark
+
+
+def _unforeseen(error: Exception, job: str, log_format: LogFormat) -> str:
+    """Tells of an error that is none of ours; returns what the summary says of it."""
+    if isinstance(error, PySparkException | Py4JJavaError):
+        # Its text is a trace of some hundred lines, of which one says what it was.
+        said = f"Spark failed in {_steps(error)}: {cause(error)}"
+        _tell(said, log_format)
+        return said
+    logging.getLogger(__name__).error("%s failed for a reason it does not know", job, exc_info=error)
+    return f"{type(error).__name__}: {str(error)[:500]}"
 
 
 def _tell(error: str, log_format: LogFormat) -> None:

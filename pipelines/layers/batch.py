@@ -9,6 +9,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from pipelines.commands import command
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.errors import ConfigError
@@ -19,16 +20,18 @@ from pipelines.ops.certification import (
     certified_in,
     history,
     newest_audited,
-    of_bronze,
     record_verdicts,
+    require_certified,
 )
-from pipelines.ops.due import Due, Repair, due_days, span_of
+from pipelines.ops.due import Cause, Due, Repair, due_days, span_of
 from pipelines.ops.epochs import Stamp
+from pipelines.ops.forgotten_places import require_forgotten
 from pipelines.ops.indexing import index_bronze
 from pipelines.ops.layer_samples import record_samples
 from pipelines.ops.lease import Lease, lease
 from pipelines.ops.leftovers import back_to_certified
 from pipelines.ops.night_steps import steps
+from pipelines.ops.own_verdicts import own_verdicts
 from pipelines.ops.rebuild import build_days, require_alone
 from pipelines.ops.retention import first_whole_day, require_whole
 from pipelines.ops.runs import Steps
@@ -42,6 +45,7 @@ from pipelines.sinks.delta import on_days, read
 from pipelines.sinks.event_tables import ensure_batch, require_same_days
 from pipelines.sinks.fenced import restore_fenced
 from pipelines.sinks.tables import conform, events_schema, exists, require_table, version
+from pipelines.sinks.versions import commit_hash
 
 _log = logging.getLogger(__name__)
 
@@ -53,6 +57,7 @@ def nightly(
     run_id: str,
     asked: Sequence[date],
     repair: Repair = "nothing",
+    cause: Cause = "asked",
 ) -> dict[str, Any]:
     """Seals, rebuilds, audits and certifies closed days.
 
@@ -67,20 +72,20 @@ def nightly(
         run_id: recorded with everything that the run decides.
         asked: the days, sorted.
         repair: which days before them are rebuilt as well.
+        cause: why these are.
 
     Returns:
-        `counts`; `days`, the verdict on each; and what was left, since it lies before the lookback or only
-        some days were asked for: `late_days_left`, certified days that have late records, and
-        `missed_days_left`, days with events that no run has certified.
+        `counts`; `days`, the verdict on each; and what was left, before the lookback or not asked for:
+        `late_days_left`, certified days with late records, and `missed_days_left`, days not certified.
 
     Raises:
         AuditFailed: at least one day failed; the other days are certified.
-        SourceError: bronze has not come as far as the days, or others wrote to the batch table meanwhile.
+        SourceError: bronze has not come so far, or holds what was forgotten, or others wrote to the table.
         InfrastructureError: another run holds the lease, or has taken it over; nothing was certified.
     """
     require_table(spark, config, "bronze")
     require_whole(spark, config, asked)
-    night = Night(spark, config, contract, run_id, asked, repair)
+    night = Night(spark, config, contract, run_id, asked, repair, cause)
     for _ in steps(night):
         pass
     return night.told()
@@ -96,6 +101,7 @@ class Night:
     run_id: str
     asked: Sequence[date]
     repair: Repair = "nothing"
+    cause: Cause = "asked"
     _held: Lease = field(init=False)
     _steps: Steps = field(init=False)
     _before: Certified | None = field(init=False)
@@ -123,14 +129,19 @@ class Night:
         yield "look"
         spark, config, contract = self.spark, self.config, self.contract
         ledger = history(spark, config)
+        self._before = certified_in(ledger)
+        require_certified(spark, config, self._before)
+        require_forgotten(spark, config)
         with self._steps.step("seal") as detail:
-            self._index = seal(spark, config, contract, self.asked[-1])
-            self._due = due_days(spark, config, contract, self._index, self.asked, self.repair, ledger)
+            self._index = seal(spark, config, contract, self.asked[-1], self._held)
+            due = due_days(spark, config, contract, self._index, self.asked, self.repair, ledger)
+            self._due = replace(
+                due, causes={day: self.cause if why == "asked" else why for day, why in due.causes.items()}
+            )
             detail.append(f"bronze version {self._index.version}")
         self._steps.days = self._due.days
-        self._before = certified_in(ledger)
         self._span = span_of(config, contract, self._due.days, first_whole_day(spark, config))
-        audited = newest_audited(of_bronze(ledger, self._index.bronze_id))
+        audited = newest_audited(own_verdicts(spark, config, ledger, self._index))
         self._pieces = pieces_of(spark, config, self._index, self._span.near, audited)
 
     def undo(self) -> Iterator[str]:
@@ -182,9 +193,17 @@ class Night:
         spark, config, (_, built, *_) = self.spark, self.config, self._versions
         with self._steps.step("certify") as detail:
             changed = _changes(spark, config, self.contract, self._due.days, self._before, built)
-            index, epoch = self._index, self._held.epoch
+            index, kept = self._index, self._versions[-1]
             self._run = Run(
-                config.name, self.run_id, index.version, index.bronze_id, built, self._versions[-1], epoch
+                pipeline=config.name,
+                run_id=self.run_id,
+                bronze_version=index.version,
+                bronze_id=index.bronze_id,
+                built=built,
+                kept=kept,
+                epoch=self._held.epoch,
+                kept_commit=commit_hash(spark, config.table("batch"), kept),
+                bronze_commit=commit_hash(spark, config.table("bronze"), index.version),
             )
             decided = decide(self._run, self._found, self._due, self._before, changed)
             require_alone(spark, config, self._versions)
@@ -207,18 +226,14 @@ class Night:
 
 
 def validate(
-    spark: SparkSession,
-    config: PipelineConfig,
-    contract: DataContract,
-    run_id: str,
-    day: date,
+    spark: SparkSession, config: PipelineConfig, contract: DataContract, run_id: str, day: date
 ) -> dict[str, Any]:
     """Audits a day as it stands, against bronze as it is now, and changes nothing but the record of checks.
 
     Raises:
         AuditFailed: a check failed, e.g. since late events have come after the day was certified.
         ConfigError: the day is not certified.
-        SourceError: there is no bronze.
+        SourceError: there is no bronze, or it holds what was forgotten.
     """
     require_table(spark, config, "bronze")
     require_whole(spark, config, [day])
@@ -226,18 +241,21 @@ def validate(
     state = certified_in(ledger)
     if state is None or day not in state.days:
         raise ConfigError(
-            f"{day} is not certified, so readers have nothing of it that could be validated; run"
-            f" nightly_batch --date {day}"
+            f"{day} is not certified, so readers have nothing of it that could be validated; say"
+            f" {command(config, 'nightly_batch', f'--date {day}')}"
         )
+    require_certified(spark, config, state)
     require_same_days(spark, config, contract)
-    index = index_bronze(spark, config, contract, version(spark, config.table("bronze")), keep=False)
+    require_forgotten(spark, config)
+    index = index_bronze(spark, config, contract, version(spark, config.table("bronze")))
     span = span_of(config, contract, [day], first_whole_day(spark, config))
-    audited = newest_audited(of_bronze(ledger, index.bronze_id))
+    audited = newest_audited(own_verdicts(spark, config, ledger, index))
     pieces = pieces_of(spark, config, index, span.near, audited)
     found = audit(spark, config, contract, span, state.days, pieces, state.version)
     _record(spark, config, run_id, found, index.version, state.version)
     if not found.passed(day):
-        raise failure(found, [day], "the day is not what bronze holds now: rebuild it with nightly_batch")
+        again = command(config, "nightly_batch", f"--date {day}")
+        raise failure(found, [day], f"the day is not what bronze holds now; say {again}")
     return {"counts": {"checks": len(found.checks), "rows": found.rows.get(day, 0)}}
 
 

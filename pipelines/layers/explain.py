@@ -10,11 +10,10 @@ from pyspark.storagelevel import StorageLevel
 
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
-from pipelines.decode import EVENT_DATE
 from pipelines.ops.certification import certified
 from pipelines.ops.writer_schemas import decode_all
 from pipelines.quality import lineage
-from pipelines.quality.asked_key import AskedPart
+from pipelines.quality.asked_key import AskedPart, of_key
 from pipelines.quality.record_verdicts import Facts, Fate, fate
 from pipelines.sinks.delta import days_condition, read, small_rows
 from pipelines.sinks.event_tables import by_clock_since
@@ -27,7 +26,6 @@ from pipelines.sinks.tables import (
     small_frame,
     version,
 )
-from pipelines.sql_text import literal, name
 
 MOST_RECORDS: Final = 10_000
 """Records that are explained at most."""
@@ -103,7 +101,7 @@ def _layers(
     nothing = small_frame(spark, [], events_schema(contract))
     speed = read(spark, config.table("speed")) if exists(spark, config.table("speed")) else nothing
     batch = read(spark, config.table("batch"), state.version) if state else nothing
-    wanted = _wanted(contract, asked)
+    wanted = of_key(contract, asked)
     quarantine = config.table("quarantine")
     return lineage.Layers(
         speed=speed.where(wanted),
@@ -114,12 +112,3 @@ def _layers(
         reached=speed.agg(F.max("_ingested_at").alias("_reached")),
         closed=closed,
     )
-
-
-def _wanted(contract: DataContract, asked: Sequence[AskedPart]) -> str:
-    """An SQL condition for rows of a layer; where the event time is asked for, only its day is read."""
-    parts = [part.holds(contract, name(part.path)) for part in asked]
-    moments = [part.value for part in asked if part.path == contract.event_time and part.value]
-    zone = literal(contract.day_time_zone)
-    parts += [f"{EVENT_DATE} = to_date(from_utc_timestamp({moment}, {zone}))" for moment in moments]
-    return " AND ".join(parts)

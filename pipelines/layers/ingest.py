@@ -2,6 +2,7 @@
 
 import logging
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -10,10 +11,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pipelines.config import PipelineConfig
 from pipelines.errors import OncelakeError
 from pipelines.ops.checkpoint_fit import BEGIN
+from pipelines.ops.clocks import require_not_behind, require_order
 from pipelines.ops.cluster import Topic, find_topic, require_same_topic
+from pipelines.ops.forgotten_places import emptied_on_arrival, places_ahead
 from pipelines.ops.ingest_position import continuation
-from pipelines.ops.query_files import QueryFiles
+from pipelines.ops.query_files import QueryFiles, query_files
 from pipelines.ops.rack_traffic import Reading
+from pipelines.ops.read_ahead import require_not_read_ahead
+from pipelines.ops.same_log import last_offsets, require_same_log
 from pipelines.ops.stream_check import check_ingest, check_records, note_tables
 from pipelines.ops.streams import run_streams
 from pipelines.sinks.delta import each_batch
@@ -39,20 +44,25 @@ def ingest(spark: SparkSession, config: PipelineConfig, *, once: bool) -> dict[s
 
     Raises:
         ConfigError: there is no such topic.
-        SourceError: offsets are gone, the topic is not the one that bronze was filled from, or bronze and
-            the checkpoint do not go together.
-        InfrastructureError: the cluster or the lake does not answer.
+        SourceError: offsets are gone, the topic is not the one that bronze was filled from, or has other
+            records under its offsets, or bronze and the checkpoint do not go together.
+        InfrastructureError: the cluster or the lake does not answer; or the clock is behind.
     """
     topic = find_topic(spark, config.kafka)
     files = check_ingest(spark, config)
+    require_not_read_ahead(spark, config, "bronze")
+    # Before a commit of now is the newest.
+    require_not_behind(spark, config)
     ensure_bronze(spark, config, {TOPIC_ID: hidden(topic.topic_id)})
     require_same_topic(spark, config, topic)
     check_records(spark, config, topic, files)
+    require_same_log(spark, config, topic, last_offsets(spark, config, topic))
     starting = _starting(spark, config, topic, files)
     note_tables(spark, config, "ingest", files)
     _log.info("reading topic %s, %d partitions", topic.name, topic.partitions)
     reading = None if config.kafka.rack.mode == "off" else Reading(spark, config.kafka)
-    job = IngestJob(spark, config, OnceWriter(config.table("bronze"), files.in_flight), starting)
+    writer = OnceWriter(config.table("bronze"), files.in_flight)
+    job = IngestJob(spark, config, writer, starting, forgotten=places_ahead(spark, config))
     try:
         totals = run_streams(spark, lambda: [job.start(once=once)])["ingest"]
     except OncelakeError as error:
@@ -79,6 +89,7 @@ class IngestJob:
         config: the pipeline's configuration.
         writer: writes bronze.
         starting: where a new checkpoint begins, in Spark's form, if not where the configuration says.
+        forgotten: places of records that were forgotten, and that it reads once more.
         before: records of a micro-batch that an earlier run had written without knowing.
         failures: what the function of a micro-batch has raised.
     """
@@ -87,12 +98,16 @@ class IngestJob:
     config: PipelineConfig
     writer: OnceWriter
     starting: str | None = None
+    forgotten: DataFrame | None = None
     before: int = 0
     failures: list[Exception] = field(default_factory=list)
+    _asks: "_Asks | None" = None
 
     def start(self, *, once: bool) -> StreamingQuery:
         """Starts the query."""
         self.failures.clear()
+        begun = query_files(self.spark, self.config.checkpoint("ingest")).in_flight
+        self._asks = _Asks(begun, once, is_bounded=bool(self.config.kafka.max_offsets_per_trigger))
         return each_batch(
             read_envelopes(self.spark, self.config.kafka, self.starting),
             self._write,
@@ -104,12 +119,42 @@ class IngestJob:
 
     def _write(self, rows: DataFrame, batch: int) -> None:
         try:
+            require_order(self.spark, self.config, batch)
             # Spark counts the records that a micro-batch reads; one that is there already is not read.
-            self.writer.append(rows, batch, 0)
+            came = emptied_on_arrival(rows, self.forgotten)
+            self.writer.append(came, batch, 0, asked=self._asks.before(batch) if self._asks else None)
             self.before = self.writer.rows_before(batch + 1)
+            if self._asks:
+                self._asks.done()
         except Exception as error:
             self.failures.append(error)
             raise
+
+
+class _Asks:
+    """When Spark asked Kafka for the ends of its partitions, for each micro-batch of a query.
+
+    It does so when it plans one: after the one before is done; or, to take what is there now and stop, when
+    the query starts. The time that Spark notes itself is that of a moment after the answer.
+    """
+
+    def __init__(self, begun: int | None, once: bool, *, is_bounded: bool) -> None:
+        self._begun, self._once, self._is_bounded = begun, once, is_bounded
+        self._at = datetime.now(UTC)
+
+    def before(self, batch: int) -> int | None:
+        """A moment before it asked, in milliseconds; None if the micro-batch may end before the ends.
+
+        One that an earlier run has planned goes to the ends, or the bound, of then.
+        """
+        if self._is_bounded or batch == self._begun:
+            return None
+        return int(self._at.timestamp() * 1000)
+
+    def done(self) -> None:
+        """A micro-batch is done: what is asked from now on is asked for the next."""
+        if not self._once:
+            self._at = datetime.now(UTC)
 
 
 def _starting(spark: SparkSession, config: PipelineConfig, topic: Topic, files: QueryFiles) -> str | None:

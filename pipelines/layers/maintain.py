@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -12,13 +12,19 @@ from pyspark.sql import functions as F
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.ops.certification import certified
+from pipelines.ops.clocks import require_not_ahead
+from pipelines.ops.index_folding import fold_index
+from pipelines.ops.kept_values import LEDGERS
 from pipelines.ops.lease import Lease, lease
 from pipelines.ops.leftovers import back_to_certified, holds_certified
 from pipelines.ops.published_days import Settled, settled_so_far, waiting
+from pipelines.ops.read_ahead import require_not_read_ahead
 from pipelines.ops.removal import Removal, from_bronze, from_quarantine, from_speed
 from pipelines.ops.stream_position import first_unread_version, unread_rows
+from pipelines.sinks.commits import changes_nothing
 from pipelines.sinks.tables import exists, require_table, version
 from pipelines.sinks.upkeep import (
+    DELTAS_OWN,
     Files,
     committed_at,
     compact,
@@ -31,6 +37,7 @@ from pipelines.sinks.upkeep import (
 from pipelines.sql_text import literal
 
 Layer = Literal["bronze", "speed", "batch", "quarantine"]
+_LAYERS: Final = get_args(Layer)
 
 # Shared by all pipelines of a lake, and divided by pipeline.
 _LEDGERS: Final = (
@@ -41,16 +48,26 @@ _LEDGERS: Final = (
     "layer_samples",
     "published_days",
     "publications",
+    "forgotten",
 )
+# Of these whole files are rewritten, or values of records taken out, and nobody reads old versions for long.
+# What goes is old in all partitions, so no run of another pipeline can be in need of it.
+_REWRITTEN: Final = ("bronze_index", "leases", *LEDGERS)
 _COUNTS: Final = (
     *("files_compacted", "bytes_compacted"),
-    *("bronze_rows", "speed_rows", "quarantine_rows"),
+    *("bronze_rows", "speed_rows", "quarantine_rows", "index_rows"),
     *("files_removed", "bytes_removed"),
 )
 
 
 def maintain(
-    spark: SparkSession, config: PipelineConfig, contract: DataContract, run_id: str, *, dry_run: bool
+    spark: SparkSession,
+    config: PipelineConfig,
+    contract: DataContract,
+    run_id: str,
+    *,
+    dry_run: bool,
+    vacuum_now: bool = False,
 ) -> dict[str, Any]:
     """Puts small files together; removes rows that are past their retention, and files of old versions.
 
@@ -63,16 +80,18 @@ def maintain(
         contract: tells the event day of a record, and which records are valid.
         run_id: the holder of the lease meanwhile.
         dry_run: count, and change nothing.
+        vacuum_now: do not wait for `maintain.vacuum_after` with files that only earlier versions need.
 
     Returns:
         `counts`: files and bytes put together and removed, rows removed from each table; `lines`.
 
     Raises:
-        InfrastructureError: another run holds the pipeline's lease, or others rewrote the same files.
-        SourceError: there is no bronze.
+        InfrastructureError: another run holds the lease, or rewrote the same files; or the clock is ahead.
+        SourceError: there is no bronze; or a table was put back, and its reader was not.
     """
     require_table(spark, config, "bronze")
-    work = _Work(spark, config, contract, dry_run)
+    _require_fit(spark, config)
+    work = _Work(spark, config, contract, dry_run, vacuum_now)
     work.compact(config.table("bronze"))
     # Days that are over get few rows more.
     work.compact(config.table("speed"), f"_event_date < DATE'{datetime.now(contract.zone).date()}'")
@@ -87,17 +106,16 @@ def maintain(
         work.remove_rows("speed", config.maintain.speed_retention)
         work.remove_rows("quarantine", config.maintain.quarantine_retention)
         work.compact(config.table("quarantine"))
-        for table in map(config.ops_table, _LEDGERS):
-            # The rest belongs to pipelines whose runs may be at work now.
-            work.compact(table, f"pipeline = {literal(config.name)}")
-        if work.may_lose_files_of_bronze():
-            work.vacuum("bronze")
-        if is_certified and work.may_lose_files_of_batch():
-            work.vacuum("batch")
-        if work.may_lose_files_of_speed():
-            work.vacuum("speed")
-        work.vacuum("quarantine")
+        work.fold_index()
+        work.compact_ledgers()
+        work.vacuum(is_certified=is_certified)
     return {"counts": work.counts, "lines": work.lines}
+
+
+def _require_fit(spark: SparkSession, config: PipelineConfig) -> None:
+    require_not_ahead(spark, config)
+    # Commits of upkeep would bring a table that was put back to the versions that its reader has behind it.
+    require_not_read_ahead(spark, config, "bronze", "speed")
 
 
 @dataclass
@@ -108,9 +126,15 @@ class _Work:
     config: PipelineConfig
     contract: DataContract
     dry_run: bool
+    vacuum_now: bool
     held: Lease | None = None
     lines: list[str] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_COUNTS, 0))
+
+    @property
+    def after(self) -> timedelta:
+        """For how long a file stays that commits have removed."""
+        return timedelta() if self.vacuum_now else self.config.maintain.vacuum_after
 
     def compact(self, path: str, where: str | None = None) -> None:
         """Puts small files of a table together."""
@@ -118,13 +142,42 @@ class _Work:
             look = small_files if self.dry_run else compact
             self._count("compacted", path, lambda: look(self.spark, path, where))
 
-    def vacuum(self, layer: Layer) -> None:
-        """Removes files that no version since `vacuum_after` needs."""
+    def compact_ledgers(self) -> None:
+        """Puts small files of the pipeline together in the ledgers that all pipelines share."""
+        for table in map(self.config.ops_table, _LEDGERS):
+            # The rest belongs to pipelines whose runs may be at work now.
+            self.compact(table, f"pipeline = {literal(self.config.name)}")
+
+    def fold_index(self) -> None:
+        """Folds the micro-batches of the index that are old."""
+        fewer = self.counts["index_rows"] = fold_index(self.spark, self.config, self.held)
+        if fewer:
+            self.lines.append(f"ops/bronze_index: {fewer:,} rows fewer: old micro-batches were folded")
+
+    def vacuum(self, *, is_certified: bool) -> None:
+        """Removes files that no version since `vacuum_after` needs.
+
+        Args:
+            is_certified: whether the batch table holds the certified version.
+        """
+        may_lose = {
+            "bronze": self.may_lose_files_of_bronze(),
+            "batch": is_certified and self.may_lose_files_of_batch(),
+            "speed": self.may_lose_files_of_speed(),
+            "quarantine": True,
+        }
+        for layer in _LAYERS:
+            if may_lose[layer]:
+                self._vacuum(self.config.table(layer), self.config.maintain.vacuum_after)
+        for ledger in _REWRITTEN:
+            # Shared by all pipelines, so no property of it is changed for one of them.
+            self._vacuum(self.config.ops_table(ledger), min(self.config.maintain.vacuum_after, DELTAS_OWN))
+
+    def _vacuum(self, path: str, after: timedelta) -> None:
         if self.held:
             self.held.require()
-        path, after = self.config.table(layer), self.config.maintain.vacuum_after
         look = old_files if self.dry_run else vacuum
-        self._count("removed", path, lambda: look(self.spark, path, after))
+        self._count("removed", path, lambda: look(self.spark, path, after, now=self.vacuum_now))
 
     def _count(self, what: str, path: str, work: Callable[[], Files]) -> None:
         if not exists(self.spark, path):
@@ -142,6 +195,8 @@ class _Work:
         Before that, files of the certified version count as old.
         """
         if not exists(self.spark, self.config.table("batch")):
+            # Refused where days are certified: what they were made of is kept.
+            certified(self.spark, self.config)
             return False
         if self.held is None:
             is_left_over = not holds_certified(self.spark, self.config)
@@ -155,12 +210,10 @@ class _Work:
     def may_lose_files_of_bronze(self) -> bool:
         """Whether the speed stream has read bronze up to a version that is younger than files are kept."""
         oldest = unread_rows(self.spark, self.config).agg(F.min("_ingested_at").alias("t")).first()
-        since = datetime.now(UTC) - self.config.maintain.vacuum_after
+        since = datetime.now(UTC) - self.after
         if oldest is None or oldest["t"] is None or oldest["t"].astimezone(UTC) >= since:
             return True
-        self.lines.append(
-            "bronze: no file removed: speed_stream has not read it for longer than maintain.vacuum_after"
-        )
+        self.lines.append(f"bronze: no file removed: speed_stream has not read all of it{self._for_long}")
         return False
 
     def may_lose_files_of_speed(self) -> bool:
@@ -170,13 +223,13 @@ class _Work:
             return True
         unread = first_unread_version(self.spark, self.config, "publish")
         newest = version(self.spark, table)
-        since = datetime.now(UTC) - self.config.maintain.vacuum_after
-        if unread is not None and (unread > newest or committed_at(self.spark, table, unread) >= since):
+        since = datetime.now(UTC) - self.after
+        if unread is not None and (
+            changes_nothing(self.spark, table, unread - 1, newest)
+            or committed_at(self.spark, table, unread) >= since
+        ):
             return True
-        self.lines.append(
-            "speed: no file removed: publish_stream has not read it, or not for longer than"
-            " maintain.vacuum_after"
-        )
+        self.lines.append(f"speed: no file removed: publish_stream has not read all of it{self._for_long}")
         return False
 
     def may_lose_files_of_batch(self) -> bool:
@@ -184,15 +237,18 @@ class _Work:
         if not waiting(self.spark, self.config):
             return True
         settled = settled_so_far(self.spark, self.config) or Settled()
-        since = datetime.now(UTC) - self.config.maintain.vacuum_after
+        since = datetime.now(UTC) - self.after
         # What the topic follows loses files from the next commit on, long before a verdict is given.
         if committed_at(self.spark, self.config.table("batch"), settled.version + 1) >= since:
             return True
         self.lines.append(
-            "batch: no file removed: publish_stream has not come to what was certified for longer than"
-            " maintain.vacuum_after"
+            f"batch: no file removed: publish_stream has not come to what was certified{self._for_long}"
         )
         return False
+
+    @property
+    def _for_long(self) -> str:
+        return "" if self.vacuum_now else " for longer than maintain.vacuum_after"
 
     def remove_rows(self, layer: Layer, retention: timedelta | None) -> None:
         """Removes the rows of a table that are past their retention."""

@@ -7,6 +7,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from pipelines.commands import command
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.errors import SourceError
@@ -36,7 +37,7 @@ def metrics(
     if not past:
         raise SourceError(
             f"{config.name}: no figures for Prometheus: nightly runs have decided on no day;"
-            " run nightly_batch first"
+            f" run first: {command(config, 'nightly_batch')}"
         )
     run = past[-1].run_id
     results = read(spark, config.ops_table("validation_results"))

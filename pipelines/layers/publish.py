@@ -31,10 +31,11 @@ from pipelines.ops.publish_cluster import (
 from pipelines.ops.publish_failures import explained
 from pipelines.ops.publish_progress import agree, partitions_of, publisher
 from pipelines.ops.publish_sink import rules_of, settings_of, sink_of, values_of
-from pipelines.ops.published_days import forget_unknown, how_to_send, unsent, waiting
+from pipelines.ops.published_days import forget_unknown, how_to_send, settled_so_far, unsent, waiting
 from pipelines.ops.query_files import QueryFiles, query_files
+from pipelines.ops.read_ahead import require_not_read_ahead
 from pipelines.ops.stream_check import refuse_lost_speed
-from pipelines.ops.streams import run_streams
+from pipelines.ops.streams import Totals, run_streams
 from pipelines.sinks.delta import each_batch, query_of, small_rows
 from pipelines.sinks.event_tables import ensure_speed
 from pipelines.sinks.kafka_transactional import Published, Publisher
@@ -68,34 +69,17 @@ def publish(
     """
     for warning in doctor(config)["warnings"]:
         _log.warning("%s", warning)
-    refuse_lost_speed(spark, config)
-    ensure_speed(spark, config, contract)
-    ensure_ledger(spark, config)
-    for table in (config.table("speed"), config.ops_table("certifications")):
-        # A stream that was away for long comes back to old versions.
-        keep_versions(spark, table)
+    _ensure_sources(spark, config, contract)
     avro = values_of(spark, config, contract)
     sink = replace(sink_of(config), rules=rules_of(config, contract, avro))
     publishes = publisher(spark, sink, config.checkpoint("publish"))
     forget_unknown(spark, config)
+    # Refused before anything is sent, if the batch layer is not the one that was published.
+    settled_so_far(spark, config)
     maker = BatchMaker(spark, config, contract, publishes.topic_id)
     job = _Job(spark, config, contract, publishes, maker, avro)
     _log.info("publishing %s to topic %s in %d slots", config.table("speed"), sink.topic, sink.slots)
-    try:
-        totals = run_streams(spark, lambda: [job.start(once=once)])["publish"]
-    except OncelakeError as error:
-        # Spark hands on what our function raised as text in a stack trace.
-        reason = job.failures[-1] if job.failures else error.__cause__
-        if isinstance(reason, OncelakeError):
-            raise reason from None
-        if reason is None:
-            raise
-        told = f"{type(reason).__name__}: " + "\n".join(texts(reason))
-        raise explained(told, explain_stream_failure(reason), sink) from None
-    finally:
-        if job.is_under_way:
-            # Spark kills the tasks of a query that ends; readers are not to wait for their time-out.
-            end_transactions(sink, publishes.run)
+    totals = job.run(once=once)
     counts = {name: job.counts[name] for name in ("rows", "slots_done_before")}
     left = unsent(spark, config, publishes.topic_id)
     return {
@@ -103,6 +87,18 @@ def publish(
         "unsent_days": [str(day) for day in left],
         "lines": how_to_send(config, left),
     }
+
+
+def _ensure_sources(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> None:
+    """Sees to it that what the stream reads is there, and stays."""
+    refuse_lost_speed(spark, config)
+    require_not_read_ahead(spark, config, "speed")
+    ensure_speed(spark, config, contract)
+    ensure_ledger(spark, config)
+    # A stream that was away for long comes back to old versions.
+    kept = settings_of(config).keep_unread
+    keep_versions(spark, config.table("speed"), kept)
+    keep_versions(spark, config.ops_table("certifications"), kept, is_shared=True)
 
 
 def status(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]:
@@ -126,13 +122,13 @@ def status(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]:
         while (now := query_files(spark, checkpoint)) != files:
             # A micro-batch has ended between the two looks.
             files, known = now, marks(cluster, sink)
-        problem = None
+        problem, left = None, list[date]()
         try:
             agree(sink, topic, known, files)
             partitions_of(cluster, sink, files)
+            left = sorted({verdict.day for verdict in waiting(spark, config)})
         except SourceError as error:
             problem = str(error)
-    left = sorted({verdict.day for verdict in waiting(spark, config)})
     never = unsent(spark, config, topic)
     lines = [
         f"{sink.name} -> topic {sink.topic}, {sink.slots} slots",
@@ -203,8 +199,26 @@ class _Job:
     failures: list[Exception] = field(default_factory=list)
     is_under_way: bool = False
 
-    def start(self, *, once: bool) -> StreamingQuery:
-        """Starts the query."""
+    def run(self, *, once: bool) -> Totals:
+        """Runs the query to its end; a failure is told in words, and no transaction stays open."""
+        sink = self.publisher.sink
+        try:
+            return run_streams(self.spark, lambda: [self._start(once=once)])["publish"]
+        except OncelakeError as error:
+            # Spark hands on what our function raised as text in a stack trace.
+            reason = self.failures[-1] if self.failures else error.__cause__
+            if isinstance(reason, OncelakeError):
+                raise reason from None
+            if reason is None:
+                raise
+            told = f"{type(reason).__name__}: " + "\n".join(texts(reason))
+            raise explained(told, explain_stream_failure(reason), sink) from None
+        finally:
+            if self.is_under_way:
+                # Spark kills the tasks of a query that ends; readers are not to wait for their time-out.
+                end_transactions(sink, self.publisher.run)
+
+    def _start(self, *, once: bool) -> StreamingQuery:
         self.failures.clear()
         asked = settings_of(self.config)
         return each_batch(

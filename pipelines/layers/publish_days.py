@@ -12,12 +12,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.avro_schemas import AvroValues
+from pipelines.commands import command
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.corrections import CORRECTION, corrections, instead
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.messages import messages
-from pipelines.ops.certification import Verdict, history, newest_certified
+from pipelines.ops.certification import Verdict, certified_in, history, newest_certified, require_certified
 from pipelines.ops.failures import cause
 from pipelines.ops.lease import Lease, lease
 from pipelines.ops.publications import Publication, publications, record_publication
@@ -28,7 +29,7 @@ from pipelines.ops.publish_failures import explained
 from pipelines.ops.publish_progress import partitions_of
 from pipelines.ops.publish_sink import rules_of, settings_of, sink_of, values_of
 from pipelines.ops.published_days import settled_so_far, waiting
-from pipelines.ops.query_files import query_files
+from pipelines.ops.query_files import QueryFiles, query_files
 from pipelines.quality.facts import around, reach
 from pipelines.sinks.kafka_transactional import (
     TransactionalSink,
@@ -71,23 +72,17 @@ def publish_days(
 
     Raises:
         ConfigError: a day is not certified, has changed since it was published, or there is no topic.
+        SourceError: the batch table is not the one that was certified, or that the stream has published.
         InfrastructureError: the stream has not come to what is certified, or the cluster does not answer.
     """
     sink = sink_of(config)
     with lease(spark, config, run_id) as held:
-        verdicts = newest_certified(history(spark, config))
-        if missing := [day for day in days if day not in verdicts]:
-            raise ConfigError(f"{missing[0]} is not certified; run nightly_batch --date {missing[0]} first")
-        if left := sorted({verdict.day for verdict in waiting(spark, config)} & {*days}):
-            raise InfrastructureError(
-                f"publish_stream has not come to {left[0]} as it is certified, and would send older rows"
-                " after newer ones: run publish_stream --once first"
-            )
-        with asking(sink) as cluster:
-            topic = topic_id(cluster, sink.topic)
-            refuse_too_long(sink, facts(cluster, sink.topic))
-            make_progress_topic(cluster, sink)
-            partitions = partitions_of(cluster, sink, query_files(spark, config.checkpoint("publish")))
+        ledger = history(spark, config)
+        require_certified(spark, config, certified_in(ledger))
+        verdicts = newest_certified(ledger)
+        _require_certified(config, days, verdicts)
+        _require_streamed(config, days, waiting(spark, config))
+        topic, partitions = _topic(sink, query_files(spark, config.checkpoint("publish")))
         counts, lines = {"days": 0, "rows": 0, "days_done_before": 0}, []
         avro = values_of(spark, config, contract)
         sink = replace(sink, rules=rules_of(config, contract, avro))
@@ -96,11 +91,37 @@ def publish_days(
             work = _Day(spark, config, contract, verdicts, day, before.get(day, Publication()), topic, avro)
             rows = work.publish(sink, held, partitions, again=again)
             if rows is not None:
-                record_publication(spark, config, day, verdicts[day].batch_version, topic, run_id)
+                record_publication(spark, config, verdicts[day], topic, run_id)
             counts["days" if rows is not None else "days_done_before"] += 1
             counts["rows"] += rows or 0
             lines.append(f"{day}: {'published before' if rows is None else f'{rows:,} rows published'}")
     return {"counts": counts, "lines": lines}
+
+
+def _topic(sink: TransactionalSink, files: QueryFiles) -> tuple[str, int]:
+    """The id and the number of partitions of a topic that can be published to."""
+    with asking(sink) as cluster:
+        topic = topic_id(cluster, sink.topic)
+        refuse_too_long(sink, facts(cluster, sink.topic))
+        make_progress_topic(cluster, sink)
+        return topic, partitions_of(cluster, sink, files)
+
+
+def _require_certified(
+    config: PipelineConfig, days: Sequence[date], verdicts: Mapping[date, Verdict]
+) -> None:
+    if missing := [day for day in days if day not in verdicts]:
+        of_day = command(config, "nightly_batch", f"--date {missing[0]}")
+        raise ConfigError(f"{missing[0]} is not certified; run first: {of_day}")
+
+
+def _require_streamed(config: PipelineConfig, days: Sequence[date], left: Sequence[Verdict]) -> None:
+    """Makes sure that the stream does not send of a day what is older than the whole of it."""
+    if behind := sorted({verdict.day for verdict in left} & {*days}):
+        raise InfrastructureError(
+            f"publish_stream has not come to {behind[0]} as it is certified, and would send older rows"
+            f" after newer ones: run first: {command(config, 'publish_stream', '--once')}"
+        )
 
 
 @dataclass(frozen=True)
@@ -133,9 +154,10 @@ class _Day:
         own = replace(sink, name=f"{sink.name}.day.{day}.{version}.{self.topic_id}.{before.count + 1}")
         rows = self._rows(version, [day])
         if rows is None:
+            rebuild = command(self.config, "nightly_batch", f"--date {day}")
             raise SourceError(
                 f"{self.config.table('batch')}: version {version}, by which {day} is certified, is gone:"
-                f" rebuild it by nightly_batch --date {day}"
+                f" rebuild it: {rebuild}"
             )
         asked = settings_of(self.config)
         parts = -(-max(bytes_of(rows), 1) // asked.max_bytes)

@@ -6,8 +6,9 @@ from typing import Any, Literal
 from pyspark.sql import SparkSession
 
 from pipelines.config import PipelineConfig
-from pipelines.errors import ConfigError
+from pipelines.errors import ConfigError, SourceError
 from pipelines.ops.publish_cluster import (
+    Marks,
     asking,
     known_partitions,
     make_progress_topic,
@@ -19,7 +20,7 @@ from pipelines.ops.publish_cluster import (
 from pipelines.ops.publish_progress import PARTITIONS, fits_in
 from pipelines.ops.publish_sink import sink_of
 from pipelines.ops.query_files import QueryFiles, query_files, write_note
-from pipelines.sinks.kafka_transactional import begun_with
+from pipelines.sinks.kafka_transactional import TransactionalSink, begun_with
 from pipelines.sinks.slots import Mark
 
 ResetTo = Literal["beginning", "checkpoint"]
@@ -36,19 +37,19 @@ def reset(
         config: the pipeline's configuration.
         to: `beginning`: the cluster forgets the progress, for a checkpoint that is gone or was moved aside;
             `checkpoint`: progress becomes what the checkpoint says.
-        in_flight: whether the micro-batch that was under way, if there was one, is to count as published.
+        in_flight: whether the micro-batch that was under way, if there was one, is to count as published in
+            slots that do not know it themselves.
 
     Raises:
         ConfigError: a checkpoint is there, or is not, or it has to be said what becomes of a micro-batch.
+        SourceError: some of a micro-batch is published, and what is asked for would lose or double the rest.
         InfrastructureError: the cluster does not answer, or publishing goes on.
     """
     sink, files = sink_of(config), query_files(spark, config.checkpoint("publish"))
-    following = None if to == "beginning" else _as_asked(files, in_flight)
-    if to == "beginning" and files.query is not None:
-        raise ConfigError(
-            f"{files.path}: the checkpoint is still there, and publish_stream would go on from it. Stop"
-            " publish_stream, move that folder aside, and say this again"
-        )
+    if to == "beginning":
+        _require_moved_aside(files)
+    else:
+        _require_answer(files, in_flight)
     with asking(sink) as cluster:
         topic = topic_id(cluster, sink.topic)
         make_progress_topic(cluster, sink)
@@ -56,33 +57,110 @@ def reset(
         known = marks(cluster, sink, is_stable=True)
         partitions = known_partitions(cluster, sink.topic)
         ours = Mark(files.next_batch, files.query or "", topic, sink.slots, partitions=partitions)
-        done = {slot: mark for slot, mark in known.items() if mark.position > (files.next_batch, 0)}
-        ours = begun_with(done, ours)
-        # Of slots that know themselves how far they are nothing needs to be said.
-        unknown = [
-            slot
-            for slot in range(sink.slots)
-            if slot not in known or known[slot].is_lost or not fits_in(known[slot], ours, files)
-        ]
-        wanted = replace(ours, next_batch=following or 0)
-        write_marks(sink, taken, dict.fromkeys(range(sink.slots) if to == "beginning" else unknown, wanted))
-    if to == "checkpoint":
-        write_note(spark, files.path, {"topic_id": topic, PARTITIONS: str(partitions)})
+        if to == "beginning":
+            wanted = dict.fromkeys(range(sink.slots), replace(ours, next_batch=0))
+        else:
+            wanted = mended(sink, ours, known, files, in_flight)
+        write_marks(sink, taken, wanted)
     if to == "beginning":
         return {"lines": [f"{sink.name}: all days that are not certified will be published again"]}
-    return {"lines": [f"{sink.name}: micro-batch {following} comes next"]}
+    write_note(spark, files.path, {"topic_id": topic, PARTITIONS: str(partitions)})
+    following = _what_follows([(known | wanted)[slot] for slot in range(sink.slots)], files)
+    return {"lines": [f"{sink.name}: {following}"]}
 
 
-def _as_asked(files: QueryFiles, in_flight: InFlight | None) -> int:
+def _require_moved_aside(files: QueryFiles) -> None:
+    if files.query is not None:
+        raise ConfigError(
+            f"{files.path}: the checkpoint is still there, and publish_stream would go on from it. Stop"
+            " publish_stream, move that folder aside, and say this again"
+        )
+
+
+def _require_answer(files: QueryFiles, in_flight: InFlight | None) -> None:
     if files.query is None:
         raise ConfigError(
             f"{files.path}: there is no checkpoint to go on from; --to beginning publishes all rows"
         )
-    if files.in_flight is None:
-        return files.next_batch
-    if in_flight is None:
+    if files.in_flight is not None and in_flight is None:
         raise ConfigError(
             f"{files.path}: micro-batch {files.in_flight} was under way; look into the topic, and say whether"
-            " it is there: --in-flight published or --in-flight unpublished"
+            " all of it is there, --in-flight published, or nothing, --in-flight unpublished"
         )
-    return files.next_batch + (in_flight == "published")
+
+
+def mended(
+    sink: TransactionalSink, ours: Mark, known: Marks, files: QueryFiles, in_flight: InFlight | None
+) -> dict[int, Mark]:
+    """What is to be written as progress of the slots that do not know themselves how far they are.
+
+    Args:
+        sink: as the stream will publish.
+        ours: what progress says of a slot of which nothing newer than the checkpoint was published.
+        known: what progress says, of stable offsets.
+        files: what the checkpoint says.
+        in_flight: what is to count of a micro-batch that was under way.
+
+    Raises:
+        SourceError: some of it is published, and this would lose or double the rest.
+    """
+    _refuse_other_slots(sink, ours, known, files)
+    begun, unknown = dict[int, Mark](), list[int]()
+    for slot in range(sink.slots):
+        mark = known.get(slot)
+        if mark and mark.is_begun and mark.batch == files.in_flight:
+            whole = replace(mark, is_begun=False, run="")
+            if fits_in(whole, ours, files):
+                # It tells which part that was, so the others that it has done are left alone.
+                batch, part = whole.position if in_flight == "published" else whole.before
+                begun[slot] = replace(whole, next_batch=batch, part=part)
+                continue
+        if mark is None or mark.is_lost or not fits_in(mark, ours, files):
+            unknown.append(slot)
+    if unknown:
+        _refuse_in_parts(sink, unknown, known, files)
+    done = {slot: mark for slot, mark in known.items() if mark.position > (files.next_batch, 0)}
+    following = files.next_batch + (files.in_flight is not None and in_flight == "published")
+    return begun | dict.fromkeys(unknown, replace(begun_with(done, ours), next_batch=following))
+
+
+def _refuse_other_slots(sink: TransactionalSink, ours: Mark, known: Marks, files: QueryFiles) -> None:
+    """Refuses to divide a micro-batch anew of which slots of another number are published."""
+    others = [
+        mark.slots
+        for mark in known.values()
+        if (mark.source, mark.topic_id) == (ours.source, ours.topic_id)
+        and mark.batch == files.in_flight
+        and mark.slots != sink.slots
+    ]
+    if others:
+        finish = sink.command("publish_stream", f"--once --set publish.slots={others[0]}")
+        raise SourceError(
+            f"{sink.name}: publish.slots: found {sink.slots}, but micro-batch {files.in_flight} was begun"
+            f" with {others[0]}, and some of it is published. Finish it with that number ({finish}), then"
+            " change it"
+        )
+
+
+def _refuse_in_parts(sink: TransactionalSink, unknown: list[int], known: Marks, files: QueryFiles) -> None:
+    """Refuses an answer for the whole of a micro-batch of which some parts are done, and others are not."""
+    told = [mark for mark in known.values() if mark.batch == files.in_flight and mark.parts > 1]
+    if told:
+        newest = max(told, key=lambda mark: mark.position)
+        raise SourceError(
+            f"{sink.name}: nobody knows how many parts of micro-batch {files.in_flight} slots"
+            f" {', '.join(map(str, unknown))} have sent, and {newest.part or newest.parts} of {newest.parts}"
+            " parts are known to be done: neither published nor unpublished is right. publish_stream finds it"
+            f" out where the topic still tells; else begin again: move {files.path} aside, then"
+            f" {sink.command('publish reset', '--to beginning')}, and send certified days by"
+            f" {sink.command('publish', '--from DAY --to DAY --again')}"
+        )
+
+
+def _what_follows(told: list[Mark], files: QueryFiles) -> str:
+    """What publish_stream will do next, in words."""
+    next_one = min(told, key=lambda mark: mark.position)
+    parts = max((mark.parts for mark in told if mark.batch == files.in_flight), default=1)
+    if parts > 1 and next_one.next_batch == files.in_flight:
+        return f"micro-batch {next_one.next_batch} goes on with part {next_one.part + 1} of {parts}"
+    return f"micro-batch {next_one.next_batch} comes next"

@@ -1,5 +1,6 @@
 """Reconcile: what Kafka has against what bronze has."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -8,8 +9,10 @@ from pyspark.sql import functions as F
 
 from pipelines.config import PipelineConfig
 from pipelines.errors import SourceError
-from pipelines.ops.ingest_position import given_by_kafka, read_until
-from pipelines.ops.topic_offsets import TopicOffsets, topic_offsets
+from pipelines.ops.cluster import Topic
+from pipelines.ops.ingest_position import read_until
+from pipelines.ops.same_log import require_same_log
+from pipelines.ops.topic_offsets import TopicOffsets, records_within, topic_offsets
 from pipelines.quality import offset_holes
 from pipelines.quality.broker_offsets import Finding, Habits, Held, Tail, asked_behind, compare_offsets
 from pipelines.sinks.delta import read
@@ -33,7 +36,7 @@ def reconcile(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]:
     Raises:
         ConfigError: there is no such topic.
         SourceError: there is no bronze; or records are missing that nothing explains, those among them that
-            ingest's checkpoint says were read.
+            ingest's checkpoint says were read; or Kafka has other records under the offsets of bronze.
         InfrastructureError: the cluster does not answer.
     """
     table = require_table(spark, config, "bronze")
@@ -51,14 +54,24 @@ def reconcile(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]:
     )
     offsets = bronze.select("_partition", "_offset")
     held = offset_holes.held_offsets(offsets, topic.partitions)
+    held = offset_holes.with_known(held, topic.partitions, config.audit.known_gaps, offsets)
     asked = offset_holes.asked_of_kafka(held, topic.partitions, from_start=not habits.began_late)
+    if not habits.is_anew:
+        log = Topic(config.kafka.topic, topic.topic_id, len(topic.partitions))
+        require_same_log(spark, config, log, _last_within(held, topic))
     if asked and not habits.is_anew:
         given = offsets_between(spark, config.kafka, asked)
         held = offset_holes.with_lost(held, given, offsets)
     behind = {} if habits.is_anew else asked_behind(topic.partitions, held, until)
-    lost = given_by_kafka(spark, config, behind)
+    lost = records_within(spark, config.kafka, behind)
     tails = {partition: Tail(until[partition], lost.get(partition, 0)) for partition in behind}
     return _summary(config, topic, held, compare_offsets(topic.partitions, held, habits, tails), at)
+
+
+def _last_within(held: Mapping[int, Held], topic: TopicOffsets) -> dict[int, int]:
+    """The last offset of each partition in bronze; that Kafka ends before some is a finding of its own."""
+    ends = {number: kept.end for number, kept in topic.partitions.items()}
+    return {number: here.last for number, here in held.items() if here.last < ends.get(number, 0)}
 
 
 def _summary(

@@ -21,8 +21,10 @@ from pipelines.decode import (
 )
 from pipelines.dedup import other_names, same_event, winners, with_key, without_key
 from pipelines.ops.certification import certified
+from pipelines.ops.forgotten_places import places
 from pipelines.ops.lease import Lease, lease
 from pipelines.ops.quarantined import Selection, mark, picked, tried
+from pipelines.ops.read_ahead import require_not_read_ahead
 from pipelines.ops.retention import whole_from
 from pipelines.ops.stream_check import refuse_lost_speed
 from pipelines.ops.writer_schemas import decode_all
@@ -75,16 +77,17 @@ def replay(
 
     Raises:
         InfrastructureError: another run holds the pipeline's lease.
-        SourceError: there is no quarantine yet, or the speed layer is gone.
+        SourceError: there is no quarantine yet, or the speed layer is gone, or was put back.
     """
-    at = version(spark, require_table(spark, config, "quarantine"))
+    require_table(spark, config, "quarantine")
     if dry_run:
-        return _put_back(spark, config, contract, selection, at, None)
+        return _put_back(spark, config, contract, selection, None)
     refuse_lost_speed(spark, config)
+    require_not_read_ahead(spark, config, "speed")
     ensure_speed(spark, config, contract)
     with lease(spark, config, run_id) as held:
         claim(spark, config.table("speed"), held.stamp("claim"))
-        return _put_back(spark, config, contract, selection, at, held)
+        return _put_back(spark, config, contract, selection, held)
 
 
 def _put_back(
@@ -92,10 +95,14 @@ def _put_back(
     config: PipelineConfig,
     contract: DataContract,
     selection: Selection,
-    at: int,
     held: Lease | None,
 ) -> Replay:
+    # What was forgotten before this run had the lease is not there any more.
+    at = version(spark, config.table("quarantine"))
     chosen = picked(spark, config, selection, at).dropDuplicates(list(COORDINATES))
+    forgotten = places(spark, config)
+    if forgotten is not None:
+        chosen = chosen.join(forgotten.select(*COORDINATES), [*COORDINATES], "left_anti")
     records = chosen.select(*ENVELOPE, *ORIGIN)
     judged = decode_all(spark, config, contract, records, asks=True).persist()
     state = certified(spark, config)
@@ -123,7 +130,8 @@ def _put_back(
             counts,
             tuple(day for day in days if day >= whole),
             tuple(day for day in days if day < whole),
-            _fixed(spark, closed.select(*COORDINATES, EVENT_DATE)),
+            # The same rows, whatever becomes of the tables that they were read from.
+            closed.select(*COORDINATES, EVENT_DATE).localCheckpoint(),
         )
     finally:
         new.unpersist()
@@ -159,11 +167,6 @@ def _unknown(
 
 def _days(closed: DataFrame) -> DataFrame:
     return closed.select(F.col(EVENT_DATE).alias("day")).distinct().orderBy("day")
-
-
-def _fixed(spark: SparkSession, coordinates: DataFrame) -> DataFrame:
-    """The same rows, whatever becomes of the tables that they were read from."""
-    return spark.createDataFrame(coordinates.toArrow(), coordinates.schema)
 
 
 def _mark_broken(

@@ -1,6 +1,6 @@
 """Report: gathers what the lake says of a day and writes it for people and for programs."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import pipelines
+from pipelines.commands import command
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.decode import invalid, valid
@@ -17,6 +18,7 @@ from pipelines.ops import certification
 from pipelines.ops.bronze_index import BronzeIndex, pieces_of
 from pipelines.ops.indexing import index_as_of, index_bronze
 from pipelines.ops.layer_samples import samples_of
+from pipelines.ops.own_verdicts import own_verdicts
 from pipelines.ops.retention import whole_from
 from pipelines.ops.writer_schemas import decode_all
 from pipelines.quality import conflicts, past, profile
@@ -24,7 +26,8 @@ from pipelines.quality.comparison import comparison
 from pipelines.quality.data_docs import Audited, write_data_docs
 from pipelines.quality.report_differences import layer_differences
 from pipelines.quality.report_files import ReportFormat, write_report
-from pipelines.quality.report_model import DayStatus, Flow, ReportCheck, ReportData, TrendDay, Verdict
+from pipelines.quality.report_flow import flow_of, flow_so_far
+from pipelines.quality.report_model import DayStatus, ReportCheck, ReportData, TrendDay, Verdict
 from pipelines.sinks.delta import read, small_rows
 from pipelines.sinks.tables import exists, require_table, version
 from pipelines.sinks.versions import read_kept
@@ -58,12 +61,7 @@ def report(
     """
     verdicts = certification.history(spark, config)
     newest = {verdict.day: verdict for verdict in verdicts}
-    if day is None and not newest:
-        raise SourceError(
-            f"{config.name}: nothing to report: nightly runs have decided on no day; run nightly_batch first,"
-            " or name a day with --date"
-        )
-    asked = day or max(newest)
+    asked = day or _last_decided(config, newest)
     audited = None
     if asked in newest:
         if wanted == "html":
@@ -83,6 +81,15 @@ def report(
     }
 
 
+def _last_decided(config: PipelineConfig, days: Collection[date]) -> date:
+    if not days:
+        raise SourceError(
+            f"{config.name}: nothing to report: nightly runs have decided on no day; name a day with --date,"
+            f" or run first: {command(config, 'nightly_batch')}"
+        )
+    return max(days)
+
+
 def _decided(
     spark: SparkSession,
     config: PipelineConfig,
@@ -94,35 +101,19 @@ def _decided(
 ) -> ReportData:
     day = verdict.day
     index = _index_then(spark, config, contract, verdict, verdicts)
-    rows = read_kept(spark, config.table("batch"), verdict.batch_version, [day])
-    if rows is None:
-        raise SourceError(
-            f"{config.table('batch')}: version {verdict.batch_version}, which the verdict on {day} names, is"
-            f" gone: VACUUM has removed its files. Rebuild the day with nightly_batch --date {day}, or look"
-            " at a report that was written earlier"
-        )
-    known = certification.of_bronze(verdicts, index.bronze_id)
+    rows = _rows_then(spark, config, verdict)
+    known = own_verdicts(spark, config, verdicts, index)
     since = certification.newest_audited(v for v in known if v.bronze_version < verdict.bronze_version)
     pieces = pieces_of(spark, config, index, [day], since)
     decoded = decode_all(spark, config, contract, pieces.envelopes)
     events = profile.of_day(valid(decoded, contract), day).persist()
     checks = _checks(spark, config, verdict)
-    trend = past.trend(verdicts, day, _quarantined(spark, config, contract))
+    trend = past.trend(verdicts, day, _quarantined(spark, config, contract, verdicts, day))
     try:
         return ReportData(
             **_heading(config, contract, day),
             verdict=_verdict(verdict, checks),
-            flow=Flow(
-                bronze=verdict.bronze,
-                other_days=verdict.other_days,
-                quarantined=verdict.quarantined,
-                day_records=verdict.records,
-                duplicates=verdict.duplicates,
-                conflicts=verdict.conflicts,
-                batch=verdict.rows,
-                speed=_in_speed(spark, config, day),
-                late=verdict.late,
-            ),
+            flow=flow_of(verdict, _in_speed(spark, config, day)),
             duplicates_by_hour=profile.by_hour(events, rows, contract, day),
             lateness=profile.lateness(events, contract),
             quarantine=profile.quarantine_reasons(
@@ -147,6 +138,17 @@ def _decided(
         events.unpersist()
 
 
+def _rows_then(spark: SparkSession, config: PipelineConfig, verdict: certification.Verdict) -> DataFrame:
+    """The rows of a day as its verdict saw them."""
+    rows = read_kept(spark, config.table("batch"), verdict.batch_version, [verdict.day])
+    if rows is None:
+        raise SourceError(
+            f"{config.table('batch')}: version {verdict.batch_version}, which the verdict on {verdict.day}"
+            f" names, is gone: VACUUM has removed its files. {_rebuild(config, verdict.day)}"
+        )
+    return rows
+
+
 def _undecided(
     spark: SparkSession,
     config: PipelineConfig,
@@ -157,10 +159,8 @@ def _undecided(
     """What can be said of a day before any nightly run: what came, and what the speed layer has."""
     table = require_table(spark, config, "bronze")
     bronze_version = version(spark, table)
-    index = index_bronze(spark, config, contract, bronze_version, keep=False)
-    counts, broken = index.counts()
-    total, of_day = sum(counts.values()) + broken, counts.get(day, 0)
-    since = certification.newest_audited(certification.of_bronze(verdicts, index.bronze_id))
+    index = index_bronze(spark, config, contract, bronze_version)
+    since = certification.newest_audited(own_verdicts(spark, config, verdicts, index))
     pieces = pieces_of(spark, config, index, [day], since)
     reasons = profile.quarantine_reasons(
         index.reasons(),
@@ -168,15 +168,15 @@ def _undecided(
         config.audit.examples,
         values=not contract.personal,
     )
-    quarantined = _quarantined(spark, config, contract)
-    over = day < datetime.now(contract.zone).date()
-    status: DayStatus = "not_certified" if over else "open"
+    flow = flow_so_far(*index.counts(), day, _in_speed(spark, config, day))
+    quarantined = _quarantined(spark, config, contract, verdicts, day)
+    status: DayStatus = "not_certified" if day < datetime.now(contract.zone).date() else "open"
     trend = past.trend(verdicts, day, quarantined)
     this = TrendDay(
         day=day,
         status=status,
         rows=0,
-        records=of_day,
+        records=flow.day_records,
         duplicates=0,
         conflicts=0,
         late=0,
@@ -185,17 +185,7 @@ def _undecided(
     return ReportData(
         **_heading(config, contract, day),
         verdict=Verdict(status=status, bronze_version=bronze_version, passed=0, failed=0, warned=0),
-        flow=Flow(
-            bronze=total,
-            other_days=total - of_day - broken,
-            quarantined=broken,
-            day_records=of_day,
-            duplicates=0,
-            conflicts=0,
-            batch=0,
-            speed=_in_speed(spark, config, day),
-            late=0,
-        ),
+        flow=flow,
         quarantine=reasons,
         trend=(*trend, this),
         repairs=past.repairs(verdicts, [entry.day for entry in trend]),
@@ -228,13 +218,18 @@ def _index_then(
             f" first day that can be reported is {first}; a report that was written earlier still holds"
         )
     index = index_as_of(spark, config, contract, verdict.bronze_version)
-    if verdict not in certification.of_bronze(verdicts, index.bronze_id):
+    if verdict not in own_verdicts(spark, config, verdicts, index):
         raise SourceError(
             f"{table}: the verdict on {verdict.day} speaks of version {verdict.bronze_version} of another"
-            f" table: found id {index.bronze_id}, expected {verdict.bronze_id or 'an earlier one'}. Rebuild"
-            f" the day with nightly_batch --date {verdict.day}, or look at a report that was written earlier"
+            f" table: found id {index.bronze_id}, expected {verdict.bronze_id or 'an earlier one'}."
+            f" {_rebuild(config, verdict.day)}"
         )
     return index
+
+
+def _rebuild(config: PipelineConfig, day: date) -> str:
+    rebuild = command(config, "nightly_batch", f"--date {day}")
+    return f"Rebuild the day ({rebuild}), or look at a report that was written earlier"
 
 
 def _in_speed(spark: SparkSession, config: PipelineConfig, day: date) -> int:
@@ -243,13 +238,18 @@ def _in_speed(spark: SparkSession, config: PipelineConfig, day: date) -> int:
 
 
 def _quarantined(
-    spark: SparkSession, config: PipelineConfig, contract: DataContract
+    spark: SparkSession,
+    config: PipelineConfig,
+    contract: DataContract,
+    verdicts: Sequence[certification.Verdict],
+    day: date,
 ) -> dict[date, int] | None:
     """Records in quarantine, but for those that were put back, by the day on which they were sent."""
     table = config.table("quarantine")
     if not exists(spark, table):
         return None
-    return profile.sent_by_day(read(spark, table).where("_status <> 'replayed'"), contract)
+    first = min([day, *past.trend_days(verdicts, day)])
+    return profile.sent_by_day(read(spark, table).where("_status <> 'replayed'"), contract, first, day)
 
 
 def _results(spark: SparkSession, config: PipelineConfig, verdict: certification.Verdict) -> DataFrame:

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
+from pipelines.commands import command
 from pipelines.config import PipelineConfig
 from pipelines.errors import ConfigError, OncelakeError
 from pipelines.evolution import fit, merged
@@ -45,9 +46,8 @@ def read_serving(spark: SparkSession, config: PipelineConfig) -> DataFrame:
     state = certified(spark, config)
     speed, batch = config.table("speed"), config.table("batch")
     if not exists(spark, speed) and state is None:
-        raise ConfigError(
-            f"{speed}: no such table; run ingest_stream and speed_stream first, or mend lake.root"
-        )
+        jobs = (command(config, job, "--once") for job in ("ingest_stream", "speed_stream"))
+        raise ConfigError(f"{speed}: no such table; run first: {' && '.join(jobs)}; or mend lake.root")
     if state is None:
         return read(spark, speed)
     closed = F.expr(days_condition(state.days))
@@ -153,4 +153,4 @@ def _is_forgotten(spark: SparkSession, config: PipelineConfig) -> bool:
 
 
 def _again(config: PipelineConfig) -> str:
-    return f"oncelake maintain --pipeline {config.name}"
+    return command(config, "maintain")

@@ -16,8 +16,11 @@ from pipelines.dedup import first_within_watermark
 from pipelines.errors import OncelakeError, SourceError
 from pipelines.ops.cluster import find_topic
 from pipelines.ops.failures import explain_stream_failure
+from pipelines.ops.forgotten import remembered
+from pipelines.ops.forgotten_places import require_forgotten
 from pipelines.ops.late_share import late_share
 from pipelines.ops.query_files import query_files
+from pipelines.ops.read_ahead import require_not_read_ahead
 from pipelines.ops.read_order import files_before_older, hold_back
 from pipelines.ops.speed_writer import SpeedWriter
 from pipelines.ops.stream_check import check_speed, note_tables
@@ -57,14 +60,17 @@ def speed(
         ConfigError: the speed layer was made with another dedup key, event time or watermark, or there is no
             topic for dead letters.
         SourceError: a table is not the one that the checkpoint knows, or one of the two was put back from a
-            backup; or too many records are broken.
+            backup; bronze holds records that were forgotten; or too many records are broken.
         InfrastructureError: the query failed.
     """
     if config.quarantine.dead_letter_topic:
         topic, setting = config.quarantine.dead_letter_topic, "quarantine.dead_letter_topic"
         find_topic(spark, config.kafka, topic, setting)
     found = check_speed(spark, config)
+    require_not_read_ahead(spark, config, "bronze")
+    require_not_read_ahead(spark, config, "speed")
     ensure_bronze(spark, config)
+    require_forgotten(spark, config, "speed", "quarantine")
     ensure_speed(spark, config, contract)
     adopt_clock(spark, config)
     ensure_quarantine(spark, config)
@@ -210,11 +216,12 @@ class _Job:
 
 
 def _bronze(spark: SparkSession, config: PipelineConfig) -> DataFrame:
-    # A commit that only removes old records from bronze has nothing new.
+    # A commit that removes old records from bronze, or empties some, has nothing new.
     reader = spark.readStream.format("delta").option("skipChangeCommits", True)
     if config.speed.max_bytes_per_trigger:
         reader = reader.option("maxBytesPerTrigger", config.speed.max_bytes_per_trigger)
-    return reader.load(config.table("bronze"))
+    # One that begins anew begins with what bronze holds now, emptied records among it.
+    return remembered(reader.load(config.table("bronze")))
 
 
 def too_many(broken: int, new: int, limit: QuarantineConfig) -> bool:

@@ -8,29 +8,32 @@ It is made in `pipelines.ops.indexing`.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from typing import Any, Final, cast
+from typing import Final, cast
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from pipelines.config import PipelineConfig
+from pipelines.ops.forgotten import remembered
+from pipelines.quality.offset_ledger import PartitionOffsets, partition_offsets
 from pipelines.sinks.delta import days_condition, read, small_rows
 from pipelines.sinks.tables import shape, small_frame
-from pipelines.sql_text import literal
 from pipelines.watermark import moved_by
 
 INDEX: Final = (
     "pipeline string, made_for string, until bigint, kind string, commit bigint, ingested_at timestamp,"
     " day date, reason string, records bigint, newest timestamp, topic string, partition int, first bigint,"
     " last bigint, distinct bigint, sent timestamp, appended timestamp, bronze_id string,"
-    " until_commit string, topic_id string, whole_from date, clock timestamp"
+    " until_commit string, topic_id string, whole_from date, clock timestamp, ingested_from timestamp,"
+    " batches array<struct<at: timestamp, commit: bigint, newest: timestamp, clock: timestamp>>"
 )
 RECORDS: Final = "records"
 OFFSETS: Final = "offsets"
-_UNKNOWN: Final = "unknown_schema"
+EMPTIED: Final = "emptied"
 _MOST_RANGES: Final = 64
 _GAP: Final = "10 minutes"
 _NEVER: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_FROM: Final = "coalesce(ingested_from, ingested_at)"
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,12 @@ class BronzeIndex:
             `clock` (see `pipelines.watermark`); or, with no day, those that broke the contract for one
             `reason`. Of kind `offsets`: the `first` and `last` offset of a Kafka partition among what came
             until one version, how many `records` and how many `distinct` offsets, when the newest was `sent`,
-            and when the newest was `appended`, if the broker's clock says so.
+            and when the newest was `appended`, if the broker's clock says so. Of kind `emptied`: the
+            `records` of one micro-batch that were forgotten, and the `newest` event time and `clock` that
+            they had.
+            Old micro-batches of an hour are one row of kind `records` (`pipelines.ops.index_folding`): its
+            `commit` and `ingested_at` are those of the last one, `ingested_from` is the first ingestion, and
+            `batches` has them all.
     """
 
     version: int
@@ -54,7 +62,10 @@ class BronzeIndex:
     rows: DataFrame
 
     def until(self, version: int) -> "BronzeIndex":
-        """What the index said at an earlier version; records are read from the same version as before."""
+        """What the index said at an earlier version; records are read from the same version as before.
+
+        Exact for a version that a verdict names, and for recent ones; of offsets for recent ones alone.
+        """
         rows = self.rows.where(f"until <= {version} OR commit <= {version}")
         return BronzeIndex(self.version, self.bronze_id, rows)
 
@@ -63,12 +74,10 @@ class BronzeIndex:
         """The rows of kind `records`."""
         return self.rows.where(F.col("kind") == RECORDS)
 
-    def offsets(self) -> list[dict[str, Any]]:
-        """The rows of kind `offsets`, by partition and in the order in which they came."""
-        ordered = self.rows.where(F.col("kind") == OFFSETS).orderBy("topic", "partition", "until")
-        return small_rows(
-            ordered.select("topic", "partition", "first", "last", "records", "distinct", "sent", "appended")
-        )
+    def offsets(self) -> list[PartitionOffsets]:
+        """What bronze holds of each Kafka partition, in their order."""
+        rows = self.rows.where(F.col("kind") == OFFSETS)
+        return [PartitionOffsets(**row) for row in small_rows(partition_offsets(rows))]
 
     def counts(self) -> tuple[dict[date, int], int]:
         """Valid records of each event day, and records that break the contract."""
@@ -77,8 +86,16 @@ class BronzeIndex:
         return found, broken
 
     def total(self) -> int:
-        """All records that the index counts."""
-        return int(small_rows(self.records.agg(_sum("n")))[0]["n"] or 0)
+        """All records that the index counts, those that were forgotten among them."""
+        return self._number(RECORDS, EMPTIED)
+
+    def emptied(self) -> int:
+        """Of these, the records that were forgotten."""
+        return self._number(EMPTIED)
+
+    def _number(self, *kinds: str) -> int:
+        counted = self.rows.where(F.col("kind").isin(*kinds))
+        return int(small_rows(counted.agg(_sum("n")))[0]["n"] or 0)
 
     def reasons(self) -> dict[str, int]:
         """How many records break the contract for each reason."""
@@ -94,29 +111,32 @@ class BronzeIndex:
             [{"day": day, "known": version} for day, version in versions.items()],
             shape("day date, known bigint"),
         )
-        late = self.records.join(F.broadcast(known), "day").where("commit > known")
+        # For the files: what is older than all of these versions is not read.
+        newer = self.records.where(f"commit > {min(versions.values())}")
+        late = newer.join(F.broadcast(known), "day").where("commit > known")
         return {row["day"]: row["n"] for row in small_rows(late.groupBy("day").agg(_sum("n")))}
 
     def ranges(self, days: Sequence[date], since: int) -> list[tuple[datetime, datetime]]:
         """Spans of `_ingested_at` that hold all records of some days, and all that came since a version.
 
-        Records whose schema was unknown may be of any day by now, so they are among them as well.
+        At most 64, whatever the days: of the gaps between micro-batches the largest are left out.
 
         Args:
             days: the event days, sorted.
             since: a version of bronze.
         """
         of_days = days_condition(days, "day") or "false"
-        needed = self.records.where(f"{of_days} OR reason = {literal(_UNKNOWN)} OR commit > {since}")
-        moments = needed.select("ingested_at").distinct()
-        apart = f"ingested_at > lag(ingested_at) OVER (ORDER BY ingested_at) + INTERVAL {_GAP}"
-        numbered = moments.selectExpr("ingested_at", f"int({apart}) AS apart")
-        spans = numbered.selectExpr("ingested_at", "sum(apart) OVER (ORDER BY ingested_at) AS span")
-        found = spans.groupBy("span").agg(
-            F.min("ingested_at").alias("first"), F.max("ingested_at").alias("last")
-        )
-        rows = small_rows(found.orderBy("first"))
-        return _fewer([(row["first"], row["last"]) for row in rows])
+        needed = self.records.where(f"{of_days} OR commit > {since}")
+        spans = needed.select(F.expr(_FROM).alias("first"), F.col("ingested_at").alias("last")).distinct()
+        (ends,) = small_rows(spans.agg(F.min("first").alias("first"), F.max("last").alias("last")))
+        if ends["first"] is None:
+            return []
+        before = Window.orderBy("first", "last").rowsBetween(Window.unboundedPreceding, -1)
+        gaps = spans.select(F.max("last").over(before).alias("after"), F.col("first").alias("until"))
+        wide = gaps.where(f"until > after + INTERVAL {_GAP}").orderBy(F.expr("after - until"), "until")
+        found = sorted((row["after"], row["until"]) for row in small_rows(wide.limit(_MOST_RANGES - 1)))
+        starts = [ends["first"], *(until for _, until in found)]
+        return list(zip(starts, [*(after for after, _ in found), ends["last"]], strict=True))
 
     def newest_events(self, since: datetime, by_clock: datetime) -> DataFrame:
         """What moved the speed layer's watermark: `_ingested_at timestamp, _newest timestamp`.
@@ -125,10 +145,35 @@ class BronzeIndex:
             since: micro-batches before this moment are taken together, as one.
             by_clock: from which ingestion on it is the clock, see `pipelines.watermark.moved_by`.
         """
-        valid = self.records.where("day IS NOT NULL")
-        batch = F.greatest("ingested_at", F.lit(since)).alias("_ingested_at")
-        moved = F.expr(moved_by(by_clock, "ingested_at", "newest", "clock"))
-        return valid.groupBy(batch).agg(F.max(moved).alias("_newest"))
+        valid = self.rows.where(f"day IS NOT NULL OR kind = '{EMPTIED}'")
+        # Where a row stands for micro-batches that are to be told apart.
+        straddles = F.col("ingested_at") >= F.lit(since)
+        straddles |= (F.expr(_FROM) < F.lit(by_clock)) & (F.col("ingested_at") >= F.lit(by_clock))
+        apart = F.col("ingested_from").isNotNull() & straddles
+        batches = (
+            valid.where(~apart)
+            .select(F.col("ingested_at").alias("at"), "newest", "clock")
+            .unionByName(valid.where(apart).selectExpr("inline(batches)").drop("commit"))
+        )
+        moved = F.expr(moved_by(by_clock, "at", "newest", "clock"))
+        by_batch = batches.groupBy(F.greatest("at", F.lit(since)).alias("_ingested_at"))
+        return by_batch.agg(F.max(moved).alias("_newest"))
+
+    def micro_batches(self) -> DataFrame:
+        """Of each micro-batch, by the moment of its ingestion: `at timestamp, commit bigint`."""
+        is_folded = F.col("ingested_from").isNotNull()
+        single = self.rows.where(F.col("kind").isin(RECORDS, EMPTIED) & ~is_folded).select(
+            F.col("ingested_at").alias("at"), "commit"
+        )
+        folded = self.records.where(is_folded).selectExpr("inline(batches)").select("at", "commit")
+        return single.unionByName(folded).groupBy("at").agg(F.min("commit").alias("commit"))
+
+    def first_commit(self) -> int | None:
+        """The oldest version of bronze that it tells micro-batches of; None if it has none.
+
+        An index that was made without one before it takes all that is there for one micro-batch.
+        """
+        return cast(int | None, small_rows(self.records.agg(F.min("commit").alias("v")))[0]["v"])
 
     def newest_ingest(self) -> datetime | None:
         """When the last micro-batch was ingested; None if there is none."""
@@ -168,15 +213,7 @@ def pieces_of(
     newest = index.newest_ingest() or _NEVER
     within = [f"_ingested_at BETWEEN {_moment(first)} AND {_moment(last)}" for first, last in spans]
     envelopes = read(spark, config.table("bronze"), index.version).where(" OR ".join(within) or "false")
-    return Pieces(index, envelopes, spans[0][0] if spans else newest, newest)
-
-
-def _fewer(spans: list[tuple[datetime, datetime]]) -> list[tuple[datetime, datetime]]:
-    """The same moments in fewer spans: those that are closest to each other are taken together."""
-    gaps = sorted(range(1, len(spans)), key=lambda n: spans[n][0] - spans[n - 1][1], reverse=True)
-    starts = sorted([0, *gaps[: _MOST_RANGES - 1]])
-    ends = [*(n - 1 for n in starts[1:]), len(spans) - 1]
-    return [(spans[a][0], spans[b][1]) for a, b in zip(starts, ends, strict=True)] if spans else []
+    return Pieces(index, remembered(envelopes), spans[0][0] if spans else newest, newest)
 
 
 def _moment(moment: datetime) -> str:

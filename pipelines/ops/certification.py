@@ -9,18 +9,28 @@ from typing import Final, Literal
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from pipelines.commands import command
 from pipelines.config import PipelineConfig
+from pipelines.errors import SourceError
+from pipelines.ops.certified_mark import certified_mark, mark_certified, require_ledger
 from pipelines.ops.epochs import Stamp
 from pipelines.sinks.delta import read, small_rows
 from pipelines.sinks.fenced import append_fenced
 from pipelines.sinks.tables import ensure_table, exists, shape, small_frame
+from pipelines.sinks.transaction import version_gone
+from pipelines.sinks.versions import commit_hash
 
-_SHAPE: Final = (
+CERTIFICATIONS: Final = (
     "pipeline string, day date, status string, run_id string, batch_version bigint, bronze_version bigint,"
     " records bigint, rows bigint, duplicates bigint, conflicts bigint, late bigint, quarantined bigint,"
     " other_days bigint, bronze bigint, decided_at timestamp, cause string, came_late bigint,"
     " previous_version bigint, added bigint, removed bigint, changed bigint, bronze_id string,"
-    " base_version bigint, epoch bigint"
+    " base_version bigint, epoch bigint, batch_commit string, bronze_commit string"
+)
+
+_ANOTHER: Final = (
+    "is not the one by which days are certified. Put the folder back as it was then: docs/runbook.md,"
+    " 'The certified version is gone'"
 )
 
 _log = logging.getLogger(__name__)
@@ -57,6 +67,10 @@ class Verdict:
         base_version: the certified version that the run began with, and left as it was but for its own days;
             -1 if there was none, None in verdicts of code that did not tell.
         epoch: the epoch of the run's lease; None in verdicts of code that had none.
+        batch_commit: the hash of the commit that made `batch_version`, see `commit_hash`; None for a day that
+            failed, and in verdicts of code that did not tell.
+        bronze_commit: the hash of the commit that made `bronze_version`; None in verdicts of code that
+            did not tell.
     """
 
     pipeline: str
@@ -83,6 +97,8 @@ class Verdict:
     bronze_id: str | None = None
     base_version: int | None = None
     epoch: int | None = None
+    batch_commit: str | None = None
+    bronze_commit: str | None = None
 
 
 @dataclass(frozen=True)
@@ -92,10 +108,12 @@ class Certified:
     Attributes:
         version: the version of the batch table that holds every certified day.
         days: the certified days, in order.
+        commit: the hash of the commit that made the version; None if no verdict tells it.
     """
 
     version: int
     days: tuple[date, ...]
+    commit: str | None = None
 
 
 def record_verdicts(
@@ -106,13 +124,22 @@ def record_verdicts(
     Raises:
         StaleEpoch: another run has taken the lease over. Nothing was written.
     """
-    rows = small_frame(spark, [asdict(verdict) for verdict in verdicts], shape(_SHAPE))
+    verdicts = list(verdicts)
+    rows = small_frame(spark, [asdict(verdict) for verdict in verdicts], shape(CERTIFICATIONS))
     append_fenced(rows, config.ops_table("certifications"), stamp)
+    if (version := _highest(verdicts)) is not None:
+        mark_certified(spark, config, version)
 
 
 def ensure_ledger(spark: SparkSession, config: PipelineConfig) -> None:
-    """Makes the table of verdicts if there is none."""
-    ensure_table(spark, config.ops_table("certifications"), shape(_SHAPE), partitions=["pipeline"])
+    """Makes the table of verdicts if there is none.
+
+    Raises:
+        SourceError: there was one, see `history`.
+    """
+    if not exists(spark, config.ops_table("certifications")):
+        require_ledger(config, certified_mark(spark, config), None)
+    ensure_table(spark, config.ops_table("certifications"), shape(CERTIFICATIONS), partitions=["pipeline"])
 
 
 def history(spark: SparkSession, config: PipelineConfig, at: int | None = None) -> list[Verdict]:
@@ -122,19 +149,33 @@ def history(spark: SparkSession, config: PipelineConfig, at: int | None = None) 
         spark: the session.
         config: the pipeline's configuration.
         at: the version of the ledger, if not that of now.
+
+    Raises:
+        SourceError: it lacks verdicts that the batch table knows of: it was removed, or put back.
     """
+    # Before the ledger, to which a run at work may add; it marks the table only then.
+    mark = certified_mark(spark, config) if at is None else None
+    found = _all_verdicts(spark, config, at)
+    require_ledger(config, mark, _highest(found))
+    # Machines whose clocks differ follow each other by their epochs.
+    return standing(config, sorted(found, key=lambda v: (v.epoch or 0, v.decided_at, v.batch_version)))
+
+
+def _all_verdicts(spark: SparkSession, config: PipelineConfig, at: int | None) -> list[Verdict]:
     table = config.ops_table("certifications")
     if not exists(spark, table):
         return []
     names = {field.name for field in fields(Verdict)}
-    ledger = read(spark, table, at).where(F.col("pipeline") == config.name)
-    rows = small_rows(ledger)
-    found = [Verdict(**{name: value for name, value in row.items() if name in names}) for row in rows]
-    # Machines whose clocks differ follow each other by their epochs.
-    return standing(sorted(found, key=lambda v: (v.epoch or 0, v.decided_at, v.batch_version)))
+    rows = small_rows(read(spark, table, at).where(F.col("pipeline") == config.name))
+    return [Verdict(**{name: value for name, value in row.items() if name in names}) for row in rows]
 
 
-def standing(found: Sequence[Verdict]) -> list[Verdict]:
+def _highest(found: Iterable[Verdict]) -> int | None:
+    """The highest version of the batch table that verdicts certify; None if they certify none."""
+    return max((v.batch_version for v in found if v.status == "certified"), default=None)
+
+
+def standing(config: PipelineConfig, found: Sequence[Verdict]) -> list[Verdict]:
     """The verdicts that count: a day is certified only if the version that readers get holds its own build.
 
     Readers get the newest certified version, which holds what was certified at the version that it was built
@@ -142,7 +183,8 @@ def standing(found: Sequence[Verdict]) -> list[Verdict]:
     if it had not been given: its day is rebuilt.
 
     Args:
-        found: all verdicts on a pipeline's days.
+        config: the pipeline's configuration.
+        found: all verdicts on its days.
     """
     bases = {v.batch_version: v.base_version for v in found if v.status == "certified"}
     held, at = set[int](), max(bases, default=-1)
@@ -154,8 +196,8 @@ def standing(found: Sequence[Verdict]) -> list[Verdict]:
     kept = [v for v in found if v.status != "certified" or v.batch_version in held]
     if lost := sorted({v.day for v in found} - {v.day for v in kept}):
         _log.warning(
-            "%s: certified at a version that readers do not get, so not certified; run nightly_batch for it",
-            ", ".join(map(str, lost)),
+            "%s: certified at a version that readers do not get, so not certified; rebuild each by %s",
+            *(", ".join(map(str, lost)), command(config, "nightly_batch", "--date DAY")),
         )
     return kept
 
@@ -197,12 +239,68 @@ def certified_in(ledger: Iterable[Verdict]) -> Certified | None:
     passed = [verdict for verdict in ledger if verdict.status == "certified"]
     if not passed:
         return None
-    return Certified(max(v.batch_version for v in passed), tuple(sorted({v.day for v in passed})))
+    version = max(v.batch_version for v in passed)
+    commit = next((v.batch_commit for v in passed if v.batch_version == version and v.batch_commit), None)
+    return Certified(version, tuple(sorted({v.day for v in passed})), commit)
 
 
 def certified(spark: SparkSession, config: PipelineConfig) -> Certified | None:
-    """The certified state of the batch layer, as it is written down; see `certified_in`."""
-    return certified_in(history(spark, config))
+    """The certified state of the batch layer, as it is written down; see `certified_in`.
+
+    Raises:
+        SourceError: see `require_certified`.
+    """
+    state = certified_in(history(spark, config))
+    require_certified(spark, config, state)
+    return state
+
+
+def require_certified(spark: SparkSession, config: PipelineConfig, state: Certified | None) -> None:
+    """Makes sure that the batch table is the one that was certified.
+
+    A table that took its place, or was put back from a copy, comes to the same version by other commits.
+
+    Args:
+        spark: the session.
+        config: names the tables.
+        state: what is certified.
+
+    Raises:
+        SourceError: it is not, or the log of the certified version is gone.
+    """
+    if state is not None:
+        if not exists(spark, table := config.table("batch")):
+            raise version_gone(table, state.version)
+        require_commit(spark, config, state.version, state.commit, _ANOTHER)
+
+
+def require_commit(
+    spark: SparkSession, config: PipelineConfig, version: int, commit: str | None, otherwise: str
+) -> None:
+    """Makes sure that a version of the batch table was made by a commit.
+
+    Args:
+        spark: the session.
+        config: names the tables.
+        version: the version.
+        commit: the hash of the commit; None if nobody knows it, and any will do.
+        otherwise: what is said of a version that another commit made: what it is not, and what to do.
+
+    Raises:
+        SourceError: another commit made it, or its log is gone.
+    """
+    if commit is None:
+        return
+    table = config.table("batch")
+    found = commit_hash(spark, table, version)
+    if found is None:
+        raise version_gone(table, version)
+    if found != commit:
+        raise SourceError(
+            f"{table}: its version {version} was made by commit {found[:8]}, expected {commit[:8]}: the table"
+            " was replaced, or put back from a copy and written to since, so nothing was changed. This"
+            f" version {otherwise}"
+        )
 
 
 def of_bronze(ledger: Iterable[Verdict], bronze_id: str) -> list[Verdict]:

@@ -11,6 +11,7 @@ from pipelines.contract import DataContract
 from pipelines.faults import faults_of, wire
 from pipelines.intervals import format_interval
 from pipelines.json_types import typed
+from pipelines.ops.forgotten import forgotten_by
 from pipelines.ops.writer_schemas import ask_again
 from pipelines.wire import NO_WRITERS
 
@@ -56,5 +57,6 @@ def decoding_key(
         [typed(wire(column.name), column.dataType) for column in contract.schema],
         config.registry.url if config.registry else None,
         ask_again(spark, config, contract),
+        *forgotten_by(spark, config),
     )
     return hashlib.sha256(repr(decoding).encode()).hexdigest()[:16]

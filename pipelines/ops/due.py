@@ -1,6 +1,5 @@
 """Which days a nightly run has to rebuild, and why."""
 
-import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
@@ -16,18 +15,18 @@ from pipelines.dedup import UNDECIDED, chosen, with_key, without_key
 from pipelines.errors import ConfigError
 from pipelines.faults import FIRST_DAY
 from pipelines.ops.bronze_index import BronzeIndex, pieces_of
-from pipelines.ops.certification import Verdict, certified_in, newest_certified, of_bronze
+from pipelines.ops.certification import Verdict, certified_in, newest_certified
+from pipelines.ops.forgotten_places import forgotten_after, require_none_held
+from pipelines.ops.own_verdicts import compared, own_verdicts, require_no_fewer
 from pipelines.ops.retention import first_whole_day, whole_from
 from pipelines.ops.writer_schemas import decode_all
 from pipelines.quality.facts import Span, around, days_of, reach
 from pipelines.sinks.delta import on_days, read, small_rows
 
-Cause = Literal["asked", "missed", "late", "neighbour"]
+Cause = Literal["asked", "missed", "late", "neighbour", "forgotten"]
 Repair = Literal["nothing", "late", "late and missed"]
 
 _DAY: Final = timedelta(days=1)
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -35,9 +34,10 @@ class Due:
     """The days that a run rebuilds.
 
     Attributes:
-        causes: why, by day in their order: `asked` for by the user; `missed`, since no run has certified it
-            yet; `late`, since records came after it was certified; `neighbour`, since a copy of an event
-            that stands on it came with another day, or the other way round.
+        causes: why, by day in their order: `asked` for by the user; `forgotten`, since events of it were
+            forgotten after it was certified, and readers may have them; `missed`, since no run has
+            certified it yet; `late`, since records came after it was certified; `neighbour`, since a
+            copy of an event that stands on it came with another day, or the other way round.
         came_late: records of each day that came after it was certified, of all days that have such.
         never_certified: days before those that are asked for, of which bronze has events, that no run has
             certified and this one leaves as they are.
@@ -99,25 +99,28 @@ def due_days(
         asked: the days that are asked for, sorted.
         repair: which other days of the lookback are taken as well.
         ledger: the verdicts so far.
+
+    Raises:
+        SourceError: bronze holds fewer records of a day that is asked for than when it was certified; or a
+            day that cannot be rebuilt holds events that were forgotten.
     """
     certified = newest_certified(ledger)
-    versions = _known(certified, ledger, index)
+    forgotten = forgotten_after(spark, config, contract, {d: v.decided_at for d, v in certified.items()})
+    found = compared(own_verdicts(spark, config, ledger, index), ledger, index, forgotten)
     whole = whole_from(spark, config) or date.min
+    require_none_held(spark, config, certified_in(ledger), [day for day in forgotten if day < whole])
+    fewer = {day for day in found.fewer if day >= whole}
+    require_no_fewer(config, {*asked, *forgotten}, fewer)
+    rebuildable = {day: verdict for day, verdict in certified.items() if day not in fewer}
     with_events = index.counts()[0]
-    late = index.came_since({d: known for d, known in versions.items() if known is not None}, spark)
-    others = [certified[day] for day, known in versions.items() if known is None and day >= whole]
-    more = _more_than_before(others, with_events)
-    late |= {day: n for day, n in more.items() if n > 0}
-    rebuildable = {day: verdict for day, verdict in certified.items() if more.get(day, 0) >= 0}
-    late = {day: n for day, n in late.items() if day >= whole}
+    first = min([*certified, *with_events], default=asked[0])
+    late = index.came_since({d: known for d, known in found.known.items() if known is not None}, spark)
+    late = {day: n for day, n in (late | {**found.more}).items() if day >= whole}
     causes: dict[date, Cause] = dict.fromkeys(asked, "asked")
+    causes |= dict.fromkeys((day for day in forgotten if day >= whole), "forgotten")
     lookback = days_of(asked[0] - config.batch.lookback_days * _DAY, asked[0] - _DAY)
-    if repair != "nothing":
-        causes |= dict.fromkeys((day for day in lookback if day in late), "late")
-    if repair == "late and missed":
-        first = min([*certified, *with_events], default=asked[0])
-        missed = (day for day in lookback if day >= first and day not in certified)
-        causes |= dict.fromkeys(missed, "missed")
+    missed = [day for day in lookback if day >= first and day not in certified]
+    causes = {**_to_repair(repair, [day for day in lookback if day in late], missed), **causes}
     while near := _neighbours(spark, config, contract, index, sorted(causes), late, rebuildable):
         causes |= dict.fromkeys(near, "neighbour")
     causes = {day: causes[day] for day in sorted(causes) if day >= whole}
@@ -127,6 +130,12 @@ def due_days(
         if whole <= day < asked[0] and day not in certified and day not in causes
     ]
     return Due(causes, late, left)
+
+
+def _to_repair(repair: Repair, late: Sequence[date], missed: Sequence[date]) -> dict[date, Cause]:
+    """Days of the lookback, and why a run takes them as well."""
+    causes: dict[date, Cause] = dict.fromkeys(missed if repair == "late and missed" else (), "missed")
+    return {**dict.fromkeys(late if repair != "nothing" else (), "late"), **causes}
 
 
 def _neighbours(
@@ -194,26 +203,3 @@ def span_of(config: PipelineConfig, contract: DataContract, days: Sequence[date]
     # A copy on the first whole day would else hang for ever on days that are gone.
     gone = [day for day in around(near, horizon) if day < first and day not in near]
     return Span(days, near, horizon, gone)
-
-
-def _known(
-    certified: Mapping[date, Verdict], ledger: Sequence[Verdict], index: BronzeIndex
-) -> dict[date, int | None]:
-    """Up to which version of bronze each certified day knows it; None if it was built from another bronze."""
-    alike = set(of_bronze(ledger, index.bronze_id))
-    return {day: verdict.bronze_version if verdict in alike else None for day, verdict in certified.items()}
-
-
-def _more_than_before(others: Sequence[Verdict], records: Mapping[date, int]) -> dict[date, int]:
-    """Of days that were built from another bronze, how many valid records this one has more, or less.
-
-    A day of which it has fewer is left as it is: the rows that are certified may be all that is left of them.
-    """
-    more = {verdict.day: records.get(verdict.day, 0) - verdict.records for verdict in others}
-    if fewer := [day for day, n in more.items() if n < 0]:
-        _log.warning(
-            "certified days of which bronze, which is another table now, holds fewer records than when they"
-            " were built; they are left as they are: %s",
-            ", ".join(map(str, fewer)),
-        )
-    return more

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-_STEPS: Final = 1_000
+# A run that waits for ingest writes the index again and again.
+_STEPS: Final = 1_000_000
 _HARMLESS: Final = frozenset(
     {
         *("SET TBLPROPERTIES", "UNSET TBLPROPERTIES"),

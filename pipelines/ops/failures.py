@@ -9,6 +9,10 @@ from pipelines.errors import InfrastructureError, OncelakeError, SourceError
 _LENGTH: Final = 500
 # What Java writes of an exception, and of what it came from: a class, and mostly what it says.
 _CAUSE: Final = re.compile(r"^(?:Caused by: |: )(?P<said>[^\n]*?:\s+(?!at )\S[^\n]*)", re.MULTILINE)
+# What Python writes of an exception: the way to it, indented, and then the exception.
+_TRACEBACK: Final = re.compile(
+    r"^.*Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)+(?P<said>\S.*)", re.MULTILINE
+)
 TABLE_IS_GONE: Final = (
     r"DELTA_STREAMING_TRAILING_COMMIT_MISSING|DELTA_LOG_FILE_NOT_FOUND|FAILED_READ_FILE\.FILE_NOT_EXIST"
 )
@@ -27,7 +31,7 @@ _UNTRUSTED: Final = {
         "the topic or the checkpoint is not the one this stream began with."
         " See docs/runbook.md, 'A foreign checkpoint'"
     ),
-    r"DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE|DELTA_SCHEMA_CHANGED": (
+    "DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE": (
         "the table is not the one that this checkpoint has read. See docs/runbook.md, 'A foreign checkpoint'"
     ),
 }
@@ -50,6 +54,11 @@ def explain_stream_failure(failure: BaseException) -> OncelakeError:
         if found := re.search(pattern, whole):
             said = next(line for line in whole.splitlines() if found[0] in line)
             return SourceError(f"{meaning}. Spark says: {first_line(said)}")
+    if "DELTA_SCHEMA_CHANGED" in whole:
+        return InfrastructureError(
+            "the stream stopped: the table that it reads has got another column meanwhile."
+            " Start the job again: it goes on with it"
+        )
     return InfrastructureError(
         f"the stream stopped: {cause(failure)}. It goes on from there:"
         " start the job again when the cause is mended"
@@ -65,8 +74,13 @@ def texts(failure: BaseException) -> Iterator[str]:
 
 
 def cause(failure: BaseException) -> str:
-    """What an error of Spark or of its JVM came from, in one line: the innermost cause with a message."""
+    """What an error of Spark, of its JVM or of its Python workers came from, in one line.
+
+    Named is the innermost cause with a message.
+    """
     innermost = ([text for text in texts(failure) if text.strip()] or [""])[-1]
+    if raised := [match["said"] for match in _TRACEBACK.finditer(innermost)]:
+        return first_line(raised[-1])
     found = [" ".join(match["said"].split()) for match in _CAUSE.finditer(innermost)]
     return first_line((found or [innermost])[-1])
 

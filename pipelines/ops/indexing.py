@@ -2,8 +2,7 @@
 
 import logging
 from dataclasses import dataclass, fields
-from typing import Final
-from uuid import uuid4
+from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -13,7 +12,7 @@ from pyspark.sql import functions as F
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.decode import ERROR, EVENT_DATE, VALID, sent_at
-from pipelines.ops.bronze_index import INDEX, OFFSETS, RECORDS, BronzeIndex
+from pipelines.ops.bronze_index import EMPTIED, INDEX, OFFSETS, RECORDS, BronzeIndex
 from pipelines.ops.bronze_state import (
     BronzeState,
     Indexed,
@@ -25,12 +24,13 @@ from pipelines.ops.bronze_state import (
 )
 from pipelines.ops.decoding_key import decoding_key
 from pipelines.ops.failures import first_line
+from pipelines.ops.forgotten import emptied_in, is_emptied, with_event_time
+from pipelines.ops.lease import Lease
 from pipelines.ops.writer_schemas import decode_all
-from pipelines.quality.offset_ledger import partition_offsets
-from pipelines.sinks.delta import read, replace_rows, small_rows
+from pipelines.sinks.delta import read, small_rows
+from pipelines.sinks.fenced import replace_fenced
 from pipelines.sinks.tables import ensure_table, shape
 from pipelines.sinks.tables import version as table_version
-from pipelines.sinks.versions import version_by_note
 from pipelines.sql_text import literal
 from pipelines.watermark import clock
 
@@ -42,7 +42,11 @@ _log = logging.getLogger(__name__)
 
 
 def index_bronze(
-    spark: SparkSession, config: PipelineConfig, contract: DataContract, version: int, *, keep: bool
+    spark: SparkSession,
+    config: PipelineConfig,
+    contract: DataContract,
+    version: int,
+    held: Lease | None = None,
 ) -> BronzeIndex:
     """The index of bronze at a version; what it lacks is made.
 
@@ -55,20 +59,25 @@ def index_bronze(
         config: the pipeline's configuration.
         contract: what the records ought to be.
         version: the version of bronze, not older than what the index knows.
-        keep: whether what is made is written down, for which the caller must hold the pipeline's lease.
+        held: the pipeline's lease; without it nothing of what is made is written down.
 
     Raises:
-        InfrastructureError: a schema is neither in the lake nor to be had from the registry.
+        InfrastructureError: a schema is neither in the lake nor to be had from the registry; or another run
+            has taken the lease over.
         SourceError: bronze lacks records that the index knows.
     """
     making = _making(spark, config, contract, version)
-    index = making.continued(keep=keep)
+    index = making.continued(held)
     if index is not None:
-        indexed, there = index.total(), records_in(spark, config, version)
+        # A run that stood still while it emptied records, and died, has told the table nothing.
+        indexed = index.total(), index.emptied()
+        there = records_in(spark, config, version), emptied_in(spark, config, version)
         if indexed == there:
             return index
-        _log.warning("the index counts %d records of bronze, and the table %d", indexed, there)
-    return making.anew(keep=keep)
+        _log.warning(
+            "the index counts %d records of bronze (%d emptied), and the table %d (%d)", *indexed, *there
+        )
+    return making.anew(held)
 
 
 def index_as_of(spark: SparkSession, config: PipelineConfig, contract: DataContract, at: int) -> BronzeIndex:
@@ -87,7 +96,7 @@ def index_as_of(spark: SparkSession, config: PipelineConfig, contract: DataContr
     making = _making(spark, config, contract, now)
     if making.known is not None and making.fits and making.known.until >= at:
         return BronzeIndex(now, making.bronze_id, making.stored).until(at)
-    return index_bronze(spark, config, contract, now, keep=False).until(at)
+    return index_bronze(spark, config, contract, now).until(at)
 
 
 @dataclass(frozen=True)
@@ -118,7 +127,7 @@ class _Making:
         """Whether the rows that are there hold for bronze and for the way to decode of now."""
         return self.known is not None and self.known.made_for == self.made_for
 
-    def continued(self, *, keep: bool) -> BronzeIndex | None:
+    def continued(self, held: Lease | None) -> BronzeIndex | None:
         """The index with what came since it was made last; None if it has to be made anew."""
         version = self.bronze.version
         if self.known is None or not self.fits:
@@ -130,19 +139,20 @@ class _Making:
         feed = self.spark.read.format("delta").option("readChangeFeed", "true")
         feed = feed.option("startingVersion", last + 1).option("endingVersion", version)
         try:
-            rows = self._rows(feed.load(self.bronze.table).where("_change_type = 'insert'"))
+            came = feed.load(self.bronze.table).where("_change_type = 'insert'")
+            rows = _rows(self.spark, self.config, self.contract, came)
         except (PySparkException, Py4JJavaError) as error:
             # Its log or its files are cleaned up after some time.
             _log.warning(
                 "what came after version %d of bronze cannot be told: %s", last, first_line(str(error))
             )
             return None
-        if not keep or rows.isEmpty():
-            return BronzeIndex(version, self.bronze_id, self.stored.unionByName(rows))
-        # Another run's, if this one has lost its lease, are written over, not doubled.
-        return self._written(rows, f"{self._of_pipeline} AND until > {last}")
+        if held is None or rows.isEmpty():
+            return BronzeIndex(version, self.bronze_id, self.stored.unionByName(self._named(rows)))
+        # Those that a run of before wrote while this one looked are written over, not doubled.
+        return self._written(rows, f"{self._of_pipeline} AND until > {last}", held)
 
-    def anew(self, *, keep: bool) -> BronzeIndex:
+    def anew(self, held: Lease | None) -> BronzeIndex:
         """The index, made from the whole of bronze.
 
         Raises:
@@ -150,26 +160,26 @@ class _Making:
         """
         version = self.bronze.version
         if self.known is not None:
-            held = partition_offsets(BronzeIndex(version, "", self.stored).offsets())
-            require_held(self.spark, self.bronze, self.known, held)
+            offsets = BronzeIndex(version, "", self.stored).offsets()
+            require_held(self.spark, self.bronze, self.known, offsets)
         _log.info("making the index of all of bronze")
         # Versions of another table say nothing of the micro-batches of this one.
-        records = self.stored.where((F.col("kind") == RECORDS) & F.lit(self.is_same))
-        batches = records.groupBy(F.col("ingested_at").alias("_ingested_at"))
-        commits = F.broadcast(batches.agg(F.min("commit").alias(_COMMIT)))
+        known = BronzeIndex(version, "", self.stored.where(F.lit(self.is_same))).micro_batches()
+        commits = known.withColumnsRenamed({"at": "_ingested_at", "commit": _COMMIT})
         whole = read(self.spark, self.bronze.table, version).join(commits, "_ingested_at", "left")
-        rows = self._rows(whole.fillna(version, [_COMMIT]))
-        if not keep or (self.known is None and rows.isEmpty()):
-            return BronzeIndex(version, self.bronze_id, rows)
-        return self._written(rows, self._of_pipeline)
+        rows = _rows(self.spark, self.config, self.contract, whole.fillna(version, [_COMMIT]))
+        if held is None or (self.known is None and rows.isEmpty()):
+            return BronzeIndex(version, self.bronze_id, self._named(rows))
+        return self._written(rows, self._of_pipeline, held)
 
     @property
     def _of_pipeline(self) -> str:
         return f"pipeline = {literal(self.config.name)}"
 
-    def _rows(self, envelopes: DataFrame) -> DataFrame:
+    def _named(self, rows: DataFrame) -> DataFrame:
+        """Rows as the index has them, with what they were made from."""
         bronze, of_index = self.bronze, shape(INDEX)
-        common = {
+        common: dict[str, Any] = {
             "pipeline": self.config.name,
             "made_for": self.made_for,
             "until": bronze.version,
@@ -178,19 +188,17 @@ class _Making:
             "topic_id": bronze.topic_id,
             "whole_from": bronze.whole_from,
         }
-        rows = _rows(self.spark, self.config, self.contract, envelopes)
+        # What only folded rows have is empty.
+        common |= dict.fromkeys({*of_index.names} - {*common, *rows.columns})
         values = {name: F.lit(value).cast(of_index[name].dataType) for name, value in common.items()}
         return rows.withColumns(values).select(*of_index.names)
 
-    def _written(self, rows: DataFrame, condition: str) -> BronzeIndex:
-        """The index as written; a run keeps to the version that its own commit made.
-
-        Delta makes no commit where nothing changes, so something must.
-        """
-        table, note = self.config.ops_table("bronze_index"), f"index {uuid4().hex}"
-        replace_rows(rows, table, condition, note=note)
+    def _written(self, rows: DataFrame, condition: str, held: Lease) -> BronzeIndex:
+        """The index as written; a run keeps to the version that its own commit made."""
+        table = self.config.ops_table("bronze_index")
+        at = replace_fenced(self._named(rows), table, condition, held.stamp("index"))
         rows.unpersist()
-        stored = read(self.spark, table, version_by_note(self.spark, table, note)).where(self._of_pipeline)
+        stored = read(self.spark, table, at).where(self._of_pipeline)
         return BronzeIndex(self.bronze.version, self.bronze_id, stored)
 
 
@@ -217,13 +225,17 @@ def _rows(
     spark: SparkSession, config: PipelineConfig, contract: DataContract, envelopes: DataFrame
 ) -> DataFrame:
     decoded = decode_all(spark, config, contract, envelopes, asks=True)
+    decoded = with_event_time(decoded, contract.event_time)
+    emptied = F.expr(is_emptied(decoded))
+    moves = F.col(VALID) | emptied
     records = decoded.select(
         F.col(_COMMIT).alias("commit"),
         F.col("_ingested_at").alias("ingested_at"),
         F.when(F.col(VALID), F.col(EVENT_DATE)).alias("day"),
-        F.col(f"{ERROR}.reason").alias("reason"),
-        F.when(F.col(VALID), F.col(contract.event_time)).alias("newest"),
-        F.when(F.col(VALID), F.expr(clock(contract))).alias("clock"),
+        F.when(~emptied, F.col(f"{ERROR}.reason")).alias("reason"),
+        F.when(emptied, F.lit(EMPTIED)).otherwise(F.lit(RECORDS)).alias("kind"),
+        F.when(moves, F.col(contract.event_time)).alias("newest"),
+        F.when(moves, F.expr(clock(contract))).alias("clock"),
         F.col("_topic").alias("topic"),
         F.col("_partition").alias("partition"),
         F.col("_offset").alias("offset"),
@@ -231,7 +243,7 @@ def _rows(
         F.when(F.col("_kafka_timestamp_type") == _LOG_APPEND_TIME, sent_at()).alias("appended"),
     ).persist()
     try:
-        by_day = records.groupBy("commit", "ingested_at", "day", "reason").agg(
+        by_day = records.groupBy("kind", "commit", "ingested_at", "day", "reason").agg(
             F.count(F.lit(1)).alias("records"),
             F.max("newest").alias("newest"),
             F.max("clock").alias("clock"),
@@ -244,9 +256,7 @@ def _rows(
             F.max("sent").alias("sent"),
             F.max("appended").alias("appended"),
         )
-        kinds = by_day.withColumn("kind", F.lit(RECORDS)).unionByName(
-            by_partition.withColumn("kind", F.lit(OFFSETS)), allowMissingColumns=True
-        )
+        kinds = by_day.unionByName(by_partition.withColumn("kind", F.lit(OFFSETS)), allowMissingColumns=True)
         rows = kinds.persist()
         rows.count()
         return rows

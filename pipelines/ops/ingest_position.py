@@ -4,7 +4,7 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -23,14 +23,15 @@ from pipelines.ops.query_files import (
     query_files,
     sources_of,
 )
+from pipelines.ops.topic_offsets import records_within
 from pipelines.sinks.delta import read, small_rows
-from pipelines.sources.kafka import offsets_between
+from pipelines.sinks.table_state import recent_commits
 
 _EARLIEST: Final = -2
 """Spark's word for the earliest offset of a partition, where offsets are given one by one."""
 
-# Spark asks Kafka for its ends first and then notes the time, some seconds later.
-_NOTED_WITHIN: Final = timedelta(minutes=10)
+# Behind ingest's last commit there are those of upkeep, a few each day.
+_LOOK_BACK: Final = 50
 
 _log = logging.getLogger(__name__)
 
@@ -39,16 +40,23 @@ def ends_since(spark: SparkSession, config: PipelineConfig, moment: datetime) ->
     """Where Kafka's partitions ended at some time after a moment, as ingest has found it.
 
     A micro-batch whose size nothing bounds goes to the end of each partition, as it is when it is planned.
+    Whether anything did is said by ingest's own commit: the configuration of whoever asks here may be
+    another than that by which ingest ran.
 
     Returns:
         The offset after the last record of each partition, by the last micro-batch that ingest has done;
-        empty if it was planned before the moment, or not long after it, or if its size is bounded.
+        empty if its commit does not say that Kafka was asked for them at the moment or later.
     """
-    done = query_files(spark, config.checkpoint("ingest")).next_batch - 1
-    if done < 0 or config.kafka.max_offsets_per_trigger:
+    files = query_files(spark, config.checkpoint("ingest"))
+    done = files.next_batch - 1
+    if done < 0:
+        return {}
+    commits = recent_commits(spark, config.table("bronze"), _LOOK_BACK)
+    asked = next((c.asked for c in commits if (c.query, c.batch) == (files.query, done)), None)
+    if asked is None or datetime.fromtimestamp(asked / 1000, UTC) < moment:
         return {}
     planned = _planned(spark, config, done)
-    return planned.ends if planned and planned.at >= moment + _NOTED_WITHIN else {}
+    return planned.ends if planned else {}
 
 
 def read_until(spark: SparkSession, config: PipelineConfig) -> dict[int, int]:
@@ -107,11 +115,11 @@ def behind_or_ahead(
     held = _last_offsets(rows.where(F.col("_ingested_at") <= F.lit(newest.at)))
     tails = {p: range(starts.get(p, 0), end) for p, end in done.ends.items()}
     tails = _behind(tails, held)
-    if lost := records_within(spark, config, topic, tails):
+    if lost := records_within(spark, config.kafka, _covered(spark, config, topic, tails)):
         # A clock that was put back gives records of later micro-batches an earlier time.
         held = _last_offsets(bronze.where(F.col("_partition").isin(*lost)))
         tails = _behind({p: tails[p] for p in lost}, held)
-        lost = records_within(spark, config, topic, tails)
+        lost = records_within(spark, config.kafka, _covered(spark, config, topic, tails))
     if lost:
         return _lost(topic, lost, tails)
     came = _last_offsets(rows.where(F.col("_ingested_at") > F.lit(newest.at)))
@@ -161,13 +169,10 @@ def _last_offsets(rows: DataFrame) -> dict[int, int]:
     return {row["_partition"]: row["last"] for row in small_rows(found)}
 
 
-def records_within(
+def _covered(
     spark: SparkSession, config: PipelineConfig, topic: Topic, asked: Mapping[int, range]
-) -> dict[int, int]:
-    """How many records Kafka gives within some offsets, of each partition where it gives any.
-
-    Offsets that Kafka does not cover any more give none; the log says so.
-    """
+) -> dict[int, range]:
+    """What of some offsets Kafka still covers; the log tells of the others."""
     if not asked:
         return {}
     with admin_client(spark, config.kafka) as admin:
@@ -185,19 +190,8 @@ def records_within(
                 offsets.start,
                 min(first, offsets.stop) - 1,
             )
-        if inside := range(max(offsets.start, first), min(offsets.stop, end)):
-            covered[partition] = inside
-    return given_by_kafka(spark, config, covered)
-
-
-def given_by_kafka(
-    spark: SparkSession, config: PipelineConfig, covered: Mapping[int, range]
-) -> dict[int, int]:
-    """The same of offsets that Kafka still covers."""
-    if not covered:
-        return {}
-    given = offsets_between(spark, config.kafka, covered).groupBy("_partition").count()
-    return {row["_partition"]: row["count"] for row in small_rows(given)}
+        covered[partition] = range(max(offsets.start, first), min(offsets.stop, end))
+    return covered
 
 
 @dataclass(frozen=True)

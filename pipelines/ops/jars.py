@@ -17,8 +17,8 @@ from pipelines.errors import InfrastructureError
 from pipelines.ops.ivy import retrieve
 from pipelines.resources import home, resource
 
-Use = Literal["spark", "broker", "compiler"]
-USES: tuple[Use, ...] = ("spark", "broker", "compiler")
+Use = Literal["spark", "broker", "compiler", "s3"]
+USES: tuple[Use, ...] = ("spark", "broker", "compiler", "s3")
 LOCK = "conf/jars.lock"
 
 _log = logging.getLogger(__name__)
@@ -38,8 +38,8 @@ def locked_jars(use: Use) -> list[LockedJar]:
     """Read the jars for one use from `conf/jars.lock`.
 
     Args:
-        use: ``spark`` (on the class path of every session), ``broker`` (the embedded broker) or ``compiler``
-            (of our own Java, where only a runtime is).
+        use: ``spark`` (on the class path of every session), ``broker`` (the embedded broker),
+            ``compiler`` (of our own Java, where only a runtime is) or ``s3`` (where the lake is on S3).
 
     Returns:
         The jars in the order of the file.

@@ -60,6 +60,11 @@ class Lease:
         """The number of the epoch."""
         return self._epoch.epoch
 
+    @property
+    def run_id(self) -> str:
+        """The run that holds the lease."""
+        return self._epoch.run_id
+
     def stamp(self, what: str) -> Stamp:
         """What the run's next commit to a table that others rely on carries.
 
@@ -179,7 +184,7 @@ def lease(spark: SparkSession, config: PipelineConfig, run_id: str) -> Iterator[
     held = _held(spark, config)
     if held is not None and not _may_be_taken(held):
         raise _refusal(config, held)
-    fenced = (config.table("batch"), config.ops_table("certifications"))
+    fenced = (config.table("batch"), *map(config.ops_table, ("certifications", "bronze_index")))
     numbers = [number_taken(spark, path, application(config.name)) for path in fenced if exists(spark, path)]
     epoch = next_epoch(held["epoch"] if held else None, numbers)
     try:
@@ -211,6 +216,6 @@ def _refusal(config: PipelineConfig, held: Row | None) -> InfrastructureError:
         else f" It holds the lease until {held['until'].astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC at most."
     )
     return InfrastructureError(
-        f"{config.name}: {who} is rebuilding this pipeline now; this run has changed nothing.{until}"
+        f"{config.name}: {who} is at work on this pipeline now; this run has changed nothing.{until}"
         " Start again when it has ended"
     )

@@ -6,6 +6,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.config import PipelineConfig
 from pipelines.ops.certification import Certified, certified
+from pipelines.ops.certified_mark import mark_certified
 from pipelines.ops.lease import Lease
 from pipelines.sinks.fenced import is_as_at, restore_fenced
 from pipelines.sinks.tables import keep_versions
@@ -45,6 +46,9 @@ def back_to_certified(
             "the batch layer held days that nobody certified: a run died, or others wrote; %s",
             "it is emptied" if at is None else f"back to version {at}",
         )
+    if state is not None:
+        # A version that was put back brings the properties that it had, as verdicts of before have none.
+        mark_certified(spark, config, state.version)
     return made, restored
 
 

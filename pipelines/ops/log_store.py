@@ -8,21 +8,27 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import UnsupportedOperationException
 from pyspark.sql import SparkSession
 
 from pipelines.config import PipelineConfig
 from pipelines.errors import ConfigError
-from pipelines.ops.failures import cause
+from pipelines.ops.failures import cause, first_line
 
 _S3: Final = ("s3", "s3a", "s3n")
 _FOR_ALL: Final = "spark.delta.logStore.class"
-_SHARED: Final = "io.delta.storage.S3DynamoDBLogStore"
+_SHARED: Final = "oncelake.store.S3ConditionalLogStore"
 # Delta's own choice for S3: a lock within one JVM, and each job is a JVM of its own.
 _ONE_JVM: Final = "S3SingleDriverLogStore"
 _PROBE: Final = "ops/_put_if_absent/_delta_log/00000000000000000000.json"
 _EXISTS: Final = "FileAlreadyExistsException"
 
 _log = logging.getLogger(__name__)
+
+
+def is_on_s3(root: str) -> bool:
+    """Whether a lake's root is on S3, or on a store that is addressed like it."""
+    return root.partition("://")[0].lower() in _S3 and "://" in root
 
 
 def require_log_store(config: PipelineConfig, settings: Mapping[str, str]) -> None:
@@ -35,17 +41,16 @@ def require_log_store(config: PipelineConfig, settings: Mapping[str, str]) -> No
     Raises:
         ConfigError: two jobs could commit the same version, and one of them would be lost.
     """
-    scheme = config.root.partition("://")[0].lower()
-    if "://" not in config.root or scheme not in _S3:
+    if not is_on_s3(config.root):
         return
-    key = f"spark.delta.logStore.{scheme}.impl"
+    key = f"spark.delta.logStore.{config.root.partition('://')[0].lower()}.impl"
     found = settings.get(key) or settings.get(_FOR_ALL) or ""
     if not found or found.endswith(_ONE_JVM):
         raise ConfigError(
             f"lake.root: {config.root}: on S3 Delta keeps commits apart within one JVM only, and each job is"
             f" one: of two that commit at once one would be lost. Found {key}={found or 'not set'};"
-            f" expected a store that all jobs share: --set spark.conf.{key}={_SHARED}, with its jars and its"
-            " table in DynamoDB. See docs/runbook.md, 'A lake on S3'"
+            f" expected a store that all jobs share: --set spark.conf.{key}={_SHARED}."
+            " See docs/runbook.md, 'A lake on S3'"
         )
 
 
@@ -59,7 +64,7 @@ def check_put_if_absent(spark: SparkSession, config: PipelineConfig) -> None:
         config: says where the lake is.
 
     Raises:
-        ConfigError: it is written over; or Delta's log store cannot be loaded.
+        ConfigError: it is written over; or Delta's log store cannot be loaded, or is not for this store.
     """
     try:
         # The first time the first one makes it.
@@ -70,6 +75,11 @@ def check_put_if_absent(spark: SparkSession, config: PipelineConfig) -> None:
                 " store that puts if absent, or one of Delta's log stores for it, by"
                 " --set spark.conf.spark.delta.logStore.SCHEME.impl=CLASS"
             )
+    except UnsupportedOperationException as error:
+        raise ConfigError(
+            f"lake.root: {config.root}: {first_line(str(error))}. Expected hadoop-aws 3.4.2 or later, as"
+            " `oncelake jars --list --s3` names it, or a log store that needs no conditional writes"
+        ) from None
     except Py4JJavaError as error:
         if "ClassNotFoundException" in str(error) or "NoClassDefFoundError" in str(error):
             raise ConfigError(

@@ -7,6 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from pipelines.commands import command
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.decode import EVENT_DATE, VALID, sent_at
@@ -59,29 +60,38 @@ def records_of_days(spark: SparkSession, config: PipelineConfig, contract: DataC
 
 
 def uncertified(
-    records: Mapping[date, int], verdicts: Iterable[Verdict], first: date | None, before: date, horizon: int
+    config: PipelineConfig,
+    records: Mapping[date, int],
+    verdicts: Iterable[Verdict],
+    first: date | None,
+    before: date,
 ) -> Need | None:
     """The first day that the batch layer does not hold as bronze does: it has to be rebuilt before.
 
     Args:
+        config: the pipeline's configuration.
         records: the valid records that bronze holds of each day.
         verdicts: the newest verdict on each day.
         first: the first day that can be rebuilt; None for any.
         before: the first day that would stay whole without this need.
-        horizon: over how many neighbouring days, each way, copies of a key are one event.
     """
-    neighbours = timedelta(days=horizon)
+    neighbours = timedelta(days=config.batch.dedup_horizon_days)
     known = {verdict.day: verdict for verdict in verdicts}
     for day in sorted({*records, *known}):
         if not (first or FIRST_DAY) <= day < before + neighbours:
             continue
         verdict, held = known.get(day), records.get(day, 0)
         if verdict is None or verdict.status != "certified":
-            return Need(day - neighbours, f"{day} is not certified: run nightly_batch for it")
+            return Need(day - neighbours, f"{day} is not certified: {rebuild_first(config, day)}")
         if verdict.records != held:
             why = f"{day} has {held:,} records, and had {verdict.records:,} when it was certified"
-            return Need(day - neighbours, f"{why}: run nightly_batch for it")
+            return Need(day - neighbours, f"{why}: {rebuild_first(config, day)}")
     return None
+
+
+def rebuild_first(config: PipelineConfig, day: date) -> str:
+    """What to do about a day that keeps records until it is certified."""
+    return f"run first: {command(config, 'nightly_batch', f'--date {day}')}"
 
 
 def _first_sent(rows: DataFrame) -> datetime | None:

@@ -7,7 +7,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.decode import sent_at
+from pipelines.decode import sent_by
 from pipelines.sinks.delta import small_rows
 
 
@@ -16,7 +16,7 @@ def first_kept(bronze: DataFrame, sent: datetime) -> list[dict[str, Any]]:
 
     A partition without such a record keeps its last one, from which the audit tells that none is missing.
     """
-    kept = F.min(F.when(sent_at() >= F.lit(sent), F.col("_offset")))
+    kept = F.min(F.when(sent_by() >= F.lit(sent), F.col("_offset")))
     return _by_partition(bronze, F.least(kept, F.max("_offset")))
 
 

@@ -1,5 +1,6 @@
 """The days that were published as a whole, at which version."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Final
@@ -8,11 +9,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config import PipelineConfig
+from pipelines.ops.certification import Verdict
 from pipelines.sinks.delta import append, read, small_rows
-from pipelines.sinks.tables import ensure_table, exists, shape, small_frame
+from pipelines.sinks.tables import conform, ensure_table, exists, shape, small_frame
+from pipelines.sinks.versions import commit_hash
 
 _SHAPE: Final = (
-    "pipeline string, day date, batch_version bigint, topic_id string, run_id string, published_at timestamp"
+    "pipeline string, day date, batch_version bigint, topic_id string, run_id string,"
+    " published_at timestamp, batch_commit string"
 )
 _TABLE: Final = "publications"
 
@@ -23,7 +27,8 @@ class Publication:
 
     Attributes:
         count: how often.
-        version: the newest version of the batch table that it had; -1 if it was not published.
+        version: the newest version of the batch table that it had; -1 if it was not published, or if the
+            batch table has no such version any more, since it is another one.
     """
 
     count: int = 0
@@ -44,23 +49,45 @@ def publications(
     table = config.ops_table(_TABLE)
     if not exists(spark, table):
         return {}
-    rows = read(spark, table).where((F.col("pipeline") == config.name) & (F.col("topic_id") == topic_id))
+    rows = conform(read(spark, table), shape(_SHAPE))
+    rows = rows.where((F.col("pipeline") == config.name) & (F.col("topic_id") == topic_id))
     if at is not None:
         rows = rows.where(F.col("batch_version") <= at)
-    found = rows.groupBy("day").agg(F.count("*").alias("count"), F.max("batch_version").alias("version"))
-    return {row.pop("day"): Publication(**row) for row in small_rows(found)}
+    newest = F.max(F.struct("batch_version", "batch_commit")).alias("newest")
+    found = small_rows(
+        rows.groupBy("day").agg(F.count("*").alias("count"), newest).select("day", "count", "newest.*")
+    )
+    gone = _of_another(spark, config, {row["batch_version"]: row["batch_commit"] for row in found})
+    return {
+        row["day"]: Publication(row["count"], -1 if row["batch_version"] in gone else row["batch_version"])
+        for row in found
+    }
+
+
+def _of_another(spark: SparkSession, config: PipelineConfig, commits: Mapping[int, str | None]) -> set[int]:
+    """The versions that the batch table has by other commits, if at all: it was replaced, or put back."""
+    gone = set()
+    for version, commit in sorted(commits.items(), reverse=True):
+        if commit is None:
+            continue
+        if commit_hash(spark, config.table("batch"), version) == commit:
+            # A table that holds this commit holds those before it.
+            break
+        gone.add(version)
+    return gone
 
 
 def record_publication(
-    spark: SparkSession, config: PipelineConfig, day: date, version: int, topic_id: str, run_id: str
+    spark: SparkSession, config: PipelineConfig, verdict: Verdict, topic_id: str, run_id: str
 ) -> None:
-    """Records that a day was published as a whole."""
+    """Records that a day was published as a whole, as a verdict has certified it."""
     table = config.ops_table(_TABLE)
     ensure_table(spark, table, shape(_SHAPE), partitions=["pipeline"])
     row = {
         "pipeline": config.name,
-        "day": day,
-        "batch_version": version,
+        "day": verdict.day,
+        "batch_version": verdict.batch_version,
+        "batch_commit": verdict.batch_commit,
         "topic_id": topic_id,
         "run_id": run_id,
         "published_at": datetime.now(UTC),

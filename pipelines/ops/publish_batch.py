@@ -10,18 +10,20 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from pipelines.commands import command
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.corrections import CORRECTION, corrections, instead
 from pipelines.decode import COORDINATES, EVENT_DATE
 from pipelines.errors import SourceError
 from pipelines.ops.certification import history
+from pipelines.ops.forgotten import forgetting_commits
 from pipelines.ops.publications import publications
 from pipelines.ops.published_days import Settled, record_settled, settled_before
 from pipelines.ops.query_files import offsets_of
 from pipelines.ops.stream_position import Position, positions_of
 from pipelines.quality.facts import around, reach
-from pipelines.sinks.delta import on_days
+from pipelines.sinks.delta import on_days, small_rows
 from pipelines.sinks.tables import conform, events_schema, small_frame
 from pipelines.sinks.versions import read_kept
 
@@ -35,8 +37,8 @@ def stream(spark: SparkSession, config: PipelineConfig) -> DataFrame:
 
     Verdicts are in it since each begins a micro-batch; what they say is read from the ledger.
     """
-    # Days past their retention go as whole files; a commit that changes rows is refused.
-    reader = spark.readStream.format("delta").option("ignoreDeletes", True)
+    # Rows go when their day is past its retention, and when they are forgotten: `BatchMaker` looks for those.
+    reader = spark.readStream.format("delta").option("skipChangeCommits", True)
     verdicts = reader.load(config.ops_table("certifications")).where(F.col("pipeline") == config.name)
     limit = config.publish.max_bytes_per_trigger if config.publish else None
     if limit:
@@ -93,11 +95,14 @@ class BatchMaker:
             came.where(~on_days(after.days)) if after.days else came, published_columns(self.contract)
         )
         found = found.withColumn(CORRECTION, F.lit(None).cast("string"))
+        gone = self._forgotten(batch, events)
+        if gone is not None:
+            found = _without(found, gone).unionByName(self._taken_back(_without(gone, came), after, events))
         if not settles:
             return found
         # Of days that were certified before the stream began only whole ones were published.
         published, days = (
-            (self._published(before, settles, came, events), settles.days)
+            (self._published(before, settles, came, events, gone), settles.days)
             if batch
             else self._published_whole(settles)
         )
@@ -139,12 +144,40 @@ class BatchMaker:
         events, verdicts = positions_of(text)
         return events, verdicts.last if verdicts else None
 
+    def _forgotten(self, batch: int, events: Position | None) -> DataFrame | None:
+        """The rows that were forgotten in the speed layer since the micro-batch before; None if none were."""
+        before = self._positions(batch - 1)[0] if batch else None
+        if before is None or events is None:
+            return None
+        table, gone = self.config.table("speed"), None
+        for version, days in forgetting_commits(self.spark, table, before.last, events.last).items():
+            # Each file is asked for one by one, and all of the layer is years of them.
+            was, now = (self._layer(table, at, days) for at in (version - 1, version))
+            gone = _without(was, now) if gone is None else gone.unionByName(_without(was, now))
+        return gone
+
+    def _taken_back(self, gone: DataFrame, after: Settled, events: Position | None) -> DataFrame:
+        """Corrections for forgotten rows of open days; those of settled ones come by their rebuild."""
+        still_open = gone.where(~on_days(after.days)) if after.days else gone
+        days = sorted(row[EVENT_DATE] for row in small_rows(still_open.select(EVENT_DATE).distinct()))
+        # A copy may have come since, which is an event like any other.
+        found = corrections(still_open, self._speed(events, days), self.contract)
+        return found.where(f"{CORRECTION} = 'removed'")
+
     def _published(
-        self, before: Settled, settles: Settled, came: DataFrame, events: Position | None
+        self,
+        before: Settled,
+        settles: Settled,
+        came: DataFrame,
+        events: Position | None,
+        gone: DataFrame | None,
     ) -> DataFrame:
         """What was published of the days that a micro-batch settles."""
         again = [day for day in settles.days if day in before.days]
-        first = self._speed(events, [day for day in settles.days if day not in before.days])
+        open_before = [day for day in settles.days if day not in before.days]
+        first = self._speed(events, open_before)
+        if gone is not None and open_before:
+            first = first.unionByName(gone.where(on_days(open_before)))
         # What has just come of a day that is settled now was not published, and will not be.
         return self._batch(before.version, again).unionByName(_without(first, came))
 
@@ -162,13 +195,16 @@ class BatchMaker:
                 # Waiting would not bring it back, and the days can be sent anew.
                 _log.warning(
                     "%s: version %d is gone, by which %s to %s were published as a whole: send these days"
-                    " with oncelake publish --again; nobody takes back what they have lost since",
-                    *(table, version, days[0], days[-1]),
+                    " with %s; nobody takes back what they have lost since",
+                    *(table, version, days[0], days[-1], self._again(days)),
                 )
                 continue
             published = published.unionByName(conform(rows, published_columns(self.contract)))
             whole += days
         return published, sorted(whole)
+
+    def _again(self, days: Sequence[date]) -> str:
+        return command(self.config, "publish", f"--from {days[0]} --to {days[-1]}", "--again")
 
     def _corrected(
         self, published: DataFrame, days: Sequence[date], after: Settled, events: Position | None
@@ -195,14 +231,16 @@ class BatchMaker:
     def _speed(self, events: Position | None, days: Sequence[date]) -> DataFrame:
         return self._layer(self.config.table("speed"), events.last if events else None, days)
 
-    def _layer(self, table: str, version: int | None, days: Sequence[date]) -> DataFrame:
-        if not days or version is None:
+    def _layer(self, table: str, version: int | None, days: Sequence[date] | None = None) -> DataFrame:
+        """The rows of some days, or of all, at a version."""
+        if version is None or (days is not None and not days):
             return small_frame(self.spark, [], published_columns(self.contract))
-        rows = read_kept(self.spark, table, version, days)
+        rows = read_kept(self.spark, table, version, days or ())
         if rows is None:
+            which = f" of the days {days[0]} to {days[-1]}" if days else ""
             raise SourceError(
-                f"{table}: version {version} is gone, so nobody knows what was published of the days"
-                f" {days[0]} to {days[-1]}. Publish anew: docs/publishing.md, 'When versions are gone'"
+                f"{table}: version {version} is gone, so nobody knows what was published{which}."
+                " Publish anew: docs/publishing.md, 'When versions are gone'"
             )
         return conform(rows, published_columns(self.contract))
 

@@ -32,7 +32,7 @@ from tenacity import (
 from pipelines.errors import ConfigError, InfrastructureError
 from pipelines.intervals import format_interval
 from pipelines.sinks.kafka_transactional import TransactionalSink
-from pipelines.sinks.progress import progress
+from pipelines.sinks.progress import all_progress, progress
 from pipelines.sinks.slots import Mark, send_progress
 
 _AT_ONCE: Final = 8
@@ -136,7 +136,7 @@ def make_progress_topic(cluster: Cluster, sink: TransactionalSink) -> None:
                 f"publish.progress_topic: '{topic}' with {slots} partitions cannot be made: {said(error)}."
                 " Make it by hand, with cleanup.policy=compact"
             ) from None
-    _wait_forcount_partitions(cluster, topic, slots)
+    _wait_for_partitions(cluster, topic, slots)
     _log.info("topic %s: made with %d partitions, for progress", topic, slots)
 
 
@@ -190,7 +190,7 @@ def _replicas(cluster: Cluster, topic: str) -> list[int]:
     stop=stop_after_delay(30),
     reraise=True,
 )
-def _wait_forcount_partitions(cluster: Cluster, topic: str, slots: int) -> None:
+def _wait_for_partitions(cluster: Cluster, topic: str, slots: int) -> None:
     if (found := count_partitions(cluster, topic)) < slots:
         raise InfrastructureError(
             f"publish.progress_topic: '{topic}' has {found} partitions, and {slots} are needed; start again"
@@ -198,15 +198,18 @@ def _wait_forcount_partitions(cluster: Cluster, topic: str, slots: int) -> None:
 
 
 def marks(cluster: Cluster, sink: TransactionalSink, *, is_stable: bool = False) -> dict[int, Mark]:
-    """What progress says of a sink.
+    """What progress says of a sink, also of slots that it had before.
 
     Args:
         cluster: where it is kept.
         sink: whose.
-        is_stable: wait for transactions that are under way, instead of leaving them out.
+        is_stable: wait for transactions that are under way, instead of leaving them out; for those of other
+            sinks only if a record of this one lies behind them.
     """
-    asked = range(count_partitions(cluster, sink.progress_topic))
-    return progress(sink.connection, asked, is_stable=is_stable) if asked else {}
+    partitions = count_partitions(cluster, sink.progress_topic)
+    if not partitions:
+        return {}
+    return all_progress(sink.connection, sink.slots, partitions, is_stable=is_stable)
 
 
 def take_all(sink: TransactionalSink, known: Marks) -> dict[int, Producer]:

@@ -12,10 +12,6 @@ _PROGRESS: Final = re.compile(r"ProgressError: (?P<said>[^\n]*)")
 _CONTENT: Final = re.compile(r"ContentError: (?P<said>[^\n]*)")
 _TOO_LATE: Final = re.compile(r"UnsentError: (?P<said>[^\n]*)")
 _KAFKA: Final = re.compile(r"KafkaException: (?P<said>[^\n]*)")
-_ANOTHER: Final = (
-    "Does another deployment publish under the same pipeline and environment? oncelake publish status tells"
-    " what both say"
-)
 # What a producer is told whose transaction the cluster has ended, or another has.
 _ENDED: Final = re.compile(r"_FENCED|INVALID_PRODUCER_EPOCH|INVALID_TXN_STATE|_TIMED_OUT")
 _GONE: Final = re.compile(rf"[^\n]*(?:{TABLE_IS_GONE})[^\n]*")
@@ -30,7 +26,11 @@ def explained(text: str, error: OncelakeError, sink: TransactionalSink) -> Oncel
         sink: where rows were to go.
     """
     if found := _PROGRESS.search(text) or _CONTENT.search(text):
-        why = "" if found.re is _CONTENT else f". {_ANOTHER}"
+        another = (
+            ". Does another deployment publish under the same pipeline and environment? What both say is told"
+            f" by {sink.command('publish status')}"
+        )
+        why = "" if found.re is _CONTENT else another
         return SourceError(f"{sink.name}: {found['said']}{why}")
     if "DELTA_SCHEMA_CHANGED" in text:
         return InfrastructureError(

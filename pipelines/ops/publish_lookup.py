@@ -24,10 +24,6 @@ _SAMPLE: Final = "slot int, key binary, value binary, headers array<struct<key: 
 _CLOCKS_DIFFER: Final = timedelta(hours=1)
 _AT_ONCE: Final = 10_000
 _LOST: Final = "the cluster has lost progress of a micro-batch that was under way"
-_ASK: Final = (
-    "Ask those who read the topic, and say it: oncelake publish reset --to checkpoint"
-    " --in-flight published|unpublished"
-)
 
 _log = logging.getLogger(__name__)
 
@@ -84,7 +80,7 @@ def slots_with_all(sink: TransactionalSink, wanted: Mapping[Row, int], found: Co
             raise SourceError(
                 f"{sink.name}: {_LOST}, and topic '{sink.topic}' has {count} of the {asked[slot]} rows that"
                 f" slot {slot} was looked for by (was it compacted since, or are there older copies?), so"
-                f" nobody can find out whether it was published. {_ASK}"
+                f" nobody can find out whether it was published. {_ask(sink)}"
             )
     return {*there}
 
@@ -153,7 +149,7 @@ def _between(sink: TransactionalSink, since_ms: int) -> tuple[list[TopicPartitio
             if low and low in (high, place.offset):
                 raise SourceError(
                     f"{sink.name}: {_LOST}, and partition {place.partition} of topic '{sink.topic}' begins"
-                    f" later than it was sent, so nobody can find out whether it was published. {_ASK}"
+                    f" later than it was sent, so nobody can find out whether it was published. {_ask(sink)}"
                 )
             if 0 <= place.offset < high:
                 begin.append(place)
@@ -173,3 +169,8 @@ def _row_of(sink: TransactionalSink, message: Any, left: dict[int, int]) -> Row 
     if message.offset() >= left.get(message.partition(), 0):
         left.pop(message.partition(), None)
     return None
+
+
+def _ask(sink: TransactionalSink) -> str:
+    say = sink.command("publish reset", "--to checkpoint --in-flight published|unpublished")
+    return f"Ask those who read the topic, and say it: {say}"

@@ -50,11 +50,7 @@ def publisher(spark: SparkSession, sink: TransactionalSink, checkpoint: str) -> 
         SourceError: progress and checkpoint do not go together; the message says what to do.
         InfrastructureError: the cluster does not answer.
     """
-    for setting in _PASSES_OVER:
-        if str(spark.conf.get(setting, "false")).lower() != "false":
-            raise ConfigError(
-                f"{setting}: expected false: a file that is passed over changes what a micro-batch is made of"
-            )
+    _refuse_to_pass_over(spark)
     with asking(sink) as cluster:
         topic = topic_id(cluster, sink.topic)
         make_progress_topic(cluster, sink)
@@ -70,8 +66,10 @@ def publisher(spark: SparkSession, sink: TransactionalSink, checkpoint: str) -> 
         lost = None if files.in_flight is None else _lost(sink, known, files, partitions)
         wanted = {slot: mark or known[slot] for slot in range(sink.slots)}
         if lost:
-            in_place = replace(mark or known[lost.slots[0]], is_lost=True, partitions=lost.partitions)
-            wanted = {slot: in_place if slot in lost.slots else known[slot] for slot in wanted}
+            # A slot of which the topic has some parts is looked for from there on.
+            wanted |= {slot: known[slot] for slot in wanted if slot in known}
+            in_place = partial(replace, is_lost=True, partitions=lost.partitions)
+            wanted |= {slot: in_place(wanted[slot]) for slot in lost.slots}
         # Whoever had the slots before, by the same checkpoint or a copy of it, learns it by this.
         write_marks(sink, taken, {slot: replace(mark, run=ours.run) for slot, mark in wanted.items()})
         write_note(spark, checkpoint, {"topic_id": topic, PARTITIONS: str(partitions)})
@@ -82,6 +80,14 @@ def publisher(spark: SparkSession, sink: TransactionalSink, checkpoint: str) -> 
             raise RuntimeError(f"{checkpoint}: micro-batch {files.in_flight} was not planned")
         settle = partial(_settle, sink, lost, round(planned_at(plan).timestamp() * 1000))
     return Publisher(sink, files.next_batch - (files.in_flight is None), ours, settle)
+
+
+def _refuse_to_pass_over(spark: SparkSession) -> None:
+    for setting in _PASSES_OVER:
+        if str(spark.conf.get(setting, "false")).lower() != "false":
+            raise ConfigError(
+                f"{setting}: expected false: a file that is passed over changes what a micro-batch is made of"
+            )
 
 
 @dataclass(frozen=True)
@@ -107,7 +113,8 @@ def _lost(sink: TransactionalSink, known: Marks, files: QueryFiles, partitions: 
 
 def _settle(sink: TransactionalSink, lost: _Lost, begun_ms: int, rows: DataFrame, done: Mark) -> None:
     """Writes the progress of slots of which it was lost, by what is on the topic."""
-    done = replace(done, partitions=lost.partitions)
+    # Of the parts that follow nobody knows yet.
+    done = replace(done, partitions=lost.partitions, is_lost=done.part > 0)
     found = published_slots(rows, sink, done, lost.slots, begun_ms)
     write_marks(sink, {slot: sink.connection.take(slot) for slot in found}, dict.fromkeys(found, done))
 
@@ -131,8 +138,8 @@ def partitions_of(cluster: Cluster, sink: TransactionalSink, files: QueryFiles) 
         raise SourceError(
             f"{sink.name}: topic '{sink.topic}': found {found} partitions, expected the {known} that it had."
             " Keys would go to other partitions than their older records, which compaction does not reach"
-            f" from there. Make the topic anew, and begin again. {_from_the_beginning(files)} Or go on with"
-            " the new number: oncelake publish reset --to checkpoint"
+            f" from there. Make the topic anew, and begin again. {_from_the_beginning(sink, files)}"
+            f" Or go on with the new number: {sink.command('publish reset', '--to checkpoint')}"
         )
     return found
 
@@ -155,21 +162,21 @@ def refuse_others(sink: TransactionalSink, topic: str, known: Marks, files: Quer
         if begun:
             raise SourceError(
                 f"{sink.name}: the cluster has progress of a stream that published to '{sink.topic}' before,"
-                f" but its checkpoint {files.path} is not there. {_WHO} {_from_the_beginning(files)}"
+                f" but its checkpoint {files.path} is not there. {_WHO} {_from_the_beginning(sink, files)}"
             )
         return
     for mark in begun:
         if mark.source != files.query:
             raise SourceError(
                 f"{sink.name}: progress is that of another checkpoint: found query {mark.source}, expected"
-                f" {files.query} of {files.path}. {_WHO} {_from_the_beginning(files)}"
+                f" {files.query} of {files.path}. {_WHO} {_from_the_beginning(sink, files)}"
             )
     others = {mark.topic_id for mark in known.values()} | {files.note.get("topic_id", topic)}
     if others - {topic}:
         raise SourceError(
             f"{sink.name}: topic '{sink.topic}' was made anew, or is another, or lies on another cluster,"
             f" since it was published to: found id {topic}, expected {', '.join(sorted(others - {topic}))}."
-            f" {_from_the_beginning(files)} {_go_on(files)}"
+            f" {_from_the_beginning(sink, files)} {_go_on(sink, files)}"
         )
 
 
@@ -198,10 +205,10 @@ def agree(sink: TransactionalSink, topic: str, known: Marks, files: QueryFiles) 
     current = _current(known)
     if begun := {slot: mark for slot, mark in current.items() if mark.is_begun}:
         raise SourceError(
-            f"{sink.name}: of micro-batch {max(mark.next_batch for mark in begun.values()) - 1} slots"
+            f"{sink.name}: of micro-batch {max(mark.batch for mark in begun.values())} slots"
             f" {', '.join(map(str, begun))} were committed before all of their rows were sent, by another"
-            " than their producer. Readers have a part of them; all of them are sent once more by oncelake"
-            " publish reset --to checkpoint --in-flight unpublished"
+            " than their producer. Readers have a part of them; all of them are sent once more by"
+            f" {sink.command('publish reset', '--to checkpoint --in-flight unpublished')}"
         )
     slots = current[min(current)].slots
     told = {mark.next_batch for mark in current.values()}
@@ -210,15 +217,16 @@ def agree(sink: TransactionalSink, topic: str, known: Marks, files: QueryFiles) 
     if odd := sorted((told - _numbers(files)) | ahead):
         raise SourceError(
             f"{sink.name}: progress is at micro-batch {', '.join(map(str, odd))}, but the checkpoint"
-            f" {files.path} at {files.next_batch}: one of the two was restored from a backup. {_go_on(files)}"
+            f" {files.path} at {files.next_batch}: one of the two was restored from a backup."
+            f" {_go_on(sink, files)}"
         )
     if slots != sink.slots or any(mark.slots != slots for mark in current.values()):
         if files.in_flight is None:
             return ours
+        finish = sink.command("publish_stream", f"--once --set publish.slots={slots}")
         raise SourceError(
             f"{sink.name}: publish.slots: found {sink.slots}, but micro-batch {files.in_flight} was begun"
-            f" with {slots}. Finish it with that number (publish_stream --once --set"
-            f" publish.slots={slots}), then change it"
+            f" with {slots}. Finish it with that number ({finish}), then change it"
         )
     return _without_progress(sink, ours, files) if len(current) < slots else None
 
@@ -272,14 +280,12 @@ _WHO: Final = (
 )
 
 
-def _from_the_beginning(files: QueryFiles) -> str:
+def _from_the_beginning(sink: TransactionalSink, files: QueryFiles) -> str:
     aside = f"move {files.path} aside, then " if files.query is not None else ""
-    return (
-        f"To send the days that are not certified once more: {aside}oncelake publish reset --to beginning;"
-        " certified days go by oncelake publish --from --to."
-    )
+    return f"To send everything once more: {aside}{sink.begin_anew}."
 
 
-def _go_on(files: QueryFiles) -> str:
+def _go_on(sink: TransactionalSink, files: QueryFiles) -> str:
     answer = " --in-flight published|unpublished" if files.in_flight is not None else ""
-    return f"To go on from the checkpoint, without that: oncelake publish reset --to checkpoint{answer}."
+    go_on = sink.command("publish reset", f"--to checkpoint{answer}")
+    return f"To go on from the checkpoint, without that: {go_on}."

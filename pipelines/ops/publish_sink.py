@@ -3,6 +3,7 @@
 from pyspark.sql import SparkSession
 
 from pipelines.avro_schemas import AvroValues, avro_schema
+from pipelines.commands import of_pipeline
 from pipelines.config import PipelineConfig
 from pipelines.config_publish import PublishConfig
 from pipelines.contract import DataContract
@@ -48,6 +49,7 @@ def sink_of(config: PipelineConfig) -> TransactionalSink:
         transaction_timeout=asked.transaction_timeout,
         # Coordinates name an event. Its value may get another column while a micro-batch is under way.
         identity=("key", "headers"),
+        in_commands=of_pipeline(config),
     )
 
 

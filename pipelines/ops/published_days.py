@@ -8,18 +8,24 @@ from typing import Final
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from pipelines.commands import command
 from pipelines.config import PipelineConfig
 from pipelines.intervals import days_in_a_row
-from pipelines.ops.certification import Verdict, certified_in, history, newest_certified
+from pipelines.ops.certification import Verdict, certified_in, history, newest_certified, require_commit
 from pipelines.ops.publications import publications
 from pipelines.ops.query_files import query_files
 from pipelines.sinks.delta import read, replace_rows, small_rows
-from pipelines.sinks.tables import ensure_table, exists, shape, small_frame
+from pipelines.sinks.tables import conform, ensure_table, exists, shape, small_frame
 from pipelines.sql_text import literal
 
-_SHAPE: Final = "pipeline string, query string, batch bigint, day date, batch_version bigint"
+_SHAPE: Final = (
+    "pipeline string, query string, batch bigint, day date, batch_version bigint, batch_commit string"
+)
 _TABLE: Final = "published_days"
 _RUNS_TOLD: Final = 3
+_ANOTHER: Final = (
+    "is not the one that days were published by. Publish anew: docs/publishing.md, 'When versions are gone'"
+)
 
 
 @dataclass(frozen=True)
@@ -31,10 +37,12 @@ class Settled:
             One version stands for all days, since a rebuild puts back what was not certified before it
             changes anything (`pipelines.ops.leftovers`).
         days: the days, in order.
+        commit: the hash of the commit that made the version, see `commit_hash`; None if it was not told.
     """
 
     version: int = -1
     days: tuple[date, ...] = ()
+    commit: str | None = None
 
     def since(self, ledger: Iterable[Verdict]) -> "Settled | None":
         """The days that were certified since, at the version of now; None if there are none.
@@ -50,13 +58,14 @@ class Settled:
         return Settled(
             state.version,
             tuple(day for day, verdict in found.items() if verdict.batch_version > self.version),
+            state.commit,
         )
 
     def and_then(self, newer: "Settled | None") -> "Settled":
         """These days and those that were settled after them."""
         if newer is None:
             return self
-        return Settled(newer.version, tuple(sorted({*self.days, *newer.days})))
+        return Settled(newer.version, tuple(sorted({*self.days, *newer.days})), newer.commit)
 
 
 def settled_before(spark: SparkSession, config: PipelineConfig, query: str, batch: int) -> Settled:
@@ -67,13 +76,21 @@ def settled_before(spark: SparkSession, config: PipelineConfig, query: str, batc
         config: the pipeline's configuration.
         query: the id of the stream's query.
         batch: the number of the micro-batch.
+
+    Raises:
+        SourceError: they were settled by another batch table than the one at hand.
     """
     table = config.ops_table(_TABLE)
     if not exists(spark, table):
         return Settled()
-    rows = read(spark, table).where(_of(config, query)).where(F.col("batch") < batch)
-    found = small_rows(rows.groupBy("day").agg(F.max("batch_version").alias("version")).orderBy("day"))
-    return Settled(max((row["version"] for row in found), default=-1), tuple(row["day"] for row in found))
+    rows = conform(read(spark, table), shape(_SHAPE)).where(_of(config, query)).where(F.col("batch") < batch)
+    newest = F.max(F.struct("batch_version", "batch_commit")).alias("newest")
+    found = small_rows(rows.groupBy("day").agg(newest).select("day", "newest.*").orderBy("day"))
+    last = max(found, key=lambda row: row["batch_version"], default=None)
+    if last is None:
+        return Settled()
+    require_commit(spark, config, last["batch_version"], last["batch_commit"], _ANOTHER)
+    return Settled(last["batch_version"], tuple(row["day"] for row in found), last["batch_commit"])
 
 
 def settled_so_far(spark: SparkSession, config: PipelineConfig) -> Settled | None:
@@ -115,10 +132,7 @@ def how_to_send(config: PipelineConfig, days: list[date]) -> list[str]:
     if not days:
         return []
     runs = days_in_a_row(days)
-    said = [
-        f"oncelake publish --pipeline {config.name} --env {config.env} --from {first} --to {last}"
-        for first, last in runs[:_RUNS_TOLD]
-    ]
+    said = [command(config, "publish", f"--from {first} --to {last}") for first, last in runs[:_RUNS_TOLD]]
     more = f"; and {len(runs) - _RUNS_TOLD} more ranges of days" if len(runs) > _RUNS_TOLD else ""
     told = (
         f"{len(days)} certified day(s) from {days[0]} to {days[-1]} are not on the topic: they were certified"
@@ -142,7 +156,13 @@ def record_settled(
     """
     table = config.ops_table(_TABLE)
     ensure_table(spark, table, shape(_SHAPE), partitions=["pipeline"])
-    one = {"pipeline": config.name, "query": query, "batch": batch, "batch_version": settled.version}
+    one = {
+        "pipeline": config.name,
+        "query": query,
+        "batch": batch,
+        "batch_version": settled.version,
+        "batch_commit": settled.commit,
+    }
     rows = small_frame(spark, [{**one, "day": day} for day in settled.days], shape(_SHAPE))
     replace_rows(rows, table, f"{_of(config, query)} AND batch = {batch}")
 

@@ -56,13 +56,16 @@ def packaged_jar() -> Path:
     return source / "build" / f"oncelake-rack-{digest.hexdigest()[:12]}.jar"
 
 
-def spark_jars() -> list[Path]:
+def spark_jars(*, s3: bool = False) -> list[Path]:
     """Have all jars that a Spark session needs: those of the lock, and ours.
+
+    Args:
+        s3: also those for a lake on S3.
 
     Raises:
         InfrastructureError: as `ensure_jars` and `rack_jar`.
     """
-    return [*ensure_jars("spark"), rack_jar()]
+    return [*ensure_jars("spark"), rack_jar(), *(ensure_jars("s3") if s3 else [])]
 
 
 def build_rack_jar(jar: Path) -> None:

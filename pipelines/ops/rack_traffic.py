@@ -18,6 +18,7 @@ _SAME_TIMES: Final = 2
 _TOLD_WITHIN_S: Final = 10
 _UNKNOWN: Final = "?"
 _PREFIX: Final = "rack"
+_REASON: Final = "rackReason"
 
 
 class Reading:
@@ -56,6 +57,15 @@ class Reading:
             "share": share(found),
             **({"placement": placement} if placement else {}),
         }
+
+
+def why_not_local(metrics: Mapping[str, str]) -> str | None:
+    """Why not all is read within the rack, as the driver's placement says; None if it is, or nobody says.
+
+    Args:
+        metrics: the source's own.
+    """
+    return metrics.get(_REASON) or None
 
 
 def since(before: Received, now: Received) -> Received:

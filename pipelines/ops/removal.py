@@ -12,7 +12,7 @@ from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.faults import FIRST_DAY
 from pipelines.ops.certification import certified, verdicts
-from pipelines.ops.needed import Need, in_quarantine, records_of_days, uncertified, unread
+from pipelines.ops.needed import Need, in_quarantine, rebuild_first, records_of_days, uncertified, unread
 from pipelines.ops.offset_cuts import below, first_kept, first_there
 from pipelines.ops.published_days import waiting
 from pipelines.ops.retention import (
@@ -61,8 +61,7 @@ def from_bronze(
         return Removal()
     needs = [unread(spark, config, contract), in_quarantine(spark, config, contract)]
     records = records_of_days(spark, config, contract)
-    rebuildable, horizon = whole_from(spark, config), config.batch.dedup_horizon_days
-    needs.append(uncertified(records, verdicts(spark, config), rebuildable, by_age, horizon))
+    needs.append(uncertified(config, records, verdicts(spark, config), whole_from(spark, config), by_age))
     held = [need for need in needs if need is not None and need.day < by_age]
     day = min([by_age, *(need.day for need in held)])
     lines = tuple(f"bronze: kept from {need.day} on: {need.why}" for need in held)
@@ -87,7 +86,7 @@ def from_speed(spark: SparkSession, config: PipelineConfig, retention: timedelta
     open_days = read(spark, table).where(~F.expr(days_condition(state.days)))
     found = open_days.agg(F.min(F.expr(f"CASE WHEN _event_date >= '{FIRST_DAY}' THEN _event_date END")))
     needs = [
-        Need(row[0], f"{row[0]} is not certified: run nightly_batch for it")
+        Need(row[0], f"{row[0]} is not certified: {rebuild_first(config, row[0])}")
         for row in found.toLocalIterator()
         if row[0] is not None and row[0] < first
     ]

@@ -7,17 +7,21 @@ from typing import Final
 from pyspark.sql import SparkSession
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
+from pipelines.commands import command
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
-from pipelines.errors import SourceError
+from pipelines.errors import ConfigError, SourceError
 from pipelines.ops.bronze_index import BronzeIndex
 from pipelines.ops.cluster import find_topic, require_same_topic
 from pipelines.ops.indexing import index_bronze
 from pipelines.ops.ingest_position import ends_since
+from pipelines.ops.lease import Lease
 from pipelines.ops.query_files import first_offsets
-from pipelines.ops.topic_offsets import readable_offsets, with_records
+from pipelines.ops.same_log import require_same_log
+from pipelines.ops.topic_offsets import readable_offsets, records_within
 from pipelines.quality.broker_offsets import Kept
-from pipelines.quality.offset_ledger import PartitionOffsets, partition_offsets
+from pipelines.quality.known_gaps import is_known
+from pipelines.quality.offset_ledger import PartitionOffsets
 from pipelines.sinks.tables import version
 
 _LOOK_EVERY_S: Final = 2.0
@@ -28,7 +32,9 @@ class _NotYet(SourceError):
     """Bronze has not come far enough; it may in a moment."""
 
 
-def seal(spark: SparkSession, config: PipelineConfig, contract: DataContract, last: date) -> BronzeIndex:
+def seal(
+    spark: SparkSession, config: PipelineConfig, contract: DataContract, last: date, held: Lease
+) -> BronzeIndex:
     """Waits, for as long as `batch.seal_wait` says, until bronze has all of a day and of those before it.
 
     Of each Kafka partition bronze must have all records that the cluster had at some time after the day's end
@@ -42,13 +48,14 @@ def seal(spark: SparkSession, config: PipelineConfig, contract: DataContract, la
         config: the pipeline's configuration.
         contract: names the day's zone.
         last: the last of the days that are to be rebuilt.
+        held: the pipeline's lease.
 
     Returns:
-        The index of the bronze that was sealed. The caller must hold the pipeline's lease.
+        The index of the bronze that was sealed.
 
     Raises:
         SourceError: bronze lacks something; the message says what.
-        ConfigError: the cluster has no such topic.
+        ConfigError: the cluster has no such topic; or `audit.known_gaps` names offsets that are to come.
         InfrastructureError: the cluster does not answer.
     """
     end = _end_of(last, contract) + config.batch.seal_grace
@@ -66,11 +73,13 @@ def seal(spark: SparkSession, config: PipelineConfig, contract: DataContract, la
     ):
         with attempt:
             bronze = version(spark, config.table("bronze"))
-            index = index_bronze(spark, config, contract, bronze, keep=True)
-            found = partition_offsets(index.offsets())
+            index = index_bronze(spark, config, contract, bronze, held)
+            found = index.offsets()
             _require_records(config, contract, found, last)
             if topic is not None:
-                _require_all(config, last, topic.lacking(found, end), topic.kept)
+                require_all(config, last, topic.lacking(found, end))
+    if topic is not None:
+        topic.require_same_log(found)
     return index
 
 
@@ -79,17 +88,28 @@ class _Topic:
 
     def __init__(self, spark: SparkSession, config: PipelineConfig) -> None:
         self._spark, self._config = spark, config
-        topic = find_topic(spark, config.kafka)
+        self._topic = topic = find_topic(spark, config.kafka)
         require_same_topic(spark, config, topic)
         self.kept = readable_offsets(spark, config.kafka, topic)
+        ends = {number: kept.end for number, kept in self.kept.items()}
+        require_past(config, ends, f"topic {config.kafka.topic}")
         began_late = config.kafka.starting_offsets == "latest"
         began = first_offsets(spark, config.checkpoint("ingest")) if began_late else {}
         self._began = began.get(config.kafka.topic, {})
         # By partition and range of offsets, whether there are records.
         self._asked: dict[tuple[int, range], bool] = {}
 
-    def lacking(self, found: Sequence[PartitionOffsets], end: datetime) -> dict[int, int]:
-        """The partitions with records that bronze lacks, and from which offset on.
+    def require_same_log(self, found: Sequence[PartitionOffsets]) -> None:
+        """Makes sure that Kafka has the records that bronze has, as far as their last ones tell.
+
+        Raises:
+            SourceError: it ends before them, or has others there.
+        """
+        last = _last_offsets(self._config, found)
+        require_same_log(self._spark, self._config, self._topic, last)
+
+    def lacking(self, found: Sequence[PartitionOffsets], end: datetime) -> dict[int, range]:
+        """The partitions with records that bronze lacks, and the offsets among which these are.
 
         Raises:
             SourceError: offsets are gone from Kafka, and bronze has not got them.
@@ -98,23 +118,55 @@ class _Topic:
         seen = ends_since(self._spark, self._config, end)
         kept = {n: Kept(k.earliest, min(k.end, seen.get(n, k.end))) for n, k in self.kept.items()}
         above = above_bronze(of_topic, kept, end, self._began)
-        gone = {number: start for number, start in above.items() if start < self.kept[number].earliest}
-        if gone and self._config.audit.offset_gaps == "fail":
+        audit = self._config.audit
+        # Where Kafka has deleted none, all of them are known.
+        gone = {
+            number: behind.start
+            for number, behind in above.items()
+            if not is_known(number, range(behind.start, self.kept[number].earliest), audit.known_gaps)
+        }
+        if gone and audit.offset_gaps == "fail":
             raise SourceError(_gone(self._config, gone, self.kept))
         ranges = {
-            number: range(max(start, kept[number].earliest), kept[number].end)
-            for number, start in above.items()
+            number: range(max(behind.start, kept[number].earliest), behind.stop)
+            for number, behind in above.items()
         }
         unknown = {n: offsets for n, offsets in ranges.items() if offsets and (n, offsets) not in self._asked}
-        filled = with_records(self._spark, self._config.kafka, unknown)
+        filled = records_within(self._spark, self._config.kafka, unknown, one_is_enough=True)
         self._asked |= {(number, offsets): number in filled for number, offsets in unknown.items()}
-        return {number: start for number, start in above.items() if self._asked.get((number, ranges[number]))}
+        return {n: behind for n, behind in above.items() if self._asked.get((n, ranges[n]))}
+
+
+def require_past(config: PipelineConfig, ends: Mapping[int, int], source: str) -> None:
+    """Makes sure that nothing is accepted as lost that is still to come.
+
+    Args:
+        config: the pipeline's configuration.
+        ends: by partition, the offset before which all are past.
+        source: who says so, for the message: the topic, or bronze where Kafka is not asked.
+
+    Raises:
+        ConfigError: `audit.known_gaps` names such offsets, or a partition that is not there.
+    """
+    for gap in config.audit.known_gaps:
+        number, found = gap.partition, f"found partition {gap.partition}, {gap.first}..{gap.last}"
+        if number not in ends:
+            raise ConfigError(f"audit.known_gaps: {found}; {source} has no partition {number}")
+        if gap.last >= ends[number]:
+            raise ConfigError(
+                f"audit.known_gaps: {found}; expected offsets that {source} has passed already, less than"
+                f" {ends[number]}: write down what was lost, and nothing else"
+            )
+
+
+def _last_offsets(config: PipelineConfig, found: Sequence[PartitionOffsets]) -> dict[int, int]:
+    return {each.partition: each.last for each in found if each.topic == config.kafka.topic}
 
 
 def above_bronze(
     found: Sequence[PartitionOffsets], kept: Mapping[int, Kept], end: datetime, began: Mapping[int, int]
-) -> dict[int, int]:
-    """The partitions of which Kafka has offsets behind those of bronze, and where these begin.
+) -> dict[int, range]:
+    """The partitions of which Kafka has offsets behind those of bronze, and which ones.
 
     Args:
         found: what bronze holds of each partition.
@@ -123,12 +175,12 @@ def above_bronze(
         began: where ingest has begun, if not with the first record that Kafka has.
     """
     by_partition = {offsets.partition: offsets for offsets in found}
-    above: dict[int, int] = {}
+    above: dict[int, range] = {}
     for partition, there in sorted(kept.items()):
         here = by_partition.get(partition)
         start = here.last + 1 if here else max(began.get(partition, 0), there.earliest)
         if start < there.end and not (here and here.appended and here.appended >= end):
-            above[partition] = start
+            above[partition] = range(start, there.end)
     return above
 
 
@@ -144,29 +196,44 @@ def _require_records(
 ) -> None:
     bronze = config.table("bronze")
     if not found:
-        raise _NotYet(f"{bronze}: empty; run ingest_stream first")
+        raise _NotYet(f"{bronze}: empty; run first: {command(config, 'ingest_stream', '--once')}")
+    if config.batch.seal_by == "kafka":
+        return
     newest = max(offsets.sent for offsets in found)
-    if config.batch.seal_by == "bronze" and newest.astimezone(contract.zone).date() < last:
+    if newest.astimezone(contract.zone).date() < last:
         raise _NotYet(
             f"{bronze}: nothing of {last} yet: its newest record was sent at {newest:%Y-%m-%d %H:%M} UTC;"
-            " run ingest_stream until it has caught up"
+            f" {_catch_up(config)}"
         )
+    require_past(config, _last_offsets(config, found), bronze)
 
 
-def _require_all(
-    config: PipelineConfig, last: date, lacking: Mapping[int, int], kept: Mapping[int, Kept]
-) -> None:
+def require_all(config: PipelineConfig, last: date, lacking: Mapping[int, range]) -> None:
+    """Makes sure that bronze lacks nothing that a day has to be sealed with.
+
+    Args:
+        config: the pipeline's configuration.
+        last: the day.
+        lacking: by partition, the offsets that bronze has to come through yet.
+
+    Raises:
+        SourceError: it lacks some.
+    """
     if not lacking:
         return
     shown = [
-        f"{config.kafka.topic}-{number} is in bronze up to offset {start:,}, needed {kept[number].end:,}"
-        for number, start in list(lacking.items())[:_SHOWN]
+        f"{config.kafka.topic}-{number} is in bronze up to offset {behind.start:,}, needed {behind.stop:,}"
+        for number, behind in list(lacking.items())[:_SHOWN]
     ]
     more = [f"and {len(lacking) - _SHOWN} more partitions"] if len(lacking) > _SHOWN else []
     raise _NotYet(
         f"{config.table('bronze')}: {last} cannot be sealed yet: {'; '.join([*shown, *more])};"
-        " run ingest_stream until it has caught up; if it has, oncelake reconcile says what bronze lacks"
+        f" {_catch_up(config)}; if it has, this says what bronze lacks: {command(config, 'reconcile')}"
     )
+
+
+def _catch_up(config: PipelineConfig) -> str:
+    return f"let ingest catch up: {command(config, 'ingest_stream', '--once')}"
 
 
 def _gone(config: PipelineConfig, gone: Mapping[int, int], kept: Mapping[int, Kept]) -> str:
@@ -176,5 +243,6 @@ def _gone(config: PipelineConfig, gone: Mapping[int, int], kept: Mapping[int, Ke
     ]
     return (
         f"{config.table('bronze')}: Kafka has deleted offsets that bronze has not got: {'; '.join(shown)}."
-        " See docs/runbook.md, 'Offsets are gone'; where gaps are lawful set audit.offset_gaps: warn"
+        " See docs/runbook.md, 'Offsets are gone'; where gaps are lawful set audit.offset_gaps: warn, and"
+        " a loss that is accepted stands in audit.known_gaps"
     )

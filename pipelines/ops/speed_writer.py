@@ -56,9 +56,9 @@ class SpeedWriter:
             SourceError: another run writes by a copy of the checkpoint.
         """
         if count:
-            self.events.append(rows, batch, count, self.quarantined)
+            self.events.append(rows, batch, count, quarantined=self.quarantined)
         elif reads_more(rows.sparkSession, self.checkpoint, batch):
-            self.events.append(rows.limit(0), batch, 0, self.quarantined)
+            self.events.append(rows.limit(0), batch, 0, quarantined=self.quarantined)
 
     def written(self, until: int) -> tuple[int, int]:
         """How many rows speed layer and quarantine took of the micro-batches before one."""

@@ -8,6 +8,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from pipelines.commands import command
 from pipelines.config import PipelineConfig
 from pipelines.errors import SourceError
 from pipelines.ops.checkpoint_fit import BEGIN, Written, misfit
@@ -165,17 +166,16 @@ def note_tables(spark: SparkSession, config: PipelineConfig, query: Query, files
         write_note(spark, files.path, note)
 
 
-def command(config: PipelineConfig, query: Query) -> str:
+def reset_command(config: PipelineConfig, query: Query) -> str:
     """The command that lets a stream go on without the checkpoint that it has."""
-    env = "" if config.env == "local" else f" --env {config.env}"
-    return f"oncelake checkpoint reset --pipeline {config.name}{env} --query {query}"
+    return command(config, "checkpoint reset", f"--query {query}")
 
 
 def _require(config: PipelineConfig, query: Query, problem: str | None) -> None:
     if problem:
         raise SourceError(
             f"{problem}. Nothing was read or written. Put back what was moved or lost, if you have it; or"
-            f" stop {query}_stream and say: {command(config, query)} ({_OUTCOME[query]}). See"
+            f" stop {query}_stream and say: {reset_command(config, query)} ({_OUTCOME[query]}). See"
             " docs/runbook.md, 'A table and its checkpoint do not go together'"
         )
 

@@ -9,7 +9,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config import PipelineConfig
+from pipelines.ops.forgotten import PLACE
 from pipelines.ops.query_files import offsets_of, query_files
+from pipelines.sinks.commits import adds_nothing
 from pipelines.sinks.delta import read
 from pipelines.sinks.tables import version
 
@@ -17,20 +19,25 @@ from pipelines.sinks.tables import version
 def unread_rows(spark: SparkSession, config: PipelineConfig) -> DataFrame:
     """The rows of bronze that `speed_stream` has not read; all of them where that cannot be told.
 
-    What was ingested after the newest row that it has read counts as unread.
+    Ingest's clock may have been put back, by `ingest.max_clock_behind` at most.
     """
     table = config.table("bronze")
     rows = read(spark, table)
     first = first_unread_version(spark, config)
     if not first:
         return rows
+    if adds_nothing(spark, table, first - 1, version(spark, table)):
+        # Of a topic at rest the version that was read last is too old for Delta to be read once more.
+        return rows.where("false")
     try:
-        newest = read(spark, table, first - 1).agg(F.max("_ingested_at").alias("t")).first()
+        done = read(spark, table, first - 1)
+        newest = done.agg(F.max("_ingested_at").alias("t")).first()
     except AnalysisException:
         return rows
     if newest is None or newest["t"] is None:
         return rows
-    return rows.where(F.col("_ingested_at") > F.lit(newest["t"]))
+    recent = F.col("_ingested_at") > F.lit(newest["t"] - config.ingest.max_clock_behind)
+    return rows.where(recent).join(done.where(recent).select(*PLACE), [*PLACE], "left_anti")
 
 
 def first_unread_version(

@@ -27,10 +27,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pipelines.errors import SourceError
 from pipelines.ops.failures import explain_stream_failure, is_passing
 from pipelines.ops.processes import stop_signals
+from pipelines.ops.rack_traffic import why_not_local
 
 _LAST_EVENTS_WITHIN_S: Final = 10.0
 _LOOK_EVERY_S: Final = 0.2
-_REASON: Final = "rackReason"
 
 _log = logging.getLogger(__name__)
 
@@ -127,9 +127,9 @@ class _Recorder(StreamingQueryListener):
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
         progress = json.loads(event.progress.json)
         totals = self.totals.setdefault(str(event.progress.runId), Totals())
-        known = totals.source.get(_REASON)
+        known = why_not_local(totals.source)
         add_progress(totals, progress)
-        if (reason := totals.source.get(_REASON)) and reason != known:
+        if (reason := why_not_local(totals.source)) and reason != known:
             _log.warning("%s: not all is read within the rack: %s", progress["name"], reason)
         if progress["numInputRows"]:
             _log.info(
@@ -207,18 +207,23 @@ def run_streams(
             spark.sparkContext.setLogLevel("ERROR")
     finally:
         spark.streams.removeListener(recorder)
-    totals: dict[str, Totals] = {}
-    for query in (query for run in runs for query in run.queries):
-        of_run = recorder.totals[str(query.runId)]
-        name = str(query.name)
-        totals[name] = totals[name].then(of_run) if name in totals else of_run
-    return totals
+    return _by_name((query for run in runs for query in run.queries), recorder)
 
 
 @dataclass(frozen=True)
 class _Run:
     queries: list[StreamingQuery]
     failure: StreamingQueryException | None
+
+
+def _by_name(queries: Iterable[StreamingQuery], recorder: _Recorder) -> dict[str, Totals]:
+    """What queries did, each in all of its runs together."""
+    totals: dict[str, Totals] = {}
+    for query in queries:
+        of_run = recorder.totals[str(query.runId)]
+        name = str(query.name)
+        totals[name] = totals[name].then(of_run) if name in totals else of_run
+    return totals
 
 
 def _run(

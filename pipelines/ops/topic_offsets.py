@@ -69,27 +69,33 @@ def readable_offsets(spark: SparkSession, kafka: KafkaConfig, topic: Topic) -> d
     return {number: Kept(earliest[number], end) for number, end in ends.items()}
 
 
-def with_records(spark: SparkSession, kafka: KafkaConfig, ranges: Mapping[int, range]) -> set[int]:
-    """The partitions that have a record within a range of offsets, as ingest would get it.
+def records_within(
+    spark: SparkSession, kafka: KafkaConfig, ranges: Mapping[int, range], *, one_is_enough: bool = False
+) -> dict[int, int]:
+    """How many records Kafka gives within ranges of offsets, as ingest would get them.
 
-    There is none where these are markers of transactions, records of aborted ones, or were compacted. Kafka
-    is asked for the beginning of a range first: one record is enough.
+    There are none where these are markers of transactions, records of aborted ones, or were compacted.
 
     Args:
         spark: the session.
         kafka: the configuration.
         ranges: the offsets of each partition that is asked for; Kafka must still cover them.
+        one_is_enough: ask for the beginning of a range first, and for no more of it once there is a record:
+            what is counted is then at least one.
+
+    Returns:
+        The records of each partition where there are any.
     """
-    open_ranges, width, found = dict(ranges), _LOOKED_AT_FIRST, set[int]()
-    while open_ranges:
-        asked = {number: offsets[:width] for number, offsets in open_ranges.items()}
-        given = offsets_between(spark, kafka, asked).select("_partition").distinct()
-        found |= {row["_partition"] for row in small_rows(given)}
-        open_ranges = {
-            number: offsets[width:]
-            for number, offsets in open_ranges.items()
-            if number not in found and offsets[width:]
-        }
+    left = {number: offsets for number, offsets in ranges.items() if offsets}
+    found, width = dict[int, int](), _LOOKED_AT_FIRST if one_is_enough else None
+    while left:
+        asked = {number: offsets[:width] for number, offsets in left.items()}
+        given = offsets_between(spark, kafka, asked).groupBy("_partition").count()
+        found |= {row["_partition"]: row["count"] for row in small_rows(given)}
+        if width is None:
+            break
+        rest = {number: offsets[width:] for number, offsets in left.items() if number not in found}
+        left = {number: offsets for number, offsets in rest.items() if offsets}
         width *= _MORE_EACH_TIME
     return found
 

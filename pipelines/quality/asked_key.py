@@ -22,11 +22,12 @@ from pyspark.sql.types import (
 )
 
 from pipelines.contract import DataContract
+from pipelines.decode import EVENT_DATE
 from pipelines.errors import ConfigError
 from pipelines.json_types import DATE, TIMESTAMP
 from pipelines.quality.conflicts import text_of
 from pipelines.schema_paths import flat
-from pipelines.sql_text import literal
+from pipelines.sql_text import literal, name
 
 _FINGERPRINT: Final = re.compile(r"sha256:[0-9a-f]{16}")
 _WHOLE: Final = re.compile(r"[+-]?\d{1,19}")
@@ -87,6 +88,20 @@ def asked_key(contract: DataContract, given: Sequence[str]) -> tuple[AskedPart, 
             raise ConfigError(f"--key {path}: named twice; name each part once")
         found[path] = _part(contract, path, value)
     return tuple(found[path] for path in contract.key if path in found)
+
+
+def of_key(contract: DataContract, asked: Sequence[AskedPart]) -> str:
+    """An SQL condition for rows of a layer; where the event time is asked for, only its day is read.
+
+    Args:
+        contract: names the key and the event time.
+        asked: the key, or some parts of it.
+    """
+    parts = [part.holds(contract, name(part.path)) for part in asked]
+    moments = [part.value for part in asked if part.path == contract.event_time and part.value]
+    zone = literal(contract.day_time_zone)
+    parts += [f"{EVENT_DATE} = to_date(from_utc_timestamp({moment}, {zone}))" for moment in moments]
+    return " AND ".join(parts)
 
 
 def _part(contract: DataContract, path: str, value: str) -> AskedPart:

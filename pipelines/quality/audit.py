@@ -1,7 +1,8 @@
 """The audit: reads what was written and decides, day by day, whether it is whole."""
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime
 from typing import Final
@@ -15,13 +16,15 @@ from pipelines.decode import EVENT_DATE, VALID
 from pipelines.dedup import with_key
 from pipelines.ops.bronze_index import BronzeIndex, Pieces
 from pipelines.ops.bronze_state import records_in
+from pipelines.ops.forgotten import emptied_in
 from pipelines.ops.retention import speed_from
 from pipelines.ops.writer_schemas import decode_all
 from pipelines.quality import facts, integrity
 from pipelines.quality.checks import Check, worst
 from pipelines.quality.differences import LayerDifference, Limits, layer_differences
 from pipelines.quality.facts import BronzeFacts, LayerDay, Span
-from pipelines.quality.offset_ledger import PartitionOffsets, partition_offsets
+from pipelines.quality.known_gaps import known_missing
+from pipelines.quality.offset_ledger import PartitionOffsets
 from pipelines.sinks.delta import append, on_days, read, small_rows
 from pipelines.sinks.event_tables import by_clock_since
 from pipelines.sinks.tables import (
@@ -88,52 +91,64 @@ def audit(
         pieces: the pieces of bronze that hold all records of these.
         batch_version: the version of the batch table to look at.
     """
-    days = span.days
-    records = facts.slim(decode_all(spark, config, contract, pieces.envelopes), contract).persist()
-    horizon = config.batch.dedup_horizon_days
+    days, horizon = span.days, config.batch.dedup_horizon_days
+    records = facts.slim(decode_all(spark, config, contract, pieces.envelopes), contract)
     batch = conform(read(spark, config.table("batch"), batch_version), events_schema(contract))
-    near = batch.where(on_days(facts.around(days, facts.reach(contract, horizon)))).persist()
-    rows = near.where(on_days(days))
-    try:
-        examples = config.audit.examples
-        bronze_facts = facts.bronze_facts(records, contract, span, pieces.index.counts(), examples)
+    near = batch.where(on_days(facts.around(days, facts.reach(contract, horizon))))
+    with _cached(records, near):
+        rows = near.where(on_days(days))
+        counted, examples = pieces.index.counts(), config.audit.examples
+        bronze_facts = facts.bronze_facts(records, contract, span, counted, examples)
         layer = facts.layer_facts(rows, contract)
-        ranges = _offsets(spark, config, pieces.index)
         doubled = facts.doubled_keys(near, contract, horizon)
+        ranges = _offsets(spark, config, pieces.index)
         checks = _integrity(config, days, bronze_facts, layer, doubled, ranges)
-        there = records_in(spark, config, pieces.index.version)
+        there = _remembered_in(spark, config, pieces.index.version)
         checks += [integrity.index_is_whole(day, bronze_facts, there) for day in days]
-        open_days = [day for day in facts.around(days, facts.reach(contract, horizon)) if day not in closed]
-        of_open_days = records.where(VALID).where(on_days(open_days)) if open_days else None
         if facts.reach(contract, horizon):
             lost = _one_row_each(contract, span, closed, records.where(VALID), batch)
             checks += [integrity.each_event_has_a_row(day, lost, horizon) for day in days]
             checks += [integrity.keys_come_to_an_end(day, bronze_facts) for day in days]
+        of_open_days = _of_open_days(contract, horizon, days, closed, records.where(VALID))
         differences, more = _against_speed(spark, config, contract, days, near, of_open_days, pieces)
         checks += more
-        many = (config.speed.late_warn_share, config.speed.late_warn_records)
-        checks += [
-            integrity.late_within_limit(day, found.late, layer.get(day, LayerDay()).rows, many)
-            for day, found in differences.items()
-        ]
-        if contract.max_conflicts is not None:
-            limit = contract.max_conflicts
-            checks += [integrity.conflicts_within_limit(day, bronze_facts, limit) for day in days]
+        checks += _within_limits(config, contract, days, bronze_facts, layer, differences)
         if exists(spark, config.table("quarantine")):
             lacking = facts.lacking_in_quarantine(records, _quarantine(spark, config, pieces.since))
             checks += [integrity.quarantine_is_whole(day, bronze_facts, lacking) for day in days]
         began = time.monotonic()
-        # Great Expectations takes seconds to import, which streaming jobs and plans need not wait for.
-        from pipelines.quality.expectations import expectation_checks
-
-        examples = 0 if contract.personal else config.audit.examples
-        checks += expectation_checks(rows, config.name, contract, days, examples)
-        expectations_s = time.monotonic() - began
+        checks += _expected(config, contract, days, rows)
         counts = {day: layer[day].rows if day in layer else 0 for day in days}
-        return Audit(tuple(checks), bronze_facts, counts, differences, expectations_s)
+        return Audit(tuple(checks), bronze_facts, counts, differences, time.monotonic() - began)
+
+
+def _remembered_in(spark: SparkSession, config: PipelineConfig, version: int) -> int:
+    """The records of bronze that were not forgotten, by what the table itself says."""
+    return records_in(spark, config, version) - emptied_in(spark, config, version)
+
+
+@contextmanager
+def _cached(*frames: DataFrame) -> Iterator[None]:
+    """Keeps frames on the executors while a block looks at them again and again."""
+    for frame in frames:
+        frame.persist()
+    try:
+        yield
     finally:
-        records.unpersist()
-        near.unpersist()
+        for frame in frames:
+            frame.unpersist()
+
+
+def _of_open_days(
+    contract: DataContract,
+    horizon: int,
+    days: Sequence[date],
+    closed: Collection[date],
+    records: DataFrame,
+) -> DataFrame | None:
+    """The valid records of neighbouring days that are open; None where copies of a key lie on one day."""
+    open_days = [day for day in facts.around(days, facts.reach(contract, horizon)) if day not in closed]
+    return records.where(on_days(open_days)) if open_days else None
 
 
 def _one_row_each(
@@ -179,6 +194,37 @@ def _integrity(
     return checks
 
 
+def _within_limits(
+    config: PipelineConfig,
+    contract: DataContract,
+    days: Sequence[date],
+    bronze: BronzeFacts,
+    layer: Mapping[date, LayerDay],
+    differences: Mapping[date, LayerDifference],
+) -> list[Check]:
+    """Whether no more events are late, or in conflict, than configuration and contract let pass."""
+    many = (config.speed.late_warn_share, config.speed.late_warn_records)
+    checks = [
+        integrity.late_within_limit(day, found.late, layer.get(day, LayerDay()).rows, many)
+        for day, found in differences.items()
+    ]
+    if (limit := contract.max_conflicts) is not None:
+        checks += [integrity.conflicts_within_limit(day, bronze, limit) for day in days]
+    return checks
+
+
+def _expected(
+    config: PipelineConfig, contract: DataContract, days: Sequence[date], rows: DataFrame
+) -> list[Check]:
+    """What Great Expectations says of the rows, by the rules of the contract."""
+    # It takes seconds to import, which streaming jobs and plans need not wait for.
+    from pipelines.quality.expectations import expectation_checks
+
+    return expectation_checks(
+        rows, config.name, contract, days, 0 if contract.personal else config.audit.examples
+    )
+
+
 def _against_speed(
     spark: SparkSession,
     config: PipelineConfig,
@@ -215,16 +261,24 @@ def _against_speed(
 
 
 def _offsets(spark: SparkSession, config: PipelineConfig, index: BronzeIndex) -> list[PartitionOffsets]:
-    found = partition_offsets(index.offsets())
-    unsure = [offsets for offsets in found if offsets.distinct is None]
-    if not unsure:
+    found, gaps = index.offsets(), config.audit.known_gaps
+    if not gaps and all(offsets.distinct is not None for offsets in found):
         return found
     bronze = read(spark, config.table("bronze"), index.version)
-    counts = facts.distinct_offsets(bronze, [(offsets.topic, offsets.partition) for offsets in unsure])
+    if unsure := [(offsets.topic, offsets.partition) for offsets in found if offsets.distinct is None]:
+        counts = facts.distinct_offsets(bronze, unsure)
+        found = [
+            replace(offsets, distinct=counts[offsets.topic, offsets.partition])
+            if offsets.distinct is None
+            else offsets
+            for offsets in found
+        ]
+    topic = config.kafka.topic
+    within = {each.partition: range(each.first, each.last + 1) for each in found if each.topic == topic}
+    of_topic = bronze.where(F.col("_topic") == topic)
+    known = known_missing(of_topic, gaps, within)
     return [
-        replace(offsets, distinct=counts[offsets.topic, offsets.partition])
-        if offsets.distinct is None
-        else offsets
+        replace(offsets, known=known.get(offsets.partition, 0)) if offsets.topic == topic else offsets
         for offsets in found
     ]
 

@@ -5,10 +5,12 @@ Offsets in, words out: nothing here touches a table or a cluster.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 Kind = Literal["before", "deleted", "skipped", "gap", "lag", "made_anew"]
 Range = tuple[int, int]
+
+_KNOWN: Final = "audit.known_gaps says that they are lost"
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,8 @@ class Held:
         lost: how many it lacks where Kafka gives a record.
         skipped: how many records Kafka gives before the first.
         holes: the first few ranges that bronze lacks, both ends included.
+        known: how many of `gone` are lost by `audit.known_gaps`.
+        is_end_known: whether that says so of all that Kafka has deleted behind the last offset.
     """
 
     first: int
@@ -40,6 +44,8 @@ class Held:
     lost: int = 0
     skipped: int = 0
     holes: tuple[Range, ...] = ()
+    known: int = 0
+    is_end_known: bool = False
 
 
 @dataclass(frozen=True)
@@ -148,8 +154,9 @@ def _of_both(partition: int, kept: Kept, held: Held, habits: Habits) -> Iterator
             partition,
             "deleted",
             kept.earliest - held.last - 1,
-            alarm=True,
-            words=f"{_span(held.last + 1, kept.earliest - 1)}: deleted from Kafka before they were read",
+            alarm=not held.is_end_known,
+            words=f"{_span(held.last + 1, kept.earliest - 1)}: deleted from Kafka before they were read"
+            + (f"; {_KNOWN}" if held.is_end_known else ""),
         )
     if held.first > 0:
         yield from _before(partition, kept, held, habits)
@@ -201,16 +208,19 @@ def _gaps(partition: int, held: Held, habits: Habits) -> Iterator[Finding]:
     if held.empty:
         words = f"{held.empty:,} offsets {where}: {_empty(habits)}"
         yield Finding(partition, "gap", held.empty, alarm=False, words=words)
-    if held.gone:
+    if held.known:
+        words = f"{held.known:,} offsets {where}, which Kafka has not got any more: {_KNOWN}"
+        yield Finding(partition, "gap", held.known, alarm=False, words=words)
+    if gone := held.gone - held.known:
         known = {
             "the topic is compacted": habits.is_compacted,
             "audit.offset_gaps: warn says that gaps are lawful": habits.gaps_are_lawful,
         }
         lawful = next((reason for reason, holds in known.items() if holds), None)
-        words = f"{held.gone:,} offsets {where}, which Kafka has not got any more: " + (
+        words = f"{gone:,} offsets {where}, which Kafka has not got any more: " + (
             lawful or "nothing can tell now whether these were records"
         )
-        yield Finding(partition, "gap", held.gone, alarm=lawful is None, words=words)
+        yield Finding(partition, "gap", gone, alarm=lawful is None, words=words)
 
 
 def _made_anew(partition: int, kept: Kept | None, held: Held) -> Finding:

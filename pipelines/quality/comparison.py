@@ -31,17 +31,22 @@ def comparison(
     if previous is None:
         return None
     at = verdict.batch_version
+    counted = Comparison(
+        previous_version=previous,
+        batch_version=at,
+        added=verdict.added,
+        removed=verdict.removed,
+        changed=verdict.changed,
+    )
+    if verdict.cause == "forgotten":
+        return counted.model_copy(update={"gone": "The run forgot events, so none is shown."})
     before = read_kept(spark, config.table("batch"), previous, [verdict.day])
     if before is None:
-        return Comparison(
-            previous_version=previous,
-            batch_version=at,
-            added=verdict.added,
-            removed=verdict.removed,
-            changed=verdict.changed,
-            gone=f"Version {previous} of the batch table is gone: Delta has cleaned its log, or VACUUM its"
-            " files. So the rows cannot be compared any more.",
+        gone = (
+            f"Version {previous} of the batch table is gone: Delta has cleaned its log, or VACUUM its"
+            " files. So the rows cannot be compared any more."
         )
+        return counted.model_copy(update={"gone": gone})
     columns = events_schema(contract)
     found = row_changes(conform(before, columns), conform(rows, columns), contract, config.audit.examples)
     return Comparison(

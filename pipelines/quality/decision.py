@@ -29,6 +29,8 @@ class Run:
         built: the version of the batch table that was audited.
         kept: the version that holds the days that passed.
         epoch: the epoch of the run's lease.
+        kept_commit: the hash of the commit that made `kept`.
+        bronze_commit: the hash of the commit that made `bronze_version`.
     """
 
     pipeline: str
@@ -38,6 +40,8 @@ class Run:
     built: int
     kept: int
     epoch: int
+    kept_commit: str | None
+    bronze_commit: str | None
 
 
 def decide(
@@ -76,6 +80,8 @@ def decide(
             came_late=due.came_late.get(day, 0),
             base_version=before.version if before else -1,
             epoch=run.epoch,
+            batch_commit=run.kept_commit if found.passed(day) else None,
+            bronze_commit=run.bronze_commit,
         )
         if before is not None and day in before.days:
             changes = asdict(changed.get(day, Changes()))

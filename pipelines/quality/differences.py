@@ -85,25 +85,37 @@ def layer_differences(
         contract: names the key and the event time.
         limits: the days in question, and what else bounds the comparison.
     """
-    event_time = contract.event_time
     reached = speed.where(F.col("_ingested_at") >= F.lit(limits.since)).agg(
         F.max("_ingested_at").alias("_reached")
     )
     here = with_key(batch, contract).select(
-        *contract.key_names, event_time, EVENT_DATE, "_ingested_at", _coordinates().alias("_b")
+        *contract.key_names, contract.event_time, EVENT_DATE, "_ingested_at", _coordinates().alias("_b")
     )
     near = speed.where(on_days(around(limits.days, reach(contract, limits.horizon))))
     there = near.select(*other_names(contract), _coordinates().alias("_s"))
     there = _with_elsewhere(there, of_open_days, contract, limits.horizon)
     both = here.join(there, same_event(contract, limits.horizon), "full_outer")
-    behind = F.broadcast(watermarks(newest_events, limits.delay))
+    # Not broadcast: there are as many as micro-batches since the first record of the days.
+    behind = watermarks(newest_events, limits.delay)
     both = both.join(behind, "_ingested_at", "left").crossJoin(F.broadcast(reached))
     kept_out = quarantine.select(_coordinates().alias("_q")).distinct()
     both = both.join(kept_out, F.col("_s").isNull() & (F.col("_b") == F.col("_q")), "left")
+    verdict = _verdict(contract.event_time)
+    day = F.coalesce(F.col(EVENT_DATE), F.col(OTHER_DAY)).alias("_day")
+    aggregates = [F.count(F.lit(1)).alias("_count")]
+    if limits.examples:
+        # In the same aggregation, as the comparison is dear.
+        aggregates.append(few(contract, limits.examples).alias("_samples"))
+    by_class = both.where(verdict.isNotNull()).groupBy(day, verdict.alias("_verdict")).agg(*aggregates)
+    return _by_day(by_class.where(days_condition(limits.days, "_day")))
+
+
+def _verdict(event_time: str) -> Column:
+    """What a pair of rows, one of each layer, says: the first explanation that holds; null if they agree."""
     only_batch = F.col("_s").isNull()
     late = only_batch & (F.col(event_time) <= F.col("_watermark"))
     pending = only_batch & F.coalesce(F.col("_ingested_at") >= F.col("_reached"), F.lit(True))
-    verdict = (
+    return (
         F.when(F.col("_b").isNull() & F.col("_elsewhere"), "other_copy")
         .when(F.col("_b").isNull(), "extra")
         .when(late, "late")
@@ -112,13 +124,6 @@ def layer_differences(
         .when(only_batch, "missing")
         .when(F.col("_b") != F.col("_s"), "other_copy")
     )
-    day = F.coalesce(F.col(EVENT_DATE), F.col(OTHER_DAY)).alias("_day")
-    aggregates = [F.count(F.lit(1)).alias("_count")]
-    if limits.examples:
-        # In the same aggregation, as the comparison is dear.
-        aggregates.append(few(contract, limits.examples).alias("_samples"))
-    by_class = both.where(verdict.isNotNull()).groupBy(day, verdict.alias("_verdict")).agg(*aggregates)
-    return _by_day(by_class.where(days_condition(limits.days, "_day")))
 
 
 def _by_day(by_class: DataFrame) -> dict[date, LayerDifference]:

@@ -12,7 +12,7 @@ import altair as alt
 from markupsafe import Markup
 
 from pipelines.quality.charts import NO_CHART, WIDE, Picture
-from pipelines.quality.report_model import ReportData
+from pipelines.quality.report_model import Flow, ReportData
 from pipelines.quality.svg import to_svg
 
 _DAY_HEIGHT: Final = 170.0
@@ -53,10 +53,21 @@ def flow_chart(data: ReportData) -> Picture:
     scale = _DAY_HEIGHT / max(flow.day_records + flow.quarantined, flow.batch, 1)
     is_cut = flow.other_days * scale > _OTHER_HEIGHT
     other = _OTHER_HEIGHT / flow.other_days if is_cut else scale
-    unbuilt = not data.is_decided
-    lost, lost_tone = ("not rebuilt yet", "open") if unbuilt else ("unaccounted for", "failed")
-    behind, behind_tone = ("not there, for known reasons", "open") if data.layers_agree else (lost, lost_tone)
-    sorted_out = _column(
+    sorted_out, built, compared = _of_bronze(flow, scale, other), _of_day(data, scale), _of_batch(data, scale)
+    height = sum(node.height for node in sorted_out)
+    bronze = _Node("records in bronze", flow.bronze, "bronze", _COLUMNS[0], _MARGIN, height)
+    links = [*_links(bronze, sorted_out)]
+    if flow.day_records:
+        links += _links(sorted_out[0], built)
+    if compared:
+        links += _links(built[0], compared)
+    note = "Heights are to scale, but for other days, whose band is cut short." if is_cut else ""
+    return Picture(_draw([bronze, *sorted_out, *built, *compared], links), NO_CHART, note)
+
+
+def _of_bronze(flow: Flow, scale: float, other: float) -> list[_Node]:
+    """What becomes of the records in bronze; those of other days have a scale of their own."""
+    return _column(
         1,
         [
             ("of this day", flow.day_records, "records", scale),
@@ -65,33 +76,40 @@ def flow_chart(data: ReportData) -> Picture:
             ("of other days", flow.other_days, "other", other),
         ],
     )
-    built = _column(
+
+
+def _of_day(data: ReportData, scale: float) -> list[_Node]:
+    """What becomes of the records of the day."""
+    flow, (lost, tone) = data.flow, _lost(data)
+    return _column(
         2,
         [
             ("rows in the batch layer", flow.batch, "batch", scale),
-            (lost, max(flow.missing_from_batch, 0), lost_tone, scale),
+            (lost, max(flow.missing_from_batch, 0), tone, scale),
             ("duplicates removed", flow.duplicates, "duplicates", scale),
         ],
     )
-    compared = _column(
+
+
+def _of_batch(data: ReportData, scale: float) -> list[_Node]:
+    """Which rows of the batch layer the speed layer has; nothing where there is none."""
+    flow = data.flow
+    if not flow.batch:
+        return []
+    behind, tone = ("not there, for known reasons", "open") if data.layers_agree else _lost(data)
+    return _column(
         3,
         [
             ("in the speed layer too", flow.speed, "speed", scale),
-            (behind, max(flow.missing_from_speed, 0), behind_tone, scale),
+            (behind, max(flow.missing_from_speed, 0), tone, scale),
             ("late: in the rebuild alone", flow.late, "late", scale),
         ],
     )
-    height = sum(node.height for node in sorted_out)
-    bronze = _Node("records in bronze", flow.bronze, "bronze", _COLUMNS[0], _MARGIN, height)
-    links = [*_links(bronze, sorted_out)]
-    if flow.day_records:
-        links += _links(sorted_out[0], built)
-    if flow.batch:
-        links += _links(built[0], compared)
-    else:
-        compared = []
-    note = "Heights are to scale, but for other days, whose band is cut short." if is_cut else ""
-    return Picture(_draw([bronze, *sorted_out, *built, *compared], links), NO_CHART, note)
+
+
+def _lost(data: ReportData) -> tuple[str, str]:
+    """What is said of rows that are not there, and its tone."""
+    return ("unaccounted for", "failed") if data.is_decided else ("not rebuilt yet", "open")
 
 
 def _column(column: int, parts: Iterable[tuple[str, int, str, float]]) -> list[_Node]:

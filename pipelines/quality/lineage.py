@@ -13,6 +13,7 @@ from pipelines.contract import DataContract
 from pipelines.decode import COORDINATES, ERROR, EVENT_DATE, ORIGIN, VALID
 from pipelines.dedup import KAFKA_ORDER, greedy, neighbours, preference
 from pipelines.json_types import typed
+from pipelines.ops.forgotten import is_emptied, with_event_time
 from pipelines.payloads import fingerprint
 from pipelines.quality.asked_key import AskedPart
 from pipelines.quality.conflicts import leaves, text_of
@@ -66,6 +67,7 @@ def gathered(
         where `_record` is null; both with `_ingested_at`, `_newest timestamp` (to where the valid ones move
         the watermark's clock) and `_records bigint`, how many they are.
     """
+    decoded, emptied = with_event_time(decoded, contract.event_time), is_emptied(decoded)
     kinds = flat(contract.schema)
     parts = zip(contract.key_names, contract.key, strict=True)
     read = [(f"_asked_{n}", key, path) for n, (key, path) in enumerate(parts)]
@@ -84,8 +86,8 @@ def gathered(
         decoded.selectExpr("*", *keys)
         .selectExpr(
             "_ingested_at",
-            f"CASE WHEN {condition} THEN named_struct({record}) END AS {RECORD}",
-            f"CASE WHEN {VALID} THEN {moved} END AS {_NEWEST}",
+            f"CASE WHEN NOT ({emptied}) AND {condition} THEN named_struct({record}) END AS {RECORD}",
+            f"CASE WHEN {VALID} OR {emptied} THEN {moved} END AS {_NEWEST}",
         )
         .groupBy("_ingested_at", RECORD)
         .agg(F.expr(f"max({_NEWEST}) AS {_NEWEST}"), F.expr(f"count(*) AS {_RECORDS}"))
@@ -139,7 +141,7 @@ def traced(
     """
     horizon, delay = limits
     by_ingest = bronze.groupBy("_ingested_at").agg(F.max(_NEWEST).alias(_NEWEST))
-    marked = records.join(F.broadcast(watermarks(by_ingest, delay)), "_ingested_at", "left")
+    marked = records.join(watermarks(by_ingest, delay), "_ingested_at", "left")
     marked = marked.crossJoin(F.broadcast(layers.reached))
     marked = _held_by(marked, layers.speed, "_in_speed")
     marked = _held_by(marked, layers.batch, "_in_batch")
@@ -228,7 +230,7 @@ def _held_by(records: DataFrame, layer: DataFrame, flag: str) -> DataFrame:
 
 def _put_aside(quarantine: DataFrame, records: DataFrame) -> DataFrame:
     """Of each record in quarantine what was last written down of it."""
-    places = F.broadcast(records.select(*COORDINATES).distinct())
+    places = records.select(*COORDINATES).distinct()
     fate = ("_status", "_reason", "_column", "_contract_version")
     last = F.expr(f"max_by(struct({', '.join(fate)}), _tried_at) AS _aside")
     return quarantine.join(places, list(COORDINATES), "left_semi").groupBy(*COORDINATES).agg(last)

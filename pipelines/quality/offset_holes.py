@@ -1,13 +1,15 @@
 """Which offsets bronze lacks, counted in Spark."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.config_audit import KnownGap
 from pipelines.quality.broker_offsets import Held, Kept
+from pipelines.quality.known_gaps import is_known, known_missing
 from pipelines.sinks.delta import small_rows
 
 HOLES: Final = 5
@@ -56,6 +58,30 @@ def held_offsets(offsets: DataFrame, kept: Mapping[int, Kept]) -> dict[int, Held
         holes_of = tuple((first, last) for first, last in row["holes"])
         held[row["_partition"]] = replace(there, gone=row["gone"], empty=row["empty"], holes=holes_of)
     return held
+
+
+def with_known(
+    held: Mapping[int, Held], kept: Mapping[int, Kept], gaps: Sequence[KnownGap], offsets: DataFrame
+) -> dict[int, Held]:
+    """What bronze has, once it is known which of its gaps somebody has accepted.
+
+    Args:
+        held: as `held_offsets` gives it.
+        kept: what Kafka has.
+        gaps: what is known to be lost.
+        offsets: `_partition int, _offset bigint` of bronze.
+    """
+    both = {partition: (there, kept[partition]) for partition, there in held.items() if partition in kept}
+    within = {p: range(there.first, min(there.last + 1, here.earliest)) for p, (there, here) in both.items()}
+    known = known_missing(offsets, gaps, within)
+    return dict(held) | {
+        partition: replace(
+            there,
+            known=known.get(partition, 0),
+            is_end_known=is_known(partition, range(there.last + 1, here.earliest), gaps),
+        )
+        for partition, (there, here) in both.items()
+    }
 
 
 def asked_of_kafka(

@@ -1,10 +1,10 @@
-"""Offsets of bronze, from what the index wrote down of each piece of it: pure sums, no table is read."""
+"""Offsets of bronze, from what the index wrote down of each piece of it."""
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import groupby
-from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,7 @@ class PartitionOffsets:
         sent: when its newest record was sent, as far as that can be believed.
         appended: when Kafka took its newest record, by the broker's clock; None if the topic keeps what
             producers say (`CreateTime`).
+        known: offsets that bronze lacks between the first and the last, and that `audit.known_gaps` names.
     """
 
     topic: str
@@ -31,37 +32,46 @@ class PartitionOffsets:
     distinct: int | None
     sent: datetime
     appended: datetime | None = None
+    known: int = 0
 
 
-def partition_offsets(pieces: Iterable[Mapping[str, Any]]) -> list[PartitionOffsets]:
-    """Adds up the pieces of each partition.
+def partition_offsets(pieces: DataFrame) -> DataFrame:
+    """Adds up the pieces of each partition: one row for each, in the columns of `PartitionOffsets`.
 
     Args:
-        pieces: `topic, partition, first, last, records, distinct, sent, appended` of each piece, sorted by
-            topic and partition.
+        pieces: `topic, partition, first, last, records, distinct, sent, appended` of each piece.
     """
-    by_partition = groupby(pieces, key=lambda piece: (piece["topic"], piece["partition"]))
-    return [_added_up(topic, partition, list(of)) for (topic, partition), of in by_partition]
+    # Of a partition, the last offset of all pieces that begin before one, or with it.
+    before = "OVER (PARTITION BY topic, partition ORDER BY first, last ROWS UNBOUNDED PRECEDING)"
+    placed = pieces.selectExpr("*", f"max(last) {before} AS upto").selectExpr(
+        "*", "lag(upto, 1, -1L) OVER (PARTITION BY topic, partition ORDER BY first, last) AS end"
+    )
+    covered = "sum(greatest(0L, last - greatest(first - 1, end)))"
+    has_gaps = "bool_or(distinct <> last - first + 1)"
+    distinct = (
+        f"CASE WHEN NOT bool_or(first <= end) THEN sum(distinct) WHEN NOT {has_gaps} THEN {covered} END"
+    )
+    added = placed.groupBy("topic", "partition").agg(
+        F.min("first").alias("first"),
+        F.max("last").alias("last"),
+        F.sum("records").alias("records"),
+        F.expr(distinct).alias("distinct"),
+        F.max("sent").alias("sent"),
+        F.max("appended").alias("appended"),
+    )
+    return added.orderBy("topic", "partition")
 
 
-def _added_up(topic: str, partition: int, pieces: list[Mapping[str, Any]]) -> PartitionOffsets:
-    covered, end = 0, -1
-    overlaps = False
-    for piece in sorted(pieces, key=lambda piece: piece["first"]):
-        overlaps |= piece["first"] <= end
-        covered += max(0, piece["last"] - max(piece["first"] - 1, end))
-        end = max(end, piece["last"])
-    has_gaps = any(piece["distinct"] != piece["last"] - piece["first"] + 1 for piece in pieces)
-    distinct: int | None = sum(piece["distinct"] for piece in pieces)
-    if overlaps:
-        distinct = None if has_gaps else covered
-    return PartitionOffsets(
-        topic,
-        partition,
-        min(piece["first"] for piece in pieces),
-        end,
-        sum(piece["records"] for piece in pieces),
-        distinct,
-        max(piece["sent"] for piece in pieces),
-        max((piece["appended"] for piece in pieces if piece["appended"]), default=None),
+def in_a_row(pieces: DataFrame) -> DataFrame:
+    """Numbers the pieces, in `run`: those of a partition that follow on each other without a gap are alike.
+
+    Added up, such pieces are one that tells of the partition what they told apart.
+
+    Args:
+        pieces: as `partition_offsets` takes them.
+    """
+    of_partition = "PARTITION BY topic, partition ORDER BY first, last"
+    begins = f"int(first - 1 <=> lag(last) OVER ({of_partition}))"
+    return pieces.selectExpr("*", f"1 - {begins} AS begins").selectExpr(
+        "* EXCEPT (begins)", f"sum(begins) OVER ({of_partition} ROWS UNBOUNDED PRECEDING) AS run"
     )

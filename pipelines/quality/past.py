@@ -30,7 +30,7 @@ def trend(
         quarantined: broken records by the day on which they were sent, of other days there are none; None
             if nobody counted.
     """
-    newest = {v.day: v for v in past if v.day <= until}
+    newest = {v.day: v for v in past}
     repairs = Counter(v.day for v in past if is_repair(v))
     return tuple(
         TrendDay(
@@ -44,8 +44,13 @@ def trend(
             quarantined=None if quarantined is None else quarantined.get(day, 0),
             repairs=repairs[day],
         )
-        for day in sorted(newest)[-TREND_DAYS:]
+        for day in trend_days(past, until)
     )
+
+
+def trend_days(past: Iterable[Verdict], until: date) -> list[date]:
+    """The days of the trend, in their order."""
+    return sorted({v.day for v in past if v.day <= until})[-TREND_DAYS:]
 
 
 def history(past: Iterable[Verdict], day: date) -> tuple[PastVerdict, ...]:

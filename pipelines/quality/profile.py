@@ -121,15 +121,21 @@ def quarantine_reasons(
     )
 
 
-def sent_by_day(records: DataFrame, contract: DataContract) -> dict[date, int]:
+def sent_by_day(records: DataFrame, contract: DataContract, first: date, last: date) -> dict[date, int]:
     """Kafka records by the day on which they were sent, in the contract's zone; copies of one count once.
 
     Args:
         records: rows with the columns of `pipelines.decode.ORIGIN`.
         contract: names the zone.
+        first: the first day.
+        last: the last day.
     """
+    # None was sent after it was read, so files of before are left out.
+    begin = datetime.combine(first, time(), contract.zone)
+    of_days = records.where(F.col("_ingested_at") >= F.lit(begin.astimezone(UTC)))
     day = F.to_date(F.from_utc_timestamp(sent_at(), contract.day_time_zone)).alias("day")
-    counted = records.groupBy(day).agg(F.count_distinct(*COORDINATES).alias("count"))
+    of_days = of_days.withColumn("day", day).where(F.col("day").between(first, last))
+    counted = of_days.groupBy("day").agg(F.count_distinct(*COORDINATES).alias("count"))
     return {row["day"]: row["count"] for row in small_rows(counted)}
 
 

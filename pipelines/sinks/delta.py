@@ -91,19 +91,15 @@ def by_day_and_key(rows: DataFrame, key: Sequence[str]) -> DataFrame:
     return rows.hint("rebalance", "_event_date").sortWithinPartitions("_event_date", *key)
 
 
-def replace_rows(rows: DataFrame, table: str, condition: str, *, note: str | None = None) -> None:
+def replace_rows(rows: DataFrame, table: str, condition: str) -> None:
     """Deletes the rows for which a condition holds and writes others, as one atomic commit.
 
     Args:
         rows: rows for which the condition holds; Delta refuses any other.
         table: the path of a Delta table.
         condition: the condition, in SQL.
-        note: kept in the commit, as `userMetadata`.
     """
-    writer = rows.write.format("delta").mode("overwrite").option("replaceWhere", condition)
-    if note:
-        writer = writer.option("userMetadata", note)
-    writer.save(table)
+    rows.write.format("delta").mode("overwrite").option("replaceWhere", condition).save(table)
 
 
 def append(rows: DataFrame, table: str) -> None:

@@ -14,16 +14,18 @@ from pipelines.errors import ConfigError
 from pipelines.intervals import format_interval
 from pipelines.schema_paths import flat
 from pipelines.sinks.tables import (
-    READABLE,
+    TEN_YEARS,
     ensure_table,
     events_schema,
     exists,
     hidden,
     keep_versions,
+    readable_for,
     set_table_property,
     shown,
     table_property,
 )
+from pipelines.sinks.zone_rules import keep_rules, require_same_rules
 from pipelines.watermark import ALWAYS, BY_CLOCK_SINCE, NOT_YET
 
 _DEDUP: Final = "oncelake.dedup"
@@ -103,13 +105,17 @@ def ensure_batch(spark: SparkSession, config: PipelineConfig, contract: DataCont
     Raises:
         ConfigError: its days were made with another dedup key, event time or zone, so that an event could be
             on two of them, or on none; or its columns do not fit. The table is as it was.
+        SourceError: they were made by other rules of the zone.
     """
     table, schema = config.table("batch"), events_schema(contract)
     kept, is_new = hidden(json.dumps(_days(contract))), not exists(spark, table)
     known = kept if is_new else _same_days(spark, table, contract)
-    ensure_table(spark, table, schema, partitions=["_event_date"], properties={**READABLE, _DAYS: kept})
+    ensure_table(
+        spark, table, schema, partitions=["_event_date"], properties={**readable_for(TEN_YEARS), _DAYS: kept}
+    )
     if known != kept:
         set_table_property(spark, table, _DAYS, kept)
+    keep_rules(spark, table, contract.day_time_zone)
     keep_versions(spark, table)
 
 
@@ -118,9 +124,11 @@ def require_same_days(spark: SparkSession, config: PipelineConfig, contract: Dat
 
     Raises:
         ConfigError: they were not, so that an event could be on two days, or on none.
+        SourceError: they were made by other rules of the zone.
     """
     if exists(spark, table := config.table("batch")):
         _same_days(spark, table, contract)
+        require_same_rules(spark, table, contract.day_time_zone)
 
 
 def _same_days(spark: SparkSession, table: str, contract: DataContract) -> str | None:

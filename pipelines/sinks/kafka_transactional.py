@@ -52,6 +52,7 @@ class TransactionalSink:
         rules: what decides the rows beside the source, as words by name. While a part of a micro-batch is
             published and another is not, they may not change.
         identity: the columns by which rows are known again when a micro-batch is tried again.
+        in_commands: the options that name its pipeline to `oncelake publish`, for messages.
     """
 
     name: str
@@ -65,6 +66,20 @@ class TransactionalSink:
     transaction_timeout: timedelta = timedelta(minutes=5)
     rules: Mapping[str, str] = field(default_factory=dict)
     identity: Collection[str] = ("key", "value", "headers")
+    in_commands: str = ""
+
+    def command(self, name: str, options: str = "") -> str:
+        """A command for this sink, such as `oncelake publish reset --pipeline flights --to checkpoint`."""
+        return " ".join(filter(None, ("oncelake", name, self.in_commands, options)))
+
+    @property
+    def begin_anew(self) -> str:
+        """The commands that publish everything once more, where the checkpoint has been moved aside."""
+        reset, days = (
+            self.command("publish reset", "--to beginning"),
+            self.command("publish", "--from DAY --to DAY"),
+        )
+        return f"{reset}, and send certified days by {days}"
 
     @property
     def connection(self) -> Connection:
@@ -153,6 +168,8 @@ class Publisher:
         parts = begun[0].parts if begun else parts
         source = query_of(rows.sparkSession)
         done = replace(self._ours, next_batch=batch + 1, source=source, parts=parts)
+        # A slot may be ahead by some parts: it divided keys as all of them have to.
+        done = begun_with(dict(enumerate(begun)), done)
         part_of, told = F.pmod(F.hash("key"), F.lit(parts)), list[Published]()
         for part in range(_first_part(known, batch, self.sink.slots, parts), parts):
             is_last = part + 1 == parts
@@ -207,6 +224,7 @@ def publish_rows(rows: DataFrame, sink: TransactionalSink, done: Mark, *, is_new
         done=done,
         is_new=is_new,
         rules=_rules(sink),
+        begin_anew=sink.begin_anew,
     )
     told = in_slots(rows, sink, done.partitions).mapInArrow(partial(write_slot, task=task), WRITTEN)
     slots = small_rows(told)
@@ -239,13 +257,14 @@ def refuse_other_content(rows: DataFrame, sink: TransactionalSink, done: Mapping
     """
     if not done:
         return
+    finish = sink.command("publish_stream", "--once")
     for slot, mark in done.items():
-        refuse_other_rules(slot, mark, _rules(sink))
+        refuse_other_rules(slot, mark, _rules(sink), finish)
     partitions = next(mark.partitions for mark in done.values())
     counted = in_slots(rows, sink, partitions).mapInArrow(count_slot, COUNTED)
     found = {row["slot"]: Content(row["rows"], row["digest"]) for row in small_rows(counted)}
     for slot, mark in done.items():
-        refuse_other_rows(slot, mark, found.get(slot, NOTHING))
+        refuse_other_rows(slot, mark, found.get(slot, NOTHING), sink.begin_anew)
 
 
 def begun_with(before: Mapping[int, Mark], done: Mark) -> Mark:

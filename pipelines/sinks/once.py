@@ -41,14 +41,14 @@ class OnceWriter:
     rows: int = 0
     last: tuple[int, int] | None = None
 
-    def append(self, rows: DataFrame, batch: int, count: int, quarantined: int | None = None) -> bool:
+    def append(self, rows: DataFrame, batch: int, count: int, **said: int | None) -> bool:
         """Appends a micro-batch, unless an earlier try has done so; one without rows is a commit, too.
 
         Args:
             rows: a frame derived from the micro-batch that `each_batch` gave.
             batch: the number of the micro-batch.
             count: how many rows the frame has.
-            quarantined: noted in the commit, see `pipelines.sinks.table_state.Commit`.
+            said: noted in the commit, see `pipelines.sinks.table_state.Commit`.
 
         Returns:
             Whether it was this try.
@@ -60,7 +60,7 @@ class OnceWriter:
         known = last_batch(spark, self.table, query)
         if known is None or known < batch:
             self.begun = batch
-            noted: dict[str, str | int | None] = {"query": query, "batch": batch, "quarantined": quarantined}
+            noted: dict[str, str | int | None] = {"query": query, "batch": batch, **said}
             noted["try"] = str(uuid.uuid4())
             before = Transaction(spark, self.table).version
             _append_once(rows, self.table, noted)

@@ -1,7 +1,9 @@
 """Reads the progress of slots, on the driver."""
 
+import logging
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
@@ -17,17 +19,22 @@ _PASSING = (
     KafkaError.UNSTABLE_OFFSET_COMMIT,
 )
 
+_log = logging.getLogger(__name__)
+
 
 def _may_pass(error: BaseException) -> bool:
     return isinstance(error, KafkaException) and error.args[0].code() in _PASSING
 
 
-@retry(
+_tried_again = retry(
     retry=retry_if_exception(_may_pass),
     wait=wait_random_exponential(multiplier=0.1, max=2),
     stop=stop_after_delay(30),
     reraise=True,
 )
+
+
+@_tried_again
 def progress(connection: Connection, slots: Iterable[int], *, is_stable: bool) -> dict[int, Mark]:
     """What progress says of slots; those that have none are left out.
 
@@ -36,12 +43,49 @@ def progress(connection: Connection, slots: Iterable[int], *, is_stable: bool) -
     Args:
         connection: to the cluster that keeps it.
         slots: their numbers.
-        is_stable: wait for transactions that are under way, instead of leaving them out.
+        is_stable: wait for transactions that are under way, instead of leaving them out. Those of other
+            sinks are waited for only if a record of this one lies behind them.
 
     Raises:
         KafkaException: the cluster does not answer, or refuses.
         InfrastructureError: records of the progress topic do not come.
     """
+    asked = list(slots)
+    found = _offsets(connection, asked, is_stable=is_stable)
+    if forgotten := [slot for slot in asked if slot not in found]:
+        found |= _records(connection, forgotten, is_stable=is_stable)
+    return dict(sorted(found.items()))
+
+
+@_tried_again
+def all_progress(connection: Connection, slots: int, partitions: int, *, is_stable: bool) -> dict[int, Mark]:
+    """What progress says of all slots of a sink, also of those that it had before.
+
+    The offsets of its group are its own, so all of them are asked for. Partitions of the progress topic have
+    records of other sinks, too: one is read only if the sink has, or by what it says had, a slot there.
+
+    Args:
+        connection: to the cluster that keeps it.
+        slots: how many the sink has now.
+        partitions: how many the progress topic has.
+        is_stable: as for `progress`.
+
+    Raises:
+        KafkaException: the cluster does not answer, or refuses.
+        InfrastructureError: records of the progress topic do not come.
+    """
+    found, read = _offsets(connection, range(partitions), is_stable=is_stable), set[int]()
+    while True:
+        count = min(max([slots, *(mark.slots for mark in found.values())]), partitions)
+        unknown = [slot for slot in range(count) if slot not in found and slot not in read]
+        if not unknown:
+            return dict(sorted(found.items()))
+        found |= _records(connection, unknown, is_stable=is_stable)
+        read |= {*unknown}
+
+
+def _offsets(connection: Connection, slots: Iterable[int], *, is_stable: bool) -> dict[int, Mark]:
+    """What the offsets of a sink's group say of slots."""
     # A consumer, since librdkafka's AdminClient crashes when it asks a coordinator that has just moved
     # (list_consumer_group_offsets of 2.16.0: it looks for a consumer that it is not).
     consumer = connection.consumer(is_stable=is_stable)
@@ -50,46 +94,107 @@ def progress(connection: Connection, slots: Iterable[int], *, is_stable: bool) -
         found = {each.partition: Mark.of(each) for each in consumer.committed(places, connection.timeout_s)}
     finally:
         consumer.close()
-    if forgotten := [slot for slot, mark in found.items() if mark is None]:
-        found |= _records(connection, forgotten, is_stable=is_stable)
-    return {slot: mark for slot, mark in sorted(found.items()) if mark}
+    return {slot: mark for slot, mark in found.items() if mark}
 
 
-def _records(connection: Connection, slots: list[int], *, is_stable: bool) -> dict[int, Mark | None]:
+def _records(connection: Connection, slots: list[int], *, is_stable: bool) -> dict[int, Mark]:
     """The newest record of a sink in each of some partitions of its progress topic, of those committed."""
-    topic, found = connection.progress_topic, dict[int, Mark | None]()
+    found = dict[int, Mark | None]()
+    held = dict[int, _Held]()
     left = _ends(connection, slots) if is_stable else dict.fromkeys(slots, 0)
     patience_s = connection.transaction_timeout_ms / 1000 if is_stable else connection.timeout_s
     until = time.monotonic() + patience_s
     consumer = connection.consumer()
     try:
-        consumer.assign([TopicPartition(topic, slot, OFFSET_BEGINNING) for slot in slots])
+        consumer.assign([TopicPartition(connection.progress_topic, slot, OFFSET_BEGINNING) for slot in slots])
         while left:
             if time.monotonic() > until:
-                raise InfrastructureError(
-                    f"{connection.name}: records of partition {min(left)} of topic '{topic}' do not come: an"
-                    " open transaction hides them, or it has no leader. Start again when that has ended"
-                    " (kafka-transactions.sh find-hanging)"
-                )
+                raise _do_not_come(connection, min(left), held.get(min(left)))
             # Its stubs allow None wherever a record that is none has nothing.
             message: Any = consumer.poll(1.0)
             if message is None:
                 continue
-            error, slot = message.error(), message.partition()
-            if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                raise KafkaException(error)
-            # Readers of committed records are told of an end where a transaction is open.
-            if error is not None and message.offset() >= left.get(slot, 0):
-                left.pop(slot, None)
-            if error is None:
+            slot = message.partition()
+            if not _is_end(message):
                 until = time.monotonic() + patience_s
                 if message.key() == connection.name.encode():
                     # A record without a value takes progress back.
                     value = message.value()
                     found[slot] = Mark.of_record(value) if value is not None else None
+            elif slot in left:
+                # Readers of committed records are told of an end where a transaction is open.
+                open_at = range(message.offset(), left[slot])
+                if holder := _held_by(connection, slot, open_at) if open_at else None:
+                    held[slot] = holder
+                else:
+                    del left[slot]
     finally:
         consumer.close()
-    return found
+    return {slot: mark for slot, mark in found.items() if mark}
+
+
+@dataclass(frozen=True)
+class _Held:
+    """An open transaction that hides records of a sink: whose it is, and where it begins."""
+
+    name: str
+    offset: int
+
+
+def _held_by(connection: Connection, slot: int, hidden: range) -> _Held | None:
+    """The transaction that hides records of a sink; None if there are none among those that are hidden.
+
+    Args:
+        connection: of the sink.
+        slot: the partition of the progress topic.
+        hidden: offsets that readers of committed records do not get to. An open transaction begins with the
+            first of them, and each record names the sink that it is of.
+    """
+    first, is_ours = None, False
+    until = time.monotonic() + connection.timeout_s
+    consumer = connection.consumer(is_stable=False)
+    try:
+        consumer.assign([TopicPartition(connection.progress_topic, slot, hidden.start)])
+        while True:
+            if time.monotonic() > until:
+                raise _do_not_come(connection, slot, None)
+            message: Any = consumer.poll(1.0)
+            if message is None:
+                continue
+            if _is_end(message) or message.offset() >= hidden.stop:
+                break
+            until, key = time.monotonic() + connection.timeout_s, message.key() or b""
+            first = first or _Held(key.decode(errors="replace"), message.offset())
+            is_ours = is_ours or key == connection.name.encode()
+    finally:
+        consumer.close()
+    if first is None or not is_ours:
+        return None
+    _log.warning(
+        "%s: partition %d of topic %s has records behind an open transaction of %s: waiting for its end",
+        *(connection.name, slot, connection.progress_topic, first.name),
+    )
+    return first
+
+
+def _is_end(message: Any) -> bool:
+    """Whether it is no record, but says that there are no more of its partition now."""
+    if (error := message.error()) is None:
+        return False
+    if error.code() != KafkaError._PARTITION_EOF:
+        raise KafkaException(error)
+    return True
+
+
+def _do_not_come(connection: Connection, slot: int, held: _Held | None) -> InfrastructureError:
+    where = f"{connection.name}: records of partition {slot} of topic '{connection.progress_topic}'"
+    if held is None:
+        return InfrastructureError(f"{where} do not come: has it a leader? Start again when it has one")
+    return InfrastructureError(
+        f"{where} are hidden by a transaction of '{held.name}' that is open since offset {held.offset}. It"
+        " ends when that sink is started again, or when its publish.transaction_timeout is over; where it"
+        " does not, kafka-transactions.sh find-hanging and abort end it. Then start again"
+    )
 
 
 def _ends(connection: Connection, slots: Iterable[int]) -> dict[int, int]:

@@ -89,8 +89,14 @@ def count_slot(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     )
 
 
-def refuse_other_rules(slot: int, known: Mark, rules: Mapping[str, str]) -> None:
+def refuse_other_rules(slot: int, known: Mark, rules: Mapping[str, str], finish: str) -> None:
     """Makes sure that a slot that is done was made by the rules of now.
+
+    Args:
+        slot: its number.
+        known: what progress says of it.
+        rules: those of now.
+        finish: the command that publishes the rest of the micro-batch, for the message.
 
     Raises:
         ContentError: it was not.
@@ -107,12 +113,18 @@ def refuse_other_rules(slot: int, known: Mark, rules: Mapping[str, str]) -> None
         raise ContentError(
             f"slot {slot} of micro-batch {known.batch} was published by other rules than those of"
             f" now, and other slots were not published: {told}. Rows would be lost, so nothing more was sent."
-            " Finish it with what it was begun with (publish_stream --once), then change it"
+            f" Finish it with what it was begun with ({finish}), then change it"
         )
 
 
-def refuse_other_rows(slot: int, known: Mark, found: Content) -> None:
+def refuse_other_rows(slot: int, known: Mark, found: Content, begin_anew: str) -> None:
     """Makes sure that a slot that is done was made of the rows that it has now.
+
+    Args:
+        slot: its number.
+        known: what progress says of it.
+        found: what it has now.
+        begin_anew: the commands that publish everything once more, for the message.
 
     Raises:
         ContentError: it was not.
@@ -124,5 +136,5 @@ def refuse_other_rows(slot: int, known: Mark, found: Content) -> None:
             f" ({was.digest}), and has {found.rows} now ({found.digest}): a file was skipped or replaced, or"
             " the way to the rows is not deterministic. Rows would be lost, so nothing more was sent."
             " Restore what it was made of, and start again. If that is gone: move the checkpoint aside,"
-            " oncelake publish reset --to beginning, and send certified days by oncelake publish --from --to"
+            f" then {begin_anew}"
         )

@@ -46,6 +46,7 @@ class SlotTask:
         done: what progress says once this micro-batch is published.
         is_new: nobody can have published any of it before this try of its query.
         rules: what decides its rows, as `Written` has it.
+        begin_anew: the commands that publish everything once more, for messages.
     """
 
     connection: Connection
@@ -53,6 +54,7 @@ class SlotTask:
     done: Mark
     is_new: bool
     rules: Mapping[str, str]
+    begin_anew: str
 
 
 class _Slot:
@@ -158,7 +160,7 @@ def write_slot(batches: Iterator[pa.RecordBatch], task: SlotTask) -> Iterator[pa
     if todo == "skip" and taken.known:
         content = counter.drained(batches)
         if taken.known == task.done:
-            refuse_other_rows(slot, taken.known, content)
+            refuse_other_rows(slot, taken.known, content, task.begin_anew)
         yield _told(slot, content.rows, was_done=True)
         return
     taken.begin(task.done)

@@ -2,13 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from delta.tables import DeltaTable
-from pyspark.sql import Row, SparkSession
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.sinks.tables import exists
+from pipelines.sql_text import literal
 
 _RESTORE: Final = "RESTORE"
 # Operations that bring rows which a stream, or a replay, has to find again.
@@ -54,6 +57,44 @@ def _snapshot(spark: SparkSession, path: str) -> Any:
     return log.update(*(getattr(log, f"update$default${number}")() for number in (1, 2, 3)))
 
 
+def removed_files(spark: SparkSession, path: str) -> DataFrame:
+    """The files that commits have removed from a table and its log still names, and those of its change feed.
+
+    What is in the change feed was committed, unless somebody is changing or deleting rows: hold the lease.
+
+    Returns:
+        In the shape of an inventory of Delta's VACUUM: `path string` with its scheme, `length bigint`, `isDir
+        boolean`, `modificationTime bigint`. That time is long ago: when a file was removed decides.
+    """
+    snapshot = _snapshot(spark, path)
+    root = snapshot.deltaLog().dataPath().toString()
+    # Its log has the path as a URI, below the table.
+    place = f"concat({literal(root)}, '/', url_decode(replace(path, '+', '%2B'))) AS path"
+    others = {"length": "coalesce(size, 0L)", "isDir": "false", "modificationTime": "0L"}
+    # VACUUM asks for columns that may be null.
+    nullable = [f"CASE WHEN path IS NOT NULL THEN {value} END AS {name}" for name, value in others.items()]
+    removed = DataFrame(snapshot.tombstones().toDF(), spark).selectExpr(place, *nullable)
+    try:
+        feed = (
+            spark.read.format("binaryFile").option("recursiveFileLookup", True).load(f"{root}/_change_data")
+        )
+    except AnalysisException as error:
+        if error.getCondition() != "PATH_NOT_FOUND":
+            raise
+        # Nobody has ever changed rows of it.
+        return removed
+    return removed.unionByName(feed.selectExpr("path", "length AS size").selectExpr("path", *nullable))
+
+
+def last_commit_at(spark: SparkSession, path: str) -> datetime | None:
+    """The time of a table's newest commit; None if there is no table."""
+    if not exists(spark, path):
+        return None
+    newest = DeltaTable.forPath(spark, path).history(1).select(F.unix_millis("timestamp").alias("at"))
+    row = newest.first()
+    return datetime.fromtimestamp(row["at"] / 1000, UTC) if row else None
+
+
 @dataclass(frozen=True)
 class Commit:
     """A commit of a Delta table, as its history tells it.
@@ -67,6 +108,8 @@ class Commit:
         query: the query whose micro-batch it is, if it is one.
         batch: the number of the micro-batch.
         quarantined: what the commit of a speed layer notes: the last micro-batch with broken records.
+        asked: what the commit of bronze notes, in milliseconds: a moment before Kafka was asked for the ends
+            of its partitions, to which the micro-batch goes; None if it may end before them.
     """
 
     version: int
@@ -77,6 +120,7 @@ class Commit:
     query: str | None = None
     batch: int | None = None
     quarantined: int | None = None
+    asked: int | None = None
 
 
 def recent_commits(spark: SparkSession, path: str, most: int) -> list[Commit]:
@@ -99,6 +143,7 @@ def recent_commits(spark: SparkSession, path: str, most: int) -> list[Commit]:
         f"coalesce({noted.format('query')}, operationParameters['queryId']) AS query",
         f"bigint(coalesce({noted.format('batch')}, operationParameters['epochId'])) AS batch",
         f"bigint({noted.format('quarantined')}) AS quarantined",
+        f"bigint({noted.format('asked')}) AS asked",
     ).orderBy(F.col("version").desc())
     return [_commit(row) for row in commits.toLocalIterator()]
 

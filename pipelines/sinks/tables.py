@@ -1,6 +1,8 @@
 """The shapes of Oncelake's tables, and how a table comes to be."""
 
+import re
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any, Final, Literal, cast
 
 import pyarrow as pa
@@ -13,6 +15,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DataType, StructField, StructType
 from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random_exponential
 
+from pipelines.commands import command
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
@@ -29,6 +32,9 @@ BRONZE: Final = (
     f"{_ENVELOPE}, _topic string, _partition int, _offset bigint, _kafka_timestamp timestamp,"
     " _kafka_timestamp_type int, _ingested_at timestamp"
 )
+FORGOTTEN: Final = "_forgotten"
+"""The column of bronze that is set where a record was emptied, see `pipelines.ops.forgotten`."""
+_FORGOTTEN: Final = f"{FORGOTTEN} struct<at: timestamp, event_time: timestamp>"
 QUARANTINE: Final = (
     f"{_ENVELOPE}, {ORIGIN}, _reason string, _column string, _found string, _contract_version string,"
     " _quarantined_at timestamp, _status string, _attempts int, _tried_at timestamp"
@@ -38,9 +44,10 @@ TOPIC_ID: Final = "oncelake.kafka.topicId"
 
 _MADE_BY: Final = {"bronze": "ingest_stream", "quarantine": "speed_stream"}
 REMOVED_FILES: Final = "delta.deletedFileRetentionDuration"
-TEN_YEARS: Final = "interval 3650 days"
-READABLE: Final = {"delta.logRetentionDuration": TEN_YEARS, REMOVED_FILES: TEN_YEARS}
-"""Delta reads no version by its number that is older than removed files are kept, whatever is there."""
+TEN_YEARS: Final = timedelta(days=3650)
+_LOG: Final = "delta.logRetentionDuration"
+_HOUR: Final = timedelta(hours=1)
+_INTERVAL: Final = re.compile(r"interval (\d+) (hour|day)s?")
 
 
 def shape(ddl: str) -> StructType:
@@ -61,7 +68,16 @@ def ensure_bronze(
     """Makes the bronze table, with these properties, if there is none. It refuses updates and deletes."""
     ours = {"delta.appendOnly": "true", "delta.enableChangeDataFeed": "true"}
     properties = {**ours, **(properties or {})}
-    ensure_table(spark, config.table("bronze"), shape(BRONZE), properties=properties)
+    table = config.table("bronze")
+    # A column that a table gets ends the streams that read it, so an older one gets it when it is needed.
+    lacks = exists(spark, table) and FORGOTTEN not in DeltaTable.forPath(spark, table).toDF().columns
+    columns = shape(BRONZE if lacks else f"{BRONZE}, {_FORGOTTEN}")
+    ensure_table(spark, table, columns, properties=properties)
+
+
+def ensure_forgettable(spark: SparkSession, table: str) -> None:
+    """Gives a bronze table the column that marks emptied records, if an earlier version made it without."""
+    ensure_table(spark, table, shape(f"{BRONZE}, {_FORGOTTEN}"))
 
 
 def ensure_quarantine(spark: SparkSession, config: PipelineConfig) -> None:
@@ -77,7 +93,8 @@ def require_table(spark: SparkSession, config: PipelineConfig, layer: Literal["b
     """
     table = config.table(layer)
     if not exists(spark, table):
-        raise SourceError(f"{table}: no such table; run {_MADE_BY[layer]} first, or mend lake.root")
+        made_by = command(config, _MADE_BY[layer], "--once")
+        raise SourceError(f"{table}: no such table; run first: {made_by}; or mend lake.root")
     return table
 
 
@@ -93,13 +110,40 @@ def first_try(broken: DataFrame) -> DataFrame:
     )
 
 
-def keep_versions(spark: SparkSession, path: str) -> None:
+def readable_for(duration: timedelta) -> dict[str, str]:
+    """The properties of a table whose versions can be named for so long.
+
+    Delta reads no version by its number that is older than removed files are kept, whatever is there.
+    """
+    kept = f"interval {-(-duration // _HOUR)} hours"
+    return {_LOG: kept, REMOVED_FILES: kept}
+
+
+def removed_files_kept(spark: SparkSession, path: str) -> timedelta | None:
+    """For how long a table remembers files that it has lost; None if nobody has said so in hours or days."""
+    text = table_property(spark, path, REMOVED_FILES)
+    found = _INTERVAL.fullmatch(text) if text else None
+    return timedelta(**{f"{found[2]}s": int(found[1])}) if found else None
+
+
+def keep_versions(
+    spark: SparkSession, path: str, duration: timedelta = TEN_YEARS, *, is_shared: bool = False
+) -> None:
     """Lets readers of a table name an old version: Delta's defaults refuse it after 7 days.
 
     Its log, which they drop after 30 days, is kept as well. Which files go is for `maintain` to say.
+
+    Args:
+        spark: the session.
+        path: the path of a Delta table.
+        duration: for how long. A table whose commits are many is to forget them at last.
+        is_shared: whether others may want to keep versions for longer; but for ten years nobody does.
     """
-    if table_property(spark, path, REMOVED_FILES) != TEN_YEARS:
-        set_table_properties(spark, path, READABLE)
+    kept = removed_files_kept(spark, path)
+    if is_shared and kept is not None and duration < kept < TEN_YEARS:
+        return
+    if kept != duration or table_property(spark, path, _LOG) is None:
+        set_table_properties(spark, path, readable_for(duration))
 
 
 def table_property(spark: SparkSession, path: str, key: str) -> str | None:

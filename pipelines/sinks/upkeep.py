@@ -1,6 +1,7 @@
 """Upkeep of a Delta table: small files made larger, old files and old rows removed."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
@@ -12,16 +13,20 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 
 from pipelines.errors import InfrastructureError
 from pipelines.sinks.delta import CONFLICTS, read
+from pipelines.sinks.table_state import removed_files
 from pipelines.sinks.tables import (
     REMOVED_FILES,
-    TEN_YEARS,
+    removed_files_kept,
     set_table_properties,
     table_property,
     version,
 )
+from pipelines.sinks.versions import commit_file
 
+_NOTE: Final = "spark.databricks.delta.commitInfo.userMetadata"
 _APPEND_ONLY: Final = "delta.appendOnly"
-_DELTAS_OWN: Final = timedelta(days=7)
+DELTAS_OWN: Final = timedelta(days=7)
+"""For how long Delta keeps files that a table needs no more, where the table says nothing."""
 # One task of a scan reads as much, so larger files would not make reading faster.
 _LARGE: Final = 128 * 1024 * 1024
 _OPTIMIZE: Final = "spark.databricks.delta.optimize"
@@ -34,6 +39,7 @@ _FOR_VACUUM: Final = {
     "spark.databricks.delta.vacuum.logging.enabled": "true",
 }
 _LISTING_TASKS: Final = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
+_REMOVED: Final = "oncelake_removed_files"
 _TRIES: Final = 6
 _RECENT: Final = 100
 
@@ -89,30 +95,36 @@ def compact(spark: SparkSession, table: str, where: str | None = None) -> Files:
     return Files(*row) if row is not None else Files()
 
 
-def old_files(spark: SparkSession, table: str, after: timedelta) -> Files:
+def old_files(spark: SparkSession, table: str, after: timedelta, *, now: bool = False) -> Files:
     """The files that `vacuum` would remove."""
-    unneeded = _vacuum(spark, table, after, "DRY RUN")
+    unneeded = _vacuum(spark, table, after, how="DRY RUN")
+    if now:
+        unneeded = unneeded.union(_vacuum(spark, table, timedelta(), _REMOVED, "DRY RUN")).distinct()
     there = spark.read.format("binaryFile").option("recursiveFileLookup", True).load(table)
     found = there.select("path", "length").join(unneeded, "path").selectExpr("1 AS number", "length AS size")
     return _added_up(found)
 
 
-def vacuum(spark: SparkSession, table: str, after: timedelta) -> Files:
+def vacuum(spark: SparkSession, table: str, after: timedelta, *, now: bool = False) -> Files:
     """Removes files that the table has not needed for some time, and those that no commit names.
 
     Args:
         spark: the session.
         table: the path of the table.
-        after: for how long a file stays that is needed by older versions only.
+        after: for how long a file stays that is needed by older versions only, or that no commit names: such
+            a one, if young, may be of a commit that is under way.
+        now: remove at once what commits have removed.
 
     Returns:
         The files that were removed.
     """
-    if after > _DELTAS_OWN and table_property(spark, table, REMOVED_FILES) != TEN_YEARS:
+    if after > (removed_files_kept(spark, table) or DELTAS_OWN):
         # Delta forgets when a file was removed as soon as this time is over, whatever VACUUM is told.
         _set_once(spark, table, REMOVED_FILES, f"interval {_hours(after)} hours")
     before = version(spark, table)
     _vacuum(spark, table, after)
+    if now:
+        _vacuum(spark, table, timedelta(), _REMOVED)
     # Streams may have written since.
     logged = DeltaTable.forPath(spark, table).history(_RECENT).where(F.col("version") > before)
     # Empty folders are counted as well, and stay.
@@ -125,26 +137,29 @@ def vacuum(spark: SparkSession, table: str, after: timedelta) -> Files:
     return _added_up(removed)
 
 
-def _vacuum(spark: SparkSession, table: str, after: timedelta, how: str = "") -> DataFrame:
+def _vacuum(spark: SparkSession, table: str, after: timedelta, among: str = "", how: str = "") -> DataFrame:
     for key, value in _FOR_VACUUM.items():
         spark.conf.set(key, value)
     # Spark's default of ten thousand tasks takes minutes for a table of a few files.
     spark.conf.set(_LISTING_TASKS, 4 * spark.sparkContext.defaultParallelism)
-    return spark.sql(f"VACUUM delta.`{table}` RETAIN {_hours(after)} HOURS {how}")
+    if among == _REMOVED:
+        # Not VACUUM LITE, which wants the log from its first commit on.
+        removed_files(spark, table).createOrReplaceTempView(among)
+        among = f"USING INVENTORY (TABLE {among})"
+    return spark.sql(f"VACUUM delta.`{table}` {among} RETAIN {_hours(after)} HOURS {how}")
 
 
 def committed_at(spark: SparkSession, table: str, at: int) -> datetime:
     """When a version of a table was committed; long ago, if its log does not know any more."""
-    commits = DeltaTable.forPath(spark, table).history().where(F.col("version") == at)
-    row = commits.select("timestamp").first()
-    return datetime.min.replace(tzinfo=UTC) if row is None else row["timestamp"].astimezone(UTC)
+    # Not by the table's history, which reads all commits that its log has.
+    status = commit_file(spark, table, at)
+    if status is None:
+        return datetime.min.replace(tzinfo=UTC)
+    return datetime.fromtimestamp(status.getModificationTime() / 1000, UTC)
 
 
 def delete_rows(spark: SparkSession, table: str, condition: str, properties: Mapping[str, str]) -> None:
-    """Deletes rows, after the table has been told so in its properties.
-
-    A table that refuses deletes is made to take this one, and refuses them again afterwards, also if the
-    deletion fails.
+    """Deletes rows, as `change_rows` does.
 
     Args:
         spark: the session.
@@ -155,13 +170,52 @@ def delete_rows(spark: SparkSession, table: str, condition: str, properties: Map
     Raises:
         InfrastructureError: others rewrote the same files at each try.
     """
+    change_rows(spark, table, lambda found: found.delete(condition), properties)
+
+
+def change_rows(
+    spark: SparkSession,
+    table: str,
+    change: Callable[[DeltaTable], object],
+    properties: Mapping[str, str],
+    note: str | None = None,
+) -> None:
+    """Changes or deletes rows, after the table has been told so in its properties.
+
+    A table that refuses this is made to take this one change, and refuses again afterwards, also if it
+    fails.
+
+    Args:
+        spark: the session.
+        table: the path of the table.
+        change: changes the table, as one commit; it may be called again.
+        properties: what is kept with the table from before the first row changes.
+        note: kept in the commit, as `userMetadata`.
+
+    Raises:
+        InfrastructureError: others rewrote the same files at each try.
+    """
     refuses = table_property(spark, table, _APPEND_ONLY) is not None
-    _set(spark, table, {**properties, **({_APPEND_ONLY: "false"} if refuses else {})})
+    keep_with(spark, table, {**properties, **({_APPEND_ONLY: "false"} if refuses else {})})
     try:
-        _again(table, lambda: spark.sql(f"DELETE FROM delta.`{table}` WHERE {condition}"))  # noqa: S608
+        with _noted(spark, note):
+            _again(table, lambda: change(DeltaTable.forPath(spark, table)))
     finally:
         if refuses:
             refuse_deletes(spark, table)
+
+
+@contextmanager
+def _noted(spark: SparkSession, note: str | None) -> Iterator[None]:
+    """Has commits carry a note: Delta takes it from nowhere else for a DELETE or a MERGE."""
+    if note is None:
+        yield
+        return
+    spark.conf.set(_NOTE, note)
+    try:
+        yield
+    finally:
+        spark.conf.unset(_NOTE)
 
 
 def refuse_deletes(spark: SparkSession, table: str) -> None:
@@ -169,14 +223,15 @@ def refuse_deletes(spark: SparkSession, table: str) -> None:
     _set_once(spark, table, _APPEND_ONLY, "true")
 
 
-def _set(spark: SparkSession, table: str, properties: Mapping[str, str]) -> None:
+def keep_with(spark: SparkSession, table: str, properties: Mapping[str, str]) -> None:
+    """Sets properties of a table, if there are any; again where others committed meanwhile."""
     if properties:
         _again(table, lambda: set_table_properties(spark, table, properties))
 
 
 def _set_once(spark: SparkSession, table: str, key: str, value: str) -> None:
     if table_property(spark, table, key) != value:
-        _set(spark, table, {key: value})
+        keep_with(spark, table, {key: value})
 
 
 def _hours(interval: timedelta) -> int:

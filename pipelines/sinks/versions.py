@@ -1,15 +1,12 @@
 """Earlier versions of a table, which do not live for ever."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import date
 from typing import Any, Final
 
-from delta.tables import DeltaTable
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
-from pipelines.errors import InfrastructureError
 from pipelines.sinks.delta import on_days, read
 
 _GONE: Final = {
@@ -17,7 +14,6 @@ _GONE: Final = {
     "DELTA_TRUNCATED_TRANSACTION_LOG",
     "DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND_DELETED_FILE_RETENTION_DURATION",
 }
-_NEWEST: Final = 100
 
 
 def read_kept(spark: SparkSession, table: str, at: int, days: Sequence[date] = ()) -> DataFrame | None:
@@ -28,9 +24,11 @@ def read_kept(spark: SparkSession, table: str, at: int, days: Sequence[date] = (
     Args:
         spark: the session.
         table: the path of a Delta table.
-        at: the version.
+        at: the version; one below 0 was never there.
         days: the event days, sorted, if only their rows are wanted.
     """
+    if at < 0:
+        return None
     try:
         rows = read(spark, table, at)
         if days:
@@ -55,37 +53,35 @@ def commit_hash(spark: SparkSession, table: str, at: int) -> str | None:
         table: the path of a Delta table.
         at: the version that the commit made.
     """
+    status = commit_file(spark, table, at)
+    return None if status is None else _hash(spark, status.getPath())
+
+
+def commit_hashes(spark: SparkSession, table: str, versions: Collection[int]) -> dict[int, str]:
+    """What `commit_hash` says of some versions, without those that the log has not got; it is listed once."""
     jvm: Any = spark.sparkContext._jvm
-    path = jvm.org.apache.hadoop.fs.Path(f"{table}/_delta_log/{at:020d}.json")
-    system = path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
-    if not system.exists(path):
-        return None
-    stream = system.open(path)
+    log = jvm.org.apache.hadoop.fs.Path(f"{table}/_delta_log")
+    system = log.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+    there = {status.getPath().getName(): status.getPath() for status in system.listStatus(log)}
+    wanted = {version: there.get(f"{version:020d}.json") for version in versions}
+    return {version: _hash(spark, path) for version, path in wanted.items() if path is not None}
+
+
+def _hash(spark: SparkSession, path: Any) -> str:
+    jvm: Any = spark.sparkContext._jvm
+    stream = path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration()).open(path)
     try:
         return str(jvm.org.apache.commons.codec.digest.DigestUtils.sha256Hex(stream))
     finally:
         stream.close()
 
 
-def version_by_note(spark: SparkSession, table: str, note: str) -> int:
-    """The version of a table whose commit carries a note, which no other commit carries.
-
-    Args:
-        spark: the session.
-        table: the path of a Delta table.
-        note: the `userMetadata` of a commit that was made just now.
-
-    Raises:
-        InfrastructureError: it is not among the newest commits.
-    """
-    newest = DeltaTable.forPath(spark, table).history(_NEWEST)
-    row = newest.where(F.col("userMetadata") == note).select("version").first()
-    if row is None:
-        raise InfrastructureError(
-            f"{table}: the commit '{note}' is not among the newest {_NEWEST}: others write to the table all"
-            " the time; start again"
-        )
-    return int(row[0])
+def commit_file(spark: SparkSession, table: str, at: int) -> Any | None:
+    """Hadoop's status of the file of a commit; None if the log has not got it any more."""
+    jvm: Any = spark.sparkContext._jvm
+    path = jvm.org.apache.hadoop.fs.Path(f"{table}/_delta_log/{at:020d}.json")
+    system = path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+    return system.getFileStatus(path) if system.exists(path) else None
 
 
 def bytes_of(rows: DataFrame) -> int:

@@ -98,16 +98,19 @@ def read_envelopes(spark: SparkSession, kafka: KafkaConfig, starting: str | None
     )
 
 
-def offsets_between(spark: SparkSession, kafka: KafkaConfig, ranges: Mapping[int, range]) -> DataFrame:
-    """The offsets under which Kafka gives a record, as ingest would get it, at this moment.
+def records_between(
+    spark: SparkSession, kafka: KafkaConfig, ranges: Mapping[int, range], *, headers: bool = False
+) -> DataFrame:
+    """The records that Kafka gives within some offsets, as ingest would get them, at this moment.
 
     Args:
         spark: the session.
         kafka: the configuration.
         ranges: the offsets of each partition that is asked for; Kafka must still cover them.
+        headers: whether they come with their headers.
 
     Returns:
-        `_partition int, _offset bigint`.
+        The columns of the source: `key`, `value`, `partition`, `offset`, `timestamp` and others.
     """
     options = source_options(kafka)
     del options["subscribe"]
@@ -115,9 +118,14 @@ def offsets_between(spark: SparkSession, kafka: KafkaConfig, ranges: Mapping[int
         "assign": json.dumps({kafka.topic: list(ranges)}),
         "startingOffsets": json.dumps({kafka.topic: {str(p): asked.start for p, asked in ranges.items()}}),
         "endingOffsets": json.dumps({kafka.topic: {str(p): asked.stop for p, asked in ranges.items()}}),
-        "includeHeaders": "false",
+        "includeHeaders": str(headers).lower(),
     }
-    source = spark.read.format(source_format(kafka)).options(**options).load()
+    return spark.read.format(source_format(kafka)).options(**options).load()
+
+
+def offsets_between(spark: SparkSession, kafka: KafkaConfig, ranges: Mapping[int, range]) -> DataFrame:
+    """The offsets under which `records_between` finds a record: `_partition int, _offset bigint`."""
+    source = records_between(spark, kafka, ranges)
     return source.select(F.col("partition").alias("_partition"), F.col("offset").alias("_offset"))
 
 

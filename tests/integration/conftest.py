@@ -1,15 +1,20 @@
-"""One real broker for all integration tests, and a fresh topic for each that asks."""
+"""One real broker for all integration tests, and fresh topics and lakes for each that asks."""
 
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from confluent_kafka.schema_registry import SchemaRegistryClient
+from pyspark.sql import SparkSession
 
+from pipelines.config_files import load_config
+from pipelines.contract import DataContract
 from pipelines.ops.broker import broker as running_broker
 from tests.support.kafka import MakeTopic
+from tests.support.lakes import Lake
 from tests.support.processes import Job
 from tests.support.schema_registry import schema_registry
 
@@ -53,6 +58,26 @@ def topic(admin: AdminClient) -> Iterator[MakeTopic]:
     if made:
         for deleted in admin.delete_topics(made).values():
             deleted.exception(30)
+
+
+@pytest.fixture
+def publishing_lake(spark: SparkSession, broker: str, tmp_path: Path) -> Callable[..., Lake]:
+    """Makes a lake that publishes to a topic in two slots: `publishing_lake(contract, output, "a.b=c")`."""
+
+    def made(contract: DataContract, output: str, *settings: str) -> Lake:
+        given = (
+            f"lake.root={tmp_path}/lake",
+            "batch.seal_by=bronze",
+            f"kafka.bootstrap_servers={broker}",
+            f"publish.topic={output}",
+            "publish.slots=2",
+            *settings,
+        )
+        config = load_config("flights", environ={}, settings=given)
+        # All tests share a cluster, on which a sink is known by its pipeline and environment.
+        return Lake(spark, config.model_copy(update={"env": output}), contract)
+
+    return made
 
 
 @pytest.fixture

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
 
-from demo.processes import wait_until
 from demo.producer import Producers
 from demo.replay import Plan, plan_replay
 from demo.sends import split_waves
 from demo.source import FlightKey, demo_days, read_flights
 from demo.topic import create_topic, delete_topic
+from demo.waiting import wait_until
 from pipelines.errors import InfrastructureError
 from pipelines.ops.broker import broker
 
@@ -58,7 +58,7 @@ def read_all(servers: str, topic: str) -> Iterator[Message]:
                 return len(found) >= end
 
             consumer.assign([at])
-            wait_until(full, 30, f"{end} records of partition {partition} are read")
+            wait_until(full, f"{end} records of partition {partition} are read", 30)
             yield from found
     finally:
         consumer.close()

@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
+from demo.waiting import wait_until
 from pipelines.config_files import load_config
 from pipelines.contract import DataContract
 from pipelines.layers.ingest import ingest
@@ -15,7 +16,7 @@ from pipelines.layers.speed import speed
 from pipelines.sinks.delta import read
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import flight
-from tests.support.processes import BRIEF_SETTINGS, Job, start_job, wait_until
+from tests.support.processes import BRIEF_SETTINGS, Job, start_job
 
 EVENTS, COPIES, POISON = 3_000, 300, 40
 
@@ -117,6 +118,7 @@ def test_counts_stay_exact_through_sigkill_within_and_between_micro_batches(
     assert Counter(map(tuple, quarantined.toLocalIterator())).total() == POISON
 
 
+@pytest.mark.thorough
 def test_jobs_told_to_stop_end_with_0_and_a_summary(
     broker: str, topic: MakeTopic, tmp_path: Path, jobs: list[Job]
 ) -> None:

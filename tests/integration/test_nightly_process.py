@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from demo.waiting import wait_until
 from pipelines.layers.batch import nightly
 from pipelines.layers.serving import read_serving
 from pipelines.ops.certification import certified
 from pipelines.sinks.delta import read
 from tests.support.lakes import Lake, Record, flight
-from tests.support.processes import BRIEF_SETTINGS, Job, start_job, wait_until
+from tests.support.processes import BRIEF_SETTINGS, Job, start_job
 
 ROWS = 1_200
 
@@ -99,6 +100,7 @@ def lease_is_over(lake: Lake) -> bool:
     return row is not None and row["until"].astimezone(UTC) <= datetime.now(UTC)
 
 
+@pytest.mark.thorough
 def test_of_two_nightly_processes_at_once_one_decides_in_any_time_zone_and_the_other_says_so(
     lake: Lake, start: Callable[..., Job]
 ) -> None:
@@ -114,7 +116,7 @@ def test_of_two_nightly_processes_at_once_one_decides_in_any_time_zone_and_the_o
     second = start("nightly_batch", "--date", "2013-01-01")
     try:
         assert second.wait() == 1
-        assert "is rebuilding this pipeline now; this run has changed nothing" in second.summary()["error"]
+        assert "is at work on this pipeline now; this run has changed nothing" in second.summary()["error"]
     finally:
         with suppress(ProcessLookupError):
             os.killpg(first.process.pid, signal.SIGCONT)

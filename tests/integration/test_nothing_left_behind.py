@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.processes import wait_until
+from demo.waiting import wait_until
 from tests.support.told import Program, program
 
 
@@ -30,7 +30,7 @@ def test_a_benchmark(number: signal.Signals, moment: str, tmp_path: Path) -> Non
         assert_nothing_is_left(running, number)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.thorough)])
 def test_the_start_of_a_broker(number: signal.Signals, tmp_path: Path) -> None:
     with program(tmp_path, "-m", "pipelines.cli", "broker", "start", f"--folder={tmp_path}/b") as running:
         running.wait_for("kafka.Kafka")

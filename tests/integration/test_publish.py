@@ -20,18 +20,22 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
+from demo.waiting import wait_until
 from pipelines.config_files import load_config
 from pipelines.contract import DataContract
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
+from pipelines.layers.maintain import maintain
 from pipelines.layers.publish import doctor, publish, status
 from pipelines.layers.publish_days import publish_days
 from pipelines.layers.publish_reset import reset
+from pipelines.layers.replay import replay
 from pipelines.layers.speed import speed
 from pipelines.ops.publish_progress import publisher
+from pipelines.ops.quarantined import Selection
 from pipelines.sinks.event_tables import ensure_speed
 from tests.support.kafka import MakeTopic
-from tests.support.lakes import Lake, compact_and_vacuum, flight
-from tests.support.processes import BRIEF_SETTINGS, Job, start_job, wait_until
+from tests.support.lakes import Lake, clean_log, compact_and_vacuum, flight
+from tests.support.processes import BRIEF_SETTINGS, Job, start_job
 from tests.support.readers import messages_of
 
 
@@ -123,6 +127,39 @@ def test_values_in_avro_by_a_schema_that_the_registry_has(
         send(make("publish.format=avro", f"registry.url={url}", f"publish.subject={taken}"))
 
 
+def test_a_speed_layer_that_was_put_back_with_its_checkpoint_writes_nothing_that_would_be_passed_over(
+    make: Callable[..., Lake], broker: str, output: str, tmp_path: Path
+) -> None:
+    lake = make()
+    speeds = [Path(lake.config.table("speed")), Path(lake.config.checkpoint("speed"))]
+    speeds.append(Path(lake.config.table("quarantine")))
+    stream(lake, 1)
+    for number, path in enumerate(speeds):
+        shutil.copytree(path, tmp_path / f"backup{number}")
+    stream(lake, 2)
+    stream(lake, 3)
+    assert send(lake)["rows"] == 3
+    for number, path in enumerate(speeds):
+        shutil.rmtree(path)
+        shutil.copytree(tmp_path / f"backup{number}", path)
+    upkeep = partial(maintain, lake.spark, lake.config, lake.contract, "upkeep", dry_run=False)
+    again = partial(replay, lake.spark, lake.config, lake.contract, "replay", Selection(), dry_run=False)
+    for refused in (partial(stream, lake, 4), partial(send, lake), upkeep, again):
+        with pytest.raises(
+            SourceError, match=r"which publish_stream has read .* publish reset --pipeline"
+        ) as no:
+            refused()
+        assert no.value.exit_code == 4
+    # As the message says.
+    publishing = Path(lake.config.checkpoint("publish"))
+    publishing.rename(publishing.with_name("aside"))
+    reset(lake.spark, lake.config, "beginning", None)
+    stream(lake)
+    send(lake)
+    assert published(broker, output) == Counter({1: 2, 2: 2, 3: 2, 4: 1})
+
+
+@pytest.mark.thorough
 def test_another_number_of_slots_between_two_runs(
     make: Callable[..., Lake], broker: str, output: str
 ) -> None:
@@ -167,19 +204,12 @@ def test_two_deployments_of_one_name_and_a_topic_made_anew_are_refused(
     with pytest.raises(ConfigError, match=f"publish.topic: there is no topic '{output}'"):
         send(first)
     admin.create_topics([NewTopic(output, 1, 1)])[output].result(30)
+    wait_until(lambda: output in admin.list_topics(timeout=10).topics, "the broker tells of the topic")
     with pytest.raises(SourceError, match="was made anew, or is another"):
         send(first)
 
 
-def clean_log(spark: SparkSession, table: str) -> None:
-    java: Any = spark.sparkContext._jvm
-    java.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, table).checkpoint()
-    *before, _ = sorted(Path(table, "_delta_log").glob("*.json"))
-    for commit in before:
-        commit.unlink()
-
-
-@pytest.mark.parametrize("lose", [compact_and_vacuum, clean_log])
+@pytest.mark.parametrize("lose", [compact_and_vacuum, pytest.param(clean_log, marks=pytest.mark.thorough)])
 def test_rows_that_were_lost_before_they_were_published_are_told(
     make: Callable[..., Lake], broker: str, output: str, lose: Callable[[SparkSession, str], None]
 ) -> None:
@@ -195,6 +225,7 @@ def test_rows_that_were_lost_before_they_were_published_are_told(
     assert published(broker, output) == Counter([1])
 
 
+@pytest.mark.thorough
 def test_a_contract_that_grows_while_the_stream_runs(
     make: Callable[..., Lake], broker: str, output: str
 ) -> None:

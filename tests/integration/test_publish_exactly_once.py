@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.rack_cluster import RackCluster, rack_cluster
 from demo.cast import BRIEF_JAVA, BRIEF_SPARK
-from tests.support.processes import wait_until
+from demo.waiting import wait_until
 from tests.support.publish_app import TIMES, Stream, save
 from tests.support.publish_faults import IN_DRIVER, IN_TASKS, Fault, Point, Victim
 from tests.support.readers import messages_of
@@ -163,32 +163,41 @@ def hold(stream: Stream) -> None:
     assert all(message.value == (message.key or b"") * TIMES for message in found), what
 
 
-MATRIX: list[tuple[Point, Victim]] = [
-    ("before begin", "worker"),
-    ("mid-produce", "task"),
+KILLS: list[tuple[Point, Victim]] = [
     ("mid-produce", "worker"),
-    ("mid-produce", "driver"),
     ("before commit", "task"),
-    ("before commit", "worker"),
     ("before commit", "broker"),
-    ("after commit", "task"),
     ("after commit", "worker"),
     ("after commit", "driver"),
+]
+MORE_KILLS: list[tuple[Point, Victim]] = [
+    ("before begin", "worker"),
+    ("mid-produce", "task"),
+    ("mid-produce", "driver"),
+    ("before commit", "worker"),
+    ("after commit", "task"),
     ("after the task", "driver"),
     ("after the batch", "driver"),
 ]
 
 
+@pytest.mark.parametrize(
+    "kills", [KILLS, pytest.param(MORE_KILLS, marks=pytest.mark.thorough)], ids=["some", "others"]
+)
 def test_each_row_once_whoever_dies_and_whenever(
-    cluster: RackCluster, stream: Callable[..., Stream], tmp_path: Path
+    cluster: RackCluster,
+    stream: Callable[..., Stream],
+    tmp_path: Path,
+    kills: list[tuple[Point, Victim]],
 ) -> None:
     rng = random.Random(7)  # noqa: S311 - nothing secret
-    streams = [stream(point, victim, rng.randrange(2), rng.randrange(SLOTS)) for point, victim in MATRIX]
+    streams = [stream(point, victim, rng.randrange(2), rng.randrange(SLOTS)) for point, victim in kills]
     publish(cluster, streams, tmp_path)
     for each in streams:
         hold(each)
 
 
+@pytest.mark.thorough
 def test_each_row_once_when_executors_die(
     cluster: RackCluster, stream: Callable[..., Stream], tmp_path: Path
 ) -> None:
@@ -199,6 +208,7 @@ def test_each_row_once_when_executors_die(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has 127.0.0.2 without being told to")
+@pytest.mark.thorough
 def test_each_row_once_when_a_slow_task_is_copied(stream: Callable[..., Stream], tmp_path: Path) -> None:
     folder = tmp_path / "cluster"
     folder.mkdir()
@@ -218,6 +228,7 @@ def test_each_row_once_when_a_slow_task_is_copied(stream: Callable[..., Stream],
         hold(streams[0])
 
 
+@pytest.mark.thorough
 def test_each_row_once_when_the_coordinator_moves(stream: Callable[..., Stream], tmp_path: Path) -> None:
     folder = tmp_path / "brokers"
     folder.mkdir()
@@ -228,6 +239,7 @@ def test_each_row_once_when_the_coordinator_moves(stream: Callable[..., Stream],
         assert any(not broker.process.is_running() for broker in three.brokers.values())
 
 
+@pytest.mark.thorough
 def test_two_of_three_write_partitions_committed_and_the_third_failed(
     cluster: RackCluster, stream: Callable[..., Stream], tmp_path: Path
 ) -> None:
@@ -266,6 +278,7 @@ def test_a_zombie_that_wakes_up_is_fenced(
     hold(one)
 
 
+@pytest.mark.thorough
 def test_without_a_look_at_progress_there_are_duplicates(
     cluster: RackCluster, stream: Callable[..., Stream], tmp_path: Path
 ) -> None:

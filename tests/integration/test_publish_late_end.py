@@ -24,7 +24,9 @@ def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TransactionProxy
         yield running
 
 
-@pytest.mark.parametrize("as_abort", [False, True], ids=["commit", "abort"])
+@pytest.mark.parametrize(
+    "as_abort", [pytest.param(False, id="commit"), pytest.param(True, id="abort", marks=pytest.mark.thorough)]
+)
 def test_a_late_end_of_a_transaction_ends_no_later_one(
     spark: SparkSession, proxy: TransactionProxy, as_abort: bool
 ) -> None:

@@ -2,21 +2,20 @@
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 from confluent_kafka import OFFSET_END, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
-from pyspark.sql import SparkSession
 
-from pipelines.config_files import load_config
 from pipelines.contract import DataContract
 from pipelines.errors import SourceError
 from pipelines.layers.publish import publish, status
 from pipelines.layers.speed import speed
 from pipelines.ops.publish_progress import publisher
 from pipelines.ops.publish_sink import sink_of
-from tests.support.kafka import MakeTopic
+from tests.support.kafka import MakeTopic, make_anew
 from tests.support.lakes import Lake, flight
 from tests.support.publish_faults import Fault
 from tests.support.publish_stops import stop_in_the_middle
@@ -29,21 +28,8 @@ def output(topic: MakeTopic) -> str:
 
 
 @pytest.fixture
-def make(
-    spark: SparkSession, contract: DataContract, broker: str, output: str, tmp_path: Path
-) -> Callable[..., Lake]:
-    def made(*settings: str) -> Lake:
-        given = (
-            f"lake.root={tmp_path}/lake",
-            f"kafka.bootstrap_servers={broker}",
-            f"publish.topic={output}",
-            f"publish.progress_topic={output}-progress",
-            "publish.slots=2",
-        )
-        config = load_config("flights", environ={}, settings=(*given, *settings))
-        return Lake(spark, config.model_copy(update={"env": output}), contract)
-
-    return made
+def make(publishing_lake: Callable[..., Lake], contract: DataContract, output: str) -> Callable[..., Lake]:
+    return partial(publishing_lake, contract, output, f"publish.progress_topic={output}-progress")
 
 
 def stream(lake: Lake, *numbers: int) -> None:
@@ -101,13 +87,12 @@ def test_offsets_that_expired_are_known_from_records(
     assert status(lake.spark, lake.config)["slots"] == {"0": 2}
     # The topic's id is known beside the checkpoint, too.
     admin.delete_topics([progress])[progress].result(30)
-    admin.delete_topics([output])[output].result(30)
-    admin.create_topics([NewTopic(output, 4, 1)])[output].result(30)
+    make_anew(admin, output, 4)
     with pytest.raises(SourceError, match="was made anew, or is another"):
         send(lake)
 
 
-@pytest.mark.parametrize("done", [1, 2])
+@pytest.mark.parametrize("done", [1, pytest.param(2, marks=pytest.mark.thorough)])
 def test_a_slot_of_which_the_topic_has_rows_is_done_and_another_is_not(
     make: Callable[..., Lake], admin: AdminClient, broker: str, output: str, tmp_path: Path, done: int
 ) -> None:
@@ -133,6 +118,7 @@ def test_a_slot_of_which_the_topic_has_rows_is_done_and_another_is_not(
     each_once(broker, output, 9)
 
 
+@pytest.mark.thorough
 def test_a_topic_that_begins_too_late_decides_nothing(
     make: Callable[..., Lake], admin: AdminClient, output: str
 ) -> None:

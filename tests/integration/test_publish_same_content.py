@@ -114,6 +114,7 @@ def test_a_retry_by_other_rules_is_refused_before_anything_is_sent(
     assert counts == {"rows": 8, "slots_done_before": 1, "batches": 1}
 
 
+@pytest.mark.thorough
 def test_a_contract_may_grow_between_two_tries(make: Callable[..., Lake], contract: DataContract) -> None:
     half_done(make())
     grown = StructType([*contract.schema, StructField("gate", StringType())])

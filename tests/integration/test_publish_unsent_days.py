@@ -1,13 +1,11 @@
 """Certified days that a stream does not send are told, with the command that sends them."""
 
 import re
+from collections.abc import Callable
 from datetime import date, timedelta
-from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
-from pipelines.config_files import load_config
 from pipelines.contract import DataContract
 from pipelines.layers.publish import publish, status
 from pipelines.layers.publish_days import publish_days
@@ -19,17 +17,8 @@ from tests.support.nights import ONE, TWO, on, run, stream
 
 
 @pytest.fixture
-def lake(spark: SparkSession, small: DataContract, broker: str, topic: MakeTopic, tmp_path: Path) -> Lake:
-    output = topic(partitions=2, name="unsent")
-    given = (
-        f"lake.root={tmp_path}/lake",
-        "batch.seal_by=bronze",
-        f"kafka.bootstrap_servers={broker}",
-        f"publish.topic={output}",
-        "publish.slots=2",
-    )
-    config = load_config("flights", environ={}, settings=given)
-    return Lake(spark, config.model_copy(update={"env": f"env-{output}"}), small)
+def lake(publishing_lake: Callable[..., Lake], small: DataContract, topic: MakeTopic) -> Lake:
+    return publishing_lake(small, topic(partitions=2, name="unsent"))
 
 
 def test_a_stream_that_begins_after_nights_says_what_it_leaves_and_how_it_is_sent(

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.config_files import load_config
+from pipelines.cli.forget import completed
 from pipelines.contract import DataContract
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.layers.batch import nightly
+from pipelines.layers.forget import forget
 from pipelines.layers.maintain import maintain
 from pipelines.layers.publish import publish
 from pipelines.layers.publish_days import publish_days
@@ -23,7 +24,9 @@ from pipelines.layers.publish_reset import reset
 from pipelines.layers.serving import read_serving
 from pipelines.messages import messages
 from pipelines.ops.published_days import waiting
+from pipelines.quality.asked_key import asked_key
 from pipelines.quality.facts import days_of
+from pipelines.quality.searches import OfKey
 from pipelines.sinks.kafka_transactional import publish_rows
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import EPOCH, Lake, compact_and_vacuum
@@ -35,26 +38,10 @@ EARLIER = EPOCH - timedelta(hours=1)
 
 @pytest.fixture
 def make(
-    spark: SparkSession, small_by_flight: DataContract, broker: str, topic: MakeTopic, tmp_path: Path
+    publishing_lake: Callable[..., Lake], small_by_flight: DataContract, topic: MakeTopic
 ) -> Callable[..., Lake]:
     """A lake whose key leaves the event time out: copies of a flight may lie on two days."""
-    output = topic(partitions=2, name="corrected")
-
-    def made(*settings: str) -> Lake:
-        given = (
-            f"lake.root={tmp_path}/lake",
-            "batch.seal_by=bronze",
-            f"kafka.bootstrap_servers={broker}",
-            f"publish.topic={output}",
-            "publish.slots=2",
-            *settings,
-        )
-        config = load_config("flights", environ={}, settings=given).model_copy(
-            update={"env": f"env-{output}"}
-        )
-        return Lake(spark, config, small_by_flight)
-
-    return made
+    return partial(publishing_lake, small_by_flight, topic(partitions=2, name="corrected"))
 
 
 def night(lake: Lake, first: date, last: date | None = None) -> None:
@@ -132,6 +119,7 @@ def test_what_the_rebuild_adds_changes_and_removes_is_published_once(make: Calla
         ("1b", [(4, None), (7, None), (7, "removed")]),
     ],
 )
+@pytest.mark.thorough
 def test_what_comes_for_a_day_while_it_is_settled_waits_for_the_next_night(
     make: Callable[..., Lake], bytes_at_once: str, sent: list[tuple[int, str | None]]
 ) -> None:
@@ -155,6 +143,7 @@ def test_what_comes_for_a_day_while_it_is_settled_waits_for_the_next_night(
     assert told(lake)[(7, "added")] == 1
 
 
+@pytest.mark.thorough
 def test_a_settled_day_is_settled_once_whatever_is_certified_before_the_next_try(
     make: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,6 +170,7 @@ def test_a_settled_day_is_settled_once_whatever_is_certified_before_the_next_try
     assert told(lake) == Counter([(1, None), (2, None), (3, "added"), (4, "added"), (5, "added")])
 
 
+@pytest.mark.thorough
 def test_after_a_checkpoint_was_restored_the_topic_comes_to_the_same(make: Callable[..., Lake]) -> None:
     lake = make()
     checkpoint, backup = Path(lake.config.checkpoint("publish")), Path(f"{lake.config.root}/backup")
@@ -216,7 +206,7 @@ def test_a_whole_day_is_published_once_however_often_it_is_asked_for(
         counts: dict[str, int] = told["counts"]
         return counts
 
-    with pytest.raises(ConfigError, match="2013-01-02 is not certified; run nightly_batch --date 2013-01-02"):
+    with pytest.raises(ConfigError, match=r"2013-01-02 is not certified; run first: .* --date 2013-01-02"):
         whole(TWO)
     parts: list[bool] = []
 
@@ -283,6 +273,7 @@ def test_what_a_night_changes_is_sent_in_parts_however_much_it_is(
     is_what_readers_find(lake)
 
 
+@pytest.mark.thorough
 def test_days_that_were_sent_as_a_whole_are_followed_when_the_stream_begins(
     make: Callable[..., Lake],
 ) -> None:
@@ -305,6 +296,7 @@ def test_days_that_were_sent_as_a_whole_are_followed_when_the_stream_begins(
     assert told(lake) == Counter([*sent, (4, "added"), (2, "changed"), (1, "day"), (4, "day")])
 
 
+@pytest.mark.thorough
 def test_an_event_that_moves_between_days_sent_as_a_whole_stays_on_the_topic(
     make: Callable[..., Lake], spark: SparkSession, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -335,6 +327,7 @@ def test_an_event_that_moves_between_days_sent_as_a_whole_stays_on_the_topic(
     is_what_readers_find(lake)
 
 
+@pytest.mark.thorough
 def test_an_event_that_leaves_a_day_sent_as_a_whole_for_an_open_one_stays_on_the_topic(
     make: Callable[..., Lake],
 ) -> None:
@@ -351,6 +344,7 @@ def test_an_event_that_leaves_a_day_sent_as_a_whole_for_an_open_one_stays_on_the
     assert told(lake) == Counter([(1, "day"), (2, "day"), (2, "changed")])
 
 
+@pytest.mark.thorough
 def test_publishing_begins_with_the_days_that_are_not_certified(make: Callable[..., Lake]) -> None:
     lake = make("publish.retraction=record")
     lake.ingest([on(1, 1), on(2, 2)])
@@ -378,3 +372,36 @@ def test_publishing_begins_with_the_days_that_are_not_certified(make: Callable[.
     assert rows == 2
     assert "publish_stream" not in lines
     assert told(lake) == Counter([(2, None), (3, "added"), (2, "changed"), (4, "added")])
+
+
+def forget_carrier(lake: Lake, carrier: str) -> None:
+    spark, config, contract = lake.spark, lake.config, lake.contract
+    asked = asked_key(contract, [f"carrier={carrier}"])
+    found = forget(spark, config, contract, "forget", OfKey(spark, config, contract, asked), dry_run=False)
+    completed(spark, config, contract, "forget", found, dry_run=False)
+
+
+@pytest.mark.thorough
+def test_what_is_forgotten_is_taken_back_from_the_topic(make: Callable[..., Lake]) -> None:
+    lake = make()
+    lake.ingest([on(1, 1, carrier="B6"), on(1, 2), on(2, 3), on(2, 4, carrier="B6"), on(2, 5, carrier="DL")])
+    stream(lake)
+    send(lake)
+    night(lake, ONE)
+    # What was never sent is not taken back either.
+    lake.ingest([on(2, 6, carrier="B6"), on(2, 7)])
+    stream(lake)
+    forget_carrier(lake, "B6")
+    send(lake)
+    is_what_readers_find(lake)
+    new: list[tuple[int, str | None]] = [(number, None) for number in (1, 2, 3, 4, 5, 7)]
+    sent = Counter([*new, (1, "removed"), (4, "removed")])
+    assert told(lake) == sent
+    # Of an open day it is taken back at once, also where nothing else has come.
+    forget_carrier(lake, "DL")
+    assert send(lake) == 1
+    lake.ingest([on(2, 8), on(2, 5, carrier="DL", sent=LATER)])
+    stream(lake)
+    send(lake)
+    is_what_readers_find(lake)
+    assert told(lake) == sent + Counter([(5, "removed"), (8, None)])

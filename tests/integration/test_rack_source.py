@@ -4,6 +4,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
@@ -21,6 +22,7 @@ def send(broker: str, topic: str, records: int) -> None:
     assert producer.flush(60) == 0
 
 
+@pytest.mark.thorough
 def test_a_checkpoint_goes_from_one_source_to_the_other_and_back(
     spark: SparkSession, broker: str, topic: MakeTopic, tmp_path: Path
 ) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from benchmarks.rack_cluster import RackCluster, rack_cluster, wait_until
+from benchmarks.rack_cluster import RackCluster, rack_cluster
 from benchmarks.racks import EXECUTORS, measured, replicas
+from demo.waiting import wait_until
 from pipelines.config import KafkaConfig
 from pipelines.config_files import load_config
 from pipelines.ops.kafka_admin import admin_client
@@ -32,6 +33,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RackCluster]:
         yield running
 
 
+@pytest.mark.thorough
 def test_the_client_s_rack_keeps_bytes_where_all_racks_have_a_replica(cluster: RackCluster) -> None:
     told = cluster.folder / "metrics"
     told.mkdir()
@@ -48,7 +50,7 @@ def test_the_client_s_rack_keeps_bytes_where_all_racks_have_a_replica(cluster: R
     assert set(done["racks"]["bytes"]) == {"a", "b", "c"}
 
 
-@pytest.mark.parametrize("factor", [1, 2])
+@pytest.mark.parametrize("factor", [pytest.param(1, marks=pytest.mark.thorough), 2])
 def test_placement_keeps_them_where_racks_lack_replicas(cluster: RackCluster, factor: int) -> None:
     done = measured(cluster, f"replicated-{factor}", "placement", RECORDS)
     assert done["counts"]["records"] == RECORDS
@@ -64,7 +66,7 @@ import json, sys
 from pipelines.config_files import load_config
 from pipelines.session import spark_session
 from pipelines.sources.kafka import offsets_between
-from tests.support.processes import wait_until
+from demo.waiting import wait_until
 
 config = load_config("flights", environ={}, settings=sys.argv[1:])
 spark = spark_session(config, "batch")
@@ -101,6 +103,7 @@ def test_a_batch_read_is_placed_too(cluster: RackCluster) -> None:
     assert all(name.startswith("executor_") for name in executors)
 
 
+@pytest.mark.thorough
 def test_what_is_lost_moved_or_replaced_changes_the_share_and_nothing_else(
     cluster: RackCluster,
 ) -> None:
@@ -146,6 +149,7 @@ def uneven(tmp_path: Path) -> Iterator[RackCluster]:
         yield running
 
 
+@pytest.mark.thorough
 def test_the_doctor_names_shares_and_bill_and_the_moves_it_plans_are_taken_by_the_cluster(
     uneven: RackCluster, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -7,6 +7,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
+from demo.waiting import wait_until
 from pipelines.errors import SourceError
 from pipelines.layers.ingest import ingest
 from pipelines.layers.reconcile import reconcile
@@ -14,7 +15,6 @@ from pipelines.sinks.delta import append, read
 from pipelines.sinks.tables import ensure_bronze
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import Lake, flight
-from tests.support.processes import wait_until
 
 MakeLake = Callable[..., Lake]
 
@@ -81,6 +81,8 @@ def test_what_is_lost_is_told_from_what_was_not_read_yet(
     admin.delete_records([TopicPartition(name, 0, 22)])[TopicPartition(name, 0)].result(30)
     with pytest.raises(SourceError, match=r"20..21: deleted from Kafka before they were read"):
         reconcile(lake.spark, lake.config)
+    accepted = "audit.known_gaps=[{partition: 0, first: 20, last: 21, why: retention}]"
+    assert findings(lake_of(make_lake, broker, name, accepted)) == [("deleted", 2, False), ("lag", 3, False)]
 
 
 def test_markers_and_aborted_records_are_no_loss(broker: str, topic: MakeTopic, make_lake: MakeLake) -> None:

@@ -11,8 +11,11 @@ from delta.tables import DeltaTable
 
 from pipelines.errors import SourceError
 from pipelines.layers.checkpoints import reset
+from pipelines.layers.forget import forget
 from pipelines.layers.ingest import ingest
 from pipelines.layers.reconcile import reconcile
+from pipelines.quality.asked_key import asked_key
+from pipelines.quality.searches import OfKey
 from pipelines.sinks.tables import ensure_bronze, version
 from pipelines.sources.kafka import read_envelopes
 from tests.support.kafka import MakeTopic
@@ -122,6 +125,28 @@ def test_a_table_or_a_checkpoint_that_was_put_back_or_lost_is_refused(source: So
     source.refused("does not know query")
 
 
+@pytest.mark.thorough
+def test_what_was_forgotten_is_empty_when_it_is_read_once_more(source: Source) -> None:
+    lake, contract = source.lake, source.lake.contract
+    source.send(3)
+    source.send(2, partition=1)
+    source.ingest()
+    search = OfKey(lake.spark, lake.config, contract, asked_key(contract, ["flight=2"]))
+    assert forget(lake.spark, lake.config, contract, "forget", search, dry_run=False).counts["bronze"] == 2
+    shutil.rmtree(source.bronze)
+    source.fixed()
+    emptied = lake.table("bronze").where("_forgotten IS NOT NULL")
+    assert sorted(map(tuple, emptied.select("_partition", "_offset").toLocalIterator())) == [(0, 1), (1, 1)]
+    assert lake.table("bronze").where("value IS NOT NULL").count() == 3
+    assert emptied.where("value IS NOT NULL OR key IS NOT NULL OR headers IS NOT NULL").isEmpty()
+    # What is sent later is new.
+    source.send(2)
+    assert source.ingest() == 2
+    assert lake.table("bronze").where("_forgotten IS NOT NULL").count() == 2
+    assert reconcile(lake.spark, lake.config)["findings"] == []
+
+
+@pytest.mark.thorough
 def test_a_loss_of_before_these_checks_is_told(source: Source, tmp_path: Path) -> None:
     def ingest_as_before() -> None:
         stream = read_envelopes(source.lake.spark, source.lake.config.kafka).writeStream.format("delta")

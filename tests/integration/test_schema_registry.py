@@ -210,6 +210,7 @@ def test_a_schema_that_is_no_record_stops_nothing(lake: Lake, registry: SchemaRe
     assert {row["_reason"] for row in lake.table("quarantine").toLocalIterator()} == {"not_an_object"}
 
 
+@pytest.mark.thorough
 def test_a_recursive_schema_stops_nothing_and_is_asked_for_again(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,6 +243,7 @@ def test_an_id_that_nobody_knows_does_not_make_the_night_need_the_registry(
     assert [reason for reason, *_ in verdicts(away, values)] == [None, "unknown_schema", "unknown_schema"]
 
 
+@pytest.mark.thorough
 def test_a_schema_that_refers_to_others_is_read_with_them(lake: Lake, registry: SchemaRegistryClient) -> None:
     airport = {"type": "enum", "name": "Airport", "namespace": "nyc.places", "symbols": ["EWR", "JFK", "LGA"]}
     registry.register_schema("airport", Schema(json.dumps(airport), "AVRO"))
@@ -255,6 +257,7 @@ def test_a_schema_that_refers_to_others_is_read_with_them(lake: Lake, registry: 
     assert verdicts(lake, [framed(number, encoded(whole, AVRO_FLIGHT))]) == [(None, None, None)]
 
 
+@pytest.mark.thorough
 def test_json_with_a_schema_id_is_read_behind_it(
     make_lake: Callable[..., Lake], contract: DataContract, registry: SchemaRegistryClient, url: str
 ) -> None:
@@ -282,6 +285,7 @@ def test_json_with_a_schema_id_is_read_behind_it(
     ]
 
 
+@pytest.mark.thorough
 def test_decimals_dates_and_nested_avro_come_through_exactly(
     make_lake: Callable[..., Lake], registry: SchemaRegistryClient, url: str, nested: DataContract
 ) -> None:

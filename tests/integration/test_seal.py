@@ -1,6 +1,7 @@
 """A day is sealed when bronze has what Kafka had, and not before."""
 
 import json
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
@@ -8,19 +9,26 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from delta.tables import DeltaTable
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame
 
+from demo.waiting import wait_until
 from pipelines.config import PipelineConfig
-from pipelines.errors import InfrastructureError, SourceError
-from pipelines.layers.ingest import ingest
+from pipelines.errors import ConfigError, InfrastructureError, SourceError
+from pipelines.layers.ingest import IngestJob, ingest
 from pipelines.ops.ingest_position import ends_since
+from pipelines.ops.lease import lease
+from pipelines.ops.query_files import query_files
 from pipelines.ops.seal import seal
-from pipelines.sinks.tables import set_table_property, version
+from pipelines.sinks.once import OnceWriter
+from pipelines.sinks.tables import ensure_bronze, set_table_property, version
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import FLIGHT, Lake
 from tests.support.nights import ONE, TWO
 
 MakeLake = Callable[..., Lake]
 SENT = datetime(2013, 1, 1, 12, tzinfo=UTC)
+STANDS_STILL_S = 5.0
 
 
 def lake_of(make_lake: MakeLake, broker: str, name: str, *settings: str) -> Lake:
@@ -43,9 +51,43 @@ def send(broker: str, name: str, sent: datetime, partition: int = 0) -> None:
     assert producer.flush(30) == 0
 
 
+def unbounded(config: PipelineConfig) -> PipelineConfig:
+    kafka = config.kafka.model_copy(update={"max_offsets_per_trigger": None})
+    return config.model_copy(update={"kafka": kafka})
+
+
+def first_micro_batch(lake: Lake, config: PipelineConfig, *, stands_still: bool = False) -> None:
+    """What ingest does in one micro-batch of a stream that goes on."""
+    ensure_bronze(lake.spark, config)
+    writer = OnceWriter(config.table("bronze"), None)
+    if stands_still:
+        writer = _StandsStill(config.table("bronze"), None)
+    query = IngestJob(lake.spark, config, writer).start(once=False)
+    try:
+        wait_until(
+            lambda: query_files(lake.spark, config.checkpoint("ingest")).next_batch == 1,
+            "a micro-batch is done",
+        )
+    finally:
+        query.stop()
+
+
+class _Dies(OnceWriter):
+    def append(self, rows: DataFrame, batch: int, count: int, **said: int | None) -> bool:
+        raise RuntimeError("died")
+
+
+class _StandsStill(OnceWriter):
+    def append(self, rows: DataFrame, batch: int, count: int, **said: int | None) -> bool:
+        time.sleep(STANDS_STILL_S)
+        return super().append(rows, batch, count, **said)
+
+
 def sealed(lake: Lake, config: PipelineConfig | None = None) -> list[tuple[int, int]]:
-    index = seal(lake.spark, config or lake.config, lake.contract, ONE)
-    return [(row["partition"], row["last"]) for row in index.offsets()]
+    config = config or lake.config
+    with lease(lake.spark, config, "seal") as held:
+        index = seal(lake.spark, config, lake.contract, ONE, held)
+    return [(offsets.partition, offsets.last) for offsets in index.offsets()]
 
 
 def test_a_day_is_sealed_once_bronze_has_the_records_that_kafka_had(
@@ -75,8 +117,9 @@ def test_a_day_is_sealed_once_bronze_has_the_records_that_kafka_had(
     transaction(commit=False)
     transaction(commit=False, partition=1)
     ingest(lake.spark, lake.config, once=True)
-    assert sealed(lake) == [(0, 0), (0, 2)]
-    assert seal(lake.spark, lake.config, lake.contract, TWO).total() == 2
+    assert sealed(lake) == [(0, 2)]
+    with lease(lake.spark, lake.config, "seal") as held:
+        assert seal(lake.spark, lake.config, lake.contract, TWO, held).total() == 2
 
     # What ingest has looked at counts for nothing where bronze has lost it.
     bronze = lake.config.table("bronze")
@@ -128,22 +171,83 @@ def test_where_ingest_begins_with_what_is_newest_only_that_is_asked_for(
         sealed(lake)
 
 
+def test_what_kafka_has_deleted_seals_once_it_is_accepted_and_what_is_to_come_cannot_be(
+    broker: str, admin: AdminClient, topic: MakeTopic, make_lake: MakeLake
+) -> None:
+    name = topic(partitions=1)
+    lake = lake_of(make_lake, broker, name)
+    send(broker, name, SENT)
+    ingest(lake.spark, lake.config, once=True)
+    send(broker, name, SENT)
+    admin.delete_records([TopicPartition(name, 0, 2)])[TopicPartition(name, 0)].result(30)
+    with pytest.raises(SourceError, match=r"-0: offsets 1 to 1\..*audit\.known_gaps"):
+        sealed(lake)
+    gap = "audit.known_gaps=[{{partition: 0, first: 1, last: {}, why: retention}}]"
+    assert sealed(lake_of(make_lake, broker, name, gap.format(1))) == [(0, 0)]
+    with pytest.raises(ConfigError, match=r"found partition 0, 1\.\.2; expected offsets .* less than 2:"):
+        sealed(lake_of(make_lake, broker, name, gap.format(2)))
+
+
 def test_what_comes_after_ingest_has_read_all_that_there_was_keeps_no_day_open(
     broker: str, topic: MakeTopic, make_lake: MakeLake
 ) -> None:
     name = topic(partitions=2)
     lake = lake_of(make_lake, broker, name)
-    unbounded = lake.config.model_copy(
-        update={"kafka": lake.config.kafka.model_copy(update={"max_offsets_per_trigger": None})}
-    )
     send(broker, name, SENT)
-    ingest(lake.spark, unbounded, once=True)
+    ingest(lake.spark, unbounded(lake.config), once=True)
     send(broker, name, SENT)
     send(broker, name, SENT, partition=1)
-    with pytest.raises(SourceError, match=r"-0 is in bronze up to offset 1, needed 2;"):
-        sealed(lake)
-    assert sealed(lake, unbounded) == [(0, 0)]
+    # By what ingest's commit says, whatever the configuration of the night.
+    assert sealed(lake) == sealed(lake, unbounded(lake.config)) == [(0, 0)]
     # A micro-batch of before the day's end says nothing of it.
     today = datetime.now(UTC).date()
-    assert ends_since(lake.spark, unbounded, SENT) == {0: 1, 1: 0}
-    assert ends_since(lake.spark, unbounded, datetime(today.year + 1, 1, 1, tzinfo=UTC)) == {}
+    assert ends_since(lake.spark, lake.config, SENT) == {0: 1, 1: 0}
+    assert ends_since(lake.spark, lake.config, datetime(today.year + 1, 1, 1, tzinfo=UTC)) == {}
+
+
+def test_a_micro_batch_that_was_bounded_is_not_taken_for_the_end_of_kafka(
+    broker: str, topic: MakeTopic, make_lake: MakeLake
+) -> None:
+    name = topic(partitions=1)
+    lake = lake_of(make_lake, broker, name, "ingest.trigger_interval=1 hour")
+    for _ in range(20):
+        send(broker, name, SENT)
+    kafka = lake.config.kafka.model_copy(update={"max_offsets_per_trigger": 5})
+    bounded = lake.config.model_copy(update={"kafka": kafka})
+    first_micro_batch(lake, bounded)
+    assert lake.count("bronze") == 5
+    # The night's own configuration has no bound.
+    assert ends_since(lake.spark, unbounded(lake.config), SENT) == {}
+    with pytest.raises(SourceError, match=r"-0 is in bronze up to offset 5, needed 20;"):
+        sealed(lake, unbounded(lake.config))
+
+
+def test_the_ends_of_kafka_are_as_old_as_the_question(
+    broker: str, topic: MakeTopic, make_lake: MakeLake
+) -> None:
+    name = topic(partitions=1)
+    lake = lake_of(make_lake, broker, name, "ingest.trigger_interval=1 hour")
+    send(broker, name, SENT)
+    before = datetime.now(UTC)
+    # The stream stands still between the answer of Kafka and the commit.
+    first_micro_batch(lake, unbounded(lake.config), stands_still=True)
+    after = datetime.now(UTC)
+    assert ends_since(lake.spark, lake.config, before) == {0: 1}
+    assert ends_since(lake.spark, lake.config, after - timedelta(seconds=STANDS_STILL_S)) == {}
+
+
+def test_a_micro_batch_that_an_earlier_run_planned_says_nothing_of_now(
+    broker: str, topic: MakeTopic, make_lake: MakeLake
+) -> None:
+    name = topic(partitions=1)
+    lake = lake_of(make_lake, broker, name)
+    send(broker, name, SENT)
+    everything = unbounded(lake.config)
+    ensure_bronze(lake.spark, everything)
+    # It dies after the plan, before it has written.
+    query = IngestJob(lake.spark, everything, _Dies(lake.config.table("bronze"), None)).start(once=True)
+    with pytest.raises(StreamingQueryException, match="died"):
+        query.awaitTermination()
+    first_micro_batch(lake, everything)
+    assert lake.count("bronze") == 1
+    assert ends_since(lake.spark, lake.config, SENT) == {}

@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.layers.ingest import ingest
-from tests.support.kafka import MakeTopic
+from tests.support.kafka import MakeTopic, make_anew
 from tests.support.lakes import Lake, flight
 
 MakeLake = Callable[..., Lake]
@@ -71,11 +71,7 @@ def test_a_topic_made_anew_under_its_old_name_is_not_taken_for_the_old_one(
     lake = make_lake(f"kafka.bootstrap_servers={broker}", f"kafka.topic={name}")
     send(broker, name, 3)
     run(lake)
-    admin.delete_topics([name])[name].result(30)
-    deadline = time.monotonic() + 30
-    while name in admin.list_topics(timeout=10).topics:
-        assert time.monotonic() < deadline
-    admin.create_topics([NewTopic(name, 3, 1)])[name].result(30)
+    make_anew(admin, name, 3)
     send(broker, name, 9)
     with pytest.raises(SourceError, match=r"is not the topic that .* was filled from") as refused:
         run(lake)

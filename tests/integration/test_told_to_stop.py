@@ -8,7 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.processes import BRIEF_SETTINGS, Job, start_job, wait_until
+from demo.waiting import wait_until
+from tests.support.processes import BRIEF_SETTINGS, Job, start_job
 
 
 def stream(folder: Path, jobs: list[Job]) -> Job:
@@ -32,7 +33,7 @@ def is_spark(process: psutil.Process) -> bool:
     return False
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.thorough)])
 def test_a_group_that_is_told_while_spark_starts(
     number: signal.Signals, tmp_path: Path, jobs: list[Job]
 ) -> None:
@@ -56,7 +57,7 @@ def test_a_night_that_is_interrupted_has_not_been_done(tmp_path: Path, jobs: lis
     assert "Traceback" not in job.log.read_text()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGHUP, marks=pytest.mark.thorough)])
 def test_a_stream_that_is_interrupted_twice(number: signal.Signals, tmp_path: Path, jobs: list[Job]) -> None:
     job = stream(tmp_path, jobs)
     checkpoint = tmp_path / "lake/ops/checkpoints/flights/speed"

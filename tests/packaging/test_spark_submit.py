@@ -12,11 +12,11 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from demo.waiting import wait_until
 from pipelines.ops.broker import broker
 from pipelines.ops.java import find_java
 from pipelines.ops.rack_jar import spark_jars
 from tests.support.lakes import flight
-from tests.support.processes import wait_until
 from tests.support.readers import messages_of
 
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -81,6 +81,7 @@ def test_executors_import_the_package_and_its_files_from_the_zip(submit: Start, 
         assert has_resources == "True"
 
 
+@pytest.mark.thorough
 def test_jobs_of_the_zip_copy_a_topic_until_told_to_stop_and_publish_it_on_two_workers(
     submit: Start, tmp_path: Path
 ) -> None:

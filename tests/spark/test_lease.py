@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 import pipelines.ops.lease as lease_module
+from demo.waiting import wait_until
 from pipelines.errors import InfrastructureError
 from pipelines.ops.holder import Holder, started, this_process
 from pipelines.ops.lease import LEASES, lease
@@ -21,7 +22,6 @@ from pipelines.sinks.delta import read
 from pipelines.sinks.fenced import replace_fenced
 from pipelines.sinks.tables import ensure_table, shape, small_frame
 from tests.support.lakes import Lake
-from tests.support.processes import wait_until
 
 OLD = (
     "pipeline string, holder string, host string, pid bigint, process_started double, since timestamp,"
@@ -97,10 +97,10 @@ def test_a_commit_whose_answer_was_lost_does_not_cost_the_lease(
 def test_a_run_that_hangs_does_not_hold_its_lease_for_ever(make_lake: Callable[..., Lake]) -> None:
     lake = make_lake("batch.lease_duration=1 second", "batch.max_duration=2 seconds")
     with lease(lake.spark, lake.config, "hangs") as hanging:
-        wait_until(
-            lambda: held(lake)["until"].astimezone(UTC) <= datetime.now(UTC), "the lease has ended", 60
-        )
-        assert held(lake)["until"] <= held(lake)["since"] + timedelta(seconds=2)
+        # Before that it may lapse for a moment and be prolonged all the same, where the machine is slow.
+        most = held(lake)["since"].astimezone(UTC) + timedelta(seconds=2)
+        wait_until(lambda: most <= datetime.now(UTC), "the lease has ended", 60)
+        assert held(lake)["until"].astimezone(UTC) <= most
         with lease(lake.spark, lake.config, "next") as following:
             assert following.epoch == hanging.epoch + 1
             with pytest.raises(InfrastructureError, match="lost its lease to next"):
@@ -132,7 +132,7 @@ def test_of_two_that_find_the_lease_free_one_takes_it(lake: Lake, monkeypatch: p
         return found
 
     monkeypatch.setattr(lease_module, "_held", looked_at_and_then_overtaken)
-    refused(lake, "run other on .* is rebuilding")
+    refused(lake, "run other on .* is at work")
     others[0].__exit__(None, None, None)
 
 
@@ -171,12 +171,12 @@ def test_a_lease_of_a_process_that_cannot_be_seen_is_believed_until_its_time_is_
     lake: Lake, elsewhere: dict[str, Any]
 ) -> None:
     hand_to(lake, **dead_process(), **elsewhere)
-    refused(lake, r"run other on \S+ \(pid \d+\) is rebuilding")
+    refused(lake, r"run other on \S+ \(pid \d+\) is at work")
 
 
 def test_a_lease_of_the_code_of_before_epochs_is_believed_and_then_taken_over(lake: Lake) -> None:
     hand_to(lake, OLD, **dead_process())
-    refused(lake, r"run other on \S+ \(pid \d+\) is rebuilding")
+    refused(lake, r"run other on \S+ \(pid \d+\) is at work")
     hand_to(lake, until=datetime.now(UTC))
     with lease(lake.spark, lake.config, "mine") as mine:
         assert mine.epoch == 1

@@ -38,7 +38,8 @@ from tests.support.nights import ONE, TWO, on, run, stream
 
 EARLY = date(2012, 12, 20)
 MONTH = timedelta(days=30)
-NOT_CERTIFIED = "2012-12-20 is not certified: run nightly_batch for it"
+REBUILD = "run first: oncelake nightly_batch --pipeline flights"
+NOT_CERTIFIED = f"2012-12-20 is not certified: {REBUILD} --date 2012-12-20"
 
 
 @pytest.fixture
@@ -138,7 +139,7 @@ def test_upkeep_removes_what_nothing_needs_and_readers_and_streams_find_what_the
             "bronze/flights: files compacted: 2",
             "batch: a run died before it decided; first back to the certified version",
             "bronze: 4 records that were sent before 2013-01-10 05:00 UTC; whole from 2013-01-11",
-            "bronze: kept from 2013-01-11 on: 2013-01-12 is not certified: run nightly_batch for it",
+            f"bronze: kept from 2013-01-11 on: 2013-01-12 is not certified: {REBUILD} --date 2013-01-12",
             "speed: 1 rows of 1 certified days; kept from 2012-12-24",
         ):
             assert line in said
@@ -167,11 +168,23 @@ def test_upkeep_removes_what_nothing_needs_and_readers_and_streams_find_what_the
     assert from_quarantine(spark, config, timedelta(seconds=-10)).rows == 1
 
 
+def test_upkeep_does_not_believe_a_clock_that_is_far_ahead_of_bronze(lake: Lake) -> None:
+    lake.ingest([on(1, 1)])
+    # To upkeep it is the same whether its clock is ahead or the newest commit is old.
+    newest = max(Path(lake.config.table("bronze"), "_delta_log").glob("*.json"))
+    old = time.time() - timedelta(days=8).total_seconds()
+    os.utime(newest, (old, old))
+    with pytest.raises(InfrastructureError, match=r"may be ahead: .*Nothing was removed.*max_idle='9 days'"):
+        upkeep(lake)
+    assert lake.count("bronze") == 1
+    upkeep(lake, max_idle=timedelta(days=9))
+
+
 def test_upkeep_waits_for_the_lease(lake: Lake) -> None:
     lake.ingest([on(1, 1)])
     with (
         lease(lake.spark, lake.config, "first"),
-        pytest.raises(InfrastructureError, match=r"run first on .* is rebuilding this pipeline now"),
+        pytest.raises(InfrastructureError, match=r"run first on .* is at work on this pipeline now"),
     ):
         upkeep(lake, compact=False)
 

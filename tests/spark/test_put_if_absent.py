@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -32,6 +33,23 @@ def test_a_store_that_overwrites_is_refused(lake: Lake, monkeypatch: pytest.Monk
 def test_a_store_without_its_jars_is_refused(make_lake: Callable[..., Lake]) -> None:
     lake = make_lake("lake.root=s3a://bucket/lake")
     with pytest.raises(ConfigError, match=r"a class is missing: .*S3AFileSystem"):
+        check_put_if_absent(lake.spark, lake.config)
+
+
+def test_a_file_system_without_conditional_writes_is_refused(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As an older hadoop-aws: the local file system does not know the condition either.
+    def conditional(spark: SparkSession, file: str) -> bool:
+        jvm: Any = spark.sparkContext._jvm
+        hadoop = jvm.org.apache.hadoop.conf.Configuration()
+        nothing = jvm.java.util.ArrayList().iterator()
+        store = jvm.oncelake.store.S3ConditionalLogStore(hadoop)
+        store.write(jvm.org.apache.hadoop.fs.Path(file), nothing, False, hadoop)
+        return True
+
+    monkeypatch.setattr(log_store, "_put", conditional)
+    with pytest.raises(ConfigError, match=r"cannot put a file only if it is absent.*hadoop-aws 3\.4\.2"):
         check_put_if_absent(lake.spark, lake.config)
 
 

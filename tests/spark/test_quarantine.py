@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StringType, StructField, StructType
 
-from pipelines.cli.quarantine import _rebuild
+from pipelines.cli.quarantine import rebuild
 from pipelines.contract import DataContract
 from pipelines.contract_rules import RowRule
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
@@ -102,10 +102,10 @@ def test_a_micro_batch_that_died_between_its_tables_is_completed_not_doubled(
 ) -> None:
     lake.ingest([on(1, 1), b"poison"])
 
-    def die(writer: OnceWriter, rows: DataFrame, batch: int, *noted: Any) -> bool:
+    def die(writer: OnceWriter, rows: DataFrame, batch: int, *counted: int, **said: Any) -> bool:
         if writer.table == lake.config.table("speed"):
             raise OSError("No space left on device")
-        return write(writer, rows, batch, *noted)
+        return write(writer, rows, batch, *counted, **said)
 
     write = OnceWriter.append
     with monkeypatch.context() as patched:
@@ -166,6 +166,7 @@ def test_a_replayed_record_of_a_certified_day_comes_by_its_rebuild(lake: Lake, s
     assert numbers(read_serving(lake.spark, lake.config)) == [1, 2, 3, 4]
 
 
+@pytest.mark.thorough
 def test_a_certified_day_that_fails_its_rebuild_does_not_hold_up_the_others(
     lake: Lake, small: DataContract
 ) -> None:
@@ -178,7 +179,7 @@ def test_a_certified_day_that_fails_its_rebuild_does_not_hold_up_the_others(
     nightly(lake.spark, lake.config, lake.contract, "run", days_of(ONE, three))
     done = replay(with_contract(lake, small))
     assert done.days == (ONE, three)
-    verdicts, failure = _rebuild(lake.spark, lake.config, small, "again", done.days)
+    verdicts, failure = rebuild(lake.spark, lake.config, small, "again", done.days)
     assert verdicts == {"2013-01-01": "failed", "2013-01-03": "certified"}
     assert failure is not None
     rebuilt(lake.spark, lake.config, done, [three])

@@ -12,6 +12,7 @@ from pipelines.contract import DataContract
 from pipelines.contract_rules import RowRule
 from pipelines.errors import SourceError
 from pipelines.layers.checkpoints import reset
+from pipelines.layers.maintain import maintain
 from pipelines.layers.replay import replay
 from pipelines.ops.quarantined import Selection
 from pipelines.ops.query_files import note_path, query_files
@@ -96,6 +97,24 @@ def test_what_does_not_go_together_is_refused(lake: Lake, tmp_path: Path) -> Non
     fixed(lake, [1, 2, 3], 2)
 
 
+def test_what_is_read_further_than_it_was_put_back_is_refused(lake: Lake, tmp_path: Path) -> None:
+    for number in (1, 2, 3):
+        lake.ingest([on(1, number)])
+        if number == 1:
+            shutil.copytree(folder(lake, "bronze"), tmp_path / "bronze")
+    stream(lake)
+    put_back(lake, "bronze", tmp_path)
+    refused(lake, r"bronze/flights: found version \d+, expected \d+ or later, which speed_stream has read")
+    # Nor may upkeep bring it to that version by commits of its own.
+    with pytest.raises(SourceError, match="which speed_stream has read"):
+        maintain(lake.spark, lake.config, lake.contract, "upkeep", dry_run=False)
+    # What ingest reads once more.
+    fixed(lake, [1], 0)
+    lake.ingest([on(1, 2), on(1, 3)])
+    stream(lake)
+    assert numbers(lake) == [1, 2, 3]
+
+
 def test_what_goes_together_goes_on(lake: Lake) -> None:
     lake.ingest([on(1, 1), BAD])
     stream(lake)
@@ -121,6 +140,7 @@ def test_what_goes_together_goes_on(lake: Lake) -> None:
     assert numbers(lake) == [1, 2, 3]
 
 
+@pytest.mark.thorough
 def test_a_lake_of_before_whose_stream_has_found_nothing_goes_on(lake: Lake, tmp_path: Path) -> None:
     ensure_bronze(lake.spark, lake.config)
     stream(lake)

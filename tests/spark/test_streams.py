@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from demo.waiting import wait_until
 from pipelines.errors import InfrastructureError, SourceError
 from pipelines.layers.speed import speed
 from pipelines.ops.streams import run_streams
@@ -21,7 +22,6 @@ from pipelines.sinks.once import OnceWriter
 from pipelines.sinks.table_state import last_batch
 from pipelines.sinks.tables import ensure_table, set_table_property, shape
 from tests.support.lakes import Lake, flight
-from tests.support.processes import wait_until
 
 
 def test_a_checkpoint_without_its_identity_is_refused(lake: Lake) -> None:

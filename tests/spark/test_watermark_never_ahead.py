@@ -104,6 +104,7 @@ def test_many_late_records_are_told_once(
     assert told.startswith("late events on 2013-01-01: 5 of 13 events")
 
 
+@pytest.mark.thorough
 def test_what_a_speed_layer_of_before_dropped_is_still_explained(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from typing import Final
 
+from pipelines.config_files import load_config
 from pipelines.ops.certification import Certified, Verdict, certified_in, newest_certified, standing
 from pipelines.ops.epochs import Commit, Epoch, Stamp, foreign, next_epoch
 
 Content = Mapping[int, str]
 """Of each day, who wrote its rows."""
 
+_CONFIG: Final = load_config("flights", environ={})
 _WHEN: Final = datetime(2013, 1, 6, tzinfo=UTC)
 
 
@@ -98,7 +100,7 @@ class World:
 
     def certified(self) -> dict[int, str]:
         """What readers get of each certified day: who wrote its rows."""
-        ledger = standing(self.verdicts)
+        ledger = standing(_CONFIG, self.verdicts)
         state = certified_in(ledger)
         if state is None:
             return {}
@@ -133,7 +135,7 @@ class ModelNight:
         """Claims the ledger, as `pipelines.ops.lease.lease` does, and reads it."""
         yield from self._commit(self.world.ledger, "claim", lambda read: {}, frozenset(), ())
         yield "look"
-        self.before = certified_in(standing(self.world.verdicts))
+        self.before = certified_in(standing(_CONFIG, self.world.verdicts))
 
     def undo(self) -> Iterator[str]:
         """Puts the table back."""

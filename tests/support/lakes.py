@@ -5,6 +5,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -93,6 +94,15 @@ class Lake:
     def table(self, layer: Any) -> DataFrame:
         """One of the pipeline's tables."""
         return read(self.spark, self.config.table(layer))
+
+
+def clean_log(spark: SparkSession, table: str) -> None:
+    """Leaves of a Delta table's log a checkpoint and the newest commit, as Delta does after some time."""
+    java: Any = spark.sparkContext._jvm
+    java.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, table).checkpoint()
+    *before, _ = sorted(Path(table, "_delta_log").glob("*.json"))
+    for commit in before:
+        commit.unlink()
 
 
 def compact_and_vacuum(spark: SparkSession, table: str) -> None:

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,19 +18,11 @@ BRIEF_ENVIRONMENT = {"JDK_JAVA_OPTIONS": BRIEF_JAVA}
 # A session that lives for many tests is compiled, but not by the best compiler what runs a few thousand times
 # only: that takes an eighth of the processor time from eight nightly runs, and they are no faster for it.
 LASTING_JAVA = (
-    "-XX:+UseSerialGC -XX:Tier4InvocationThreshold=30000 -XX:Tier4MinInvocationThreshold=6000"
+    "-XX:+UseSerialGC -XX:ReservedCodeCacheSize=512m"
+    " -XX:Tier4InvocationThreshold=30000 -XX:Tier4MinInvocationThreshold=6000"
     " -XX:Tier4CompileThreshold=60000 -XX:Tier4BackEdgeThreshold=200000"
 )
 BRIEF_SETTINGS = tuple(f"--set={setting}" for setting in BRIEF_SPARK)
-
-
-def wait_until(condition: Callable[[], bool], what: str, within_s: float = WITHIN_S) -> None:
-    """Waits for a condition; fails with words when it does not come."""
-    deadline = time.monotonic() + within_s
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"waited {within_s:.0f} s in vain until {what}")
-        time.sleep(0.02)
 
 
 @dataclass
@@ -69,6 +60,12 @@ class Job:
         self.process.wait(WITHIN_S)
 
 
+def _heeds_signals() -> None:
+    # What tests run under may ignore these, as `nohup` does: then jobs would, and should.
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def start_job(name: str, folder: Path, *arguments: str, **environment: str) -> Job:
     """Starts `oncelake NAME ...` in a process group of its own, with these additions to the environment."""
     log = folder / f"{name}-{time.monotonic_ns()}.log"
@@ -79,6 +76,7 @@ def start_job(name: str, folder: Path, *arguments: str, **environment: str) -> J
             stderr=errors,
             text=True,
             start_new_session=True,
+            preexec_fn=_heeds_signals,  # noqa: PLW1509, it sets two signals and takes no lock
             env={**os.environ, **BRIEF_ENVIRONMENT, **environment},
         )
     return Job(process, log)

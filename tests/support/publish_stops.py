@@ -6,10 +6,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from unittest.mock import patch
 
+from demo.waiting import wait_until
 from pipelines.layers.publish import publish
 from pipelines.sinks import kafka_transactional
 from tests.support.lakes import Lake
-from tests.support.processes import wait_until
 from tests.support.publish_faults import Fault, struck
 
 

@@ -63,3 +63,16 @@ def messages_of(
     finally:
         consumer.close()
     return found
+
+
+def is_open(servers: str, topic: str) -> bool:
+    """Whether readers of committed records have to wait for a transaction."""
+    ends = []
+    for level in ("read_committed", "read_uncommitted"):
+        settings = {"bootstrap.servers": servers, "group.id": "asks", "isolation.level": level}
+        consumer = Consumer(settings)
+        numbers = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+        places = [TopicPartition(topic, number) for number in numbers]
+        ends.append([consumer.get_watermark_offsets(place, 30)[1] for place in places])
+        consumer.close()
+    return ends[0] != ends[1]

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import psutil
 
-from tests.support.processes import BRIEF_ENVIRONMENT, wait_until
+from demo.waiting import wait_until
+from tests.support.processes import BRIEF_ENVIRONMENT
 
 # A shell in the background has Ctrl-C ignored, and what it starts inherits that.
 _WITH_DEFAULTS = (

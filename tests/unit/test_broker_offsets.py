@@ -47,6 +47,18 @@ HOLES = replace(WHOLE, holes=((10, 12),))
         ({0: Kept(50, 100)}, {0: replace(HOLES, gone=3)}, Habits(), [("gap", 3, True, "nothing can tell")]),
         (KEPT, {0: replace(HOLES, gone=3)}, Habits(is_compacted=True), [("gap", 3, False, "is compacted")]),
         (KEPT, {0: replace(HOLES, gone=3)}, Habits(gaps_are_lawful=True), [("gap", 3, False, "offset_gaps")]),
+        (
+            {0: Kept(50, 100)},
+            {0: replace(HOLES, gone=3, known=2)},
+            Habits(),
+            [("gap", 2, False, "audit.known_gaps"), ("gap", 1, True, "nothing can tell")],
+        ),
+        (
+            {0: Kept(60, 100)},
+            {0: Held(0, 49, is_end_known=True)},
+            Habits(),
+            [("deleted", 10, False, "audit.known_gaps"), ("lag", 40, False, "60..99: not read yet")],
+        ),
         (KEPT, {0: Held(0, 100)}, Habits(), [("made_anew", 101, True, "Kafka ends before 100")]),
         (KEPT, {0: WHOLE}, Habits(is_anew=True), [("made_anew", 100, True, "made anew")]),
         ({}, {0: WHOLE}, Habits(), [("made_anew", 100, True, "Kafka has no such partition")]),

@@ -48,6 +48,8 @@ def oncelake(*words: str) -> "subprocess.CompletedProcess[str]":
         (["validate", "--pipeline", "flights", "--date", "2099-01-01"], "2099-01-01 is not over"),
         (["explain", "--pipeline", "flights"], "Missing option '--key'"),
         (["explain", "--pipeline", "flights", "--key", "flight=UA"], "expected a whole number of 64 bits"),
+        (["forget", "--pipeline", "flights"], "name a key (--key COLUMN=VALUE), or --again, and not both"),
+        (["forget", "--pipeline", "flights", "--key", "tailnum=N1"], "no part of the dedup key"),
         (["report"], "Missing option '--pipeline' (only --index goes without)"),
         (["report", "--index", "--pipeline", "flights"], "leave out --pipeline, --date and --format"),
         (

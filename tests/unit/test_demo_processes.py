@@ -11,7 +11,8 @@ import psutil
 import pytest
 
 from demo.folder import MARKER, DemoFolder
-from demo.processes import Job, StreamingJobs, end_leftovers, wait_until
+from demo.processes import Job, StreamingJobs, end_leftovers
+from demo.waiting import wait_until
 from pipelines.errors import ConfigError, InfrastructureError
 
 FOREVER = "import time\nwhile True: time.sleep(1)"
@@ -45,7 +46,7 @@ def pid_of(job: Job) -> int:
 
 
 def await_output(job: Job) -> str:
-    wait_until(lambda: job.out.exists() and job.out.read_text().endswith("\n"), 10, "the job speaks")
+    wait_until(lambda: job.out.exists() and job.out.read_text().endswith("\n"), "the job speaks", 10)
     return job.out.read_text()
 
 
@@ -91,7 +92,7 @@ def test_a_killed_streaming_job_is_started_again_and_said_so(tmp_path: Path, job
     streams.start()
     first = pid_of(streaming)
     os.kill(first, signal.SIGKILL)
-    wait_until(lambda: streaming.exit_code() is not None, 10, "it is dead")
+    wait_until(lambda: streaming.exit_code() is not None, "it is dead", 10)
     streams.check()
     assert pid_of(streaming) != first
     assert streams.restarted == 1
@@ -102,7 +103,7 @@ def test_restarts_are_bounded(tmp_path: Path, jobs: list[Job]) -> None:
     streams = StreamingJobs([job(jobs, tmp_path, "raise SystemExit(2)")], restarts=2, report=lambda _: None)
     streams.start()
     with pytest.raises(InfrastructureError, match=r"died again \(exit code 2\)"):
-        wait_until(lambda: False, 30, "it gives up", streams.check)
+        wait_until(lambda: False, "it gives up", 30, streams.check)
     assert streams.restarted == 2
 
 
@@ -114,7 +115,7 @@ def test_no_child_of_a_killed_job_is_left_when_it_starts_again(
     parent.start()
     child = int(await_output(parent))
     os.kill(pid_of(parent), signal.SIGKILL)
-    wait_until(lambda: parent.exit_code() is not None, 10, "it is dead")
+    wait_until(lambda: parent.exit_code() is not None, "it is dead", 10)
     assert is_alive(child)
     parent.bury()
     assert not is_alive(child)
@@ -136,7 +137,7 @@ def test_leftovers_of_a_killed_demo_are_ended_by_id_and_start_time(tmp_path: Pat
     # A process id that was given to another process since.
     (tmp_path / "other.pid").write_text(json.dumps({"pid": pid_of(other), "started": 1.0}))
     end_leftovers(tmp_path)
-    wait_until(lambda: left.exit_code() is not None, 5, "the leftover is ended")
+    wait_until(lambda: left.exit_code() is not None, "the leftover is ended", 5)
     assert other.pid is not None
 
 

@@ -29,21 +29,35 @@ DEPLOY = ROOT / "deploy"
 RESOLVER = "pipelines/ops/rack_resolver.py"
 KUBERNETES = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
 SERVICE = DEPLOY / "systemd/oncelake-nightly@.service"
+UPKEEP, STREAM, FAILED = (
+    DEPLOY / f"systemd/oncelake-{name}@.service" for name in ("maintain", "stream", "failed")
+)
+STREAMS = ("ingest_stream", "speed_stream", "publish_stream")
 HOUR = timedelta(hours=1)
 TIMER = DEPLOY / "systemd/oncelake-nightly@.timer"
-STAND_IN = '#!/bin/sh\necho "$PWD $*" >> {folder}/called\nexit $(cat {folder}/code)\n'
+STAND_IN = """#!/bin/sh
+[ "$SECRET" = "of the test" ] || exit 9
+echo "$PWD $*" >> {folder}/called
+exit $(cat {folder}/code)
+"""
 
 
 def manifest(name: str) -> Any:
     return yaml.safe_load((DEPLOY / "kubernetes" / name).read_text())
 
 
-def require_taken(words: list[str]) -> None:
-    """Fails where `oncelake nightly_batch` would refuse the words."""
-    command = oncelake.commands["nightly_batch"]
-    with command.make_context("nightly_batch", list(words)) as context:
-        assert (context.params["pipeline"] is None) == context.params["everything"]
+def require_taken(words: list[str], job: str = "nightly_batch") -> None:
+    """Fails where a job would refuse the words."""
+    with oncelake.commands[job].make_context(job, list(words)) as context:
+        assert (context.params["pipeline"] is None) == context.params.get("everything", False)
         assert context.params["env"] == "prod"
+
+
+def started_by(command: str) -> tuple[str, list[str]]:
+    """The job that a unit's line starts, and its words."""
+    program, job, *words = shlex.split(command.replace("%i", "flights"))
+    assert Path(program).name == "oncelake"
+    return job, words
 
 
 def unit(path: Path) -> RawConfigParser:
@@ -89,13 +103,29 @@ def test_a_manifest_names_the_secrets_of_the_environment(path: Path) -> None:
 
 def test_the_service_starts_the_night_and_tries_again_only_what_may_come_right() -> None:
     service = unit(SERVICE)["Service"]
-    words = shlex.split(service["ExecStart"].replace("%i", "flights"))
-    assert Path(words[0]).name == "oncelake"
-    assert words[1] == "nightly_batch"
-    require_taken(words[2:])
+    job, words = started_by(service["ExecStart"])
+    assert job == "nightly_batch"
+    require_taken(words)
+    report = re.search(r"exec (.*);; esac", service["ExecStopPost"])
+    assert report is not None
+    job, words = started_by(report[1])
+    assert job == "report"
+    require_taken(words, job)
     assert service["RestartPreventExitStatus"].split() == ["2", "3"]
     assert service["Restart"] == "on-failure"
     assert unit(TIMER)["Timer"]["Persistent"] == "true"
+
+
+@pytest.mark.parametrize("job", ["maintain", *STREAMS])
+def test_streams_and_upkeep_are_started_again_only_where_that_may_help(job: str) -> None:
+    path = UPKEEP if job == "maintain" else STREAM
+    service = unit(path)["Service"]
+    # %j is the last word of the name under which the unit is installed.
+    started, words = started_by(service["ExecStart"].replace("%j", job))
+    assert started == job
+    require_taken(words, job)
+    assert service["RestartPreventExitStatus"].split() == ["2", "4"]
+    assert unit(path)["Unit"]["OnFailure"] == f"{FAILED.name.removesuffix('.service')}%n.service"
 
 
 def test_every_scheduler_ends_a_night_that_hangs_before_its_lease_would_lapse() -> None:
@@ -124,10 +154,13 @@ def test_every_scheduler_ends_a_night_that_hangs_before_its_lease_would_lapse() 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd here")
 def test_systemd_takes_the_units(tmp_path: Path) -> None:
     program = re.compile(r"^ExecStart=\S+", re.MULTILINE)
-    (tmp_path / SERVICE.name).write_text(program.sub("ExecStart=/bin/true", SERVICE.read_text()))
-    shutil.copy(TIMER, tmp_path)
+    installed = {path.name: path.read_text() for path in (DEPLOY / "systemd").iterdir()}
+    template = installed.pop(STREAM.name)
+    installed |= {STREAM.name.replace("stream", job): template for job in STREAMS}
+    for name, text in installed.items():
+        (tmp_path / name).write_text(program.sub("ExecStart=/bin/true", text))
     done = subprocess.run(
-        ["systemd-analyze", "verify", tmp_path / SERVICE.name, tmp_path / TIMER.name],
+        ["systemd-analyze", "verify", *(tmp_path / name for name in installed)],
         capture_output=True,
         text=True,
         check=False,
@@ -143,6 +176,8 @@ def test_the_line_of_cron_runs_logs_and_speaks_of_failures_only(tmp_path: Path, 
     assert user == "oncelake"
     assert "%" not in command, "cron makes a line's end of it"
     command = command.replace("/opt/oncelake", str(tmp_path)).replace("/var/log/oncelake", str(tmp_path))
+    command = command.replace("/etc/oncelake", str(tmp_path))
+    (tmp_path / "environment").write_text("SECRET='of the test'\n")
     stand_in = tmp_path / ".venv/bin/oncelake"
     stand_in.parent.mkdir(parents=True)
     stand_in.write_text(STAND_IN.format(folder=tmp_path))

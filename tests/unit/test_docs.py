@@ -1,5 +1,6 @@
 """What the documents say exists: links, commands, options, keys, reasons, headings."""
 
+import ast
 import re
 import shlex
 import shutil
@@ -7,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 import click
 import pytest
@@ -141,7 +142,8 @@ def keys(model: type[BaseModel], above: str = "") -> Iterator[str]:
     for name, field in model.model_fields.items():
         inner = [kind for kind in (field.annotation, *get_args(field.annotation)) if isinstance(kind, type)]
         models = [kind for kind in inner if issubclass(kind, BaseModel)]
-        if models:
+        # The items of a list are explained where the list is.
+        if models and get_origin(field.annotation) is not tuple:
             yield from keys(models[0], f"{above}{name}.")
         elif name not in ("name", "env"):
             yield above + name
@@ -304,13 +306,64 @@ def test_the_architecture_names_every_module() -> None:
 
 
 def test_decisions_have_a_number_each_and_the_same_parts() -> None:
-    found = sorted((ROOT / "docs/decisions").glob("*.md"))
+    found = sorted((ROOT / "docs/decisions").glob("[0-9]*.md"))
     numbers = [match[1] for path in found if (match := re.match(r"(\d{4})-", path.name))]
     assert len({*numbers}) == len(found)
     for path in found:
         assert headings(path)[1:] == ["Context", "Options", "Choice", "Consequence"], path.name
+    index = re.findall(
+        r"^\| \[(\d{4})\]\((.+)\) \| (.+?)(?:, given up for .+)? \|$",
+        text(ROOT / "docs/decisions/README.md"),
+        re.M,
+    )
+    assert index == [(path.name[:4], path.name, headings(path)[0].partition(". ")[2]) for path in found]
+
+
+def words_of(module: Path) -> str:
+    """The texts of a module, each with `…` where a value is put in."""
+    found = []
+    for node in ast.walk(ast.parse(text(module))):
+        if isinstance(node, ast.JoinedStr):
+            parts = (part.value if isinstance(part, ast.Constant) else "…" for part in node.values)
+            found.append("".join(map(str, parts)))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.append(node.value)
+    return "\n".join(found)
+
+
+def is_said(words: str, said: str) -> bool:
+    """Whether words stand in one text, or their end is a text that is put into another."""
+    words = words.replace("DAY", "…")
+    parts = words.split(" ")
+    splits = ((" ".join(parts[:n]), " ".join(parts[n:])) for n in range(1, len(parts)))
+    return words in said or any(f"{begin} …" in said and end in said for begin, end in splits)
+
+
+def test_the_runbook_finds_messages_that_jobs_say() -> None:
+    section = text(ROOT / "docs/runbook.md").partition("## Start here")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| \d \| (.+?) \| ", section, re.MULTILINE)
+    quoted = {words for row in rows for words in re.findall(r"`([^`]+ [^`]+)`", row)}
+    assert len(quoted) > len(rows)
+    said = "\n".join(words_of(path) for path in CODE if path.parts[len(ROOT.parts)] == "pipelines")
+    # What the operating system says is not ours.
+    assert {words for words in quoted if not is_said(words, said)} == {"No space left on device"}
 
 
 def test_documents_name_no_place_of_one_machine() -> None:
     for document in DOCUMENTS:
         assert not re.search(r"/(home|Users|root|tmp|work)/", text(document)), document.name
+
+
+def test_the_architecture_says_what_bounds_each_module_that_collects_on_the_driver() -> None:
+    collects = re.compile(
+        r"\.collect\(|small_rows\(|toPandas\(|toLocalIterator\(|\.first\(\)|F\.broadcast\(|toArrow\(|inputFiles\("
+    )
+    section = text(ROOT / "docs/architecture.md").partition("## What the driver holds")[2]
+    rows = re.findall(r"^\| .+ \| (`pipelines/.+`) \| (.+) \|$", section.partition("\n## ")[0], re.MULTILINE)
+    listed = {module for modules, _ in rows for module in re.findall(r"`(pipelines/[\w/]+\.py)`", modules)}
+    found = {
+        str(path.relative_to(ROOT))
+        for path in CODE
+        if path.parts[len(ROOT.parts)] == "pipelines" and collects.search(text(path))
+    }
+    assert listed == found

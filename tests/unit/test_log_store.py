@@ -7,6 +7,7 @@ from pipelines.config_files import load_config
 from pipelines.errors import ConfigError
 from pipelines.session import spark_session
 
+CONDITIONAL = "oncelake.store.S3ConditionalLogStore"
 DYNAMODB = "io.delta.storage.S3DynamoDBLogStore"
 
 
@@ -36,12 +37,13 @@ def test_s3_without_a_shared_log_store(scheme: str, settings: tuple[str, ...]) -
     with pytest.raises(ConfigError) as refused:
         spark_session(config(f"{scheme}://bucket/lake", *settings), "test")
     assert refused.value.exit_code == 2
-    assert f"spark.conf.spark.delta.logStore.{scheme.lower()}.impl={DYNAMODB}" in str(refused.value)
+    assert f"spark.conf.spark.delta.logStore.{scheme.lower()}.impl={CONDITIONAL}" in str(refused.value)
 
 
 @pytest.mark.parametrize(
     ("root", "settings"),
     [
+        ("s3a://bucket/lake", [f"spark.conf.spark.delta.logStore.s3a.impl={CONDITIONAL}"]),
         ("s3a://bucket/lake", [f"spark.conf.spark.delta.logStore.s3a.impl={DYNAMODB}"]),
         ("s3a://bucket/lake", ["spark.conf.spark.delta.logStore.class=org.example.OurLogStore"]),
         ("gs://bucket/lake", []),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.processes import wait_until
+from demo.waiting import wait_until
 from tests.support.told import Program, program
 
 CHILD = "import subprocess, sys, time; subprocess.Popen(['sleep', '600']); time.sleep(600)"

@@ -19,6 +19,7 @@ from pipelines.ops.stream_position import Position, positions_of
 
 NEW_YORK = ZoneInfo("America/New_York")
 DAY = timedelta(days=1)
+REBUILD = "run first: oncelake nightly_batch --pipeline flights"
 NOW = datetime(2013, 6, 30, 12, tzinfo=UTC)
 
 
@@ -79,26 +80,26 @@ def test_a_day_that_the_batch_layer_does_not_hold_as_bronze_does_keeps_its_neigh
     records = {one: 5, two: 7, nine: 1}
 
     def need(*verdicts: Verdict, first: date | None = None, before: date = three) -> tuple[date, str] | None:
-        found = uncertified(records, verdicts, first, before, 1)
+        found = uncertified(config(), records, verdicts, first, before)
         return None if found is None else (found.day, found.why)
 
     assert need(verdict(one, 5), verdict(two, 7)) is None
-    assert need(verdict(one, 5)) == (one, "2013-01-02 is not certified: run nightly_batch for it")
+    assert need(verdict(one, 5)) == (one, f"2013-01-02 is not certified: {REBUILD} --date 2013-01-02")
     assert need(verdict(one, 5), verdict(two, 7, "failed")) == (
         one,
-        "2013-01-02 is not certified: run nightly_batch for it",
+        f"2013-01-02 is not certified: {REBUILD} --date 2013-01-02",
     )
     late = need(verdict(one, 4), verdict(two, 7))
     assert late == (
         one - DAY,
-        "2013-01-01 has 5 records, and had 4 when it was certified: run nightly_batch for it",
+        f"2013-01-01 has 5 records, and had 4 when it was certified: {REBUILD} --date 2013-01-01",
     )
     # All records of a day have become broken since.
     assert need(verdict(one, 5), verdict(two, 7), verdict(three, 3)) is not None
     assert need(verdict(two, 7), first=two) is None
     assert need(verdict(one, 5), verdict(two, 7), before=nine) == (
         nine - DAY,
-        "2013-01-09 is not certified: run nightly_batch for it",
+        f"2013-01-09 is not certified: {REBUILD} --date 2013-01-09",
     )
 
 

@@ -5,8 +5,10 @@ from typing import Literal
 
 import pytest
 
+from pipelines.config_files import load_config
 from pipelines.ops.certification import Certified, Verdict, certified_in, newest_certified, standing
 
+CONFIG = load_config("flights", environ={})
 ONE, TWO, THREE = (date(2013, 1, n) for n in (1, 2, 3))
 
 
@@ -65,14 +67,15 @@ def verdict(
 def test_the_certified_state_is_what_the_readers_version_was_built_upon(
     ledger: list[Verdict], state: Certified | None
 ) -> None:
-    assert certified_in(standing(ledger)) == state
+    assert certified_in(standing(CONFIG, ledger)) == state
 
 
 def test_a_day_whose_newest_verdict_does_not_stand_is_as_the_one_before_says() -> None:
-    ledger = standing([verdict(ONE, 2, -1), verdict(ONE, 5, 2), verdict(TWO, 7, 2)])
+    ledger = standing(CONFIG, [verdict(ONE, 2, -1), verdict(ONE, 5, 2), verdict(TWO, 7, 2)])
     assert newest_certified(ledger)[ONE].batch_version == 2
 
 
 def test_it_is_said_of_which_days_a_verdict_does_not_stand(caplog: pytest.LogCaptureFixture) -> None:
-    standing([verdict(ONE, 5, -1), verdict(TWO, 7, -1)])
+    standing(CONFIG, [verdict(ONE, 5, -1), verdict(TWO, 7, -1)])
     assert "2013-01-01: certified at a version that readers do not get" in caplog.text
+    assert "by oncelake nightly_batch --pipeline flights --date DAY" in caplog.text

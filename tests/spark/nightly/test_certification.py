@@ -67,12 +67,13 @@ def test_of_two_runs_at_once_one_wins_and_the_other_says_so(lake: Lake) -> None:
     lake.ingest([on(1, 1), on(3, 3)])
     with (
         lease(lake.spark, lake.config, "first"),
-        pytest.raises(InfrastructureError, match=r"run first on .* is rebuilding this pipeline now"),
+        pytest.raises(InfrastructureError, match=r"run first on .* is at work on this pipeline now"),
     ):
         run(lake, ONE)
     assert run(lake, ONE)["days"] == {"2013-01-01": "certified"}
 
 
+@pytest.mark.thorough
 def test_a_certified_day_is_valid_until_events_come_late(lake: Lake) -> None:
     lake.ingest([on(1, 1), on(3, 3)])
     run(lake, ONE)
@@ -82,6 +83,7 @@ def test_a_certified_day_is_valid_until_events_come_late(lake: Lake) -> None:
         validate(lake.spark, lake.config, lake.contract, "v", ONE)
 
 
+@pytest.mark.thorough
 def test_a_gap_in_the_offsets_fails_the_audit_unless_gaps_are_lawful(
     make_lake: Callable[..., Lake], small: Any
 ) -> None:
@@ -95,8 +97,11 @@ def test_a_gap_in_the_offsets_fails_the_audit_unless_gaps_are_lawful(
     assert run(lawful, ONE)["days"] == {"2013-01-01": "certified"}
 
 
+@pytest.mark.thorough
 def test_bronze_that_has_not_come_as_far_is_an_untrusted_source(lake: Lake) -> None:
-    with pytest.raises(SourceError, match=r"bronze/flights: no such table; run ingest_stream first"):
+    with pytest.raises(
+        SourceError, match=r"bronze/flights: no such table; run first: oncelake ingest_stream"
+    ):
         run(lake, ONE)
     lake.ingest([on(1, 1)])
     with pytest.raises(SourceError, match=r"nothing of 2013-01-02 yet"):
@@ -115,6 +120,7 @@ def test_only_days_that_are_over_can_be_rebuilt(small: Any) -> None:
         closed_days(small, TWO, ONE)
 
 
+@pytest.mark.thorough
 def test_a_lost_checkpoint_doubles_bronze_not_the_day(lake: Lake) -> None:
     records = [on(1, 1), on(1, 2), on(3, 3)]
     lake.ingest(records)
@@ -147,6 +153,7 @@ def test_a_day_that_breaks_a_rule_on_whole_days_is_not_certified(lake: Lake) -> 
     assert done["days"] == {ONE.isoformat(): "certified"}
 
 
+@pytest.mark.thorough
 def test_days_are_not_certified_by_two_rules(lake: Lake) -> None:
     changed = replace(lake, contract=replace(lake.contract, day_time_zone="UTC", key=("carrier", "flight")))
     # While no day has rows a rule may change.

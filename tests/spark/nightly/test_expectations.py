@@ -70,6 +70,7 @@ def test_the_expectations_of_the_document_are_asked_of_each_day_and_shown(lake: 
     assert not re.search(r"<script|(src|href)=\"?(https?:)?//|url\(", shown)
 
 
+@pytest.mark.thorough
 def test_each_day_has_the_verdict_that_it_has_alone_and_personal_data_stays_out(
     lake: Lake, small: DataContract
 ) -> None:

@@ -11,6 +11,7 @@ from delta.exceptions import MetadataChangedException
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
+from demo.waiting import wait_until
 from pipelines import dedup
 from pipelines.contract import DataContract
 from pipelines.errors import InfrastructureError, SourceError
@@ -25,7 +26,6 @@ from pipelines.sinks.tables import set_table_property
 from pipelines.sinks.transaction import StaleEpoch
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, THREE, TWO, flights_of, on, run
-from tests.support.processes import wait_until
 
 
 @pytest.fixture
@@ -136,6 +136,7 @@ def test_rows_of_others_are_not_certified_and_the_next_night_removes_them(lake: 
     assert served(lake) == {1: [1], 2: [2]}
 
 
+@pytest.mark.thorough
 def test_upkeep_and_properties_between_are_no_rows_of_others(lake: Lake) -> None:
     night = Night(lake.spark, lake.config, lake.contract, "beside upkeep", [TWO])
     for step in steps(night):
@@ -148,6 +149,7 @@ def test_upkeep_and_properties_between_are_no_rows_of_others(lake: Lake) -> None
     assert served(lake) == {1: [1], 2: [2]}
 
 
+@pytest.mark.thorough
 def test_a_conflict_that_follows_a_restore_does_not_make_it_again(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

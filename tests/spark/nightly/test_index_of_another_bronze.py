@@ -18,6 +18,7 @@ from pipelines.ops.certification import Verdict, history, newest_certified, of_b
 from pipelines.ops.decoding_key import decoding_key
 from pipelines.ops.due import due_days
 from pipelines.ops.indexing import index_bronze
+from pipelines.ops.lease import lease
 from pipelines.ops.retention import WHOLE_FROM
 from pipelines.quality.audit import audit
 from pipelines.quality.facts import Span
@@ -41,7 +42,10 @@ def lake(make_lake: Callable[..., Lake], small: DataContract) -> Lake:
 
 def index_of(lake: Lake, *, keep: bool = True) -> BronzeIndex:
     at = version(lake.spark, lake.config.table("bronze"))
-    return index_bronze(lake.spark, lake.config, lake.contract, at, keep=keep)
+    if not keep:
+        return index_bronze(lake.spark, lake.config, lake.contract, at)
+    with lease(lake.spark, lake.config, "index") as held:
+        return index_bronze(lake.spark, lake.config, lake.contract, at, held)
 
 
 def put_aside(lake: Lake) -> Path:
@@ -83,6 +87,7 @@ def test_a_day_of_a_bronze_that_was_made_anew_is_certified_with_all_that_it_hold
         report(lake.spark, lake.config, lake.contract, ONE, tmp_path / "reports")
 
 
+@pytest.mark.thorough
 def test_a_bronze_that_lacks_what_nights_have_seen_is_refused_until_it_says_from_which_day_it_is_whole(
     lake: Lake,
 ) -> None:
@@ -151,6 +156,7 @@ def test_a_bronze_that_was_put_back_from_a_copy_and_went_on_is_not_taken_for_wha
         index_of(lake)
 
 
+@pytest.mark.thorough
 def test_an_index_from_before_bronze_had_a_name_goes_on_to_tell_what_came_late(lake: Lake) -> None:
     lake.ingest(flights(1, range(3)))
     lake.ingest(flights(2, range(3, 5)))
@@ -199,6 +205,7 @@ def test_the_audit_counts_bronze_without_its_index(lake: Lake) -> None:
         assert (check.status, check.expected) == (status, "5 records in bronze")
 
 
+@pytest.mark.thorough
 def test_whatever_decides_how_records_decode_decides_for_which_index(
     make_lake: Callable[..., Lake], small: DataContract
 ) -> None:

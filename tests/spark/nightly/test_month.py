@@ -2,6 +2,8 @@
 
 from datetime import UTC, date, datetime
 
+import pytest
+
 from pipelines.ops.certification import history
 from pipelines.quality.facts import days_of
 from tests.support.lakes import Lake, Record, flight
@@ -23,6 +25,7 @@ def departures(lake: Lake, day: date) -> list[str]:
     return sorted(f"{row[0].astimezone(UTC):%d %H:%M}" for row in rows.toLocalIterator())
 
 
+@pytest.mark.thorough
 def test_a_month_with_a_day_of_23_hours_and_one_without_data_in_one_run(lake: Lake) -> None:
     month = [day for day in days_of(FIRST, LAST) if day not in (SHORT, SILENT)]
     edges = ["10T00:00:00-05:00", "10T01:59:00-05:00", "10T03:00:00-04:00", "10T23:59:00-04:00"]

@@ -61,6 +61,7 @@ def test_a_copy_that_wins_later_moves_every_row_of_the_chain(lake: Lake) -> None
     assert days_of_flight(lake, 1) == [1, 3]
 
 
+@pytest.mark.thorough
 def test_a_day_that_opens_the_way_back_gives_a_certified_day_its_row(lake: Lake) -> None:
     # The second day's copy wins over the first's, and loses to the third's, which came when both were closed.
     lake.ingest([on(1, 1, sent=LATER + timedelta(hours=2)), on(2, 1, sent=LATER + timedelta(hours=1))])
@@ -78,9 +79,7 @@ def test_a_key_that_recurs_daily_fails_the_day_and_is_named(
     lake.ingest([on(day, 7) for day in range(1, 9)] + [on(day, 20 + day) for day in range(1, 9)])
     run(lake, ONE, FOUR)
     assert days_of_flight(lake, 7) == [1, 3]
-    with pytest.raises(
-        AuditFailed, match=r"keys_come_to_an_end: found 1 keys .*: UA, 7, EWR;? .*no dedup key"
-    ):
+    with pytest.raises(AuditFailed, match=r"keys_come_to_an_end: found 1 keys .*UA, 7, EWR\. .*no dedup key"):
         run(lake, date(2013, 1, 8))
     further = make_lake("batch.dedup_horizon_days=1", "batch.chain_horizons=9", contract=small_by_flight)
     run(further, date(2013, 1, 5), date(2013, 1, 8))
@@ -131,6 +130,7 @@ def found(rows: DataFrame) -> set[Copy]:
     return {(row["flight"], row["day"], row["_offset"]) for row in columns.toLocalIterator()}
 
 
+@pytest.mark.thorough
 def test_nothing_hangs_on_days_that_retention_has_removed(lake: Lake) -> None:
     contract = replace(lake.contract, key=("flight",))
     events = frame(lake.spark, [(1, 1, 0), (1, 2, 1), (2, 6, 0), (2, 7, 1)])
@@ -144,7 +144,7 @@ def test_nothing_hangs_on_days_that_retention_has_removed(lake: Lake) -> None:
     assert chosen_of(TWO) == ({(1, 1, 0)}, {(2, 6, 0)})
 
 
-@pytest.mark.parametrize("policy", [Policy(), Policy("last")])
+@pytest.mark.parametrize("policy", [Policy(), pytest.param(Policy("last"), marks=pytest.mark.thorough)])
 def test_the_rows_are_those_of_an_oracle_whatever_the_copies(
     spark: SparkSession, small_by_flight: DataContract, policy: Policy
 ) -> None:

@@ -63,6 +63,7 @@ def test_copies_of_a_key_on_neighbouring_days_are_one_event(
     assert [number for number, _ in flights_of(lake.table("batch"), TWO)] == [1, 9]
 
 
+@pytest.mark.thorough
 def test_a_range_of_days_gives_the_rows_that_its_parts_give_in_another_order(
     make_lake: Callable[..., Lake], small_by_flight: Any
 ) -> None:
@@ -104,6 +105,7 @@ def test_streams_may_go_on_while_a_day_is_rebuilt(lake: Lake, monkeypatch: pytes
     assert run(lake, ONE)["days"] == {"2013-01-01": "certified"}
 
 
+@pytest.mark.thorough
 def test_a_late_event_is_known_as_late_and_put_into_its_day(lake: Lake) -> None:
     lake.ingest([on(1, 1), on(2, 2)])
     stream(lake)
@@ -127,6 +129,7 @@ def test_readers_take_certified_days_from_batch_and_all_others_from_speed(lake: 
     assert flights_of(serving, TWO) == [(2, 2.0)]
 
 
+@pytest.mark.thorough
 def test_the_view_shows_what_read_serving_shows(
     make_lake: Callable[..., Lake], small: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

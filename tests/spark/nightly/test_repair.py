@@ -28,7 +28,7 @@ THREE, TEN = date(2013, 1, 3), date(2013, 1, 10)
 def due(lake: Lake, day: date, repair: Repair = "late") -> Due:
     """What a night would rebuild, and what it would leave."""
     at = version(lake.spark, lake.config.table("bronze"))
-    index = index_bronze(lake.spark, lake.config, lake.contract, at, keep=False)
+    index = index_bronze(lake.spark, lake.config, lake.contract, at)
     ledger = history(lake.spark, lake.config)
     return due_days(lake.spark, lake.config, lake.contract, index, [day], repair, ledger)
 
@@ -74,7 +74,7 @@ def test_only_what_a_day_needs_of_bronze_is_read(lake: Lake) -> None:
     night(lake, date(2013, 1, 8))
     lake.ingest([on(2, 9, sent=LATER)])
     at = version(lake.spark, lake.config.table("bronze"))
-    index = index_bronze(lake.spark, lake.config, lake.contract, at, keep=False)
+    index = index_bronze(lake.spark, lake.config, lake.contract, at)
     known = history(lake.spark, lake.config)[-1].bronze_version
     # Micro-batches of this lake are a minute apart, and those that are close are read as one.
     assert pieces_of(lake.spark, lake.config, index, [], known).envelopes.count() == 1
@@ -92,6 +92,7 @@ def test_days_without_a_verdict_are_caught_up_with_also_those_without_data(lake:
     assert causes[THREE] == ("missed", 0)
 
 
+@pytest.mark.thorough
 def test_a_copy_that_comes_with_another_day_moves_the_event_wherever_it_wins(
     make_lake: Callable[..., Lake], small_by_flight: DataContract
 ) -> None:
@@ -139,6 +140,7 @@ def test_days_that_share_an_event_are_rebuilt_together_fail_together_and_are_tri
     assert numbers() == [[9, *range(100, 155)], [1, 8]]
 
 
+@pytest.mark.thorough
 def test_an_event_that_may_win_on_an_open_day_holds_up_nobody_and_days_left_out_are_told(
     make_lake: Callable[..., Lake], small_by_flight: DataContract, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,0 +1,153 @@
+"""`oncelake forget`: what the lake holds of a dedup key is emptied or deleted, for good."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import click
+from pyspark.sql import SparkSession
+
+from pipelines.cli.options import CommonOptions, common_options, key_option
+from pipelines.cli.quarantine import rebuild
+from pipelines.cli.running import refuse_unfit_expectations, run_job
+from pipelines.commands import command
+from pipelines.config import PipelineConfig
+from pipelines.contract import DataContract
+from pipelines.layers.forget import Forgotten
+from pipelines.layers.forget import forget as take_out
+from pipelines.layers.serving import refresh_or_tell
+from pipelines.ops.kept_values import LEDGERS
+from pipelines.quality.asked_key import AskedPart, asked_key
+from pipelines.quality.searches import OfKey, again
+
+_DONE: Final = {
+    "bronze": "bronze: {:,} records {}emptied",
+    "quarantine": "quarantine: {:,} rows {}deleted",
+    "speed": "speed: {:,} rows {}deleted",
+    "batch": "batch: {:,} rows of certified days {}taken out",
+}
+_OUT_OF_REACH: Final = (
+    "out of reach: Kafka's own copy, for as long as the topic keeps it, and that of a dead-letter topic;"
+    " reports and Data Docs that were written; backups; broken records in which the key cannot be read; other"
+    " pipelines that read the topic, until each is told, too, which its jobs ask for;"
+    " the state of speed_stream, until its watermark has passed the event; the least and greatest values of"
+    " each file in Delta's log, which the batch table keeps for ten years"
+)
+
+
+@click.command()
+@common_options
+@key_option()
+@click.option(
+    "--again", "repeats", is_flag=True, help="All that was forgotten before, and came back with a backup."
+)
+@click.option("--dry-run", is_flag=True, help="Count what would go, and change nothing.")
+def forget(given: tuple[str, ...], repeats: bool, dry_run: bool, **common: Any) -> None:
+    """Forget all events of a dedup key, or of some parts of it, for good.
+
+    Their records are emptied in bronze and deleted from quarantine and speed layer; certified days that hold
+    them are rebuilt and audited. Repeated, it completes what a run that died has left.
+    """
+    if bool(given) == repeats:
+        raise click.UsageError("name a key (--key COLUMN=VALUE), or --again, and not both")
+    asked: list[AskedPart] = []
+
+    def check(config: PipelineConfig, contract: DataContract) -> None:
+        refuse_unfit_expectations(config, contract)
+        if not repeats:
+            asked.extend(asked_key(contract, given))
+
+    def body(
+        spark: SparkSession, config: PipelineConfig, contract: DataContract, run_id: str
+    ) -> dict[str, Any]:
+        search = again(spark, config, contract) if repeats else OfKey(spark, config, contract, asked)
+        if search is None:
+            return {"counts": {}, "lines": ["nothing was ever forgotten here"]}
+        found = take_out(spark, config, contract, run_id, search, dry_run=dry_run)
+        return completed(spark, config, contract, run_id, found, dry_run=dry_run)
+
+    run_job("forget", CommonOptions(**common), body, check=check)
+
+
+def completed(
+    spark: SparkSession,
+    config: PipelineConfig,
+    contract: DataContract,
+    run_id: str,
+    found: Forgotten,
+    *,
+    dry_run: bool,
+) -> dict[str, Any]:
+    """Rebuilds the certified days that held events which are forgotten, and tells what was done.
+
+    Args:
+        spark: the session.
+        config: the pipeline's configuration.
+        contract: what the records ought to be.
+        run_id: recorded with the verdicts.
+        found: what was forgotten.
+        dry_run: tell what would be done.
+
+    Returns:
+        `counts` by layer; `days`, the verdict on each rebuilt one; `lines`.
+
+    Raises:
+        OncelakeError: readers keep the events, since a day failed its audit or the rebuild could not be done;
+            of the kind of that failure.
+    """
+    verdicts, failure = (
+        ({}, None) if dry_run else rebuild(spark, config, contract, run_id, found.days, "forgotten")
+    )
+    told = refresh_or_tell(spark, config) if verdicts or (found.final and not dry_run) else []
+    summary = {
+        "counts": found.counts,
+        "days": verdicts,
+        "days_to_rebuild": [day.isoformat() for day in found.days] if dry_run else [],
+        "looked_in": found.looked_in,
+        "warnings": told,
+        "lines": list(_lines(config, found, verdicts, dry_run=dry_run)),
+    }
+    if failure:
+        days = ", ".join(day.isoformat() for day in found.days)
+        raise type(failure)(
+            "what is to be forgotten is gone from bronze, quarantine and speed layer, and readers have it"
+            f" still, on {days}: {failure}. When that is mended, the next nightly_batch takes it from"
+            f" them, or {command(config, 'forget', '--again')}",
+            summary,
+        )
+    return summary
+
+
+def _lines(
+    config: PipelineConfig, found: Forgotten, verdicts: dict[str, str], *, dry_run: bool
+) -> Iterator[str]:
+    yield f"looked through {found.looked_in}, and all layers"
+    if not any(found.counts.values()):
+        yield "nothing of it is there"
+        return
+    for layer, number in found.counts.items():
+        yield _DONE[layer].format(number, "to be " if dry_run else "")
+    if dry_run:
+        yield from (f"to rebuild: {day}" for day in found.days)
+        yield from (f"to be written without them, past its retention: {day}" for day in found.final)
+        return
+    yield from (f"rebuilt: {day}: {verdict}" for day, verdict in verdicts.items())
+    yield from (f"written without them, past its retention: {day}" for day in found.final)
+    yield from _left_until(config)
+    yield _OUT_OF_REACH
+
+
+def _left_until(config: PipelineConfig) -> Iterator[str]:
+    """Which files hold it still, until when, and how they go before."""
+    until = datetime.now(UTC) + config.maintain.vacuum_after
+    folders = [config.table(layer) for layer in ("bronze", "quarantine", "speed", "batch")]
+    folders += map(config.ops_table, LEDGERS)
+    yield (
+        "files of earlier versions hold it still, and go with the first"
+        f" {command(config, 'maintain')} after {until:%Y-%m-%d %H:%M} UTC:"
+    )
+    yield from (f"  {folder}" for folder in folders)
+    yield (
+        f"to have them gone now: {command(config, 'maintain', '--vacuum-now')} (readers of earlier versions,"
+        " queries at work among them, then fail)"
+    )

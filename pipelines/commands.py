@@ -1,0 +1,13 @@
+"""Commands as messages name them, so that they can be copied."""
+
+from pipelines.config import PipelineConfig
+
+
+def of_pipeline(config: PipelineConfig) -> str:
+    """The options that name a pipeline and its environment to every command."""
+    return f"--pipeline {config.name}" + ("" if config.env == "local" else f" --env {config.env}")
+
+
+def command(config: PipelineConfig, name: str, *options: str) -> str:
+    """A command of a pipeline, such as `oncelake nightly_batch --pipeline flights --date 2013-01-01`."""
+    return " ".join(("oncelake", name, of_pipeline(config), *options))

@@ -1,0 +1,211 @@
+"""Forget: what the lake holds of a dedup key is emptied or deleted, for good."""
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+from datetime import date
+
+from pyspark.sql import DataFrame, SparkSession
+
+from pipelines.commands import command
+from pipelines.config import PipelineConfig
+from pipelines.contract import DataContract
+from pipelines.decode import ENVELOPE, EVENT_DATE, ORIGIN
+from pipelines.errors import SourceError
+from pipelines.ops.certification import Certified, certified
+from pipelines.ops.cut_days import cut_days
+from pipelines.ops.forgotten import PLACE, delete_records, emptied_of, empty
+from pipelines.ops.forgotten_places import remember_places
+from pipelines.ops.kept_values import delete_values
+from pipelines.ops.lease import Lease, lease
+from pipelines.ops.query_files import query_files
+from pipelines.ops.read_ahead import require_not_read_ahead
+from pipelines.ops.retention import whole_from
+from pipelines.ops.stream_check import reset_command
+from pipelines.ops.stream_position import start_version, unread_rows
+from pipelines.quality.searches import Search
+from pipelines.sinks.delta import by_day_and_key, days_condition, on_days, read, small_rows
+from pipelines.sinks.fenced import claim
+from pipelines.sinks.tables import exists, require_table, version
+from pipelines.sinks.upkeep import refuse_deletes
+from pipelines.sinks.versions import read_kept
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """What was found of a key, and what a rebuild has to complete.
+
+    Attributes:
+        counts: by layer, `bronze` records that were emptied, `quarantine` and `speed` rows that were deleted,
+            and `batch` rows that readers have of certified days.
+        looked_in: how many records of bronze were looked at, and where; a clause.
+        days: certified days that must be rebuilt.
+        final: certified days that cannot be rebuilt, since bronze does not hold all their records any more;
+            they have lost the rows of the key, and nothing else.
+    """
+
+    counts: dict[str, int]
+    looked_in: str
+    days: tuple[date, ...]
+    final: tuple[date, ...]
+
+
+def forget(
+    spark: SparkSession,
+    config: PipelineConfig,
+    contract: DataContract,
+    run_id: str,
+    search: Search,
+    *,
+    dry_run: bool,
+) -> Forgotten:
+    """Empties records in bronze, and deletes their rows of quarantine and speed layer.
+
+    Certified days are left to a rebuild, which the caller has to run. Every layer is searched by what it
+    holds itself, so a run that died is completed by another one.
+
+    Args:
+        spark: the session.
+        config: the pipeline's configuration.
+        contract: names the key.
+        run_id: the holder of the lease meanwhile.
+        search: what is to be forgotten.
+        dry_run: count, and change nothing.
+
+    Raises:
+        InfrastructureError: another run holds the pipeline's lease, or others rewrote the same files.
+        SourceError: there is no bronze, `speed_stream` has not read all these records, or bronze or speed
+            layer were put back, and their reader was not.
+    """
+    bronze = require_table(spark, config, "bronze")
+    require_not_read_ahead(spark, config, "bronze", "speed")
+    work = _Work(spark, config, contract, search)
+    with nullcontext() if dry_run else lease(spark, config, run_id) as held:
+        if held:
+            # A run that died while it emptied records has left the table open.
+            refuse_deletes(spark, bronze)
+        at = version(spark, bronze)
+        total = read(spark, bronze, at).count()
+        records = search.records(read(spark, bronze, at)).persist()
+        try:
+            return work.done(records, f"{total:,} records of {bronze} (version {at})", held, run_id)
+        finally:
+            records.unpersist()
+
+
+@dataclass(frozen=True)
+class _Work:
+    """One run."""
+
+    spark: SparkSession
+    config: PipelineConfig
+    contract: DataContract
+    search: Search
+
+    def done(self, records: DataFrame, looked_in: str, held: Lease | None, run_id: str) -> Forgotten:
+        """Forgets; or counts, if no lease is held."""
+        spark, config = self.spark, self.config
+        self._require_read(records)
+        state = certified(spark, config)
+        of_batch = self._batch(state)
+        came = {row["day"] for row in small_rows(records.select("day").distinct())} - {None}
+        closed = {*(state.days if state else ())}
+        to_rebuild = sorted((came | of_batch.keys()) & closed)
+        counts = {"bronze": records.count()}
+        if held:
+            delete_values(spark, config, sorted(came | of_batch.keys() | self._speed().keys()))
+            held.require()
+            if counts["bronze"]:
+                # Before the records are emptied: from then on no run decides by any that is not.
+                remember_places(spark, config, records, run_id)
+                empty(spark, config.table("bronze"), records.drop("day"), run_id)
+                # A stream that has begun meanwhile began with what bronze held before.
+                self._require_read(records)
+        counts["quarantine"] = self._forget_quarantine(held, run_id)
+        counts["speed"] = self._forget_speed(held, run_id)
+        counts["batch"] = sum(of_batch.values())
+        whole = whole_from(spark, config) or date.min
+        final = {day: n for day, n in sorted(of_batch.items()) if day < whole}
+        if held and state and final:
+            kept = self._others(state).where(on_days([*final]))
+            cut_days(spark, config, by_day_and_key(kept, self.contract.key), final, held)
+        return Forgotten(counts, looked_in, tuple(day for day in to_rebuild if day >= whole), tuple(final))
+
+    def _require_read(self, records: DataFrame) -> None:
+        """Sees to it that the speed stream reads none of these records from files of before.
+
+        Nor any that an earlier run has emptied, which may have died before it could see that.
+        """
+        spark, config = self.spark, self.config
+        if query_files(spark, config.checkpoint("speed")).query is None:
+            return
+        unread = unread_rows(spark, config)
+        emptied = emptied_of(unread).select(*PLACE)
+        began_with = start_version(spark, config)
+        if began_with is not None:
+            # What was empty when the stream began it reads so.
+            then = read_kept(spark, config.table("bronze"), began_with)
+            if then is not None:
+                emptied = emptied.join(emptied_of(then).select(*PLACE), [*PLACE], "left_anti")
+        of_these = records.join(unread.select(*PLACE), [*PLACE], "left_semi").select(*PLACE)
+        number = of_these.union(emptied).distinct().count()
+        if number:
+            raise SourceError(
+                f"{config.table('bronze')}: speed_stream has not read {number:,} records that are to be"
+                " forgotten, and would bring them back from the files of before."
+                f" {self._way_out()}, then say this again"
+            )
+
+    def _way_out(self) -> str:
+        if self.search.repeats:
+            # It does not start with what was forgotten before.
+            return f"Let it begin anew ({reset_command(self.config, 'speed')})"
+        return f"Let it read them ({command(self.config, 'speed_stream', '--once')})"
+
+    def _forget_quarantine(self, held: Lease | None, run_id: str) -> int:
+        table = self.config.table("quarantine")
+        if not exists(self.spark, table):
+            return 0
+        rows = read(self.spark, table, version(self.spark, table))
+        found = self.search.records(rows.select(*ENVELOPE, *ORIGIN)).select(*PLACE)
+        return self._delete(table, found, held, run_id)
+
+    def _forget_speed(self, held: Lease | None, run_id: str) -> int:
+        table = self.config.table("speed")
+        if not exists(self.spark, table):
+            return 0
+        if held:
+            # A replay that stood still, and has lost its lease, must not bring them back.
+            claim(self.spark, table, held.stamp("claim"))
+        found = self.search.rows(read(self.spark, table, version(self.spark, table)))
+        return self._delete(table, found.select(*PLACE), held, run_id)
+
+    def _delete(self, table: str, found: DataFrame, held: Lease | None, run_id: str) -> int:
+        """Deletes rows by their place, if a lease is held; how many they are."""
+        found = found.persist()
+        try:
+            number = found.count()
+            if held and number:
+                held.require()
+                delete_records(self.spark, table, found.distinct(), run_id)
+            return number
+        finally:
+            found.unpersist()
+
+    def _speed(self) -> dict[date, int]:
+        table = self.config.table("speed")
+        return self._by_day(read(self.spark, table)) if exists(self.spark, table) else {}
+
+    def _batch(self, state: Certified | None) -> dict[date, int]:
+        if state is None:
+            return {}
+        rows = read(self.spark, self.config.table("batch"), state.version)
+        return self._by_day(rows.where(days_condition(state.days)))
+
+    def _others(self, state: Certified) -> DataFrame:
+        """The rows of the batch layer, as readers have them, that stay."""
+        return self.search.others(read(self.spark, self.config.table("batch"), state.version))
+
+    def _by_day(self, rows: DataFrame) -> dict[date, int]:
+        """Rows that are to go, by event day."""
+        found = self.search.rows(rows).groupBy(EVENT_DATE).count()
+        return {row[EVENT_DATE]: row["count"] for row in small_rows(found)}

@@ -1,0 +1,82 @@
+"""Whether a clock can be believed: behind, it spoils what ingest writes; ahead, what upkeep removes.
+
+What is late, and what lies in the future, is measured from the moment in which a record was read. That
+moment stands in bronze for good, so a wrong one is refused before it gets there. A clock that is far ahead
+makes of everything something old: rows that retention keeps, and files that streams are writing.
+"""
+
+from datetime import UTC, datetime
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from pipelines.config import PipelineConfig
+from pipelines.errors import InfrastructureError
+from pipelines.intervals import format_interval
+from pipelines.ops.query_files import offsets_of, planned_at
+from pipelines.ops.stream_check import reset_command
+from pipelines.sinks.table_state import last_commit_at
+
+_SHOWN: Final = "%Y-%m-%d %H:%M:%S UTC"
+
+
+def require_not_behind(spark: SparkSession, config: PipelineConfig) -> None:
+    """Compare the clock of now with the newest commit of bronze, before anything is read.
+
+    The commit's time is that of its file: on an object store the store's own, else that of the machine that
+    made it. Kafka's timestamps are no evidence: they may come from a producer whose clock is ahead.
+
+    Raises:
+        InfrastructureError: the clock is behind by more than `ingest.max_clock_behind`.
+    """
+    newest, now = last_commit_at(spark, config.table("bronze")), datetime.now(UTC)
+    if newest is None or newest - now <= config.ingest.max_clock_behind:
+        return
+    raise InfrastructureError(
+        f"the clock of this machine is behind: found {now:{_SHOWN}}, expected"
+        f" {newest:{_SHOWN}} or later, when {config.table('bronze')} was last written. Nothing was read. Set"
+        " the clock right, and start again. If it is right, and the one of then was ahead, start once with"
+        f" --set ingest.max_clock_behind='{(newest - now).days + 1} days'."
+        " See docs/runbook.md, 'A clock is behind'"
+    )
+
+
+def require_not_ahead(spark: SparkSession, config: PipelineConfig) -> None:
+    """Compare the clock of now with the newest commit of bronze, before anything is removed.
+
+    Bronze is written all the time, so its newest commit is hardly older than now.
+
+    Raises:
+        InfrastructureError: the clock is ahead of it by more than `maintain.max_idle`.
+    """
+    newest, now = last_commit_at(spark, config.table("bronze")), datetime.now(UTC)
+    if newest is None or now - newest <= config.maintain.max_idle:
+        return
+    raise InfrastructureError(
+        f"the clock of this machine may be ahead: found {now:{_SHOWN}}, expected no more than"
+        f" maintain.max_idle ({format_interval(config.maintain.max_idle)}) after {newest:{_SHOWN}}, when"
+        f" {config.table('bronze')} was last written. Nothing was removed. Set the clock right, and start"
+        " again. If it is right, and nothing has come since, start once with"
+        f" --set maintain.max_idle='{(now - newest).days + 1} days'."
+        " See docs/runbook.md, 'A clock is ahead'"
+    )
+
+
+def require_order(spark: SparkSession, config: PipelineConfig, batch: int) -> None:
+    """Compare the moment of a micro-batch with that of the one before, as the checkpoint has them.
+
+    Raises:
+        InfrastructureError: it lies before it by more than `ingest.max_clock_behind`.
+    """
+    checkpoint = config.checkpoint("ingest")
+    texts = [offsets_of(spark, checkpoint, number) for number in (batch - 1, batch)]
+    before, here = (planned_at(text) if text else None for text in texts)
+    if before is None or here is None or before - here <= config.ingest.max_clock_behind:
+        return
+    raise InfrastructureError(
+        f"the clock of this machine was put back: found micro-batch {batch} of {checkpoint} planned at"
+        f" {here:{_SHOWN}}, expected no more than {format_interval(config.ingest.max_clock_behind)} before"
+        f" the one before it, {before:{_SHOWN}}. Nothing of it was written. See that the clock is right, then"
+        f" say: {reset_command(config, 'ingest')} (ingest then goes on after the last records in bronze:"
+        " nothing is lost or doubled). See docs/runbook.md, 'A clock is behind'"
+    )

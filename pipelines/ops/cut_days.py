@@ -1,0 +1,82 @@
+"""Certified days of which bronze does not hold all records any more lose events that are to be forgotten.
+
+They cannot be rebuilt, and so not be audited either. What was certified is written again without the rows.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, date, datetime
+
+from pyspark.sql import DataFrame, SparkSession
+
+from pipelines.config import PipelineConfig
+from pipelines.ops.certification import (
+    Verdict,
+    certified_in,
+    history,
+    newest_certified,
+    record_verdicts,
+)
+from pipelines.ops.lease import Lease
+from pipelines.ops.leftovers import back_to_certified
+from pipelines.ops.rebuild import require_alone
+from pipelines.sinks.fenced import replace_days_fenced
+from pipelines.sinks.versions import commit_hash
+
+
+def cut_days(
+    spark: SparkSession,
+    config: PipelineConfig,
+    kept: DataFrame,
+    gone: Mapping[date, int],
+    held: Lease,
+) -> None:
+    """Takes rows out of certified days, as one commit, and certifies the days as they are then.
+
+    Args:
+        spark: the session.
+        config: names the tables.
+        kept: the certified rows of these days without those that are to go.
+        gone: how many rows go, by day.
+        held: the pipeline's lease.
+
+    Raises:
+        StaleEpoch: another run has taken the lease over. Nothing was written.
+        SourceError: others wrote to the batch table meanwhile.
+    """
+    ledger = history(spark, config)
+    state = certified_in(ledger)
+    if state is None or not gone:
+        return
+    base, _ = back_to_certified(spark, config, state, held)
+    built = replace_days_fenced(kept, config.table("batch"), sorted(gone), held.stamp("forget"))
+    before, commit = newest_certified(ledger), commit_hash(spark, config.table("batch"), built)
+    cut = [
+        replace(
+            _without(before[day], n, state.version),
+            run_id=held.run_id,
+            epoch=held.epoch,
+            batch_version=built,
+            batch_commit=commit,
+        )
+        for day, n in sorted(gone.items())
+    ]
+    require_alone(spark, config, [base, built])
+    record_verdicts(spark, config, cut, held.stamp("certify"))
+
+
+def _without(verdict: Verdict, gone: int, before: int) -> Verdict:
+    """The verdict on a day that has lost rows; what was audited of the others holds."""
+    return replace(
+        verdict,
+        base_version=before,
+        decided_at=datetime.now(UTC),
+        records=verdict.records - gone,
+        rows=verdict.rows - gone,
+        cause="forgotten",
+        came_late=0,
+        previous_version=before,
+        added=0,
+        removed=gone,
+        changed=0,
+    )

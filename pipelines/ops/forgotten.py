@@ -1,0 +1,161 @@
+"""Records of bronze that were emptied for good: no key, no value, no headers, only their place in Kafka.
+
+An emptied record keeps its coordinates, so that offsets stay without a gap, its times, and its event time,
+so that the audit still knows how far the speed layer's watermark had come. It is marked in a column that
+ingest never fills: no producer can send a record that looks like one.
+"""
+
+from datetime import date
+from typing import Final
+
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.config import PipelineConfig
+from pipelines.decode import COORDINATES
+from pipelines.errors import SourceError
+from pipelines.sinks.commits import commits_between
+from pipelines.sinks.delta import read
+from pipelines.sinks.tables import FORGOTTEN, ensure_forgettable, table_property, version
+from pipelines.sinks.upkeep import change_rows, keep_with
+from pipelines.sql_text import name
+
+FORGETTING: Final = "oncelake.forgetting"
+"""The property of bronze that names the last run that emptied records of it, and after which version."""
+_NOTE: Final = "forget"
+PLACE: Final = (*COORDINATES, "_ingested_at")
+"""What tells a row of bronze from every other: Kafka's coordinates, and when it was read."""
+EVENT_TIME: Final = "event_time"
+_MOST_BESIDE: Final = 1_000_000
+
+
+def is_emptied(bronze: DataFrame) -> str:
+    """An SQL condition on the rows of bronze, or of a frame made of it by `decode`: never null."""
+    return f"{FORGOTTEN} IS NOT NULL" if FORGOTTEN in bronze.columns else "false"
+
+
+def with_event_time(decoded: DataFrame, column: str) -> DataFrame:
+    """A frame made of bronze by `decode`, in which emptied records have the event time that they had.
+
+    Args:
+        decoded: the frame.
+        column: the column of the event time.
+    """
+    if FORGOTTEN not in decoded.columns:
+        return decoded
+    had = f"CASE WHEN {is_emptied(decoded)} THEN {FORGOTTEN}.{EVENT_TIME} ELSE {name(column)} END"
+    return decoded.withColumn(column, F.expr(had))
+
+
+def remembered(bronze: DataFrame) -> DataFrame:
+    """The records of bronze that were not emptied."""
+    return bronze.where(f"NOT ({is_emptied(bronze)})")
+
+
+def emptied_of(bronze: DataFrame) -> DataFrame:
+    """The records of bronze that were emptied; of its files those without one are not read."""
+    return bronze.where(f"{FORGOTTEN}.at IS NOT NULL" if FORGOTTEN in bronze.columns else "false")
+
+
+def emptied_in(spark: SparkSession, config: PipelineConfig, at: int) -> int:
+    """How many records of bronze were emptied, at a version."""
+    return emptied_of(read(spark, config.table("bronze"), at)).count()
+
+
+def mark(event_time: str) -> str:
+    """What marks an emptied record, in SQL.
+
+    Args:
+        event_time: the event time that it had, in SQL.
+    """
+    return f"named_struct('at', current_timestamp(), 'event_time', {event_time})"
+
+
+def forgotten_by(spark: SparkSession, config: PipelineConfig) -> tuple[str, ...]:
+    """The last run that has emptied records of bronze; nothing if none ever did."""
+    run_id = table_property(spark, config.table("bronze"), FORGETTING)
+    return () if run_id is None else (run_id,)
+
+
+def empty(spark: SparkSession, table: str, records: DataFrame, run_id: str) -> None:
+    """Empties records of bronze, as one commit.
+
+    Before and after that the table is told that a run does so: the index of bronze is not made from the
+    commits of before and after, but anew.
+
+    Args:
+        spark: the session.
+        table: the path of bronze.
+        records: their coordinates, `_ingested_at`, and `event_time`, null where they have none.
+        run_id: the run.
+    """
+    ensure_forgettable(spark, table)
+    emptied = {"key": "NULL", "value": "NULL", "headers": "NULL", FORGOTTEN: mark(f"f.{EVENT_TIME}")}
+
+    def change(bronze: DeltaTable) -> None:
+        merge = bronze.alias("t").merge(_beside(records).alias("f"), _same_place())
+        merge.whenMatchedUpdate(set=dict(emptied)).execute()
+
+    change_rows(spark, table, change, _told(spark, table, run_id))
+    # Where this run stood still, another may have made an index of what was there before the change.
+    keep_with(spark, table, _told(spark, table, run_id))
+
+
+def _told(spark: SparkSession, table: str, run_id: str) -> dict[str, str]:
+    return {FORGETTING: f"{run_id} after version {version(spark, table)}"}
+
+
+def delete_records(spark: SparkSession, table: str, records: DataFrame, run_id: str) -> None:
+    """Deletes the rows of a table that stand for records, as one commit that `forgetting_commits` finds.
+
+    They are named by their place. Delta keeps the condition of a DELETE in its log, so one on the columns
+    would leave the key there.
+
+    Args:
+        spark: the session.
+        table: the path of the quarantine or the speed layer.
+        records: their coordinates and `_ingested_at`.
+        run_id: the run.
+    """
+
+    def change(rows: DeltaTable) -> None:
+        rows.alias("t").merge(_beside(records).alias("f"), _same_place()).whenMatchedDelete().execute()
+
+    change_rows(spark, table, change, {}, note=f"{_NOTE} {run_id}")
+
+
+def forgetting_commits(
+    spark: SparkSession, table: str, after: int, until: int
+) -> dict[int, tuple[date, ...] | None]:
+    """The versions of the speed layer, after one and until another, that `delete_records` made.
+
+    Returns:
+        Of each version the event days of which it has removed files; None if it does not tell.
+
+    Raises:
+        SourceError: another commit among these has written rows anew or changed them, so nobody knows which.
+    """
+    found = {}
+    for at, made in commits_between(spark, table, after, until):
+        if made.note.startswith(f"{_NOTE} "):
+            found[at] = made.removed_days
+        elif made.adds and made.removes:
+            raise SourceError(
+                f"{table}: version {at} ({made.operation}) has changed or deleted rows that may have been"
+                " published, and no command of Oncelake made it, so nobody knows what is to be taken back."
+                " Publish anew: docs/publishing.md, 'When versions are gone'"
+            )
+    return found
+
+
+def _beside(records: DataFrame) -> DataFrame:
+    """Records, so that the table is not shuffled: what it holds stays in files with its micro-batch.
+
+    Where they are too many for the driver, it is.
+    """
+    return F.broadcast(records) if records.count() <= _MOST_BESIDE else records
+
+
+def _same_place() -> str:
+    return " AND ".join(f"t.{name} = f.{name}" for name in PLACE)

@@ -1,0 +1,235 @@
+"""The places in Kafka of records that were forgotten, outside of bronze: they outlive it, and its backups.
+
+A place says nothing of what the record held. Ingest empties a record that it reads from such a place once
+more, and no run decides by a table that holds one. All pipelines that read a topic go by the same places.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime, timedelta
+from typing import Final, Literal
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.commands import command
+from pipelines.config import PipelineConfig
+from pipelines.contract import DataContract
+from pipelines.decode import COORDINATES, ENVELOPE, EVENT_DATE
+from pipelines.errors import SourceError
+from pipelines.ops.certification import Certified
+from pipelines.ops.forgotten import EVENT_TIME, emptied_of, mark, remembered
+from pipelines.ops.ingest_position import read_until
+from pipelines.sinks.delta import append, on_days, read, small_rows
+from pipelines.sinks.tables import (
+    FORGOTTEN,
+    TOPIC_ID,
+    ensure_forgettable,
+    ensure_table,
+    exists,
+    shape,
+    shown,
+    small_frame,
+    table_property,
+)
+
+PLACES: Final = (
+    "pipeline string, topic_id string, _topic string, _partition int, _offset bigint,"
+    f" {EVENT_TIME} timestamp, forgotten_at timestamp, run_id string"
+)
+"""The columns of `ops/forgotten`."""
+
+
+def remember_places(spark: SparkSession, config: PipelineConfig, records: DataFrame, run_id: str) -> None:
+    """Writes down where records stood that are to be emptied, before they are; what is there stays.
+
+    Args:
+        spark: the session.
+        config: the pipeline's configuration.
+        records: their coordinates and `event_time`.
+        run_id: the run.
+    """
+    table = config.ops_table("forgotten")
+    ensure_table(spark, table, shape(PLACES), partitions=["pipeline"])
+    new = records.groupBy(*COORDINATES).agg(F.max(EVENT_TIME).alias(EVENT_TIME))
+    known = places(spark, config)
+    if known is not None:
+        new = new.join(known.select(*COORDINATES), [*COORDINATES], "left_anti")
+    told = {
+        "pipeline": F.lit(config.name),
+        "topic_id": F.lit(topic_id(spark, config)).cast("string"),
+        "forgotten_at": F.current_timestamp(),
+        "run_id": F.lit(run_id),
+    }
+    append(new.withColumns(told).select(*shape(PLACES).names), table)
+
+
+def places(spark: SparkSession, config: PipelineConfig) -> DataFrame | None:
+    """All that was forgotten of this topic, by whichever pipeline: coordinates, `event_time`, `forgotten_at`.
+
+    None if nothing ever was.
+    """
+    table = config.ops_table("forgotten")
+    if not exists(spark, table):
+        return None
+    known = topic_id(spark, config)
+    of_topic = F.col("topic_id") == known if known else F.expr("topic_id IS NULL")
+    if known is None:
+        of_topic &= F.col("pipeline") == config.name
+    found = read(spark, table).where(of_topic)
+    newest = (F.max(column).alias(column) for column in (EVENT_TIME, "forgotten_at"))
+    return None if found.isEmpty() else found.groupBy(*COORDINATES).agg(*newest)
+
+
+def forgotten_after(
+    spark: SparkSession, config: PipelineConfig, contract: DataContract, decided: Mapping[date, datetime]
+) -> dict[date, int]:
+    """How many records of event days were forgotten after the days were decided on.
+
+    Args:
+        spark: the session.
+        config: the pipeline's configuration.
+        contract: whose zone tells an event's day.
+        decided: when each day was decided on.
+
+    Returns:
+        Their number, of each day that has any.
+    """
+    known = places(spark, config) if decided else None
+    if known is None:
+        return {}
+    rows = [{"day": day, "decided_at": at} for day, at in decided.items()]
+    days = small_frame(spark, rows, shape("day date, decided_at timestamp"))
+    day = F.to_date(F.from_utc_timestamp(EVENT_TIME, contract.day_time_zone)).alias("day")
+    later = known.select(day, "forgotten_at").join(days, "day").where("forgotten_at > decided_at")
+    return {row["day"]: row["count"] for row in small_rows(later.groupBy("day").count())}
+
+
+def places_ahead(spark: SparkSession, config: PipelineConfig) -> DataFrame | None:
+    """The places that ingest, by its checkpoint, will come to: of a topic that it reads once more."""
+    found = places(spark, config)
+    if found is None:
+        return None
+    done = " OR ".join(
+        f"_partition = {partition} AND _offset < {end}"
+        for partition, end in read_until(spark, config).items()
+    )
+    ahead = found.where(f"NOT ({done or 'false'})")
+    if ahead.isEmpty():
+        return None
+    ensure_forgettable(spark, config.table("bronze"))
+    return ahead.drop("forgotten_at")
+
+
+def emptied_on_arrival(envelopes: DataFrame, ahead: DataFrame | None) -> DataFrame:
+    """A micro-batch of ingest, in which records from places that were forgotten are empty.
+
+    Args:
+        envelopes: the micro-batch, in the shape of bronze.
+        ahead: what `places_ahead` has found.
+    """
+    if ahead is None:
+        return envelopes
+    known = ahead.withColumn(FORGOTTEN, F.expr(mark(EVENT_TIME))).drop(EVENT_TIME)
+    joined = envelopes.join(known, [*COORDINATES], "left")
+    empty = (F.expr(f"CASE WHEN {FORGOTTEN} IS NULL THEN {name} END").alias(name) for name in ENVELOPE)
+    kept = [name for name in envelopes.columns if name not in ENVELOPE]
+    return joined.select(*empty, *kept, FORGOTTEN)
+
+
+def _came_back(bronze: DataFrame, known: DataFrame) -> int:
+    """How many records of bronze were forgotten and are not empty; only files that may hold one are read."""
+    emptied = emptied_of(bronze).select(*COORDINATES)
+    others = known.select(*COORDINATES).join(emptied, [*COORDINATES], "left_anti")
+    ranges = small_rows(
+        others.groupBy("_topic", "_partition").agg(F.min("_offset").alias("a"), F.max("_offset").alias("b"))
+    )
+    if not ranges:
+        return 0
+    within = " OR ".join(
+        f"(_partition = {row['_partition']} AND _offset BETWEEN {row['a']} AND {row['b']})" for row in ranges
+    )
+    return held_of(remembered(bronze).where(within), others)
+
+
+def require_forgotten(
+    spark: SparkSession, config: PipelineConfig, *layers: Literal["speed", "quarantine"]
+) -> None:
+    """Makes sure that bronze, and these layers, hold nothing that was forgotten.
+
+    Raises:
+        SourceError: one does; the message has the command that fixes it.
+    """
+    known = places(spark, config)
+    if known is None:
+        return
+    bronze = config.table("bronze")
+    found = {bronze: _came_back(read(spark, bronze), known)}
+    for path in map(config.table, layers):
+        if exists(spark, path):
+            found[path] = held_of(_near(read(spark, path), known), known)
+    if any(found.values()):
+        where = "; ".join(f"{path}: found {number:,} records" for path, number in found.items() if number)
+        raise SourceError(
+            f"{where} that were forgotten, expected none: the table was put back from a backup, oncelake"
+            " forget was ended before it had done its work, or another pipeline has forgotten them. Nothing"
+            f" was done. Finish it: {command(config, 'forget', '--again')}"
+        )
+
+
+def require_none_held(
+    spark: SparkSession, config: PipelineConfig, state: Certified | None, days: Sequence[date]
+) -> None:
+    """Makes sure that certified days that no rebuild reaches hold nothing that was forgotten.
+
+    Args:
+        spark: the session.
+        config: the pipeline's configuration.
+        state: what readers have of the batch layer.
+        days: the days.
+
+    Raises:
+        SourceError: one does; the message has the command that fixes it.
+    """
+    known = places(spark, config) if state and days else None
+    if state is None or known is None:
+        return
+    table = config.table("batch")
+    number = held_of(read(spark, table, state.version).where(on_days([*days])), known)
+    if number:
+        raise SourceError(
+            f"{table}: found {number:,} rows of events that were forgotten, on days that bronze does not hold"
+            " any more, expected none: batch layer and verdicts were put back from a backup, or oncelake"
+            " forget was ended before it had done its work. Nothing was decided."
+            f" Finish it: {command(config, 'forget', '--again')}"
+        )
+
+
+def held_of(rows: DataFrame, known: DataFrame) -> int:
+    """How many rows stand for records that were forgotten.
+
+    Args:
+        rows: of a layer, with coordinates.
+        known: what `places` has found.
+    """
+    return rows.join(known.select(*COORDINATES), [*COORDINATES], "left_semi").count()
+
+
+def _near(rows: DataFrame, known: DataFrame) -> DataFrame:
+    """Rows that may stand for a forgotten record; in a table by event day those of the days around it."""
+    if EVENT_DATE not in rows.columns:
+        return rows
+    days = _days_near(known)
+    # Of broken records alone no layer of events has a row.
+    return rows.where(on_days(days) if days else F.lit(False))
+
+
+def _days_near(known: DataFrame) -> list[date]:
+    """The event days that places may have, in whatever zone, sorted."""
+    found = small_rows(known.select(F.to_date(EVENT_TIME).alias("day")).where("day IS NOT NULL").distinct())
+    return sorted({row["day"] + timedelta(days=n) for row in found for n in (-1, 0, 1)})
+
+
+def topic_id(spark: SparkSession, config: PipelineConfig) -> str | None:
+    """Kafka's id of the topic that bronze was filled from; None if bronze does not know it."""
+    kept = table_property(spark, config.table("bronze"), TOPIC_ID)
+    return None if kept is None else shown(kept)

@@ -1,0 +1,161 @@
+"""Old rows of the index of bronze are folded, so that it does not grow by a row for each micro-batch.
+
+The micro-batches of an hour become one row for each event day and reason, but never across a version of
+bronze that a verdict names: what came after it is asked for. Pieces of a partition's offsets that follow on
+each other become one. What the index answers stays as it was (`pipelines.ops.bronze_index`).
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.config import PipelineConfig
+from pipelines.ops.bronze_index import INDEX, OFFSETS, RECORDS
+from pipelines.ops.lease import Lease
+from pipelines.quality.offset_ledger import in_a_row
+from pipelines.sinks.delta import read, small_rows
+from pipelines.sinks.fenced import claim, replace_fenced
+from pipelines.sinks.tables import ensure_table, exists, shape, small_frame
+from pipelines.sql_text import literal
+
+# What is younger stays as it came: most look-ups are for it.
+_LEFT_ALONE: Final = timedelta(days=2)
+_HOUR: Final = 3600
+_NONE: Final = -1
+_ENDLESS: Final = 2**63 - 1
+# What all rows say of the bronze that they were made from: the newest of them is right.
+_MADE_FROM: Final = ("until", "made_for", "bronze_id", "until_commit", "topic_id", "whole_from")
+
+
+def fold_index(spark: SparkSession, config: PipelineConfig, held: Lease | None) -> int:
+    """Folds what of the pipeline's index is old, as one commit that later runs' commits keep from being made.
+
+    Args:
+        spark: the session.
+        config: the pipeline's configuration.
+        held: the pipeline's lease; without it nothing is changed.
+
+    Returns:
+        How many rows there are less.
+
+    Raises:
+        StaleEpoch: another run has taken the lease over. Nothing was changed.
+    """
+    table = config.ops_table("bronze_index")
+    if not exists(spark, table):
+        return 0
+    if held is not None:
+        ensure_table(spark, table, shape(INDEX), partitions=["pipeline"])
+        # From here on no run that held the lease before can add to what is read now.
+        claim(spark, table, held.stamp("fold"))
+    of_pipeline = f"pipeline = {literal(config.name)}"
+    stored = read(spark, table).where(of_pipeline)
+    if "ingested_from" not in stored.columns:
+        return 0
+    old = _old(stored, datetime.now(UTC) - _LEFT_ALONE)
+    if old is None:
+        return 0
+    rows = stored.where(old)
+    folded = fold(rows, _verdict_versions(spark, config)).persist()
+    try:
+        fewer = rows.count() - folded.count()
+        if held is not None:
+            # Also where none are fewer: it is not looked for what can be folded of them again.
+            replace_fenced(folded, table, f"{of_pipeline} AND ({old})", held.stamp("folded"))
+        return fewer
+    finally:
+        folded.unpersist()
+
+
+def fold(rows: DataFrame, versions: Iterable[int]) -> DataFrame:
+    """The same in fewer rows.
+
+    Args:
+        rows: rows of the index of one pipeline, folded or not, in the shape of `INDEX`.
+        versions: the versions of bronze that verdicts name: of each it must stay known what came after it.
+
+    Returns:
+        Rows in the same shape, in the order of ingestion.
+    """
+    names = shape(INDEX).names
+    records = _folded_records(rows.where(F.col("kind") == RECORDS), versions)
+    offsets = _folded_offsets(rows.where(F.col("kind") == OFFSETS))
+    every = records.unionByName(offsets, allowMissingColumns=True)
+    # Files whose rows lie in a row are left out by readers that ask for later ones.
+    return every.select(names).orderBy("kind", "ingested_at")
+
+
+def _old(stored: DataFrame, before: datetime) -> str | None:
+    """The rows that are folded now, as a condition; None if none of them is new to it.
+
+    Whole hours, from the first one on of which not all is folded.
+    """
+    end = before.replace(minute=0, second=0, microsecond=0)
+    young = stored.where(F.col("kind") == RECORDS).where(F.col("ingested_at") < F.lit(end))
+    as_came = F.when(F.col("ingested_from").isNull(), F.col("ingested_at"))
+    (found,) = small_rows(young.agg(F.min(as_came).alias("first"), F.max("commit").alias("commit")))
+    if found["first"] is None:
+        return None
+    first = found["first"].astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+    within = f"ingested_at >= {_moment(first)} AND ingested_at < {_moment(end)}"
+    return f"(kind = '{RECORDS}' AND {within}) OR (kind = '{OFFSETS}' AND until <= {found['commit']})"
+
+
+def _moment(moment: datetime) -> str:
+    return f"TIMESTAMP'{moment:%Y-%m-%d %H:%M:%S}Z'"
+
+
+def _verdict_versions(spark: SparkSession, config: PipelineConfig) -> list[int]:
+    ledger = read(spark, config.ops_table("certifications")).where(F.col("pipeline") == config.name)
+    return [row["bronze_version"] for row in small_rows(ledger.select("bronze_version").distinct())]
+
+
+def _folded_records(records: DataFrame, versions: Iterable[int]) -> DataFrame:
+    """One row for each hour, span between two versions, day and reason."""
+    ends = sorted({*versions, _NONE, _ENDLESS})
+    spans = small_frame(
+        records.sparkSession,
+        [{"after": after, "upto": upto} for after, upto in pairwise(ends)],
+        shape("after bigint, upto bigint"),
+    )
+    single = F.array(F.struct(F.col("ingested_at").alias("at"), "commit", "newest", "clock"))
+    apart = records.withColumns(
+        {
+            "hour": F.floor(F.unix_seconds("ingested_at") / _HOUR),
+            "batches": F.coalesce("batches", single),
+        }
+    )
+    apart = apart.join(
+        F.broadcast(spans), (F.col("commit") > F.col("after")) & (F.col("commit") <= F.col("upto"))
+    )
+    together = apart.groupBy("pipeline", "hour", "upto", "day", "reason").agg(
+        F.min(F.coalesce("ingested_from", "ingested_at")).alias("ingested_from"),
+        *(F.max(name).alias(name) for name in ("ingested_at", "commit", "newest", "clock")),
+        F.sum("records").alias("records"),
+        F.array_sort(F.flatten(F.collect_list("batches"))).alias("batches"),
+        _made_from(),
+    )
+    return together.select("*", "made_from.*", F.lit(RECORDS).alias("kind"))
+
+
+def _folded_offsets(pieces: DataFrame) -> DataFrame:
+    """One row for each run of offsets without a gap between the pieces."""
+    together = (
+        in_a_row(pieces)
+        .groupBy("pipeline", "topic", "partition", "run")
+        .agg(
+            F.min("first").alias("first"),
+            *(F.max(name).alias(name) for name in ("last", "sent", "appended")),
+            *(F.sum(name).alias(name) for name in ("records", "distinct")),
+            _made_from(),
+        )
+    )
+    return together.select("*", "made_from.*", F.lit(OFFSETS).alias("kind"))
+
+
+def _made_from() -> Column:
+    return F.max_by(F.struct(*_MADE_FROM), "until").alias("made_from")

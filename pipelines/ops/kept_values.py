@@ -1,0 +1,56 @@
+"""Single values of records that audits keep in the ledgers beside their outcomes, and how they go."""
+
+from collections.abc import Sequence
+from datetime import date
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from pipelines.config import PipelineConfig
+from pipelines.quality.audit import RESULTS
+from pipelines.sinks.delta import days_condition, read
+from pipelines.sinks.tables import ensure_table, exists, shape
+from pipelines.sinks.upkeep import change_rows
+from pipelines.sql_text import literal
+
+LEDGERS: Final = ("layer_samples", "validation_results")
+"""The ledgers that hold such values."""
+_GONE: Final = "a value, which was forgotten with a record of the day"
+# What an expectation observed is a value, or counts them (`pipelines.quality.expectations`).
+_OBSERVES: Final = (
+    "kind = 'expectation' AND name NOT LIKE 'expect_table_row_count%'"
+    " AND observed NOT LIKE '% values unexpected'"
+    f" AND observed NOT IN ('as expected', 'not as expected', '{_GONE}')"
+)
+
+
+def delete_values(spark: SparkSession, config: PipelineConfig, days: Sequence[date]) -> None:
+    """Deletes what audits have kept of the values of some days' records; outcomes and counts of checks stay.
+
+    Args:
+        spark: the session.
+        config: the pipeline's configuration.
+        days: the event days, sorted.
+    """
+    if not days:
+        return
+    of_days = f"pipeline = {literal(config.name)} AND ({days_condition(days, 'day')})"
+    samples, results = map(config.ops_table, LEDGERS)
+    if _holds(spark, samples, of_days):
+        change_rows(spark, samples, lambda rows: rows.delete(of_days), {})
+    if not exists(spark, results):
+        return
+    ensure_table(spark, results, shape(RESULTS), partitions=["pipeline"])
+    # Expectations quote values that they did not expect, or the greatest; our own checks quote keys.
+    quoting = f"{of_days} AND (result IS NOT NULL OR detail <> '' OR ({_OBSERVES}))"
+    if _holds(spark, results, quoting):
+        nothing = {
+            "result": "NULL",
+            "detail": "''",
+            "observed": f"CASE WHEN {_OBSERVES} THEN '{_GONE}' ELSE observed END",
+        }
+        change_rows(spark, results, lambda rows: rows.update(quoting, dict(nothing)), {})
+
+
+def _holds(spark: SparkSession, table: str, condition: str) -> bool:
+    return exists(spark, table) and not read(spark, table).where(condition).isEmpty()

@@ -1,0 +1,107 @@
+"""Which verdicts speak of the bronze of now, and what its index says of the days that they certify.
+
+The index knows its bronze as long as it is there. Where it was removed, or put back together with bronze,
+only the verdicts tell: they keep the commit of bronze that they were built from, and how many records.
+"""
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+
+from pyspark.sql import SparkSession
+
+from pipelines.config import PipelineConfig
+from pipelines.errors import SourceError
+from pipelines.ops.bronze_index import BronzeIndex
+from pipelines.ops.certification import Verdict, newest_certified, of_bronze
+from pipelines.sinks.versions import commit_hashes
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Certified days, held against the bronze of now.
+
+    Attributes:
+        known: up to which version of bronze each day knows it; None where versions cannot tell what has come
+            since.
+        more: of days of the latter kind, how many valid records bronze holds more, where it does.
+        fewer: days of which bronze holds fewer valid records, and not by other rules of decoding alone.
+    """
+
+    known: Mapping[date, int | None]
+    more: Mapping[date, int]
+    fewer: Collection[date]
+
+
+def own_verdicts(
+    spark: SparkSession, config: PipelineConfig, ledger: Sequence[Verdict], index: BronzeIndex
+) -> list[Verdict]:
+    """The verdicts whose versions of bronze are versions of the bronze of now.
+
+    A table that was put back from a copy has the id that it had, and soon the same versions, made by other
+    commits. Of a commit that is not in the log any more nothing is held against the verdict.
+
+    Args:
+        spark: the session.
+        config: names the tables.
+        ledger: verdicts as `history` gives them, all of them.
+        index: the index of bronze.
+    """
+    named = [v for v in of_bronze(ledger, index.bronze_id) if v.bronze_version <= index.version]
+    versions = {v.bronze_version for v in named if v.bronze_commit}
+    found = commit_hashes(spark, config.table("bronze"), versions) if versions else {}
+    return [v for v in named if v.bronze_commit in {None, found.get(v.bronze_version, v.bronze_commit)}]
+
+
+def compared(
+    own: Sequence[Verdict], ledger: Sequence[Verdict], index: BronzeIndex, forgotten: Mapping[date, int]
+) -> Compared:
+    """Holds the certified days against bronze.
+
+    An index that was made anew without the one before it does not know when records came: then their number
+    tells. Where it does know, and holds fewer valid records, they are there and break the contract of now,
+    since it would have been refused had bronze lost them (`pipelines.ops.bronze_state.require_held`).
+
+    Args:
+        own: what `own_verdicts` gives.
+        ledger: all verdicts.
+        index: the index of bronze.
+        forgotten: how many records of a day were forgotten after it was certified: they are not lost.
+    """
+    certified, records, first = newest_certified(ledger), index.counts()[0], index.first_commit()
+    told = {v for v in own if first is not None and first <= v.bronze_version}
+    untold = {day: v for day, v in certified.items() if v not in told}
+    more = {day: records.get(day, 0) + forgotten.get(day, 0) - v.records for day, v in untold.items()}
+    return Compared(
+        {day: v.bronze_version if v in told else None for day, v in certified.items()},
+        {day: n for day, n in more.items() if n > 0},
+        {day for day, n in more.items() if n < 0},
+    )
+
+
+def require_no_fewer(config: PipelineConfig, asked: Collection[date], fewer: Collection[date]) -> None:
+    """Makes sure that no day that is asked for would be certified with fewer records than it was built from.
+
+    Others are left as they are: the rows that are certified may be all that is left of them.
+
+    Raises:
+        SourceError: it would, and `batch.fewer_records` does not say so.
+    """
+    lost = [day for day in sorted(fewer) if day in asked]
+    if lost and config.batch.fewer_records == "refuse":
+        raise SourceError(
+            f"{config.table('bronze')}: holds fewer records of {', '.join(map(str, lost))} than when these"
+            " days were certified, so they are not rebuilt: the rows that are certified may be all that is"
+            " left. Nothing was decided. Put bronze back; or, where the days shall lose these rows, start"
+            " again with --set batch.fewer_records=take: docs/runbook.md,"
+            " 'Bronze holds fewer records of a day'"
+        )
+    if left := sorted({*fewer} - {*lost}):
+        _log.warning(
+            "certified days of which bronze holds fewer records than when they were built; they are left as"
+            " they are: %s",
+            ", ".join(map(str, left)),
+        )

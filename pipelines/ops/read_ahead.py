@@ -1,0 +1,57 @@
+"""A table that was put back together with its checkpoint fits it; the stream that reads the table may not.
+
+That stream would pass over what is written under the versions that it has read already.
+"""
+
+from typing import Final, Literal
+
+from pyspark.sql import SparkSession
+
+from pipelines.commands import command
+from pipelines.config import PipelineConfig
+from pipelines.errors import SourceError
+from pipelines.ops.stream_check import reset_command
+from pipelines.ops.stream_position import first_unread_version
+from pipelines.sinks.tables import exists, version
+
+_READER: Final[dict[str, Literal["speed", "publish"]]] = {"bronze": "speed", "speed": "publish"}
+
+
+def require_not_read_ahead(
+    spark: SparkSession, config: PipelineConfig, *tables: Literal["bronze", "speed"]
+) -> None:
+    """Makes sure that tables have all versions that the stream behind each has read.
+
+    It is asked before anything is written to a table, and before the stream reads on.
+
+    Raises:
+        SourceError: one has not; the message has the command that fixes it.
+    """
+    for table in tables:
+        _require(spark, config, table)
+
+
+def _require(spark: SparkSession, config: PipelineConfig, table: Literal["bronze", "speed"]) -> None:
+    reader, path = _READER[table], config.table(table)
+    if not exists(spark, path) or (reader == "publish" and config.publish is None):
+        return
+    unread, newest = first_unread_version(spark, config, reader), version(spark, path)
+    if unread is None or unread <= newest + 1:
+        return
+    raise SourceError(
+        f"{path}: found version {newest}, expected {unread - 1} or later, which {reader}_stream has read by"
+        f" {config.checkpoint(reader)}: the table was put back or made anew, and that checkpoint was not."
+        " What comes next would take versions that the stream has behind it, and be passed over. Nothing was"
+        " read or written. Put back what was there, if you have it; or stop both streams and"
+        f" {_way_out(config, reader)}. See docs/runbook.md, 'A table and its checkpoint do not go together'"
+    )
+
+
+def _way_out(config: PipelineConfig, reader: Literal["speed", "publish"]) -> str:
+    if reader == "speed":
+        return f"say: {reset_command(config, 'speed')} (the speed layer is then made anew from bronze)"
+    return (
+        f"move {config.checkpoint('publish')} aside, then say:"
+        f" {command(config, 'publish reset', '--to beginning')} (the days that are not certified are then"
+        f" sent once more); certified days go by {command(config, 'publish', '--from DAY --to DAY')}"
+    )

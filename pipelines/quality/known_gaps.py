@@ -1,0 +1,56 @@
+"""Offsets of which somebody has said that they are lost (`audit.known_gaps`).
+
+Only what bronze lacks is taken off its gaps: a range that is wider than the loss hides nothing else.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.config_audit import KnownGap
+from pipelines.sinks.delta import small_rows
+
+
+def known_missing(
+    offsets: DataFrame, gaps: Sequence[KnownGap], within: Mapping[int, range]
+) -> dict[int, int]:
+    """How many offsets of each partition are missing and known to be.
+
+    Args:
+        offsets: `_partition int, _offset bigint` of bronze, of one topic; files without offsets of the gaps
+            are not read.
+        gaps: what is known.
+        within: by partition, the offsets that are looked at.
+
+    Returns:
+        By partition; those without any are left out.
+    """
+    ranges = [
+        (gap.partition, found)
+        for gap in gaps
+        if (found := _common(gap.offsets, within.get(gap.partition, range(0))))
+    ]
+    if not ranges:
+        return {}
+    missing: dict[int, int] = {}
+    for partition, found in ranges:
+        missing[partition] = missing.get(partition, 0) + len(found)
+    some = " OR ".join(
+        f"(_partition = {partition} AND _offset BETWEEN {found.start} AND {found.stop - 1})"
+        for partition, found in ranges
+    )
+    there = offsets.where(some).groupBy("_partition").agg(F.countDistinct("_offset").alias("n"))
+    for row in small_rows(there):
+        missing[row["_partition"]] -= row["n"]
+    return {partition: n for partition, n in missing.items() if n}
+
+
+def is_known(partition: int, offsets: range, gaps: Sequence[KnownGap]) -> bool:
+    """Whether all of some offsets are known to be lost."""
+    of_partition = (gap.offsets for gap in gaps if gap.partition == partition)
+    return sum(len(_common(gap, offsets)) for gap in of_partition) == len(offsets)
+
+
+def _common(left: range, right: range) -> range:
+    return range(max(left.start, right.start), min(left.stop, right.stop))

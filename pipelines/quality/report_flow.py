@@ -1,0 +1,45 @@
+"""Where the records of a day went, in counts, for its report."""
+
+from collections.abc import Mapping
+from datetime import date
+
+from pipelines.ops.certification import Verdict
+from pipelines.quality.report_model import Flow
+
+
+def flow_of(verdict: Verdict, speed: int) -> Flow:
+    """What a verdict counted, and the rows that the speed layer has now."""
+    return Flow(
+        bronze=verdict.bronze,
+        other_days=verdict.other_days,
+        quarantined=verdict.quarantined,
+        day_records=verdict.records,
+        duplicates=verdict.duplicates,
+        conflicts=verdict.conflicts,
+        batch=verdict.rows,
+        speed=speed,
+        late=verdict.late,
+    )
+
+
+def flow_so_far(counts: Mapping[date, int], broken: int, day: date, speed: int) -> Flow:
+    """What bronze has of a day that was never rebuilt.
+
+    Args:
+        counts: records in bronze by event day.
+        broken: those that break the contract.
+        day: the day.
+        speed: the rows that the speed layer has of it.
+    """
+    valid, of_day = sum(counts.values()), counts.get(day, 0)
+    return Flow(
+        bronze=valid + broken,
+        other_days=valid - of_day,
+        quarantined=broken,
+        day_records=of_day,
+        duplicates=0,
+        conflicts=0,
+        batch=0,
+        speed=speed,
+        late=0,
+    )

@@ -1,0 +1,109 @@
+"""What is to be forgotten, as it is found in each layer by what that layer holds itself."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.config import PipelineConfig
+from pipelines.contract import DataContract
+from pipelines.decode import COORDINATES, EVENT_DATE, VALID
+from pipelines.ops.forgotten import EVENT_TIME, PLACE, remembered
+from pipelines.ops.forgotten_places import places
+from pipelines.ops.writer_schemas import decode_all
+from pipelines.quality import lineage
+from pipelines.quality.asked_key import AskedPart, of_key
+from pipelines.sinks.event_tables import by_clock_since
+from pipelines.sinks.tables import require_table
+from pipelines.sql_text import name
+
+
+class Search(Protocol):
+    """What is to be forgotten, as it is found in each layer."""
+
+    @property
+    def repeats(self) -> bool:
+        """Whether it was forgotten before."""
+
+    def records(self, envelopes: DataFrame) -> DataFrame:
+        """The records among envelopes: their place, and of the valid ones `event_time` and `day`."""
+
+    def rows(self, layer: DataFrame) -> DataFrame:
+        """The rows of speed or batch layer."""
+
+    def others(self, layer: DataFrame) -> DataFrame:
+        """The rows of the batch layer that stay."""
+
+
+@dataclass(frozen=True)
+class OfKey:
+    """All events of a dedup key, or of some parts of it.
+
+    A broken record is found if the parts that are asked for can be read in it.
+    """
+
+    spark: SparkSession
+    config: PipelineConfig
+    contract: DataContract
+    asked: Sequence[AskedPart]
+    repeats: bool = False
+
+    def records(self, envelopes: DataFrame) -> DataFrame:
+        """See `Search`."""
+        decoded = decode_all(self.spark, self.config, self.contract, remembered(envelopes))
+        by_clock = by_clock_since(self.spark, self.config)
+        found = lineage.records_of(lineage.gathered(decoded, self.contract, self.asked, by_clock))
+        return _placed(found, self.contract)
+
+    def rows(self, layer: DataFrame) -> DataFrame:
+        """See `Search`."""
+        return layer.where(of_key(self.contract, self.asked))
+
+    def others(self, layer: DataFrame) -> DataFrame:
+        """See `Search`."""
+        return layer.where(f"NOT coalesce({of_key(self.contract, self.asked)}, false)")
+
+
+@dataclass(frozen=True)
+class Again:
+    """All that was forgotten before, by its place: of whatever key, it came back with a backup."""
+
+    spark: SparkSession
+    config: PipelineConfig
+    contract: DataContract
+    known: DataFrame
+    repeats: bool = True
+
+    def records(self, envelopes: DataFrame) -> DataFrame:
+        """See `Search`."""
+        found = self.rows(remembered(envelopes))
+        return _placed(decode_all(self.spark, self.config, self.contract, found), self.contract)
+
+    def rows(self, layer: DataFrame) -> DataFrame:
+        """See `Search`."""
+        return layer.join(self.known, [*COORDINATES], "left_semi")
+
+    def others(self, layer: DataFrame) -> DataFrame:
+        """See `Search`."""
+        return layer.join(self.known, [*COORDINATES], "left_anti")
+
+
+def again(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> Again | None:
+    """All that was forgotten before; None if nothing ever was.
+
+    Raises:
+        SourceError: there is no bronze.
+    """
+    require_table(spark, config, "bronze")
+    known = places(spark, config)
+    return None if known is None else Again(spark, config, contract, known.select(*COORDINATES))
+
+
+def _placed(records: DataFrame, contract: DataContract) -> DataFrame:
+    moment, day = name(contract.event_time), EVENT_DATE
+    return records.groupBy(*PLACE).agg(
+        F.max(F.expr(f"CASE WHEN {VALID} THEN {moment} END")).alias(EVENT_TIME),
+        F.max(F.expr(f"CASE WHEN {VALID} THEN {day} END")).alias("day"),
+    )

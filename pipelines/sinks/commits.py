@@ -1,0 +1,109 @@
+"""What single commits of a Delta table did, from the files of its log."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a commit did to the rows of a table.
+
+    Attributes:
+        operation: Delta's name of it.
+        note: its `userMetadata`; an empty text if it has none.
+        adds: whether it added files with rows that were not there, or were others.
+        removes: whether it removed such files.
+        removed_days: the event days of those that it removed, sorted; None if its table is not divided by
+            them, or it does not tell.
+    """
+
+    operation: str
+    note: str
+    adds: bool
+    removes: bool
+    removed_days: tuple[date, ...] | None
+
+
+def commits_between(spark: SparkSession, table: str, after: int, until: int) -> Iterator[tuple[int, Made]]:
+    """The commits after one version and until another, in their order; those that the log lacks are left out.
+
+    Args:
+        spark: the session.
+        table: the path of a Delta table.
+        after: a version.
+        until: a version, not older.
+    """
+    # The history of a table is read from its newest commit on, which may be far from these.
+    for at in range(after + 1, until + 1):
+        commit = _text(spark, f"{table}/_delta_log/{at:020d}.json")
+        if commit is not None:
+            yield at, made_by(commit)
+
+
+def adds_nothing(spark: SparkSession, table: str, after: int, until: int) -> bool:
+    """Whether no commit after one version and until another added rows; False where the log lacks one.
+
+    A commit that also removes files has written rows anew that were there.
+    """
+    return _none(spark, table, after, until, lambda made: made.adds and not made.removes)
+
+
+def changes_nothing(spark: SparkSession, table: str, after: int, until: int) -> bool:
+    """Whether no commit after one version and until another changed rows; False where the log lacks one."""
+    return _none(spark, table, after, until, lambda made: made.adds or made.removes)
+
+
+def _none(spark: SparkSession, table: str, after: int, until: int, does: Callable[[Made], bool]) -> bool:
+    if until < after:
+        # The table was put back: its versions are others than those that were meant.
+        return False
+    commits = 0
+    for _, made in commits_between(spark, table, after, until):
+        if does(made):
+            return False
+        commits += 1
+    return commits >= until - after
+
+
+def made_by(commit: str) -> Made:
+    """What the file of a commit says, a JSON object in each line."""
+    actions = [json.loads(line) for line in commit.splitlines() if line]
+    told: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+
+    def files(kind: str) -> list[dict[str, Any]]:
+        found = (action[kind] for action in actions if kind in action)
+        return [file for file in found if file.get("dataChange", True)]
+
+    removed = files("remove")
+    return Made(
+        operation=told.get("operation", "unknown"),
+        note=told.get("userMetadata") or "",
+        adds=bool(files("add")),
+        removes=bool(removed),
+        removed_days=_days(removed),
+    )
+
+
+def _days(files: Sequence[Mapping[str, Any]]) -> tuple[date, ...] | None:
+    # Delta's protocol lets a commit leave them out of what it removes.
+    named = {(file.get("partitionValues") or {}).get("_event_date") for file in files}
+    days = sorted(date.fromisoformat(day) for day in named if day)
+    return tuple(days) if len(days) == len(named) else None
+
+
+def _text(spark: SparkSession, place: str) -> str | None:
+    jvm: Any = spark.sparkContext._jvm
+    path = jvm.org.apache.hadoop.fs.Path(place)
+    system = path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+    if not system.exists(path):
+        return None
+    stream = system.open(path)
+    try:
+        return str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+    finally:
+        stream.close()

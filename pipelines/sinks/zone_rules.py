@@ -1,0 +1,97 @@
+"""The rules of a time zone, as a table of event days keeps them, by which it knows that they have changed.
+
+A zone changes its rules by a decree, and gets them with another Java: an hour between two days then belongs
+to the other one. Days that are there keep theirs, and a day that is built anew beside them has that hour
+twice, or not at all. Only days that are stored matter, so a decree for days to come stops nothing.
+"""
+
+from bisect import bisect_right
+from datetime import UTC, date, datetime
+from itertools import pairwise
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.errors import SourceError
+from pipelines.sinks.delta import read
+from pipelines.sinks.tables import set_table_property, table_property
+
+_RULES: Final = "oncelake.zone_rules"
+_FIRST: Final = int(datetime(1970, 1, 1, tzinfo=UTC).timestamp())
+_LAST: Final = int(datetime(2051, 1, 1, tzinfo=UTC).timestamp())
+
+
+def zone_rules(spark: SparkSession, zone: str) -> str:
+    """The offsets of a zone from 1970 to 2050 as Java has them, as `MOMENT+OFFSET` in seconds."""
+    jvm: Any = spark.sparkContext._jvm
+    rules = jvm.java.time.ZoneId.of(zone).getRules()
+    begins = jvm.java.time.Instant.ofEpochSecond(_FIRST)
+    told, change = [(_FIRST, rules.getOffset(begins).getTotalSeconds())], rules.nextTransition(begins)
+    while change is not None and change.toEpochSecond() < _LAST:
+        told.append((change.toEpochSecond(), change.getOffsetAfter().getTotalSeconds()))
+        change = rules.nextTransition(change.getInstant())
+    return " ".join(f"{at}{offset:+}" for at, offset in told)
+
+
+def days_that_differ(known: str, wanted: str) -> list[tuple[date, date]]:
+    """First and last day of each span in which two texts of `zone_rules` give an event another day."""
+    both = _changes(known), _changes(wanted)
+    ends = sorted({at for changes in both for at, _ in changes} | {_LAST})
+    found = []
+    for begin, end in pairwise(ends):
+        offsets = [changes[bisect_right(changes, (begin, 10**6)) - 1][1] for changes in both]
+        if offsets[0] != offsets[1]:
+            found.append((_day(begin + min(offsets)), _day(end - 1 + max(offsets))))
+    return found
+
+
+def require_same_rules(spark: SparkSession, table: str, zone: str) -> str | None:
+    """Makes sure that the days of a table were made by the zone's rules of now.
+
+    Args:
+        spark: the session.
+        table: the path of a Delta table partitioned by `_event_date`.
+        zone: the zone of its days.
+
+    Returns:
+        The rules of now, if the table does not keep them.
+
+    Raises:
+        SourceError: they were not.
+    """
+    known, wanted = table_property(spark, table, _RULES), zone_rules(spark, zone)
+    if known == wanted:
+        return None
+    spans = days_that_differ(known, wanted) if known else []
+    if spans:
+        of_them = " OR ".join(f"_event_date BETWEEN DATE'{first}' AND DATE'{last}'" for first, last in spans)
+        days = read(spark, table).where(of_them)
+        first, last = days.agg(F.min("_event_date"), F.max("_event_date")).first() or (None, None)
+        if first is not None:
+            raise SourceError(
+                f"{table}: days from {first} to {last} were made by other rules of {zone} than Java has now,"
+                " so an hour between two days would be on both, or on none. Nothing was changed. Go back to"
+                " the Java, or its time zone data, of before, or build all days anew: see docs/runbook.md,"
+                " 'The rules of the time zone have changed'"
+            )
+    return wanted
+
+
+def keep_rules(spark: SparkSession, table: str, zone: str) -> None:
+    """Keeps the zone's rules of now with a table of event days.
+
+    Raises:
+        SourceError: days of it were made by others. The table is as it was.
+    """
+    if rules := require_same_rules(spark, table, zone):
+        set_table_property(spark, table, _RULES, rules)
+
+
+def _changes(rules: str) -> list[tuple[int, int]]:
+    parts = (part.replace("-", "+-").split("+") for part in rules.split())
+    return [(int(at), int(offset)) for at, offset in parts]
+
+
+def _day(local: int) -> date:
+    return datetime.fromtimestamp(local, UTC).date()

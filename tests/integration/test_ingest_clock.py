@@ -1,0 +1,71 @@
+"""Ingest does not write down moments by a clock that is behind."""
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from pipelines.errors import InfrastructureError
+from pipelines.layers.checkpoints import reset
+from pipelines.layers.ingest import ingest
+from tests.support.kafka import MakeTopic
+from tests.support.lakes import Lake, flight
+
+HOUR_S = 3600
+
+
+@pytest.fixture
+def lake(broker: str, topic: MakeTopic, make_lake: Callable[..., Lake]) -> Lake:
+    return make_lake(f"kafka.bootstrap_servers={broker}", f"kafka.topic={topic(partitions=1)}")
+
+
+def send(lake: Lake, *numbers: int) -> None:
+    producer = Producer({"bootstrap.servers": lake.config.kafka.bootstrap_servers})
+    for n in numbers:
+        producer.produce(lake.config.kafka.topic, flight(flight=n))
+    assert producer.flush(30) == 0
+
+
+def read(lake: Lake, **ingest_settings: object) -> int:
+    settings = lake.config.ingest.model_copy(update=ingest_settings)
+    config = lake.config.model_copy(update={"ingest": settings})
+    return int(ingest(lake.spark, config, once=True)["counts"]["records"])
+
+
+def test_a_clock_behind_the_newest_commit_of_bronze_stops_ingest_before_it_reads(lake: Lake) -> None:
+    send(lake, 1)
+    assert read(lake) == 1
+    newest = max(Path(lake.config.table("bronze"), "_delta_log").glob("*.json"))
+    ahead = time.time() + HOUR_S
+    os.utime(newest, (ahead, ahead))
+    send(lake, 2)
+    with pytest.raises(
+        InfrastructureError, match=r"clock of this machine is behind: .*Nothing was read"
+    ) as no:
+        read(lake)
+    assert (no.value.exit_code, lake.count("bronze")) == (1, 1)
+    # It was the other clock that was wrong.
+    assert read(lake, max_clock_behind=2 * lake.config.decode.max_future) == 1
+    send(lake, 3)
+    assert read(lake) == 1
+
+
+def test_a_clock_that_is_put_back_stops_the_micro_batch(lake: Lake) -> None:
+    send(lake, 1)
+    assert read(lake) == 1
+    planned = Path(lake.config.checkpoint("ingest"), "offsets/0")
+    version, said, *rest = planned.read_text().splitlines()
+    ahead = {**json.loads(said), "batchTimestampMs": int((time.time() + HOUR_S) * 1000)}
+    planned.write_text("\n".join([version, json.dumps(ahead), *rest]))
+    planned.with_name(".0.crc").unlink(missing_ok=True)
+    send(lake, 2)
+    for _ in range(2):
+        with pytest.raises(InfrastructureError, match=r"clock .* was put back: found micro-batch 1 "):
+            read(lake)
+    assert lake.count("bronze") == 1
+    reset(lake.spark, lake.config, "reset", "ingest")
+    assert read(lake) == 1

@@ -1,0 +1,120 @@
+"""Sinks that share a progress topic: an open transaction of one holds up no other without need."""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+from pyspark.sql import SparkSession
+
+from pipelines.errors import InfrastructureError
+from pipelines.ops.publish_cluster import asking, marks, take_all, write_marks
+from pipelines.ops.publish_progress import publisher
+from pipelines.sinks.kafka_transactional import TransactionalSink
+from pipelines.sinks.progress import progress
+from pipelines.sinks.slots import Mark, send_progress
+from tests.support.kafka import MakeTopic
+
+DONE = Mark(6, "query", "topic", 2, partitions=4)
+FOREVER = timedelta(minutes=10)
+
+
+@pytest.fixture
+def sinks(broker: str, topic: MakeTopic) -> tuple[TransactionalSink, TransactionalSink]:
+    """Two sinks of one cluster; the first has more slots, and its transactions may be open for long."""
+    shared, client = topic(4, "progress"), {"bootstrap.servers": broker}
+    first, second = topic(4, "first"), topic(4, "second")
+    a = TransactionalSink(first, first, 4, client, progress_topic=shared, transaction_timeout=FOREVER)
+    b = replace(a, name=second, topic=second, slots=2, transaction_timeout=timedelta(seconds=8))
+    with asking(a) as cluster:
+        # Waits for the coordinator of a broker that has just begun.
+        marks(cluster, a)
+    return a, b
+
+
+@pytest.fixture
+def hang() -> Iterator[Callable[[TransactionalSink], None]]:
+    """Leaves a transaction of each slot of a sink open until the test ends."""
+    hanging: list[Producer] = []
+
+    def hangs(sink: TransactionalSink) -> None:
+        consumer = sink.connection.consumer()
+        for slot, producer in take_all(sink, {}).items():
+            producer.begin_transaction()
+            group = consumer.consumer_group_metadata()
+            send_progress(producer, sink.connection, slot, replace(DONE, slots=sink.slots), group)
+            assert not producer.flush(30)
+            hanging.append(producer)
+        consumer.close()
+
+    yield hangs
+    for producer in hanging:
+        with suppress(KafkaException):
+            producer.abort_transaction(30)
+
+
+def test_a_sink_starts_and_ends_while_a_transaction_of_another_hangs(
+    spark: SparkSession,
+    sinks: tuple[TransactionalSink, TransactionalSink],
+    hang: Callable[[TransactionalSink], None],
+    tmp_path: Path,
+) -> None:
+    a, b = sinks
+    hang(a)
+    made = publisher(spark, b, str(tmp_path / "checkpoint"))
+    with asking(b) as cluster:
+        known = marks(cluster, b, is_stable=True)
+    assert {slot: mark.run for slot, mark in known.items()} == dict.fromkeys(range(2), made.run)
+
+
+def test_progress_that_is_known_from_records_alone_does_not_wait_for_others(
+    sinks: tuple[TransactionalSink, TransactionalSink],
+    hang: Callable[[TransactionalSink], None],
+    admin: AdminClient,
+) -> None:
+    a, b = sinks
+    write_marks(b, take_all(b, {}), dict.fromkeys(range(2), DONE))
+    hang(a)
+    admin.delete_consumer_groups([b.name])[b.name].result(30)
+    with asking(b) as cluster:
+        assert marks(cluster, b, is_stable=True) == dict.fromkeys(range(2), DONE)
+
+
+def test_progress_behind_a_transaction_of_another_is_waited_for_and_the_other_is_named(
+    sinks: tuple[TransactionalSink, TransactionalSink],
+    hang: Callable[[TransactionalSink], None],
+    admin: AdminClient,
+) -> None:
+    a, b = sinks
+    write_marks(b, take_all(b, {}), {0: replace(DONE, next_batch=5), 1: DONE})
+    hang(replace(a, slots=1))
+    # Whether this was committed nobody can read before the other has ended.
+    write_marks(b, take_all(b, {}), {0: DONE})
+    admin.delete_consumer_groups([b.name])[b.name].result(30)
+    with asking(b) as cluster:
+        # Partition 0 alone: of slot 1 all is known.
+        held = rf"partition 0 of topic '{b.progress_topic}' .* a transaction of '{a.name}' .* offset \d+"
+        with pytest.raises(InfrastructureError, match=held) as refused:
+            marks(cluster, b, is_stable=True)
+        assert "kafka-transactions.sh" in str(refused.value)
+        # A look that decides nothing waits for nobody.
+        assert marks(cluster, b) == {0: replace(DONE, next_batch=5), 1: DONE}
+    take_all(replace(a, slots=1), {})
+    assert progress(b.connection, range(2), is_stable=True) == dict.fromkeys(range(2), DONE)
+
+
+def test_slots_that_there_were_before_are_known_as_long_as_one_tells_of_them(
+    sinks: tuple[TransactionalSink, TransactionalSink], admin: AdminClient
+) -> None:
+    a, _ = sinks
+    four = replace(DONE, slots=4)
+    write_marks(a, take_all(a, {}), dict.fromkeys(range(4), four))
+    fewer = replace(a, slots=1)
+    with asking(fewer) as cluster:
+        assert marks(cluster, fewer) == dict.fromkeys(range(4), four)
+        admin.delete_consumer_groups([a.name])[a.name].result(30)
+        assert marks(cluster, fewer, is_stable=True) == dict.fromkeys(range(4), four)

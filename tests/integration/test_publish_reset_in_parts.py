@@ -1,0 +1,154 @@
+"""`publish reset` while a micro-batch is in the middle of its parts: none is lost, and none comes twice."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, Literal
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from pipelines.contract import DataContract
+from pipelines.errors import InfrastructureError, SourceError
+from pipelines.layers import publish as publishing
+from pipelines.layers.publish import publish
+from pipelines.layers.publish_reset import reset
+from pipelines.layers.speed import speed
+from pipelines.ops import publish_progress
+from pipelines.ops.publish_cluster import asking, marks, take_all, write_marks
+from pipelines.ops.publish_lookup import published_slots
+from pipelines.ops.publish_sink import sink_of
+from pipelines.sinks import kafka_transactional
+from pipelines.sinks.slots import Mark
+from tests.support.kafka import MakeTopic
+from tests.support.lakes import Lake, flight
+from tests.support.readers import messages_of
+
+FLIGHTS, PARTS = range(1, 25), 3
+
+
+@pytest.fixture
+def output(topic: MakeTopic) -> str:
+    return topic(partitions=4, name="parts")
+
+
+@pytest.fixture
+def make(
+    publishing_lake: Callable[..., Lake],
+    contract: DataContract,
+    output: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[..., Lake]:
+    """A lake whose every micro-batch is sent in parts, as what a night changes is."""
+
+    def in_parts(job: Any, records: Any, batch: int) -> Any:
+        return job.publisher(records, batch, PARTS)
+
+    monkeypatch.setattr(publishing._Job, "_publish", in_parts)
+
+    return partial(publishing_lake, contract, output, f"publish.progress_topic={output}-progress")
+
+
+def send(lake: Lake) -> None:
+    publish(lake.spark, lake.config, lake.contract, once=True)
+
+
+def dies_after(parts: int, lake: Lake) -> None:
+    """Publishes some parts of a micro-batch of all flights."""
+    lake.ingest([flight(flight=number) for number in FLIGHTS])
+    speed(lake.spark, lake.config, lake.contract, once=True)
+    done, publish_rows = list[Mark](), kafka_transactional.publish_rows
+
+    def some(rows: Any, sink: Any, mark: Mark, *, is_new: bool) -> Any:
+        if len(done) == parts:
+            raise RuntimeError("a fault of the test")
+        done.append(mark)
+        return publish_rows(rows, sink, mark, is_new=is_new)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(kafka_transactional, "publish_rows", some)
+        with pytest.raises(InfrastructureError):
+            send(lake)
+    assert {mark.position for mark in progress(lake).values()} == {(0, parts)}
+
+
+def progress(lake: Lake) -> dict[int, Mark]:
+    sink = sink_of(lake.config)
+    with asking(sink) as cluster:
+        return marks(cluster, sink, is_stable=True)
+
+
+def tell(lake: Lake, slot: int, **changes: Any) -> None:
+    """Makes progress of a slot say something else."""
+    sink, known = sink_of(lake.config), progress(lake)[slot]
+    write_marks(sink, take_all(sink, {}), {slot: replace(known, **changes)})
+
+
+def each_once(lake: Lake) -> None:
+    assert lake.config.publish
+    found = messages_of(lake.config.kafka.bootstrap_servers, lake.config.publish.topic)
+    assert Counter(Counter(message.key for message in found).values()) == Counter({1: len(FLIGHTS)})
+
+
+def test_a_slot_of_which_a_part_was_committed_in_its_middle_goes_on_with_that_part(
+    make: Callable[..., Lake],
+) -> None:
+    lake = make()
+    dies_after(1, lake)
+    tell(lake, 1, part=2, is_begun=True, written=None)
+    with pytest.raises(SourceError, match=r"of micro-batch 0 slots 1 were committed before all"):
+        send(lake)
+    (said,) = reset(lake.spark, lake.config, "checkpoint", "unpublished")["lines"]
+    assert said.endswith("micro-batch 0 goes on with part 2 of 3")
+    send(lake)
+    each_once(lake)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("answer", ["published", "unpublished"])
+def test_what_the_cluster_knows_of_parts_is_not_overruled(
+    make: Callable[..., Lake], answer: Literal["published", "unpublished"]
+) -> None:
+    lake = make()
+    dies_after(2, lake)
+    other = make("publish.slots=3")
+    with pytest.raises(SourceError, match=r"begun with 2.*publish_stream .*--once --set publish\.slots=2"):
+        reset(lake.spark, other.config, "checkpoint", answer)
+    (said,) = reset(lake.spark, lake.config, "checkpoint", answer)["lines"]
+    assert said.endswith("micro-batch 0 goes on with part 3 of 3")
+    # Neither answer is right of a slot that has sent some parts, and nobody knows how many.
+    tell(lake, 1, part=0, parts=1, is_lost=True)
+    with pytest.raises(
+        SourceError, match=r"slots 1 .* 2 of 3 parts.*publish reset .*--to beginning"
+    ) as refused:
+        reset(lake.spark, lake.config, "checkpoint", answer)
+    assert refused.value.exit_code == 4
+    # The topic tells.
+    send(lake)
+    each_once(lake)
+
+
+def test_progress_that_is_looked_for_part_by_part_is_looked_for_until_the_last(
+    make: Callable[..., Lake], admin: AdminClient, output: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = make()
+    dies_after(2, lake)
+    group, asked = sink_of(lake.config).name, list[Any]()
+    admin.delete_consumer_groups([group])[group].result(30)
+    admin.delete_topics([f"{output}-progress"])[f"{output}-progress"].result(30)
+
+    def dies_at_the_second(*words: Any) -> Any:
+        asked.append(words)
+        if len(asked) == 2:
+            raise RuntimeError("a fault of the test")
+        return published_slots(*words)
+
+    monkeypatch.setattr(publish_progress, "published_slots", dies_at_the_second)
+    with pytest.raises(InfrastructureError):
+        send(lake)
+    assert {mark.position for mark in progress(lake).values()} == {(0, 1)}
+    with pytest.raises(SourceError, match=r"slots 0, 1 .* 1 of 3 parts"):
+        reset(lake.spark, lake.config, "checkpoint", "published")
+    send(lake)
+    each_once(lake)

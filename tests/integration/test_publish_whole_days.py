@@ -1,0 +1,139 @@
+"""`oncelake publish --date` that fails: what it says, and that nobody has to wait for it afterwards."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from demo.waiting import wait_until
+from pipelines.contract import DataContract
+from pipelines.errors import InfrastructureError, OncelakeError, SourceError
+from pipelines.layers import publish_days as whole_days
+from pipelines.layers.batch import nightly
+from pipelines.layers.publish_days import publish_days
+from pipelines.ops.lease import Lease
+from pipelines.ops.publish_cluster import asking, marks, take_all, write_marks
+from pipelines.ops.publish_sink import sink_of
+from pipelines.sinks import kafka_transactional
+from pipelines.sinks.kafka_transactional import TransactionalSink
+from pipelines.sinks.slots import Mark, ProgressError, Written
+from tests.support.kafka import MakeTopic
+from tests.support.lakes import Lake
+from tests.support.nights import ONE, on
+from tests.support.publish_faults import Fault, struck
+from tests.support.readers import is_open, messages_of
+
+FLIGHTS = range(1, 13)
+
+
+@pytest.fixture
+def make(
+    publishing_lake: Callable[..., Lake], small_by_flight: DataContract, topic: MakeTopic
+) -> Callable[..., Lake]:
+    """A lake with a certified day."""
+    made = partial(publishing_lake, small_by_flight, topic(partitions=2, name="whole"))
+    lake = made()
+    lake.ingest([on(1, number) for number in FLIGHTS])
+    nightly(lake.spark, lake.config, small_by_flight, "run", [ONE], "late")
+    return made
+
+
+def whole(lake: Lake) -> dict[str, int]:
+    told = publish_days(lake.spark, lake.config, lake.contract, "run", [ONE], again=False)
+    counts: dict[str, int] = told["counts"]
+    return counts
+
+
+def sent(lake: Lake) -> Counter[bytes | None]:
+    assert lake.config.publish
+    found = messages_of(lake.config.kafka.bootstrap_servers, lake.config.publish.topic)
+    return Counter(message.key for message in found)
+
+
+def sink_of_the_day(lake: Lake, admin: AdminClient) -> TransactionalSink:
+    """The sink by which the day is being sent: its name has the day, a version and more."""
+    sink = sink_of(lake.config)
+    groups = admin.list_consumer_groups().result(30).valid
+    (name,) = (each.group_id for each in groups if each.group_id.startswith(f"{sink.name}.day."))
+    return replace(sink, name=name)
+
+
+def progress(sink: TransactionalSink) -> dict[int, Mark]:
+    with asking(sink) as cluster:
+        return marks(cluster, sink, is_stable=True)
+
+
+def test_a_task_that_fails_is_told_and_leaves_no_transaction_open(
+    make: Callable[..., Lake], admin: AdminClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = make()
+    assert lake.config.publish
+    servers, output = lake.config.kafka.bootstrap_servers, lake.config.publish.topic
+    fails = Fault(0, 1, "before commit", "task", f"{tmp_path}/fault")
+    with monkeypatch.context() as patched:
+        patched.setattr(kafka_transactional, "write_slot", struck(fails, is_blind=False))
+        with pytest.raises(
+            InfrastructureError, match=r"RuntimeError: a fault of the test\. What .*: start again when"
+        ):
+            whole(lake)
+    assert Path(fails.marker).exists()
+    wait_until(lambda: not is_open(servers, output), "readers wait for nobody", 30)
+    sink = sink_of_the_day(lake, admin)
+    wait_until(lambda: 0 in progress(sink), "slot 0 is done", 30)
+    some = sent(lake)
+    assert 0 < len(some) < len(FLIGHTS)
+    # The rest has to be made of what was sent by then.
+    other = make("publish.retraction=record")
+    with pytest.raises(SourceError, match=r"slot 0 .* by other rules.*publish\.retraction: found record"):
+        whole(other)
+    true = progress(sink)[0]
+    assert true.written
+    wrong = Written(true.written.rows + 1, true.written.digest, true.written.rules)
+    write_marks(sink, take_all(sink, {}), {0: replace(true, written=wrong)})
+    with pytest.raises(SourceError, match=r"slot 0 of micro-batch 0 was published with \d+ rows"):
+        whole(lake)
+    assert sent(lake) == some
+    write_marks(sink, take_all(sink, {}), {0: true})
+    assert whole(lake) == {"days": 1, "rows": len(FLIGHTS), "days_done_before": 0}
+    assert set(sent(lake).values()) == {1}
+    assert len(sent(lake)) == len(FLIGHTS)
+
+
+def test_what_goes_wrong_is_told_in_words_and_nothing_is_sent(
+    make: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = make()
+    ended: list[str] = []
+
+    def refused(where: Any, name: str, replacement: Any, told: type[OncelakeError], said: str) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(where, name, replacement)
+            patched.setattr(whole_days, "end_transactions", lambda sink, run: ended.append(sink.name))
+            with pytest.raises(told, match=said):
+                whole(lake)
+        assert not sent(lake)
+
+    fenced = KafkaException(KafkaError(KafkaError._FENCED))
+    refused(whole_days, "publish_rows", raising(fenced), InfrastructureError, "Kafka refused, or did not")
+    others = ProgressError("another has them")
+    said = r"another has them\. Does another deployment"
+    refused(whole_days, "publish_rows", raising(others), SourceError, said)
+    assert len(ended) == 2
+    assert all(f".day.{ONE}." in name for name in ended)
+    said = rf"version \d+, by which {ONE} is certified, is gone: rebuild"
+    refused(whole_days, "read_kept", lambda *words: None, SourceError, said)
+    lost = InfrastructureError("this run lost its lease")
+    refused(Lease, "require", raising(lost), InfrastructureError, "lost its lease")
+
+
+def raising(error: Exception) -> Callable[..., Any]:
+    def dies(*words: Any, **named: Any) -> Any:
+        raise error
+
+    return dies

@@ -1,0 +1,91 @@
+"""What is certified is one table: another one under its path is not taken for it, whatever its versions."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from delta.tables import DeltaTable
+
+from pipelines.errors import SourceError
+from pipelines.layers.batch import validate
+from pipelines.layers.maintain import maintain
+from pipelines.layers.serving import read_serving
+from pipelines.ops.certification import certified, history
+from pipelines.ops.publications import publications, record_publication
+from pipelines.ops.published_days import Settled, record_settled, settled_before
+from pipelines.sinks.event_tables import ensure_batch
+from pipelines.sinks.tables import set_table_property, version
+from tests.support.lakes import Lake
+from tests.support.nights import ONE, TWO, on, run
+
+IS_ANOTHER = "was replaced.* is not the one by which days are certified.*The certified version is gone"
+
+
+def write_until(lake: Lake, at: int) -> None:
+    """Makes commits of the batch table, as upkeep does, until it has come to a version."""
+    batch = lake.config.table("batch")
+    while version(lake.spark, batch) < at:
+        set_table_property(lake.spark, batch, "note", str(version(lake.spark, batch)))
+
+
+def restored_copy(lake: Lake, copy: Path) -> None:
+    shutil.copytree(lake.config.table("batch"), copy)
+    lake.ingest([on(2, 2)])
+    run(lake, TWO)
+    shutil.rmtree(lake.config.table("batch"))
+    shutil.copytree(copy, lake.config.table("batch"))
+
+
+def table_made_anew(lake: Lake, copy: Path) -> None:
+    lake.ingest([on(2, 2)])
+    run(lake, TWO)
+    Path(lake.config.table("batch")).rename(copy)
+    ensure_batch(lake.spark, lake.config, lake.contract)
+
+
+@pytest.mark.parametrize(
+    "accident", [restored_copy, pytest.param(table_made_anew, marks=pytest.mark.thorough)]
+)
+def test_days_of_another_batch_table_are_not_read_as_certified(
+    lake: Lake, tmp_path: Path, accident: Callable[[Lake, Path], None]
+) -> None:
+    lake.ingest([on(1, 1)])
+    run(lake, ONE)
+    copy = tmp_path / "copy"
+    accident(lake, copy)
+    before = history(lake.spark, lake.config)
+    at = max(verdict.batch_version for verdict in before)
+    write_until(lake, at)
+    spark, config = lake.spark, lake.config
+    for reads in (
+        lambda: read_serving(spark, config),
+        lambda: run(lake, TWO),
+        lambda: validate(spark, config, lake.contract, "validation", TWO),
+        lambda: maintain(spark, config, lake.contract, "upkeep", dry_run=True),
+    ):
+        with pytest.raises(SourceError, match=IS_ANOTHER):
+            reads()
+    assert history(spark, config) == before
+
+    # Nor are they taken for what publishing has sent.
+    commit = max(before, key=lambda verdict: verdict.batch_version).batch_commit
+    record_settled(spark, config, "query", 0, Settled(at, (ONE, TWO), commit))
+    with pytest.raises(SourceError, match="is not the one that days were published by"):
+        settled_before(spark, config, "query", 1)
+    for verdict in before:
+        record_publication(spark, config, verdict, "topic", "run")
+    sent = publications(spark, config, "topic")
+    assert {day: (found.count, found.version >= 0) for day, found in sent.items()} == {
+        ONE: (1, accident is restored_copy),
+        TWO: (1, False),
+    }
+
+    # As the runbook says for a folder that nobody has a copy of.
+    Path(config.table("batch")).rename(tmp_path / "aside")
+    DeltaTable.forPath(spark, config.ops_table("certifications")).delete("pipeline = 'flights'")
+    run(lake, ONE, TWO)
+    found = certified(spark, config)
+    assert found is not None
+    assert found.days == (ONE, TWO)
+    assert read_serving(spark, config).count() == 2

@@ -1,0 +1,49 @@
+"""Days are made by one set of rules of their time zone: another Java builds none beside them."""
+
+import pytest
+
+from pipelines.errors import SourceError
+from pipelines.layers.batch import validate
+from pipelines.sinks import zone_rules
+from pipelines.sinks.tables import table_property
+from tests.support.lakes import Lake
+from tests.support.nights import ONE, TWO, on, run
+
+BEFORE_2013 = 1356998400
+OTHERS = "days from 2013-01-01 to 2013-01-01 were made by other rules of America/New_York"
+
+
+def other_rules(monkeypatch: pytest.MonkeyPatch, lake: Lake, since: int) -> None:
+    """Java comes to have other rules of the zone: an hour more from a moment on."""
+    now = zone_rules.zone_rules(lake.spark, "America/New_York").split()
+    before = [part for part in now if int(part.replace("+", "-").split("-")[0]) < since]
+    rules = " ".join([*before, f"{since}-14400"])
+    monkeypatch.setattr(zone_rules, "zone_rules", lambda *_: rules)
+
+
+def test_days_that_were_made_by_other_rules_have_none_built_beside_them(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.ingest([on(1, 1), on(2, 2)])
+    run(lake, ONE)
+    other_rules(monkeypatch, lake, BEFORE_2013)
+    with pytest.raises(SourceError, match=OTHERS) as refused:
+        run(lake, TWO)
+    assert refused.value.exit_code == 4
+    with pytest.raises(SourceError, match=OTHERS):
+        validate(lake.spark, lake.config, lake.contract, "validation", ONE)
+    assert lake.count("batch") == 1
+    monkeypatch.undo()
+    assert run(lake, TWO)["days"] == {"2013-01-02": "certified"}
+
+
+@pytest.mark.thorough
+def test_rules_for_days_that_are_not_stored_stop_nothing_and_are_kept(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.ingest([on(1, 1), on(2, 2)])
+    run(lake, ONE)
+    other_rules(monkeypatch, lake, BEFORE_2013 + 30 * 86_400)
+    assert run(lake, TWO)["days"] == {"2013-01-02": "certified"}
+    kept = table_property(lake.spark, lake.config.table("batch"), "oncelake.zone_rules")
+    assert kept == zone_rules.zone_rules(lake.spark, "America/New_York")

@@ -1,0 +1,125 @@
+"""A ledger that has lost verdicts empties no batch layer: days that were certified stay until it is back."""
+
+import shutil
+from collections.abc import Callable, Generator
+from datetime import date
+from pathlib import Path
+
+import pytest
+from delta.tables import DeltaTable
+
+from pipelines.errors import OncelakeError, SourceError
+from pipelines.layers.batch import Night, validate
+from pipelines.layers.maintain import maintain
+from pipelines.layers.serving import read_serving
+from pipelines.ops.certification import certified, history
+from pipelines.ops.certified_mark import CERTIFIED, certified_mark
+from pipelines.ops.night_steps import steps
+from pipelines.sinks.tables import exists, table_property, version
+from tests.support.lakes import Lake
+from tests.support.nights import ONE, THREE, TWO, flights_of, on, run
+
+
+def deleted(ledger: Path) -> None:
+    shutil.rmtree(ledger)
+
+
+def older(ledger: Path) -> None:
+    shutil.rmtree(ledger)
+    shutil.copytree(ledger.with_name("copy"), ledger)
+
+
+@pytest.mark.parametrize(
+    ("accident", "found"),
+    [
+        pytest.param(deleted, "no verdict", id="gone"),
+        pytest.param(older, "verdicts up to version", id="older", marks=pytest.mark.thorough),
+    ],
+)
+def test_what_was_certified_stays_until_the_verdicts_are_back(
+    lake: Lake, tmp_path: Path, accident: Callable[[Path], None], found: str
+) -> None:
+    spark, config = lake.spark, lake.config
+    ledger, batch = Path(config.ops_table("certifications")), config.table("batch")
+    lake.ingest([on(1, 1), on(2, 2), on(3, 3)])
+    run(lake, ONE)
+    shutil.copytree(ledger, ledger.with_name("copy"))
+    run(lake, TWO)
+    shutil.copytree(ledger, whole := tmp_path / "whole")
+    accident(ledger)
+    before = version(spark, batch)
+    for does in (
+        lambda: run(lake, THREE),
+        lambda: maintain(spark, config, lake.contract, "upkeep", dry_run=True),
+        lambda: maintain(spark, config, lake.contract, "upkeep", dry_run=False),
+        lambda: validate(spark, config, lake.contract, "validation", ONE),
+        lambda: read_serving(spark, config),
+    ):
+        with pytest.raises(SourceError, match=f"verdicts on flights are gone: found {found}") as refused:
+            does()
+        assert refused.value.exit_code == 4
+    assert version(spark, batch) == before
+    # Nothing is made in its place that the copy would be laid into.
+    assert ledger.exists() is (accident is older)
+
+    shutil.rmtree(ledger, ignore_errors=True)
+    shutil.copytree(whole, ledger)
+    run(lake, THREE)
+    rows = read_serving(spark, config)
+    assert [len(flights_of(rows, day)) for day in (ONE, TWO, THREE)] == [1, 1, 1]
+
+
+@pytest.mark.thorough
+def test_a_pipeline_whose_verdicts_are_gone_for_good_begins_anew(lake: Lake) -> None:
+    lake.ingest([on(1, 1), on(2, 2)])
+    run(lake, ONE)
+    ledger = lake.config.ops_table("certifications")
+    DeltaTable.forPath(lake.spark, ledger).delete("pipeline = 'flights'")
+    with pytest.raises(SourceError, match="verdicts on flights are gone"):
+        run(lake, TWO)
+    batch = Path(lake.config.table("batch"))
+    batch.rename(batch.with_name("aside"))
+    run(lake, ONE, TWO)
+    assert read_serving(lake.spark, lake.config).count() == 2
+
+
+def test_a_first_night_that_died_before_its_verdict_is_taken_back_as_ever(lake: Lake) -> None:
+    lake.ingest([on(1, 1), on(2, 2)])
+    died = steps(Night(lake.spark, lake.config, lake.contract, "died", [ONE]))
+    assert isinstance(died, Generator)
+    assert "certify" in iter(died)
+    died.close()
+    assert (lake.count("batch"), certified_mark(lake.spark, lake.config)) == (1, None)
+    run(lake, TWO)
+    found = certified(lake.spark, lake.config)
+    assert found is not None
+    assert (found.days, lake.count("batch")) == ((TWO,), 1)
+
+
+@pytest.mark.thorough
+def test_a_batch_table_from_before_it_told_tells_from_the_next_run_on(lake: Lake) -> None:
+    lake.ingest([on(1, 1), on(2, 2)])
+    run(lake, ONE)
+    batch = lake.config.table("batch")
+    lake.spark.sql(f"ALTER TABLE delta.`{batch}` UNSET TBLPROPERTIES ('{CERTIFIED}')")
+    at = max(verdict.batch_version for verdict in history(lake.spark, lake.config))
+    maintain(lake.spark, lake.config, lake.contract, "upkeep", dry_run=False)
+    assert table_property(lake.spark, batch, CERTIFIED) == str(at)
+
+
+def upkeep(lake: Lake, _: date) -> None:
+    maintain(lake.spark, lake.config, lake.contract, "upkeep", dry_run=False)
+
+
+@pytest.mark.parametrize("told", [True, pytest.param(False, marks=pytest.mark.thorough)])
+def test_no_empty_batch_table_is_made_in_place_of_a_lost_one(lake: Lake, *, told: bool) -> None:
+    lake.ingest([on(1, 1), on(2, 2)])
+    run(lake, ONE)
+    batch, ledger = lake.config.table("batch"), lake.config.ops_table("certifications")
+    if not told:
+        DeltaTable.forPath(lake.spark, ledger).update(set={"batch_commit": "NULL"})
+    shutil.rmtree(batch)
+    for does in (run, upkeep):
+        with pytest.raises(OncelakeError, match="by which days are certified, is not whole any more"):
+            does(lake, TWO)
+    assert not exists(lake.spark, batch)

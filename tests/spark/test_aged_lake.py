@@ -1,0 +1,49 @@
+"""What a night reads does not grow with what was before."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from benchmarks.aged_tables import RECENT, Age, Aged
+from benchmarks.volume import Volume
+from pipelines.config_files import load_config
+from pipelines.contract import load_contract
+from pipelines.layers.batch import nightly
+from pipelines.layers.maintain import maintain
+from pipelines.ops.certification import certified
+from pipelines.sinks.delta import read
+
+BENCHMARKS = Path("benchmarks")
+
+
+def night_of(spark: SparkSession, root: Path, days: int) -> tuple[float, int]:
+    """Megabytes that a night reads on a lake of so many days, and how many rows its index has."""
+    settings = [
+        *(f"lake.root={root}", "batch.seal_by=bronze", "speed.watermark_delay=2 days"),
+        "kafka.bootstrap_servers=localhost:9092",
+    ]
+    config = load_config("events", conf_dir=BENCHMARKS / "conf", settings=settings, environ={})
+    contract = load_contract(BENCHMARKS / "contracts" / config.contract)
+    age = Age(days, 5 if days else 1, 600, 1)
+    Aged(spark, config, contract, age).fill()
+    maintain(spark, config, contract, "upkeep", dry_run=False)
+    with Volume(spark, root) as volume:
+        done = nightly(spark, config, contract, "night", [age.last], "late and missed")
+    assert done["days"] == {str(age.last): "certified"}
+    state = certified(spark, config)
+    assert state is not None
+    assert len(state.days) == RECENT + days
+    index = read(spark, config.ops_table("bronze_index")).where(f"pipeline = '{config.name}'")
+    return volume.read_mb, index.where("kind = 'records'").count()
+
+
+@pytest.mark.thorough
+def test_a_night_of_an_aged_lake_reads_little_more_than_one_of_a_new_lake(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    new, _ = night_of(spark, tmp_path / "new", 0)
+    aged, rows = night_of(spark, tmp_path / "aged", 100)
+    # Of each hour before a row, and those of late and of broken records.
+    assert rows < 100 * 24 * 3
+    assert aged < 1.5 * new

@@ -1,0 +1,81 @@
+"""A clock of the reader that is behind makes no good record invalid."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from pyspark.sql import functions as F
+
+from pipelines.contract import DataContract
+from pipelines.decode import ERROR
+from pipelines.layers.batch import nightly
+from pipelines.layers.replay import replay
+from pipelines.layers.serving import read_serving
+from pipelines.ops.offset_cuts import first_kept
+from pipelines.ops.quarantined import Selection
+from pipelines.ops.writer_schemas import decode_all
+from pipelines.sinks.delta import append
+from pipelines.sinks.tables import ensure_bronze
+from tests.support.lakes import Lake
+from tests.support.nights import ONE, on, run, stream
+
+TEN = datetime(2013, 1, 1, 10, tzinfo=UTC)
+
+
+@pytest.fixture
+def lake(make_lake: Callable[..., Lake], small: DataContract) -> Lake:
+    return make_lake(contract=replace(small, day_rules=()))
+
+
+def read_at(lake: Lake, moment: datetime, *numbers: int, sent: datetime = TEN) -> None:
+    """A micro-batch of ingest, on a machine whose clock says so."""
+    ensure_bronze(lake.spark, lake.config)
+    rows = lake.envelopes([on(1, n, sent=sent) for n in numbers])
+    append(rows.withColumn("_ingested_at", F.lit(moment)), lake.config.table("bronze"))
+
+
+def flights(lake: Lake) -> list[int]:
+    return sorted(row["flight"] for row in read_serving(lake.spark, lake.config).toLocalIterator())
+
+
+def reasons(lake: Lake) -> list[str | None]:
+    bronze = lake.table("bronze").orderBy("_offset")
+    judged = decode_all(lake.spark, lake.config, lake.contract, bronze)
+    return [row["reason"] for row in judged.select(f"{ERROR}.reason").toLocalIterator()]
+
+
+def test_records_that_were_read_by_a_clock_days_behind_are_certified(lake: Lake) -> None:
+    read_at(lake, TEN + timedelta(minutes=1), 1)
+    read_at(lake, TEN - timedelta(days=2), 2, 3, 4, 5, 6)
+    read_at(lake, TEN + timedelta(minutes=2), 7)
+    assert stream(lake)["counts"]["quarantined"] == 0
+    assert run(lake, ONE)["days"][str(ONE)] == "certified"
+    assert flights(lake) == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_a_producer_whose_clock_is_far_ahead_still_cannot_date_events_so(lake: Lake) -> None:
+    # The events are of the morning of the first.
+    read_at(lake, TEN - timedelta(days=7, hours=23), 1)
+    read_at(lake, TEN - timedelta(days=9), 2)
+    assert reasons(lake) == [None, "event_time_future"]
+
+
+@pytest.mark.thorough
+def test_records_that_a_clock_further_behind_put_aside_have_a_way_back(lake: Lake) -> None:
+    read_at(lake, TEN + timedelta(minutes=1), 1)
+    read_at(lake, TEN - timedelta(days=300), 2)
+    assert stream(lake)["counts"]["quarantined"] == 1
+    assert run(lake, ONE)["days"][str(ONE)] == "certified"
+    assert flights(lake) == [1]
+    decode = lake.config.decode.model_copy(update={"max_future": timedelta(days=300)})
+    config = lake.config.model_copy(update={"decode": decode})
+    counts = replay(lake.spark, config, lake.contract, "r", Selection(), dry_run=False).counts
+    assert (counts["still_broken"], counts["closed"]) == (0, 1)
+    nightly(lake.spark, config, lake.contract, "again", [ONE])
+    assert flights(lake) == [1, 2]
+
+
+def test_retention_takes_them_for_as_new_as_they_are(lake: Lake) -> None:
+    read_at(lake, TEN - timedelta(days=2), 1, 2)
+    assert [cut["offset"] for cut in first_kept(lake.table("bronze"), TEN)] == [0]

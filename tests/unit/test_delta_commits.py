@@ -1,0 +1,57 @@
+"""What a commit of Delta did to rows, as its file says."""
+
+import json
+from datetime import date
+
+import pytest
+
+from pipelines.sinks.commits import made_by
+
+ADD = {"add": {"path": "a", "dataChange": True}}
+REMOVE = {"remove": {"path": "b", "dataChange": True}}
+
+
+@pytest.mark.parametrize(
+    ("actions", "adds", "removes"),
+    [
+        ([ADD], True, False),
+        ([REMOVE], False, True),
+        ([ADD, REMOVE], True, True),
+        ([{"add": {"dataChange": False}}, {"remove": {"dataChange": False}}], False, False),
+        ([{"metaData": {"id": "1"}}, {"txn": {"appId": "q", "version": 1}}], False, False),
+        ([{"cdc": {"path": "c", "dataChange": False}}], False, False),
+    ],
+)
+def test_what_a_commit_did(actions: list[dict[str, object]], adds: bool, removes: bool) -> None:
+    info = {"commitInfo": {"operation": "MERGE", "userMetadata": "forget r"}}
+    made = made_by("\n".join(map(json.dumps, [info, *actions])))
+    assert (made.adds, made.removes, made.operation, made.note) == (adds, removes, "MERGE", "forget r")
+
+
+def removed(day: str | None, *, changes: bool = True) -> dict[str, object]:
+    return {"remove": {"path": "b", "dataChange": changes, "partitionValues": {"_event_date": day}}}
+
+
+@pytest.mark.parametrize(
+    ("actions", "days"),
+    [
+        ([ADD], ()),
+        (
+            [removed("2013-01-02"), removed("2013-01-01"), removed("2013-01-02")],
+            (date(2013, 1, 1), date(2013, 1, 2)),
+        ),
+        ([removed("2013-01-02", changes=False)], ()),
+        # Whoever reads these days alone would miss the others.
+        ([removed("2013-01-02"), REMOVE], None),
+        ([removed("2013-01-02"), removed(None)], None),
+    ],
+)
+def test_of_which_days_a_commit_removed_files(
+    actions: list[dict[str, object]], days: tuple[date, ...] | None
+) -> None:
+    assert made_by("\n".join(map(json.dumps, actions))).removed_days == days
+
+
+def test_a_commit_without_a_note() -> None:
+    assert made_by(json.dumps({"commitInfo": {"operation": "WRITE"}})).note == ""
+    assert made_by("").operation == "unknown"

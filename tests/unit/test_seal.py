@@ -1,0 +1,62 @@
+"""Which partitions bronze lacks records of, by what it holds and what Kafka has."""
+
+from datetime import UTC, date, datetime
+
+import pytest
+
+from pipelines.config import PipelineConfig
+from pipelines.config_files import load_config
+from pipelines.errors import ConfigError, SourceError
+from pipelines.ops.seal import above_bronze, require_all, require_past
+from pipelines.quality.broker_offsets import Kept
+from pipelines.quality.offset_ledger import PartitionOffsets
+
+MIDNIGHT = datetime(2013, 1, 2, tzinfo=UTC)
+
+
+def config(*settings: str) -> PipelineConfig:
+    return load_config("flights", environ={}, settings=settings)
+
+
+def test_a_partition_is_sealed_by_its_end_or_by_a_record_that_the_broker_took_afterwards() -> None:
+    before = datetime(2013, 1, 1, 23, tzinfo=UTC)
+    found = [
+        # What the producer of the first says of the time counts for nothing.
+        PartitionOffsets("t", 0, 0, 9, 10, 10, MIDNIGHT),
+        PartitionOffsets("t", 1, 0, 9, 10, 10, MIDNIGHT, MIDNIGHT),
+        PartitionOffsets("t", 2, 0, 9, 10, 10, before, before),
+        PartitionOffsets("t", 6, 0, 9, 10, 10, before, before),
+    ]
+    kept = {0: 12, 1: 12, 2: 12, 3: 4, 4: 0, 5: 4, 6: 10}
+    above = above_bronze(found, {number: Kept(0, end) for number, end in kept.items()}, MIDNIGHT, {5: 4})
+    assert above == {0: range(10, 12), 2: range(10, 12), 3: range(4)}
+    # Of a partition that bronze lacks, what was deleted before ingest began is not missed.
+    assert above_bronze([], {0: Kept(3, 5), 1: Kept(5, 5)}, MIDNIGHT, {}) == {0: range(3, 5)}
+
+
+def test_what_bronze_has_to_come_to_is_what_the_day_needs() -> None:
+    require_all(config(), date(2013, 1, 1), {})
+    with pytest.raises(SourceError) as refused:
+        require_all(config(), date(2013, 1, 1), {n: range(1000, 1001 + n) for n in range(7)})
+    said = str(refused.value)
+    assert "flights-0 is in bronze up to offset 1,000, needed 1,001; flights-1 " in said
+    assert "needed 1,005; and 2 more partitions;" in said
+
+
+@pytest.mark.parametrize(
+    ("partition", "last", "said"),
+    [
+        (0, 11, None),
+        (0, 12, "found partition 0, 5..12; expected offsets that bronze has passed already, less than 12:"),
+        (3, 11, "found partition 3, 5..11; bronze has no partition 3"),
+    ],
+)
+def test_only_what_is_past_can_be_lost(partition: int, last: int, said: str | None) -> None:
+    gap = f"{{partition: {partition}, first: 5, last: {last}, why: retention}}"
+    accepting = config(f"audit.known_gaps=[{gap}]")
+    if said is None:
+        require_past(accepting, {0: 12}, "bronze")
+        return
+    with pytest.raises(ConfigError) as refused:
+        require_past(accepting, {0: 12}, "bronze")
+    assert said in str(refused.value)
