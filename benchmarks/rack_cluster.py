@@ -3,7 +3,6 @@
 import os
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from confluent_kafka import ElectionType, KafkaException, Producer, TopicPartiti
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from demo.cast import BRIEF_JAVA
+from demo.waiting import wait_until
 from pipelines.errors import InfrastructureError
 from pipelines.ops.broker_files import CLUSTER_ID, LOG4J
 from pipelines.ops.jars import ensure_jars
@@ -140,15 +140,6 @@ class RackCluster:
         command += ["--cores", "1", "--memory", "1g", "--work-dir", str(self.folder / f"work-{rack}")]
         self.workers[rack] = _spark([*command, self.master], self.folder / f"worker-{rack}.log", told)
         wait_for_text(self.workers[rack], "Successfully registered with master")
-
-
-def wait_until(condition: Callable[[], bool], what: str, within_s: float = _WITHIN_S) -> None:
-    """Waits for a condition; fails with words when it does not come."""
-    deadline = time.monotonic() + within_s
-    while not condition():
-        if time.monotonic() > deadline:
-            raise InfrastructureError(f"waited {within_s:.0f} s in vain until {what}")
-        time.sleep(0.05)
 
 
 def wait_for_text(started: Process, text: str) -> None:

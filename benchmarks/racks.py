@@ -22,8 +22,9 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.rack_cluster import RACKS, Process, RackCluster, rack_cluster, wait_for_text, wait_until
+from benchmarks.rack_cluster import RACKS, Process, RackCluster, rack_cluster, wait_for_text
 from demo.cast import BRIEF_JAVA
+from demo.waiting import wait_until
 from pipelines.errors import InfrastructureError
 from pipelines.ops.processes import graceful_shutdown
 
@@ -91,40 +92,54 @@ def measured(
         InfrastructureError: the run failed; the message has the end of what it said.
     """
     given = [
-        f"lake.root={cluster.folder}/lake",
-        f"kafka.bootstrap_servers={cluster.bootstrap_servers}",
         f"kafka.topic={topic}",
-        f"spark.master={cluster.master}",
-        *(f"spark.conf.{setting}" for setting in EXECUTORS),
         *(_STOCK if mode == "stock" else [f"kafka.rack.mode={mode}"]),
         *([f"kafka.max_offsets_per_trigger={records // _BATCHES}"] if meanwhile else []),
         *settings,
     ]
+    out = cluster.folder / "measure.out"
+    process = _start(_command(cluster, records, given), out)
+    try:
+        if meanwhile:
+            wait_for_text(process, f"micro-batch {_BATCHES // 4}:")
+            meanwhile()
+        code = process.process.wait(_WITHIN_S)
+    finally:
+        process.kill()
+    if code != 0:
+        raise InfrastructureError(
+            f"oncelake rack measure failed: {out.read_text()} {process.log.read_text()[-3000:]}"
+        )
+    found: dict[str, Any] = json.loads(out.read_text().splitlines()[-1])
+    return found
+
+
+def _command(cluster: RackCluster, records: int, settings: Sequence[str]) -> list[str]:
+    """The run of `oncelake rack measure` on a cluster, with further settings."""
+    given = [
+        f"lake.root={cluster.folder}/lake",
+        f"kafka.bootstrap_servers={cluster.bootstrap_servers}",
+        f"spark.master={cluster.master}",
+        *(f"spark.conf.{setting}" for setting in EXECUTORS),
+        *settings,
+    ]
     command = [sys.executable, "-m", "pipelines.cli", "rack", "measure", "--pipeline", "flights"]
     command += ["--log-format", "json", "--records", str(records)]
-    out, log = cluster.folder / "measure.out", cluster.folder / "measure.log"
+    return [*command, *(f"--set={setting}" for setting in given)]
+
+
+def _start(command: Sequence[str], out: Path) -> Process:
+    """Starts a command that writes to a file, and to a log beside it."""
+    log = out.with_suffix(".log")
     with out.open("w") as to_out, log.open("w") as to_log:
         run = psutil.Popen(
-            [*command, *(f"--set={setting}" for setting in given)],
+            command,
             stdin=subprocess.DEVNULL,
             stdout=to_out,
             stderr=to_log,
             env={**os.environ, "JDK_JAVA_OPTIONS": BRIEF_JAVA},
         )
-    process = Process(run, log)
-    try:
-        if meanwhile:
-            wait_for_text(process, f"micro-batch {_BATCHES // 4}:")
-            meanwhile()
-        code = run.wait(_WITHIN_S)
-    finally:
-        process.kill()
-    if code != 0:
-        raise InfrastructureError(
-            f"oncelake rack measure failed: {out.read_text()} {log.read_text()[-3000:]}"
-        )
-    found: dict[str, Any] = json.loads(out.read_text().splitlines()[-1])
-    return found
+    return Process(run, log)
 
 
 @dataclass(frozen=True)

@@ -23,13 +23,14 @@ from demo.lake import (
 from demo.mending import TOO_SHORT_MILES, write_strict_contract
 from demo.narration import Narrator
 from demo.nights import first_night, second_night
-from demo.processes import StreamingJobs, wait_until
+from demo.processes import StreamingJobs
 from demo.producer import Producers
 from demo.replay import Plan, plan_replay
 from demo.sends import split_waves
 from demo.source import demo_days, read_flights
 from demo.topic import create_topic, delete_topic
 from demo.verdict import Nights, show_verdict
+from demo.waiting import wait_until
 from pipelines.ops.broker import BOOTSTRAP_VARIABLE, broker
 from pipelines.session import spark_session
 
@@ -131,8 +132,8 @@ def _await_speed(rows: int, cast: Cast, streams: StreamingJobs) -> None:
     checkpoint = Path(config.checkpoint("speed"))
     wait_until(
         lambda: rows_read(checkpoint, bronze) >= rows,
-        cast.patience,
         f"the speed layer had read {rows:,} rows of bronze; see {cast.folder.logs}",
+        cast.patience,
         streams.check,
     )
 

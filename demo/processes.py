@@ -4,16 +4,15 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import psutil
 
+from demo.waiting import wait_until
 from pipelines.errors import InfrastructureError
 from pipelines.ops.processes import end_processes
 
-_POLL_SECONDS = 0.1
 _STOP_SECONDS = 90.0
 _ORPHANS_SECONDS = 20.0
 
@@ -74,7 +73,7 @@ class Job:
         Raises:
             InfrastructureError: It failed or did not end in time; the message names its log.
         """
-        wait_until(lambda: self.exit_code() is not None, seconds, f"{self.name} ends; see {self.log}")
+        wait_until(lambda: self.exit_code() is not None, f"{self.name} ends; see {self.log}", seconds)
         self._expect_success()
 
     def stop(self) -> None:
@@ -172,28 +171,6 @@ class StreamingJobs:
         """End all, without any check."""
         for job in self._jobs:
             job.end()
-
-
-def wait_until(
-    condition: Callable[[], bool], seconds: float, what: str, meanwhile: Callable[[], None] = lambda: None
-) -> None:
-    """Wait for a condition.
-
-    Args:
-        condition: Asked again and again.
-        seconds: How long at most.
-        what: The condition in words, for the error.
-        meanwhile: Called between two questions.
-
-    Raises:
-        InfrastructureError: It did not come true in time.
-    """
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise InfrastructureError(f"waited {seconds:g} s in vain until {what}")
-        meanwhile()
-        time.sleep(_POLL_SECONDS)
 
 
 def end_leftovers(logs: Path) -> None:
