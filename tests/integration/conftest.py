@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pipelines.config_files import load_config
 from pipelines.contract import DataContract
 from pipelines.ops.broker import broker as running_broker
-from tests.support.kafka import MakeTopic
+from tests.support.kafka import MakeTopic, make_topic
 from tests.support.lakes import Lake
 from tests.support.processes import Job
 from tests.support.schema_registry import schema_registry
@@ -50,7 +50,7 @@ def topic(admin: AdminClient) -> Iterator[MakeTopic]:
 
     def make(partitions: int = 3, name: str = "topic", **config: str) -> str:
         fresh = f"{name}-{os.getpid()}-{os.urandom(4).hex()}-{next(numbers)}"
-        admin.create_topics([NewTopic(fresh, partitions, 1, config=config)])[fresh].result(30)
+        make_topic(admin, NewTopic(fresh, partitions, 1, config=config))
         made.append(fresh)
         return fresh
 

@@ -20,6 +20,7 @@ from pipelines.ops.jars import ensure_jars
 from pipelines.ops.java import find_java
 from pipelines.sinks.delta import append
 from pipelines.sinks.tables import BRONZE, shape
+from tests.support.kafka import make_topic
 from tests.support.lakes import FLIGHT, Lake
 from tests.support.nights import ONE, on, run, stream
 
@@ -45,7 +46,7 @@ def slow_broker() -> Iterator[str]:
             capture_output=True,
         )
         admin = AdminClient({"bootstrap.servers": running.bootstrap_servers})
-        admin.create_topics([NewTopic(OUTPUT, 2, 1)])[OUTPUT].result(30)
+        make_topic(admin, NewTopic(OUTPUT, 2, 1))
         yield running.bootstrap_servers
 
 

@@ -33,7 +33,7 @@ from pipelines.layers.speed import speed
 from pipelines.ops.publish_progress import publisher
 from pipelines.ops.quarantined import Selection
 from pipelines.sinks.event_tables import ensure_speed
-from tests.support.kafka import MakeTopic
+from tests.support.kafka import MakeTopic, make_topic
 from tests.support.lakes import Lake, clean_log, compact_and_vacuum, flight
 from tests.support.processes import BRIEF_SETTINGS, Job, start_job
 from tests.support.readers import messages_of
@@ -203,8 +203,7 @@ def test_two_deployments_of_one_name_and_a_topic_made_anew_are_refused(
     admin.delete_topics([output])[output].result(30)
     with pytest.raises(ConfigError, match=f"publish.topic: there is no topic '{output}'"):
         send(first)
-    admin.create_topics([NewTopic(output, 1, 1)])[output].result(30)
-    wait_until(lambda: output in admin.list_topics(timeout=10).topics, "the broker tells of the topic")
+    make_topic(admin, NewTopic(output, 1, 1))
     with pytest.raises(SourceError, match="was made anew, or is another"):
         send(first)
 

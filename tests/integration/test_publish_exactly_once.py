@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from benchmarks.rack_cluster import RackCluster, rack_cluster
 from demo.cast import BRIEF_JAVA, BRIEF_SPARK
 from demo.waiting import wait_until
+from tests.support.kafka import make_topic
 from tests.support.publish_app import TIMES, Stream, save
 from tests.support.publish_faults import IN_DRIVER, IN_TASKS, Fault, Point, Victim
 from tests.support.readers import messages_of
@@ -69,7 +70,7 @@ def stream(cluster: RackCluster, tmp_path: Path) -> Callable[..., Stream]:
     ) -> Stream:
         name = f"sink-{os.urandom(4).hex()}"
         client = AdminClient({"bootstrap.servers": on.bootstrap_servers})
-        client.create_topics([NewTopic(name, SLOTS, len(on.brokers))])[name].result(30)
+        make_topic(client, NewTopic(name, SLOTS, len(on.brokers)))
         fault = Fault(batch, slot, point, victim, f"{tmp_path}/{name}.fault")
         return Stream(
             name, name, on.bootstrap_servers, SLOTS, str(source), f"{tmp_path}/{name}", fault, blind

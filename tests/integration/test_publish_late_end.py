@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.sinks.kafka_transactional import TransactionalSink, publish_rows
 from pipelines.sinks.slots import Mark
+from tests.support.kafka import make_topic
 from tests.support.readers import messages_of
 from tests.support.transaction_proxy import TransactionProxy, transaction_proxy
 
@@ -32,9 +33,8 @@ def test_a_late_end_of_a_transaction_ends_no_later_one(
 ) -> None:
     name = f"late-{os.urandom(4).hex()}"
     admin = AdminClient({"bootstrap.servers": proxy.direct})
-    made = admin.create_topics([NewTopic(name, 1, 1), NewTopic(f"{name}-progress", 1, 1)])
-    for each in made.values():
-        each.result(30)
+    for fresh in (name, f"{name}-progress"):
+        make_topic(admin, NewTopic(fresh, 1, 1))
     # Rows go in several requests, so that the late one can come between two.
     one_by_one = {"batch.num.messages": 5, "linger.ms": 0, "max.in.flight.requests.per.connection": 1}
     client = {"bootstrap.servers": proxy.servers, **one_by_one}

@@ -15,7 +15,7 @@ from pipelines.layers.publish import publish, status
 from pipelines.layers.speed import speed
 from pipelines.ops.publish_progress import publisher
 from pipelines.ops.publish_sink import sink_of
-from tests.support.kafka import MakeTopic, make_anew
+from tests.support.kafka import MakeTopic, make_anew, make_topic
 from tests.support.lakes import Lake, flight
 from tests.support.publish_faults import Fault
 from tests.support.publish_stops import stop_in_the_middle
@@ -66,7 +66,7 @@ def test_offsets_that_expired_are_known_from_records(
 ) -> None:
     lake, progress = make(), f"{output}-progress"
     # As earlier versions made it.
-    admin.create_topics([NewTopic(progress, 2, 1)])[progress].result(30)
+    make_topic(admin, NewTopic(progress, 2, 1))
     stream(lake, 1, 2)
     send(lake)
     asked = ConfigResource(ConfigResource.Type.TOPIC, progress)

@@ -21,6 +21,7 @@ from pipelines.ops.seal import seal
 from pipelines.sinks.delta import small_rows
 from pipelines.sinks.tables import set_table_property
 from pipelines.sources.kafka import client_options, records_between
+from tests.support.kafka import make_topic
 from tests.support.lakes import Lake, flight
 from tests.support.nights import ONE
 
@@ -35,7 +36,7 @@ class Cluster:
         self.folder = folder
         self.broker = start_broker(folder)
         admin = AdminClient({"bootstrap.servers": self.broker.bootstrap_servers})
-        admin.create_topics([NewTopic("flights", 2, 1)])["flights"].result(30)
+        make_topic(admin, NewTopic("flights", 2, 1))
 
     def send(self, numbers: range, partition: int = 0) -> None:
         producer = Producer({"bootstrap.servers": self.broker.bootstrap_servers})

@@ -16,6 +16,7 @@ from demo.waiting import wait_until
 from pipelines.ops.broker import broker
 from pipelines.ops.java import find_java
 from pipelines.ops.rack_jar import spark_jars
+from tests.support.kafka import make_topic
 from tests.support.lakes import flight
 from tests.support.readers import messages_of
 
@@ -109,8 +110,8 @@ def test_jobs_of_the_zip_copy_a_topic_until_told_to_stop_and_publish_it_on_two_w
     with broker() as running:
         source, output = f"flights-{tmp_path.name}", f"events-{tmp_path.name}"
         admin = AdminClient({"bootstrap.servers": running.bootstrap_servers})
-        for made in admin.create_topics([NewTopic(source, 4, 1), NewTopic(output, 2, 1)]).values():
-            made.result(30)
+        for fresh in (NewTopic(source, 4, 1), NewTopic(output, 2, 1)):
+            make_topic(admin, fresh)
         producer = Producer({"bootstrap.servers": running.bootstrap_servers})
         for number in range(RECORDS):
             producer.produce(source, flight(flight=1 + number % FLIGHTS), str(number))

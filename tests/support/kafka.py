@@ -11,18 +11,25 @@ from demo.waiting import wait_until
 MakeTopic = Callable[..., str]
 
 
-def make_anew(admin: AdminClient, topic: str, partitions: int) -> None:
-    """Deletes a topic, makes another under its name, and waits until the broker tells of that one.
+def make_topic(admin: AdminClient, fresh: NewTopic) -> None:
+    """Makes a topic, and waits until the broker tells of it.
 
-    The controller has done both when it answers; the broker hears of them afterwards.
+    The controller has made it when it answers; the broker hears of it afterwards.
     """
+    admin.create_topics([fresh])[fresh.topic].result(30)
+    wait_until(lambda: _identifier(admin, fresh.topic) is not None, f"the broker tells of {fresh.topic}", 30)
 
-    def known() -> str | None:
-        with suppress(KafkaException):
-            return str(admin.describe_topics(TopicCollection([topic]))[topic].result(30).topic_id)
-        return None
 
-    before = known()
+def make_anew(admin: AdminClient, topic: str, partitions: int) -> None:
+    """Deletes a topic, makes another under its name, and waits until the broker tells of that one."""
+    before = _identifier(admin, topic)
     admin.delete_topics([topic])[topic].result(30)
     admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
-    wait_until(lambda: known() not in {None, before}, f"the broker tells of the new {topic}", 30)
+    old = {None, before}
+    wait_until(lambda: _identifier(admin, topic) not in old, f"the broker tells of the new {topic}", 30)
+
+
+def _identifier(admin: AdminClient, topic: str) -> str | None:
+    with suppress(KafkaException):
+        return str(admin.describe_topics(TopicCollection([topic]))[topic].result(30).topic_id)
+    return None
