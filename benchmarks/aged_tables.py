@@ -12,14 +12,14 @@ from pyspark.sql import functions as F
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.decode import broken_of, decode, events_of, routed
+from pipelines.event_days import days_of
 from pipelines.layers.batch import nightly
 from pipelines.ops.bronze_index import INDEX, OFFSETS, RECORDS
 from pipelines.ops.bronze_state import bronze_id, bronze_state
 from pipelines.ops.certification import CERTIFICATIONS, ensure_ledger
 from pipelines.ops.decoding_key import decoding_key
 from pipelines.ops.runs import RUNS
-from pipelines.quality.audit import RESULTS
-from pipelines.quality.facts import days_of
+from pipelines.quality.checks import RESULTS
 from pipelines.sinks.delta import append, read
 from pipelines.sinks.event_tables import ensure_batch, ensure_speed
 from pipelines.sinks.tables import (

@@ -19,12 +19,12 @@ from pipelines.cli.running import refuse_unfit_expectations, run_job
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.errors import AuditFailed
+from pipelines.event_days import days_of
 from pipelines.layers.batch import nightly, validate
 from pipelines.layers.ingest import ingest
 from pipelines.layers.serving import refresh_or_tell, stale_view
 from pipelines.layers.speed import speed
 from pipelines.ops.due import Repair, closed_days
-from pipelines.quality.facts import days_of
 
 Summary = dict[str, Any]
 

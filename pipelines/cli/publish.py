@@ -10,13 +10,13 @@ from pipelines.cli.options import DAY, CommonOptions, common_options, days_betwe
 from pipelines.cli.running import run_job
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
+from pipelines.event_days import days_of
 from pipelines.layers import publish as layer
 from pipelines.layers.publish_days import publish_days
 from pipelines.layers.publish_reset import InFlight, ResetTo
 from pipelines.layers.publish_reset import reset as reset_progress
 from pipelines.ops.due import closed_days
 from pipelines.ops.publish_sink import settings_of
-from pipelines.quality.facts import days_of
 
 
 @click.command("publish_stream")

@@ -13,6 +13,7 @@ from pipelines.commands import command
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.errors import ConfigError
+from pipelines.event_days import reach
 from pipelines.ops.bronze_index import BronzeIndex, Pieces, pieces_of
 from pipelines.ops.certification import (
     Certified,
@@ -39,7 +40,7 @@ from pipelines.ops.seal import seal
 from pipelines.quality.audit import Audit, audit, record_checks
 from pipelines.quality.changes import Changes, changes, moves
 from pipelines.quality.decision import Run, decide, failed_days, failure, summary, words
-from pipelines.quality.facts import Span, reach
+from pipelines.quality.facts import Span
 from pipelines.quality.integrity import fail_together
 from pipelines.sinks.delta import on_days, read
 from pipelines.sinks.event_tables import ensure_batch, require_same_days

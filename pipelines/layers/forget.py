@@ -9,11 +9,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pipelines.commands import command
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
-from pipelines.decode import ENVELOPE, EVENT_DATE, ORIGIN
+from pipelines.decode import ENVELOPE, EVENT_DATE, ORIGIN, PLACE
 from pipelines.errors import SourceError
 from pipelines.ops.certification import Certified, certified
 from pipelines.ops.cut_days import cut_days
-from pipelines.ops.forgotten import PLACE, delete_records, emptied_of, empty
+from pipelines.ops.forgotten import delete_records, emptied_of, empty
 from pipelines.ops.forgotten_places import remember_places
 from pipelines.ops.kept_values import delete_values
 from pipelines.ops.lease import Lease, lease

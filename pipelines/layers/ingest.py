@@ -14,12 +14,12 @@ from pipelines.ops.checkpoint_fit import BEGIN
 from pipelines.ops.clocks import require_not_behind, require_order
 from pipelines.ops.cluster import Topic, find_topic, require_same_topic
 from pipelines.ops.forgotten_places import emptied_on_arrival, places_ahead
-from pipelines.ops.ingest_position import continuation
+from pipelines.ops.ingest_position import behind_or_ahead, continuation
 from pipelines.ops.query_files import QueryFiles, query_files
 from pipelines.ops.rack_traffic import Reading
 from pipelines.ops.read_ahead import require_not_read_ahead
 from pipelines.ops.same_log import last_offsets, require_same_log
-from pipelines.ops.stream_check import check_ingest, check_records, note_tables
+from pipelines.ops.stream_check import check_ingest, note_tables, require_fit
 from pipelines.ops.streams import run_streams
 from pipelines.sinks.delta import each_batch
 from pipelines.sinks.once import OnceWriter
@@ -55,7 +55,7 @@ def ingest(spark: SparkSession, config: PipelineConfig, *, once: bool) -> dict[s
     require_not_behind(spark, config)
     ensure_bronze(spark, config, {TOPIC_ID: hidden(topic.topic_id)})
     require_same_topic(spark, config, topic)
-    check_records(spark, config, topic, files)
+    require_fit(config, "ingest", behind_or_ahead(spark, config, topic, files))
     require_same_log(spark, config, topic, last_offsets(spark, config, topic))
     starting = _starting(spark, config, topic, files)
     note_tables(spark, config, "ingest", files)

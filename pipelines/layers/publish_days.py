@@ -17,6 +17,7 @@ from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.corrections import CORRECTION, corrections, instead
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
+from pipelines.event_days import around, reach
 from pipelines.messages import messages
 from pipelines.ops.certification import Verdict, certified_in, history, newest_certified, require_certified
 from pipelines.ops.failures import cause
@@ -30,7 +31,6 @@ from pipelines.ops.publish_progress import partitions_of
 from pipelines.ops.publish_sink import rules_of, settings_of, sink_of, values_of
 from pipelines.ops.published_days import settled_so_far, waiting
 from pipelines.ops.query_files import QueryFiles, query_files
-from pipelines.quality.facts import around, reach
 from pipelines.sinks.kafka_transactional import (
     TransactionalSink,
     begun_with,

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pipelines.config import PipelineConfig
 from pipelines.errors import SourceError
 from pipelines.ops.cluster import Topic
-from pipelines.ops.ingest_position import read_until
+from pipelines.ops.ingest_plans import read_until
 from pipelines.ops.same_log import require_same_log
 from pipelines.ops.topic_offsets import TopicOffsets, records_within, topic_offsets
 from pipelines.quality import offset_holes

@@ -13,6 +13,7 @@ from pipelines.contract import DataContract
 from pipelines.decode import COORDINATES, EVENT_DATE, valid
 from pipelines.dedup import UNDECIDED, chosen, with_key, without_key
 from pipelines.errors import ConfigError
+from pipelines.event_days import around, days_of, reach
 from pipelines.faults import FIRST_DAY
 from pipelines.ops.bronze_index import BronzeIndex, pieces_of
 from pipelines.ops.certification import Verdict, certified_in, newest_certified
@@ -20,7 +21,7 @@ from pipelines.ops.forgotten_places import forgotten_after, require_none_held
 from pipelines.ops.own_verdicts import compared, own_verdicts, require_no_fewer
 from pipelines.ops.retention import first_whole_day, whole_from
 from pipelines.ops.writer_schemas import decode_all
-from pipelines.quality.facts import Span, around, days_of, reach
+from pipelines.quality.facts import Span
 from pipelines.sinks.delta import on_days, read, small_rows
 
 Cause = Literal["asked", "missed", "late", "neighbour", "forgotten"]

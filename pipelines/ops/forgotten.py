@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config import PipelineConfig
-from pipelines.decode import COORDINATES
+from pipelines.decode import PLACE
 from pipelines.errors import SourceError
 from pipelines.sinks.commits import commits_between
 from pipelines.sinks.delta import read
@@ -24,8 +24,6 @@ from pipelines.sql_text import name
 FORGETTING: Final = "oncelake.forgetting"
 """The property of bronze that names the last run that emptied records of it, and after which version."""
 _NOTE: Final = "forget"
-PLACE: Final = (*COORDINATES, "_ingested_at")
-"""What tells a row of bronze from every other: Kafka's coordinates, and when it was read."""
 EVENT_TIME: Final = "event_time"
 _MOST_BESIDE: Final = 1_000_000
 

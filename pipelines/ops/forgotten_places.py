@@ -18,7 +18,7 @@ from pipelines.decode import COORDINATES, ENVELOPE, EVENT_DATE
 from pipelines.errors import SourceError
 from pipelines.ops.certification import Certified
 from pipelines.ops.forgotten import EVENT_TIME, emptied_of, mark, remembered
-from pipelines.ops.ingest_position import read_until
+from pipelines.ops.ingest_plans import read_until
 from pipelines.sinks.delta import append, on_days, read, small_rows
 from pipelines.sinks.tables import (
     FORGOTTEN,

@@ -13,15 +13,13 @@ from pyspark.sql import functions as F
 from pipelines.config import PipelineConfig
 from pipelines.errors import SourceError
 from pipelines.ops.cluster import Topic, list_offsets
+from pipelines.ops.ingest_plans import plan_of
 from pipelines.ops.kafka_admin import admin_client
 from pipelines.ops.query_files import (
     QueryFiles,
     first_kept,
     first_offsets,
-    offsets_of,
-    planned_at,
     query_files,
-    sources_of,
 )
 from pipelines.ops.topic_offsets import records_within
 from pipelines.sinks.delta import read, small_rows
@@ -55,33 +53,8 @@ def ends_since(spark: SparkSession, config: PipelineConfig, moment: datetime) ->
     asked = next((c.asked for c in commits if (c.query, c.batch) == (files.query, done)), None)
     if asked is None or datetime.fromtimestamp(asked / 1000, UTC) < moment:
         return {}
-    planned = _planned(spark, config, done)
+    planned = plan_of(spark, config, done)
     return planned.ends if planned else {}
-
-
-def read_until(spark: SparkSession, config: PipelineConfig) -> dict[int, int]:
-    """The offset after the last that ingest has read of each partition; none if it has finished nothing."""
-    done = query_files(spark, config.checkpoint("ingest")).next_batch - 1
-    planned = _planned(spark, config, done) if done >= 0 else None
-    return planned.ends if planned else {}
-
-
-@dataclass(frozen=True)
-class _Planned:
-    """A micro-batch: the offsets at which it ends, by partition, and when it was planned."""
-
-    ends: dict[int, int]
-    at: datetime
-
-
-def _planned(spark: SparkSession, config: PipelineConfig, batch: int) -> _Planned | None:
-    text = offsets_of(spark, config.checkpoint("ingest"), batch)
-    return _Planned(_of_topic(sources_of(text)[0], config), planned_at(text)) if text else None
-
-
-def _of_topic(offsets: str, config: PipelineConfig) -> dict[int, int]:
-    by_topic: dict[str, dict[str, int]] = json.loads(offsets)
-    return {int(partition): offset for partition, offset in by_topic.get(config.kafka.topic, {}).items()}
 
 
 def behind_or_ahead(
@@ -104,8 +77,8 @@ def behind_or_ahead(
     Raises:
         InfrastructureError: the cluster does not answer.
     """
-    done = _planned(spark, config, files.next_batch - 1) if files.next_batch else None
-    newest = done if files.in_flight is None else _planned(spark, config, files.in_flight)
+    done = plan_of(spark, config, files.next_batch - 1) if files.next_batch else None
+    newest = done if files.in_flight is None else plan_of(spark, config, files.in_flight)
     began = _window(spark, config)
     if done is None or newest is None or began is None:
         return None
@@ -151,7 +124,7 @@ def _window(spark: SparkSession, config: PipelineConfig) -> tuple[dict[int, int]
     """The offsets at which what the checkpoint still knows begins, and since when its records came."""
     checkpoint = config.checkpoint("ingest")
     oldest = first_kept(spark, checkpoint)
-    planned = None if oldest is None else _planned(spark, config, oldest)
+    planned = None if oldest is None else plan_of(spark, config, oldest)
     if planned is None:
         return None
     if oldest:

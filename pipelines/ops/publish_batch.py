@@ -16,13 +16,13 @@ from pipelines.contract import DataContract
 from pipelines.corrections import CORRECTION, corrections, instead
 from pipelines.decode import COORDINATES, EVENT_DATE
 from pipelines.errors import SourceError
+from pipelines.event_days import around, reach
 from pipelines.ops.certification import history
 from pipelines.ops.forgotten import forgetting_commits
 from pipelines.ops.publications import publications
 from pipelines.ops.published_days import Settled, record_settled, settled_before
 from pipelines.ops.query_files import offsets_of
 from pipelines.ops.stream_position import Position, positions_of
-from pipelines.quality.facts import around, reach
 from pipelines.sinks.delta import on_days, small_rows
 from pipelines.sinks.tables import conform, events_schema, small_frame
 from pipelines.sinks.versions import read_kept

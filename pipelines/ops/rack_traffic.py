@@ -18,7 +18,6 @@ _SAME_TIMES: Final = 2
 _TOLD_WITHIN_S: Final = 10
 _UNKNOWN: Final = "?"
 _PREFIX: Final = "rack"
-_REASON: Final = "rackReason"
 
 
 class Reading:
@@ -57,15 +56,6 @@ class Reading:
             "share": share(found),
             **({"placement": placement} if placement else {}),
         }
-
-
-def why_not_local(metrics: Mapping[str, str]) -> str | None:
-    """Why not all is read within the rack, as the driver's placement says; None if it is, or nobody says.
-
-    Args:
-        metrics: the source's own.
-    """
-    return metrics.get(_REASON) or None
 
 
 def since(before: Received, now: Received) -> Received:

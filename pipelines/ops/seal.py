@@ -18,8 +18,7 @@ from pipelines.ops.ingest_position import ends_since
 from pipelines.ops.lease import Lease
 from pipelines.ops.query_files import first_offsets
 from pipelines.ops.same_log import require_same_log
-from pipelines.ops.topic_offsets import readable_offsets, records_within
-from pipelines.quality.broker_offsets import Kept
+from pipelines.ops.topic_offsets import Kept, readable_offsets, records_within
 from pipelines.quality.known_gaps import is_known
 from pipelines.quality.offset_ledger import PartitionOffsets
 from pipelines.sinks.tables import version

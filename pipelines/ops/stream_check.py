@@ -12,8 +12,6 @@ from pipelines.commands import command
 from pipelines.config import PipelineConfig
 from pipelines.errors import SourceError
 from pipelines.ops.checkpoint_fit import BEGIN, Written, misfit
-from pipelines.ops.cluster import Topic
-from pipelines.ops.ingest_position import behind_or_ahead
 from pipelines.ops.query_files import QueryFiles, query_files, reads_more, write_note
 from pipelines.ops.stream_position import first_unread_version
 from pipelines.sinks.delta import read
@@ -45,18 +43,8 @@ def check_ingest(spark: SparkSession, config: PipelineConfig) -> QueryFiles:
     # Rows that were appended by hand, and no stream, may be there before the stream.
     is_filled = bool(state and state.batches) and _has_rows(spark, files, path)
     table = Written(path, state, is_filled, files.note.get("bronze"), files.next_batch - 1)
-    _require(config, "ingest", misfit(files, table))
+    require_fit(config, "ingest", misfit(files, table))
     return files
-
-
-def check_records(spark: SparkSession, config: PipelineConfig, topic: Topic, files: QueryFiles) -> None:
-    """Compares the records in bronze with the offsets in the checkpoint of ingest; changes nothing.
-
-    Raises:
-        SourceError: they do not go together; the message has the command that fixes it.
-        InfrastructureError: the cluster does not answer.
-    """
-    _require(config, "ingest", behind_or_ahead(spark, config, topic, files))
 
 
 @dataclass(frozen=True)
@@ -99,7 +87,7 @@ def check_speed(spark: SparkSession, config: PipelineConfig) -> SpeedCheck:
             required[layer],
             has_taken_back(commits[layer]),
         )
-        _require(config, "speed", misfit(files, table))
+        require_fit(config, "speed", misfit(files, table))
     if quarantined is None and states["quarantine"] and files.query:
         quarantined = states["quarantine"].batches.get(files.query)
     return SpeedCheck(files, quarantined)
@@ -114,7 +102,7 @@ def refuse_lost_speed(spark: SparkSession, config: PipelineConfig) -> None:
     path = config.table("speed")
     if not exists(spark, path):
         files = query_files(spark, config.checkpoint("speed"))
-        _require(config, "speed", misfit(files, Written(path, None)))
+        require_fit(config, "speed", misfit(files, Written(path, None)))
 
 
 def _last_of_speed(
@@ -171,7 +159,17 @@ def reset_command(config: PipelineConfig, query: Query) -> str:
     return command(config, "checkpoint reset", f"--query {query}")
 
 
-def _require(config: PipelineConfig, query: Query, problem: str | None) -> None:
+def require_fit(config: PipelineConfig, query: Query, problem: str | None) -> None:
+    """Refuses to start a stream whose tables do not go together with its checkpoint.
+
+    Args:
+        config: the pipeline's configuration.
+        query: the stream.
+        problem: what does not go together; None if all does.
+
+    Raises:
+        SourceError: there is a problem; the message has the command that fixes it.
+    """
     if problem:
         raise SourceError(
             f"{problem}. Nothing was read or written. Put back what was moved or lost, if you have it; or"
@@ -187,10 +185,10 @@ def _require_bronze(spark: SparkSession, config: PipelineConfig, files: QueryFil
         return
     ingested = query_files(spark, config.checkpoint("ingest"))
     if ingested.next_batch:
-        _require(config, "ingest", misfit(ingested, Written(bronze, None)))
+        require_fit(config, "ingest", misfit(ingested, Written(bronze, None)))
     if files.next_batch:
         problem = f"{bronze}: there is no such table, but by the checkpoint {files.path} it was read"
-        _require(config, "speed", problem)
+        require_fit(config, "speed", problem)
 
 
 def _has_rows(spark: SparkSession, files: QueryFiles, path: str) -> bool:

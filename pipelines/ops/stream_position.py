@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config import PipelineConfig
-from pipelines.ops.forgotten import PLACE
+from pipelines.decode import PLACE
 from pipelines.ops.query_files import offsets_of, query_files
 from pipelines.sinks.commits import adds_nothing
 from pipelines.sinks.delta import read

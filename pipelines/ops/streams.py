@@ -5,7 +5,7 @@ import logging
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import FrameType
@@ -27,10 +27,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pipelines.errors import SourceError
 from pipelines.ops.failures import explain_stream_failure, is_passing
 from pipelines.ops.processes import stop_signals
-from pipelines.ops.rack_traffic import why_not_local
 
 _LAST_EVENTS_WITHIN_S: Final = 10.0
 _LOOK_EVERY_S: Final = 0.2
+_RACK_REASON: Final = "rackReason"
 
 _log = logging.getLogger(__name__)
 
@@ -108,6 +108,11 @@ class _JvmHandler:
         implements: Final = ["sun.misc.SignalHandler"]
 
 
+def _why_not_local(source: Mapping[str, str]) -> str | None:
+    """Why not all is read within the rack, as the driver's placement says; None if it is, or nobody says."""
+    return source.get(_RACK_REASON) or None
+
+
 class _Recorder(StreamingQueryListener):
     def __init__(self) -> None:
         self.totals: dict[str, Totals] = {}
@@ -127,9 +132,9 @@ class _Recorder(StreamingQueryListener):
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
         progress = json.loads(event.progress.json)
         totals = self.totals.setdefault(str(event.progress.runId), Totals())
-        known = why_not_local(totals.source)
+        known = _why_not_local(totals.source)
         add_progress(totals, progress)
-        if (reason := why_not_local(totals.source)) and reason != known:
+        if (reason := _why_not_local(totals.source)) and reason != known:
             _log.warning("%s: not all is read within the rack: %s", progress["name"], reason)
         if progress["numInputRows"]:
             _log.info(

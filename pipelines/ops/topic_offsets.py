@@ -11,7 +11,6 @@ from pyspark.sql import SparkSession
 from pipelines.config import KafkaConfig
 from pipelines.ops.cluster import Topic, end_offsets, find_topic, list_offsets
 from pipelines.ops.kafka_admin import Admin, admin_client, cause
-from pipelines.quality.broker_offsets import Kept
 from pipelines.sinks.delta import small_rows
 from pipelines.sources.kafka import offsets_between
 
@@ -20,6 +19,14 @@ _MORE_EACH_TIME: Final = 100
 _POLICY: Final = "cleanup.policy"
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What Kafka has of a partition: its earliest offset, and the one after its newest."""
+
+    earliest: int
+    end: int
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from pipelines.contract import DataContract
 from pipelines.decode import EVENT_DATE
 from pipelines.errors import ConfigError
 from pipelines.json_types import DATE, TIMESTAMP
-from pipelines.quality.conflicts import text_of
+from pipelines.redaction import text_of
 from pipelines.schema_paths import flat
 from pipelines.sql_text import literal, name
 

@@ -5,7 +5,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime
-from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -14,16 +13,18 @@ from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.decode import EVENT_DATE, VALID
 from pipelines.dedup import with_key
+from pipelines.event_days import around, reach
 from pipelines.ops.bronze_index import BronzeIndex, Pieces
 from pipelines.ops.bronze_state import records_in
 from pipelines.ops.forgotten import emptied_in
 from pipelines.ops.retention import speed_from
 from pipelines.ops.writer_schemas import decode_all
 from pipelines.quality import facts, integrity
-from pipelines.quality.checks import Check, worst
-from pipelines.quality.differences import LayerDifference, Limits, layer_differences
+from pipelines.quality.checks import RESULTS, Check, worst
+from pipelines.quality.differences import Limits, layer_differences
 from pipelines.quality.facts import BronzeFacts, LayerDay, Span
 from pipelines.quality.known_gaps import known_missing
+from pipelines.quality.layer_samples import LayerDifference
 from pipelines.quality.offset_ledger import PartitionOffsets
 from pipelines.sinks.delta import append, on_days, read, small_rows
 from pipelines.sinks.event_tables import by_clock_since
@@ -35,12 +36,6 @@ from pipelines.sinks.tables import (
     exists,
     shape,
     small_frame,
-)
-
-RESULTS: Final = (
-    "pipeline string, day date, run_id string, name string, kind string, status string, observed string,"
-    " expected string, detail string, batch_version bigint, bronze_version bigint, checked_at timestamp,"
-    " result string"
 )
 
 
@@ -94,7 +89,7 @@ def audit(
     days, horizon = span.days, config.batch.dedup_horizon_days
     records = facts.slim(decode_all(spark, config, contract, pieces.envelopes), contract)
     batch = conform(read(spark, config.table("batch"), batch_version), events_schema(contract))
-    near = batch.where(on_days(facts.around(days, facts.reach(contract, horizon))))
+    near = batch.where(on_days(around(days, reach(contract, horizon))))
     with _cached(records, near):
         rows = near.where(on_days(days))
         counted, examples = pieces.index.counts(), config.audit.examples
@@ -105,7 +100,7 @@ def audit(
         checks = _integrity(config, days, bronze_facts, layer, doubled, ranges)
         there = _remembered_in(spark, config, pieces.index.version)
         checks += [integrity.index_is_whole(day, bronze_facts, there) for day in days]
-        if facts.reach(contract, horizon):
+        if reach(contract, horizon):
             lost = _one_row_each(contract, span, closed, records.where(VALID), batch)
             checks += [integrity.each_event_has_a_row(day, lost, horizon) for day in days]
             checks += [integrity.keys_come_to_an_end(day, bronze_facts) for day in days]
@@ -147,7 +142,7 @@ def _of_open_days(
     records: DataFrame,
 ) -> DataFrame | None:
     """The valid records of neighbouring days that are open; None where copies of a key lie on one day."""
-    open_days = [day for day in facts.around(days, facts.reach(contract, horizon)) if day not in closed]
+    open_days = [day for day in around(days, reach(contract, horizon)) if day not in closed]
     return records.where(on_days(open_days)) if open_days else None
 
 
@@ -160,7 +155,7 @@ def _one_row_each(
     is open may stand for a record: the audit of that day sees whether it does.
     """
     horizon = span.horizon
-    near, wide = (facts.around(span.days, reach) for reach in (horizon, 2 * horizon))
+    near, wide = (around(span.days, reach) for reach in (horizon, 2 * horizon))
     rows = with_key(batch.where(on_days(wide)), contract)
     of_days = records.where(on_days(span.days)).select(*contract.key_names).distinct()
     of_closed = records.where(on_days([day for day in near if day in closed]))

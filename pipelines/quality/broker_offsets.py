@@ -7,18 +7,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from pipelines.ops.topic_offsets import Kept
+
 Kind = Literal["before", "deleted", "skipped", "gap", "lag", "made_anew"]
 Range = tuple[int, int]
 
 _KNOWN: Final = "audit.known_gaps says that they are lost"
-
-
-@dataclass(frozen=True)
-class Kept:
-    """What Kafka has of a partition: its earliest offset, and the one after its newest."""
-
-    earliest: int
-    end: int
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,12 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Final, Literal
 
+RESULTS: Final = (
+    "pipeline string, day date, run_id string, name string, kind string, status string, observed string,"
+    " expected string, detail string, batch_version bigint, bronze_version bigint, checked_at timestamp,"
+    " result string"
+)
+"""The columns of `ops/validation_results`."""
 Status = Literal["passed", "failed", "warned"]
 Kind = Literal["integrity", "expectation"]
 

@@ -10,35 +10,11 @@ from pyspark.sql import functions as F
 from pipelines.contract import DataContract
 from pipelines.decode import COORDINATES, EVENT_DATE
 from pipelines.dedup import OTHER_DAY, other_names, same_event, with_key
-from pipelines.quality.facts import around, reach
-from pipelines.quality.layer_samples import LayerSample
+from pipelines.event_days import around, reach
+from pipelines.quality.layer_samples import LayerDifference, LayerSample
 from pipelines.quality.sampling import few
 from pipelines.sinks.delta import days_condition, on_days, small_rows
 from pipelines.watermark import watermarks
-
-
-@dataclass(frozen=True)
-class LayerDifference:
-    """How speed and batch layer differ on one event day, in keys.
-
-    Attributes:
-        other_copy: both have the key, from different records; or the batch layer has no row of it since a
-            copy of it wins, or may win, on a neighbouring day that is open.
-        late: only the batch layer has it, and a record behind the watermark explains that.
-        quarantined: only the batch layer has it: the record was in quarantine under an earlier contract.
-        pending: only the batch layer has it, and the speed layer has not come that far.
-        missing: only the batch layer has it, and nothing explains it.
-        extra: only the speed layer has it.
-        samples: a few of each.
-    """
-
-    other_copy: int = 0
-    late: int = 0
-    quarantined: int = 0
-    pending: int = 0
-    missing: int = 0
-    extra: int = 0
-    samples: tuple[LayerSample, ...] = ()
 
 
 @dataclass(frozen=True)

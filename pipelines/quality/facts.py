@@ -5,7 +5,7 @@ The audit compares them. Nothing here is taken from what the rebuild believes th
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, timedelta
+from datetime import date
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame
@@ -23,14 +23,13 @@ from pipelines.dedup import (
     takes_least,
     with_key,
 )
-from pipelines.quality.conflicts import text_of
+from pipelines.redaction import text_of
 from pipelines.schema_paths import flat
 from pipelines.sinks.delta import on_days, small_rows
 from pipelines.sql_text import literal, name
 
 _PAYLOAD: Final = "_payload"
 _EXACT: Final = "decimal(38,0)"
-_DAY: Final = timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -251,26 +250,6 @@ def distinct_offsets(bronze: DataFrame, partitions: Iterable[tuple[str, int]]) -
     of_them = bronze.where(f"(_topic, _partition) IN ({wanted})").groupBy("_topic", "_partition")
     counted = of_them.agg(F.count_distinct("_offset").alias("n"))
     return {(row["_topic"], row["_partition"]): row["n"] for row in small_rows(counted)}
-
-
-def days_of(first: date, last: date) -> list[date]:
-    """All days from the first to the last."""
-    return [first + n * _DAY for n in range((last - first).days + 1)]
-
-
-def around(days: Iterable[date], horizon: int) -> list[date]:
-    """The days and their neighbours within the horizon, sorted."""
-    return sorted({day + n * _DAY for day in days for n in range(-horizon, horizon + 1)})
-
-
-def reach(contract: DataContract, horizon: int) -> int:
-    """Over how many neighbouring days copies of a key can lie.
-
-    Args:
-        contract: names the key. With the event time in it, all copies of a key lie on one day.
-        horizon: the configured number of days.
-    """
-    return 0 if contract.event_time in contract.key else horizon
 
 
 def _checksum(payload: Column) -> Column:

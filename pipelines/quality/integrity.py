@@ -8,8 +8,8 @@ from datetime import date
 from typing import Literal
 
 from pipelines.quality.checks import LATE_WITHIN_LIMIT, LAYERS_AGREE, Check, Status
-from pipelines.quality.differences import LayerDifference
 from pipelines.quality.facts import BronzeFacts, LayerDay
+from pipelines.quality.layer_samples import LayerDifference
 from pipelines.quality.offset_ledger import PartitionOffsets
 
 

@@ -36,3 +36,27 @@ class LayerSample:
     event_time: str | None
     ingested_at: str | None
     watermark: str | None
+
+
+@dataclass(frozen=True)
+class LayerDifference:
+    """How speed and batch layer differ on one event day, in keys.
+
+    Attributes:
+        other_copy: both have the key, from different records; or the batch layer has no row of it since a
+            copy of it wins, or may win, on a neighbouring day that is open.
+        late: only the batch layer has it, and a record behind the watermark explains that.
+        quarantined: only the batch layer has it: the record was in quarantine under an earlier contract.
+        pending: only the batch layer has it, and the speed layer has not come that far.
+        missing: only the batch layer has it, and nothing explains it.
+        extra: only the speed layer has it.
+        samples: a few of each.
+    """
+
+    other_copy: int = 0
+    late: int = 0
+    quarantined: int = 0
+    pending: int = 0
+    missing: int = 0
+    extra: int = 0
+    samples: tuple[LayerSample, ...] = ()

@@ -16,7 +16,7 @@ from pipelines.json_types import typed
 from pipelines.ops.forgotten import is_emptied, with_event_time
 from pipelines.payloads import fingerprint
 from pipelines.quality.asked_key import AskedPart
-from pipelines.quality.conflicts import leaves, text_of
+from pipelines.redaction import leaves, text_of
 from pipelines.schema_paths import flat
 from pipelines.sinks.delta import small_rows
 from pipelines.sql_text import literal, moment, name

@@ -8,7 +8,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.config_audit import KnownGap
-from pipelines.quality.broker_offsets import Held, Kept
+from pipelines.ops.topic_offsets import Kept
+from pipelines.quality.broker_offsets import Held
 from pipelines.quality.known_gaps import is_known, known_missing
 from pipelines.sinks.delta import small_rows
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from pipelines.contract import DataContract
-from pipelines.quality.conflicts import leaves
+from pipelines.redaction import leaves
 
 Verdict = Literal["winner", "duplicate", "conflict", "late", "quarantined", "pending", "missing"]
 Place = Mapping[str, Any]

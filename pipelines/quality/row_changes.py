@@ -12,9 +12,9 @@ from pipelines.decode import COORDINATES, EVENT_DATE
 from pipelines.dedup import with_key
 from pipelines.payloads import fingerprint
 from pipelines.quality.changes import CHANGE, differing
-from pipelines.quality.conflicts import leaves, text_of
 from pipelines.quality.report_history import ChangedColumn, ChangedRow, RowChange, RowOrigin
 from pipelines.quality.report_records import KeyPart
+from pipelines.redaction import leaves, text_of
 from pipelines.sinks.delta import small_rows
 from pipelines.sql_text import name
 

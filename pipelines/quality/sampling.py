@@ -5,7 +5,7 @@ from pyspark.sql import functions as F
 
 from pipelines.contract import DataContract
 from pipelines.decode import COORDINATES
-from pipelines.quality.conflicts import text_of
+from pipelines.redaction import text_of
 from pipelines.schema_paths import flat
 from pipelines.sql_text import literal, moment, name
 

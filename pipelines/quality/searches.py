@@ -9,8 +9,8 @@ from pyspark.sql import functions as F
 
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
-from pipelines.decode import COORDINATES, EVENT_DATE, VALID
-from pipelines.ops.forgotten import EVENT_TIME, PLACE, remembered
+from pipelines.decode import COORDINATES, EVENT_DATE, PLACE, VALID
+from pipelines.ops.forgotten import EVENT_TIME, remembered
 from pipelines.ops.forgotten_places import places
 from pipelines.ops.writer_schemas import decode_all
 from pipelines.quality import lineage

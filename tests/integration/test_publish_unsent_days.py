@@ -7,10 +7,10 @@ from datetime import date, timedelta
 import pytest
 
 from pipelines.contract import DataContract
+from pipelines.event_days import days_of
 from pipelines.layers.publish import publish, status
 from pipelines.layers.publish_days import publish_days
 from pipelines.ops.published_days import how_to_send
-from pipelines.quality.facts import days_of
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, TWO, on, run, stream

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from pipelines.cli.forget import completed
 from pipelines.contract import DataContract
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
+from pipelines.event_days import days_of
 from pipelines.layers.batch import nightly
 from pipelines.layers.forget import forget
 from pipelines.layers.maintain import maintain
@@ -25,7 +26,6 @@ from pipelines.layers.serving import read_serving
 from pipelines.messages import messages
 from pipelines.ops.published_days import waiting
 from pipelines.quality.asked_key import asked_key
-from pipelines.quality.facts import days_of
 from pipelines.quality.searches import OfKey
 from pipelines.sinks.kafka_transactional import publish_rows
 from tests.support.kafka import MakeTopic

@@ -12,11 +12,11 @@ from pyspark.sql import SparkSession
 from demo.source import read_weather
 from pipelines.config_files import load_config
 from pipelines.contract import load_contract
+from pipelines.event_days import days_of
 from pipelines.layers.batch import nightly
 from pipelines.layers.ingest import ingest
 from pipelines.layers.serving import read_serving
 from pipelines.layers.speed import speed
-from pipelines.quality.facts import days_of
 from tests.support.kafka import MakeTopic
 
 DAYS = [date(2013, 1, 1), date(2013, 1, 2)]

@@ -33,7 +33,7 @@ from pipelines.ops.kept_values import delete_values
 from pipelines.ops.quarantined import Selection
 from pipelines.ops.retention import WHOLE_FROM
 from pipelines.quality.asked_key import asked_key
-from pipelines.quality.audit import RESULTS
+from pipelines.quality.checks import RESULTS
 from pipelines.quality.searches import OfKey, again
 from pipelines.session import forget_tables
 from pipelines.sinks.delta import append, read

@@ -14,6 +14,7 @@ from pipelines.cli.quarantine import rebuild
 from pipelines.contract import DataContract
 from pipelines.contract_rules import RowRule
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
+from pipelines.event_days import days_of
 from pipelines.layers import replay as layer
 from pipelines.layers.batch import nightly
 from pipelines.layers.quarantine import discard, examples, summarise
@@ -21,7 +22,6 @@ from pipelines.layers.replay import Replay, rebuilt
 from pipelines.layers.serving import read_serving
 from pipelines.ops.lease import lease
 from pipelines.ops.quarantined import Selection
-from pipelines.quality.facts import days_of
 from pipelines.sinks.once import OnceWriter
 from tests.support.lakes import EPOCH, Lake, Record, flight
 from tests.support.nights import ONE, TWO, on, stream

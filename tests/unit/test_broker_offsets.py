@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from pipelines.ops.topic_offsets import Kept
 from pipelines.quality.broker_offsets import (
     Habits,
     Held,
-    Kept,
     Tail,
     asked_behind,
     compare_offsets,

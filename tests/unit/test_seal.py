@@ -8,7 +8,7 @@ from pipelines.config import PipelineConfig
 from pipelines.config_files import load_config
 from pipelines.errors import ConfigError, SourceError
 from pipelines.ops.seal import above_bronze, require_all, require_past
-from pipelines.quality.broker_offsets import Kept
+from pipelines.ops.topic_offsets import Kept
 from pipelines.quality.offset_ledger import PartitionOffsets
 
 MIDNIGHT = datetime(2013, 1, 2, tzinfo=UTC)

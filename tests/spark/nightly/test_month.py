@@ -4,8 +4,8 @@ from datetime import UTC, date, datetime
 
 import pytest
 
+from pipelines.event_days import days_of
 from pipelines.ops.certification import history
-from pipelines.quality.facts import days_of
 from tests.support.lakes import Lake, Record, flight
 from tests.support.nights import run
 

@@ -17,9 +17,9 @@ from pipelines.contract import DataContract
 from pipelines.contract_custom import Policy
 from pipelines.dedup import UNDECIDED, chosen, winners
 from pipelines.errors import AuditFailed
+from pipelines.event_days import days_of
 from pipelines.layers.serving import read_serving
 from pipelines.ops.due import span_of
-from pipelines.quality.facts import days_of
 from pipelines.sinks.tables import shape, small_frame
 from tests.support.lakes import Lake
 from tests.support.nights import LATER, ONE, THREE, TWO, on, run, stream

@@ -10,13 +10,13 @@ import pytest
 
 from pipelines.contract import DataContract
 from pipelines.errors import AuditFailed
+from pipelines.event_days import days_of
 from pipelines.layers.batch import nightly
 from pipelines.layers.serving import read_serving
 from pipelines.ops.bronze_index import pieces_of
 from pipelines.ops.certification import history
 from pipelines.ops.due import Due, Repair, due_days
 from pipelines.ops.indexing import index_bronze
-from pipelines.quality.facts import days_of
 from pipelines.sinks.delta import read
 from pipelines.sinks.tables import version
 from tests.support.lakes import Lake

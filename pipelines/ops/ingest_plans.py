@@ -1,0 +1,37 @@
+"""Micro-batches of ingest by its checkpoint: the offsets at which they end, and when they were planned."""
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+
+from pyspark.sql import SparkSession
+
+from pipelines.config import PipelineConfig
+from pipelines.ops.query_files import offsets_of, planned_at, query_files, sources_of
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A micro-batch: the offsets at which it ends, by partition, and when it was planned."""
+
+    ends: dict[int, int]
+    at: datetime
+
+
+def plan_of(spark: SparkSession, config: PipelineConfig, batch: int) -> Plan | None:
+    """The plan of a micro-batch of ingest; None if the checkpoint has it no more, or not yet."""
+    text = offsets_of(spark, config.checkpoint("ingest"), batch)
+    return Plan(offsets_in(sources_of(text)[0], config), planned_at(text)) if text else None
+
+
+def read_until(spark: SparkSession, config: PipelineConfig) -> dict[int, int]:
+    """The offset after the last that ingest has read of each partition; none if it has finished nothing."""
+    done = query_files(spark, config.checkpoint("ingest")).next_batch - 1
+    plan = plan_of(spark, config, done) if done >= 0 else None
+    return plan.ends if plan else {}
+
+
+def offsets_in(text: str, config: PipelineConfig) -> dict[int, int]:
+    """The offsets of the pipeline's topic, by partition, as Kafka's source writes them."""
+    by_topic: dict[str, dict[str, int]] = json.loads(text)
+    return {int(partition): offset for partition, offset in by_topic.get(config.kafka.topic, {}).items()}

@@ -1,0 +1,63 @@
+"""Values as text, as far as a contract lets them be shown."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType, TimestampType
+
+from pipelines.contract import DataContract
+from pipelines.faults import FOUND_LENGTH, shown
+from pipelines.payloads import canonical
+from pipelines.sql_text import literal, name
+
+# By default Spark writes milliseconds, and instants that differ would look equal.
+_MICROSECONDS: Final = literal("yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX")
+
+
+def leaves(schema: StructType, prefix: str = "") -> Iterator[tuple[str, DataType]]:
+    """The columns and what lies in objects, down to what is no object, by path."""
+    for field in schema:
+        path = f"{prefix}{field.name}"
+        if isinstance(field.dataType, StructType):
+            yield from leaves(field.dataType, f"{path}.")
+        else:
+            yield path, field.dataType
+
+
+def text_of(contract: DataContract, path: str, kind: DataType, column: str | None = None) -> str:
+    """SQL for a value as text, as far as it may be shown, cut.
+
+    Args:
+        contract: says which columns hold personal data.
+        path: the path of the value in the contract.
+        kind: its type.
+        column: SQL for the value where it does not stand at its path.
+    """
+    found = column or name(path)
+    match kind:
+        case ArrayType() | MapType() if contract.treatment(path) == "hash":
+            # Equal values have one fingerprint, in whatever order a map's entries came.
+            value = _json(canonical(found, kind))
+        case MapType():
+            value = _json(_in_order(found))
+        case ArrayType():
+            value = _json(found)
+        case TimestampType():
+            # The page says all other instants in the zone of the day, and names it.
+            value = f"concat(CAST({found} AS STRING), ' UTC')"
+        case _:
+            value = found
+    text = shown(contract, path, value) or "CAST(NULL AS STRING)"
+    cut = f"concat(left({text}, {FOUND_LENGTH}), '… (', format_number(length({text}), 0), ' characters)')"
+    return f"CASE WHEN length({text}) > {FOUND_LENGTH} THEN {cut} ELSE {text} END"
+
+
+def _json(value: str) -> str:
+    return f"to_json({value}, map('timestampFormat', {_MICROSECONDS}))"
+
+
+def _in_order(entries: str) -> str:
+    """SQL for a map whose entries stand by their keys, so that equal ones look equal."""
+    # No column of a contract begins with _, so the variable hides none.
+    pair = f"struct(_k, element_at({entries}, _k))"
+    return f"map_from_entries(transform(array_sort(map_keys({entries})), _k -> {pair}))"
