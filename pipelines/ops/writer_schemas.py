@@ -55,7 +55,7 @@ def decode_all(
     *,
     asks: bool = False,
 ) -> DataFrame:
-    """Decodes a bounded frame of envelopes by the schemas that its values name; see `pipelines.decode`.
+    """Decodes a bounded frame of envelopes by the schemas that its values name (`pipelines.decode`).
 
     Args:
         spark: the session.

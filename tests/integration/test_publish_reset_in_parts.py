@@ -70,10 +70,10 @@ def dies_after(parts: int, lake: Lake) -> None:
         patched.setattr(kafka_transactional, "publish_rows", some)
         with pytest.raises(InfrastructureError):
             send(lake)
-    assert {mark.position for mark in progress(lake).values()} == {(0, parts)}
+    assert {mark.position for mark in progress_of(lake).values()} == {(0, parts)}
 
 
-def progress(lake: Lake) -> dict[int, Mark]:
+def progress_of(lake: Lake) -> dict[int, Mark]:
     sink = sink_of(lake.config)
     with asking(sink) as cluster:
         return marks(cluster, sink, is_stable=True)
@@ -81,7 +81,7 @@ def progress(lake: Lake) -> dict[int, Mark]:
 
 def tell(lake: Lake, slot: int, **changes: Any) -> None:
     """Makes progress of a slot say something else."""
-    sink, known = sink_of(lake.config), progress(lake)[slot]
+    sink, known = sink_of(lake.config), progress_of(lake)[slot]
     write_marks(sink, take_all(sink, {}), {slot: replace(known, **changes)})
 
 
@@ -147,7 +147,7 @@ def test_progress_that_is_looked_for_part_by_part_is_looked_for_until_the_last(
     monkeypatch.setattr(publish_progress, "published_slots", dies_at_the_second)
     with pytest.raises(InfrastructureError):
         send(lake)
-    assert {mark.position for mark in progress(lake).values()} == {(0, 1)}
+    assert {mark.position for mark in progress_of(lake).values()} == {(0, 1)}
     with pytest.raises(SourceError, match=r"slots 0, 1 .* 1 of 3 parts"):
         reset(lake.spark, lake.config, "checkpoint", "published")
     send(lake)
