@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from pipelines.sql_text import literal, name
+from pipelines.sql import literal, name
 
 END: Final = "_end"
 VALUE: Final = "r"

@@ -22,7 +22,7 @@ from pydantic_core import ErrorDetails
 
 from pipelines.config import PipelineConfig
 from pipelines.errors import ConfigError
-from pipelines.yaml_files import parse_yaml
+from pipelines.yaml import parse_yaml
 
 # Settings of others, which are passed on letter by letter.
 _TEXTS: Final = {

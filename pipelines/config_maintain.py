@@ -6,7 +6,7 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from pipelines.config_values import PositiveInterval
-from pipelines.intervals import format_interval
+from pipelines.durations import format_interval
 
 _SHORTEST_VACUUM: Final = timedelta(days=7)
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
-from pipelines.intervals import Interval
+from pipelines.durations import Interval
 
 _KAFKA_OPTIONS_WE_OWN: Final = frozenset(
     {"bootstrap.servers", "group.id", "enable.auto.commit", "auto.offset.reset", "key.deserializer"}

@@ -21,7 +21,7 @@ from pydantic_core import ErrorDetails
 
 from pipelines.contract_rules import ROW_OPTIONS
 from pipelines.errors import ContractError
-from pipelines.yaml_files import parse_yaml
+from pipelines.yaml import parse_yaml
 
 OF_OBJECT: Final = (
     "eventTime",

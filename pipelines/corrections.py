@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from pipelines.contract import DataContract
 from pipelines.decode import COORDINATES, EVENT_DATE, payload_hash
 from pipelines.dedup import other_names, same_event, with_key
-from pipelines.sql_text import name
+from pipelines.sql import name
 
 CORRECTION: Final = "_correction"
 """The column that says why an event is published: null for one that is new, else the kind of correction."""

@@ -9,7 +9,7 @@ from typing import Final
 
 from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StringType, StructType
 
-from pipelines.sql_text import literal, name
+from pipelines.sql import literal, name
 
 UNSAFE: Final = "_unsafe"
 

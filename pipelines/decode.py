@@ -31,7 +31,7 @@ from pipelines.faults import (
 )
 from pipelines.json_types import typed, wire_type
 from pipelines.payloads import fingerprint
-from pipelines.sql_text import literal, name
+from pipelines.sql import literal, name
 from pipelines.wire import NO_WRITERS, Writers
 
 ENVELOPE: Final = ("key", "value", "headers")

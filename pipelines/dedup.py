@@ -12,7 +12,7 @@ from pyspark.sql.window import WindowSpec
 
 from pipelines.contract import DataContract
 from pipelines.decode import BAD, COORDINATES, EVENT_DATE
-from pipelines.sql_text import literal, name
+from pipelines.sql import literal, name
 from pipelines.watermark import with_watermark
 
 KAFKA_ORDER: Final = ("_kafka_timestamp", *COORDINATES)

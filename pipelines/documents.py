@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.avro_text import VALUE, as_json, as_read, has_broken_text
 from pipelines.contract import DataContract
-from pipelines.sql_text import literal
+from pipelines.sql import literal
 from pipelines.wire import ID, Writers, WriterSchema, is_framed, payload, schema_id
 
 DOCUMENT: Final = "_document"

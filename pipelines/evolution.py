@@ -4,7 +4,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 
 from pipelines.contract_diff import widens
 from pipelines.schema_paths import flat, holder
-from pipelines.sql_text import name
+from pipelines.sql import name
 
 
 def alterations(found: StructType, wanted: StructType) -> list[str] | None:

@@ -22,7 +22,7 @@ from pipelines.avro_text import VALUE
 from pipelines.contract import DataContract
 from pipelines.documents import DOCUMENT
 from pipelines.schema_paths import flat
-from pipelines.sql_text import literal, name
+from pipelines.sql import literal, name
 
 SENT_KEY: Final = "_sent_key"
 

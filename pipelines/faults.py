@@ -15,10 +15,10 @@ from pipelines.contract import DataContract
 from pipelines.contract_rules import RowRule
 from pipelines.decimals import UNSAFE, has_decimals
 from pipelines.documents import DOCUMENT, is_known, malformed, undecodable
+from pipelines.durations import format_interval
 from pipelines.exact_keys import inexact_parts
-from pipelines.intervals import format_interval
 from pipelines.json_types import flaws
-from pipelines.sql_text import literal, name
+from pipelines.sql import literal, name
 from pipelines.wire import ID, Writers, is_framed
 
 Reason = Literal[

@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 )
 
 from pipelines.schema_paths import optional
-from pipelines.sql_text import literal, name
+from pipelines.sql import literal, name
 
 # The end of the text, in Java and in Python alike: before a last line break there is a `$` as well.
 _END: Final = r"(?![\s\S])"

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from pipelines.avro_schemas import AvroValues
 from pipelines.contract import DataContract
 from pipelines.corrections import CORRECTION
-from pipelines.sql_text import name
+from pipelines.sql import name
 
 RECORDS_VERSION: Final = 1
 """Which rows become which records, and which corrections: another number for each change of that."""

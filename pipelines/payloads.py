@@ -2,7 +2,7 @@
 
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from pipelines.sql_text import name
+from pipelines.sql import name
 
 
 def fingerprint(value: str, kind: DataType, depth: int = 0) -> str:

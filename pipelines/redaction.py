@@ -8,7 +8,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType, Timestam
 from pipelines.contract import DataContract
 from pipelines.faults import FOUND_LENGTH, shown
 from pipelines.payloads import canonical
-from pipelines.sql_text import literal, name
+from pipelines.sql import literal, name
 
 # By default Spark writes milliseconds, and instants that differ would look equal.
 _MICROSECONDS: Final = literal("yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX")

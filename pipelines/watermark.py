@@ -13,9 +13,9 @@ from pyspark.sql import functions as F
 
 from pipelines.contract import DataContract
 from pipelines.decode import BAD
+from pipelines.durations import format_interval
 from pipelines.faults import SENT_AT
-from pipelines.intervals import format_interval
-from pipelines.sql_text import name
+from pipelines.sql import name
 
 BY_CLOCK_SINCE: Final = "oncelake.watermark.byClockSince"
 """The property of the speed layer that keeps from which ingestion on `clock` moves its watermark."""

@@ -8,7 +8,7 @@ import click
 from pipelines.cli.options import CommonOptions, common_options
 from pipelines.config import NotifyConfig, PipelineConfig
 from pipelines.contract import DataContract
-from pipelines.intervals import format_interval
+from pipelines.durations import format_interval
 from pipelines.sources.kafka import HIDDEN, describe
 from pipelines.wire import is_framed
 

@@ -34,7 +34,7 @@ from pipelines.sinks.upkeep import (
     small_files,
     vacuum,
 )
-from pipelines.sql_text import literal
+from pipelines.sql import literal
 
 Layer = Literal["bronze", "speed", "batch", "quarantine"]
 _LAYERS: Final = get_args(Layer)

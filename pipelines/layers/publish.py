@@ -15,8 +15,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pipelines.avro_schemas import AvroValues
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
+from pipelines.durations import format_interval
 from pipelines.errors import OncelakeError, SourceError
-from pipelines.intervals import format_interval
 from pipelines.messages import messages
 from pipelines.ops.certification import ensure_ledger
 from pipelines.ops.failures import explain_stream_failure, texts

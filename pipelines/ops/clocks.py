@@ -11,8 +11,8 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from pipelines.config import PipelineConfig
+from pipelines.durations import format_interval
 from pipelines.errors import InfrastructureError
-from pipelines.intervals import format_interval
 from pipelines.ops.query_files import offsets_of, planned_at
 from pipelines.ops.stream_check import reset_command
 from pipelines.sinks.table_state import last_commit_at

@@ -8,8 +8,8 @@ from pyspark.sql import SparkSession
 
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
+from pipelines.durations import format_interval
 from pipelines.faults import faults_of, wire
-from pipelines.intervals import format_interval
 from pipelines.json_types import typed
 from pipelines.ops.forgotten import forgotten_by
 from pipelines.ops.writer_schemas import ask_again

@@ -19,7 +19,7 @@ from pipelines.sinks.commits import commits_between
 from pipelines.sinks.delta import read
 from pipelines.sinks.tables import FORGOTTEN, ensure_forgettable, table_property, version
 from pipelines.sinks.upkeep import change_rows, keep_with
-from pipelines.sql_text import name
+from pipelines.sql import name
 
 FORGETTING: Final = "oncelake.forgetting"
 """The property of bronze that names the last run that emptied records of it, and after which version."""

@@ -20,7 +20,7 @@ from pipelines.quality.offset_ledger import in_a_row
 from pipelines.sinks.delta import read, small_rows
 from pipelines.sinks.fenced import claim, replace_fenced
 from pipelines.sinks.tables import ensure_table, exists, shape, small_frame
-from pipelines.sql_text import literal
+from pipelines.sql import literal
 
 # What is younger stays as it came: most look-ups are for it.
 _LEFT_ALONE: Final = timedelta(days=2)

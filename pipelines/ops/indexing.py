@@ -31,7 +31,7 @@ from pipelines.sinks.delta import read, small_rows
 from pipelines.sinks.fenced import replace_fenced
 from pipelines.sinks.tables import ensure_table, shape
 from pipelines.sinks.tables import version as table_version
-from pipelines.sql_text import literal
+from pipelines.sql import literal
 from pipelines.watermark import clock
 
 _COMMIT: Final = "_commit_version"

@@ -11,7 +11,7 @@ from pipelines.quality.checks import RESULTS
 from pipelines.sinks.delta import days_condition, read
 from pipelines.sinks.tables import ensure_table, exists, shape
 from pipelines.sinks.upkeep import change_rows
-from pipelines.sql_text import literal
+from pipelines.sql import literal
 
 LEDGERS: Final = ("layer_samples", "validation_results")
 """The ledgers that hold such values."""

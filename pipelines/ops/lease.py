@@ -26,7 +26,7 @@ from pipelines.sinks.delta import read
 from pipelines.sinks.fenced import claim, number_taken, replace_fenced
 from pipelines.sinks.tables import ensure_table, exists, shape, small_frame
 from pipelines.sinks.transaction import StaleEpoch
-from pipelines.sql_text import literal
+from pipelines.sql import literal
 
 LEASES: Final = (
     "pipeline string, holder string, host string, pid bigint, process_started double, since timestamp,"

@@ -9,8 +9,8 @@ from typing import Final
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import ConfigResource
 
+from pipelines.durations import format_interval
 from pipelines.errors import ConfigError
-from pipelines.intervals import format_interval
 from pipelines.messages import Retraction
 from pipelines.ops.publish_cluster import Cluster, said
 from pipelines.sinks.kafka_transactional import TransactionalSink

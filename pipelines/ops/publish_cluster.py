@@ -29,8 +29,8 @@ from tenacity import (
     wait_random_exponential,
 )
 
+from pipelines.durations import format_interval
 from pipelines.errors import ConfigError, InfrastructureError
-from pipelines.intervals import format_interval
 from pipelines.sinks.kafka_transactional import TransactionalSink
 from pipelines.sinks.progress import all_progress, progress
 from pipelines.sinks.slots import Mark, send_progress

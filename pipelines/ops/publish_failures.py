@@ -3,8 +3,8 @@
 import re
 from typing import Final
 
+from pipelines.durations import format_interval
 from pipelines.errors import InfrastructureError, OncelakeError, SourceError
-from pipelines.intervals import format_interval
 from pipelines.ops.failures import TABLE_IS_GONE, first_line
 from pipelines.sinks.kafka_transactional import TransactionalSink
 

@@ -10,13 +10,13 @@ from pyspark.sql import functions as F
 
 from pipelines.commands import command
 from pipelines.config import PipelineConfig
-from pipelines.intervals import days_in_a_row
+from pipelines.durations import days_in_a_row
 from pipelines.ops.certification import Verdict, certified_in, history, newest_certified, require_commit
 from pipelines.ops.publications import publications
 from pipelines.ops.query_files import query_files
 from pipelines.sinks.delta import read, replace_rows, small_rows
 from pipelines.sinks.tables import conform, ensure_table, exists, shape, small_frame
-from pipelines.sql_text import literal
+from pipelines.sql import literal
 
 _SHAPE: Final = (
     "pipeline string, query string, batch bigint, day date, batch_version bigint, batch_commit string"

@@ -27,7 +27,7 @@ from pipelines.errors import ConfigError
 from pipelines.json_types import DATE, TIMESTAMP
 from pipelines.redaction import text_of
 from pipelines.schema_paths import flat
-from pipelines.sql_text import literal, name
+from pipelines.sql import literal, name
 
 _FINGERPRINT: Final = re.compile(r"sha256:[0-9a-f]{16}")
 _WHOLE: Final = re.compile(r"[+-]?\d{1,19}")

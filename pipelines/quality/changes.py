@@ -11,7 +11,7 @@ from pipelines.contract import DataContract
 from pipelines.decode import COORDINATES, EVENT_DATE, payload_hash
 from pipelines.dedup import OTHER_DAY, other_names, same_event, with_key
 from pipelines.sinks.delta import small_rows
-from pipelines.sql_text import name
+from pipelines.sql import name
 
 CHANGE: Final = "_change"
 _WHICH: Final = (

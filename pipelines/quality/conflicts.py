@@ -14,7 +14,7 @@ from pipelines.quality.profile import SENT
 from pipelines.quality.report_records import ConflictColumn, ConflictCopy, ConflictSample, KeyPart
 from pipelines.redaction import leaves, text_of
 from pipelines.sinks.delta import small_rows
-from pipelines.sql_text import name
+from pipelines.sql import name
 
 COPIES: Final = 10
 """Copies of one key that are shown at most."""

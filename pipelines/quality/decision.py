@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime
 from typing import Any
 
+from pipelines.durations import days_in_a_row
 from pipelines.errors import AuditFailed
-from pipelines.intervals import days_in_a_row
 from pipelines.ops.certification import Certified, Verdict
 from pipelines.ops.due import Due
 from pipelines.quality.audit import Audit

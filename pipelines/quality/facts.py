@@ -26,7 +26,7 @@ from pipelines.dedup import (
 from pipelines.redaction import text_of
 from pipelines.schema_paths import flat
 from pipelines.sinks.delta import on_days, small_rows
-from pipelines.sql_text import literal, name
+from pipelines.sql import literal, name
 
 _PAYLOAD: Final = "_payload"
 _EXACT: Final = "decimal(38,0)"

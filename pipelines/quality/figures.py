@@ -17,7 +17,7 @@ from pipelines.contract import DataContract
 from pipelines.decode import EVENT_DATE
 from pipelines.schema_paths import flat
 from pipelines.sinks.delta import small_rows
-from pipelines.sql_text import literal, name
+from pipelines.sql import literal, name
 
 ROWS: Final = "rows"
 FRESHNESS: Final = "hours_without_events"

@@ -19,7 +19,7 @@ from pipelines.quality.asked_key import AskedPart
 from pipelines.redaction import leaves, text_of
 from pipelines.schema_paths import flat
 from pipelines.sinks.delta import small_rows
-from pipelines.sql_text import literal, moment, name
+from pipelines.sql import literal, moment, name
 from pipelines.watermark import clock, moved_by, watermarks
 from pipelines.wire import is_framed
 

@@ -16,7 +16,7 @@ from pipelines.quality.report_history import ChangedColumn, ChangedRow, RowChang
 from pipelines.quality.report_records import KeyPart
 from pipelines.redaction import leaves, text_of
 from pipelines.sinks.delta import small_rows
-from pipelines.sql_text import name
+from pipelines.sql import name
 
 _NTH: Final = "_nth"
 

@@ -7,7 +7,7 @@ from pipelines.contract import DataContract
 from pipelines.decode import COORDINATES
 from pipelines.redaction import text_of
 from pipelines.schema_paths import flat
-from pipelines.sql_text import literal, moment, name
+from pipelines.sql import literal, moment, name
 
 
 def few(contract: DataContract, number: int) -> Column:

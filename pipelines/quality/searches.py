@@ -17,7 +17,7 @@ from pipelines.quality import lineage
 from pipelines.quality.asked_key import AskedPart, of_key
 from pipelines.sinks.event_tables import by_clock_since
 from pipelines.sinks.tables import require_table
-from pipelines.sql_text import name
+from pipelines.sql import name
 
 
 class Search(Protocol):

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from pipelines.intervals import days_in_a_row, format_interval
+from pipelines.durations import days_in_a_row, format_interval
 
 CONFLICTS: Final = (
     DeltaConcurrentModificationException,

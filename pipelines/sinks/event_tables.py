@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 
 from pipelines.config import PipelineConfig
 from pipelines.contract import DataContract
+from pipelines.durations import format_interval
 from pipelines.errors import ConfigError
-from pipelines.intervals import format_interval
 from pipelines.schema_paths import flat
 from pipelines.sinks.tables import (
     TEN_YEARS,

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.sinks.tables import exists
-from pipelines.sql_text import literal
+from pipelines.sql import literal
 
 _RESTORE: Final = "RESTORE"
 # Operations that bring rows which a stream, or a replay, has to find again.

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config import KafkaConfig
-from pipelines.intervals import format_interval
+from pipelines.durations import format_interval
 
 HIDDEN: Final = "******"
 _PROVIDER: Final = "oncelakerack"

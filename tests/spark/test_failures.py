@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import SparkSession
 
 from pipelines.ops.failures import cause
-from pipelines.sql_text import literal
+from pipelines.sql import literal
 
 
 def test_the_innermost_cause_is_named(spark: SparkSession) -> None:

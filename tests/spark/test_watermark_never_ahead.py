@@ -9,8 +9,8 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame
 
 from pipelines.contract import DataContract
+from pipelines.durations import format_interval
 from pipelines.errors import AuditFailed
-from pipelines.intervals import format_interval
 from pipelines.layers.explain import explain
 from pipelines.quality.asked_key import asked_key
 from pipelines.sinks.tables import set_table_property, table_property

@@ -20,8 +20,8 @@ import yaml
 from pipelines.cli.app import oncelake
 from pipelines.cli.every import GRAVEST_FIRST
 from pipelines.config import BatchConfig
+from pipelines.durations import parse_interval
 from pipelines.errors import OncelakeError
-from pipelines.intervals import parse_interval
 from pipelines.ops.rack_resolver import ATTRIBUTE, VARIABLE
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.intervals import format_interval, parse_interval
+from pipelines.durations import format_interval, parse_interval
 
 
 @pytest.mark.parametrize(

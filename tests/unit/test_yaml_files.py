@@ -3,7 +3,7 @@
 import pytest
 
 from pipelines.errors import ConfigError
-from pipelines.yaml_files import parse_yaml
+from pipelines.yaml import parse_yaml
 
 
 @pytest.mark.parametrize(
