@@ -21,7 +21,7 @@ from rich.table import Table
 from benchmarks.aged_tables import Age, Aged
 from benchmarks.volume import Volume
 from benchmarks.work import PIPELINE
-from pipelines.config_files import load_config
+from pipelines.config.loader import load_config
 from pipelines.contract import load_contract
 from pipelines.layers.batch import nightly
 from pipelines.layers.maintain import maintain

@@ -6,7 +6,7 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.config import PipelineConfig
+from pipelines.config.model import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.decode import VALID, decode, valid
 from pipelines.sinks.delta import read

@@ -11,7 +11,7 @@ from pyspark.sql import Row
 
 from benchmarks.events import PARTITIONS
 from benchmarks.given import Work, WrongResult
-from pipelines.config_publish import PublishConfig
+from pipelines.config.publish import PublishConfig
 from pipelines.layers.publish import publish
 from pipelines.messages import messages
 from pipelines.sinks.slot_writer import Header

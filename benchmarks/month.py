@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.events import DAY
 from benchmarks.given import Work
-from pipelines.config import PipelineConfig
+from pipelines.config.model import PipelineConfig
 from pipelines.decode import EVENT_DATE
 from pipelines.layers.batch import nightly
 from pipelines.sinks.delta import append, by_day_and_key, read

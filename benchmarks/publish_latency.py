@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.config_files import load_config
+from pipelines.config.loader import load_config
 from pipelines.ops.broker import broker
 from pipelines.ops.processes import graceful_shutdown
 from pipelines.ops.publish_progress import publisher

@@ -20,8 +20,8 @@ from benchmarks.items import ITEMS, built_at, steps
 from benchmarks.meter import Meter
 from benchmarks.progress import watch
 from benchmarks.volume import Volume
-from pipelines.config import PipelineConfig
-from pipelines.config_files import load_config
+from pipelines.config.loader import load_config
+from pipelines.config.model import PipelineConfig
 from pipelines.contract import load_contract
 from pipelines.ops.java import use_java
 from pipelines.ops.rack_jar import spark_jars

@@ -9,8 +9,8 @@ from demo.folder import DemoFolder
 from demo.narration import Narrator
 from demo.processes import Job
 from demo.replay import Plan
-from pipelines.config import PipelineConfig
-from pipelines.config_files import load_config
+from pipelines.config.loader import load_config
+from pipelines.config.model import PipelineConfig
 
 ROOT = Path(__file__).resolve().parent.parent
 PIPELINE = "flights"

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from demo.compare import Served
 from demo.source import FlightKey, FlightPayload
-from pipelines.config import PipelineConfig
+from pipelines.config.model import PipelineConfig
 from pipelines.layers.serving import read_serving
 
 PUT_BACK = "put back"

@@ -10,7 +10,7 @@ import psutil
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-from pipelines.config import PipelineConfig
+from pipelines.config.model import PipelineConfig
 from pipelines.errors import ConfigError
 from pipelines.ops.class_archive import class_settings
 from pipelines.ops.java import use_java

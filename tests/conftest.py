@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from demo.cast import BRIEF_SPARK
-from pipelines.config_files import load_config
+from pipelines.config.loader import load_config
 from pipelines.contract import DataContract, load_contract
 from pipelines.contract_rules import DayRule
 from pipelines.ops.processes import graceful_shutdown

@@ -11,8 +11,8 @@ from typing import Any, Final, NoReturn
 
 from pipelines.cli.options import CommonOptions
 from pipelines.cli.running import Body, Check, Told, print_summary, run_pipeline, set_up_logging
-from pipelines.config import SparkConfig
-from pipelines.config_files import pipeline_names
+from pipelines.config.loader import pipeline_names
+from pipelines.config.model import SparkConfig
 from pipelines.errors import AuditFailed, ConfigError, OncelakeError, SourceError
 from pipelines.session import end_application, forget_tables, is_submitted, stop_session
 

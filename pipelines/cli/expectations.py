@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from pipelines.cli.options import place_options
-from pipelines.config_files import load_config, pipeline_names
+from pipelines.config.loader import load_config, pipeline_names
 from pipelines.contract import load_contract
 from pipelines.errors import ConfigError
 from pipelines.quality.suite_files import outdated_suites, write_suites

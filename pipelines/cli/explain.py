@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.cli.options import CommonOptions, LogFormat, common_options, key_option
 from pipelines.cli.running import harmless, run_job
-from pipelines.config import PipelineConfig
+from pipelines.config.model import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.layers.explain import MOST_RECORDS, Explained
 from pipelines.layers.explain import explain as look

@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 from pipelines.cli.options import CommonOptions, common_options, key_option
 from pipelines.cli.quarantine import rebuild
 from pipelines.cli.running import refuse_unfit_expectations, run_job
-from pipelines.commands import command
-from pipelines.config import PipelineConfig
+from pipelines.config.commands import command
+from pipelines.config.model import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.layers.forget import Forgotten
 from pipelines.layers.forget import forget as take_out

@@ -16,7 +16,7 @@ from pipelines.cli.options import (
     require_one_or_all,
 )
 from pipelines.cli.running import refuse_unfit_expectations, run_job
-from pipelines.config import PipelineConfig
+from pipelines.config.model import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.errors import AuditFailed
 from pipelines.event_days import days_of

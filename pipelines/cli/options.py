@@ -8,8 +8,8 @@ from typing import Any, Final, Literal, TypeVar
 
 import click
 
-from pipelines.config import PipelineConfig
-from pipelines.config_files import load_config
+from pipelines.config.loader import load_config
+from pipelines.config.model import PipelineConfig
 from pipelines.contract import DataContract, load_contract
 from pipelines.quality.suite_files import own_expectations
 from pipelines.sources.registry import Registry, registry_of

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from pipelines.cli.options import CommonOptions, common_options
-from pipelines.config import NotifyConfig, PipelineConfig
+from pipelines.config.model import NotifyConfig, PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.durations import format_interval
 from pipelines.sources.kafka import HIDDEN, describe

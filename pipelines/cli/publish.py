@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.cli.options import DAY, CommonOptions, common_options, days_between
 from pipelines.cli.running import run_job
-from pipelines.config import PipelineConfig
+from pipelines.config.model import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.event_days import days_of
 from pipelines.layers import publish as layer

@@ -8,7 +8,7 @@ import click
 
 from pipelines.cli.options import Command, CommonOptions, LogFormat, common_options
 from pipelines.cli.running import run_job
-from pipelines.config import PipelineConfig
+from pipelines.config.model import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.errors import ConfigError
 from pipelines.layers import racks as layer

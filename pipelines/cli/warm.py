@@ -11,7 +11,7 @@ from typing import Final
 
 import click
 
-from pipelines.config_files import load_config
+from pipelines.config.loader import load_config
 from pipelines.contract import load_contract
 from pipelines.errors import InfrastructureError
 from pipelines.layers.batch import nightly

@@ -4,7 +4,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from pipelines.config import PipelineConfig
+from pipelines.config.model import PipelineConfig
 from pipelines.ops.aside import moment, move_aside
 from pipelines.ops.checkpoint_fit import BEGIN
 from pipelines.ops.cluster import find_topic

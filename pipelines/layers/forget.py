@@ -6,8 +6,8 @@ from datetime import date
 
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.commands import command
-from pipelines.config import PipelineConfig
+from pipelines.config.commands import command
+from pipelines.config.model import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.decode import ENVELOPE, EVENT_DATE, ORIGIN, PLACE
 from pipelines.errors import SourceError

@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from pipelines.config import PipelineConfig
+from pipelines.config.model import PipelineConfig
 from pipelines.errors import OncelakeError
 from pipelines.ops.checkpoint_fit import BEGIN
 from pipelines.ops.clocks import require_not_behind, require_order

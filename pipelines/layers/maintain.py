@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, get_args
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.config import PipelineConfig
+from pipelines.config.model import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.ops.certification import certified
 from pipelines.ops.clocks import require_not_ahead

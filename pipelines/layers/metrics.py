@@ -7,8 +7,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.commands import command
-from pipelines.config import PipelineConfig
+from pipelines.config.commands import command
+from pipelines.config.model import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.errors import SourceError
 from pipelines.ops import certification

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from pyspark.sql import SparkSession
 
-from pipelines.config import PipelineConfig
+from pipelines.config.model import PipelineConfig
 from pipelines.errors import ConfigError, SourceError
 from pipelines.ops.publish_cluster import (
     Marks,

@@ -5,7 +5,7 @@ from typing import Any
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.config import PipelineConfig
+from pipelines.config.model import PipelineConfig
 from pipelines.decode import COORDINATES
 from pipelines.ops.lease import lease
 from pipelines.ops.quarantined import Selection, mark, picked

@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from pipelines.config import PipelineConfig
+from pipelines.config.model import PipelineConfig
 from pipelines.errors import ConfigError
 from pipelines.ops.cluster import end_offsets, find_topic, list_offsets
 from pipelines.ops.kafka_admin import admin_client

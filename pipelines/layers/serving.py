@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
-from pipelines.commands import command
-from pipelines.config import PipelineConfig
+from pipelines.config.commands import command
+from pipelines.config.model import PipelineConfig
 from pipelines.errors import ConfigError, OncelakeError
 from pipelines.evolution import fit, merged
 from pipelines.ops.certification import certified

@@ -13,7 +13,7 @@ from typing import Final, cast
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from pipelines.config import PipelineConfig
+from pipelines.config.model import PipelineConfig
 from pipelines.ops.forgotten import remembered
 from pipelines.quality.offset_ledger import PartitionOffsets, partition_offsets
 from pipelines.sinks.delta import days_condition, read, small_rows

@@ -7,7 +7,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.config import PipelineConfig
+from pipelines.config.model import PipelineConfig
 from pipelines.errors import SourceError
 from pipelines.ops.retention import first_whole_day
 from pipelines.quality.offset_ledger import PartitionOffsets

@@ -9,8 +9,8 @@ from typing import Final, Literal
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.commands import command
-from pipelines.config import PipelineConfig
+from pipelines.config.commands import command
+from pipelines.config.model import PipelineConfig
 from pipelines.errors import SourceError
 from pipelines.ops.certified_mark import certified_mark, mark_certified, require_ledger
 from pipelines.ops.epochs import Stamp

@@ -11,7 +11,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from pipelines.config import PipelineConfig
+from pipelines.config.model import PipelineConfig
 from pipelines.errors import SourceError
 from pipelines.ops.failures import first_line
 from pipelines.sinks.tables import exists, set_table_property, table_property

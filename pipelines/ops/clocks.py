@@ -10,7 +10,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from pipelines.config import PipelineConfig
+from pipelines.config.model import PipelineConfig
 from pipelines.durations import format_interval
 from pipelines.errors import InfrastructureError
 from pipelines.ops.query_files import offsets_of, planned_at

@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime
 
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.config import PipelineConfig
+from pipelines.config.model import PipelineConfig
 from pipelines.ops.certification import (
     Verdict,
     certified_in,

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from pipelines.config import PipelineConfig
+from pipelines.config.model import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.durations import format_interval
 from pipelines.faults import faults_of, wire

@@ -8,7 +8,7 @@ from typing import Final, Literal
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.config import PipelineConfig
+from pipelines.config.model import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.decode import COORDINATES, EVENT_DATE, valid
 from pipelines.dedup import UNDECIDED, chosen, with_key, without_key

@@ -12,7 +12,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.config import PipelineConfig
+from pipelines.config.model import PipelineConfig
 from pipelines.decode import PLACE
 from pipelines.errors import SourceError
 from pipelines.sinks.commits import commits_between

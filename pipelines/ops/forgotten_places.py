@@ -11,8 +11,8 @@ from typing import Final, Literal
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.commands import command
-from pipelines.config import PipelineConfig
+from pipelines.config.commands import command
+from pipelines.config.model import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.decode import COORDINATES, ENVELOPE, EVENT_DATE
 from pipelines.errors import SourceError

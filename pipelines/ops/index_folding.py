@@ -13,7 +13,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.config import PipelineConfig
+from pipelines.config.model import PipelineConfig
 from pipelines.ops.bronze_index import INDEX, OFFSETS, RECORDS
 from pipelines.ops.lease import Lease
 from pipelines.quality.offset_ledger import in_a_row

@@ -9,7 +9,7 @@ from typing import Any, Final
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from pipelines.config import KafkaConfig
+from pipelines.config.model import KafkaConfig
 from pipelines.errors import ConfigError, InfrastructureError
 from pipelines.ops.failures import first_line
 from pipelines.sources.kafka import client_options

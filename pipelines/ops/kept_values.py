@@ -6,7 +6,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from pipelines.config import PipelineConfig
+from pipelines.config.model import PipelineConfig
 from pipelines.quality.checks import RESULTS
 from pipelines.sinks.delta import days_condition, read
 from pipelines.sinks.tables import ensure_table, exists, shape

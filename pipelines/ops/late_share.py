@@ -15,7 +15,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from pipelines.config_speed import SpeedConfig
+from pipelines.config.speed import SpeedConfig
 from pipelines.ops.streams import Totals, add_progress
 
 _log = logging.getLogger(__name__)

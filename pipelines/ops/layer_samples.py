@@ -8,7 +8,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.config import PipelineConfig
+from pipelines.config.model import PipelineConfig
 from pipelines.quality.layer_samples import SAMPLE, LayerDifference, LayerSample
 from pipelines.sinks.delta import append, read, small_rows
 from pipelines.sinks.tables import ensure_table, exists, shape, small_frame

@@ -16,7 +16,7 @@ from typing import Any, Final
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.config import PipelineConfig
+from pipelines.config.model import PipelineConfig
 from pipelines.errors import InfrastructureError
 from pipelines.ops.certification import ensure_ledger
 from pipelines.ops.epochs import Epoch, Stamp, application, is_free, lease_end, next_epoch

@@ -4,7 +4,7 @@ import logging
 
 from pyspark.sql import SparkSession
 
-from pipelines.config import PipelineConfig
+from pipelines.config.model import PipelineConfig
 from pipelines.ops.certification import Certified, certified
 from pipelines.ops.certified_mark import mark_certified
 from pipelines.ops.lease import Lease

@@ -7,8 +7,8 @@ from datetime import UTC, date, datetime, timedelta
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.commands import command
-from pipelines.config import PipelineConfig
+from pipelines.config.commands import command
+from pipelines.config.model import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.decode import EVENT_DATE, VALID, sent_at
 from pipelines.faults import FIRST_DAY

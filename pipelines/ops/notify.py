@@ -17,7 +17,7 @@ from typing import IO, Any, Final
 from urllib.error import HTTPError
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from pipelines.config import Ending, NotifyConfig
+from pipelines.config.model import Ending, NotifyConfig
 from pipelines.errors import AuditFailed, OncelakeError, SourceError
 
 _ENDINGS: Final[dict[int, Ending]] = {

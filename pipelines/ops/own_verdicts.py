@@ -11,7 +11,7 @@ from datetime import date
 
 from pyspark.sql import SparkSession
 
-from pipelines.config import PipelineConfig
+from pipelines.config.model import PipelineConfig
 from pipelines.errors import SourceError
 from pipelines.ops.bronze_index import BronzeIndex
 from pipelines.ops.certification import Verdict, newest_certified, of_bronze

@@ -3,9 +3,9 @@
 from pyspark.sql import SparkSession
 
 from pipelines.avro_schemas import AvroValues, avro_schema
-from pipelines.commands import of_pipeline
-from pipelines.config import PipelineConfig
-from pipelines.config_publish import PublishConfig
+from pipelines.config.commands import of_pipeline
+from pipelines.config.model import PipelineConfig
+from pipelines.config.publish import PublishConfig
 from pipelines.contract import DataContract
 from pipelines.errors import ConfigError
 from pipelines.messages import RECORDS_VERSION

@@ -8,8 +8,8 @@ from typing import Final
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.commands import command
-from pipelines.config import PipelineConfig
+from pipelines.config.commands import command
+from pipelines.config.model import PipelineConfig
 from pipelines.durations import days_in_a_row
 from pipelines.ops.certification import Verdict, certified_in, history, newest_certified, require_commit
 from pipelines.ops.publications import publications

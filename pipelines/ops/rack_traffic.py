@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from pipelines.config import KafkaConfig
+from pipelines.config.model import KafkaConfig
 from pipelines.ops.racks import broker_racks
 
 Received = Mapping[tuple[str, str], Mapping[int, int]]

@@ -7,7 +7,7 @@ from typing import Any, Final
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from pipelines.config import KafkaConfig
+from pipelines.config.model import KafkaConfig
 from pipelines.ops.cluster import find_topic
 from pipelines.ops.kafka_admin import Admin, admin_client, cause
 

@@ -7,8 +7,8 @@ from typing import Final, Literal
 
 from pyspark.sql import SparkSession
 
-from pipelines.commands import command
-from pipelines.config import PipelineConfig
+from pipelines.config.commands import command
+from pipelines.config.model import PipelineConfig
 from pipelines.errors import SourceError
 from pipelines.ops.stream_check import reset_command
 from pipelines.ops.stream_position import first_unread_version

@@ -12,7 +12,7 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from pipelines.config import PipelineConfig
+from pipelines.config.model import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.decode import valid
 from pipelines.dedup import UNDECIDED, chosen

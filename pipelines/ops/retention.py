@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 from pyspark.sql import SparkSession
 
-from pipelines.config import PipelineConfig
+from pipelines.config.model import PipelineConfig
 from pipelines.errors import ConfigError
 from pipelines.sinks.tables import exists, table_property
 

@@ -6,7 +6,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.config import PipelineConfig
+from pipelines.config.model import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.sinks.delta import append, read, small_rows
 from pipelines.sinks.tables import ensure_table, exists, shape, small_frame

@@ -7,8 +7,8 @@ from typing import Final
 from pyspark.sql import SparkSession
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from pipelines.commands import command
-from pipelines.config import PipelineConfig
+from pipelines.config.commands import command
+from pipelines.config.model import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.errors import ConfigError, SourceError
 from pipelines.ops.bronze_index import BronzeIndex

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
-from pipelines.config import PipelineConfig
+from pipelines.config.model import PipelineConfig
 from pipelines.ops.query_files import reads_more
 from pipelines.ops.stream_check import SpeedCheck
 from pipelines.sinks.once import OnceWriter

@@ -8,8 +8,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from pipelines.commands import command
-from pipelines.config import PipelineConfig
+from pipelines.config.commands import command
+from pipelines.config.model import PipelineConfig
 from pipelines.errors import SourceError
 from pipelines.ops.checkpoint_fit import BEGIN, Written, misfit
 from pipelines.ops.query_files import QueryFiles, query_files, reads_more, write_note

@@ -8,7 +8,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.config import PipelineConfig
+from pipelines.config.model import PipelineConfig
 from pipelines.decode import PLACE
 from pipelines.ops.query_files import offsets_of, query_files
 from pipelines.sinks.commits import adds_nothing

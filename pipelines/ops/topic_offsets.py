@@ -8,7 +8,7 @@ from typing import Final
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from pipelines.config import KafkaConfig
+from pipelines.config.model import KafkaConfig
 from pipelines.ops.cluster import Topic, end_offsets, find_topic, list_offsets
 from pipelines.ops.kafka_admin import Admin, admin_client, cause
 from pipelines.sinks.delta import small_rows

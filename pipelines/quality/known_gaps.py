@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.config_audit import KnownGap
+from pipelines.config.audit import KnownGap
 from pipelines.sinks.delta import small_rows
 
 

@@ -7,7 +7,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.config_audit import KnownGap
+from pipelines.config.audit import KnownGap
 from pipelines.ops.topic_offsets import Kept
 from pipelines.quality.broker_offsets import Held
 from pipelines.quality.known_gaps import is_known, known_missing

@@ -8,7 +8,7 @@ from typing import Final
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
-from pipelines.config import PipelineConfig
+from pipelines.config.model import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.durations import format_interval
 from pipelines.errors import ConfigError

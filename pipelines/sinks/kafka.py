@@ -4,7 +4,7 @@ from typing import Final
 
 from pyspark.sql import DataFrame
 
-from pipelines.config import KafkaConfig
+from pipelines.config.model import KafkaConfig
 from pipelines.sources.kafka import client_options
 
 _PREFIX: Final = "oncelake."

@@ -15,8 +15,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DataType, StructField, StructType
 from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random_exponential
 
-from pipelines.commands import command
-from pipelines.config import PipelineConfig
+from pipelines.config.commands import command
+from pipelines.config.model import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.evolution import alterations, fit

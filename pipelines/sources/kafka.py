@@ -7,7 +7,7 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.config import KafkaConfig
+from pipelines.config.model import KafkaConfig
 from pipelines.durations import format_interval
 
 HIDDEN: Final = "******"

@@ -5,7 +5,7 @@ import logging
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from pipelines.config import PipelineConfig, RegistryConfig
+from pipelines.config.model import PipelineConfig, RegistryConfig
 from pipelines.contract import DataContract
 from pipelines.errors import ConfigError, InfrastructureError, OncelakeError
 from pipelines.sources.avro_references import inlined

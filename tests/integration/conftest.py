@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from pyspark.sql import SparkSession
 
-from pipelines.config_files import load_config
+from pipelines.config.loader import load_config
 from pipelines.contract import DataContract
 from pipelines.ops.broker import broker as running_broker
 from tests.support.kafka import MakeTopic, make_topic

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.config_files import load_config
+from pipelines.config.loader import load_config
 from pipelines.contract import DataContract
 from pipelines.layers.publish import publish
 from pipelines.ops.broker import broker

@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from demo.waiting import wait_until
-from pipelines.config_files import load_config
+from pipelines.config.loader import load_config
 from pipelines.contract import DataContract
 from pipelines.layers.ingest import ingest
 from pipelines.layers.speed import speed

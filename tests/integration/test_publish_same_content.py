@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
-from pipelines.config_files import load_config
+from pipelines.config.loader import load_config
 from pipelines.contract import DataContract
 from pipelines.errors import ConfigError, SourceError
 from pipelines.layers.publish import publish, status

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from pipelines.config_files import load_config
+from pipelines.config.loader import load_config
 from pipelines.layers.ingest import ingest
 from pipelines.sinks.delta import read
 from tests.support.kafka import MakeTopic

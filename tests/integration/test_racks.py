@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 from benchmarks.rack_cluster import RackCluster, rack_cluster
 from benchmarks.racks import EXECUTORS, measured, replicas
 from demo.waiting import wait_until
-from pipelines.config import KafkaConfig
-from pipelines.config_files import load_config
+from pipelines.config.loader import load_config
+from pipelines.config.model import KafkaConfig
 from pipelines.ops.kafka_admin import admin_client
 from pipelines.ops.rack_advice import advise
 from pipelines.ops.racks import describe_racks
@@ -63,7 +63,7 @@ def test_placement_keeps_them_where_racks_lack_replicas(cluster: RackCluster, fa
 
 BATCH_READ = """
 import json, sys
-from pipelines.config_files import load_config
+from pipelines.config.loader import load_config
 from pipelines.session import spark_session
 from pipelines.sources.kafka import offsets_between
 from demo.waiting import wait_until

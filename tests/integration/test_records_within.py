@@ -4,7 +4,7 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from pipelines.config_files import load_config
+from pipelines.config.loader import load_config
 from pipelines.ops import topic_offsets
 from pipelines.ops.topic_offsets import records_within
 from tests.support.kafka import MakeTopic

@@ -13,7 +13,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
 from demo.waiting import wait_until
-from pipelines.config import PipelineConfig
+from pipelines.config.model import PipelineConfig
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.layers.ingest import IngestJob, ingest
 from pipelines.ops.ingest_position import ends_since

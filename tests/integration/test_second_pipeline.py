@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from demo.source import read_weather
-from pipelines.config_files import load_config
+from pipelines.config.loader import load_config
 from pipelines.contract import load_contract
 from pipelines.event_days import days_of
 from pipelines.layers.batch import nightly

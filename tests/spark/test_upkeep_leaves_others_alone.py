@@ -3,7 +3,7 @@
 from datetime import UTC, date, datetime
 from pathlib import Path
 
-from pipelines.config import PipelineConfig
+from pipelines.config.model import PipelineConfig
 from pipelines.layers.maintain import maintain
 from pipelines.ops.certification import Verdict, ensure_ledger, history, record_verdicts
 from pipelines.ops.epochs import Epoch

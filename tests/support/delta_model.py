@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from typing import Final
 
-from pipelines.config_files import load_config
+from pipelines.config.loader import load_config
 from pipelines.ops.certification import Certified, Verdict, certified_in, newest_certified, standing
 from pipelines.ops.epochs import Commit, Epoch, Stamp, foreign, next_epoch
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from pyspark.sql import SparkSession
 
-from pipelines.config_files import load_config
+from pipelines.config.loader import load_config
 from pipelines.contract import DataContract
 from pipelines.contract_rules import DayRule, RowRule
 from pipelines.errors import AuditFailed, InfrastructureError

@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.config import PipelineConfig
+from pipelines.config.model import PipelineConfig
 from pipelines.contract import DataContract
 from pipelines.sinks.delta import append, read
 from pipelines.sinks.tables import BRONZE, ensure_bronze, exists, shape, small_frame

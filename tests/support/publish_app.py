@@ -15,7 +15,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.config_files import load_config
+from pipelines.config.loader import load_config
 from pipelines.ops.publish_progress import publisher
 from pipelines.session import spark_session
 from pipelines.sinks import kafka_transactional

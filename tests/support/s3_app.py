@@ -8,8 +8,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.config import PipelineConfig
-from pipelines.config_files import load_config
+from pipelines.config.loader import load_config
+from pipelines.config.model import PipelineConfig
 from pipelines.layers.serving import read_serving
 from pipelines.session import spark_session, stop_session
 from pipelines.sinks.delta import append

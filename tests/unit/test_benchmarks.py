@@ -16,7 +16,7 @@ from benchmarks.meter import Meter
 from benchmarks.progress import Progress
 from benchmarks.results import summarize
 from benchmarks.runner import Result, chosen
-from pipelines.config_files import load_config
+from pipelines.config.loader import load_config
 from pipelines.contract import load_contract
 
 RECORDS = 120_000

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.config_files import load_config
+from pipelines.config.loader import load_config
 from pipelines.errors import ConfigError
 
 BASE = """

@@ -19,7 +19,7 @@ import yaml
 
 from pipelines.cli.app import oncelake
 from pipelines.cli.every import GRAVEST_FIRST
-from pipelines.config import BatchConfig
+from pipelines.config.model import BatchConfig
 from pipelines.durations import parse_interval
 from pipelines.errors import OncelakeError
 from pipelines.ops.rack_resolver import ATTRIBUTE, VARIABLE

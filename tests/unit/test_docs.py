@@ -23,8 +23,8 @@ from demo.sends import Sort
 from demo.source import demo_days, read_flights, read_weather
 from pipelines.cli.app import oncelake
 from pipelines.cli.publish import DayByDefault
-from pipelines.config import PipelineConfig
-from pipelines.config_files import load_config
+from pipelines.config.loader import load_config
+from pipelines.config.model import PipelineConfig
 from pipelines.contract import load_contract
 from pipelines.errors import OncelakeError
 from pipelines.faults import Reason

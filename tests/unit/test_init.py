@@ -5,7 +5,7 @@ import pytest
 from click.testing import CliRunner
 
 from pipelines.cli.init import init
-from pipelines.config_files import load_config, pipeline_names
+from pipelines.config.loader import load_config, pipeline_names
 from pipelines.contract import load_contract
 from pipelines.errors import ConfigError
 

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from pipelines.config_audit import AuditConfig, KnownGap
+from pipelines.config.audit import AuditConfig, KnownGap
 from pipelines.quality.known_gaps import is_known
 
 GAPS = [

@@ -2,8 +2,8 @@
 
 import pytest
 
-from pipelines.config import PipelineConfig
-from pipelines.config_files import load_config
+from pipelines.config.loader import load_config
+from pipelines.config.model import PipelineConfig
 from pipelines.errors import ConfigError
 from pipelines.session import spark_session
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.config import KafkaConfig
-from pipelines.config_files import load_config
+from pipelines.config.loader import load_config
+from pipelines.config.model import KafkaConfig
 from pipelines.errors import ConfigError
 from pipelines.ops.rack_traffic import share, since, traffic
 from pipelines.sources.kafka import client_options, source_format, source_options

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.config import RegistryConfig
+from pipelines.config.model import RegistryConfig
 from pipelines.errors import InfrastructureError
 from pipelines.registry_columns import columns_of
 from pipelines.sources.avro_references import inlined

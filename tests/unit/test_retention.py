@@ -8,8 +8,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from pipelines.config import PipelineConfig
-from pipelines.config_files import load_config
+from pipelines.config.loader import load_config
+from pipelines.config.model import PipelineConfig
 from pipelines.errors import ConfigError
 from pipelines.ops.certification import Verdict
 from pipelines.ops.needed import uncertified

@@ -4,8 +4,8 @@ from datetime import UTC, date, datetime
 
 import pytest
 
-from pipelines.config import PipelineConfig
-from pipelines.config_files import load_config
+from pipelines.config.loader import load_config
+from pipelines.config.model import PipelineConfig
 from pipelines.errors import ConfigError, SourceError
 from pipelines.ops.seal import above_bronze, require_all, require_past
 from pipelines.ops.topic_offsets import Kept

@@ -5,7 +5,7 @@ from typing import Literal
 
 import pytest
 
-from pipelines.config_files import load_config
+from pipelines.config.loader import load_config
 from pipelines.ops.certification import Certified, Verdict, certified_in, newest_certified, standing
 
 CONFIG = load_config("flights", environ={})

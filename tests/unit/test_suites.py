@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.config_files import pipeline_names
+from pipelines.config.loader import pipeline_names
 from pipelines.contract import DataContract, load_contract
 from pipelines.contract_rules import OwnExpectation
 from pipelines.errors import ConfigError

@@ -1,6 +1,6 @@
 """Commands as messages name them, so that they can be copied."""
 
-from pipelines.config import PipelineConfig
+from pipelines.config.model import PipelineConfig
 
 
 def of_pipeline(config: PipelineConfig) -> str:

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from pipelines.config_values import Count, PositiveInterval
+from pipelines.config.values import Count, PositiveInterval
 
 
 class SpeedConfig(BaseModel):

@@ -1,6 +1,6 @@
 """What single values of a configuration may be: types and checks that its models are made of.
 
-A check raises `ValueError`, which `pipelines.config_files` turns into one message with the place.
+A check raises `ValueError`, which `pipelines.config.loader` turns into one message with the place.
 """
 
 import re

@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from pipelines.config_values import (
+from pipelines.config.values import (
     Count,
     PositiveInterval,
     ProducerOptions,

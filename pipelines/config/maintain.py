@@ -5,7 +5,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
-from pipelines.config_values import PositiveInterval
+from pipelines.config.values import PositiveInterval
 from pipelines.durations import format_interval
 
 _SHORTEST_VACUUM: Final = timedelta(days=7)

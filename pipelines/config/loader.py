@@ -20,7 +20,7 @@ from typing import Any, Final, get_args
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from pipelines.config import PipelineConfig
+from pipelines.config.model import PipelineConfig
 from pipelines.errors import ConfigError
 from pipelines.yaml import parse_yaml
 

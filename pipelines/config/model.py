@@ -1,6 +1,6 @@
 """What a pipeline's configuration may say: frozen models that refuse unknown keys.
 
-Files, environments and command-line settings are merged in `pipelines.config_files`; this module
+Files, environments and command-line settings are merged in `pipelines.config.loader`; this module
 only knows the result.
 """
 
@@ -18,11 +18,11 @@ from pydantic import (
     model_validator,
 )
 
-from pipelines.config_audit import AuditConfig
-from pipelines.config_maintain import MaintainConfig, check_retentions
-from pipelines.config_publish import PublishConfig, check_publish
-from pipelines.config_speed import SpeedConfig
-from pipelines.config_values import (
+from pipelines.config.audit import AuditConfig
+from pipelines.config.maintain import MaintainConfig, check_retentions
+from pipelines.config.publish import PublishConfig, check_publish
+from pipelines.config.speed import SpeedConfig
+from pipelines.config.values import (
     AnyInterval,
     Command,
     Count,

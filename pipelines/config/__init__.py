@@ -1,0 +1,1 @@
+"""Configuration: models, files, the commands that messages name."""
