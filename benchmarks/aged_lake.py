@@ -22,7 +22,7 @@ from benchmarks.aged_tables import Age, Aged
 from benchmarks.volume import Volume
 from benchmarks.work import PIPELINE
 from pipelines.config.loader import load_config
-from pipelines.contract import load_contract
+from pipelines.contracts.contract import load_contract
 from pipelines.layers.batch import nightly
 from pipelines.layers.maintain import maintain
 from pipelines.ops.processes import graceful_shutdown

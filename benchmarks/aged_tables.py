@@ -10,9 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
+from pipelines.contracts.event_days import days_of
 from pipelines.decode import broken_of, decode, events_of, routed
-from pipelines.event_days import days_of
 from pipelines.layers.batch import nightly
 from pipelines.ops.bronze_index import INDEX, OFFSETS, RECORDS
 from pipelines.ops.bronze_state import bronze_id, bronze_state

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.decode import VALID, decode, valid
 from pipelines.sinks.delta import read
 from pipelines.wire import NO_WRITERS, Writers, WriterSchema

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from benchmarks.events import Truth
 from benchmarks.progress import Progress
 from pipelines.config.model import PipelineConfig
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.sinks.delta import read
 
 

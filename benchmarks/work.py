@@ -22,7 +22,7 @@ from benchmarks.progress import watch
 from benchmarks.volume import Volume
 from pipelines.config.loader import load_config
 from pipelines.config.model import PipelineConfig
-from pipelines.contract import load_contract
+from pipelines.contracts.contract import load_contract
 from pipelines.ops.java import use_java
 from pipelines.ops.rack_jar import spark_jars
 from pipelines.session import spark_session

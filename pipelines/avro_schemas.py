@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import to_avro
 from pyspark.sql.types import StructField, StructType
 
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.schema_paths import optional
 
 NAMESPACE: Final = "oncelake"

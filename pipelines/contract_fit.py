@@ -26,9 +26,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pipelines.contract import DataContract
-from pipelines.contract_change import PRODUCERS, Change, Party
-from pipelines.contract_diff import kind_name
+from pipelines.contracts.change import PRODUCERS, Change, Party
+from pipelines.contracts.contract import DataContract
+from pipelines.contracts.diff import kind_name
 from pipelines.json_schema_columns import ANYTHING, AnyInteger, AnyNumber
 from pipelines.registry_columns import columns_of
 from pipelines.wire import SCHEMA_KINDS, WriterSchema

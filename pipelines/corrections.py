@@ -5,7 +5,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.decode import COORDINATES, EVENT_DATE, payload_hash
 from pipelines.dedup import other_names, same_event, with_key
 from pipelines.sql import name

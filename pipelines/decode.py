@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pipelines.avro_text import VALUE
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.decimals import UNSAFE, unsafe
 from pipelines.documents import DOCUMENT, helpers, with_document
 from pipelines.exact_keys import SENT_KEY, one_zero, sent_key

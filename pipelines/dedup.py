@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.window import WindowSpec
 
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.decode import BAD, COORDINATES, EVENT_DATE
 from pipelines.sql import literal, name
 from pipelines.watermark import with_watermark

@@ -13,7 +13,7 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.avro_text import VALUE, as_json, as_read, has_broken_text
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.sql import literal
 from pipelines.wire import ID, Writers, WriterSchema, is_framed, payload, schema_id
 

@@ -2,7 +2,7 @@
 
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
-from pipelines.contract_diff import widens
+from pipelines.contracts.diff import widens
 from pipelines.schema_paths import flat, holder
 from pipelines.sql import name
 

@@ -19,7 +19,7 @@ from pyspark.sql.types import (
 )
 
 from pipelines.avro_text import VALUE
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.documents import DOCUMENT
 from pipelines.schema_paths import flat
 from pipelines.sql import literal, name

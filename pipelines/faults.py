@@ -11,8 +11,8 @@ from typing import Final, Literal
 from pyspark.sql.types import StructType
 
 from pipelines.avro_text import VALUE
-from pipelines.contract import DataContract
-from pipelines.contract_rules import RowRule
+from pipelines.contracts.contract import DataContract
+from pipelines.contracts.rules import RowRule
 from pipelines.decimals import UNSAFE, has_decimals
 from pipelines.documents import DOCUMENT, is_known, malformed, undecodable
 from pipelines.durations import format_interval

@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.avro_schemas import AvroValues
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.corrections import CORRECTION
 from pipelines.sql import name
 

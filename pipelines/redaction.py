@@ -5,7 +5,7 @@ from typing import Final
 
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, TimestampType
 
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.faults import FOUND_LENGTH, shown
 from pipelines.payloads import canonical
 from pipelines.sql import literal, name

@@ -11,7 +11,7 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.decode import BAD
 from pipelines.durations import format_interval
 from pipelines.faults import SENT_AT

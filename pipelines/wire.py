@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 
 ID: Final = "_schema_id"
 SCHEMA_KINDS: Final = {"avro": "AVRO", "json_schema": "JSON"}

@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 
 from demo.cast import BRIEF_SPARK
 from pipelines.config.loader import load_config
-from pipelines.contract import DataContract, load_contract
-from pipelines.contract_rules import DayRule
+from pipelines.contracts.contract import DataContract, load_contract
+from pipelines.contracts.rules import DayRule
 from pipelines.ops.processes import graceful_shutdown
 from pipelines.session import forget_tables, spark_session
 from tests.support.java_link import drop_if_out_of_step

@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipelines.contract import DataContract, load_contract
+from pipelines.contracts.contract import DataContract, load_contract
 from pipelines.errors import ConfigError, ContractError
 
 

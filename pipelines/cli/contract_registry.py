@@ -7,8 +7,8 @@ import click
 from click.core import ParameterSource
 
 from pipelines.cli.options import CommonOptions
-from pipelines.contract_change import Change
 from pipelines.contract_fit import fit
+from pipelines.contracts.change import Change
 from pipelines.errors import ConfigError, ContractError
 from pipelines.sources.registry import Registry, registry_of
 from pipelines.wire import is_framed

@@ -7,7 +7,7 @@ import click
 
 from pipelines.cli.options import place_options
 from pipelines.config.loader import load_config, pipeline_names
-from pipelines.contract import load_contract
+from pipelines.contracts.contract import load_contract
 from pipelines.errors import ConfigError
 from pipelines.quality.suite_files import outdated_suites, write_suites
 

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pipelines.cli.options import CommonOptions, LogFormat, common_options, key_option
 from pipelines.cli.running import harmless, run_job
 from pipelines.config.model import PipelineConfig
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.layers.explain import MOST_RECORDS, Explained
 from pipelines.layers.explain import explain as look
 from pipelines.quality.asked_key import AskedPart, asked_key

@@ -12,7 +12,7 @@ from pipelines.cli.quarantine import rebuild
 from pipelines.cli.running import refuse_unfit_expectations, run_job
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.layers.forget import Forgotten
 from pipelines.layers.forget import forget as take_out
 from pipelines.layers.serving import refresh_or_tell

@@ -17,9 +17,9 @@ from pipelines.cli.options import (
 )
 from pipelines.cli.running import refuse_unfit_expectations, run_job
 from pipelines.config.model import PipelineConfig
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
+from pipelines.contracts.event_days import days_of
 from pipelines.errors import AuditFailed
-from pipelines.event_days import days_of
 from pipelines.layers.batch import nightly, validate
 from pipelines.layers.ingest import ingest
 from pipelines.layers.serving import refresh_or_tell, stale_view

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from pipelines.cli.options import CommonOptions, common_options
 from pipelines.cli.running import run_job
 from pipelines.config.model import PipelineConfig
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.layers.maintain import maintain
 from pipelines.layers.serving import refresh_view
 

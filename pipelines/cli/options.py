@@ -10,7 +10,7 @@ import click
 
 from pipelines.config.loader import load_config
 from pipelines.config.model import PipelineConfig
-from pipelines.contract import DataContract, load_contract
+from pipelines.contracts.contract import DataContract, load_contract
 from pipelines.quality.suite_files import own_expectations
 from pipelines.sources.registry import Registry, registry_of
 from pipelines.wire import is_framed

@@ -7,7 +7,7 @@ import click
 
 from pipelines.cli.options import CommonOptions, common_options
 from pipelines.config.model import NotifyConfig, PipelineConfig
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.durations import format_interval
 from pipelines.sources.kafka import HIDDEN, describe
 from pipelines.wire import is_framed

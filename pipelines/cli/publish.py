@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 from pipelines.cli.options import DAY, CommonOptions, common_options, days_between
 from pipelines.cli.running import run_job
 from pipelines.config.model import PipelineConfig
-from pipelines.contract import DataContract
-from pipelines.event_days import days_of
+from pipelines.contracts.contract import DataContract
+from pipelines.contracts.event_days import days_of
 from pipelines.layers import publish as layer
 from pipelines.layers.publish_days import publish_days
 from pipelines.layers.publish_reset import InFlight, ResetTo

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from pipelines.cli.options import Command, CommonOptions, common_options
 from pipelines.cli.running import harmless, refuse_unfit_expectations, run_job
 from pipelines.config.model import PipelineConfig
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.errors import OncelakeError
 from pipelines.faults import Reason
 from pipelines.layers import quarantine as layer

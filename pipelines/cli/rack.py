@@ -9,7 +9,7 @@ import click
 from pipelines.cli.options import Command, CommonOptions, LogFormat, common_options
 from pipelines.cli.running import run_job
 from pipelines.config.model import PipelineConfig
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.errors import ConfigError
 from pipelines.layers import racks as layer
 

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pipelines.cli.options import CommonOptions, place_options
 from pipelines.cli.running import run_job
 from pipelines.config.model import PipelineConfig
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.layers.metrics import metrics
 from pipelines.layers.report import report
 from pipelines.layers.serving import stale_view

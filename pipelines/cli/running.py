@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.cli.options import CommonOptions, LogFormat
 from pipelines.config.model import PipelineConfig
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.errors import OncelakeError
 from pipelines.ops.failures import cause
 from pipelines.ops.log_store import check_put_if_absent

@@ -12,7 +12,7 @@ from typing import Final
 import click
 
 from pipelines.config.loader import load_config
-from pipelines.contract import load_contract
+from pipelines.contracts.contract import load_contract
 from pipelines.errors import InfrastructureError
 from pipelines.layers.batch import nightly
 from pipelines.layers.ingest import ingest

@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
+from pipelines.contracts.event_days import reach
 from pipelines.errors import ConfigError
-from pipelines.event_days import reach
 from pipelines.ops.bronze_index import BronzeIndex, Pieces, pieces_of
 from pipelines.ops.certification import (
     Certified,

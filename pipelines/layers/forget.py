@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.decode import ENVELOPE, EVENT_DATE, ORIGIN, PLACE
 from pipelines.errors import SourceError
 from pipelines.ops.certification import Certified, certified

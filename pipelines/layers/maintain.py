@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.ops.certification import certified
 from pipelines.ops.clocks import require_not_ahead
 from pipelines.ops.index_folding import fold_index

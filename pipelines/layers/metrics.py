@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.errors import SourceError
 from pipelines.ops import certification
 from pipelines.quality.prometheus import exposition, gauges

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from pipelines.avro_schemas import AvroValues
 from pipelines.config.model import PipelineConfig
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.durations import format_interval
 from pipelines.errors import OncelakeError, SourceError
 from pipelines.messages import messages

@@ -14,10 +14,10 @@ from pyspark.sql import functions as F
 from pipelines.avro_schemas import AvroValues
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
+from pipelines.contracts.event_days import around, reach
 from pipelines.corrections import CORRECTION, corrections, instead
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
-from pipelines.event_days import around, reach
 from pipelines.messages import messages
 from pipelines.ops.certification import Verdict, certified_in, history, newest_certified, require_certified
 from pipelines.ops.failures import cause

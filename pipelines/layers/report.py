@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 import pipelines
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.decode import invalid, valid
 from pipelines.errors import SourceError
 from pipelines.ops import certification

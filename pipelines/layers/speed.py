@@ -10,7 +10,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.storagelevel import StorageLevel
 
 from pipelines.config.model import PipelineConfig, QuarantineConfig
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.decode import BAD, broken_of, decode, events_of, routed
 from pipelines.dedup import first_within_watermark
 from pipelines.errors import OncelakeError, SourceError

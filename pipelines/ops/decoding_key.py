@@ -7,7 +7,7 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from pipelines.config.model import PipelineConfig
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.durations import format_interval
 from pipelines.faults import faults_of, wire
 from pipelines.json_types import typed

@@ -9,11 +9,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
+from pipelines.contracts.event_days import around, days_of, reach
 from pipelines.decode import COORDINATES, EVENT_DATE, valid
 from pipelines.dedup import UNDECIDED, chosen, with_key, without_key
 from pipelines.errors import ConfigError
-from pipelines.event_days import around, days_of, reach
 from pipelines.faults import FIRST_DAY
 from pipelines.ops.bronze_index import BronzeIndex, pieces_of
 from pipelines.ops.certification import Verdict, certified_in, newest_certified

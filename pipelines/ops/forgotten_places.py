@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.decode import COORDINATES, ENVELOPE, EVENT_DATE
 from pipelines.errors import SourceError
 from pipelines.ops.certification import Certified

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.decode import ERROR, EVENT_DATE, VALID, sent_at
 from pipelines.ops.bronze_index import EMPTIED, INDEX, OFFSETS, RECORDS, BronzeIndex
 from pipelines.ops.bronze_state import (

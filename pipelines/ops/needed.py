@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.decode import EVENT_DATE, VALID, sent_at
 from pipelines.faults import FIRST_DAY
 from pipelines.ops.certification import Verdict

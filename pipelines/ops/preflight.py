@@ -8,7 +8,7 @@ from pyspark.errors import IllegalArgumentException, PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import BooleanType
 
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.decode import with_conditions
 from pipelines.errors import ConfigError, ContractError
 from pipelines.ops.conditions import asks_more

@@ -12,11 +12,11 @@ from pyspark.sql.types import StructType
 
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
+from pipelines.contracts.event_days import around, reach
 from pipelines.corrections import CORRECTION, corrections, instead
 from pipelines.decode import COORDINATES, EVENT_DATE
 from pipelines.errors import SourceError
-from pipelines.event_days import around, reach
 from pipelines.ops.certification import history
 from pipelines.ops.forgotten import forgetting_commits
 from pipelines.ops.publications import publications

@@ -6,7 +6,7 @@ from pipelines.avro_schemas import AvroValues, avro_schema
 from pipelines.config.commands import of_pipeline
 from pipelines.config.model import PipelineConfig
 from pipelines.config.publish import PublishConfig
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.errors import ConfigError
 from pipelines.messages import RECORDS_VERSION
 from pipelines.sinks.kafka_transactional import TransactionalSink

@@ -13,7 +13,7 @@ from tenacity import (
 )
 
 from pipelines.config.model import PipelineConfig
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.decode import valid
 from pipelines.dedup import UNDECIDED, chosen
 from pipelines.errors import InfrastructureError, SourceError

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.faults import FIRST_DAY
 from pipelines.ops.certification import certified, verdicts
 from pipelines.ops.needed import Need, in_quarantine, rebuild_first, records_of_days, uncertified, unread

@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.sinks.delta import append, read, small_rows
 from pipelines.sinks.tables import ensure_table, exists, shape, small_frame
 from pipelines.sources.registry import registry_of

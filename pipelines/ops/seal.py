@@ -9,7 +9,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_f
 
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.errors import ConfigError, SourceError
 from pipelines.ops.bronze_index import BronzeIndex
 from pipelines.ops.cluster import find_topic, require_same_topic

@@ -21,7 +21,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.decode import EVENT_DATE
 from pipelines.errors import ConfigError
 from pipelines.json_types import DATE, TIMESTAMP

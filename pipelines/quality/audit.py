@@ -10,10 +10,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
+from pipelines.contracts.event_days import around, reach
 from pipelines.decode import EVENT_DATE, VALID
 from pipelines.dedup import with_key
-from pipelines.event_days import around, reach
 from pipelines.ops.bronze_index import BronzeIndex, Pieces
 from pipelines.ops.bronze_state import records_in
 from pipelines.ops.forgotten import emptied_in

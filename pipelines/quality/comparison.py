@@ -3,7 +3,7 @@
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.config.model import PipelineConfig
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.ops.certification import Verdict
 from pipelines.quality.report_history import Comparison
 from pipelines.quality.row_changes import row_changes

@@ -6,7 +6,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.decode import COORDINATES, payload_hash
 from pipelines.dedup import preference, takes_least, with_key
 from pipelines.payloads import fingerprint

@@ -7,10 +7,10 @@ from datetime import date, datetime, timedelta
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
+from pipelines.contracts.event_days import around, reach
 from pipelines.decode import COORDINATES, EVENT_DATE
 from pipelines.dedup import OTHER_DAY, other_names, same_event, with_key
-from pipelines.event_days import around, reach
 from pipelines.quality.layer_samples import LayerDifference, LayerSample
 from pipelines.quality.sampling import few
 from pipelines.sinks.delta import days_condition, on_days, small_rows

@@ -18,8 +18,8 @@ from typing import Final
 import pandas as pd
 from pyspark.sql import DataFrame
 
-from pipelines.contract import DataContract
-from pipelines.contract_rules import SuiteName
+from pipelines.contracts.contract import DataContract
+from pipelines.contracts.rules import SuiteName
 from pipelines.dedup import with_key
 from pipelines.errors import ConfigError
 from pipelines.ops.failures import first_line

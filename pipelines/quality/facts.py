@@ -11,7 +11,7 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.decode import COORDINATES, EVENT_DATE, ORIGIN, VALID, payload_hash
 from pipelines.dedup import (
     OTHER_DAY,

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DataType, DateType, StringType, TimestampType
 
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.decode import COORDINATES, ERROR, EVENT_DATE, ORIGIN, VALID
 from pipelines.dedup import KAFKA_ORDER, greedy, neighbours, preference
 from pipelines.json_types import typed

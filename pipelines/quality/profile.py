@@ -7,7 +7,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.decode import COORDINATES, EVENT_DATE, sent_at
 from pipelines.quality.report_model import HourCount, LatenessBucket
 from pipelines.quality.report_records import QuarantineExample, QuarantineReason

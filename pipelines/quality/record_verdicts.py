@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.redaction import leaves
 
 Verdict = Literal["winner", "duplicate", "conflict", "late", "quarantined", "pending", "missing"]

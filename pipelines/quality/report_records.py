@@ -8,7 +8,7 @@ from typing import Annotated, TypeAlias
 
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
-from pipelines.contract_custom import Personal
+from pipelines.contracts.custom_properties import Personal
 
 
 def _text(value: object) -> object:

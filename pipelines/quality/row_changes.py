@@ -7,7 +7,7 @@ from typing import Any, Final, get_args
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.decode import COORDINATES, EVENT_DATE
 from pipelines.dedup import with_key
 from pipelines.payloads import fingerprint

@@ -3,7 +3,7 @@
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.decode import COORDINATES
 from pipelines.redaction import text_of
 from pipelines.schema_paths import flat

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.decode import COORDINATES, EVENT_DATE, PLACE, VALID
 from pipelines.ops.forgotten import EVENT_TIME, remembered
 from pipelines.ops.forgotten_places import places

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from pipelines.contract import DataContract
-from pipelines.contract_rules import OwnExpectation, SuiteName
+from pipelines.contracts.contract import DataContract
+from pipelines.contracts.rules import OwnExpectation, SuiteName
 from pipelines.errors import ConfigError
 from pipelines.quality.suites import SUITES, Json, generated, refuse_unknown_columns
 from pipelines.resources import resource

@@ -6,8 +6,8 @@ each day. Great Expectations itself is not needed here, as it takes seconds to i
 
 from typing import Any, Final
 
-from pipelines.contract import DataContract
-from pipelines.contract_rules import DayRule, OwnExpectation, RowRule, SuiteName
+from pipelines.contracts.contract import DataContract
+from pipelines.contracts.rules import DayRule, OwnExpectation, RowRule, SuiteName
 from pipelines.decode import EVENT_DATE, ORIGIN
 from pipelines.errors import ConfigError
 from pipelines.quality.figures import FRESHNESS, ROWS, unknown_figure

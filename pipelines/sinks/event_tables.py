@@ -9,7 +9,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
 from pipelines.config.model import PipelineConfig
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.durations import format_interval
 from pipelines.errors import ConfigError
 from pipelines.schema_paths import flat

@@ -17,7 +17,7 @@ from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random_
 
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.evolution import alterations, fit
 from pipelines.ops.failures import first_line

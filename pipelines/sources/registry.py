@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from pipelines.config.model import PipelineConfig, RegistryConfig
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.errors import ConfigError, InfrastructureError, OncelakeError
 from pipelines.sources.avro_references import inlined
 from pipelines.wire import WriterSchema

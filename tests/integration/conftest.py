@@ -11,7 +11,7 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from pyspark.sql import SparkSession
 
 from pipelines.config.loader import load_config
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.ops.broker import broker as running_broker
 from tests.support.kafka import MakeTopic, make_topic
 from tests.support.lakes import Lake

@@ -13,7 +13,7 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config.loader import load_config
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.layers.publish import publish
 from pipelines.ops.broker import broker
 from pipelines.ops.jars import ensure_jars

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import Consumer, Message
 from confluent_kafka.admin import AdminClient
 
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.errors import ConfigError
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import Lake

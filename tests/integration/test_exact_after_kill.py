@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from demo.waiting import wait_until
 from pipelines.config.loader import load_config
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.layers.ingest import ingest
 from pipelines.layers.speed import speed
 from pipelines.sinks.delta import read

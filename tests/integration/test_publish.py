@@ -22,7 +22,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from demo.waiting import wait_until
 from pipelines.config.loader import load_config
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.layers.maintain import maintain
 from pipelines.layers.publish import doctor, publish, status

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import OFFSET_END, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.errors import SourceError
 from pipelines.layers.publish import publish, status
 from pipelines.layers.speed import speed

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.errors import InfrastructureError, SourceError
 from pipelines.layers import publish as publishing
 from pipelines.layers.publish import publish

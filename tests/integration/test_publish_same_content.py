@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pipelines.config.loader import load_config
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.errors import ConfigError, SourceError
 from pipelines.layers.publish import publish, status
 from pipelines.layers.publish_reset import reset

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from demo.waiting import wait_until
 from pipelines.config.loader import load_config
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.errors import InfrastructureError, SourceError
 from pipelines.layers.publish import publish, status
 from pipelines.layers.publish_reset import reset

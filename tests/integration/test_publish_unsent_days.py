@@ -6,8 +6,8 @@ from datetime import date, timedelta
 
 import pytest
 
-from pipelines.contract import DataContract
-from pipelines.event_days import days_of
+from pipelines.contracts.contract import DataContract
+from pipelines.contracts.event_days import days_of
 from pipelines.layers.publish import publish, status
 from pipelines.layers.publish_days import publish_days
 from pipelines.ops.published_days import how_to_send

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from demo.waiting import wait_until
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.errors import InfrastructureError, OncelakeError, SourceError
 from pipelines.layers import publish_days as whole_days
 from pipelines.layers.batch import nightly

@@ -13,9 +13,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.cli.forget import completed
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
+from pipelines.contracts.event_days import days_of
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
-from pipelines.event_days import days_of
 from pipelines.layers.batch import nightly
 from pipelines.layers.forget import forget
 from pipelines.layers.maintain import maintain

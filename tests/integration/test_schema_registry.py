@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.errors import InfrastructureError
 from pipelines.layers.batch import nightly
 from pipelines.layers.serving import read_serving

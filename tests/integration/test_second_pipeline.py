@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 
 from demo.source import read_weather
 from pipelines.config.loader import load_config
-from pipelines.contract import load_contract
-from pipelines.event_days import days_of
+from pipelines.contracts.contract import load_contract
+from pipelines.contracts.event_days import days_of
 from pipelines.layers.batch import nightly
 from pipelines.layers.ingest import ingest
 from pipelines.layers.serving import read_serving

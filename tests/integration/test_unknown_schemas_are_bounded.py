@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.errors import SourceError
 from pipelines.layers.batch import nightly
 from pipelines.layers.serving import read_serving

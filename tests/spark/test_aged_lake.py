@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from benchmarks.aged_tables import RECENT, Age, Aged
 from benchmarks.volume import Volume
 from pipelines.config.loader import load_config
-from pipelines.contract import load_contract
+from pipelines.contracts.contract import load_contract
 from pipelines.layers.batch import nightly
 from pipelines.layers.maintain import maintain
 from pipelines.ops.certification import certified

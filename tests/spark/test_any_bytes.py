@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.decode import decode
 from pipelines.wire import WriterSchema
 from tests.support.avro import AVRO_FLIGHT, FIELDS, encoded, framed, record

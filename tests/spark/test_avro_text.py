@@ -19,7 +19,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.decode import decode
 from pipelines.documents import check_readable
 from pipelines.wire import WriterSchema

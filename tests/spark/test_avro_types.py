@@ -24,8 +24,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pipelines.contract import DataContract
 from pipelines.contract_fit import fit
+from pipelines.contracts.contract import DataContract
 from pipelines.decode import decode
 from pipelines.wire import WriterSchema
 from tests.support.avro import FIELDS, departure, encoded, framed, record

@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, StructField, StructType
 
-from pipelines.contract import DataContract
-from pipelines.contract_rules import Condition
+from pipelines.contracts.contract import DataContract
+from pipelines.contracts.rules import Condition
 from pipelines.decode import decode
 from pipelines.errors import ContractError
 from pipelines.ops.preflight import check_conditions, check_zone

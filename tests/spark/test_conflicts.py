@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.contract import DataContract
-from pipelines.contract_custom import Policy
+from pipelines.contracts.contract import DataContract
+from pipelines.contracts.custom_properties import Policy
 from pipelines.decode import decode, valid
 from pipelines.layers.report import report
 from pipelines.quality import conflicts

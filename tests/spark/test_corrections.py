@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from pyspark.sql import DataFrame
 
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.corrections import CORRECTION, corrections, instead
 from pipelines.decode import VALID, decode
 from tests.support.lakes import Lake, Record

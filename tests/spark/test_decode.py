@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from pipelines.contract_rules import RowRule
+from pipelines.contracts.rules import RowRule
 from pipelines.decode import decode, invalid, payload_hash, routed, valid
 from pipelines.errors import ContractError
 from pipelines.ops.preflight import check_patterns

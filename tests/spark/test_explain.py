@@ -6,8 +6,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from pipelines.contract import DataContract
-from pipelines.contract_rules import RowRule
+from pipelines.contracts.contract import DataContract
+from pipelines.contracts.rules import RowRule
 from pipelines.layers.explain import Explained, explain
 from pipelines.ops.layer_samples import samples_of
 from pipelines.quality.asked_key import asked_key

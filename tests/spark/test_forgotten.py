@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.cli.forget import completed
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.errors import AuditFailed, InfrastructureError, SourceError
 from pipelines.layers import forget as layer
 from pipelines.layers import speed as speed_layer

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.layers.batch import nightly
 from pipelines.layers.maintain import maintain
 from pipelines.ops.bronze_index import INDEX, OFFSETS, RECORDS, BronzeIndex

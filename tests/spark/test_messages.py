@@ -11,7 +11,7 @@ from chispa import assert_df_equality
 from pyspark.sql import functions as F
 
 from pipelines.avro_schemas import AvroValues, avro_schema
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.corrections import CORRECTION
 from pipelines.decode import VALID, decode, payload_hash
 from pipelines.messages import Retraction, messages

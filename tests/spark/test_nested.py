@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.decode import decode, payload_hash
 from pipelines.layers.serving import read_serving
 from tests.support.lakes import Lake

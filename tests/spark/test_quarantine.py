@@ -11,10 +11,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pipelines.cli.quarantine import rebuild
-from pipelines.contract import DataContract
-from pipelines.contract_rules import RowRule
+from pipelines.contracts.contract import DataContract
+from pipelines.contracts.event_days import days_of
+from pipelines.contracts.rules import RowRule
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
-from pipelines.event_days import days_of
 from pipelines.layers import replay as layer
 from pipelines.layers.batch import nightly
 from pipelines.layers.quarantine import discard, examples, summarise

@@ -9,7 +9,7 @@ from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.layers.metrics import metrics
 from pipelines.layers.report import report
 from pipelines.ops.certification import Verdict, history

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from delta.tables import DeltaTable
 
-from pipelines.contract import DataContract
-from pipelines.contract_rules import RowRule
+from pipelines.contracts.contract import DataContract
+from pipelines.contracts.rules import RowRule
 from pipelines.errors import SourceError
 from pipelines.layers.checkpoints import reset
 from pipelines.layers.maintain import maintain

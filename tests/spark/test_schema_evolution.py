@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import DoubleType, FloatType, StringType, StructField, StructType
 
-from pipelines.contract import DataContract
-from pipelines.contract_rules import RowRule
+from pipelines.contracts.contract import DataContract
+from pipelines.contracts.rules import RowRule
 from pipelines.evolution import alterations
 from pipelines.layers.serving import read_serving
 from pipelines.sinks.delta import read

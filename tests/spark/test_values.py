@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.decode import decode, valid
 from tests.support.lakes import Lake
 from tests.support.nights import stream

@@ -8,7 +8,7 @@ import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame
 
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.durations import format_interval
 from pipelines.errors import AuditFailed
 from pipelines.layers.explain import explain

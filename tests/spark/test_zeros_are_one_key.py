@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql.types import DecimalType, DoubleType, FloatType, StructField, StructType
 
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.messages import messages
 from tests.support.lakes import FLIGHT, Lake, Record
 from tests.support.nights import LATER, ONE, run, stream

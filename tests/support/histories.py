@@ -17,8 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from pyspark.sql import SparkSession
 
 from pipelines.config.loader import load_config
-from pipelines.contract import DataContract
-from pipelines.contract_rules import DayRule, RowRule
+from pipelines.contracts.contract import DataContract
+from pipelines.contracts.rules import DayRule, RowRule
 from pipelines.errors import AuditFailed, InfrastructureError
 from pipelines.layers.batch import nightly
 from pipelines.layers.maintain import maintain

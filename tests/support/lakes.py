@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.config.model import PipelineConfig
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.sinks.delta import append, read
 from pipelines.sinks.tables import BRONZE, ensure_bronze, exists, shape, small_frame
 from pipelines.sinks.upkeep import compact, vacuum

@@ -5,7 +5,7 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
-from pipelines.event_days import days_of
+from pipelines.contracts.event_days import days_of
 from pipelines.layers.batch import nightly
 from pipelines.layers.speed import speed
 from tests.support.lakes import EPOCH, Lake, Record, flight

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pyspark.sql.types import BooleanType, DateType, DecimalType, DoubleType, IntegerType, StructType
 
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.errors import ConfigError
 from pipelines.quality.asked_key import asked_key
 

@@ -17,7 +17,7 @@ from benchmarks.progress import Progress
 from benchmarks.results import summarize
 from benchmarks.runner import Result, chosen
 from pipelines.config.loader import load_config
-from pipelines.contract import load_contract
+from pipelines.contracts.contract import load_contract
 
 RECORDS = 120_000
 BENCHMARKS = Path("benchmarks")

@@ -11,8 +11,8 @@ import jsonschema
 import pytest
 import yaml
 
-from pipelines.contract import load_contract
-from pipelines.contract_rules import Condition, DayRule, RowRule
+from pipelines.contracts.contract import load_contract
+from pipelines.contracts.rules import Condition, DayRule, RowRule
 from pipelines.errors import ContractError
 
 CONTRACTS = Path("data_contracts")

@@ -13,9 +13,9 @@ import yaml
 from click.testing import CliRunner
 
 from pipelines.cli.contract import contract
-from pipelines.contract import load_contract
-from pipelines.contract_custom import Personal, Policy
-from pipelines.contract_diff import changes
+from pipelines.contracts.contract import load_contract
+from pipelines.contracts.custom_properties import Personal, Policy
+from pipelines.contracts.diff import changes
 from pipelines.errors import ConfigError, ContractError
 
 SOUND = {

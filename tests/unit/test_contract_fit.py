@@ -25,10 +25,10 @@ from pyspark.sql.types import (
 )
 
 from pipelines.cli.contract import contract as command
-from pipelines.contract import DataContract
-from pipelines.contract_change import Change
-from pipelines.contract_custom import ValueFormat
 from pipelines.contract_fit import fit
+from pipelines.contracts.change import Change
+from pipelines.contracts.contract import DataContract
+from pipelines.contracts.custom_properties import ValueFormat
 from pipelines.errors import ConfigError
 from pipelines.wire import WriterSchema
 

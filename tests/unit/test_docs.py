@@ -25,7 +25,7 @@ from pipelines.cli.app import oncelake
 from pipelines.cli.publish import DayByDefault
 from pipelines.config.loader import load_config
 from pipelines.config.model import PipelineConfig
-from pipelines.contract import load_contract
+from pipelines.contracts.contract import load_contract
 from pipelines.errors import OncelakeError
 from pipelines.faults import Reason
 from pipelines.ops.project import lay_out

@@ -6,7 +6,7 @@ from click.testing import CliRunner
 
 from pipelines.cli.init import init
 from pipelines.config.loader import load_config, pipeline_names
-from pipelines.contract import load_contract
+from pipelines.contracts.contract import load_contract
 from pipelines.errors import ConfigError
 
 

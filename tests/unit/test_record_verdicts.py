@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pipelines.cli.explain import _summary
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.layers.explain import Explained
 from pipelines.quality.record_verdicts import Facts, fate
 

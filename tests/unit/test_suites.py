@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from pipelines.config.loader import pipeline_names
-from pipelines.contract import DataContract, load_contract
-from pipelines.contract_rules import OwnExpectation
+from pipelines.contracts.contract import DataContract, load_contract
+from pipelines.contracts.rules import OwnExpectation
 from pipelines.errors import ConfigError
 from pipelines.quality.suite_files import outdated_suites, own_expectations, suite_path, write_suites
 from pipelines.quality.suites import asked, generated

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from pipelines.cli import jobs
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.errors import AuditFailed
 from pipelines.layers.serving import refresh_view, stale_view
 from pipelines.sinks.tables import ensure_table, shape

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.errors import SourceError
 from pipelines.layers.batch import nightly
 from pipelines.layers.report import report

@@ -8,7 +8,7 @@ from hypothesis import seed
 from hypothesis.stateful import run_state_machine_as_test
 from pyspark.sql import SparkSession
 
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from tests.support.histories import History, few
 
 _LONG = [pytest.mark.long, pytest.mark.timeout(2 * 3600)]

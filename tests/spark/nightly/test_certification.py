@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.contract_rules import DayRule
+from pipelines.contracts.rules import DayRule
 from pipelines.errors import AuditFailed, ConfigError, InfrastructureError, SourceError
 from pipelines.layers.batch import validate
 from pipelines.layers.serving import read_serving

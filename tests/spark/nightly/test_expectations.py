@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.contract import DataContract
-from pipelines.contract_rules import OwnExpectation
+from pipelines.contracts.contract import DataContract
+from pipelines.contracts.rules import OwnExpectation
 from pipelines.decode import decode, valid
 from pipelines.errors import AuditFailed
 from pipelines.layers.report import report

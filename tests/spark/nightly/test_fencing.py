@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from demo.waiting import wait_until
 from pipelines import dedup
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.errors import InfrastructureError, SourceError
 from pipelines.layers.batch import Night
 from pipelines.layers.serving import read_serving

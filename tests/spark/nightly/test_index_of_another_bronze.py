@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from delta.tables import DeltaTable
 
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.errors import SourceError
 from pipelines.layers.report import report
 from pipelines.ops.bronze_index import BronzeIndex, pieces_of

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 from pipelines.errors import AuditFailed, ConfigError
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, THREE, TWO, on, run

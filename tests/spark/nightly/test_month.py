@@ -4,7 +4,7 @@ from datetime import UTC, date, datetime
 
 import pytest
 
-from pipelines.event_days import days_of
+from pipelines.contracts.event_days import days_of
 from pipelines.ops.certification import history
 from tests.support.lakes import Lake, Record, flight
 from tests.support.nights import run

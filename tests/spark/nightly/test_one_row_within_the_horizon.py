@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.contract import DataContract
-from pipelines.contract_custom import Policy
+from pipelines.contracts.contract import DataContract
+from pipelines.contracts.custom_properties import Policy
+from pipelines.contracts.event_days import days_of
 from pipelines.dedup import UNDECIDED, chosen, winners
 from pipelines.errors import AuditFailed
-from pipelines.event_days import days_of
 from pipelines.layers.serving import read_serving
 from pipelines.ops.due import span_of
 from pipelines.sinks.tables import shape, small_frame

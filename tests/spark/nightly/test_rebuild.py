@@ -9,8 +9,8 @@ import pytest
 from delta.tables import DeltaTable
 from pyspark.sql.types import DataType, DoubleType, FloatType, StringType, StructField, StructType
 
-from pipelines.contract_custom import Policy
-from pipelines.contract_rules import RowRule
+from pipelines.contracts.custom_properties import Policy
+from pipelines.contracts.rules import RowRule
 from pipelines.decode import decode, valid
 from pipelines.dedup import winners
 from pipelines.errors import AuditFailed, ConfigError

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
+from pipelines.contracts.event_days import days_of
 from pipelines.errors import AuditFailed
-from pipelines.event_days import days_of
 from pipelines.layers.batch import nightly
 from pipelines.layers.serving import read_serving
 from pipelines.ops.bronze_index import pieces_of

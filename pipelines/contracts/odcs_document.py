@@ -19,7 +19,7 @@ from open_data_contract_standard.model import (
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from pipelines.contract_rules import ROW_OPTIONS
+from pipelines.contracts.rules import ROW_OPTIONS
 from pipelines.errors import ContractError
 from pipelines.yaml import parse_yaml
 

@@ -17,9 +17,9 @@ from open_data_contract_standard.model import (
     ServiceLevelAgreementProperty,
 )
 
-from pipelines.condition_text import doubled, lost_backslashes
-from pipelines.contract_rules import Condition, DayMetric, DayRule
-from pipelines.contract_types import Refuse, nested
+from pipelines.contracts.rules import Condition, DayMetric, DayRule
+from pipelines.contracts.sql_escapes import doubled, lost_backslashes
+from pipelines.contracts.types import Refuse, nested
 
 _BOUNDS: Final = ("mustBeBetween", "mustBeGreaterOrEqualTo", "mustBeLessOrEqualTo")
 _HOURS: Final = {

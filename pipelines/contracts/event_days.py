@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from datetime import date, timedelta
 from typing import Final
 
-from pipelines.contract import DataContract
+from pipelines.contracts.contract import DataContract
 
 _DAY: Final = timedelta(days=1)
 

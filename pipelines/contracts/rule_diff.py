@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from pipelines.contract import DataContract
-from pipelines.contract_change import BOTH, PRODUCERS, READERS, Change, Party, figure, place, shown
-from pipelines.contract_rules import DayRule, RowRule
+from pipelines.contracts.change import BOTH, PRODUCERS, READERS, Change, Party, figure, place, shown
+from pipelines.contracts.contract import DataContract
+from pipelines.contracts.rules import DayRule, RowRule
 from pipelines.schema_paths import flat
 
 _QUOTED: Final = re.compile(r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`)""", re.DOTALL)

@@ -28,10 +28,10 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from pipelines.contract import DataContract
-from pipelines.contract_change import BOTH, PRODUCERS, READERS, Change, Party, figure, place, shown
-from pipelines.contract_custom import Policy
-from pipelines.contract_rule_diff import rule_changes
+from pipelines.contracts.change import BOTH, PRODUCERS, READERS, Change, Party, figure, place, shown
+from pipelines.contracts.contract import DataContract
+from pipelines.contracts.custom_properties import Policy
+from pipelines.contracts.rule_diff import rule_changes
 from pipelines.schema_paths import MAP_KEY, flat, holder, holders
 
 _STATE: Final[tuple[Party, ...]] = ("readers", "state")

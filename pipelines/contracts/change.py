@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from pipelines.contract_rules import RowRule
+from pipelines.contracts.rules import RowRule
 
 Party = Literal["producers", "readers", "state"]
 

@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 from open_data_contract_standard.model import SchemaObject, SchemaProperty
 from pyspark.sql.types import ArrayType, MapType, StructType
 
-from pipelines.contract_types import Refuse
+from pipelines.contracts.types import Refuse
 
 Personal = Literal["hash", "drop"]
 Winner = Literal["first", "last", "highest"]

@@ -8,8 +8,8 @@ which are refused if they cannot be kept:
   `properties`, array with `items`, map with `map.value`), `physicalType` `decimal(p,s)`,
   `logicalTypeOptions` (`format` i32 or f32, `minimum`, `maximum`, `pattern`, `minLength`, `maxLength`),
   `enum`, `required`, `primaryKey`, `primaryKeyPosition`;
-- `quality` and `slaProperties`, see `pipelines.contract_quality`;
-- `customProperties`, see `pipelines.contract_custom`.
+- `quality` and `slaProperties`, see `pipelines.contracts.quality`;
+- `customProperties`, see `pipelines.contracts.custom_properties`.
 
 No Spark session is needed here.
 """
@@ -28,7 +28,7 @@ from open_data_contract_standard.model import (
 )
 from pyspark.sql.types import StructType
 
-from pipelines.contract_custom import (
+from pipelines.contracts.custom_properties import (
     Personal,
     Policy,
     ValueFormat,
@@ -39,10 +39,10 @@ from pipelines.contract_custom import (
     policy,
     value_format,
 )
-from pipelines.contract_document import read_document
-from pipelines.contract_quality import conditions, day_rules
-from pipelines.contract_rules import Condition, DayRule, OwnExpectation, RowRule, row_rules
-from pipelines.contract_types import columns, nested
+from pipelines.contracts.odcs_document import read_document
+from pipelines.contracts.quality import conditions, day_rules
+from pipelines.contracts.rules import Condition, DayRule, OwnExpectation, RowRule, row_rules
+from pipelines.contracts.types import columns, nested
 from pipelines.errors import ContractError
 from pipelines.schema_paths import holders
 
