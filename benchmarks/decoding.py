@@ -9,8 +9,8 @@ from pyspark.sql import functions as F
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.decode import VALID, decode, valid
+from pipelines.registry.wire_format import NO_WRITERS, Writers, WriterSchema
 from pipelines.sinks.delta import read
-from pipelines.wire import NO_WRITERS, Writers, WriterSchema
 
 _ID: Final = 1
 _AVRO: Final = """

@@ -31,8 +31,8 @@ from pipelines.faults import (
 )
 from pipelines.json_types import typed, wire_type
 from pipelines.payloads import fingerprint
+from pipelines.registry.wire_format import NO_WRITERS, Writers
 from pipelines.sql import literal, name
-from pipelines.wire import NO_WRITERS, Writers
 
 ENVELOPE: Final = ("key", "value", "headers")
 COORDINATES: Final = ("_topic", "_partition", "_offset")

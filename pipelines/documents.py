@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.avro_text import VALUE, as_json, as_read, has_broken_text
 from pipelines.contracts.contract import DataContract
+from pipelines.registry.wire_format import ID, Writers, WriterSchema, is_framed, payload, schema_id
 from pipelines.sql import literal
-from pipelines.wire import ID, Writers, WriterSchema, is_framed, payload, schema_id
 
 DOCUMENT: Final = "_document"
 

@@ -18,8 +18,8 @@ from pipelines.documents import DOCUMENT, is_known, malformed, undecodable
 from pipelines.durations import format_interval
 from pipelines.exact_keys import inexact_parts
 from pipelines.json_types import flaws
+from pipelines.registry.wire_format import ID, Writers, is_framed
 from pipelines.sql import literal, name
-from pipelines.wire import ID, Writers, is_framed
 
 Reason = Literal[
     "null_value",

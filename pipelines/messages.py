@@ -5,9 +5,9 @@ from typing import Final, Literal
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.avro_schemas import AvroValues
 from pipelines.contracts.contract import DataContract
 from pipelines.corrections import CORRECTION
+from pipelines.registry.event_schema import AvroValues
 from pipelines.sql import name
 
 RECORDS_VERSION: Final = 1

@@ -16,7 +16,7 @@ from pipelines.ops.class_archive import class_settings
 from pipelines.ops.java import use_java
 from pipelines.ops.log_store import is_on_s3, require_log_store
 from pipelines.ops.rack_jar import PLUGIN, RACK_VARIABLE, spark_jars
-from pipelines.wire import AVRO_LIMITS
+from pipelines.registry.wire_format import AVRO_LIMITS
 
 _END_WITHIN_S: Final = 180
 

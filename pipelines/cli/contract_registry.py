@@ -7,11 +7,11 @@ import click
 from click.core import ParameterSource
 
 from pipelines.cli.options import CommonOptions
-from pipelines.contract_fit import fit
 from pipelines.contracts.change import Change
 from pipelines.errors import ConfigError, ContractError
-from pipelines.sources.registry import Registry, registry_of
-from pipelines.wire import is_framed
+from pipelines.registry.client import Registry, registry_of
+from pipelines.registry.compatibility import fit
+from pipelines.registry.wire_format import is_framed
 
 REGISTRY: Final = "registry"
 

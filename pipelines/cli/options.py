@@ -12,8 +12,8 @@ from pipelines.config.loader import load_config
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract, load_contract
 from pipelines.quality.suite_files import own_expectations
-from pipelines.sources.registry import Registry, registry_of
-from pipelines.wire import is_framed
+from pipelines.registry.client import Registry, registry_of
+from pipelines.registry.wire_format import is_framed
 
 DAY: Final = click.DateTime(["%Y-%m-%d"])
 LogFormat = Literal["text", "json"]

@@ -12,7 +12,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from pipelines.avro_schemas import AvroValues
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.durations import format_interval
@@ -36,6 +35,7 @@ from pipelines.ops.query_files import QueryFiles, query_files
 from pipelines.ops.read_ahead import require_not_read_ahead
 from pipelines.ops.stream_check import refuse_lost_speed
 from pipelines.ops.streams import Totals, run_streams
+from pipelines.registry.event_schema import AvroValues
 from pipelines.sinks.delta import each_batch, query_of, small_rows
 from pipelines.sinks.event_tables import ensure_speed
 from pipelines.sinks.kafka_transactional import Published, Publisher

@@ -11,7 +11,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.avro_schemas import AvroValues
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
@@ -31,6 +30,7 @@ from pipelines.ops.publish_progress import partitions_of
 from pipelines.ops.publish_sink import rules_of, settings_of, sink_of, values_of
 from pipelines.ops.published_days import settled_so_far, waiting
 from pipelines.ops.query_files import QueryFiles, query_files
+from pipelines.registry.event_schema import AvroValues
 from pipelines.sinks.kafka_transactional import (
     TransactionalSink,
     begun_with,

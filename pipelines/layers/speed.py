@@ -27,12 +27,12 @@ from pipelines.ops.stream_check import check_speed, note_tables
 from pipelines.ops.stream_position import start_version
 from pipelines.ops.streams import Totals, run_streams
 from pipelines.ops.writer_schemas import known_writers, learn_named, most_named
+from pipelines.registry.wire_format import WriterSchema
 from pipelines.sinks.delta import each_batch
 from pipelines.sinks.event_tables import adopt_clock, ensure_speed
 from pipelines.sinks.kafka import send_dead_letters
 from pipelines.sinks.tables import ensure_bronze, ensure_quarantine, first_try
 from pipelines.watermark import HELD_BACK
-from pipelines.wire import WriterSchema
 
 _REMEMBERED: Final = 1_000
 

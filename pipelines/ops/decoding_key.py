@@ -13,7 +13,7 @@ from pipelines.faults import faults_of, wire
 from pipelines.json_types import typed
 from pipelines.ops.forgotten import forgotten_by
 from pipelines.ops.writer_schemas import ask_again
-from pipelines.wire import NO_WRITERS
+from pipelines.registry.wire_format import NO_WRITERS
 
 # To be raised whenever the same contract comes to decode otherwise.
 _RULES: Final = 5

@@ -13,7 +13,7 @@ from pipelines.decode import with_conditions
 from pipelines.errors import ConfigError, ContractError
 from pipelines.ops.conditions import asks_more
 from pipelines.ops.failures import cause, first_line
-from pipelines.wire import AVRO_LIMITS
+from pipelines.registry.wire_format import AVRO_LIMITS
 
 
 def check_patterns(spark: SparkSession, contract: DataContract) -> None:

@@ -2,15 +2,15 @@
 
 from pyspark.sql import SparkSession
 
-from pipelines.avro_schemas import AvroValues, avro_schema
 from pipelines.config.commands import of_pipeline
 from pipelines.config.model import PipelineConfig
 from pipelines.config.publish import PublishConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import ConfigError
 from pipelines.messages import RECORDS_VERSION
+from pipelines.registry.client import Registry
+from pipelines.registry.event_schema import AvroValues, avro_schema
 from pipelines.sinks.kafka_transactional import TransactionalSink
-from pipelines.sources.registry import Registry
 
 
 def settings_of(config: PipelineConfig) -> PublishConfig:

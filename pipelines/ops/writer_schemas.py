@@ -30,15 +30,15 @@ from pipelines.ops.schema_table import (
     keep_passed_over,
     kept_schemas,
 )
-from pipelines.sinks.delta import small_rows
-from pipelines.sources.registry import Registry, registry_of
-from pipelines.wire import (
+from pipelines.registry.client import Registry, registry_of
+from pipelines.registry.wire_format import (
     NO_WRITERS,
     Writers,
     WriterSchema,
     is_framed,
     schema_id,
 )
+from pipelines.sinks.delta import small_rows
 
 _ROUND: Final = 50
 _MOST_NAMED: Final = 1_000

@@ -17,11 +17,11 @@ from pipelines.ops.forgotten import is_emptied, with_event_time
 from pipelines.payloads import fingerprint
 from pipelines.quality.asked_key import AskedPart
 from pipelines.redaction import leaves, text_of
+from pipelines.registry.wire_format import is_framed
 from pipelines.schema_paths import flat
 from pipelines.sinks.delta import small_rows
 from pipelines.sql import literal, moment, name
 from pipelines.watermark import clock, moved_by, watermarks
-from pipelines.wire import is_framed
 
 RECORD: Final = "_record"
 _RECORDS: Final = "_records"

@@ -15,8 +15,8 @@ from pipelines.layers.batch import nightly
 from pipelines.layers.serving import read_serving
 from pipelines.layers.speed import speed
 from pipelines.ops.writer_schemas import decode_all
-from pipelines.sources.registry import Registry
-from pipelines.wire import WriterSchema
+from pipelines.registry.client import Registry
+from pipelines.registry.wire_format import WriterSchema
 from tests.support.avro import AVRO_FLIGHT, DEPARTURE_MS, FIELDS, departure, encoded, framed, record
 from tests.support.lakes import Lake, Record, flight
 from tests.support.nights import ONE
@@ -177,7 +177,7 @@ def replace_registry(lake: Lake, url: str) -> Lake:
 def test_without_the_registry_nothing_goes_to_quarantine_and_the_batch_is_done_later(
     lake: Lake, registry: SchemaRegistryClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.sources.registry._RETRIES", 1)
+    monkeypatch.setattr("pipelines.registry.client._RETRIES", 1)
     schema = record(FIELDS)
     number = register(registry, "down-value", schema)
     lake.ingest([framed(number, encoded(schema, AVRO_FLIGHT)), b"broken"])
@@ -230,7 +230,7 @@ def test_a_recursive_schema_stops_nothing_and_is_asked_for_again(
 def test_an_id_that_nobody_knows_does_not_make_the_night_need_the_registry(
     lake: Lake, registry: SchemaRegistryClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.sources.registry._RETRIES", 1)
+    monkeypatch.setattr("pipelines.registry.client._RETRIES", 1)
     schema = record(FIELDS)
     number = register(registry, "garbage-value", schema)
     values = [

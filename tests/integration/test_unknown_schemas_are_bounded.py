@@ -12,8 +12,8 @@ from pipelines.errors import SourceError
 from pipelines.layers.batch import nightly
 from pipelines.layers.serving import read_serving
 from pipelines.layers.speed import speed
-from pipelines.sources.registry import Registry
-from pipelines.wire import WriterSchema
+from pipelines.registry.client import Registry
+from pipelines.registry.wire_format import WriterSchema
 from tests.support.avro import FIELDS, departure, encoded, framed, record
 from tests.support.lakes import Lake
 from tests.support.nights import ONE

@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 from pipelines.contracts.contract import DataContract
 from pipelines.decode import decode
 from pipelines.documents import check_readable
-from pipelines.wire import WriterSchema
+from pipelines.registry.wire_format import WriterSchema
 from tests.support.avro import FIELDS, departure, encoded, framed, record
 from tests.support.lakes import Lake
 

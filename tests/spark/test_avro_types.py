@@ -24,10 +24,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pipelines.contract_fit import fit
 from pipelines.contracts.contract import DataContract
 from pipelines.decode import decode
-from pipelines.wire import WriterSchema
+from pipelines.registry.compatibility import fit
+from pipelines.registry.wire_format import WriterSchema
 from tests.support.avro import FIELDS, departure, encoded, framed, record
 from tests.support.lakes import Lake
 

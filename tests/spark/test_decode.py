@@ -16,7 +16,7 @@ from pipelines.contracts.rules import RowRule
 from pipelines.decode import decode, invalid, payload_hash, routed, valid
 from pipelines.errors import ContractError
 from pipelines.ops.preflight import check_patterns
-from pipelines.wire import WriterSchema
+from pipelines.registry.wire_format import WriterSchema
 from tests.support.avro import FIELDS, record
 from tests.support.lakes import EPOCH, FLIGHT, Lake, Record, flight
 

@@ -25,12 +25,12 @@ from pyspark.sql.types import (
 )
 
 from pipelines.cli.contract import contract as command
-from pipelines.contract_fit import fit
 from pipelines.contracts.change import Change
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.custom_properties import ValueFormat
 from pipelines.errors import ConfigError
-from pipelines.wire import WriterSchema
+from pipelines.registry.compatibility import fit
+from pipelines.registry.wire_format import WriterSchema
 
 STRING, BOOLEAN, DAY, TIMESTAMP = StringType(), BooleanType(), DateType(), TimestampType()
 INT, LONG, FLOAT, DOUBLE = IntegerType(), LongType(), FloatType(), DoubleType()

@@ -10,10 +10,10 @@ import pytest
 
 from pipelines.config.model import RegistryConfig
 from pipelines.errors import InfrastructureError
-from pipelines.registry_columns import columns_of
-from pipelines.sources.avro_references import inlined
-from pipelines.sources.registry import Registry
-from pipelines.wire import WriterSchema
+from pipelines.registry.avro_references import inlined
+from pipelines.registry.client import Registry
+from pipelines.registry.spark_columns import columns_of
+from pipelines.registry.wire_format import WriterSchema
 
 
 def record(name: str, **fields: Any) -> dict[str, Any]:

@@ -7,8 +7,8 @@ import pytest
 from pyspark.sql.types import StructType
 
 from pipelines.errors import ContractError
-from pipelines.registry_columns import columns_of
-from pipelines.wire import WriterSchema
+from pipelines.registry.spark_columns import columns_of
+from pipelines.registry.wire_format import WriterSchema
 
 MONEY = {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 2}
 POINT = {"type": "record", "name": "Point", "fields": [{"name": "x", "type": "int"}]}

@@ -29,9 +29,9 @@ from pyspark.sql.types import (
 from pipelines.contracts.change import PRODUCERS, Change, Party
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.diff import kind_name
-from pipelines.json_schema_columns import ANYTHING, AnyInteger, AnyNumber
-from pipelines.registry_columns import columns_of
-from pipelines.wire import SCHEMA_KINDS, WriterSchema
+from pipelines.registry.json_schema import ANYTHING, AnyInteger, AnyNumber
+from pipelines.registry.spark_columns import columns_of
+from pipelines.registry.wire_format import SCHEMA_KINDS, WriterSchema
 
 Fit = Literal["whole", "as UTC", "some texts", "rounded", "unbounded", "some numbers", "none"]
 

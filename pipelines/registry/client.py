@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 from pipelines.config.model import PipelineConfig, RegistryConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import ConfigError, InfrastructureError, OncelakeError
-from pipelines.sources.avro_references import inlined
-from pipelines.wire import WriterSchema
+from pipelines.registry.avro_references import inlined
+from pipelines.registry.wire_format import WriterSchema
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import Schema, SchemaReference

@@ -31,8 +31,8 @@ from pyspark.sql.types import (
 )
 
 from pipelines.errors import ContractError
-from pipelines.json_schema_columns import JsonColumns
-from pipelines.wire import WriterSchema
+from pipelines.registry.json_schema import JsonColumns
+from pipelines.registry.wire_format import WriterSchema
 
 _AVRO: Final[dict[str, DataType]] = {
     "null": NullType(),

@@ -1,0 +1,1 @@
+"""Schema registries: wire format, client, schemas as Spark columns, compatibility."""
