@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
-from pipelines.decode import VALID, decode, valid
+from pipelines.records.decode import VALID, decode, valid
 from pipelines.registry.wire_format import NO_WRITERS, Writers, WriterSchema
 from pipelines.sinks.delta import read
 

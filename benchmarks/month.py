@@ -9,8 +9,8 @@ from pyspark.sql import DataFrame, SparkSession
 from benchmarks.events import DAY
 from benchmarks.given import Work
 from pipelines.config.model import PipelineConfig
-from pipelines.decode import EVENT_DATE
 from pipelines.layers.batch import nightly
+from pipelines.records.decode import EVENT_DATE
 from pipelines.sinks.delta import append, by_day_and_key, read
 from pipelines.sinks.tables import ensure_bronze
 

@@ -11,7 +11,6 @@ from pipelines.cli.running import harmless, refuse_unfit_expectations, run_job
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import OncelakeError
-from pipelines.faults import Reason
 from pipelines.layers import quarantine as layer
 from pipelines.layers.batch import nightly
 from pipelines.layers.replay import Replay, rebuilt
@@ -19,6 +18,7 @@ from pipelines.layers.replay import replay as put_back
 from pipelines.layers.serving import refresh_or_tell
 from pipelines.ops.due import Cause
 from pipelines.ops.quarantined import STATUSES, Selection
+from pipelines.records.validation import Reason
 
 _VALUE_LENGTH: Final = 500
 _MOMENT: Final = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])

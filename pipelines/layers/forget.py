@@ -9,7 +9,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
-from pipelines.decode import ENVELOPE, EVENT_DATE, ORIGIN, PLACE
 from pipelines.errors import SourceError
 from pipelines.ops.certification import Certified, certified
 from pipelines.ops.cut_days import cut_days
@@ -23,6 +22,7 @@ from pipelines.ops.retention import whole_from
 from pipelines.ops.stream_check import reset_command
 from pipelines.ops.stream_position import start_version, unread_rows
 from pipelines.quality.searches import Search
+from pipelines.records.decode import ENVELOPE, EVENT_DATE, ORIGIN, PLACE
 from pipelines.sinks.delta import by_day_and_key, days_condition, on_days, read, small_rows
 from pipelines.sinks.fenced import claim
 from pipelines.sinks.tables import exists, require_table, version

@@ -15,7 +15,6 @@ from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import around, reach
-from pipelines.corrections import CORRECTION, corrections, instead
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.messages import messages
 from pipelines.ops.certification import Verdict, certified_in, history, newest_certified, require_certified
@@ -30,6 +29,7 @@ from pipelines.ops.publish_progress import partitions_of
 from pipelines.ops.publish_sink import rules_of, settings_of, sink_of, values_of
 from pipelines.ops.published_days import settled_so_far, waiting
 from pipelines.ops.query_files import QueryFiles, query_files
+from pipelines.records.corrections import CORRECTION, corrections, instead
 from pipelines.registry.event_schema import AvroValues
 from pipelines.sinks.kafka_transactional import (
     TransactionalSink,

@@ -6,9 +6,9 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
-from pipelines.decode import COORDINATES
 from pipelines.ops.lease import lease
 from pipelines.ops.quarantined import Selection, mark, picked
+from pipelines.records.decode import COORDINATES
 from pipelines.sinks.delta import small_rows
 from pipelines.sinks.tables import require_table, version
 

@@ -12,7 +12,6 @@ import pipelines
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
-from pipelines.decode import invalid, valid
 from pipelines.errors import SourceError
 from pipelines.ops import certification
 from pipelines.ops.bronze_index import BronzeIndex, pieces_of
@@ -28,6 +27,7 @@ from pipelines.quality.report_differences import layer_differences
 from pipelines.quality.report_files import ReportFormat, write_report
 from pipelines.quality.report_flow import flow_of, flow_so_far
 from pipelines.quality.report_model import DayStatus, ReportCheck, ReportData, TrendDay, Verdict
+from pipelines.records.decode import invalid, valid
 from pipelines.sinks.delta import read, small_rows
 from pipelines.sinks.tables import exists, require_table, version
 from pipelines.sinks.versions import read_kept

@@ -11,8 +11,6 @@ from pyspark.storagelevel import StorageLevel
 
 from pipelines.config.model import PipelineConfig, QuarantineConfig
 from pipelines.contracts.contract import DataContract
-from pipelines.decode import BAD, broken_of, decode, events_of, routed
-from pipelines.dedup import first_within_watermark
 from pipelines.errors import OncelakeError, SourceError
 from pipelines.ops.cluster import find_topic
 from pipelines.ops.failures import explain_stream_failure
@@ -27,12 +25,14 @@ from pipelines.ops.stream_check import check_speed, note_tables
 from pipelines.ops.stream_position import start_version
 from pipelines.ops.streams import Totals, run_streams
 from pipelines.ops.writer_schemas import known_writers, learn_named, most_named
+from pipelines.records.decode import BAD, broken_of, decode, events_of, routed
+from pipelines.records.dedup import first_within_watermark
+from pipelines.records.watermark import HELD_BACK
 from pipelines.registry.wire_format import WriterSchema
 from pipelines.sinks.delta import each_batch
 from pipelines.sinks.event_tables import adopt_clock, ensure_speed
 from pipelines.sinks.kafka import send_dead_letters
 from pipelines.sinks.tables import ensure_bronze, ensure_quarantine, first_try
-from pipelines.watermark import HELD_BACK
 
 _REMEMBERED: Final = 1_000
 

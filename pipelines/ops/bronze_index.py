@@ -16,9 +16,9 @@ from pyspark.sql import functions as F
 from pipelines.config.model import PipelineConfig
 from pipelines.ops.forgotten import remembered
 from pipelines.quality.offset_ledger import PartitionOffsets, partition_offsets
+from pipelines.records.watermark import moved_by
 from pipelines.sinks.delta import days_condition, read, small_rows
 from pipelines.sinks.tables import shape, small_frame
-from pipelines.watermark import moved_by
 
 INDEX: Final = (
     "pipeline string, made_for string, until bigint, kind string, commit bigint, ingested_at timestamp,"
@@ -46,10 +46,10 @@ class BronzeIndex:
             table was replaced or put back meanwhile, with a part of the commit at which that was found.
         rows: the rows of the index, in the shape of `INDEX`. Of kind `records`: the `records` of one
             micro-batch (`commit`, `ingested_at`) with one event `day`, their `newest` event time and newest
-            `clock` (see `pipelines.watermark`); or, with no day, those that broke the contract for one
-            `reason`. Of kind `offsets`: the `first` and `last` offset of a Kafka partition among what came
-            until one version, how many `records` and how many `distinct` offsets, when the newest was `sent`,
-            and when the newest was `appended`, if the broker's clock says so. Of kind `emptied`: the
+            `clock` (see `pipelines.records.watermark`); or, with no day, those that broke the contract for
+            one `reason`. Of kind `offsets`: the `first` and `last` offset of a Kafka partition among what
+            came until one version, how many `records` and how many `distinct` offsets, when the newest was
+            `sent`, and when the newest was `appended`, if the broker's clock says so. Of kind `emptied`: the
             `records` of one micro-batch that were forgotten, and the `newest` event time and `clock` that
             they had.
             Old micro-batches of an hour are one row of kind `records` (`pipelines.ops.index_folding`): its
@@ -143,7 +143,7 @@ class BronzeIndex:
 
         Args:
             since: micro-batches before this moment are taken together, as one.
-            by_clock: from which ingestion on it is the clock, see `pipelines.watermark.moved_by`.
+            by_clock: from which ingestion on it is the clock, see `pipelines.records.watermark.moved_by`.
         """
         valid = self.rows.where(f"day IS NOT NULL OR kind = '{EMPTIED}'")
         # Where a row stands for micro-batches that are to be told apart.

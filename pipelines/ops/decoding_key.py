@@ -9,10 +9,10 @@ from pyspark.sql import SparkSession
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.durations import format_interval
-from pipelines.faults import faults_of, wire
-from pipelines.json_types import typed
 from pipelines.ops.forgotten import forgotten_by
 from pipelines.ops.writer_schemas import ask_again
+from pipelines.records.json_types import typed
+from pipelines.records.validation import faults_of, wire
 from pipelines.registry.wire_format import NO_WRITERS
 
 # To be raised whenever the same contract comes to decode otherwise.

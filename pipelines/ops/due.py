@@ -11,10 +11,7 @@ from pyspark.sql import functions as F
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import around, days_of, reach
-from pipelines.decode import COORDINATES, EVENT_DATE, valid
-from pipelines.dedup import UNDECIDED, chosen, with_key, without_key
 from pipelines.errors import ConfigError
-from pipelines.faults import FIRST_DAY
 from pipelines.ops.bronze_index import BronzeIndex, pieces_of
 from pipelines.ops.certification import Verdict, certified_in, newest_certified
 from pipelines.ops.forgotten_places import forgotten_after, require_none_held
@@ -22,6 +19,9 @@ from pipelines.ops.own_verdicts import compared, own_verdicts, require_no_fewer
 from pipelines.ops.retention import first_whole_day, whole_from
 from pipelines.ops.writer_schemas import decode_all
 from pipelines.quality.facts import Span
+from pipelines.records.decode import COORDINATES, EVENT_DATE, valid
+from pipelines.records.dedup import UNDECIDED, chosen, with_key, without_key
+from pipelines.records.validation import FIRST_DAY
 from pipelines.sinks.delta import on_days, read, small_rows
 
 Cause = Literal["asked", "missed", "late", "neighbour", "forgotten"]

@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
-from pipelines.decode import PLACE
 from pipelines.errors import SourceError
+from pipelines.records.decode import PLACE
 from pipelines.sinks.commits import commits_between
 from pipelines.sinks.delta import read
 from pipelines.sinks.tables import FORGOTTEN, ensure_forgettable, table_property, version

@@ -14,11 +14,11 @@ from pyspark.sql import functions as F
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
-from pipelines.decode import COORDINATES, ENVELOPE, EVENT_DATE
 from pipelines.errors import SourceError
 from pipelines.ops.certification import Certified
 from pipelines.ops.forgotten import EVENT_TIME, emptied_of, mark, remembered
 from pipelines.ops.ingest_plans import read_until
+from pipelines.records.decode import COORDINATES, ENVELOPE, EVENT_DATE
 from pipelines.sinks.delta import append, on_days, read, small_rows
 from pipelines.sinks.tables import (
     FORGOTTEN,

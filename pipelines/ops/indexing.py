@@ -11,7 +11,6 @@ from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
-from pipelines.decode import ERROR, EVENT_DATE, VALID, sent_at
 from pipelines.ops.bronze_index import EMPTIED, INDEX, OFFSETS, RECORDS, BronzeIndex
 from pipelines.ops.bronze_state import (
     BronzeState,
@@ -27,12 +26,13 @@ from pipelines.ops.failures import first_line
 from pipelines.ops.forgotten import emptied_in, is_emptied, with_event_time
 from pipelines.ops.lease import Lease
 from pipelines.ops.writer_schemas import decode_all
+from pipelines.records.decode import ERROR, EVENT_DATE, VALID, sent_at
+from pipelines.records.watermark import clock
 from pipelines.sinks.delta import read, small_rows
 from pipelines.sinks.fenced import replace_fenced
 from pipelines.sinks.tables import ensure_table, shape
 from pipelines.sinks.tables import version as table_version
 from pipelines.sql import literal
-from pipelines.watermark import clock
 
 _COMMIT: Final = "_commit_version"
 # Kafka's `TimestampType` of a record to which the broker gave its own time when it wrote it.

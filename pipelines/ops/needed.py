@@ -10,12 +10,12 @@ from pyspark.sql import functions as F
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
-from pipelines.decode import EVENT_DATE, VALID, sent_at
-from pipelines.faults import FIRST_DAY
 from pipelines.ops.certification import Verdict
 from pipelines.ops.retention import last_event_day
 from pipelines.ops.stream_position import unread_rows
 from pipelines.ops.writer_schemas import decode_all
+from pipelines.records.decode import EVENT_DATE, VALID, sent_at
+from pipelines.records.validation import FIRST_DAY
 from pipelines.sinks.delta import read, small_rows
 from pipelines.sinks.tables import exists
 

@@ -7,7 +7,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.decode import sent_by
+from pipelines.records.decode import sent_by
 from pipelines.sinks.delta import small_rows
 
 

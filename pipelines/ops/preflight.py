@@ -9,10 +9,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import BooleanType
 
 from pipelines.contracts.contract import DataContract
-from pipelines.decode import with_conditions
 from pipelines.errors import ConfigError, ContractError
 from pipelines.ops.conditions import asks_more
 from pipelines.ops.failures import cause, first_line
+from pipelines.records.decode import with_conditions
 from pipelines.registry.wire_format import AVRO_LIMITS
 
 

@@ -14,8 +14,6 @@ from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import around, reach
-from pipelines.corrections import CORRECTION, corrections, instead
-from pipelines.decode import COORDINATES, EVENT_DATE
 from pipelines.errors import SourceError
 from pipelines.ops.certification import history
 from pipelines.ops.forgotten import forgetting_commits
@@ -23,6 +21,8 @@ from pipelines.ops.publications import publications
 from pipelines.ops.published_days import Settled, record_settled, settled_before
 from pipelines.ops.query_files import offsets_of
 from pipelines.ops.stream_position import Position, positions_of
+from pipelines.records.corrections import CORRECTION, corrections, instead
+from pipelines.records.decode import COORDINATES, EVENT_DATE
 from pipelines.sinks.delta import on_days, small_rows
 from pipelines.sinks.tables import conform, events_schema, small_frame
 from pipelines.sinks.versions import read_kept

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from pipelines.config.model import PipelineConfig
-from pipelines.decode import COORDINATES
+from pipelines.records.decode import COORDINATES
 from pipelines.sinks.delta import CONFLICTS, read
 from pipelines.sinks.tables import require_table
 

@@ -10,7 +10,6 @@ from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
-from pipelines.faults import FIRST_DAY
 from pipelines.ops.certification import certified, verdicts
 from pipelines.ops.needed import Need, in_quarantine, rebuild_first, records_of_days, uncertified, unread
 from pipelines.ops.offset_cuts import below, first_kept, first_there
@@ -24,6 +23,7 @@ from pipelines.ops.retention import (
     speed_from,
     whole_from,
 )
+from pipelines.records.validation import FIRST_DAY
 from pipelines.sinks.delta import days_condition, read, small_rows
 from pipelines.sinks.tables import exists
 

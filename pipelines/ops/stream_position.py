@@ -9,8 +9,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
-from pipelines.decode import PLACE
 from pipelines.ops.query_files import offsets_of, query_files
+from pipelines.records.decode import PLACE
 from pipelines.sinks.commits import adds_nothing
 from pipelines.sinks.delta import read
 from pipelines.sinks.tables import version

@@ -16,8 +16,6 @@ from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
-from pipelines.decode import decode
-from pipelines.documents import check_readable
 from pipelines.errors import InfrastructureError
 from pipelines.ops.failures import cause
 from pipelines.ops.schema_table import (
@@ -30,6 +28,8 @@ from pipelines.ops.schema_table import (
     keep_passed_over,
     kept_schemas,
 )
+from pipelines.records.decode import decode
+from pipelines.records.documents import check_readable
 from pipelines.registry.client import Registry, registry_of
 from pipelines.registry.wire_format import (
     NO_WRITERS,
@@ -55,7 +55,7 @@ def decode_all(
     *,
     asks: bool = False,
 ) -> DataFrame:
-    """Decodes a bounded frame of envelopes by the schemas that its values name (`pipelines.decode`).
+    """Decodes a bounded frame of envelopes by the schemas that its values name (`pipelines.records.decode`).
 
     Args:
         spark: the session.

@@ -22,10 +22,10 @@ from pyspark.sql.types import (
 )
 
 from pipelines.contracts.contract import DataContract
-from pipelines.decode import EVENT_DATE
 from pipelines.errors import ConfigError
-from pipelines.json_types import DATE, TIMESTAMP
-from pipelines.redaction import text_of
+from pipelines.records.decode import EVENT_DATE
+from pipelines.records.json_types import DATE, TIMESTAMP
+from pipelines.records.redaction import text_of
 from pipelines.schema_paths import flat
 from pipelines.sql import literal, name
 

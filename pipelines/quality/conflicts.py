@@ -7,12 +7,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.contracts.contract import DataContract
-from pipelines.decode import COORDINATES, payload_hash
-from pipelines.dedup import preference, takes_least, with_key
-from pipelines.payloads import fingerprint
 from pipelines.quality.profile import SENT
 from pipelines.quality.report_records import ConflictColumn, ConflictCopy, ConflictSample, KeyPart
-from pipelines.redaction import leaves, text_of
+from pipelines.records.decode import COORDINATES, payload_hash
+from pipelines.records.dedup import preference, takes_least, with_key
+from pipelines.records.fingerprints import fingerprint
+from pipelines.records.redaction import leaves, text_of
 from pipelines.sinks.delta import small_rows
 from pipelines.sql import name
 
@@ -38,7 +38,7 @@ def samples(events: DataFrame, contract: DataContract, limit: int) -> tuple[Conf
     not found.
 
     Args:
-        events: the valid events of one day, as `pipelines.decode.valid` gives them.
+        events: the valid events of one day, as `pipelines.records.decode.valid` gives them.
         contract: names the key, says which copy wins and what may be shown.
         limit: how many keys to show.
 

@@ -9,12 +9,12 @@ from pyspark.sql import functions as F
 
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import around, reach
-from pipelines.decode import COORDINATES, EVENT_DATE
-from pipelines.dedup import OTHER_DAY, other_names, same_event, with_key
 from pipelines.quality.layer_samples import LayerDifference, LayerSample
 from pipelines.quality.sampling import few
+from pipelines.records.decode import COORDINATES, EVENT_DATE
+from pipelines.records.dedup import OTHER_DAY, other_names, same_event, with_key
+from pipelines.records.watermark import watermarks
 from pipelines.sinks.delta import days_condition, on_days, small_rows
-from pipelines.watermark import watermarks
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ def layer_differences(
     """Compares the layers by key and explains each difference.
 
     A row is late if records that were ingested with it or before it put the watermark at or past its event
-    time, see `pipelines.watermark.watermarks`. That is the latest that the speed layer's watermark can have
-    been, so it never excuses a row that the watermark let through.
+    time, see `pipelines.records.watermark.watermarks`. That is the latest that the speed layer's watermark
+    can have been, so it never excuses a row that the watermark let through.
 
     Args:
         speed: the whole speed layer, as far as it knows no more than the audited version of bronze.

@@ -12,8 +12,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.contracts.contract import DataContract
-from pipelines.decode import COORDINATES, EVENT_DATE, ORIGIN, VALID, payload_hash
-from pipelines.dedup import (
+from pipelines.records.decode import COORDINATES, EVENT_DATE, ORIGIN, VALID, payload_hash
+from pipelines.records.dedup import (
     OTHER_DAY,
     UNDECIDED,
     chosen,
@@ -23,7 +23,7 @@ from pipelines.dedup import (
     takes_least,
     with_key,
 )
-from pipelines.redaction import text_of
+from pipelines.records.redaction import text_of
 from pipelines.schema_paths import flat
 from pipelines.sinks.delta import on_days, small_rows
 from pipelines.sql import literal, name
@@ -51,7 +51,7 @@ class Span:
 
     @property
     def known(self) -> list[date]:
-        """The days for which no copy has to wait, see `pipelines.dedup.chosen`."""
+        """The days for which no copy has to wait, see `pipelines.records.dedup.chosen`."""
         return [*self.gone, *self.near]
 
 

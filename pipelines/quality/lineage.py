@@ -10,18 +10,18 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DataType, DateType, StringType, TimestampType
 
 from pipelines.contracts.contract import DataContract
-from pipelines.decode import COORDINATES, ERROR, EVENT_DATE, ORIGIN, VALID
-from pipelines.dedup import KAFKA_ORDER, greedy, neighbours, preference
-from pipelines.json_types import typed
 from pipelines.ops.forgotten import is_emptied, with_event_time
-from pipelines.payloads import fingerprint
 from pipelines.quality.asked_key import AskedPart
-from pipelines.redaction import leaves, text_of
+from pipelines.records.decode import COORDINATES, ERROR, EVENT_DATE, ORIGIN, VALID
+from pipelines.records.dedup import KAFKA_ORDER, greedy, neighbours, preference
+from pipelines.records.fingerprints import fingerprint
+from pipelines.records.json_types import typed
+from pipelines.records.redaction import leaves, text_of
+from pipelines.records.watermark import clock, moved_by, watermarks
 from pipelines.registry.wire_format import is_framed
 from pipelines.schema_paths import flat
 from pipelines.sinks.delta import small_rows
 from pipelines.sql import literal, moment, name
-from pipelines.watermark import clock, moved_by, watermarks
 
 RECORD: Final = "_record"
 _RECORDS: Final = "_records"
@@ -57,10 +57,10 @@ def gathered(
     """All that is needed of bronze, in one pass: records of the key, and what moved the watermark.
 
     Args:
-        decoded: a bounded frame made by `pipelines.decode.decode`, of all of bronze.
+        decoded: a bounded frame made by `pipelines.records.decode.decode`, of all of bronze.
         contract: names the key and the event time.
         asked: the parts of the key that are asked for; a broken record is found if they can be read in it.
-        by_clock: from which ingestion on the clock moved it, see `pipelines.watermark.moved_by`.
+        by_clock: from which ingestion on the clock moved it, see `pipelines.records.watermark.moved_by`.
 
     Returns:
         One row for each record of the key, with `_record struct`, and one for each micro-batch of ingest,

@@ -8,9 +8,9 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from pipelines.contracts.contract import DataContract
-from pipelines.decode import COORDINATES, EVENT_DATE, sent_at
 from pipelines.quality.report_model import HourCount, LatenessBucket
 from pipelines.quality.report_records import QuarantineExample, QuarantineReason
+from pipelines.records.decode import COORDINATES, EVENT_DATE, sent_at
 from pipelines.sinks.delta import small_rows
 
 # Kafka takes timestamps of any year; Python's end with 9999.
@@ -80,7 +80,7 @@ def quarantine_reasons(
 
     Args:
         counts: how many there are of each reason.
-        bad: some of them, a frame made by `pipelines.decode.invalid`.
+        bad: some of them, a frame made by `pipelines.records.decode.invalid`.
         examples: how many to keep of each reason.
         values: whether the records' values may be shown.
     """
@@ -125,7 +125,7 @@ def sent_by_day(records: DataFrame, contract: DataContract, first: date, last: d
     """Kafka records by the day on which they were sent, in the contract's zone; copies of one count once.
 
     Args:
-        records: rows with the columns of `pipelines.decode.ORIGIN`.
+        records: rows with the columns of `pipelines.records.decode.ORIGIN`.
         contract: names the zone.
         first: the first day.
         last: the last day.

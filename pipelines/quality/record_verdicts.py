@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from pipelines.contracts.contract import DataContract
-from pipelines.redaction import leaves
+from pipelines.records.redaction import leaves
 
 Verdict = Literal["winner", "duplicate", "conflict", "late", "quarantined", "pending", "missing"]
 Place = Mapping[str, Any]

@@ -8,13 +8,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.contracts.contract import DataContract
-from pipelines.decode import COORDINATES, EVENT_DATE
-from pipelines.dedup import with_key
-from pipelines.payloads import fingerprint
 from pipelines.quality.changes import CHANGE, differing
 from pipelines.quality.report_history import ChangedColumn, ChangedRow, RowChange, RowOrigin
 from pipelines.quality.report_records import KeyPart
-from pipelines.redaction import leaves, text_of
+from pipelines.records.decode import COORDINATES, EVENT_DATE
+from pipelines.records.dedup import with_key
+from pipelines.records.fingerprints import fingerprint
+from pipelines.records.redaction import leaves, text_of
 from pipelines.sinks.delta import small_rows
 from pipelines.sql import name
 

@@ -4,8 +4,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from pipelines.contracts.contract import DataContract
-from pipelines.decode import COORDINATES
-from pipelines.redaction import text_of
+from pipelines.records.decode import COORDINATES
+from pipelines.records.redaction import text_of
 from pipelines.schema_paths import flat
 from pipelines.sql import literal, moment, name
 

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.rules import DayRule, OwnExpectation, RowRule, SuiteName
-from pipelines.decode import EVENT_DATE, ORIGIN
 from pipelines.errors import ConfigError
 from pipelines.quality.figures import FRESHNESS, ROWS, unknown_figure
+from pipelines.records.decode import EVENT_DATE, ORIGIN
 
 Json = dict[str, Any]
 

@@ -12,6 +12,7 @@ from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.durations import format_interval
 from pipelines.errors import ConfigError
+from pipelines.records.watermark import ALWAYS, BY_CLOCK_SINCE, NOT_YET
 from pipelines.schema_paths import flat
 from pipelines.sinks.tables import (
     TEN_YEARS,
@@ -26,7 +27,6 @@ from pipelines.sinks.tables import (
     table_property,
 )
 from pipelines.sinks.zone_rules import keep_rules, require_same_rules
-from pipelines.watermark import ALWAYS, BY_CLOCK_SINCE, NOT_YET
 
 _DEDUP: Final = "oncelake.dedup"
 _DAYS: Final = "oncelake.days"
@@ -63,7 +63,7 @@ def adopt_clock(spark: SparkSession, config: PipelineConfig) -> None:
 
 
 def by_clock_since(spark: SparkSession, config: PipelineConfig) -> datetime:
-    """From which ingestion on `pipelines.watermark.clock` moves the speed layer's watermark."""
+    """From which ingestion on `pipelines.records.watermark.clock` moves the speed layer's watermark."""
     path = config.table("speed")
     kept = table_property(spark, path, BY_CLOCK_SINCE) if exists(spark, path) else ALWAYS.isoformat()
     return NOT_YET if kept is None else datetime.fromisoformat(kept)

@@ -28,7 +28,7 @@ def send_dead_letters(broken: DataFrame, kafka: KafkaConfig, topic: str) -> None
     `oncelake.topic`, `oncelake.partition` and `oncelake.offset` tell which copies are the same.
 
     Args:
-        broken: a frame made by `pipelines.decode.broken_of`.
+        broken: a frame made by `pipelines.records.decode.broken_of`.
         kafka: the cluster and the client's settings, those of the source.
         topic: the topic.
     """

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipelines.contracts.contract import DataContract
-from pipelines.decode import decode
+from pipelines.records.decode import decode
 from pipelines.registry.wire_format import WriterSchema
 from tests.support.avro import AVRO_FLIGHT, FIELDS, encoded, framed, record
 from tests.support.lakes import EPOCH, Lake, Record, flight

@@ -20,8 +20,8 @@ from pyspark.sql.types import (
 )
 
 from pipelines.contracts.contract import DataContract
-from pipelines.decode import decode
-from pipelines.documents import check_readable
+from pipelines.records.decode import decode
+from pipelines.records.documents import check_readable
 from pipelines.registry.wire_format import WriterSchema
 from tests.support.avro import FIELDS, departure, encoded, framed, record
 from tests.support.lakes import Lake

@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 )
 
 from pipelines.contracts.contract import DataContract
-from pipelines.decode import decode
+from pipelines.records.decode import decode
 from pipelines.registry.compatibility import fit
 from pipelines.registry.wire_format import WriterSchema
 from tests.support.avro import FIELDS, departure, encoded, framed, record

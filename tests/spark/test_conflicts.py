@@ -12,10 +12,10 @@ import pytest
 
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.custom_properties import Policy
-from pipelines.decode import decode, valid
 from pipelines.layers.report import report
 from pipelines.quality import conflicts
 from pipelines.quality.report_records import ConflictSample
+from pipelines.records.decode import decode, valid
 from tests.support.lakes import EPOCH, Lake, Record
 from tests.support.nights import ONE, on, run, stream
 

@@ -8,13 +8,13 @@ import pytest
 from pyspark.sql import functions as F
 
 from pipelines.contracts.contract import DataContract
-from pipelines.decode import ERROR
 from pipelines.layers.batch import nightly
 from pipelines.layers.replay import replay
 from pipelines.layers.serving import read_serving
 from pipelines.ops.offset_cuts import first_kept
 from pipelines.ops.quarantined import Selection
 from pipelines.ops.writer_schemas import decode_all
+from pipelines.records.decode import ERROR
 from pipelines.sinks.delta import append
 from pipelines.sinks.tables import ensure_bronze
 from tests.support.lakes import Lake

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pipelines.contracts.contract import DataContract
-from pipelines.decode import decode, valid
+from pipelines.records.decode import decode, valid
 from tests.support.lakes import Lake
 from tests.support.nights import stream
 

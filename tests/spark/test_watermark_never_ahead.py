@@ -13,8 +13,8 @@ from pipelines.durations import format_interval
 from pipelines.errors import AuditFailed
 from pipelines.layers.explain import explain
 from pipelines.quality.asked_key import asked_key
+from pipelines.records.watermark import BY_CLOCK_SINCE
 from pipelines.sinks.tables import set_table_property, table_property
-from pipelines.watermark import BY_CLOCK_SINCE
 from tests.support.lakes import EPOCH, Lake, Record, flight
 from tests.support.nights import ONE, TWO, run, stream
 
@@ -113,7 +113,7 @@ def test_what_a_speed_layer_of_before_dropped_is_still_explained(
 
     speed = lake.config.table("speed")
     with monkeypatch.context() as before:
-        before.setattr("pipelines.dedup.with_watermark", by_event_time)
+        before.setattr("pipelines.records.dedup.with_watermark", by_event_time)
         with_one_ahead(lake)
         lake.ingest(in_time(3, 3, EPOCH))
         assert stream(lake)["counts"]["late"] == 1

@@ -12,7 +12,6 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from demo.waiting import wait_until
-from pipelines import dedup
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import InfrastructureError, SourceError
 from pipelines.layers.batch import Night
@@ -20,6 +19,7 @@ from pipelines.layers.serving import read_serving
 from pipelines.ops.certification import certified, history
 from pipelines.ops.epochs import Stamp
 from pipelines.ops.night_steps import steps
+from pipelines.records import dedup
 from pipelines.sinks.delta import append, read
 from pipelines.sinks.fenced import restore_fenced
 from pipelines.sinks.tables import set_table_property

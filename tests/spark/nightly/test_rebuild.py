@@ -11,12 +11,12 @@ from pyspark.sql.types import DataType, DoubleType, FloatType, StringType, Struc
 
 from pipelines.contracts.custom_properties import Policy
 from pipelines.contracts.rules import RowRule
-from pipelines.decode import decode, valid
-from pipelines.dedup import winners
 from pipelines.errors import AuditFailed, ConfigError
 from pipelines.layers.batch import validate
 from pipelines.layers.serving import read_serving, refresh_view
 from pipelines.ops import rebuild
+from pipelines.records.decode import decode, valid
+from pipelines.records.dedup import winners
 from tests.support.lakes import EPOCH, Lake
 from tests.support.nights import LATER, ONE, THREE, TWO, flights_of, on, run, stream
 

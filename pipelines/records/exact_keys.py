@@ -18,9 +18,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pipelines.avro_text import VALUE
 from pipelines.contracts.contract import DataContract
-from pipelines.documents import DOCUMENT
+from pipelines.records.avro_to_json import VALUE
+from pipelines.records.documents import DOCUMENT
 from pipelines.schema_paths import flat
 from pipelines.sql import literal, name
 

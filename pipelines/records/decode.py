@@ -13,12 +13,14 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from pipelines.avro_text import VALUE
 from pipelines.contracts.contract import DataContract
-from pipelines.decimals import UNSAFE, unsafe
-from pipelines.documents import DOCUMENT, helpers, with_document
-from pipelines.exact_keys import SENT_KEY, one_zero, sent_key
-from pipelines.faults import (
+from pipelines.records.avro_to_json import VALUE
+from pipelines.records.documents import DOCUMENT, helpers, with_document
+from pipelines.records.exact_keys import SENT_KEY, one_zero, sent_key
+from pipelines.records.fingerprints import fingerprint
+from pipelines.records.json_types import typed, wire_type
+from pipelines.records.unsafe_decimals import UNSAFE, unsafe
+from pipelines.records.validation import (
     CORRUPT,
     PARSED,
     SENT_AT,
@@ -29,8 +31,6 @@ from pipelines.faults import (
     no_fault,
     wire,
 )
-from pipelines.json_types import typed, wire_type
-from pipelines.payloads import fingerprint
 from pipelines.registry.wire_format import NO_WRITERS, Writers
 from pipelines.sql import literal, name
 

@@ -10,14 +10,14 @@ from typing import Final, Literal
 
 from pyspark.sql.types import StructType
 
-from pipelines.avro_text import VALUE
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.rules import RowRule
-from pipelines.decimals import UNSAFE, has_decimals
-from pipelines.documents import DOCUMENT, is_known, malformed, undecodable
 from pipelines.durations import format_interval
-from pipelines.exact_keys import inexact_parts
-from pipelines.json_types import flaws
+from pipelines.records.avro_to_json import VALUE
+from pipelines.records.documents import DOCUMENT, is_known, malformed, undecodable
+from pipelines.records.exact_keys import inexact_parts
+from pipelines.records.json_types import flaws
+from pipelines.records.unsafe_decimals import UNSAFE, has_decimals
 from pipelines.registry.wire_format import ID, Writers, is_framed
 from pipelines.sql import literal, name
 

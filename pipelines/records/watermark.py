@@ -12,9 +12,9 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from pipelines.contracts.contract import DataContract
-from pipelines.decode import BAD
 from pipelines.durations import format_interval
-from pipelines.faults import SENT_AT
+from pipelines.records.decode import BAD
+from pipelines.records.validation import SENT_AT
 from pipelines.sql import name
 
 BY_CLOCK_SINCE: Final = "oncelake.watermark.byClockSince"

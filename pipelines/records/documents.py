@@ -12,8 +12,8 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.avro_text import VALUE, as_json, as_read, has_broken_text
 from pipelines.contracts.contract import DataContract
+from pipelines.records.avro_to_json import VALUE, as_json, as_read, has_broken_text
 from pipelines.registry.wire_format import ID, Writers, WriterSchema, is_framed, payload, schema_id
 from pipelines.sql import literal
 

@@ -6,8 +6,8 @@ from typing import Final
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, TimestampType
 
 from pipelines.contracts.contract import DataContract
-from pipelines.faults import FOUND_LENGTH, shown
-from pipelines.payloads import canonical
+from pipelines.records.fingerprints import canonical
+from pipelines.records.validation import FOUND_LENGTH, shown
 from pipelines.sql import literal, name
 
 # By default Spark writes milliseconds, and instants that differ would look equal.

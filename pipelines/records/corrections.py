@@ -6,8 +6,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.contracts.contract import DataContract
-from pipelines.decode import COORDINATES, EVENT_DATE, payload_hash
-from pipelines.dedup import other_names, same_event, with_key
+from pipelines.records.decode import COORDINATES, EVENT_DATE, payload_hash
+from pipelines.records.dedup import other_names, same_event, with_key
 from pipelines.sql import name
 
 CORRECTION: Final = "_correction"

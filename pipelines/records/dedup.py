@@ -11,9 +11,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.window import WindowSpec
 
 from pipelines.contracts.contract import DataContract
-from pipelines.decode import BAD, COORDINATES, EVENT_DATE
+from pipelines.records.decode import BAD, COORDINATES, EVENT_DATE
+from pipelines.records.watermark import with_watermark
 from pipelines.sql import literal, name
-from pipelines.watermark import with_watermark
 
 KAFKA_ORDER: Final = ("_kafka_timestamp", *COORDINATES)
 
@@ -52,7 +52,7 @@ def first_within_watermark(routes: DataFrame, contract: DataContract, delay: tim
     Args:
         routes: a stream made by `decode.routed`.
         contract: names the key and the event time.
-        delay: how far the watermark stays behind the clock that moves it, see `pipelines.watermark`.
+        delay: how far the watermark stays behind the clock that moves it, see `pipelines.records.watermark`.
 
     Returns:
         The same columns, fewer rows.

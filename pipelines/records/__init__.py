@@ -1,0 +1,1 @@
+"""From bytes to events or faults: decoding, validation, deduplication, fingerprints, redaction."""
