@@ -124,7 +124,7 @@ $(SCHEDULERS_MADE): $(PACKAGE)
 
 # Asked each time: Java can go away without a file here changing.
 java: $(DEPENDENCIES)
-	@$(PY) -c 'from pipelines.ops.java import find_java; find_java()' 2>/dev/null || { \
+	@$(PY) -c 'from pipelines.runtime.java import find_java; find_java()' 2>/dev/null || { \
 		echo "==> no Java 17 or 21 here: installing one into $(VENV) (requirements/jdk.txt)"; \
 		$(PY) -m pip install --require-hashes --requirement requirements/jdk.txt; \
 	}

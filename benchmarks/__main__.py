@@ -19,8 +19,8 @@ from benchmarks.runner import Result, Setup, chosen, run_items
 from benchmarks.topic import fill_topic
 from demo.topic import create_topic, delete_topic
 from pipelines.errors import OncelakeError
-from pipelines.ops.broker import broker
-from pipelines.ops.processes import graceful_shutdown
+from pipelines.runtime.local_broker import broker
+from pipelines.runtime.processes import graceful_shutdown
 
 _OUT: Final = Path(__file__).parent / "out"
 

@@ -25,7 +25,7 @@ from pipelines.config.loader import load_config
 from pipelines.contracts.contract import load_contract
 from pipelines.layers.batch import nightly
 from pipelines.layers.maintain import maintain
-from pipelines.ops.processes import graceful_shutdown
+from pipelines.runtime.processes import graceful_shutdown
 from pipelines.session import spark_session
 
 _HERE: Final = Path(__file__).parent

@@ -17,9 +17,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.config.loader import load_config
-from pipelines.ops.broker import broker
-from pipelines.ops.processes import graceful_shutdown
 from pipelines.ops.publish_progress import publisher
+from pipelines.runtime.local_broker import broker
+from pipelines.runtime.processes import graceful_shutdown
 from pipelines.session import spark_session
 from pipelines.sinks.kafka_transactional import TransactionalSink
 

@@ -17,9 +17,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from demo.cast import BRIEF_JAVA
 from demo.waiting import wait_until
 from pipelines.errors import InfrastructureError
-from pipelines.ops.broker_files import CLUSTER_ID, LOG4J
-from pipelines.ops.jars import ensure_jars
-from pipelines.ops.java import find_java
+from pipelines.runtime.broker_files import CLUSTER_ID, LOG4J
+from pipelines.runtime.jars import ensure_jars
+from pipelines.runtime.java import find_java
 
 RACKS: Final = ("a", "b", "c")
 SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"

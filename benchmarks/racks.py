@@ -26,7 +26,7 @@ from benchmarks.rack_cluster import RACKS, Process, RackCluster, rack_cluster, w
 from demo.cast import BRIEF_JAVA
 from demo.waiting import wait_until
 from pipelines.errors import InfrastructureError
-from pipelines.ops.processes import graceful_shutdown
+from pipelines.runtime.processes import graceful_shutdown
 
 MODES: Final = ("stock", "client", "placement")
 PARTITIONS: Final = 12

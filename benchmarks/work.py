@@ -23,8 +23,8 @@ from benchmarks.volume import Volume
 from pipelines.config.loader import load_config
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import load_contract
-from pipelines.ops.java import use_java
-from pipelines.ops.rack_jar import spark_jars
+from pipelines.runtime.java import use_java
+from pipelines.runtime.rack_jar import spark_jars
 from pipelines.session import spark_session
 
 PIPELINE: Final = "events"

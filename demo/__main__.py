@@ -9,7 +9,7 @@ from demo.cast import ROOT
 from demo.narration import Narrator
 from demo.orchestra import run_demo
 from pipelines.errors import OncelakeError
-from pipelines.ops.processes import graceful_shutdown
+from pipelines.runtime.processes import graceful_shutdown
 
 
 @click.command("demo")

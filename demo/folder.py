@@ -9,7 +9,7 @@ import psutil
 
 from demo.processes import end_leftovers
 from pipelines.errors import ConfigError
-from pipelines.ops.broker import running_broker
+from pipelines.runtime.local_broker import running_broker
 
 MARKER = ".oncelake-demo"
 

@@ -31,7 +31,7 @@ from demo.source import demo_days, read_flights
 from demo.topic import create_topic, delete_topic
 from demo.verdict import Nights, show_verdict
 from demo.waiting import wait_until
-from pipelines.ops.broker import BOOTSTRAP_VARIABLE, broker
+from pipelines.runtime.local_broker import BOOTSTRAP_VARIABLE, broker
 from pipelines.session import spark_session
 
 PARTITIONS = 3

@@ -11,7 +11,7 @@ import psutil
 
 from demo.waiting import wait_until
 from pipelines.errors import InfrastructureError
-from pipelines.ops.processes import end_processes
+from pipelines.runtime.processes import end_processes
 
 _STOP_SECONDS = 90.0
 _ORPHANS_SECONDS = 20.0

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pipelines.ops.jars import LOCK, write_lock
+from pipelines.runtime.jars import LOCK, write_lock
 
 if __name__ == "__main__":
     write_lock(Path(__file__).resolve().parent.parent / LOCK)

@@ -10,7 +10,7 @@ import tempfile
 import tomllib
 from pathlib import Path
 
-from pipelines.ops.rack_jar import build_rack_jar, packaged_jar
+from pipelines.runtime.rack_jar import build_rack_jar, packaged_jar
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -24,7 +24,7 @@ from pipelines.cli.reconcile import reconcile
 from pipelines.cli.report import write_day_report
 from pipelines.cli.warm import warm
 from pipelines.errors import OncelakeError
-from pipelines.ops.processes import graceful_shutdown
+from pipelines.runtime.processes import graceful_shutdown
 
 
 @click.group()

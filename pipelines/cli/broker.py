@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from pipelines.ops.broker import BOOTSTRAP_VARIABLE, running_broker, start_broker
+from pipelines.runtime.local_broker import BOOTSTRAP_VARIABLE, running_broker, start_broker
 
 _KAFKA_PORT = 9092
 _folder = click.option(

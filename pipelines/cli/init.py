@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from pipelines.errors import ConfigError
-from pipelines.ops.project import lay_out
+from pipelines.runtime.scaffold import lay_out
 
 _NEXT = """
 A project is in {folder}. Next:

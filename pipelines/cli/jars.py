@@ -4,8 +4,8 @@ from typing import Final
 
 import click
 
-from pipelines.ops.jars import Use, ensure_jars, jars_folder
-from pipelines.ops.rack_jar import rack_jar, spark_jars
+from pipelines.runtime.jars import Use, ensure_jars, jars_folder
+from pipelines.runtime.rack_jar import rack_jar, spark_jars
 
 _FETCHED: Final[tuple[Use, ...]] = ("spark", "broker")
 _S3: Final[tuple[Use, ...]] = ("s3",)

@@ -26,7 +26,7 @@ from pipelines.ops.failures import cause
 from pipelines.ops.log_store import check_put_if_absent
 from pipelines.ops.notify import notify
 from pipelines.ops.preflight import check_avro, check_conditions, check_patterns, check_zone
-from pipelines.ops.processes import stop_signals
+from pipelines.runtime.processes import stop_signals
 from pipelines.session import spark_session, stop_session
 
 Body = Callable[[SparkSession, PipelineConfig, DataContract, str], dict[str, Any]]

@@ -19,11 +19,11 @@ from pipelines.layers.ingest import ingest
 from pipelines.layers.report import report
 from pipelines.layers.serving import read_serving
 from pipelines.layers.speed import speed
-from pipelines.ops.broker import broker
-from pipelines.ops.class_archive import archive_path
-from pipelines.ops.java import use_java
-from pipelines.ops.project import lay_out
-from pipelines.ops.rack_jar import spark_jars
+from pipelines.runtime.class_archive import archive_path
+from pipelines.runtime.java import use_java
+from pipelines.runtime.local_broker import broker
+from pipelines.runtime.rack_jar import spark_jars
+from pipelines.runtime.scaffold import lay_out
 from pipelines.session import end_application, spark_session
 
 _DAY: Final = date(2013, 1, 1)

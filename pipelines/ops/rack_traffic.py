@@ -24,7 +24,7 @@ class Reading:
     """What is read from the moment on at which this is made.
 
     Args:
-        spark: the session, with the plugin of `pipelines.ops.rack_jar`.
+        spark: the session, with the plugin of `pipelines.runtime.rack_jar`.
         kafka: the cluster, which is asked for its racks now, so that nothing can fail when all is read.
 
     Raises:

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.config.loader import load_config
 from pipelines.contracts.contract import DataContract
-from pipelines.ops.broker import broker as running_broker
+from pipelines.runtime.local_broker import broker as running_broker
 from tests.support.kafka import MakeTopic, make_topic
 from tests.support.lakes import Lake
 from tests.support.processes import Job

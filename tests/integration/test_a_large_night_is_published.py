@@ -15,9 +15,9 @@ from pyspark.sql import functions as F
 from pipelines.config.loader import load_config
 from pipelines.contracts.contract import DataContract
 from pipelines.layers.publish import publish
-from pipelines.ops.broker import broker
-from pipelines.ops.jars import ensure_jars
-from pipelines.ops.java import find_java
+from pipelines.runtime.jars import ensure_jars
+from pipelines.runtime.java import find_java
+from pipelines.runtime.local_broker import broker
 from pipelines.sinks.delta import append
 from pipelines.sinks.tables import BRONZE, shape
 from tests.support.kafka import make_topic

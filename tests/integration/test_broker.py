@@ -18,9 +18,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from pipelines.cli.broker import broker as broker_command
 from pipelines.errors import InfrastructureError
-from pipelines.ops import broker as broker_module
-from pipelines.ops.broker import EmbeddedBroker, broker, running_broker, start_broker
-from pipelines.ops.broker_files import server_properties
+from pipelines.runtime import local_broker as broker_module
+from pipelines.runtime.broker_files import server_properties
+from pipelines.runtime.local_broker import EmbeddedBroker, broker, running_broker, start_broker
 
 pytestmark = pytest.mark.integration
 WITHIN_S = 60
@@ -111,7 +111,7 @@ def test_a_cluster_of_ones_own_is_used_and_nothing_started(monkeypatch: pytest.M
 def test_the_broker_ends_with_the_program_that_uses_it(number: signal.Signals, tmp_path: Path) -> None:
     program = textwrap.dedent("""
         import signal
-        from pipelines.ops.broker import broker
+        from pipelines.runtime.local_broker import broker
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell has it ignored
         with broker() as running:
             print(running.pid, running.folder, flush=True)

@@ -16,7 +16,7 @@ from demo.source import FlightKey, demo_days, read_flights
 from demo.topic import create_topic, delete_topic
 from demo.waiting import wait_until
 from pipelines.errors import InfrastructureError
-from pipelines.ops.broker import broker
+from pipelines.runtime.local_broker import broker
 
 pytestmark = pytest.mark.integration
 

@@ -13,11 +13,11 @@ from pyspark.sql import Column, SparkSession
 from pipelines.errors import SourceError
 from pipelines.layers.ingest import ingest
 from pipelines.layers.reconcile import reconcile
-from pipelines.ops.broker import start_broker
 from pipelines.ops.bronze_index import BronzeIndex
 from pipelines.ops.lease import lease
 from pipelines.ops.same_log import DIVERGENCE_ACCEPTED
 from pipelines.ops.seal import seal
+from pipelines.runtime.local_broker import start_broker
 from pipelines.sinks.delta import small_rows
 from pipelines.sinks.tables import set_table_property
 from pipelines.sources.kafka import client_options, records_between

@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 
 from demo.cast import BRIEF_SPARK
 from demo.source import read_weather
-from pipelines.ops.jars import ensure_jars
+from pipelines.runtime.jars import ensure_jars
 from tests.support.kafka import MakeTopic
 from tests.support.processes import Job, start_job
 from tests.support.s3 import BUCKET, Store, s3_double

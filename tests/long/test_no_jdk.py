@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.ops import rack_jar
-from pipelines.ops.java import find_java
-from pipelines.ops.rack_jar import build_rack_jar
+from pipelines.runtime import rack_jar
+from pipelines.runtime.java import find_java
+from pipelines.runtime.rack_jar import build_rack_jar
 
 
 @pytest.mark.long

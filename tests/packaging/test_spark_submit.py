@@ -13,9 +13,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from demo.waiting import wait_until
-from pipelines.ops.broker import broker
-from pipelines.ops.java import find_java
-from pipelines.ops.rack_jar import spark_jars
+from pipelines.runtime.java import find_java
+from pipelines.runtime.local_broker import broker
+from pipelines.runtime.rack_jar import spark_jars
 from tests.support.kafka import make_topic
 from tests.support.lakes import flight
 from tests.support.readers import messages_of

@@ -16,7 +16,7 @@ def test_it_carries_what_a_project_starts_from_and_nothing_else_of_the_checkout(
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {
         "pipelines/py.typed",
-        "pipelines/ops/project_files/Makefile.txt",
+        "pipelines/runtime/project_files/Makefile.txt",
         "pipelines/_bundled/conf/ivy.xml",
         "pipelines/_bundled/conf/jars.lock",
         "pipelines/_bundled/conf/spark-defaults.conf",

@@ -13,10 +13,10 @@ from typing import Final
 
 import requests
 
-from pipelines.ops.ivy import retrieve
-from pipelines.ops.jars import exclusively, sha256
-from pipelines.ops.java import find_java
 from pipelines.resources import home
+from pipelines.runtime.ivy import retrieve
+from pipelines.runtime.jars import exclusively, sha256
+from pipelines.runtime.java import find_java
 
 _LIST: Final = Path(__file__).parent / "registry" / "ivy.xml"
 _ARCHIVE: Final = "apicurio-registry-app-3.0.9-all.tar.gz"

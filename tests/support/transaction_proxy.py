@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Final
 from unittest.mock import patch
 
-from pipelines.ops import broker as embedded
-from pipelines.ops.broker_files import server_properties
+from pipelines.runtime import local_broker as embedded
+from pipelines.runtime.broker_files import server_properties
 
 PRODUCE: Final = 0
 END_TXN: Final = 26

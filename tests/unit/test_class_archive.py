@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.ops.class_archive import archive_path, class_settings
-from pipelines.ops.java import Java
+from pipelines.runtime.class_archive import archive_path, class_settings
+from pipelines.runtime.java import Java
 
 OPTIONS, CLASS_PATH = "spark.driver.extraJavaOptions", "spark.driver.extraClassPath"
 

@@ -27,8 +27,8 @@ from pipelines.config.loader import load_config
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import load_contract
 from pipelines.errors import OncelakeError
-from pipelines.ops.project import lay_out
 from pipelines.records.validation import Reason
+from pipelines.runtime.scaffold import lay_out
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]

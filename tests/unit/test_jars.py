@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from pipelines.errors import ConfigError, InfrastructureError
-from pipelines.ops import ivy, jars
-from pipelines.ops.jars import USES, ensure_jars, locked_jars
-from pipelines.ops.java import Java
-from pipelines.ops.truststore import write_truststore
+from pipelines.runtime import ivy, jars
+from pipelines.runtime.jars import USES, ensure_jars, locked_jars
+from pipelines.runtime.java import Java
+from pipelines.runtime.truststore import write_truststore
 
 CONTENT = {"a-1.jar": b"first", "b-2.jar": b"second"}
 

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from pipelines.errors import InfrastructureError
-from pipelines.ops import java as java_module
-from pipelines.ops.java import find_java, use_java
+from pipelines.runtime import java as java_module
+from pipelines.runtime.java import find_java, use_java
 
 MakeJava = Callable[..., Path]
 

@@ -13,7 +13,7 @@ from tests.support.told import Program, program
 CHILD = "import subprocess, sys, time; subprocess.Popen(['sleep', '600']); time.sleep(600)"
 PROGRAM = f"""
 import signal, subprocess, sys, time
-from pipelines.ops.processes import graceful_shutdown
+from pipelines.runtime.processes import graceful_shutdown
 {{before}}
 with graceful_shutdown(), graceful_shutdown():
     child = subprocess.Popen([sys.executable, "-c", {CHILD!r}], start_new_session=True)

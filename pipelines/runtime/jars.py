@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Literal
 
 from pipelines.errors import InfrastructureError
-from pipelines.ops.ivy import retrieve
 from pipelines.resources import home, resource
+from pipelines.runtime.ivy import retrieve
 
 Use = Literal["spark", "broker", "compiler", "s3"]
 USES: tuple[Use, ...] = ("spark", "broker", "compiler", "s3")

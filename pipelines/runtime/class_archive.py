@@ -11,8 +11,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from pipelines.ops.java import Java
 from pipelines.resources import home
+from pipelines.runtime.java import Java
 
 _CLASS_PATH: Final = "spark.driver.extraClassPath"
 _OPTIONS: Final = "spark.driver.extraJavaOptions"

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from pipelines.errors import InfrastructureError
-from pipelines.ops.jars import LOCK, ensure_jars
-from pipelines.ops.java import Java, find_java
 from pipelines.resources import home, resource
+from pipelines.runtime.jars import LOCK, ensure_jars
+from pipelines.runtime.java import Java, find_java
 
 PLUGIN: Final = "oncelake.rack.RackPlugin"
 """Counts bytes by broker on executors; for `spark.plugins`."""

@@ -14,9 +14,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from pipelines.errors import ConfigError, InfrastructureError
-from pipelines.ops.java import find_java
-from pipelines.ops.truststore import write_truststore
 from pipelines.resources import resource
+from pipelines.runtime.java import find_java
+from pipelines.runtime.truststore import write_truststore
 
 SETTINGS_VARIABLE = "ONCELAKE_IVY_SETTINGS"
 _ATTEMPTS = 3

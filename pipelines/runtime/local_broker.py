@@ -19,10 +19,10 @@ from confluent_kafka.admin import AdminClient
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
 from pipelines.errors import InfrastructureError
-from pipelines.ops.broker_files import CLUSTER_ID, LOG4J, server_properties
-from pipelines.ops.jars import ensure_jars, exclusively
-from pipelines.ops.java import find_java
-from pipelines.ops.processes import end_processes, graceful_shutdown
+from pipelines.runtime.broker_files import CLUSTER_ID, LOG4J, server_properties
+from pipelines.runtime.jars import ensure_jars, exclusively
+from pipelines.runtime.java import find_java
+from pipelines.runtime.processes import end_processes, graceful_shutdown
 
 BOOTSTRAP_VARIABLE = "KAFKA_BOOTSTRAP_SERVERS"
 _STATE = "broker.json"

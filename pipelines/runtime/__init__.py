@@ -1,0 +1,1 @@
+"""What a job needs before Spark: Java, jars, trust, processes; a local broker and a project to start from."""
