@@ -26,7 +26,7 @@ from pipelines.contracts.contract import load_contract
 from pipelines.layers.batch import nightly
 from pipelines.layers.maintain import maintain
 from pipelines.runtime.processes import graceful_shutdown
-from pipelines.session import spark_session
+from pipelines.spark.session import spark_session
 
 _HERE: Final = Path(__file__).parent
 _SETTINGS: Final = (

@@ -20,8 +20,8 @@ from pipelines.config.loader import load_config
 from pipelines.ops.publish_progress import publisher
 from pipelines.runtime.local_broker import broker
 from pipelines.runtime.processes import graceful_shutdown
-from pipelines.session import spark_session
 from pipelines.sinks.kafka_transactional import TransactionalSink
+from pipelines.spark.session import spark_session
 
 _PARTITIONS: Final = 4
 _SLOTS: Final = 4

@@ -25,7 +25,7 @@ from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import load_contract
 from pipelines.runtime.java import use_java
 from pipelines.runtime.rack_jar import spark_jars
-from pipelines.session import spark_session
+from pipelines.spark.session import spark_session
 
 PIPELINE: Final = "events"
 _HERE: Final = Path(__file__).parent

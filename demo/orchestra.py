@@ -32,7 +32,7 @@ from demo.topic import create_topic, delete_topic
 from demo.verdict import Nights, show_verdict
 from demo.waiting import wait_until
 from pipelines.runtime.local_broker import BOOTSTRAP_VARIABLE, broker
-from pipelines.session import spark_session
+from pipelines.spark.session import spark_session
 
 PARTITIONS = 3
 

@@ -13,7 +13,7 @@ from pipelines.config.loader import load_config
 from pipelines.contracts.contract import DataContract, load_contract
 from pipelines.contracts.rules import DayRule
 from pipelines.runtime.processes import graceful_shutdown
-from pipelines.session import forget_tables, spark_session
+from pipelines.spark.session import forget_tables, spark_session
 from tests.support.java_link import drop_if_out_of_step
 from tests.support.lakes import Lake
 from tests.support.processes import LASTING_JAVA

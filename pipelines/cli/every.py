@@ -14,7 +14,7 @@ from pipelines.cli.running import Body, Check, Told, print_summary, run_pipeline
 from pipelines.config.loader import pipeline_names
 from pipelines.config.model import SparkConfig
 from pipelines.errors import AuditFailed, ConfigError, OncelakeError, SourceError
-from pipelines.session import end_application, forget_tables, is_submitted, stop_session
+from pipelines.spark.session import end_application, forget_tables, is_submitted, stop_session
 
 # The first of these that a pipeline ended with is the exit code of all.
 GRAVEST_FIRST: Final = (

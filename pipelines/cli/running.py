@@ -22,12 +22,12 @@ from pipelines.cli.options import CommonOptions, LogFormat
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import OncelakeError
-from pipelines.ops.failures import cause
-from pipelines.ops.log_store import check_put_if_absent
-from pipelines.ops.notify import notify
-from pipelines.ops.preflight import check_avro, check_conditions, check_patterns, check_zone
 from pipelines.runtime.processes import stop_signals
-from pipelines.session import spark_session, stop_session
+from pipelines.spark.failures import cause
+from pipelines.spark.log_store import check_put_if_absent
+from pipelines.spark.notify import notify
+from pipelines.spark.preflight import check_avro, check_conditions, check_patterns, check_zone
+from pipelines.spark.session import spark_session, stop_session
 
 Body = Callable[[SparkSession, PipelineConfig, DataContract, str], dict[str, Any]]
 Check = Callable[[PipelineConfig, DataContract], None]

@@ -24,7 +24,7 @@ from pipelines.runtime.java import use_java
 from pipelines.runtime.local_broker import broker
 from pipelines.runtime.rack_jar import spark_jars
 from pipelines.runtime.scaffold import lay_out
-from pipelines.session import end_application, spark_session
+from pipelines.spark.session import end_application, spark_session
 
 _DAY: Final = date(2013, 1, 1)
 _NO_ARCHIVE: Final = "this Java keeps no archive of classes; jobs work as well without"

@@ -20,11 +20,11 @@ from pipelines.ops.rack_traffic import Reading
 from pipelines.ops.read_ahead import require_not_read_ahead
 from pipelines.ops.same_log import last_offsets, require_same_log
 from pipelines.ops.stream_check import check_ingest, note_tables, require_fit
-from pipelines.ops.streams import run_streams
 from pipelines.sinks.delta import each_batch
 from pipelines.sinks.once import OnceWriter
 from pipelines.sinks.tables import TOPIC_ID, ensure_bronze, hidden
 from pipelines.sources.kafka import read_envelopes
+from pipelines.spark.streams import run_streams
 
 _log = logging.getLogger(__name__)
 

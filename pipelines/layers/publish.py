@@ -18,7 +18,6 @@ from pipelines.durations import format_interval
 from pipelines.errors import OncelakeError, SourceError
 from pipelines.messages import messages
 from pipelines.ops.certification import ensure_ledger
-from pipelines.ops.failures import explain_stream_failure, texts
 from pipelines.ops.publish_advice import advice, facts, refuse_too_long
 from pipelines.ops.publish_batch import BatchMaker, stream
 from pipelines.ops.publish_cluster import (
@@ -34,12 +33,13 @@ from pipelines.ops.published_days import forget_unknown, how_to_send, settled_so
 from pipelines.ops.query_files import QueryFiles, query_files
 from pipelines.ops.read_ahead import require_not_read_ahead
 from pipelines.ops.stream_check import refuse_lost_speed
-from pipelines.ops.streams import Totals, run_streams
 from pipelines.registry.event_schema import AvroValues
 from pipelines.sinks.delta import each_batch, query_of, small_rows
 from pipelines.sinks.event_tables import ensure_speed
 from pipelines.sinks.kafka_transactional import Published, Publisher
 from pipelines.sinks.tables import keep_versions
+from pipelines.spark.failures import explain_stream_failure, texts
+from pipelines.spark.streams import Totals, run_streams
 
 _log = logging.getLogger(__name__)
 

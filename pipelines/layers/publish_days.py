@@ -18,7 +18,6 @@ from pipelines.contracts.event_days import around, reach
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.messages import messages
 from pipelines.ops.certification import Verdict, certified_in, history, newest_certified, require_certified
-from pipelines.ops.failures import cause
 from pipelines.ops.lease import Lease, lease
 from pipelines.ops.publications import Publication, publications, record_publication
 from pipelines.ops.publish_advice import facts, refuse_too_long
@@ -40,6 +39,7 @@ from pipelines.sinks.kafka_transactional import (
 from pipelines.sinks.slots import Mark, ProgressError
 from pipelines.sinks.tables import conform
 from pipelines.sinks.versions import bytes_of, read_kept
+from pipelines.spark.failures import cause
 
 _WHOLE_DAY: Final = "day"
 

@@ -17,8 +17,8 @@ from pipelines.ops.rack_advice import MODES, advise, crossing
 from pipelines.ops.rack_moves import reassignment, spread
 from pipelines.ops.rack_traffic import Reading
 from pipelines.ops.racks import RackedTopic, describe_racks
-from pipelines.ops.streams import run_streams
 from pipelines.sources.kafka import read_envelopes
+from pipelines.spark.streams import run_streams
 
 
 def doctor(

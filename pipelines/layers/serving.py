@@ -17,9 +17,9 @@ from pipelines.config.model import PipelineConfig
 from pipelines.errors import ConfigError, OncelakeError
 from pipelines.evolution import fit, merged
 from pipelines.ops.certification import certified
-from pipelines.ops.failures import first_line
 from pipelines.sinks.delta import days_condition, read
 from pipelines.sinks.tables import conform, exists
+from pipelines.spark.failures import first_line
 
 _VERSION: Final = re.compile(r"VERSION AS OF (\d+)")
 

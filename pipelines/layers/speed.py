@@ -13,7 +13,6 @@ from pipelines.config.model import PipelineConfig, QuarantineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import OncelakeError, SourceError
 from pipelines.ops.cluster import find_topic
-from pipelines.ops.failures import explain_stream_failure
 from pipelines.ops.forgotten import remembered
 from pipelines.ops.forgotten_places import require_forgotten
 from pipelines.ops.late_share import late_share
@@ -23,7 +22,6 @@ from pipelines.ops.read_order import files_before_older, hold_back
 from pipelines.ops.speed_writer import SpeedWriter
 from pipelines.ops.stream_check import check_speed, note_tables
 from pipelines.ops.stream_position import start_version
-from pipelines.ops.streams import Totals, run_streams
 from pipelines.ops.writer_schemas import known_writers, learn_named, most_named
 from pipelines.records.decode import BAD, broken_of, decode, events_of, routed
 from pipelines.records.dedup import first_within_watermark
@@ -33,6 +31,8 @@ from pipelines.sinks.delta import each_batch
 from pipelines.sinks.event_tables import adopt_clock, ensure_speed
 from pipelines.sinks.kafka import send_dead_letters
 from pipelines.sinks.tables import ensure_bronze, ensure_quarantine, first_try
+from pipelines.spark.failures import explain_stream_failure
+from pipelines.spark.streams import Totals, run_streams
 
 _REMEMBERED: Final = 1_000
 

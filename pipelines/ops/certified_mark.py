@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 
 from pipelines.config.model import PipelineConfig
 from pipelines.errors import SourceError
-from pipelines.ops.failures import first_line
 from pipelines.sinks.tables import exists, set_table_property, table_property
+from pipelines.spark.failures import first_line
 
 CERTIFIED: Final = "oncelake.certified"
 """The property of the batch table that keeps the highest of its versions that was certified."""

@@ -22,7 +22,6 @@ from pipelines.ops.bronze_state import (
     require_held,
 )
 from pipelines.ops.decoding_key import decoding_key
-from pipelines.ops.failures import first_line
 from pipelines.ops.forgotten import emptied_in, is_emptied, with_event_time
 from pipelines.ops.lease import Lease
 from pipelines.ops.writer_schemas import decode_all
@@ -32,6 +31,7 @@ from pipelines.sinks.delta import read, small_rows
 from pipelines.sinks.fenced import replace_fenced
 from pipelines.sinks.tables import ensure_table, shape
 from pipelines.sinks.tables import version as table_version
+from pipelines.spark.failures import first_line
 from pipelines.sql import literal
 
 _COMMIT: Final = "_commit_version"

@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 
 from pipelines.config.model import KafkaConfig
 from pipelines.errors import ConfigError, InfrastructureError
-from pipelines.ops.failures import first_line
 from pipelines.sources.kafka import client_options
+from pipelines.spark.failures import first_line
 
 _UNRESOLVED: Final = "No resolvable bootstrap urls"
 

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from pipelines.config.speed import SpeedConfig
-from pipelines.ops.streams import Totals, add_progress
+from pipelines.spark.streams import Totals, add_progress
 
 _log = logging.getLogger(__name__)
 

@@ -20,12 +20,12 @@ from pipelines.config.model import PipelineConfig
 from pipelines.errors import InfrastructureError
 from pipelines.ops.certification import ensure_ledger
 from pipelines.ops.epochs import Epoch, Stamp, application, is_free, lease_end, next_epoch
-from pipelines.ops.failures import first_line
 from pipelines.ops.holder import Holder, this_process
 from pipelines.sinks.delta import read
 from pipelines.sinks.fenced import claim, number_taken, replace_fenced
 from pipelines.sinks.tables import ensure_table, exists, shape, small_frame
 from pipelines.sinks.transaction import StaleEpoch
+from pipelines.spark.failures import first_line
 from pipelines.sql import literal
 
 LEASES: Final = (

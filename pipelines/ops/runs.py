@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 
 from pipelines.config.model import PipelineConfig
 from pipelines.errors import OncelakeError
-from pipelines.ops.failures import first_line
 from pipelines.sinks.delta import append
 from pipelines.sinks.tables import ensure_table, shape, small_frame
+from pipelines.spark.failures import first_line
 
 RUNS: Final = (
     "pipeline string, run_id string, step string, status string, first_day date, last_day date, days int,"

@@ -17,7 +17,6 @@ from pyspark.sql import functions as F
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import InfrastructureError
-from pipelines.ops.failures import cause
 from pipelines.ops.schema_table import (
     NO_ID,
     UNKNOWN,
@@ -39,6 +38,7 @@ from pipelines.registry.wire_format import (
     schema_id,
 )
 from pipelines.sinks.delta import small_rows
+from pipelines.spark.failures import cause
 
 _ROUND: Final = 50
 _MOST_NAMED: Final = 1_000

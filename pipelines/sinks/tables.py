@@ -20,9 +20,9 @@ from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.evolution import alterations, fit
-from pipelines.ops.failures import first_line
 from pipelines.schema_paths import optional
 from pipelines.sinks.delta import CONFLICTS
+from pipelines.spark.failures import first_line
 
 ORIGIN: Final = (
     "_topic string, _partition int, _offset bigint, _kafka_timestamp timestamp, _ingested_at timestamp"

@@ -64,7 +64,7 @@ def test_placement_keeps_them_where_racks_lack_replicas(cluster: RackCluster, fa
 BATCH_READ = """
 import json, sys
 from pipelines.config.loader import load_config
-from pipelines.session import spark_session
+from pipelines.spark.session import spark_session
 from pipelines.sources.kafka import offsets_between
 from demo.waiting import wait_until
 

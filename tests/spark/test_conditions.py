@@ -12,8 +12,8 @@ from pyspark.sql.types import DoubleType, StructField, StructType
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.rules import Condition
 from pipelines.errors import ContractError
-from pipelines.ops.preflight import check_conditions, check_zone
 from pipelines.records.decode import decode
+from pipelines.spark.preflight import check_conditions, check_zone
 from tests.support.lakes import Lake, flight
 from tests.support.nights import ONE, run, stream
 

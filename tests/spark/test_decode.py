@@ -14,9 +14,9 @@ from pyspark.sql.types import StructField, StructType
 
 from pipelines.contracts.rules import RowRule
 from pipelines.errors import ContractError
-from pipelines.ops.preflight import check_patterns
 from pipelines.records.decode import decode, invalid, payload_hash, routed, valid
 from pipelines.registry.wire_format import WriterSchema
+from pipelines.spark.preflight import check_patterns
 from tests.support.avro import FIELDS, record
 from tests.support.lakes import EPOCH, FLIGHT, Lake, Record, flight
 

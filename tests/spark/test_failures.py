@@ -9,7 +9,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import SparkSession
 
-from pipelines.ops.failures import cause
+from pipelines.spark.failures import cause
 from pipelines.sql import literal
 
 

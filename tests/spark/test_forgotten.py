@@ -26,7 +26,6 @@ from pipelines.layers.maintain import maintain
 from pipelines.layers.replay import replay
 from pipelines.layers.serving import read_serving
 from pipelines.ops.certification import history
-from pipelines.ops.failures import explain_stream_failure
 from pipelines.ops.forgotten import forgetting_commits
 from pipelines.ops.forgotten_places import emptied_on_arrival, places
 from pipelines.ops.kept_values import delete_values
@@ -35,7 +34,6 @@ from pipelines.ops.retention import WHOLE_FROM
 from pipelines.quality.asked_key import asked_key
 from pipelines.quality.checks import RESULTS
 from pipelines.quality.searches import OfKey, again
-from pipelines.session import forget_tables
 from pipelines.sinks.delta import append, read
 from pipelines.sinks.tables import (
     BRONZE,
@@ -49,6 +47,8 @@ from pipelines.sinks.tables import (
     version,
 )
 from pipelines.sinks.upkeep import change_rows, delete_rows, old_files, vacuum
+from pipelines.spark.failures import explain_stream_failure
+from pipelines.spark.session import forget_tables
 from tests.support.lakes import Lake, Record, clean_log
 from tests.support.nights import LATER, ONE, TWO, on, run, stream
 

@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.errors import ConfigError
-from pipelines.ops import log_store
-from pipelines.ops.log_store import check_put_if_absent
+from pipelines.spark import log_store
+from pipelines.spark.log_store import check_put_if_absent
 from tests.support.lakes import Lake
 
 

@@ -16,11 +16,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 from demo.waiting import wait_until
 from pipelines.errors import InfrastructureError, SourceError
 from pipelines.layers.speed import speed
-from pipelines.ops.streams import run_streams
 from pipelines.sinks.delta import append, each_batch, query_of, read
 from pipelines.sinks.once import OnceWriter
 from pipelines.sinks.table_state import last_batch
 from pipelines.sinks.tables import ensure_table, set_table_property, shape
+from pipelines.spark.streams import run_streams
 from tests.support.lakes import Lake, flight
 
 

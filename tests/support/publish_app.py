@@ -17,9 +17,9 @@ from pyspark.sql import functions as F
 
 from pipelines.config.loader import load_config
 from pipelines.ops.publish_progress import publisher
-from pipelines.session import spark_session
 from pipelines.sinks import kafka_transactional
 from pipelines.sinks.kafka_transactional import TransactionalSink
+from pipelines.spark.session import spark_session
 from tests.support.publish_faults import Fault, struck
 
 TIMES: Final = 9

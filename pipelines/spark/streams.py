@@ -25,8 +25,8 @@ from pyspark.sql.streaming.listener import (
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pipelines.errors import SourceError
-from pipelines.ops.failures import explain_stream_failure, is_passing
 from pipelines.runtime.processes import stop_signals
+from pipelines.spark.failures import explain_stream_failure, is_passing
 
 _LAST_EVENTS_WITHIN_S: Final = 10.0
 _LOOK_EVERY_S: Final = 0.2

@@ -10,10 +10,10 @@ from pyspark.sql.types import BooleanType
 
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import ConfigError, ContractError
-from pipelines.ops.conditions import asks_more
-from pipelines.ops.failures import cause, first_line
 from pipelines.records.decode import with_conditions
 from pipelines.registry.wire_format import AVRO_LIMITS
+from pipelines.spark.condition_purity import asks_more
+from pipelines.spark.failures import cause, first_line
 
 
 def check_patterns(spark: SparkSession, contract: DataContract) -> None:

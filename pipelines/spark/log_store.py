@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.config.model import PipelineConfig
 from pipelines.errors import ConfigError
-from pipelines.ops.failures import cause, first_line
+from pipelines.spark.failures import cause, first_line
 
 _S3: Final = ("s3", "s3a", "s3n")
 _FOR_ALL: Final = "spark.delta.logStore.class"

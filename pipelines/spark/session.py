@@ -12,11 +12,11 @@ from pyspark.sql import SparkSession
 
 from pipelines.config.model import PipelineConfig
 from pipelines.errors import ConfigError
-from pipelines.ops.log_store import is_on_s3, require_log_store
 from pipelines.registry.wire_format import AVRO_LIMITS
 from pipelines.runtime.class_archive import class_settings
 from pipelines.runtime.java import use_java
 from pipelines.runtime.rack_jar import PLUGIN, RACK_VARIABLE, spark_jars
+from pipelines.spark.log_store import is_on_s3, require_log_store
 
 _END_WITHIN_S: Final = 180
 
