@@ -12,17 +12,9 @@ from pyspark.sql import functions as F
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import days_of
-from pipelines.layers.batch import nightly
-from pipelines.ops.bronze_index import INDEX, OFFSETS, RECORDS
-from pipelines.ops.bronze_state import bronze_id, bronze_state
-from pipelines.ops.certification import CERTIFICATIONS, ensure_ledger
-from pipelines.ops.decoding_key import decoding_key
-from pipelines.ops.runs import RUNS
-from pipelines.quality.checks import RESULTS
-from pipelines.records.decode import broken_of, decode, events_of, routed
-from pipelines.sinks.delta import append, read
-from pipelines.sinks.event_tables import ensure_batch, ensure_speed
-from pipelines.sinks.tables import (
+from pipelines.delta.event_tables import ensure_batch, ensure_speed
+from pipelines.delta.io import append, read
+from pipelines.delta.tables import (
     BRONZE,
     QUARANTINE,
     ensure_bronze,
@@ -33,6 +25,14 @@ from pipelines.sinks.tables import (
     shape,
     version,
 )
+from pipelines.layers.batch import nightly
+from pipelines.ops.bronze_index import INDEX, OFFSETS, RECORDS
+from pipelines.ops.bronze_state import bronze_id, bronze_state
+from pipelines.ops.certification import CERTIFICATIONS, ensure_ledger
+from pipelines.ops.decoding_key import decoding_key
+from pipelines.ops.runs import RUNS
+from pipelines.quality.checks import RESULTS
+from pipelines.records.decode import broken_of, decode, events_of, routed
 
 RECENT: Final = 8
 """Days that hold events, the last of them yesterday."""

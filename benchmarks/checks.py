@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from benchmarks import decoding
 from benchmarks.given import Work, WrongResult
 from benchmarks.month import copy_of_days
-from pipelines.sinks.delta import read
+from pipelines.delta.io import read
 
 
 def check_json(work: Work) -> None:

@@ -8,9 +8,9 @@ from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
+from pipelines.delta.io import read
 from pipelines.records.decode import VALID, decode, valid
 from pipelines.registry.wire_format import NO_WRITERS, Writers, WriterSchema
-from pipelines.sinks.delta import read
 
 _ID: Final = 1
 _AVRO: Final = """

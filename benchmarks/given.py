@@ -9,7 +9,7 @@ from benchmarks.events import Truth
 from benchmarks.progress import Progress
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
-from pipelines.sinks.delta import read
+from pipelines.delta.io import read
 
 
 class WrongResult(Exception):

@@ -35,12 +35,12 @@ from benchmarks.kafka_output import (
     send_by_spark,
 )
 from benchmarks.month import DAYS, come_late, copy, fill_month, month, repair
+from pipelines.delta.io import read, small_rows
+from pipelines.delta.once import OnceWriter
+from pipelines.delta.tables import ensure_bronze
 from pipelines.layers.batch import nightly
 from pipelines.layers.ingest import IngestJob, ingest
 from pipelines.layers.speed import speed
-from pipelines.sinks.delta import read, small_rows
-from pipelines.sinks.once import OnceWriter
-from pipelines.sinks.tables import ensure_bronze
 
 
 def raw_append(work: Work) -> None:

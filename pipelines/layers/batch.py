@@ -13,6 +13,12 @@ from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import reach
+from pipelines.delta.epochs import Stamp
+from pipelines.delta.event_tables import ensure_batch, require_same_days
+from pipelines.delta.fenced import restore_fenced
+from pipelines.delta.io import on_days, read
+from pipelines.delta.tables import conform, events_schema, exists, require_table, version
+from pipelines.delta.time_travel import commit_hash
 from pipelines.errors import ConfigError
 from pipelines.ops.bronze_index import BronzeIndex, Pieces, pieces_of
 from pipelines.ops.certification import (
@@ -25,7 +31,6 @@ from pipelines.ops.certification import (
     require_certified,
 )
 from pipelines.ops.due import Cause, Due, Repair, due_days, span_of
-from pipelines.ops.epochs import Stamp
 from pipelines.ops.forgotten_places import require_forgotten
 from pipelines.ops.indexing import index_bronze
 from pipelines.ops.layer_samples import record_samples
@@ -42,11 +47,6 @@ from pipelines.quality.changes import Changes, changes, moves
 from pipelines.quality.decision import Run, decide, failed_days, failure, summary, words
 from pipelines.quality.facts import Span
 from pipelines.quality.integrity import fail_together
-from pipelines.sinks.delta import on_days, read
-from pipelines.sinks.event_tables import ensure_batch, require_same_days
-from pipelines.sinks.fenced import restore_fenced
-from pipelines.sinks.tables import conform, events_schema, exists, require_table, version
-from pipelines.sinks.versions import commit_hash
 
 _log = logging.getLogger(__name__)
 

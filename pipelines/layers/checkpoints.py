@@ -5,14 +5,14 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from pipelines.config.model import PipelineConfig
-from pipelines.ops.aside import moment, move_aside
-from pipelines.ops.checkpoint_fit import BEGIN
+from pipelines.delta.checkpoint_fit import BEGIN
+from pipelines.delta.checkpoints import note_path, write_note
+from pipelines.delta.moved_aside import moment, move_aside
+from pipelines.delta.stream_check import Query
+from pipelines.delta.tables import exists
 from pipelines.ops.cluster import find_topic
 from pipelines.ops.ingest_position import continuation
 from pipelines.ops.lease import lease
-from pipelines.ops.query_files import note_path, write_note
-from pipelines.ops.stream_check import Query
-from pipelines.sinks.tables import exists
 
 
 def reset(spark: SparkSession, config: PipelineConfig, run_id: str, query: Query) -> dict[str, Any]:

@@ -10,14 +10,9 @@ from pyspark.storagelevel import StorageLevel
 
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
-from pipelines.ops.certification import certified
-from pipelines.ops.writer_schemas import decode_all
-from pipelines.quality import lineage
-from pipelines.quality.asked_key import AskedPart, of_key
-from pipelines.quality.record_verdicts import Facts, Fate, fate
-from pipelines.sinks.delta import days_condition, read, small_rows
-from pipelines.sinks.event_tables import by_clock_since
-from pipelines.sinks.tables import (
+from pipelines.delta.event_tables import by_clock_since
+from pipelines.delta.io import days_condition, read, small_rows
+from pipelines.delta.tables import (
     QUARANTINE,
     events_schema,
     exists,
@@ -26,6 +21,11 @@ from pipelines.sinks.tables import (
     small_frame,
     version,
 )
+from pipelines.ops.certification import certified
+from pipelines.ops.writer_schemas import decode_all
+from pipelines.quality import lineage
+from pipelines.quality.asked_key import AskedPart, of_key
+from pipelines.quality.record_verdicts import Facts, Fate, fate
 
 MOST_RECORDS: Final = 10_000
 """Records that are explained at most."""

@@ -9,6 +9,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
+from pipelines.delta.checkpoints import query_files
+from pipelines.delta.fenced import claim
+from pipelines.delta.io import by_day_and_key, days_condition, on_days, read, small_rows
+from pipelines.delta.stream_check import reset_command
+from pipelines.delta.stream_position import start_version, unread_rows
+from pipelines.delta.tables import exists, require_table, version
+from pipelines.delta.time_travel import read_kept
+from pipelines.delta.upkeep import refuse_deletes
 from pipelines.errors import SourceError
 from pipelines.ops.certification import Certified, certified
 from pipelines.ops.cut_days import cut_days
@@ -16,18 +24,10 @@ from pipelines.ops.forgotten import delete_records, emptied_of, empty
 from pipelines.ops.forgotten_places import remember_places
 from pipelines.ops.kept_values import delete_values
 from pipelines.ops.lease import Lease, lease
-from pipelines.ops.query_files import query_files
 from pipelines.ops.read_ahead import require_not_read_ahead
 from pipelines.ops.retention import whole_from
-from pipelines.ops.stream_check import reset_command
-from pipelines.ops.stream_position import start_version, unread_rows
 from pipelines.quality.searches import Search
 from pipelines.records.decode import ENVELOPE, EVENT_DATE, ORIGIN, PLACE
-from pipelines.sinks.delta import by_day_and_key, days_condition, on_days, read, small_rows
-from pipelines.sinks.fenced import claim
-from pipelines.sinks.tables import exists, require_table, version
-from pipelines.sinks.upkeep import refuse_deletes
-from pipelines.sinks.versions import read_kept
 
 
 @dataclass(frozen=True)

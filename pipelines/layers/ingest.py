@@ -9,20 +9,20 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pipelines.config.model import PipelineConfig
+from pipelines.delta.checkpoint_fit import BEGIN
+from pipelines.delta.checkpoints import QueryFiles, query_files
+from pipelines.delta.clocks import require_not_behind, require_order
+from pipelines.delta.io import each_batch
+from pipelines.delta.once import OnceWriter
+from pipelines.delta.stream_check import check_ingest, note_tables, require_fit
+from pipelines.delta.tables import TOPIC_ID, ensure_bronze, hidden
 from pipelines.errors import OncelakeError
-from pipelines.ops.checkpoint_fit import BEGIN
-from pipelines.ops.clocks import require_not_behind, require_order
 from pipelines.ops.cluster import Topic, find_topic, require_same_topic
 from pipelines.ops.forgotten_places import emptied_on_arrival, places_ahead
 from pipelines.ops.ingest_position import behind_or_ahead, continuation
-from pipelines.ops.query_files import QueryFiles, query_files
 from pipelines.ops.rack_traffic import Reading
 from pipelines.ops.read_ahead import require_not_read_ahead
 from pipelines.ops.same_log import last_offsets, require_same_log
-from pipelines.ops.stream_check import check_ingest, note_tables, require_fit
-from pipelines.sinks.delta import each_batch
-from pipelines.sinks.once import OnceWriter
-from pipelines.sinks.tables import TOPIC_ID, ensure_bronze, hidden
 from pipelines.sources.kafka import read_envelopes
 from pipelines.spark.streams import run_streams
 

@@ -11,19 +11,11 @@ from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
-from pipelines.ops.certification import certified
-from pipelines.ops.clocks import require_not_ahead
-from pipelines.ops.index_folding import fold_index
-from pipelines.ops.kept_values import LEDGERS
-from pipelines.ops.lease import Lease, lease
-from pipelines.ops.leftovers import back_to_certified, holds_certified
-from pipelines.ops.published_days import Settled, settled_so_far, waiting
-from pipelines.ops.read_ahead import require_not_read_ahead
-from pipelines.ops.removal import Removal, from_bronze, from_quarantine, from_speed
-from pipelines.ops.stream_position import first_unread_version, unread_rows
-from pipelines.sinks.commits import changes_nothing
-from pipelines.sinks.tables import exists, require_table, version
-from pipelines.sinks.upkeep import (
+from pipelines.delta.clocks import require_not_ahead
+from pipelines.delta.commits import changes_nothing
+from pipelines.delta.stream_position import first_unread_version, unread_rows
+from pipelines.delta.tables import exists, require_table, version
+from pipelines.delta.upkeep import (
     DELTAS_OWN,
     Files,
     committed_at,
@@ -34,6 +26,14 @@ from pipelines.sinks.upkeep import (
     small_files,
     vacuum,
 )
+from pipelines.ops.certification import certified
+from pipelines.ops.index_folding import fold_index
+from pipelines.ops.kept_values import LEDGERS
+from pipelines.ops.lease import Lease, lease
+from pipelines.ops.leftovers import back_to_certified, holds_certified
+from pipelines.ops.published_days import Settled, settled_so_far, waiting
+from pipelines.ops.read_ahead import require_not_read_ahead
+from pipelines.ops.removal import Removal, from_bronze, from_quarantine, from_speed
 from pipelines.sql import literal
 
 Layer = Literal["bronze", "speed", "batch", "quarantine"]

@@ -10,11 +10,11 @@ from pyspark.sql import functions as F
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
+from pipelines.delta.io import read, small_rows
 from pipelines.errors import SourceError
 from pipelines.ops import certification
 from pipelines.quality.prometheus import exposition, gauges
 from pipelines.quality.report_files import write_files
-from pipelines.sinks.delta import read, small_rows
 
 
 def metrics(

@@ -14,6 +14,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
+from pipelines.delta.checkpoints import QueryFiles, query_files
+from pipelines.delta.event_tables import ensure_speed
+from pipelines.delta.io import each_batch, query_of, small_rows
+from pipelines.delta.stream_check import refuse_lost_speed
+from pipelines.delta.tables import keep_versions
 from pipelines.durations import format_interval
 from pipelines.errors import OncelakeError, SourceError
 from pipelines.messages import messages
@@ -30,14 +35,9 @@ from pipelines.ops.publish_failures import explained
 from pipelines.ops.publish_progress import agree, partitions_of, publisher
 from pipelines.ops.publish_sink import rules_of, settings_of, sink_of, values_of
 from pipelines.ops.published_days import forget_unknown, how_to_send, settled_so_far, unsent, waiting
-from pipelines.ops.query_files import QueryFiles, query_files
 from pipelines.ops.read_ahead import require_not_read_ahead
-from pipelines.ops.stream_check import refuse_lost_speed
 from pipelines.registry.event_schema import AvroValues
-from pipelines.sinks.delta import each_batch, query_of, small_rows
-from pipelines.sinks.event_tables import ensure_speed
 from pipelines.sinks.kafka_transactional import Published, Publisher
-from pipelines.sinks.tables import keep_versions
 from pipelines.spark.failures import explain_stream_failure, texts
 from pipelines.spark.streams import Totals, run_streams
 

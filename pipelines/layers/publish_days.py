@@ -15,6 +15,9 @@ from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import around, reach
+from pipelines.delta.checkpoints import QueryFiles, query_files
+from pipelines.delta.tables import conform
+from pipelines.delta.time_travel import bytes_of, read_kept
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.messages import messages
 from pipelines.ops.certification import Verdict, certified_in, history, newest_certified, require_certified
@@ -27,7 +30,6 @@ from pipelines.ops.publish_failures import explained
 from pipelines.ops.publish_progress import partitions_of
 from pipelines.ops.publish_sink import rules_of, settings_of, sink_of, values_of
 from pipelines.ops.published_days import settled_so_far, waiting
-from pipelines.ops.query_files import QueryFiles, query_files
 from pipelines.records.corrections import CORRECTION, corrections, instead
 from pipelines.registry.event_schema import AvroValues
 from pipelines.sinks.kafka_transactional import (
@@ -37,8 +39,6 @@ from pipelines.sinks.kafka_transactional import (
     refuse_other_content,
 )
 from pipelines.sinks.slots import Mark, ProgressError
-from pipelines.sinks.tables import conform
-from pipelines.sinks.versions import bytes_of, read_kept
 from pipelines.spark.failures import cause
 
 _WHOLE_DAY: Final = "day"

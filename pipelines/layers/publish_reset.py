@@ -6,6 +6,7 @@ from typing import Any, Literal
 from pyspark.sql import SparkSession
 
 from pipelines.config.model import PipelineConfig
+from pipelines.delta.checkpoints import QueryFiles, query_files, write_note
 from pipelines.errors import ConfigError, SourceError
 from pipelines.ops.publish_cluster import (
     Marks,
@@ -19,7 +20,6 @@ from pipelines.ops.publish_cluster import (
 )
 from pipelines.ops.publish_progress import PARTITIONS, fits_in
 from pipelines.ops.publish_sink import sink_of
-from pipelines.ops.query_files import QueryFiles, query_files, write_note
 from pipelines.sinks.kafka_transactional import TransactionalSink, begun_with
 from pipelines.sinks.slots import Mark
 

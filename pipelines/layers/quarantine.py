@@ -6,11 +6,11 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
+from pipelines.delta.io import small_rows
+from pipelines.delta.tables import require_table, version
 from pipelines.ops.lease import lease
 from pipelines.ops.quarantined import Selection, mark, picked
 from pipelines.records.decode import COORDINATES
-from pipelines.sinks.delta import small_rows
-from pipelines.sinks.tables import require_table, version
 
 
 def summarise(spark: SparkSession, config: PipelineConfig, selection: Selection) -> list[dict[str, Any]]:

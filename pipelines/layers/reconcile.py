@@ -8,15 +8,15 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
+from pipelines.delta.ingest_plans import read_until
+from pipelines.delta.io import read
+from pipelines.delta.tables import TOPIC_ID, require_table, shown, table_property, version
 from pipelines.errors import SourceError
 from pipelines.ops.cluster import Topic
-from pipelines.ops.ingest_plans import read_until
 from pipelines.ops.same_log import require_same_log
 from pipelines.ops.topic_offsets import TopicOffsets, records_within, topic_offsets
 from pipelines.quality import offset_holes
 from pipelines.quality.broker_offsets import Finding, Habits, Held, Tail, asked_behind, compare_offsets
-from pipelines.sinks.delta import read
-from pipelines.sinks.tables import TOPIC_ID, require_table, shown, table_property, version
 from pipelines.sources.kafka import offsets_between
 
 

@@ -9,13 +9,17 @@ from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
+from pipelines.delta.event_tables import ensure_speed
+from pipelines.delta.fenced import append_fenced, claim
+from pipelines.delta.io import read, small_rows
+from pipelines.delta.stream_check import refuse_lost_speed
+from pipelines.delta.tables import exists, require_table, version
 from pipelines.ops.certification import certified
 from pipelines.ops.forgotten_places import places
 from pipelines.ops.lease import Lease, lease
 from pipelines.ops.quarantined import Selection, mark, picked, tried
 from pipelines.ops.read_ahead import require_not_read_ahead
 from pipelines.ops.retention import whole_from
-from pipelines.ops.stream_check import refuse_lost_speed
 from pipelines.ops.writer_schemas import decode_all
 from pipelines.records.decode import (
     COORDINATES,
@@ -28,10 +32,6 @@ from pipelines.records.decode import (
     valid,
 )
 from pipelines.records.dedup import other_names, same_event, winners, with_key, without_key
-from pipelines.sinks.delta import read, small_rows
-from pipelines.sinks.event_tables import ensure_speed
-from pipelines.sinks.fenced import append_fenced, claim
-from pipelines.sinks.tables import exists, require_table, version
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,9 @@ import pipelines
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
+from pipelines.delta.io import read, small_rows
+from pipelines.delta.tables import exists, require_table, version
+from pipelines.delta.time_travel import read_kept
 from pipelines.errors import SourceError
 from pipelines.ops import certification
 from pipelines.ops.bronze_index import BronzeIndex, pieces_of
@@ -28,9 +31,6 @@ from pipelines.quality.report_files import ReportFormat, write_report
 from pipelines.quality.report_flow import flow_of, flow_so_far
 from pipelines.quality.report_model import DayStatus, ReportCheck, ReportData, TrendDay, Verdict
 from pipelines.records.decode import invalid, valid
-from pipelines.sinks.delta import read, small_rows
-from pipelines.sinks.tables import exists, require_table, version
-from pipelines.sinks.versions import read_kept
 
 
 def report(

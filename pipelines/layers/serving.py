@@ -14,11 +14,11 @@ from pyspark.sql.types import DataType, StructType
 
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
+from pipelines.delta.io import days_condition, read
+from pipelines.delta.schema_evolution import fit, merged
+from pipelines.delta.tables import conform, exists
 from pipelines.errors import ConfigError, OncelakeError
-from pipelines.evolution import fit, merged
 from pipelines.ops.certification import certified
-from pipelines.sinks.delta import days_condition, read
-from pipelines.sinks.tables import conform, exists
 from pipelines.spark.failures import first_line
 
 _VERSION: Final = re.compile(r"VERSION AS OF (\d+)")

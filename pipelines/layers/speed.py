@@ -11,26 +11,26 @@ from pyspark.storagelevel import StorageLevel
 
 from pipelines.config.model import PipelineConfig, QuarantineConfig
 from pipelines.contracts.contract import DataContract
+from pipelines.delta.checkpoints import query_files
+from pipelines.delta.event_tables import adopt_clock, ensure_speed
+from pipelines.delta.io import each_batch
+from pipelines.delta.read_order import files_before_older, hold_back
+from pipelines.delta.stream_check import check_speed, note_tables
+from pipelines.delta.stream_position import start_version
+from pipelines.delta.tables import ensure_bronze, ensure_quarantine, first_try
 from pipelines.errors import OncelakeError, SourceError
 from pipelines.ops.cluster import find_topic
 from pipelines.ops.forgotten import remembered
 from pipelines.ops.forgotten_places import require_forgotten
 from pipelines.ops.late_share import late_share
-from pipelines.ops.query_files import query_files
 from pipelines.ops.read_ahead import require_not_read_ahead
-from pipelines.ops.read_order import files_before_older, hold_back
 from pipelines.ops.speed_writer import SpeedWriter
-from pipelines.ops.stream_check import check_speed, note_tables
-from pipelines.ops.stream_position import start_version
 from pipelines.ops.writer_schemas import known_writers, learn_named, most_named
 from pipelines.records.decode import BAD, broken_of, decode, events_of, routed
 from pipelines.records.dedup import first_within_watermark
 from pipelines.records.watermark import HELD_BACK
 from pipelines.registry.wire_format import WriterSchema
-from pipelines.sinks.delta import each_batch
-from pipelines.sinks.event_tables import adopt_clock, ensure_speed
 from pipelines.sinks.kafka import send_dead_letters
-from pipelines.sinks.tables import ensure_bronze, ensure_quarantine, first_try
 from pipelines.spark.failures import explain_stream_failure
 from pipelines.spark.streams import Totals, run_streams
 

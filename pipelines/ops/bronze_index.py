@@ -14,11 +14,11 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
+from pipelines.delta.io import days_condition, read, small_rows
+from pipelines.delta.tables import shape, small_frame
 from pipelines.ops.forgotten import remembered
 from pipelines.quality.offset_ledger import PartitionOffsets, partition_offsets
 from pipelines.records.watermark import moved_by
-from pipelines.sinks.delta import days_condition, read, small_rows
-from pipelines.sinks.tables import shape, small_frame
 
 INDEX: Final = (
     "pipeline string, made_for string, until bigint, kind string, commit bigint, ingested_at timestamp,"

@@ -8,12 +8,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
+from pipelines.delta.io import read, small_rows
+from pipelines.delta.tables import TOPIC_ID, shape, shown, small_frame, table_id, table_property
+from pipelines.delta.time_travel import commit_hash
 from pipelines.errors import SourceError
 from pipelines.ops.retention import first_whole_day
 from pipelines.quality.offset_ledger import PartitionOffsets
-from pipelines.sinks.delta import read, small_rows
-from pipelines.sinks.tables import TOPIC_ID, shape, shown, small_frame, table_id, table_property
-from pipelines.sinks.versions import commit_hash
 
 _SHOWN: Final = 5
 

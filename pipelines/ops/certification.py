@@ -11,14 +11,14 @@ from pyspark.sql import functions as F
 
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
+from pipelines.delta.epochs import Stamp
+from pipelines.delta.fenced import append_fenced
+from pipelines.delta.io import read, small_rows
+from pipelines.delta.tables import ensure_table, exists, shape, small_frame
+from pipelines.delta.time_travel import commit_hash
+from pipelines.delta.transaction import version_gone
 from pipelines.errors import SourceError
 from pipelines.ops.certified_mark import certified_mark, mark_certified, require_ledger
-from pipelines.ops.epochs import Stamp
-from pipelines.sinks.delta import read, small_rows
-from pipelines.sinks.fenced import append_fenced
-from pipelines.sinks.tables import ensure_table, exists, shape, small_frame
-from pipelines.sinks.transaction import version_gone
-from pipelines.sinks.versions import commit_hash
 
 CERTIFICATIONS: Final = (
     "pipeline string, day date, status string, run_id string, batch_version bigint, bronze_version bigint,"

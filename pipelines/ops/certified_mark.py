@@ -12,8 +12,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pipelines.config.model import PipelineConfig
+from pipelines.delta.tables import exists, set_table_property, table_property
 from pipelines.errors import SourceError
-from pipelines.sinks.tables import exists, set_table_property, table_property
 from pipelines.spark.failures import first_line
 
 CERTIFIED: Final = "oncelake.certified"

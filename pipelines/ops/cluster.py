@@ -7,9 +7,9 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from pipelines.config.model import KafkaConfig, PipelineConfig
+from pipelines.delta.tables import TOPIC_ID, hidden, set_table_property, shown, table_property
 from pipelines.errors import ConfigError, SourceError
 from pipelines.ops.kafka_admin import Admin, admin_client
-from pipelines.sinks.tables import TOPIC_ID, hidden, set_table_property, shown, table_property
 
 _MISSING: Final = "UnknownTopicOrPartitionException"
 

@@ -10,6 +10,8 @@ from datetime import UTC, date, datetime
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.config.model import PipelineConfig
+from pipelines.delta.fenced import replace_days_fenced
+from pipelines.delta.time_travel import commit_hash
 from pipelines.ops.certification import (
     Verdict,
     certified_in,
@@ -20,8 +22,6 @@ from pipelines.ops.certification import (
 from pipelines.ops.lease import Lease
 from pipelines.ops.leftovers import back_to_certified
 from pipelines.ops.rebuild import require_alone
-from pipelines.sinks.fenced import replace_days_fenced
-from pipelines.sinks.versions import commit_hash
 
 
 def cut_days(

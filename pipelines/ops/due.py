@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import around, days_of, reach
+from pipelines.delta.io import on_days, read, small_rows
 from pipelines.errors import ConfigError
 from pipelines.ops.bronze_index import BronzeIndex, pieces_of
 from pipelines.ops.certification import Verdict, certified_in, newest_certified
@@ -22,7 +23,6 @@ from pipelines.quality.facts import Span
 from pipelines.records.decode import COORDINATES, EVENT_DATE, valid
 from pipelines.records.dedup import UNDECIDED, chosen, with_key, without_key
 from pipelines.records.validation import FIRST_DAY
-from pipelines.sinks.delta import on_days, read, small_rows
 
 Cause = Literal["asked", "missed", "late", "neighbour", "forgotten"]
 Repair = Literal["nothing", "late", "late and missed"]

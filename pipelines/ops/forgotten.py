@@ -13,12 +13,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
+from pipelines.delta.commits import commits_between
+from pipelines.delta.io import read
+from pipelines.delta.tables import FORGOTTEN, ensure_forgettable, table_property, version
+from pipelines.delta.upkeep import change_rows, keep_with
 from pipelines.errors import SourceError
 from pipelines.records.decode import PLACE
-from pipelines.sinks.commits import commits_between
-from pipelines.sinks.delta import read
-from pipelines.sinks.tables import FORGOTTEN, ensure_forgettable, table_property, version
-from pipelines.sinks.upkeep import change_rows, keep_with
 from pipelines.sql import name
 
 FORGETTING: Final = "oncelake.forgetting"

@@ -14,13 +14,9 @@ from pyspark.sql import functions as F
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
-from pipelines.errors import SourceError
-from pipelines.ops.certification import Certified
-from pipelines.ops.forgotten import EVENT_TIME, emptied_of, mark, remembered
-from pipelines.ops.ingest_plans import read_until
-from pipelines.records.decode import COORDINATES, ENVELOPE, EVENT_DATE
-from pipelines.sinks.delta import append, on_days, read, small_rows
-from pipelines.sinks.tables import (
+from pipelines.delta.ingest_plans import read_until
+from pipelines.delta.io import append, on_days, read, small_rows
+from pipelines.delta.tables import (
     FORGOTTEN,
     TOPIC_ID,
     ensure_forgettable,
@@ -31,6 +27,10 @@ from pipelines.sinks.tables import (
     small_frame,
     table_property,
 )
+from pipelines.errors import SourceError
+from pipelines.ops.certification import Certified
+from pipelines.ops.forgotten import EVENT_TIME, emptied_of, mark, remembered
+from pipelines.records.decode import COORDINATES, ENVELOPE, EVENT_DATE
 
 PLACES: Final = (
     "pipeline string, topic_id string, _topic string, _partition int, _offset bigint,"

@@ -14,12 +14,12 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
+from pipelines.delta.fenced import claim, replace_fenced
+from pipelines.delta.io import read, small_rows
+from pipelines.delta.tables import ensure_table, exists, shape, small_frame
 from pipelines.ops.bronze_index import INDEX, OFFSETS, RECORDS
 from pipelines.ops.lease import Lease
 from pipelines.quality.offset_ledger import in_a_row
-from pipelines.sinks.delta import read, small_rows
-from pipelines.sinks.fenced import claim, replace_fenced
-from pipelines.sinks.tables import ensure_table, exists, shape, small_frame
 from pipelines.sql import literal
 
 # What is younger stays as it came: most look-ups are for it.

@@ -11,6 +11,10 @@ from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
+from pipelines.delta.fenced import replace_fenced
+from pipelines.delta.io import read, small_rows
+from pipelines.delta.tables import ensure_table, shape
+from pipelines.delta.tables import version as table_version
 from pipelines.ops.bronze_index import EMPTIED, INDEX, OFFSETS, RECORDS, BronzeIndex
 from pipelines.ops.bronze_state import (
     BronzeState,
@@ -27,10 +31,6 @@ from pipelines.ops.lease import Lease
 from pipelines.ops.writer_schemas import decode_all
 from pipelines.records.decode import ERROR, EVENT_DATE, VALID, sent_at
 from pipelines.records.watermark import clock
-from pipelines.sinks.delta import read, small_rows
-from pipelines.sinks.fenced import replace_fenced
-from pipelines.sinks.tables import ensure_table, shape
-from pipelines.sinks.tables import version as table_version
 from pipelines.spark.failures import first_line
 from pipelines.sql import literal
 

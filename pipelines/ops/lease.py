@@ -2,7 +2,7 @@
 
 Delta is the one thing that every store Oncelake writes to can commit atomically, so the lease needs no
 lock service. The lease keeps runs from working in vain; what keeps a run that lost it, and does not know,
-from harm is its epoch, which every commit of it carries (`pipelines.ops.epochs`).
+from harm is its epoch, which every commit of it carries (`pipelines.delta.epochs`).
 """
 
 import logging
@@ -17,14 +17,14 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
+from pipelines.delta.epochs import Epoch, Stamp, application, is_free, lease_end, next_epoch
+from pipelines.delta.fenced import claim, number_taken, replace_fenced
+from pipelines.delta.io import read
+from pipelines.delta.tables import ensure_table, exists, shape, small_frame
+from pipelines.delta.transaction import StaleEpoch
 from pipelines.errors import InfrastructureError
 from pipelines.ops.certification import ensure_ledger
-from pipelines.ops.epochs import Epoch, Stamp, application, is_free, lease_end, next_epoch
 from pipelines.ops.holder import Holder, this_process
-from pipelines.sinks.delta import read
-from pipelines.sinks.fenced import claim, number_taken, replace_fenced
-from pipelines.sinks.tables import ensure_table, exists, shape, small_frame
-from pipelines.sinks.transaction import StaleEpoch
 from pipelines.spark.failures import first_line
 from pipelines.sql import literal
 

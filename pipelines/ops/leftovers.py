@@ -5,11 +5,11 @@ import logging
 from pyspark.sql import SparkSession
 
 from pipelines.config.model import PipelineConfig
+from pipelines.delta.fenced import is_as_at, restore_fenced
+from pipelines.delta.tables import keep_versions
 from pipelines.ops.certification import Certified, certified
 from pipelines.ops.certified_mark import mark_certified
 from pipelines.ops.lease import Lease
-from pipelines.sinks.fenced import is_as_at, restore_fenced
-from pipelines.sinks.tables import keep_versions
 
 _log = logging.getLogger(__name__)
 

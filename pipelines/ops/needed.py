@@ -10,14 +10,14 @@ from pyspark.sql import functions as F
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
+from pipelines.delta.io import read, small_rows
+from pipelines.delta.stream_position import unread_rows
+from pipelines.delta.tables import exists
 from pipelines.ops.certification import Verdict
 from pipelines.ops.retention import last_event_day
-from pipelines.ops.stream_position import unread_rows
 from pipelines.ops.writer_schemas import decode_all
 from pipelines.records.decode import EVENT_DATE, VALID, sent_at
 from pipelines.records.validation import FIRST_DAY
-from pipelines.sinks.delta import read, small_rows
-from pipelines.sinks.tables import exists
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.delta.io import small_rows
 from pipelines.records.decode import sent_by
-from pipelines.sinks.delta import small_rows
 
 
 def first_kept(bronze: DataFrame, sent: datetime) -> list[dict[str, Any]]:

@@ -12,10 +12,10 @@ from datetime import date
 from pyspark.sql import SparkSession
 
 from pipelines.config.model import PipelineConfig
+from pipelines.delta.time_travel import commit_hashes
 from pipelines.errors import SourceError
 from pipelines.ops.bronze_index import BronzeIndex
 from pipelines.ops.certification import Verdict, newest_certified, of_bronze
-from pipelines.sinks.versions import commit_hashes
 
 _log = logging.getLogger(__name__)
 

@@ -9,10 +9,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
+from pipelines.delta.io import append, read, small_rows
+from pipelines.delta.tables import conform, ensure_table, exists, shape, small_frame
+from pipelines.delta.time_travel import commit_hash
 from pipelines.ops.certification import Verdict
-from pipelines.sinks.delta import append, read, small_rows
-from pipelines.sinks.tables import conform, ensure_table, exists, shape, small_frame
-from pipelines.sinks.versions import commit_hash
 
 _SHAPE: Final = (
     "pipeline string, day date, batch_version bigint, topic_id string, run_id string,"

@@ -14,18 +14,18 @@ from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import around, reach
+from pipelines.delta.checkpoints import offsets_of
+from pipelines.delta.io import on_days, small_rows
+from pipelines.delta.stream_position import Position, positions_of
+from pipelines.delta.tables import conform, events_schema, small_frame
+from pipelines.delta.time_travel import read_kept
 from pipelines.errors import SourceError
 from pipelines.ops.certification import history
 from pipelines.ops.forgotten import forgetting_commits
 from pipelines.ops.publications import publications
 from pipelines.ops.published_days import Settled, record_settled, settled_before
-from pipelines.ops.query_files import offsets_of
-from pipelines.ops.stream_position import Position, positions_of
 from pipelines.records.corrections import CORRECTION, corrections, instead
 from pipelines.records.decode import COORDINATES, EVENT_DATE
-from pipelines.sinks.delta import on_days, small_rows
-from pipelines.sinks.tables import conform, events_schema, small_frame
-from pipelines.sinks.versions import read_kept
 
 _IS_VERDICT: Final = "_is_verdict"
 

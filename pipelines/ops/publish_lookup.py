@@ -13,8 +13,8 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.delta.io import small_rows
 from pipelines.errors import SourceError
-from pipelines.sinks.delta import small_rows
 from pipelines.sinks.kafka_transactional import TransactionalSink, in_slots
 from pipelines.sinks.slots import Mark
 

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 
+from pipelines.delta.checkpoints import QueryFiles, offsets_of, planned_at, query_files, write_note
 from pipelines.errors import ConfigError, SourceError
 from pipelines.ops.publish_cluster import (
     Cluster,
@@ -22,7 +23,6 @@ from pipelines.ops.publish_cluster import (
     write_marks,
 )
 from pipelines.ops.publish_lookup import published_slots
-from pipelines.ops.query_files import QueryFiles, offsets_of, planned_at, query_files, write_note
 from pipelines.sinks.kafka_transactional import Publisher, TransactionalSink
 from pipelines.sinks.slots import Mark
 

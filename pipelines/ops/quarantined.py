@@ -16,9 +16,9 @@ from pyspark.sql import functions as F
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from pipelines.config.model import PipelineConfig
+from pipelines.delta.io import CONFLICTS, read
+from pipelines.delta.tables import require_table
 from pipelines.records.decode import COORDINATES
-from pipelines.sinks.delta import CONFLICTS, read
-from pipelines.sinks.tables import require_table
 
 STATUSES: Final = ("open", "replayed", "discarded")
 

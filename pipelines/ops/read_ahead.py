@@ -9,10 +9,10 @@ from pyspark.sql import SparkSession
 
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
+from pipelines.delta.stream_check import reset_command
+from pipelines.delta.stream_position import first_unread_version
+from pipelines.delta.tables import exists, version
 from pipelines.errors import SourceError
-from pipelines.ops.stream_check import reset_command
-from pipelines.ops.stream_position import first_unread_version
-from pipelines.sinks.tables import exists, version
 
 _READER: Final[dict[str, Literal["speed", "publish"]]] = {"bronze": "speed", "speed": "publish"}
 

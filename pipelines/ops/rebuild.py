@@ -14,15 +14,15 @@ from tenacity import (
 
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
+from pipelines.delta.epochs import Stamp, foreign
+from pipelines.delta.fenced import commits_since, replace_days_fenced
+from pipelines.delta.io import CONFLICTS, by_day_and_key, on_days
 from pipelines.errors import InfrastructureError, SourceError
 from pipelines.ops.bronze_index import Pieces
-from pipelines.ops.epochs import Stamp, foreign
 from pipelines.ops.writer_schemas import decode_all
 from pipelines.quality.facts import Span
 from pipelines.records.decode import valid
 from pipelines.records.dedup import UNDECIDED, chosen
-from pipelines.sinks.delta import CONFLICTS, by_day_and_key, on_days
-from pipelines.sinks.fenced import commits_since, replace_days_fenced
 
 
 def _others_wrote(state: RetryCallState) -> NoReturn:

@@ -10,6 +10,8 @@ from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
+from pipelines.delta.io import days_condition, read, small_rows
+from pipelines.delta.tables import exists
 from pipelines.ops.certification import certified, verdicts
 from pipelines.ops.needed import Need, in_quarantine, rebuild_first, records_of_days, uncertified, unread
 from pipelines.ops.offset_cuts import below, first_kept, first_there
@@ -24,8 +26,6 @@ from pipelines.ops.retention import (
     whole_from,
 )
 from pipelines.records.validation import FIRST_DAY
-from pipelines.sinks.delta import days_condition, read, small_rows
-from pipelines.sinks.tables import exists
 
 _DAY: Final = timedelta(days=1)
 

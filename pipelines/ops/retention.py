@@ -8,8 +8,8 @@ from zoneinfo import ZoneInfo
 from pyspark.sql import SparkSession
 
 from pipelines.config.model import PipelineConfig
+from pipelines.delta.tables import exists, table_property
 from pipelines.errors import ConfigError
-from pipelines.sinks.tables import exists, table_property
 
 WHOLE_FROM: Final = "oncelake.whole_from"
 SPEED_FROM: Final = "oncelake.speed_from"

@@ -11,9 +11,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pipelines.config.model import PipelineConfig
+from pipelines.delta.io import append
+from pipelines.delta.tables import ensure_table, shape, small_frame
 from pipelines.errors import OncelakeError
-from pipelines.sinks.delta import append
-from pipelines.sinks.tables import ensure_table, shape, small_frame
 from pipelines.spark.failures import first_line
 
 RUNS: Final = (

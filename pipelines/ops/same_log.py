@@ -15,12 +15,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
+from pipelines.delta.checkpoints import first_kept, offsets_of, planned_at
+from pipelines.delta.io import read, small_rows
+from pipelines.delta.tables import table_property
 from pipelines.errors import SourceError
 from pipelines.ops.cluster import Topic, list_offsets
 from pipelines.ops.kafka_admin import admin_client
-from pipelines.ops.query_files import first_kept, offsets_of, planned_at
-from pipelines.sinks.delta import read, small_rows
-from pipelines.sinks.tables import table_property
 from pipelines.sources.kafka import records_between
 
 DIVERGENCE_ACCEPTED: Final = "oncelake.divergence_accepted"

@@ -8,10 +8,10 @@ from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
+from pipelines.delta.io import append, read, small_rows
+from pipelines.delta.tables import ensure_table, exists, shape, small_frame
 from pipelines.registry.client import registry_of
 from pipelines.registry.wire_format import SCHEMA_KINDS, Writers, WriterSchema
-from pipelines.sinks.delta import append, read, small_rows
-from pipelines.sinks.tables import ensure_table, exists, shape, small_frame
 
 UNREADABLE: Final = "UNREADABLE"
 UNKNOWN: Final = "UNKNOWN"

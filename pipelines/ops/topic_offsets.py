@@ -9,9 +9,9 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from pipelines.config.model import KafkaConfig
+from pipelines.delta.io import small_rows
 from pipelines.ops.cluster import Topic, end_offsets, find_topic, list_offsets
 from pipelines.ops.kafka_admin import Admin, admin_client, cause
-from pipelines.sinks.delta import small_rows
 from pipelines.sources.kafka import offsets_between
 
 _LOOKED_AT_FIRST: Final = 1_000

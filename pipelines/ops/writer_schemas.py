@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
+from pipelines.delta.io import small_rows
 from pipelines.errors import InfrastructureError
 from pipelines.ops.schema_table import (
     NO_ID,
@@ -37,7 +38,6 @@ from pipelines.registry.wire_format import (
     is_framed,
     schema_id,
 )
-from pipelines.sinks.delta import small_rows
 from pipelines.spark.failures import cause
 
 _ROUND: Final = 50

@@ -12,6 +12,17 @@ from pyspark.sql import functions as F
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import around, reach
+from pipelines.delta.event_tables import by_clock_since
+from pipelines.delta.io import append, on_days, read, small_rows
+from pipelines.delta.tables import (
+    QUARANTINE,
+    conform,
+    ensure_table,
+    events_schema,
+    exists,
+    shape,
+    small_frame,
+)
 from pipelines.ops.bronze_index import BronzeIndex, Pieces
 from pipelines.ops.bronze_state import records_in
 from pipelines.ops.forgotten import emptied_in
@@ -26,17 +37,6 @@ from pipelines.quality.layer_samples import LayerDifference
 from pipelines.quality.offset_ledger import PartitionOffsets
 from pipelines.records.decode import EVENT_DATE, VALID
 from pipelines.records.dedup import with_key
-from pipelines.sinks.delta import append, on_days, read, small_rows
-from pipelines.sinks.event_tables import by_clock_since
-from pipelines.sinks.tables import (
-    QUARANTINE,
-    conform,
-    ensure_table,
-    events_schema,
-    exists,
-    shape,
-    small_frame,
-)
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.contracts.contract import DataContract
+from pipelines.delta.io import small_rows
 from pipelines.records.decode import COORDINATES, EVENT_DATE, payload_hash
 from pipelines.records.dedup import OTHER_DAY, other_names, same_event, with_key
-from pipelines.sinks.delta import small_rows
 from pipelines.sql import name
 
 CHANGE: Final = "_change"

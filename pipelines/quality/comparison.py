@@ -4,11 +4,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
+from pipelines.delta.tables import conform, events_schema
+from pipelines.delta.time_travel import read_kept
 from pipelines.ops.certification import Verdict
 from pipelines.quality.report_history import Comparison
 from pipelines.quality.row_changes import row_changes
-from pipelines.sinks.tables import conform, events_schema
-from pipelines.sinks.versions import read_kept
 
 
 def comparison(

@@ -12,6 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.contracts.contract import DataContract
+from pipelines.delta.io import on_days, small_rows
 from pipelines.records.decode import COORDINATES, EVENT_DATE, ORIGIN, VALID, payload_hash
 from pipelines.records.dedup import (
     OTHER_DAY,
@@ -25,7 +26,6 @@ from pipelines.records.dedup import (
 )
 from pipelines.records.redaction import text_of
 from pipelines.schema_paths import flat
-from pipelines.sinks.delta import on_days, small_rows
 from pipelines.sql import literal, name
 
 _PAYLOAD: Final = "_payload"

@@ -14,9 +14,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import NumericType
 
 from pipelines.contracts.contract import DataContract
+from pipelines.delta.io import small_rows
 from pipelines.records.decode import EVENT_DATE
 from pipelines.schema_paths import flat
-from pipelines.sinks.delta import small_rows
 from pipelines.sql import literal, name
 
 ROWS: Final = "rows"

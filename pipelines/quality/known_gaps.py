@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.config.audit import KnownGap
-from pipelines.sinks.delta import small_rows
+from pipelines.delta.io import small_rows
 
 
 def known_missing(

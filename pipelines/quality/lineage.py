@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DataType, DateType, StringType, TimestampType
 
 from pipelines.contracts.contract import DataContract
+from pipelines.delta.io import small_rows
 from pipelines.ops.forgotten import is_emptied, with_event_time
 from pipelines.quality.asked_key import AskedPart
 from pipelines.records.decode import COORDINATES, ERROR, EVENT_DATE, ORIGIN, VALID
@@ -20,7 +21,6 @@ from pipelines.records.redaction import leaves, text_of
 from pipelines.records.watermark import clock, moved_by, watermarks
 from pipelines.registry.wire_format import is_framed
 from pipelines.schema_paths import flat
-from pipelines.sinks.delta import small_rows
 from pipelines.sql import literal, moment, name
 
 RECORD: Final = "_record"

@@ -8,10 +8,10 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from pipelines.contracts.contract import DataContract
+from pipelines.delta.io import small_rows
 from pipelines.quality.report_model import HourCount, LatenessBucket
 from pipelines.quality.report_records import QuarantineExample, QuarantineReason
 from pipelines.records.decode import COORDINATES, EVENT_DATE, sent_at
-from pipelines.sinks.delta import small_rows
 
 # Kafka takes timestamps of any year; Python's end with 9999.
 SENT: Final = "CASE WHEN _kafka_timestamp < TIMESTAMP'9999-12-31' THEN _kafka_timestamp END"

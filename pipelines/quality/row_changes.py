@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.contracts.contract import DataContract
+from pipelines.delta.io import small_rows
 from pipelines.quality.changes import CHANGE, differing
 from pipelines.quality.report_history import ChangedColumn, ChangedRow, RowChange, RowOrigin
 from pipelines.quality.report_records import KeyPart
@@ -15,7 +16,6 @@ from pipelines.records.decode import COORDINATES, EVENT_DATE
 from pipelines.records.dedup import with_key
 from pipelines.records.fingerprints import fingerprint
 from pipelines.records.redaction import leaves, text_of
-from pipelines.sinks.delta import small_rows
 from pipelines.sql import name
 
 _NTH: Final = "_nth"

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.config.publish import PROGRESS_TOPIC
-from pipelines.sinks.delta import query_of, small_rows
+from pipelines.delta.io import query_of, small_rows
 from pipelines.sinks.progress import progress
 from pipelines.sinks.slot_content import (
     COUNTED,

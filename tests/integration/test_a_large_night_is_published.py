@@ -14,12 +14,12 @@ from pyspark.sql import functions as F
 
 from pipelines.config.loader import load_config
 from pipelines.contracts.contract import DataContract
+from pipelines.delta.io import append
+from pipelines.delta.tables import BRONZE, shape
 from pipelines.layers.publish import publish
 from pipelines.runtime.jars import ensure_jars
 from pipelines.runtime.java import find_java
 from pipelines.runtime.local_broker import broker
-from pipelines.sinks.delta import append
-from pipelines.sinks.tables import BRONZE, shape
 from tests.support.kafka import make_topic
 from tests.support.lakes import FLIGHT, Lake
 from tests.support.nights import ONE, on, run, stream

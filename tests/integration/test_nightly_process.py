@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from demo.waiting import wait_until
+from pipelines.delta.io import read
 from pipelines.layers.batch import nightly
 from pipelines.layers.serving import read_serving
 from pipelines.ops.certification import certified
-from pipelines.sinks.delta import read
 from tests.support.lakes import Lake, Record, flight
 from tests.support.processes import BRIEF_SETTINGS, Job, start_job
 

@@ -23,6 +23,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from demo.waiting import wait_until
 from pipelines.config.loader import load_config
 from pipelines.contracts.contract import DataContract
+from pipelines.delta.event_tables import ensure_speed
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.layers.maintain import maintain
 from pipelines.layers.publish import doctor, publish, status
@@ -32,7 +33,6 @@ from pipelines.layers.replay import replay
 from pipelines.layers.speed import speed
 from pipelines.ops.publish_progress import publisher
 from pipelines.ops.quarantined import Selection
-from pipelines.sinks.event_tables import ensure_speed
 from tests.support.kafka import MakeTopic, make_topic
 from tests.support.lakes import Lake, clean_log, compact_and_vacuum, flight
 from tests.support.processes import BRIEF_SETTINGS, Job, start_job

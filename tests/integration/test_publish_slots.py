@@ -19,13 +19,13 @@ from pyspark.sql import functions as F
 from demo.waiting import wait_until
 from pipelines.config.loader import load_config
 from pipelines.contracts.contract import DataContract
+from pipelines.delta.checkpoints import QueryFiles
 from pipelines.errors import InfrastructureError, SourceError
 from pipelines.layers.publish import publish, status
 from pipelines.layers.publish_reset import reset
 from pipelines.layers.speed import speed
 from pipelines.ops.publish_cluster import asking, end_transactions, marks, take_all, write_marks
 from pipelines.ops.publish_progress import partitions_of, publisher
-from pipelines.ops.query_files import QueryFiles
 from pipelines.sinks import kafka_transactional
 from pipelines.sinks.kafka_transactional import TransactionalSink, in_slots, publish_rows
 from pipelines.sinks.slots import Mark

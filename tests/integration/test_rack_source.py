@@ -9,8 +9,8 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from pipelines.config.loader import load_config
+from pipelines.delta.io import read
 from pipelines.layers.ingest import ingest
-from pipelines.sinks.delta import read
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import flight
 

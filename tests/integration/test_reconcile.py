@@ -8,11 +8,11 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from demo.waiting import wait_until
+from pipelines.delta.io import append, read
+from pipelines.delta.tables import ensure_bronze
 from pipelines.errors import SourceError
 from pipelines.layers.ingest import ingest
 from pipelines.layers.reconcile import reconcile
-from pipelines.sinks.delta import append, read
-from pipelines.sinks.tables import ensure_bronze
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import Lake, flight
 

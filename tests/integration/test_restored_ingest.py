@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import Producer
 from delta.tables import DeltaTable
 
+from pipelines.delta.tables import ensure_bronze, version
 from pipelines.errors import SourceError
 from pipelines.layers.checkpoints import reset
 from pipelines.layers.forget import forget
@@ -16,7 +17,6 @@ from pipelines.layers.ingest import ingest
 from pipelines.layers.reconcile import reconcile
 from pipelines.quality.asked_key import asked_key
 from pipelines.quality.searches import OfKey
-from pipelines.sinks.tables import ensure_bronze, version
 from pipelines.sources.kafka import read_envelopes
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import Lake, flight

@@ -10,6 +10,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from delta.tables import DeltaTable
 from pyspark.sql import Column, SparkSession
 
+from pipelines.delta.io import small_rows
+from pipelines.delta.tables import set_table_property
 from pipelines.errors import SourceError
 from pipelines.layers.ingest import ingest
 from pipelines.layers.reconcile import reconcile
@@ -18,8 +20,6 @@ from pipelines.ops.lease import lease
 from pipelines.ops.same_log import DIVERGENCE_ACCEPTED
 from pipelines.ops.seal import seal
 from pipelines.runtime.local_broker import start_broker
-from pipelines.sinks.delta import small_rows
-from pipelines.sinks.tables import set_table_property
 from pipelines.sources.kafka import client_options, records_between
 from tests.support.kafka import make_topic
 from tests.support.lakes import Lake, flight

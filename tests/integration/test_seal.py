@@ -14,14 +14,14 @@ from pyspark.sql import DataFrame
 
 from demo.waiting import wait_until
 from pipelines.config.model import PipelineConfig
+from pipelines.delta.checkpoints import query_files
+from pipelines.delta.once import OnceWriter
+from pipelines.delta.tables import ensure_bronze, set_table_property, version
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.layers.ingest import IngestJob, ingest
 from pipelines.ops.ingest_position import ends_since
 from pipelines.ops.lease import lease
-from pipelines.ops.query_files import query_files
 from pipelines.ops.seal import seal
-from pipelines.sinks.once import OnceWriter
-from pipelines.sinks.tables import ensure_bronze, set_table_property, version
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import FLIGHT, Lake
 from tests.support.nights import ONE, TWO

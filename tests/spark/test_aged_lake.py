@@ -9,10 +9,10 @@ from benchmarks.aged_tables import RECENT, Age, Aged
 from benchmarks.volume import Volume
 from pipelines.config.loader import load_config
 from pipelines.contracts.contract import load_contract
+from pipelines.delta.io import read
 from pipelines.layers.batch import nightly
 from pipelines.layers.maintain import maintain
 from pipelines.ops.certification import certified
-from pipelines.sinks.delta import read
 
 BENCHMARKS = Path("benchmarks")
 

@@ -17,6 +17,19 @@ from pyspark.sql import functions as F
 
 from pipelines.cli.forget import completed
 from pipelines.contracts.contract import DataContract
+from pipelines.delta.io import append, read
+from pipelines.delta.tables import (
+    BRONZE,
+    TOPIC_ID,
+    ensure_table,
+    hidden,
+    set_table_property,
+    shape,
+    small_frame,
+    table_property,
+    version,
+)
+from pipelines.delta.upkeep import change_rows, delete_rows, old_files, vacuum
 from pipelines.errors import AuditFailed, InfrastructureError, SourceError
 from pipelines.layers import forget as layer
 from pipelines.layers import speed as speed_layer
@@ -34,19 +47,6 @@ from pipelines.ops.retention import WHOLE_FROM
 from pipelines.quality.asked_key import asked_key
 from pipelines.quality.checks import RESULTS
 from pipelines.quality.searches import OfKey, again
-from pipelines.sinks.delta import append, read
-from pipelines.sinks.tables import (
-    BRONZE,
-    TOPIC_ID,
-    ensure_table,
-    hidden,
-    set_table_property,
-    shape,
-    small_frame,
-    table_property,
-    version,
-)
-from pipelines.sinks.upkeep import change_rows, delete_rows, old_files, vacuum
 from pipelines.spark.failures import explain_stream_failure
 from pipelines.spark.session import forget_tables
 from tests.support.lakes import Lake, Record, clean_log

@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.contracts.contract import DataContract
+from pipelines.delta.io import read
+from pipelines.delta.tables import shape, small_frame, version
+from pipelines.delta.transaction import StaleEpoch
 from pipelines.layers.batch import nightly
 from pipelines.layers.maintain import maintain
 from pipelines.ops.bronze_index import INDEX, OFFSETS, RECORDS, BronzeIndex
@@ -19,9 +22,6 @@ from pipelines.ops.certification import history, newest_certified
 from pipelines.ops.index_folding import fold, fold_index
 from pipelines.ops.indexing import index_bronze
 from pipelines.ops.lease import lease
-from pipelines.sinks.delta import read
-from pipelines.sinks.tables import shape, small_frame, version
-from pipelines.sinks.transaction import StaleEpoch
 from tests.support.lakes import Lake, Record
 from tests.support.nights import LATER, ONE, THREE, TWO, on, run, stream
 

@@ -15,12 +15,12 @@ import pytest
 
 import pipelines.ops.lease as lease_module
 from demo.waiting import wait_until
+from pipelines.delta.fenced import replace_fenced
+from pipelines.delta.io import read
+from pipelines.delta.tables import ensure_table, shape, small_frame
 from pipelines.errors import InfrastructureError
 from pipelines.ops.holder import Holder, started, this_process
 from pipelines.ops.lease import LEASES, lease
-from pipelines.sinks.delta import read
-from pipelines.sinks.fenced import replace_fenced
-from pipelines.sinks.tables import ensure_table, shape, small_frame
 from tests.support.lakes import Lake
 
 OLD = (

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from pipelines.sinks.tables import keep_versions, set_table_properties, table_property, version
-from pipelines.sinks.upkeep import vacuum
+from pipelines.delta.tables import keep_versions, set_table_properties, table_property, version
+from pipelines.delta.upkeep import vacuum
 
 LOG, FILES = "delta.logRetentionDuration", "delta.deletedFileRetentionDuration"
 MONTH = timedelta(days=30)

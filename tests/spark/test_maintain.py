@@ -15,6 +15,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pipelines.contracts.contract import DataContract
+from pipelines.delta.event_tables import ensure_batch
+from pipelines.delta.io import by_day_and_key, read
+from pipelines.delta.tables import (
+    ensure_table,
+    events_schema,
+    set_table_property,
+    table_property,
+)
 from pipelines.errors import InfrastructureError
 from pipelines.layers import speed as speed_layer
 from pipelines.layers.maintain import maintain
@@ -25,14 +33,6 @@ from pipelines.ops.leftovers import holds_certified
 from pipelines.ops.quarantined import Selection
 from pipelines.ops.removal import from_bronze, from_quarantine, from_speed
 from pipelines.ops.retention import speed_from, whole_from
-from pipelines.sinks.delta import by_day_and_key, read
-from pipelines.sinks.event_tables import ensure_batch
-from pipelines.sinks.tables import (
-    ensure_table,
-    events_schema,
-    set_table_property,
-    table_property,
-)
 from tests.support.lakes import Lake, Record, flight
 from tests.support.nights import ONE, TWO, on, run, stream
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from pipelines.delta.io import small_rows
+from pipelines.delta.tables import shape, small_frame
 from pipelines.quality.offset_ledger import PartitionOffsets, in_a_row, partition_offsets
-from pipelines.sinks.delta import small_rows
-from pipelines.sinks.tables import shape, small_frame
 
 SHAPE = (
     "topic string, partition int, first bigint, last bigint, records bigint, distinct bigint, sent timestamp,"

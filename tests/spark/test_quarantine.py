@@ -14,6 +14,7 @@ from pipelines.cli.quarantine import rebuild
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import days_of
 from pipelines.contracts.rules import RowRule
+from pipelines.delta.once import OnceWriter
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.layers import replay as layer
 from pipelines.layers.batch import nightly
@@ -22,7 +23,6 @@ from pipelines.layers.replay import Replay, rebuilt
 from pipelines.layers.serving import read_serving
 from pipelines.ops.lease import lease
 from pipelines.ops.quarantined import Selection
-from pipelines.sinks.once import OnceWriter
 from tests.support.lakes import EPOCH, Lake, Record, flight
 from tests.support.nights import ONE, TWO, on, stream
 

@@ -8,6 +8,8 @@ import pytest
 from pyspark.sql import functions as F
 
 from pipelines.contracts.contract import DataContract
+from pipelines.delta.io import append
+from pipelines.delta.tables import ensure_bronze
 from pipelines.layers.batch import nightly
 from pipelines.layers.replay import replay
 from pipelines.layers.serving import read_serving
@@ -15,8 +17,6 @@ from pipelines.ops.offset_cuts import first_kept
 from pipelines.ops.quarantined import Selection
 from pipelines.ops.writer_schemas import decode_all
 from pipelines.records.decode import ERROR
-from pipelines.sinks.delta import append
-from pipelines.sinks.tables import ensure_bronze
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, on, run, stream
 

@@ -10,15 +10,15 @@ from delta.tables import DeltaTable
 
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.rules import RowRule
+from pipelines.delta.checkpoints import note_path, query_files
+from pipelines.delta.event_tables import ensure_speed
+from pipelines.delta.tables import ensure_bronze, ensure_quarantine, set_table_property, version
+from pipelines.delta.upkeep import compact, delete_rows
 from pipelines.errors import SourceError
 from pipelines.layers.checkpoints import reset
 from pipelines.layers.maintain import maintain
 from pipelines.layers.replay import replay
 from pipelines.ops.quarantined import Selection
-from pipelines.ops.query_files import note_path, query_files
-from pipelines.sinks.event_tables import ensure_speed
-from pipelines.sinks.tables import ensure_bronze, ensure_quarantine, set_table_property, version
-from pipelines.sinks.upkeep import compact, delete_rows
 from tests.support.lakes import Lake
 from tests.support.nights import on, stream
 

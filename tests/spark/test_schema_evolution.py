@@ -11,10 +11,10 @@ from pyspark.sql.types import DoubleType, FloatType, StringType, StructField, St
 
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.rules import RowRule
-from pipelines.evolution import alterations
+from pipelines.delta.io import read
+from pipelines.delta.schema_evolution import alterations
+from pipelines.delta.tables import ensure_table, shape
 from pipelines.layers.serving import read_serving
-from pipelines.sinks.delta import read
-from pipelines.sinks.tables import ensure_table, shape
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, on, run, stream
 
@@ -62,7 +62,7 @@ def test_of_two_that_add_the_same_columns_at_once_both_go_on(
             spark.sql(f"ALTER TABLE delta.`{table}` {statement}")
         return statements
 
-    monkeypatch.setattr("pipelines.sinks.tables.alterations", by_the_other_first)
+    monkeypatch.setattr("pipelines.delta.tables.alterations", by_the_other_first)
     ensure_table(spark, table, shape("a int, b string"))
     assert overtaken == [1, 0]
     assert read(spark, table).columns == ["a", "b"]

@@ -14,12 +14,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from demo.waiting import wait_until
+from pipelines.delta.io import append, each_batch, query_of, read
+from pipelines.delta.once import OnceWriter
+from pipelines.delta.table_state import last_batch
+from pipelines.delta.tables import ensure_table, set_table_property, shape
 from pipelines.errors import InfrastructureError, SourceError
 from pipelines.layers.speed import speed
-from pipelines.sinks.delta import append, each_batch, query_of, read
-from pipelines.sinks.once import OnceWriter
-from pipelines.sinks.table_state import last_batch
-from pipelines.sinks.tables import ensure_table, set_table_property, shape
 from pipelines.spark.streams import run_streams
 from tests.support.lakes import Lake, flight
 
@@ -118,7 +118,7 @@ def test_a_micro_batch_that_another_run_has_written_is_not_passed_over(
             return found
 
         if after_the_look:
-            monkeypatch.setattr("pipelines.sinks.once.last_batch", overtaken)
+            monkeypatch.setattr("pipelines.delta.once.last_batch", overtaken)
         else:
             other.save(target)
         try:

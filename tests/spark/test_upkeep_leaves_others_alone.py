@@ -4,9 +4,9 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 from pipelines.config.model import PipelineConfig
+from pipelines.delta.epochs import Epoch
 from pipelines.layers.maintain import maintain
 from pipelines.ops.certification import Verdict, ensure_ledger, history, record_verdicts
-from pipelines.ops.epochs import Epoch
 from tests.support.lakes import Lake, flight
 
 

@@ -7,8 +7,8 @@ from datetime import UTC, date, datetime
 from typing import Final
 
 from pipelines.config.loader import load_config
+from pipelines.delta.epochs import Commit, Epoch, Stamp, foreign, next_epoch
 from pipelines.ops.certification import Certified, Verdict, certified_in, newest_certified, standing
-from pipelines.ops.epochs import Commit, Epoch, Stamp, foreign, next_epoch
 
 Content = Mapping[int, str]
 """Of each day, who wrote its rows."""

@@ -19,6 +19,8 @@ from pyspark.sql import SparkSession
 from pipelines.config.loader import load_config
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.rules import DayRule, RowRule
+from pipelines.delta.io import read
+from pipelines.delta.tables import exists, version
 from pipelines.errors import AuditFailed, InfrastructureError
 from pipelines.layers.batch import nightly
 from pipelines.layers.maintain import maintain
@@ -28,8 +30,6 @@ from pipelines.layers.speed import speed
 from pipelines.ops.certification import certified, history, newest_certified
 from pipelines.ops.due import Repair
 from pipelines.ops.quarantined import Selection
-from pipelines.sinks.delta import read
-from pipelines.sinks.tables import exists, version
 from tests.support.lakes import Lake, Record, flight
 
 DAYS = [date(2013, 1, n) for n in (1, 2, 3)]

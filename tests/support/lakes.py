@@ -12,9 +12,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
-from pipelines.sinks.delta import append, read
-from pipelines.sinks.tables import BRONZE, ensure_bronze, exists, shape, small_frame
-from pipelines.sinks.upkeep import compact, vacuum
+from pipelines.delta.io import append, read
+from pipelines.delta.tables import BRONZE, ensure_bronze, exists, shape, small_frame
+from pipelines.delta.upkeep import compact, vacuum
 
 EPOCH = datetime(2013, 1, 1, 12, tzinfo=UTC)
 FLIGHT = {

@@ -10,8 +10,8 @@ from pyspark.sql import functions as F
 
 from pipelines.config.loader import load_config
 from pipelines.config.model import PipelineConfig
+from pipelines.delta.io import append
 from pipelines.layers.serving import read_serving
-from pipelines.sinks.delta import append
 from pipelines.spark.session import spark_session, stop_session
 
 ROWS = 10

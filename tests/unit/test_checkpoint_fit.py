@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.ops.checkpoint_fit import BEGIN, Written, misfit
-from pipelines.ops.query_files import QueryFiles
-from pipelines.sinks.table_state import Commit, TableState, has_taken_back
+from pipelines.delta.checkpoint_fit import BEGIN, Written, misfit
+from pipelines.delta.checkpoints import QueryFiles
+from pipelines.delta.table_state import Commit, TableState, has_taken_back
 
 NONE_YET = QueryFiles("checkpoint", None, 0, None)
 EMPTY = TableState("table", "id", {})

@@ -5,7 +5,7 @@ from datetime import date
 
 import pytest
 
-from pipelines.sinks.commits import made_by
+from pipelines.delta.commits import made_by
 
 ADD = {"add": {"path": "a", "dataChange": True}}
 REMOVE = {"remove": {"path": "b", "dataChange": True}}

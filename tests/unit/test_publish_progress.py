@@ -6,11 +6,11 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import TopicPartition
 
+from pipelines.delta.checkpoints import QueryFiles
 from pipelines.errors import SourceError
 from pipelines.layers.publish_reset import InFlight, mended
 from pipelines.ops.publish_lookup import Row, slots_with_all
 from pipelines.ops.publish_progress import agree, fits_in
-from pipelines.ops.query_files import QueryFiles
 from pipelines.sinks.kafka_transactional import TransactionalSink
 from pipelines.sinks.slot_writer import headers_of
 from pipelines.sinks.slots import Mark, ProgressError, Written, what_to_do

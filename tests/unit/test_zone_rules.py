@@ -2,7 +2,7 @@
 
 from datetime import date
 
-from pipelines.sinks.zone_rules import days_that_differ
+from pipelines.delta.zone_rules import days_that_differ
 
 # New York's winter, the summer of 2013 from 10 March 2 a.m. to 3 November 2 a.m., and winter again.
 NOW = "0-18000 1362898800-14400 1383458400-18000"

@@ -8,9 +8,9 @@ from click.testing import CliRunner
 
 from pipelines.cli import jobs
 from pipelines.contracts.contract import DataContract
+from pipelines.delta.tables import ensure_table, shape
 from pipelines.errors import AuditFailed
 from pipelines.layers.serving import refresh_view, stale_view
-from pipelines.sinks.tables import ensure_table, shape
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, on, run
 

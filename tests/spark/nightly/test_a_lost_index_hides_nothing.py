@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from pipelines.contracts.contract import DataContract
+from pipelines.delta.tables import version
 from pipelines.errors import SourceError
 from pipelines.layers.batch import nightly
 from pipelines.layers.report import report
 from pipelines.ops.certification import Verdict, history, newest_certified
-from pipelines.sinks.tables import version
 from tests.support.lakes import Lake, Record
 from tests.support.nights import LATER, ONE, THREE, TWO, on, run
 

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from delta.tables import DeltaTable
 
+from pipelines.delta.event_tables import ensure_batch
+from pipelines.delta.tables import set_table_property, version
 from pipelines.errors import SourceError
 from pipelines.layers.batch import validate
 from pipelines.layers.maintain import maintain
@@ -14,8 +16,6 @@ from pipelines.layers.serving import read_serving
 from pipelines.ops.certification import certified, history
 from pipelines.ops.publications import publications, record_publication
 from pipelines.ops.published_days import Settled, record_settled, settled_before
-from pipelines.sinks.event_tables import ensure_batch
-from pipelines.sinks.tables import set_table_property, version
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, TWO, on, run
 

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from pipelines.contracts.rules import DayRule
+from pipelines.delta.event_tables import ensure_batch
+from pipelines.delta.io import read
 from pipelines.errors import AuditFailed, ConfigError, InfrastructureError, SourceError
 from pipelines.layers.batch import validate
 from pipelines.layers.serving import read_serving
@@ -15,8 +17,6 @@ from pipelines.ops.certification import certified, verdicts
 from pipelines.ops.due import closed_days
 from pipelines.ops.lease import lease
 from pipelines.quality.audit import Audit
-from pipelines.sinks.delta import read
-from pipelines.sinks.event_tables import ensure_batch
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, TWO, flights_of, on, run
 

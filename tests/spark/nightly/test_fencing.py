@@ -13,17 +13,17 @@ from pyspark.sql import DataFrame, SparkSession
 
 from demo.waiting import wait_until
 from pipelines.contracts.contract import DataContract
+from pipelines.delta.epochs import Stamp
+from pipelines.delta.fenced import restore_fenced
+from pipelines.delta.io import append, read
+from pipelines.delta.tables import set_table_property
+from pipelines.delta.transaction import StaleEpoch
 from pipelines.errors import InfrastructureError, SourceError
 from pipelines.layers.batch import Night
 from pipelines.layers.serving import read_serving
 from pipelines.ops.certification import certified, history
-from pipelines.ops.epochs import Stamp
 from pipelines.ops.night_steps import steps
 from pipelines.records import dedup
-from pipelines.sinks.delta import append, read
-from pipelines.sinks.fenced import restore_fenced
-from pipelines.sinks.tables import set_table_property
-from pipelines.sinks.transaction import StaleEpoch
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, THREE, TWO, flights_of, on, run
 
@@ -161,7 +161,7 @@ def test_a_conflict_that_follows_a_restore_does_not_make_it_again(
         if conflicts:
             raise conflicts.pop()
 
-    monkeypatch.setattr("pipelines.sinks.fenced.keep_versions", keep)
+    monkeypatch.setattr("pipelines.delta.fenced.keep_versions", keep)
     assert restore_fenced(spark, table, 0, Stamp("application", 1, "undo")) == (2, True)
     assert not conflicts
     assert read(spark, table).count() == 1

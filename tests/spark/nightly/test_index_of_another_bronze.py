@@ -11,6 +11,9 @@ import pytest
 from delta.tables import DeltaTable
 
 from pipelines.contracts.contract import DataContract
+from pipelines.delta.event_tables import ensure_batch
+from pipelines.delta.io import append, read
+from pipelines.delta.tables import ensure_table, set_table_property, shape, table_id, version
 from pipelines.errors import SourceError
 from pipelines.layers.report import report
 from pipelines.ops.bronze_index import BronzeIndex, pieces_of
@@ -22,9 +25,6 @@ from pipelines.ops.lease import lease
 from pipelines.ops.retention import WHOLE_FROM
 from pipelines.quality.audit import audit
 from pipelines.quality.facts import Span
-from pipelines.sinks.delta import append, read
-from pipelines.sinks.event_tables import ensure_batch
-from pipelines.sinks.tables import ensure_table, set_table_property, shape, table_id, version
 from tests.support.lakes import EPOCH, Lake, Record
 from tests.support.nights import LATER, ONE, TWO, on, run
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from delta.tables import DeltaTable
 
+from pipelines.delta.tables import exists, table_property, version
 from pipelines.errors import OncelakeError, SourceError
 from pipelines.layers.batch import Night, validate
 from pipelines.layers.maintain import maintain
@@ -15,7 +16,6 @@ from pipelines.layers.serving import read_serving
 from pipelines.ops.certification import certified, history
 from pipelines.ops.certified_mark import CERTIFIED, certified_mark
 from pipelines.ops.night_steps import steps
-from pipelines.sinks.tables import exists, table_property, version
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, THREE, TWO, flights_of, on, run
 

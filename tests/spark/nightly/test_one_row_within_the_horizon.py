@@ -16,11 +16,11 @@ from pyspark.sql import functions as F
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.custom_properties import Policy
 from pipelines.contracts.event_days import days_of
+from pipelines.delta.tables import shape, small_frame
 from pipelines.errors import AuditFailed
 from pipelines.layers.serving import read_serving
 from pipelines.ops.due import span_of
 from pipelines.records.dedup import UNDECIDED, chosen, winners
-from pipelines.sinks.tables import shape, small_frame
 from tests.support.lakes import Lake
 from tests.support.nights import LATER, ONE, THREE, TWO, on, run, stream
 

@@ -10,6 +10,8 @@ import pytest
 
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import days_of
+from pipelines.delta.io import read
+from pipelines.delta.tables import version
 from pipelines.errors import AuditFailed
 from pipelines.layers.batch import nightly
 from pipelines.layers.serving import read_serving
@@ -17,8 +19,6 @@ from pipelines.ops.bronze_index import pieces_of
 from pipelines.ops.certification import history
 from pipelines.ops.due import Due, Repair, due_days
 from pipelines.ops.indexing import index_bronze
-from pipelines.sinks.delta import read
-from pipelines.sinks.tables import version
 from tests.support.lakes import Lake
 from tests.support.nights import LATER, ONE, TWO, flights_of, on, run, stream
 

@@ -18,10 +18,10 @@ from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random_
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
+from pipelines.delta.io import CONFLICTS
+from pipelines.delta.schema_evolution import alterations, fit
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
-from pipelines.evolution import alterations, fit
 from pipelines.schema_paths import optional
-from pipelines.sinks.delta import CONFLICTS
 from pipelines.spark.failures import first_line
 
 ORIGIN: Final = (

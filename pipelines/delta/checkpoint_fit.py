@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Final
 
-from pipelines.ops.query_files import QueryFiles
-from pipelines.sinks.table_state import TableState
+from pipelines.delta.checkpoints import QueryFiles
+from pipelines.delta.table_state import TableState
 
 BEGIN: Final = "begin"
 """In the note beside a checkpoint: from where a stream that has no checkpoint may begin."""

@@ -24,11 +24,11 @@ from tenacity import (
     wait_random_exponential,
 )
 
+from pipelines.delta.epochs import Commit, Stamp
+from pipelines.delta.io import CONFLICTS, days_condition
+from pipelines.delta.tables import keep_versions
+from pipelines.delta.transaction import Transaction, refused, stale
 from pipelines.errors import InfrastructureError
-from pipelines.ops.epochs import Commit, Stamp
-from pipelines.sinks.delta import CONFLICTS, days_condition
-from pipelines.sinks.tables import keep_versions
-from pipelines.sinks.transaction import Transaction, refused, stale
 
 
 def number_taken(spark: SparkSession, table: str, application: str) -> int:

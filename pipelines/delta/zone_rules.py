@@ -13,9 +13,9 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from pipelines.delta.io import read
+from pipelines.delta.tables import set_table_property, table_property
 from pipelines.errors import SourceError
-from pipelines.sinks.delta import read
-from pipelines.sinks.tables import set_table_property, table_property
 
 _RULES: Final = "oncelake.zone_rules"
 _FIRST: Final = int(datetime(1970, 1, 1, tzinfo=UTC).timestamp())

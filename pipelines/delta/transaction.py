@@ -16,8 +16,8 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from pipelines.delta.epochs import Stamp
 from pipelines.errors import InfrastructureError, SourceError
-from pipelines.ops.epochs import Stamp
 
 File = dict[str, Any]
 """A file of a table as Delta's protocol writes it: the content of an `add` action."""

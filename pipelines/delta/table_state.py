@@ -10,7 +10,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.sinks.tables import exists
+from pipelines.delta.tables import exists
 from pipelines.sql import literal
 
 _RESTORE: Final = "RESTORE"

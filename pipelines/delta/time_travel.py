@@ -7,7 +7,7 @@ from typing import Any, Final
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.sinks.delta import on_days, read
+from pipelines.delta.io import on_days, read
 
 _GONE: Final = {
     "DELTA_VERSION_NOT_FOUND",

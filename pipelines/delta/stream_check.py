@@ -10,13 +10,13 @@ from pyspark.sql import SparkSession
 
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
+from pipelines.delta.checkpoint_fit import BEGIN, Written, misfit
+from pipelines.delta.checkpoints import QueryFiles, query_files, reads_more, write_note
+from pipelines.delta.io import read
+from pipelines.delta.stream_position import first_unread_version
+from pipelines.delta.table_state import TableState, has_taken_back, recent_commits, table_state
+from pipelines.delta.tables import exists
 from pipelines.errors import SourceError
-from pipelines.ops.checkpoint_fit import BEGIN, Written, misfit
-from pipelines.ops.query_files import QueryFiles, query_files, reads_more, write_note
-from pipelines.ops.stream_position import first_unread_version
-from pipelines.sinks.delta import read
-from pipelines.sinks.table_state import TableState, has_taken_back, recent_commits, table_state
-from pipelines.sinks.tables import exists
 
 Query = Literal["ingest", "speed"]
 _SINCE: Final = "since"

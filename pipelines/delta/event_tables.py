@@ -10,11 +10,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
-from pipelines.durations import format_interval
-from pipelines.errors import ConfigError
-from pipelines.records.watermark import ALWAYS, BY_CLOCK_SINCE, NOT_YET
-from pipelines.schema_paths import flat
-from pipelines.sinks.tables import (
+from pipelines.delta.tables import (
     TEN_YEARS,
     ensure_table,
     events_schema,
@@ -26,7 +22,11 @@ from pipelines.sinks.tables import (
     shown,
     table_property,
 )
-from pipelines.sinks.zone_rules import keep_rules, require_same_rules
+from pipelines.delta.zone_rules import keep_rules, require_same_rules
+from pipelines.durations import format_interval
+from pipelines.errors import ConfigError
+from pipelines.records.watermark import ALWAYS, BY_CLOCK_SINCE, NOT_YET
+from pipelines.schema_paths import flat
 
 _DEDUP: Final = "oncelake.dedup"
 _DAYS: Final = "oncelake.days"

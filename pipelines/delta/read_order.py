@@ -9,9 +9,9 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from pipelines.delta.io import read, small_rows
+from pipelines.delta.tables import shape, small_frame
 from pipelines.records.watermark import HELD_BACK
-from pipelines.sinks.delta import read, small_rows
-from pipelines.sinks.tables import shape, small_frame
 
 _FILE: Final = "_file"
 _UNTIL: Final = "_until"

@@ -11,17 +11,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from pipelines.errors import InfrastructureError
-from pipelines.sinks.delta import CONFLICTS, read
-from pipelines.sinks.table_state import removed_files
-from pipelines.sinks.tables import (
+from pipelines.delta.io import CONFLICTS, read
+from pipelines.delta.table_state import removed_files
+from pipelines.delta.tables import (
     REMOVED_FILES,
     removed_files_kept,
     set_table_properties,
     table_property,
     version,
 )
-from pipelines.sinks.versions import commit_file
+from pipelines.delta.time_travel import commit_file
+from pipelines.errors import InfrastructureError
 
 _NOTE: Final = "spark.databricks.delta.commitInfo.userMetadata"
 _APPEND_ONLY: Final = "delta.appendOnly"
