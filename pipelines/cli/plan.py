@@ -9,8 +9,8 @@ from pipelines.cli.options import CommonOptions, common_options
 from pipelines.config.model import NotifyConfig, PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.durations import format_interval
+from pipelines.kafka.source import HIDDEN, describe
 from pipelines.registry.wire_format import is_framed
-from pipelines.sources.kafka import HIDDEN, describe
 
 
 @click.command()

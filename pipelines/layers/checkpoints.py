@@ -10,8 +10,8 @@ from pipelines.delta.checkpoints import note_path, write_note
 from pipelines.delta.moved_aside import moment, move_aside
 from pipelines.delta.stream_check import Query
 from pipelines.delta.tables import exists
-from pipelines.ops.cluster import find_topic
-from pipelines.ops.ingest_position import continuation
+from pipelines.kafka.ingest_position import continuation
+from pipelines.kafka.topics import find_topic
 from pipelines.ops.lease import lease
 
 

@@ -11,13 +11,13 @@ from pyspark.sql import SparkSession
 
 from pipelines.config.model import PipelineConfig
 from pipelines.errors import ConfigError
-from pipelines.ops.cluster import end_offsets, find_topic, list_offsets
-from pipelines.ops.kafka_admin import admin_client
+from pipelines.kafka.admin import admin_client
+from pipelines.kafka.source import read_envelopes
+from pipelines.kafka.topics import end_offsets, find_topic, list_offsets
 from pipelines.ops.rack_advice import MODES, advise, crossing
 from pipelines.ops.rack_moves import reassignment, spread
 from pipelines.ops.rack_traffic import Reading
 from pipelines.ops.racks import RackedTopic, describe_racks
-from pipelines.sources.kafka import read_envelopes
 from pipelines.spark.streams import run_streams
 
 

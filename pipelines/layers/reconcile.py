@@ -12,12 +12,12 @@ from pipelines.delta.ingest_plans import read_until
 from pipelines.delta.io import read
 from pipelines.delta.tables import TOPIC_ID, require_table, shown, table_property, version
 from pipelines.errors import SourceError
-from pipelines.ops.cluster import Topic
-from pipelines.ops.same_log import require_same_log
-from pipelines.ops.topic_offsets import TopicOffsets, records_within, topic_offsets
+from pipelines.kafka.same_log import require_same_log
+from pipelines.kafka.source import offsets_between
+from pipelines.kafka.topic_offsets import TopicOffsets, records_within, topic_offsets
+from pipelines.kafka.topics import Topic
 from pipelines.quality import offset_holes
 from pipelines.quality.broker_offsets import Finding, Habits, Held, Tail, asked_behind, compare_offsets
-from pipelines.sources.kafka import offsets_between
 
 
 def reconcile(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]:

@@ -19,7 +19,8 @@ from pipelines.delta.stream_check import check_speed, note_tables
 from pipelines.delta.stream_position import start_version
 from pipelines.delta.tables import ensure_bronze, ensure_quarantine, first_try
 from pipelines.errors import OncelakeError, SourceError
-from pipelines.ops.cluster import find_topic
+from pipelines.kafka.dead_letters import send_dead_letters
+from pipelines.kafka.topics import find_topic
 from pipelines.ops.forgotten import remembered
 from pipelines.ops.forgotten_places import require_forgotten
 from pipelines.ops.late_share import late_share
@@ -30,7 +31,6 @@ from pipelines.records.decode import BAD, broken_of, decode, events_of, routed
 from pipelines.records.dedup import first_within_watermark
 from pipelines.records.watermark import HELD_BACK
 from pipelines.registry.wire_format import WriterSchema
-from pipelines.sinks.kafka import send_dead_letters
 from pipelines.spark.failures import explain_stream_failure
 from pipelines.spark.streams import Totals, run_streams
 

@@ -8,8 +8,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from pipelines.config.model import KafkaConfig
-from pipelines.ops.cluster import find_topic
-from pipelines.ops.kafka_admin import Admin, admin_client, cause
+from pipelines.kafka.admin import Admin, admin_client, cause
+from pipelines.kafka.topics import find_topic
 
 _SELECTOR: Final = "replica.selector.class"
 

@@ -13,13 +13,13 @@ from pipelines.contracts.contract import DataContract
 from pipelines.delta.checkpoints import first_offsets
 from pipelines.delta.tables import version
 from pipelines.errors import ConfigError, SourceError
+from pipelines.kafka.ingest_position import ends_since
+from pipelines.kafka.same_log import require_same_log
+from pipelines.kafka.topic_offsets import Kept, readable_offsets, records_within
+from pipelines.kafka.topics import find_topic, require_same_topic
 from pipelines.ops.bronze_index import BronzeIndex
-from pipelines.ops.cluster import find_topic, require_same_topic
 from pipelines.ops.indexing import index_bronze
-from pipelines.ops.ingest_position import ends_since
 from pipelines.ops.lease import Lease
-from pipelines.ops.same_log import require_same_log
-from pipelines.ops.topic_offsets import Kept, readable_offsets, records_within
 from pipelines.quality.known_gaps import is_known
 from pipelines.quality.offset_ledger import PartitionOffsets
 

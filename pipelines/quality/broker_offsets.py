@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from pipelines.ops.topic_offsets import Kept
+from pipelines.kafka.topic_offsets import Kept
 
 Kind = Literal["before", "deleted", "skipped", "gap", "lag", "made_anew"]
 Range = tuple[int, int]

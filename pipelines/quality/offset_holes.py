@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from pipelines.config.audit import KnownGap
 from pipelines.delta.io import small_rows
-from pipelines.ops.topic_offsets import Kept
+from pipelines.kafka.topic_offsets import Kept
 from pipelines.quality.broker_offsets import Held
 from pipelines.quality.known_gaps import is_known, known_missing
 

@@ -15,7 +15,7 @@ from benchmarks.racks import EXECUTORS, measured, replicas
 from demo.waiting import wait_until
 from pipelines.config.loader import load_config
 from pipelines.config.model import KafkaConfig
-from pipelines.ops.kafka_admin import admin_client
+from pipelines.kafka.admin import admin_client
 from pipelines.ops.rack_advice import advise
 from pipelines.ops.racks import describe_racks
 
@@ -65,7 +65,7 @@ BATCH_READ = """
 import json, sys
 from pipelines.config.loader import load_config
 from pipelines.spark.session import spark_session
-from pipelines.sources.kafka import offsets_between
+from pipelines.kafka.source import offsets_between
 from demo.waiting import wait_until
 
 config = load_config("flights", environ={}, settings=sys.argv[1:])

@@ -5,8 +5,8 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from pipelines.config.loader import load_config
-from pipelines.ops import topic_offsets
-from pipelines.ops.topic_offsets import records_within
+from pipelines.kafka import topic_offsets
+from pipelines.kafka.topic_offsets import records_within
 from tests.support.kafka import MakeTopic
 
 

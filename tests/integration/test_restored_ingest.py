@@ -11,13 +11,13 @@ from delta.tables import DeltaTable
 
 from pipelines.delta.tables import ensure_bronze, version
 from pipelines.errors import SourceError
+from pipelines.kafka.source import read_envelopes
 from pipelines.layers.checkpoints import reset
 from pipelines.layers.forget import forget
 from pipelines.layers.ingest import ingest
 from pipelines.layers.reconcile import reconcile
 from pipelines.quality.asked_key import asked_key
 from pipelines.quality.searches import OfKey
-from pipelines.sources.kafka import read_envelopes
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import Lake, flight
 

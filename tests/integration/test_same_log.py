@@ -13,14 +13,14 @@ from pyspark.sql import Column, SparkSession
 from pipelines.delta.io import small_rows
 from pipelines.delta.tables import set_table_property
 from pipelines.errors import SourceError
+from pipelines.kafka.same_log import DIVERGENCE_ACCEPTED
+from pipelines.kafka.source import client_options, records_between
 from pipelines.layers.ingest import ingest
 from pipelines.layers.reconcile import reconcile
 from pipelines.ops.bronze_index import BronzeIndex
 from pipelines.ops.lease import lease
-from pipelines.ops.same_log import DIVERGENCE_ACCEPTED
 from pipelines.ops.seal import seal
 from pipelines.runtime.local_broker import start_broker
-from pipelines.sources.kafka import client_options, records_between
 from tests.support.kafka import make_topic
 from tests.support.lakes import Lake, flight
 from tests.support.nights import ONE

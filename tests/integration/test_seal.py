@@ -18,8 +18,8 @@ from pipelines.delta.checkpoints import query_files
 from pipelines.delta.once import OnceWriter
 from pipelines.delta.tables import ensure_bronze, set_table_property, version
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
+from pipelines.kafka.ingest_position import ends_since
 from pipelines.layers.ingest import IngestJob, ingest
-from pipelines.ops.ingest_position import ends_since
 from pipelines.ops.lease import lease
 from pipelines.ops.seal import seal
 from tests.support.kafka import MakeTopic

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipelines.ops.topic_offsets import Kept
+from pipelines.kafka.topic_offsets import Kept
 from pipelines.quality.broker_offsets import (
     Habits,
     Held,

@@ -7,8 +7,8 @@ import pytest
 from pipelines.config.loader import load_config
 from pipelines.config.model import PipelineConfig
 from pipelines.errors import ConfigError, SourceError
+from pipelines.kafka.topic_offsets import Kept
 from pipelines.ops.seal import above_bronze, require_all, require_past
-from pipelines.ops.topic_offsets import Kept
 from pipelines.quality.offset_ledger import PartitionOffsets
 
 MIDNIGHT = datetime(2013, 1, 2, tzinfo=UTC)

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.config.model import KafkaConfig
 from pipelines.errors import ConfigError, InfrastructureError
-from pipelines.sources.kafka import client_options
+from pipelines.kafka.source import client_options
 from pipelines.spark.failures import first_line
 
 _UNRESOLVED: Final = "No resolvable bootstrap urls"

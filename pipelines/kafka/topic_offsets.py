@@ -10,9 +10,9 @@ from pyspark.sql import SparkSession
 
 from pipelines.config.model import KafkaConfig
 from pipelines.delta.io import small_rows
-from pipelines.ops.cluster import Topic, end_offsets, find_topic, list_offsets
-from pipelines.ops.kafka_admin import Admin, admin_client, cause
-from pipelines.sources.kafka import offsets_between
+from pipelines.kafka.admin import Admin, admin_client, cause
+from pipelines.kafka.source import offsets_between
+from pipelines.kafka.topics import Topic, end_offsets, find_topic, list_offsets
 
 _LOOKED_AT_FIRST: Final = 1_000
 _MORE_EACH_TIME: Final = 100

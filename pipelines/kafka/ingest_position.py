@@ -21,9 +21,9 @@ from pipelines.delta.ingest_plans import plan_of
 from pipelines.delta.io import read, small_rows
 from pipelines.delta.table_state import recent_commits
 from pipelines.errors import SourceError
-from pipelines.ops.cluster import Topic, list_offsets
-from pipelines.ops.kafka_admin import admin_client
-from pipelines.ops.topic_offsets import records_within
+from pipelines.kafka.admin import admin_client
+from pipelines.kafka.topic_offsets import records_within
+from pipelines.kafka.topics import Topic, list_offsets
 
 _EARLIEST: Final = -2
 """Spark's word for the earliest offset of a partition, where offsets are given one by one."""

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from pipelines.config.model import KafkaConfig, PipelineConfig
 from pipelines.delta.tables import TOPIC_ID, hidden, set_table_property, shown, table_property
 from pipelines.errors import ConfigError, SourceError
-from pipelines.ops.kafka_admin import Admin, admin_client
+from pipelines.kafka.admin import Admin, admin_client
 
 _MISSING: Final = "UnknownTopicOrPartitionException"
 

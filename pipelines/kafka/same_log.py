@@ -19,9 +19,9 @@ from pipelines.delta.checkpoints import first_kept, offsets_of, planned_at
 from pipelines.delta.io import read, small_rows
 from pipelines.delta.tables import table_property
 from pipelines.errors import SourceError
-from pipelines.ops.cluster import Topic, list_offsets
-from pipelines.ops.kafka_admin import admin_client
-from pipelines.sources.kafka import records_between
+from pipelines.kafka.admin import admin_client
+from pipelines.kafka.source import records_between
+from pipelines.kafka.topics import Topic, list_offsets
 
 DIVERGENCE_ACCEPTED: Final = "oncelake.divergence_accepted"
 """The property of bronze that names last records which may differ: `flights-0@99,flights-1@7`."""

@@ -5,7 +5,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 
 from pipelines.config.model import KafkaConfig
-from pipelines.sources.kafka import client_options
+from pipelines.kafka.source import client_options
 
 _PREFIX: Final = "oncelake."
 _FOR_READERS: Final = "isolation.level"

@@ -1,0 +1,1 @@
+"""Kafka topics: the source, offsets, the admin client, the topic for dead letters."""

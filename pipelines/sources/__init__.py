@@ -1,1 +1,0 @@
-"""Readers: Kafka topics and Delta tables as frames."""
