@@ -26,12 +26,12 @@ from pipelines.delta.tables import (
     version,
 )
 from pipelines.layers.batch import nightly
-from pipelines.ops.bronze_index import INDEX, OFFSETS, RECORDS
-from pipelines.ops.bronze_state import bronze_id, bronze_state
-from pipelines.ops.certification import CERTIFICATIONS, ensure_ledger
-from pipelines.ops.decoding_key import decoding_key
-from pipelines.ops.runs import RUNS
-from pipelines.quality.checks import RESULTS
+from pipelines.ledger.bronze_index import INDEX, OFFSETS, RECORDS
+from pipelines.ledger.bronze_state import bronze_id, bronze_state
+from pipelines.ledger.certifications import CERTIFICATIONS, ensure_ledger
+from pipelines.ledger.checks import RESULTS
+from pipelines.ledger.decoding_key import decoding_key
+from pipelines.ledger.runs import RUNS
 from pipelines.records.decode import broken_of, decode, events_of, routed
 
 RECENT: Final = 8

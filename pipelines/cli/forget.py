@@ -16,7 +16,7 @@ from pipelines.contracts.contract import DataContract
 from pipelines.layers.forget import Forgotten
 from pipelines.layers.forget import forget as take_out
 from pipelines.layers.serving import refresh_or_tell
-from pipelines.ops.kept_values import LEDGERS
+from pipelines.ledger.kept_values import LEDGERS
 from pipelines.quality.asked_key import AskedPart, asked_key
 from pipelines.quality.searches import OfKey, again
 

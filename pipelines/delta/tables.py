@@ -33,7 +33,7 @@ BRONZE: Final = (
     " _kafka_timestamp_type int, _ingested_at timestamp"
 )
 FORGOTTEN: Final = "_forgotten"
-"""The column of bronze that is set where a record was emptied, see `pipelines.ops.forgotten`."""
+"""The column of bronze that is set where a record was emptied, see `pipelines.ledger.forgotten`."""
 _FORGOTTEN: Final = f"{FORGOTTEN} struct<at: timestamp, event_time: timestamp>"
 QUARANTINE: Final = (
     f"{_ENVELOPE}, {ORIGIN}, _reason string, _column string, _found string, _contract_version string,"

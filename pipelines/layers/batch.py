@@ -20,8 +20,9 @@ from pipelines.delta.io import on_days, read
 from pipelines.delta.tables import conform, events_schema, exists, require_table, version
 from pipelines.delta.time_travel import commit_hash
 from pipelines.errors import ConfigError
-from pipelines.ops.bronze_index import BronzeIndex, Pieces, pieces_of
-from pipelines.ops.certification import (
+from pipelines.ledger.bronze_index import BronzeIndex, Pieces, pieces_of
+from pipelines.ledger.bronze_indexer import index_bronze
+from pipelines.ledger.certifications import (
     Certified,
     Verdict,
     certified_in,
@@ -30,17 +31,16 @@ from pipelines.ops.certification import (
     record_verdicts,
     require_certified,
 )
+from pipelines.ledger.forgotten_places import require_forgotten
+from pipelines.ledger.layer_samples import record_samples
+from pipelines.ledger.leases import Lease, lease
+from pipelines.ledger.own_verdicts import own_verdicts
+from pipelines.ledger.retention_marks import first_whole_day, require_whole
+from pipelines.ledger.runs import Steps
 from pipelines.ops.due import Cause, Due, Repair, due_days, span_of
-from pipelines.ops.forgotten_places import require_forgotten
-from pipelines.ops.indexing import index_bronze
-from pipelines.ops.layer_samples import record_samples
-from pipelines.ops.lease import Lease, lease
 from pipelines.ops.leftovers import back_to_certified
 from pipelines.ops.night_steps import steps
-from pipelines.ops.own_verdicts import own_verdicts
 from pipelines.ops.rebuild import build_days, require_alone
-from pipelines.ops.retention import first_whole_day, require_whole
-from pipelines.ops.runs import Steps
 from pipelines.ops.seal import seal
 from pipelines.quality.audit import Audit, audit, record_checks
 from pipelines.quality.changes import Changes, changes, moves

@@ -12,7 +12,7 @@ from pipelines.delta.stream_check import Query
 from pipelines.delta.tables import exists
 from pipelines.kafka.ingest_position import continuation
 from pipelines.kafka.topics import find_topic
-from pipelines.ops.lease import lease
+from pipelines.ledger.leases import lease
 
 
 def reset(spark: SparkSession, config: PipelineConfig, run_id: str, query: Query) -> dict[str, Any]:

@@ -21,8 +21,8 @@ from pipelines.delta.tables import (
     small_frame,
     version,
 )
-from pipelines.ops.certification import certified
-from pipelines.ops.writer_schemas import decode_all
+from pipelines.ledger.certifications import certified
+from pipelines.ledger.writer_schemas import decode_all
 from pipelines.quality import lineage
 from pipelines.quality.asked_key import AskedPart, of_key
 from pipelines.quality.record_verdicts import Facts, Fate, fate

@@ -18,14 +18,14 @@ from pipelines.delta.tables import exists, require_table, version
 from pipelines.delta.time_travel import read_kept
 from pipelines.delta.upkeep import refuse_deletes
 from pipelines.errors import SourceError
-from pipelines.ops.certification import Certified, certified
+from pipelines.ledger.certifications import Certified, certified
+from pipelines.ledger.forgotten import delete_records, emptied_of, empty
+from pipelines.ledger.forgotten_places import remember_places
+from pipelines.ledger.kept_values import delete_values
+from pipelines.ledger.leases import Lease, lease
+from pipelines.ledger.read_ahead import require_not_read_ahead
+from pipelines.ledger.retention_marks import whole_from
 from pipelines.ops.cut_days import cut_days
-from pipelines.ops.forgotten import delete_records, emptied_of, empty
-from pipelines.ops.forgotten_places import remember_places
-from pipelines.ops.kept_values import delete_values
-from pipelines.ops.lease import Lease, lease
-from pipelines.ops.read_ahead import require_not_read_ahead
-from pipelines.ops.retention import whole_from
 from pipelines.quality.searches import Search
 from pipelines.records.decode import ENVELOPE, EVENT_DATE, ORIGIN, PLACE
 

@@ -21,9 +21,9 @@ from pipelines.kafka.ingest_position import behind_or_ahead, continuation
 from pipelines.kafka.same_log import last_offsets, require_same_log
 from pipelines.kafka.source import read_envelopes
 from pipelines.kafka.topics import Topic, find_topic, require_same_topic
-from pipelines.ops.forgotten_places import emptied_on_arrival, places_ahead
+from pipelines.ledger.forgotten_places import emptied_on_arrival, places_ahead
+from pipelines.ledger.read_ahead import require_not_read_ahead
 from pipelines.ops.rack_traffic import Reading
-from pipelines.ops.read_ahead import require_not_read_ahead
 from pipelines.spark.streams import run_streams
 
 _log = logging.getLogger(__name__)

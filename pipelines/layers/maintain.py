@@ -26,13 +26,13 @@ from pipelines.delta.upkeep import (
     small_files,
     vacuum,
 )
-from pipelines.ops.certification import certified
-from pipelines.ops.index_folding import fold_index
-from pipelines.ops.kept_values import LEDGERS
-from pipelines.ops.lease import Lease, lease
+from pipelines.ledger.certifications import certified
+from pipelines.ledger.index_folding import fold_index
+from pipelines.ledger.kept_values import LEDGERS
+from pipelines.ledger.leases import Lease, lease
+from pipelines.ledger.read_ahead import require_not_read_ahead
 from pipelines.ops.leftovers import back_to_certified, holds_certified
 from pipelines.ops.published_days import Settled, settled_so_far, waiting
-from pipelines.ops.read_ahead import require_not_read_ahead
 from pipelines.ops.removal import Removal, from_bronze, from_quarantine, from_speed
 from pipelines.sql import literal
 

@@ -12,7 +12,7 @@ from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import read, small_rows
 from pipelines.errors import SourceError
-from pipelines.ops import certification
+from pipelines.ledger import certifications
 from pipelines.quality.prometheus import exposition, gauges
 from pipelines.quality.report_files import write_files
 
@@ -33,7 +33,7 @@ def metrics(
         SourceError: no nightly run has decided on a day yet.
         InfrastructureError: the folder cannot be written.
     """
-    past = certification.history(spark, config)
+    past = certifications.history(spark, config)
     if not past:
         raise SourceError(
             f"{config.name}: no figures for Prometheus: nightly runs have decided on no day;"

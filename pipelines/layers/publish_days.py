@@ -19,9 +19,15 @@ from pipelines.delta.checkpoints import QueryFiles, query_files
 from pipelines.delta.tables import conform
 from pipelines.delta.time_travel import bytes_of, read_kept
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
+from pipelines.ledger.certifications import (
+    Verdict,
+    certified_in,
+    history,
+    newest_certified,
+    require_certified,
+)
+from pipelines.ledger.leases import Lease, lease
 from pipelines.messages import messages
-from pipelines.ops.certification import Verdict, certified_in, history, newest_certified, require_certified
-from pipelines.ops.lease import Lease, lease
 from pipelines.ops.publications import Publication, publications, record_publication
 from pipelines.ops.publish_advice import facts, refuse_too_long
 from pipelines.ops.publish_batch import published_columns

@@ -8,8 +8,8 @@ from pyspark.sql import functions as F
 from pipelines.config.model import PipelineConfig
 from pipelines.delta.io import small_rows
 from pipelines.delta.tables import require_table, version
-from pipelines.ops.lease import lease
-from pipelines.ops.quarantined import Selection, mark, picked
+from pipelines.ledger.leases import lease
+from pipelines.ledger.quarantine import Selection, mark, picked
 from pipelines.records.decode import COORDINATES
 
 

@@ -14,13 +14,13 @@ from pipelines.delta.fenced import append_fenced, claim
 from pipelines.delta.io import read, small_rows
 from pipelines.delta.stream_check import refuse_lost_speed
 from pipelines.delta.tables import exists, require_table, version
-from pipelines.ops.certification import certified
-from pipelines.ops.forgotten_places import places
-from pipelines.ops.lease import Lease, lease
-from pipelines.ops.quarantined import Selection, mark, picked, tried
-from pipelines.ops.read_ahead import require_not_read_ahead
-from pipelines.ops.retention import whole_from
-from pipelines.ops.writer_schemas import decode_all
+from pipelines.ledger.certifications import certified
+from pipelines.ledger.forgotten_places import places
+from pipelines.ledger.leases import Lease, lease
+from pipelines.ledger.quarantine import Selection, mark, picked, tried
+from pipelines.ledger.read_ahead import require_not_read_ahead
+from pipelines.ledger.retention_marks import whole_from
+from pipelines.ledger.writer_schemas import decode_all
 from pipelines.records.decode import (
     COORDINATES,
     ENVELOPE,

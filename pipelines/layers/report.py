@@ -16,13 +16,13 @@ from pipelines.delta.io import read, small_rows
 from pipelines.delta.tables import exists, require_table, version
 from pipelines.delta.time_travel import read_kept
 from pipelines.errors import SourceError
-from pipelines.ops import certification
-from pipelines.ops.bronze_index import BronzeIndex, pieces_of
-from pipelines.ops.indexing import index_as_of, index_bronze
-from pipelines.ops.layer_samples import samples_of
-from pipelines.ops.own_verdicts import own_verdicts
-from pipelines.ops.retention import whole_from
-from pipelines.ops.writer_schemas import decode_all
+from pipelines.ledger import certifications
+from pipelines.ledger.bronze_index import BronzeIndex, pieces_of
+from pipelines.ledger.bronze_indexer import index_as_of, index_bronze
+from pipelines.ledger.layer_samples import samples_of
+from pipelines.ledger.own_verdicts import own_verdicts
+from pipelines.ledger.retention_marks import whole_from
+from pipelines.ledger.writer_schemas import decode_all
 from pipelines.quality import conflicts, past, profile
 from pipelines.quality.comparison import comparison
 from pipelines.quality.data_docs import Audited, write_data_docs
@@ -59,7 +59,7 @@ def report(
         SourceError: no day is named and no nightly run has decided on one yet; there is no bronze; or a
             version that the verdict names is gone.
     """
-    verdicts = certification.history(spark, config)
+    verdicts = certifications.history(spark, config)
     newest = {verdict.day: verdict for verdict in verdicts}
     asked = day or _last_decided(config, newest)
     audited = None
@@ -94,8 +94,8 @@ def _decided(
     spark: SparkSession,
     config: PipelineConfig,
     contract: DataContract,
-    verdict: certification.Verdict,
-    verdicts: Sequence[certification.Verdict],
+    verdict: certifications.Verdict,
+    verdicts: Sequence[certifications.Verdict],
     *,
     data_docs: bool,
 ) -> ReportData:
@@ -103,7 +103,7 @@ def _decided(
     index = _index_then(spark, config, contract, verdict, verdicts)
     rows = _rows_then(spark, config, verdict)
     known = own_verdicts(spark, config, verdicts, index)
-    since = certification.newest_audited(v for v in known if v.bronze_version < verdict.bronze_version)
+    since = certifications.newest_audited(v for v in known if v.bronze_version < verdict.bronze_version)
     pieces = pieces_of(spark, config, index, [day], since)
     decoded = decode_all(spark, config, contract, pieces.envelopes)
     events = profile.of_day(valid(decoded, contract), day).persist()
@@ -138,7 +138,7 @@ def _decided(
         events.unpersist()
 
 
-def _rows_then(spark: SparkSession, config: PipelineConfig, verdict: certification.Verdict) -> DataFrame:
+def _rows_then(spark: SparkSession, config: PipelineConfig, verdict: certifications.Verdict) -> DataFrame:
     """The rows of a day as its verdict saw them."""
     rows = read_kept(spark, config.table("batch"), verdict.batch_version, [verdict.day])
     if rows is None:
@@ -154,13 +154,13 @@ def _undecided(
     config: PipelineConfig,
     contract: DataContract,
     day: date,
-    verdicts: Sequence[certification.Verdict],
+    verdicts: Sequence[certifications.Verdict],
 ) -> ReportData:
     """What can be said of a day before any nightly run: what came, and what the speed layer has."""
     table = require_table(spark, config, "bronze")
     bronze_version = version(spark, table)
     index = index_bronze(spark, config, contract, bronze_version)
-    since = certification.newest_audited(own_verdicts(spark, config, verdicts, index))
+    since = certifications.newest_audited(own_verdicts(spark, config, verdicts, index))
     pieces = pieces_of(spark, config, index, [day], since)
     reasons = profile.quarantine_reasons(
         index.reasons(),
@@ -206,8 +206,8 @@ def _index_then(
     spark: SparkSession,
     config: PipelineConfig,
     contract: DataContract,
-    verdict: certification.Verdict,
-    verdicts: Sequence[certification.Verdict],
+    verdict: certifications.Verdict,
+    verdicts: Sequence[certifications.Verdict],
 ) -> BronzeIndex:
     """The index of bronze as a verdict saw it."""
     table = require_table(spark, config, "bronze")
@@ -241,7 +241,7 @@ def _quarantined(
     spark: SparkSession,
     config: PipelineConfig,
     contract: DataContract,
-    verdicts: Sequence[certification.Verdict],
+    verdicts: Sequence[certifications.Verdict],
     day: date,
 ) -> dict[date, int] | None:
     """Records in quarantine, but for those that were put back, by the day on which they were sent."""
@@ -252,7 +252,7 @@ def _quarantined(
     return profile.sent_by_day(read(spark, table).where("_status <> 'replayed'"), contract, first, day)
 
 
-def _results(spark: SparkSession, config: PipelineConfig, verdict: certification.Verdict) -> DataFrame:
+def _results(spark: SparkSession, config: PipelineConfig, verdict: certifications.Verdict) -> DataFrame:
     return read(spark, config.ops_table("validation_results")).where(
         (F.col("pipeline") == config.name)
         & (F.col("day") == F.lit(verdict.day))
@@ -260,7 +260,7 @@ def _results(spark: SparkSession, config: PipelineConfig, verdict: certification
     )
 
 
-def _audited(spark: SparkSession, config: PipelineConfig, verdict: certification.Verdict) -> Audited | None:
+def _audited(spark: SparkSession, config: PipelineConfig, verdict: certifications.Verdict) -> Audited | None:
     """What Great Expectations said in the audit; None if there is nothing of it."""
     results = _results(spark, config, verdict)
     # An audit of an earlier version of Oncelake has kept no results.
@@ -270,14 +270,14 @@ def _audited(spark: SparkSession, config: PipelineConfig, verdict: certification
 
 
 def _checks(
-    spark: SparkSession, config: PipelineConfig, verdict: certification.Verdict
+    spark: SparkSession, config: PipelineConfig, verdict: certifications.Verdict
 ) -> tuple[ReportCheck, ...]:
     results = _results(spark, config, verdict)
     names = ("name", "kind", "status", "observed", "expected", "detail")
     return tuple(ReportCheck(**row) for row in results.select(*names).toArrow().to_pylist())
 
 
-def _verdict(verdict: certification.Verdict, checks: tuple[ReportCheck, ...]) -> Verdict:
+def _verdict(verdict: certifications.Verdict, checks: tuple[ReportCheck, ...]) -> Verdict:
     statuses = [check.status for check in checks]
     return Verdict(
         status=verdict.status,

@@ -18,7 +18,7 @@ from pipelines.delta.io import days_condition, read
 from pipelines.delta.schema_evolution import fit, merged
 from pipelines.delta.tables import conform, exists
 from pipelines.errors import ConfigError, OncelakeError
-from pipelines.ops.certification import certified
+from pipelines.ledger.certifications import certified
 from pipelines.spark.failures import first_line
 
 _VERSION: Final = re.compile(r"VERSION AS OF (\d+)")

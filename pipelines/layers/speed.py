@@ -21,12 +21,12 @@ from pipelines.delta.tables import ensure_bronze, ensure_quarantine, first_try
 from pipelines.errors import OncelakeError, SourceError
 from pipelines.kafka.dead_letters import send_dead_letters
 from pipelines.kafka.topics import find_topic
-from pipelines.ops.forgotten import remembered
-from pipelines.ops.forgotten_places import require_forgotten
-from pipelines.ops.late_share import late_share
-from pipelines.ops.read_ahead import require_not_read_ahead
-from pipelines.ops.speed_writer import SpeedWriter
-from pipelines.ops.writer_schemas import known_writers, learn_named, most_named
+from pipelines.ledger.forgotten import remembered
+from pipelines.ledger.forgotten_places import require_forgotten
+from pipelines.ledger.late_share import late_share
+from pipelines.ledger.read_ahead import require_not_read_ahead
+from pipelines.ledger.speed_writer import SpeedWriter
+from pipelines.ledger.writer_schemas import known_writers, learn_named, most_named
 from pipelines.records.decode import BAD, broken_of, decode, events_of, routed
 from pipelines.records.dedup import first_within_watermark
 from pipelines.records.watermark import HELD_BACK

@@ -12,14 +12,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pipelines.config.model import PipelineConfig
 from pipelines.delta.fenced import replace_days_fenced
 from pipelines.delta.time_travel import commit_hash
-from pipelines.ops.certification import (
+from pipelines.ledger.certifications import (
     Verdict,
     certified_in,
     history,
     newest_certified,
     record_verdicts,
 )
-from pipelines.ops.lease import Lease
+from pipelines.ledger.leases import Lease
 from pipelines.ops.leftovers import back_to_certified
 from pipelines.ops.rebuild import require_alone
 

@@ -13,12 +13,12 @@ from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import around, days_of, reach
 from pipelines.delta.io import on_days, read, small_rows
 from pipelines.errors import ConfigError
-from pipelines.ops.bronze_index import BronzeIndex, pieces_of
-from pipelines.ops.certification import Verdict, certified_in, newest_certified
-from pipelines.ops.forgotten_places import forgotten_after, require_none_held
-from pipelines.ops.own_verdicts import compared, own_verdicts, require_no_fewer
-from pipelines.ops.retention import first_whole_day, whole_from
-from pipelines.ops.writer_schemas import decode_all
+from pipelines.ledger.bronze_index import BronzeIndex, pieces_of
+from pipelines.ledger.certifications import Verdict, certified_in, newest_certified
+from pipelines.ledger.forgotten_places import forgotten_after, require_none_held
+from pipelines.ledger.own_verdicts import compared, own_verdicts, require_no_fewer
+from pipelines.ledger.retention_marks import first_whole_day, whole_from
+from pipelines.ledger.writer_schemas import decode_all
 from pipelines.quality.facts import Span
 from pipelines.records.decode import COORDINATES, EVENT_DATE, valid
 from pipelines.records.dedup import UNDECIDED, chosen, with_key, without_key

@@ -7,9 +7,9 @@ from pyspark.sql import SparkSession
 from pipelines.config.model import PipelineConfig
 from pipelines.delta.fenced import is_as_at, restore_fenced
 from pipelines.delta.tables import keep_versions
-from pipelines.ops.certification import Certified, certified
-from pipelines.ops.certified_mark import mark_certified
-from pipelines.ops.lease import Lease
+from pipelines.ledger.certifications import Certified, certified
+from pipelines.ledger.certified_mark import mark_certified
+from pipelines.ledger.leases import Lease
 
 _log = logging.getLogger(__name__)
 

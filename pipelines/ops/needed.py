@@ -13,9 +13,9 @@ from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import read, small_rows
 from pipelines.delta.stream_position import unread_rows
 from pipelines.delta.tables import exists
-from pipelines.ops.certification import Verdict
-from pipelines.ops.retention import last_event_day
-from pipelines.ops.writer_schemas import decode_all
+from pipelines.ledger.certifications import Verdict
+from pipelines.ledger.retention_marks import last_event_day
+from pipelines.ledger.writer_schemas import decode_all
 from pipelines.records.decode import EVENT_DATE, VALID, sent_at
 from pipelines.records.validation import FIRST_DAY
 

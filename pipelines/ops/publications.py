@@ -12,7 +12,7 @@ from pipelines.config.model import PipelineConfig
 from pipelines.delta.io import append, read, small_rows
 from pipelines.delta.tables import conform, ensure_table, exists, shape, small_frame
 from pipelines.delta.time_travel import commit_hash
-from pipelines.ops.certification import Verdict
+from pipelines.ledger.certifications import Verdict
 
 _SHAPE: Final = (
     "pipeline string, day date, batch_version bigint, topic_id string, run_id string,"

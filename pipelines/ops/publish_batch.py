@@ -20,8 +20,8 @@ from pipelines.delta.stream_position import Position, positions_of
 from pipelines.delta.tables import conform, events_schema, small_frame
 from pipelines.delta.time_travel import read_kept
 from pipelines.errors import SourceError
-from pipelines.ops.certification import history
-from pipelines.ops.forgotten import forgetting_commits
+from pipelines.ledger.certifications import history
+from pipelines.ledger.forgotten import forgetting_commits
 from pipelines.ops.publications import publications
 from pipelines.ops.published_days import Settled, record_settled, settled_before
 from pipelines.records.corrections import CORRECTION, corrections, instead

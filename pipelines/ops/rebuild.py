@@ -18,8 +18,8 @@ from pipelines.delta.epochs import Stamp, foreign
 from pipelines.delta.fenced import commits_since, replace_days_fenced
 from pipelines.delta.io import CONFLICTS, by_day_and_key, on_days
 from pipelines.errors import InfrastructureError, SourceError
-from pipelines.ops.bronze_index import Pieces
-from pipelines.ops.writer_schemas import decode_all
+from pipelines.ledger.bronze_index import Pieces
+from pipelines.ledger.writer_schemas import decode_all
 from pipelines.quality.facts import Span
 from pipelines.records.decode import valid
 from pipelines.records.dedup import UNDECIDED, chosen

@@ -12,11 +12,8 @@ from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import days_condition, read, small_rows
 from pipelines.delta.tables import exists
-from pipelines.ops.certification import certified, verdicts
-from pipelines.ops.needed import Need, in_quarantine, rebuild_first, records_of_days, uncertified, unread
-from pipelines.ops.offset_cuts import below, first_kept, first_there
-from pipelines.ops.published_days import waiting
-from pipelines.ops.retention import (
+from pipelines.ledger.certifications import certified, verdicts
+from pipelines.ledger.retention_marks import (
     SPEED_FROM,
     WHOLE_FROM,
     first_day_by_age,
@@ -25,6 +22,9 @@ from pipelines.ops.retention import (
     speed_from,
     whole_from,
 )
+from pipelines.ops.needed import Need, in_quarantine, rebuild_first, records_of_days, uncertified, unread
+from pipelines.ops.offset_cuts import below, first_kept, first_there
+from pipelines.ops.published_days import waiting
 from pipelines.records.validation import FIRST_DAY
 
 _DAY: Final = timedelta(days=1)

@@ -17,11 +17,11 @@ from pipelines.kafka.ingest_position import ends_since
 from pipelines.kafka.same_log import require_same_log
 from pipelines.kafka.topic_offsets import Kept, readable_offsets, records_within
 from pipelines.kafka.topics import find_topic, require_same_topic
-from pipelines.ops.bronze_index import BronzeIndex
-from pipelines.ops.indexing import index_bronze
-from pipelines.ops.lease import Lease
+from pipelines.ledger.bronze_index import BronzeIndex
+from pipelines.ledger.bronze_indexer import index_bronze
+from pipelines.ledger.leases import Lease
+from pipelines.ledger.offset_ranges import PartitionOffsets
 from pipelines.quality.known_gaps import is_known
-from pipelines.quality.offset_ledger import PartitionOffsets
 
 _LOOK_EVERY_S: Final = 2.0
 _SHOWN: Final = 5

@@ -23,18 +23,18 @@ from pipelines.delta.tables import (
     shape,
     small_frame,
 )
-from pipelines.ops.bronze_index import BronzeIndex, Pieces
-from pipelines.ops.bronze_state import records_in
-from pipelines.ops.forgotten import emptied_in
-from pipelines.ops.retention import speed_from
-from pipelines.ops.writer_schemas import decode_all
+from pipelines.ledger.bronze_index import BronzeIndex, Pieces
+from pipelines.ledger.bronze_state import records_in
+from pipelines.ledger.checks import RESULTS, Check, worst
+from pipelines.ledger.forgotten import emptied_in
+from pipelines.ledger.layer_sample import LayerDifference
+from pipelines.ledger.offset_ranges import PartitionOffsets
+from pipelines.ledger.retention_marks import speed_from
+from pipelines.ledger.writer_schemas import decode_all
 from pipelines.quality import facts, integrity
-from pipelines.quality.checks import RESULTS, Check, worst
 from pipelines.quality.differences import Limits, layer_differences
 from pipelines.quality.facts import BronzeFacts, LayerDay, Span
 from pipelines.quality.known_gaps import known_missing
-from pipelines.quality.layer_samples import LayerDifference
-from pipelines.quality.offset_ledger import PartitionOffsets
 from pipelines.records.decode import EVENT_DATE, VALID
 from pipelines.records.dedup import with_key
 

@@ -6,7 +6,7 @@ from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.tables import conform, events_schema
 from pipelines.delta.time_travel import read_kept
-from pipelines.ops.certification import Verdict
+from pipelines.ledger.certifications import Verdict
 from pipelines.quality.report_history import Comparison
 from pipelines.quality.row_changes import row_changes
 

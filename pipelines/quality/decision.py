@@ -8,11 +8,11 @@ from typing import Any
 
 from pipelines.durations import days_in_a_row
 from pipelines.errors import AuditFailed
-from pipelines.ops.certification import Certified, Verdict
+from pipelines.ledger.certifications import Certified, Verdict
+from pipelines.ledger.checks import LATE_WITHIN_LIMIT
 from pipelines.ops.due import Due
 from pipelines.quality.audit import Audit
 from pipelines.quality.changes import Changes
-from pipelines.quality.checks import LATE_WITHIN_LIMIT
 
 _log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ class Run:
         pipeline: the pipeline's name.
         run_id: the run.
         bronze_version: the version of bronze that the days were built from.
-        bronze_id: which bronze that is, see `pipelines.ops.bronze_index.BronzeIndex`.
+        bronze_id: which bronze that is, see `pipelines.ledger.bronze_index.BronzeIndex`.
         built: the version of the batch table that was audited.
         kept: the version that holds the days that passed.
         epoch: the epoch of the run's lease.

@@ -22,7 +22,7 @@ from pipelines.contracts.contract import DataContract
 from pipelines.contracts.rules import SuiteName
 from pipelines.delta.io import on_days
 from pipelines.errors import ConfigError
-from pipelines.quality.checks import Check, Status
+from pipelines.ledger.checks import Check, Status
 from pipelines.quality.figures import ROWS, figures
 from pipelines.quality.suites import Json, asked, columns_of
 from pipelines.records.dedup import with_key

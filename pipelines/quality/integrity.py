@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import date
 from typing import Literal
 
-from pipelines.quality.checks import LATE_WITHIN_LIMIT, LAYERS_AGREE, Check, Status
+from pipelines.ledger.checks import LATE_WITHIN_LIMIT, LAYERS_AGREE, Check, Status
+from pipelines.ledger.layer_sample import LayerDifference
+from pipelines.ledger.offset_ranges import PartitionOffsets
 from pipelines.quality.facts import BronzeFacts, LayerDay
-from pipelines.quality.layer_samples import LayerDifference
-from pipelines.quality.offset_ledger import PartitionOffsets
 
 
 def _check(

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from datetime import date
 from typing import Final
 
-from pipelines.ops.certification import Verdict
+from pipelines.ledger.certifications import Verdict
 from pipelines.quality.report_history import PastVerdict, Repair
 from pipelines.quality.report_model import TrendDay
 

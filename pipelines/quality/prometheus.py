@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, time
 from typing import Final, get_args
 from zoneinfo import ZoneInfo
 
-from pipelines.ops.certification import Verdict
+from pipelines.ledger.certifications import Verdict
 from pipelines.quality.past import is_repair
 from pipelines.quality.report_model import CheckStatus
 

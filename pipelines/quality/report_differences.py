@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Final
 
-from pipelines.quality.layer_samples import Difference, LayerSample
+from pipelines.ledger.layer_sample import Difference, LayerSample
 from pipelines.quality.report_records import Count, KeyPart, Model, Text
 
 _TITLES: Final[dict[Difference, tuple[str, str]]] = {
@@ -73,7 +73,7 @@ def layer_differences(samples: Iterable[LayerSample]) -> tuple[LayerDifferences,
     """Puts samples under their classes, what is unexplained first.
 
     Args:
-        samples: as `pipelines.ops.layer_samples` has kept them.
+        samples: as `pipelines.ledger.layer_samples` has kept them.
     """
     order = list(_TITLES)
     ordered = sorted(samples, key=lambda each: order.index(each.difference))

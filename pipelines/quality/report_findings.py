@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from pipelines.quality.checks import LAYERS_AGREE
+from pipelines.ledger.checks import LAYERS_AGREE
 from pipelines.quality.report_model import CheckStatus, ReportCheck, ReportData
 from pipelines.quality.report_text import plural
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import date
 
-from pipelines.ops.certification import Verdict
+from pipelines.ledger.certifications import Verdict
 from pipelines.quality.report_model import Flow
 
 

@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, AwareDatetime, Field
 
-from pipelines.quality.checks import LAYERS_AGREE
+from pipelines.ledger.checks import LAYERS_AGREE
 from pipelines.quality.report_differences import LayerDifferences
 from pipelines.quality.report_history import Comparison, PastVerdict, Repair
 from pipelines.quality.report_records import ConflictSample, Count, Model, QuarantineReason, Text

@@ -11,9 +11,9 @@ from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.event_tables import by_clock_since
 from pipelines.delta.tables import require_table
-from pipelines.ops.forgotten import EVENT_TIME, remembered
-from pipelines.ops.forgotten_places import places
-from pipelines.ops.writer_schemas import decode_all
+from pipelines.ledger.forgotten import EVENT_TIME, remembered
+from pipelines.ledger.forgotten_places import places
+from pipelines.ledger.writer_schemas import decode_all
 from pipelines.quality import lineage
 from pipelines.quality.asked_key import AskedPart, of_key
 from pipelines.records.decode import COORDINATES, EVENT_DATE, PLACE, VALID

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.ops.certification import certified
+from pipelines.ledger.certifications import certified
 from tests.support.lakes import Lake, Record, flight
 from tests.support.processes import BRIEF_SETTINGS, Job, start_job
 

@@ -13,7 +13,7 @@ from demo.waiting import wait_until
 from pipelines.delta.io import read
 from pipelines.layers.batch import nightly
 from pipelines.layers.serving import read_serving
-from pipelines.ops.certification import certified
+from pipelines.ledger.certifications import certified
 from tests.support.lakes import Lake, Record, flight
 from tests.support.processes import BRIEF_SETTINGS, Job, start_job
 

@@ -17,7 +17,7 @@ from pipelines.errors import InfrastructureError, OncelakeError, SourceError
 from pipelines.layers import publish_days as whole_days
 from pipelines.layers.batch import nightly
 from pipelines.layers.publish_days import publish_days
-from pipelines.ops.lease import Lease
+from pipelines.ledger.leases import Lease
 from pipelines.ops.publish_cluster import asking, marks, take_all, write_marks
 from pipelines.ops.publish_sink import sink_of
 from pipelines.sinks import kafka_transactional

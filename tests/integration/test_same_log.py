@@ -17,8 +17,8 @@ from pipelines.kafka.same_log import DIVERGENCE_ACCEPTED
 from pipelines.kafka.source import client_options, records_between
 from pipelines.layers.ingest import ingest
 from pipelines.layers.reconcile import reconcile
-from pipelines.ops.bronze_index import BronzeIndex
-from pipelines.ops.lease import lease
+from pipelines.ledger.bronze_index import BronzeIndex
+from pipelines.ledger.leases import lease
 from pipelines.ops.seal import seal
 from pipelines.runtime.local_broker import start_broker
 from tests.support.kafka import make_topic

@@ -14,7 +14,7 @@ from pipelines.errors import InfrastructureError
 from pipelines.layers.batch import nightly
 from pipelines.layers.serving import read_serving
 from pipelines.layers.speed import speed
-from pipelines.ops.writer_schemas import decode_all
+from pipelines.ledger.writer_schemas import decode_all
 from pipelines.registry.client import Registry
 from pipelines.registry.wire_format import WriterSchema
 from tests.support.avro import AVRO_FLIGHT, DEPARTURE_MS, FIELDS, departure, encoded, framed, record

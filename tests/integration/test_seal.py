@@ -20,7 +20,7 @@ from pipelines.delta.tables import ensure_bronze, set_table_property, version
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.kafka.ingest_position import ends_since
 from pipelines.layers.ingest import IngestJob, ingest
-from pipelines.ops.lease import lease
+from pipelines.ledger.leases import lease
 from pipelines.ops.seal import seal
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import FLIGHT, Lake

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.ops.certification import certified
+from pipelines.ledger.certifications import certified
 from tests.support.lakes import Lake, Record, flight
 from tests.support.processes import BRIEF_ENVIRONMENT, BRIEF_SETTINGS
 

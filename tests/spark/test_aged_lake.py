@@ -12,7 +12,7 @@ from pipelines.contracts.contract import load_contract
 from pipelines.delta.io import read
 from pipelines.layers.batch import nightly
 from pipelines.layers.maintain import maintain
-from pipelines.ops.certification import certified
+from pipelines.ledger.certifications import certified
 
 BENCHMARKS = Path("benchmarks")
 

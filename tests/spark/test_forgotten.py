@@ -38,14 +38,14 @@ from pipelines.layers.forget import Forgotten, forget
 from pipelines.layers.maintain import maintain
 from pipelines.layers.replay import replay
 from pipelines.layers.serving import read_serving
-from pipelines.ops.certification import history
-from pipelines.ops.forgotten import forgetting_commits
-from pipelines.ops.forgotten_places import emptied_on_arrival, places
-from pipelines.ops.kept_values import delete_values
-from pipelines.ops.quarantined import Selection
-from pipelines.ops.retention import WHOLE_FROM
+from pipelines.ledger.certifications import history
+from pipelines.ledger.checks import RESULTS
+from pipelines.ledger.forgotten import forgetting_commits
+from pipelines.ledger.forgotten_places import emptied_on_arrival, places
+from pipelines.ledger.kept_values import delete_values
+from pipelines.ledger.quarantine import Selection
+from pipelines.ledger.retention_marks import WHOLE_FROM
 from pipelines.quality.asked_key import asked_key
-from pipelines.quality.checks import RESULTS
 from pipelines.quality.searches import OfKey, again
 from pipelines.spark.failures import explain_stream_failure
 from pipelines.spark.session import forget_tables

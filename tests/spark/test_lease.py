@@ -13,14 +13,14 @@ from typing import Any
 import psutil
 import pytest
 
-import pipelines.ops.lease as lease_module
+import pipelines.ledger.leases as lease_module
 from demo.waiting import wait_until
 from pipelines.delta.fenced import replace_fenced
 from pipelines.delta.io import read
 from pipelines.delta.tables import ensure_table, shape, small_frame
 from pipelines.errors import InfrastructureError
-from pipelines.ops.holder import Holder, started, this_process
-from pipelines.ops.lease import LEASES, lease
+from pipelines.ledger.holder import Holder, started, this_process
+from pipelines.ledger.leases import LEASES, lease
 from tests.support.lakes import Lake
 
 OLD = (
@@ -88,7 +88,7 @@ def test_a_commit_whose_answer_was_lost_does_not_cost_the_lease(
         return made
 
     with lease(lake.spark, lake.config, "mine") as mine:
-        monkeypatch.setattr("pipelines.ops.lease.replace_fenced", without_an_answer)
+        monkeypatch.setattr("pipelines.ledger.leases.replace_fenced", without_an_answer)
         wait_until(lambda: bool(ends) and held(lake)["until"] > ends[0], "the lease is prolonged again", 60)
         mine.require()
     assert held(lake)["until"].astimezone(UTC) <= datetime.now(UTC)
@@ -195,7 +195,7 @@ def _may_unshare() -> bool:
 def test_a_living_run_in_another_pid_namespace_is_not_taken_for_dead() -> None:
     """Two containers with one host name: the process of the one cannot be seen from the other."""
     script = (
-        "import sys; from dataclasses import astuple; from pipelines.ops.holder import this_process;"
+        "import sys; from dataclasses import astuple; from pipelines.ledger.holder import this_process;"
         "print(repr(astuple(this_process())), flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(

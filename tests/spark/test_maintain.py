@@ -28,11 +28,11 @@ from pipelines.layers import speed as speed_layer
 from pipelines.layers.maintain import maintain
 from pipelines.layers.quarantine import discard
 from pipelines.layers.serving import read_serving
-from pipelines.ops.lease import lease
+from pipelines.ledger.leases import lease
+from pipelines.ledger.quarantine import Selection
+from pipelines.ledger.retention_marks import speed_from, whole_from
 from pipelines.ops.leftovers import holds_certified
-from pipelines.ops.quarantined import Selection
 from pipelines.ops.removal import from_bronze, from_quarantine, from_speed
-from pipelines.ops.retention import speed_from, whole_from
 from tests.support.lakes import Lake, Record, flight
 from tests.support.nights import ONE, TWO, on, run, stream
 

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from pipelines.delta.io import small_rows
 from pipelines.delta.tables import shape, small_frame
-from pipelines.quality.offset_ledger import PartitionOffsets, in_a_row, partition_offsets
+from pipelines.ledger.offset_ranges import PartitionOffsets, in_a_row, partition_offsets
 
 SHAPE = (
     "topic string, partition int, first bigint, last bigint, records bigint, distinct bigint, sent timestamp,"

@@ -21,8 +21,8 @@ from pipelines.layers.batch import nightly
 from pipelines.layers.quarantine import discard, examples, summarise
 from pipelines.layers.replay import Replay, rebuilt
 from pipelines.layers.serving import read_serving
-from pipelines.ops.lease import lease
-from pipelines.ops.quarantined import Selection
+from pipelines.ledger.leases import lease
+from pipelines.ledger.quarantine import Selection
 from tests.support.lakes import EPOCH, Lake, Record, flight
 from tests.support.nights import ONE, TWO, on, stream
 

@@ -13,9 +13,9 @@ from pipelines.delta.tables import ensure_bronze
 from pipelines.layers.batch import nightly
 from pipelines.layers.replay import replay
 from pipelines.layers.serving import read_serving
+from pipelines.ledger.quarantine import Selection
+from pipelines.ledger.writer_schemas import decode_all
 from pipelines.ops.offset_cuts import first_kept
-from pipelines.ops.quarantined import Selection
-from pipelines.ops.writer_schemas import decode_all
 from pipelines.records.decode import ERROR
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, on, run, stream

@@ -13,7 +13,7 @@ from pipelines.contracts.contract import DataContract
 from pipelines.delta.time_travel import read_kept
 from pipelines.layers.metrics import metrics
 from pipelines.layers.report import report
-from pipelines.ops.certification import Verdict, history
+from pipelines.ledger.certifications import Verdict, history
 from pipelines.quality.report_history import ChangedRow
 from pipelines.quality.row_changes import row_changes
 from tests.support.lakes import EPOCH, Lake, compact_and_vacuum

@@ -18,7 +18,7 @@ from pipelines.errors import SourceError
 from pipelines.layers.checkpoints import reset
 from pipelines.layers.maintain import maintain
 from pipelines.layers.replay import replay
-from pipelines.ops.quarantined import Selection
+from pipelines.ledger.quarantine import Selection
 from tests.support.lakes import Lake
 from tests.support.nights import on, stream
 

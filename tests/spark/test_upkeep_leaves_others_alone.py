@@ -6,7 +6,7 @@ from pathlib import Path
 from pipelines.config.model import PipelineConfig
 from pipelines.delta.epochs import Epoch
 from pipelines.layers.maintain import maintain
-from pipelines.ops.certification import Verdict, ensure_ledger, history, record_verdicts
+from pipelines.ledger.certifications import Verdict, ensure_ledger, history, record_verdicts
 from tests.support.lakes import Lake, flight
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from pipelines.config.loader import load_config
 from pipelines.delta.epochs import Commit, Epoch, Stamp, foreign, next_epoch
-from pipelines.ops.certification import Certified, Verdict, certified_in, newest_certified, standing
+from pipelines.ledger.certifications import Certified, Verdict, certified_in, newest_certified, standing
 
 Content = Mapping[int, str]
 """Of each day, who wrote its rows."""
@@ -132,7 +132,7 @@ class ModelNight:
         yield
 
     def look(self) -> Iterator[str]:
-        """Claims the ledger, as `pipelines.ops.lease.lease` does, and reads it."""
+        """Claims the ledger, as `pipelines.ledger.leases.lease` does, and reads it."""
         yield from self._commit(self.world.ledger, "claim", lambda read: {}, frozenset(), ())
         yield "look"
         self.before = certified_in(standing(_CONFIG, self.world.verdicts))

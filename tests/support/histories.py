@@ -27,9 +27,9 @@ from pipelines.layers.maintain import maintain
 from pipelines.layers.replay import rebuilt, replay
 from pipelines.layers.serving import read_serving
 from pipelines.layers.speed import speed
-from pipelines.ops.certification import certified, history, newest_certified
+from pipelines.ledger.certifications import certified, history, newest_certified
+from pipelines.ledger.quarantine import Selection
 from pipelines.ops.due import Repair
-from pipelines.ops.quarantined import Selection
 from tests.support.lakes import Lake, Record, flight
 
 DAYS = [date(2013, 1, n) for n in (1, 2, 3)]

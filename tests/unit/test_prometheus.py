@@ -4,7 +4,7 @@ import re
 from datetime import UTC, date, datetime
 from zoneinfo import ZoneInfo
 
-from pipelines.ops.certification import Verdict
+from pipelines.ledger.certifications import Verdict
 from pipelines.quality.prometheus import Gauge, exposition, gauges
 
 NEW_YORK = ZoneInfo("America/New_York")

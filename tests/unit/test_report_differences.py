@@ -3,8 +3,8 @@
 from dataclasses import replace
 from datetime import UTC, date, datetime
 
+from pipelines.ledger.layer_sample import LayerSample
 from pipelines.quality import report
-from pipelines.quality.layer_samples import LayerSample
 from pipelines.quality.report_differences import layer_differences
 from pipelines.quality.report_files import render_json
 from pipelines.quality.report_model import Flow, ReportData, Verdict

@@ -8,8 +8,8 @@ from pipelines.config.loader import load_config
 from pipelines.config.model import PipelineConfig
 from pipelines.errors import ConfigError, SourceError
 from pipelines.kafka.topic_offsets import Kept
+from pipelines.ledger.offset_ranges import PartitionOffsets
 from pipelines.ops.seal import above_bronze, require_all, require_past
-from pipelines.quality.offset_ledger import PartitionOffsets
 
 MIDNIGHT = datetime(2013, 1, 2, tzinfo=UTC)
 

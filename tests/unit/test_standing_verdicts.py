@@ -6,7 +6,7 @@ from typing import Literal
 import pytest
 
 from pipelines.config.loader import load_config
-from pipelines.ops.certification import Certified, Verdict, certified_in, newest_certified, standing
+from pipelines.ledger.certifications import Certified, Verdict, certified_in, newest_certified, standing
 
 CONFIG = load_config("flights", environ={})
 ONE, TWO, THREE = (date(2013, 1, n) for n in (1, 2, 3))

@@ -13,7 +13,7 @@ from pipelines.delta.tables import version
 from pipelines.errors import SourceError
 from pipelines.layers.batch import nightly
 from pipelines.layers.report import report
-from pipelines.ops.certification import Verdict, history, newest_certified
+from pipelines.ledger.certifications import Verdict, history, newest_certified
 from tests.support.lakes import Lake, Record
 from tests.support.nights import LATER, ONE, THREE, TWO, on, run
 

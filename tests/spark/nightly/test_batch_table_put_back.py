@@ -13,7 +13,7 @@ from pipelines.errors import SourceError
 from pipelines.layers.batch import validate
 from pipelines.layers.maintain import maintain
 from pipelines.layers.serving import read_serving
-from pipelines.ops.certification import certified, history
+from pipelines.ledger.certifications import certified, history
 from pipelines.ops.publications import publications, record_publication
 from pipelines.ops.published_days import Settled, record_settled, settled_before
 from tests.support.lakes import Lake

@@ -13,9 +13,9 @@ from pipelines.delta.io import read
 from pipelines.errors import AuditFailed, ConfigError, InfrastructureError, SourceError
 from pipelines.layers.batch import validate
 from pipelines.layers.serving import read_serving
-from pipelines.ops.certification import certified, verdicts
+from pipelines.ledger.certifications import certified, verdicts
+from pipelines.ledger.leases import lease
 from pipelines.ops.due import closed_days
-from pipelines.ops.lease import lease
 from pipelines.quality.audit import Audit
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, TWO, flights_of, on, run

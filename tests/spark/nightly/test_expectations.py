@@ -13,7 +13,7 @@ from pipelines.contracts.contract import DataContract
 from pipelines.contracts.rules import OwnExpectation
 from pipelines.errors import AuditFailed
 from pipelines.layers.report import report
-from pipelines.quality.checks import Check
+from pipelines.ledger.checks import Check
 from pipelines.quality.expectations import expectation_checks
 from pipelines.quality.suite_files import own_expectations, suite_path, write_suites
 from pipelines.records.decode import decode, valid

@@ -21,7 +21,7 @@ from pipelines.delta.transaction import StaleEpoch
 from pipelines.errors import InfrastructureError, SourceError
 from pipelines.layers.batch import Night
 from pipelines.layers.serving import read_serving
-from pipelines.ops.certification import certified, history
+from pipelines.ledger.certifications import certified, history
 from pipelines.ops.night_steps import steps
 from pipelines.records import dedup
 from tests.support.lakes import Lake

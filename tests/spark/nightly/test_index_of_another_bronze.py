@@ -16,13 +16,13 @@ from pipelines.delta.io import append, read
 from pipelines.delta.tables import ensure_table, set_table_property, shape, table_id, version
 from pipelines.errors import SourceError
 from pipelines.layers.report import report
-from pipelines.ops.bronze_index import BronzeIndex, pieces_of
-from pipelines.ops.certification import Verdict, history, newest_certified, of_bronze
-from pipelines.ops.decoding_key import decoding_key
+from pipelines.ledger.bronze_index import BronzeIndex, pieces_of
+from pipelines.ledger.bronze_indexer import index_bronze
+from pipelines.ledger.certifications import Verdict, history, newest_certified, of_bronze
+from pipelines.ledger.decoding_key import decoding_key
+from pipelines.ledger.leases import lease
+from pipelines.ledger.retention_marks import WHOLE_FROM
 from pipelines.ops.due import due_days
-from pipelines.ops.indexing import index_bronze
-from pipelines.ops.lease import lease
-from pipelines.ops.retention import WHOLE_FROM
 from pipelines.quality.audit import audit
 from pipelines.quality.facts import Span
 from tests.support.lakes import EPOCH, Lake, Record

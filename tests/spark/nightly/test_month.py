@@ -5,7 +5,7 @@ from datetime import UTC, date, datetime
 import pytest
 
 from pipelines.contracts.event_days import days_of
-from pipelines.ops.certification import history
+from pipelines.ledger.certifications import history
 from tests.support.lakes import Lake, Record, flight
 from tests.support.nights import run
 

@@ -15,10 +15,10 @@ from pipelines.delta.tables import version
 from pipelines.errors import AuditFailed
 from pipelines.layers.batch import nightly
 from pipelines.layers.serving import read_serving
-from pipelines.ops.bronze_index import pieces_of
-from pipelines.ops.certification import history
+from pipelines.ledger.bronze_index import pieces_of
+from pipelines.ledger.bronze_indexer import index_bronze
+from pipelines.ledger.certifications import history
 from pipelines.ops.due import Due, Repair, due_days
-from pipelines.ops.indexing import index_bronze
 from tests.support.lakes import Lake
 from tests.support.nights import LATER, ONE, TWO, flights_of, on, run, stream
 

@@ -15,8 +15,8 @@ from pipelines.delta.fenced import replace_fenced
 from pipelines.delta.io import read, small_rows
 from pipelines.delta.tables import ensure_table, shape
 from pipelines.delta.tables import version as table_version
-from pipelines.ops.bronze_index import EMPTIED, INDEX, OFFSETS, RECORDS, BronzeIndex
-from pipelines.ops.bronze_state import (
+from pipelines.ledger.bronze_index import EMPTIED, INDEX, OFFSETS, RECORDS, BronzeIndex
+from pipelines.ledger.bronze_state import (
     BronzeState,
     Indexed,
     bronze_id,
@@ -25,10 +25,10 @@ from pipelines.ops.bronze_state import (
     records_in,
     require_held,
 )
-from pipelines.ops.decoding_key import decoding_key
-from pipelines.ops.forgotten import emptied_in, is_emptied, with_event_time
-from pipelines.ops.lease import Lease
-from pipelines.ops.writer_schemas import decode_all
+from pipelines.ledger.decoding_key import decoding_key
+from pipelines.ledger.forgotten import emptied_in, is_emptied, with_event_time
+from pipelines.ledger.leases import Lease
+from pipelines.ledger.writer_schemas import decode_all
 from pipelines.records.decode import ERROR, EVENT_DATE, VALID, sent_at
 from pipelines.records.watermark import clock
 from pipelines.spark.failures import first_line

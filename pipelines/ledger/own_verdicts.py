@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 from pipelines.config.model import PipelineConfig
 from pipelines.delta.time_travel import commit_hashes
 from pipelines.errors import SourceError
-from pipelines.ops.bronze_index import BronzeIndex
-from pipelines.ops.certification import Verdict, newest_certified, of_bronze
+from pipelines.ledger.bronze_index import BronzeIndex
+from pipelines.ledger.certifications import Verdict, newest_certified, of_bronze
 
 _log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ def compared(
 
     An index that was made anew without the one before it does not know when records came: then their number
     tells. Where it does know, and holds fewer valid records, they are there and break the contract of now,
-    since it would have been refused had bronze lost them (`pipelines.ops.bronze_state.require_held`).
+    since it would have been refused had bronze lost them (`pipelines.ledger.bronze_state.require_held`).
 
     Args:
         own: what `own_verdicts` gives.

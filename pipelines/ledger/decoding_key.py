@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.durations import format_interval
-from pipelines.ops.forgotten import forgotten_by
-from pipelines.ops.writer_schemas import ask_again
+from pipelines.ledger.forgotten import forgotten_by
+from pipelines.ledger.writer_schemas import ask_again
 from pipelines.records.json_types import typed
 from pipelines.records.validation import faults_of, wire
 from pipelines.registry.wire_format import NO_WRITERS

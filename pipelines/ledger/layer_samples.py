@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pipelines.config.model import PipelineConfig
 from pipelines.delta.io import append, read, small_rows
 from pipelines.delta.tables import ensure_table, exists, shape, small_frame
-from pipelines.quality.layer_samples import SAMPLE, LayerDifference, LayerSample
+from pipelines.ledger.layer_sample import SAMPLE, LayerDifference, LayerSample
 
 _SHAPE: Final = (
     f"pipeline string, day date, run_id string, difference string, {SAMPLE}, recorded_at timestamp"

@@ -28,8 +28,8 @@ from pipelines.delta.tables import (
     table_property,
 )
 from pipelines.errors import SourceError
-from pipelines.ops.certification import Certified
-from pipelines.ops.forgotten import EVENT_TIME, emptied_of, mark, remembered
+from pipelines.ledger.certifications import Certified
+from pipelines.ledger.forgotten import EVENT_TIME, emptied_of, mark, remembered
 from pipelines.records.decode import COORDINATES, ENVELOPE, EVENT_DATE
 
 PLACES: Final = (

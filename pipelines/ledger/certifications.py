@@ -18,7 +18,7 @@ from pipelines.delta.tables import ensure_table, exists, shape, small_frame
 from pipelines.delta.time_travel import commit_hash
 from pipelines.delta.transaction import version_gone
 from pipelines.errors import SourceError
-from pipelines.ops.certified_mark import certified_mark, mark_certified, require_ledger
+from pipelines.ledger.certified_mark import certified_mark, mark_certified, require_ledger
 
 CERTIFICATIONS: Final = (
     "pipeline string, day date, status string, run_id string, batch_version bigint, bronze_version bigint,"
@@ -62,7 +62,7 @@ class Verdict:
         added: rows of keys that version did not have; None where there was none.
         removed: rows of keys that only that version has.
         changed: rows of keys that both have, from other records or with other content.
-        bronze_id: whose version `bronze_version` is, see `pipelines.ops.bronze_index.BronzeIndex`; None in
+        bronze_id: whose version `bronze_version` is, see `pipelines.ledger.bronze_index.BronzeIndex`; None in
             verdicts from before this was written down.
         base_version: the certified version that the run began with, and left as it was but for its own days;
             -1 if there was none, None in verdicts of code that did not tell.

@@ -12,8 +12,8 @@ from pipelines.delta.io import read, small_rows
 from pipelines.delta.tables import TOPIC_ID, shape, shown, small_frame, table_id, table_property
 from pipelines.delta.time_travel import commit_hash
 from pipelines.errors import SourceError
-from pipelines.ops.retention import first_whole_day
-from pipelines.quality.offset_ledger import PartitionOffsets
+from pipelines.ledger.offset_ranges import PartitionOffsets
+from pipelines.ledger.retention_marks import first_whole_day
 
 _SHOWN: Final = 5
 

@@ -10,7 +10,7 @@ from pipelines.config.model import PipelineConfig
 from pipelines.delta.io import days_condition, read
 from pipelines.delta.tables import ensure_table, exists, shape
 from pipelines.delta.upkeep import change_rows
-from pipelines.quality.checks import RESULTS
+from pipelines.ledger.checks import RESULTS
 from pipelines.sql import literal
 
 LEDGERS: Final = ("layer_samples", "validation_results")

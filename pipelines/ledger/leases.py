@@ -23,8 +23,8 @@ from pipelines.delta.io import read
 from pipelines.delta.tables import ensure_table, exists, shape, small_frame
 from pipelines.delta.transaction import StaleEpoch
 from pipelines.errors import InfrastructureError
-from pipelines.ops.certification import ensure_ledger
-from pipelines.ops.holder import Holder, this_process
+from pipelines.ledger.certifications import ensure_ledger
+from pipelines.ledger.holder import Holder, this_process
 from pipelines.spark.failures import first_line
 from pipelines.sql import literal
 
@@ -172,7 +172,7 @@ def lease(spark: SparkSession, config: PipelineConfig, run_id: str) -> Iterator[
 
     The ledger of verdicts is claimed for the epoch at once: what it says from then on changes by this run
     alone. A run that died frees its lease when `batch.lease_duration` is over, or at once when the next run
-    can see that its process is gone (`pipelines.ops.holder`).
+    can see that its process is gone (`pipelines.ledger.holder`).
 
     Raises:
         InfrastructureError: another run holds the lease. The message names it.

@@ -18,7 +18,7 @@ from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import small_rows
 from pipelines.errors import InfrastructureError
-from pipelines.ops.schema_table import (
+from pipelines.ledger.schema_table import (
     NO_ID,
     UNKNOWN,
     UNREADABLE,

@@ -2,7 +2,7 @@
 
 Bronze keeps records in the order in which they came, whatever their event day. The index lets a rebuild
 read only the micro-batches that it needs, and tells which days have got records since they were certified.
-It is made in `pipelines.ops.indexing`.
+It is made in `pipelines.ledger.bronze_indexer`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,8 +16,8 @@ from pyspark.sql import functions as F
 from pipelines.config.model import PipelineConfig
 from pipelines.delta.io import days_condition, read, small_rows
 from pipelines.delta.tables import shape, small_frame
-from pipelines.ops.forgotten import remembered
-from pipelines.quality.offset_ledger import PartitionOffsets, partition_offsets
+from pipelines.ledger.forgotten import remembered
+from pipelines.ledger.offset_ranges import PartitionOffsets, partition_offsets
 from pipelines.records.watermark import moved_by
 
 INDEX: Final = (
@@ -52,7 +52,7 @@ class BronzeIndex:
             `sent`, and when the newest was `appended`, if the broker's clock says so. Of kind `emptied`: the
             `records` of one micro-batch that were forgotten, and the `newest` event time and `clock` that
             they had.
-            Old micro-batches of an hour are one row of kind `records` (`pipelines.ops.index_folding`): its
+            Old micro-batches of an hour are one row of kind `records` (`pipelines.ledger.index_folding`): its
             `commit` and `ingested_at` are those of the last one, `ingested_from` is the first ingestion, and
             `batches` has them all.
     """

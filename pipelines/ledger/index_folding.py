@@ -2,7 +2,7 @@
 
 The micro-batches of an hour become one row for each event day and reason, but never across a version of
 bronze that a verdict names: what came after it is asked for. Pieces of a partition's offsets that follow on
-each other become one. What the index answers stays as it was (`pipelines.ops.bronze_index`).
+each other become one. What the index answers stays as it was (`pipelines.ledger.bronze_index`).
 """
 
 from collections.abc import Iterable
@@ -17,9 +17,9 @@ from pipelines.config.model import PipelineConfig
 from pipelines.delta.fenced import claim, replace_fenced
 from pipelines.delta.io import read, small_rows
 from pipelines.delta.tables import ensure_table, exists, shape, small_frame
-from pipelines.ops.bronze_index import INDEX, OFFSETS, RECORDS
-from pipelines.ops.lease import Lease
-from pipelines.quality.offset_ledger import in_a_row
+from pipelines.ledger.bronze_index import INDEX, OFFSETS, RECORDS
+from pipelines.ledger.leases import Lease
+from pipelines.ledger.offset_ranges import in_a_row
 from pipelines.sql import literal
 
 # What is younger stays as it came: most look-ups are for it.

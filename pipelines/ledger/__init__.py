@@ -1,0 +1,1 @@
+"""What the lake knows of itself: verdicts, runs, leases, the index of bronze, checks, quarantine."""
