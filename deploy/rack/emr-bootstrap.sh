@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A bootstrap action for EMR (YARN): puts oncelake-rack.py on each node. Its argument says where the file lies,
-# e.g. s3://bucket/oncelake-rack.py (pipelines/ops/rack_resolver.py). emr-configurations.json, beside it, lets
+# e.g. s3://bucket/oncelake-rack.py (pipelines/racks/resolver.py). emr-configurations.json, beside it, lets
 # YARN's node managers ask it when they start, and containers inherit the answer.
 set -euo pipefail
 sudo mkdir -p /opt/oncelake

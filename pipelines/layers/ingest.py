@@ -23,7 +23,7 @@ from pipelines.kafka.source import read_envelopes
 from pipelines.kafka.topics import Topic, find_topic, require_same_topic
 from pipelines.ledger.forgotten_places import emptied_on_arrival, places_ahead
 from pipelines.ledger.read_ahead import require_not_read_ahead
-from pipelines.ops.rack_traffic import Reading
+from pipelines.racks.traffic import Reading
 from pipelines.spark.streams import run_streams
 
 _log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ def ingest(spark: SparkSession, config: PipelineConfig, *, once: bool) -> dict[s
     Returns:
         `counts` (`records`, `batches`) and `offsets`: for each partition the first offset of this run (null
         with a new checkpoint) and the one after its last. With `kafka.rack.mode` on also `racks`, as
-        `pipelines.ops.rack_traffic.Reading` has it.
+        `pipelines.racks.traffic.Reading` has it.
 
     Raises:
         ConfigError: there is no such topic.

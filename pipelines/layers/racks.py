@@ -14,10 +14,10 @@ from pipelines.errors import ConfigError
 from pipelines.kafka.admin import admin_client
 from pipelines.kafka.source import read_envelopes
 from pipelines.kafka.topics import end_offsets, find_topic, list_offsets
-from pipelines.ops.rack_advice import MODES, advise, crossing
-from pipelines.ops.rack_moves import reassignment, spread
-from pipelines.ops.rack_traffic import Reading
-from pipelines.ops.racks import RackedTopic, describe_racks
+from pipelines.racks.advice import MODES, advise, crossing
+from pipelines.racks.reassignment import reassignment, spread
+from pipelines.racks.topology import RackedTopic, describe_racks
+from pipelines.racks.traffic import Reading
 from pipelines.spark.streams import run_streams
 
 
@@ -125,7 +125,7 @@ def measure(spark: SparkSession, config: PipelineConfig, records: int) -> dict[s
 
     Returns:
         `counts`; `query_s`, seconds from the query's start to its end; `racks`, as
-        `pipelines.ops.rack_traffic.Reading` has it; and `lines` for people.
+        `pipelines.racks.traffic.Reading` has it; and `lines` for people.
 
     Raises:
         ConfigError: there is no such topic.

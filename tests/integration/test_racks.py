@@ -16,8 +16,8 @@ from demo.waiting import wait_until
 from pipelines.config.loader import load_config
 from pipelines.config.model import KafkaConfig
 from pipelines.kafka.admin import admin_client
-from pipelines.ops.rack_advice import advise
-from pipelines.ops.racks import describe_racks
+from pipelines.racks.advice import advise
+from pipelines.racks.topology import describe_racks
 
 RECORDS, SIZE, PARTITIONS = 24_000, 1_000, 12
 

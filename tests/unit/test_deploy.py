@@ -22,11 +22,11 @@ from pipelines.cli.every import GRAVEST_FIRST
 from pipelines.config.model import BatchConfig
 from pipelines.durations import parse_interval
 from pipelines.errors import OncelakeError
-from pipelines.ops.rack_resolver import ATTRIBUTE, VARIABLE
+from pipelines.racks.resolver import ATTRIBUTE, VARIABLE
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
-RESOLVER = "pipelines/ops/rack_resolver.py"
+RESOLVER = "pipelines/racks/resolver.py"
 KUBERNETES = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
 SERVICE = DEPLOY / "systemd/oncelake-nightly@.service"
 UPKEEP, STREAM, FAILED = (
@@ -224,7 +224,7 @@ def test_the_order_of_gravity_names_every_exit_code() -> None:
 
 def test_spark_s_environment_names_the_rack_that_the_resolver_finds(tmp_path: Path) -> None:
     shutil.copy(DEPLOY / "rack/spark-env.sh", tmp_path)
-    shutil.copy(ROOT / "pipelines/ops/rack_resolver.py", tmp_path / "oncelake-rack.py")
+    shutil.copy(ROOT / "pipelines/racks/resolver.py", tmp_path / "oncelake-rack.py")
     script = f'. {tmp_path}/spark-env.sh; echo "$NODE_RACK $SPARK_EXECUTOR_ATTRIBUTE_RACK"'
     environment = {"PATH": os.environ["PATH"], "NODE_RACK": "eu-1"}
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True, env=environment)

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.errors import ConfigError
-from pipelines.ops.rack_advice import MODES, advise, crossing
-from pipelines.ops.rack_moves import reassignment, spread
-from pipelines.ops.racks import Partition, RackedTopic
+from pipelines.racks.advice import MODES, advise, crossing
+from pipelines.racks.reassignment import reassignment, spread
+from pipelines.racks.topology import Partition, RackedTopic
 
 THREE = {1: "a", 2: "b", 3: "c"}
 AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"

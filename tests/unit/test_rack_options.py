@@ -8,7 +8,7 @@ from pipelines.config.loader import load_config
 from pipelines.config.model import KafkaConfig
 from pipelines.errors import ConfigError
 from pipelines.kafka.source import client_options, source_format, source_options
-from pipelines.ops.rack_traffic import share, since, traffic
+from pipelines.racks.traffic import share, since, traffic
 
 
 def kafka(*settings: str) -> KafkaConfig:

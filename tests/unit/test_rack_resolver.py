@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.ops import rack_resolver
-from pipelines.ops.rack_resolver import WITHIN_S, main, resolve
+from pipelines.racks import resolver
+from pipelines.racks.resolver import WITHIN_S, main, resolve
 
 Answers = dict[tuple[str, str], Callable[[BaseHTTPRequestHandler], tuple[int, dict[str, str], str]]]
 Serve = Callable[[str, Answers], None]
@@ -234,7 +234,7 @@ def test_an_answer_that_was_cut_off_is_none(serve: Serve) -> None:
 def test_it_needs_nothing_but_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NODE_RACK", "eu-1")
     alone = tmp_path / "oncelake-rack.py"
-    alone.write_text(Path(rack_resolver.__file__).read_text())
+    alone.write_text(Path(resolver.__file__).read_text())
     done = subprocess.run(
         [sys.executable, "-I", "-S", alone, "--plain"], capture_output=True, text=True, check=True
     )

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from pipelines.ops.racks import Partition, RackedTopic
+from pipelines.racks.topology import Partition, RackedTopic
 
 Mode = Literal["off", "client", "placement"]
 MODES: Final[tuple[Mode, ...]] = ("off", "client", "placement")

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pipelines.errors import ConfigError, InfrastructureError
-from pipelines.ops.racks import Partition, RackedTopic
+from pipelines.racks.topology import Partition, RackedTopic
 
 
 def spread(topic: RackedTopic) -> tuple[Partition, ...]:

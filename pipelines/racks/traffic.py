@@ -8,7 +8,7 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from pipelines.config.model import KafkaConfig
-from pipelines.ops.racks import broker_racks
+from pipelines.racks.topology import broker_racks
 
 Received = Mapping[tuple[str, str], Mapping[int, int]]
 """Bytes by executor (its name and rack) and broker."""

@@ -1,0 +1,1 @@
+"""Racks and zones: topology, traffic, advice, reassignment."""
