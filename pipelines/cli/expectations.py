@@ -9,7 +9,7 @@ from pipelines.cli.options import place_options
 from pipelines.config.loader import load_config, pipeline_names
 from pipelines.contracts.contract import load_contract
 from pipelines.errors import ConfigError
-from pipelines.quality.suite_files import outdated_suites, write_suites
+from pipelines.expectations.suite_files import outdated_suites, write_suites
 
 
 @click.group()

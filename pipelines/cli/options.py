@@ -11,7 +11,7 @@ import click
 from pipelines.config.loader import load_config
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract, load_contract
-from pipelines.quality.suite_files import own_expectations
+from pipelines.expectations.suite_files import own_expectations
 from pipelines.registry.client import Registry, registry_of
 from pipelines.registry.wire_format import is_framed
 

@@ -207,7 +207,7 @@ def refuse_unfit_expectations(config: PipelineConfig, contract: DataContract) ->
     """
     if contract.expectations:
         # It takes seconds to import; the audit needs it anyhow.
-        from pipelines.quality.expectations import refuse_unfit
+        from pipelines.expectations.runner import refuse_unfit
 
         refuse_unfit(contract)
 

@@ -16,7 +16,7 @@ from pipelines.sql import literal
 LEDGERS: Final = ("layer_samples", "validation_results")
 """The ledgers that hold such values."""
 _GONE: Final = "a value, which was forgotten with a record of the day"
-# What an expectation observed is a value, or counts them (`pipelines.quality.expectations`).
+# What an expectation observed is a value, or counts them (`pipelines.expectations.runner`).
 _OBSERVES: Final = (
     "kind = 'expectation' AND name NOT LIKE 'expect_table_row_count%'"
     " AND observed NOT LIKE '% values unexpected'"

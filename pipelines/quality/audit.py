@@ -213,7 +213,7 @@ def _expected(
 ) -> list[Check]:
     """What Great Expectations says of the rows, by the rules of the contract."""
     # It takes seconds to import, which streaming jobs and plans need not wait for.
-    from pipelines.quality.expectations import expectation_checks
+    from pipelines.expectations.runner import expectation_checks
 
     return expectation_checks(
         rows, config.name, contract, days, 0 if contract.personal else config.audit.examples

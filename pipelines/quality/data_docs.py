@@ -74,7 +74,7 @@ def write_data_docs(audited: Audited, out: Path) -> Path:
 
 def _build(audited: Audited, folder: Path) -> None:
     # It takes seconds to import.
-    from pipelines.quality.expectations import in_memory
+    from pipelines.expectations.runner import in_memory
 
     context = in_memory()
     suites = sorted({json.loads(text)["suite"] for text in audited.results})

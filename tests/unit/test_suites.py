@@ -13,8 +13,8 @@ from pipelines.config.loader import pipeline_names
 from pipelines.contracts.contract import DataContract, load_contract
 from pipelines.contracts.rules import OwnExpectation
 from pipelines.errors import ConfigError
-from pipelines.quality.suite_files import outdated_suites, own_expectations, suite_path, write_suites
-from pipelines.quality.suites import asked, generated
+from pipelines.expectations.suite_files import outdated_suites, own_expectations, suite_path, write_suites
+from pipelines.expectations.suites import asked, generated
 
 MEAN: dict[str, Any] = {
     "type": "expect_column_mean_to_be_between",
@@ -131,7 +131,7 @@ def test_a_mistake_in_a_suite_is_refused_with_its_place(
 def test_what_great_expectations_does_not_take_is_refused_before_anything_runs(
     contract: DataContract,
 ) -> None:
-    from pipelines.quality.expectations import refuse_unfit
+    from pipelines.expectations.runner import refuse_unfit
 
     refuse_unfit(replace(contract, expectations=(OwnExpectation("rows", "rows.json", MEAN),)))
     for config, said in (
@@ -152,7 +152,7 @@ def test_great_expectations_opens_the_folder_and_what_it_saves_is_taken(
     tmp_path: Path, contract: DataContract
 ) -> None:
     # It knows how to import Great Expectations safely.
-    ours: Any = import_module("pipelines.quality.expectations")
+    ours: Any = import_module("pipelines.expectations.runner")
     write_suites(tmp_path, "flights", contract)
     context = ours.gx.get_context(mode="file", context_root_dir=tmp_path / "base" / "gx")
     suite = context.suites.get("flights.rows")

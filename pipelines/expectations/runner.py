@@ -22,9 +22,9 @@ from pipelines.contracts.contract import DataContract
 from pipelines.contracts.rules import SuiteName
 from pipelines.delta.io import on_days
 from pipelines.errors import ConfigError
+from pipelines.expectations.day_metrics import ROWS, figures
+from pipelines.expectations.suites import Json, asked, columns_of
 from pipelines.ledger.checks import Check, Status
-from pipelines.quality.figures import ROWS, figures
-from pipelines.quality.suites import Json, asked, columns_of
 from pipelines.records.dedup import with_key
 from pipelines.spark.failures import first_line
 

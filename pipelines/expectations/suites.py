@@ -9,7 +9,7 @@ from typing import Any, Final
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.rules import DayRule, OwnExpectation, RowRule, SuiteName
 from pipelines.errors import ConfigError
-from pipelines.quality.figures import FRESHNESS, ROWS, unknown_figure
+from pipelines.expectations.day_metrics import FRESHNESS, ROWS, unknown_figure
 from pipelines.records.decode import EVENT_DATE, ORIGIN
 
 Json = dict[str, Any]

@@ -17,7 +17,7 @@ from typing import Any, Final
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.rules import OwnExpectation, SuiteName
 from pipelines.errors import ConfigError
-from pipelines.quality.suites import SUITES, Json, generated, refuse_unknown_columns
+from pipelines.expectations.suites import SUITES, Json, generated, refuse_unknown_columns
 from pipelines.resources import resource
 
 _FOLDER: Final = "base/gx"

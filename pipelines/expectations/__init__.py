@@ -1,0 +1,1 @@
+"""Great Expectations: suites and how they are run on days."""
