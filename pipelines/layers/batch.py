@@ -9,6 +9,10 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from pipelines.audit.audit import Audit, audit, record_checks
+from pipelines.audit.integrity_checks import fail_together
+from pipelines.audit.rebuild_diff import Changes, changes, moves
+from pipelines.audit.recount import Span
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
@@ -42,11 +46,7 @@ from pipelines.ops.leftovers import back_to_certified
 from pipelines.ops.night_steps import steps
 from pipelines.ops.rebuild import build_days, require_alone
 from pipelines.ops.seal import seal
-from pipelines.quality.audit import Audit, audit, record_checks
-from pipelines.quality.changes import Changes, changes, moves
 from pipelines.quality.decision import Run, decide, failed_days, failure, summary, words
-from pipelines.quality.facts import Span
-from pipelines.quality.integrity import fail_together
 
 _log = logging.getLogger(__name__)
 

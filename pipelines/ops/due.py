@@ -8,6 +8,7 @@ from typing import Final, Literal
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from pipelines.audit.recount import Span
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import around, days_of, reach
@@ -19,7 +20,6 @@ from pipelines.ledger.forgotten_places import forgotten_after, require_none_held
 from pipelines.ledger.own_verdicts import compared, own_verdicts, require_no_fewer
 from pipelines.ledger.retention_marks import first_whole_day, whole_from
 from pipelines.ledger.writer_schemas import decode_all
-from pipelines.quality.facts import Span
 from pipelines.records.decode import COORDINATES, EVENT_DATE, valid
 from pipelines.records.dedup import UNDECIDED, chosen, with_key, without_key
 from pipelines.records.validation import FIRST_DAY

@@ -12,6 +12,7 @@ from tenacity import (
     wait_random_exponential,
 )
 
+from pipelines.audit.recount import Span
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.epochs import Stamp, foreign
@@ -20,7 +21,6 @@ from pipelines.delta.io import CONFLICTS, by_day_and_key, on_days
 from pipelines.errors import InfrastructureError, SourceError
 from pipelines.ledger.bronze_index import Pieces
 from pipelines.ledger.writer_schemas import decode_all
-from pipelines.quality.facts import Span
 from pipelines.records.decode import valid
 from pipelines.records.dedup import UNDECIDED, chosen
 

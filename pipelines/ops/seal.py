@@ -7,6 +7,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
+from pipelines.audit.known_gaps import is_known
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
@@ -21,7 +22,6 @@ from pipelines.ledger.bronze_index import BronzeIndex
 from pipelines.ledger.bronze_indexer import index_bronze
 from pipelines.ledger.leases import Lease
 from pipelines.ledger.offset_ranges import PartitionOffsets
-from pipelines.quality.known_gaps import is_known
 
 _LOOK_EVERY_S: Final = 2.0
 _SHOWN: Final = 5

@@ -6,13 +6,13 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime
 from typing import Any
 
+from pipelines.audit.audit import Audit
+from pipelines.audit.rebuild_diff import Changes
 from pipelines.durations import days_in_a_row
 from pipelines.errors import AuditFailed
 from pipelines.ledger.certifications import Certified, Verdict
 from pipelines.ledger.checks import LATE_WITHIN_LIMIT
 from pipelines.ops.due import Due
-from pipelines.quality.audit import Audit
-from pipelines.quality.changes import Changes
 
 _log = logging.getLogger(__name__)
 

@@ -7,9 +7,9 @@ from typing import Any, Final, get_args
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.audit.rebuild_diff import CHANGE, differing
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import small_rows
-from pipelines.quality.changes import CHANGE, differing
 from pipelines.quality.report_history import ChangedColumn, ChangedRow, RowChange, RowOrigin
 from pipelines.quality.report_records import KeyPart
 from pipelines.records.decode import COORDINATES, EVENT_DATE

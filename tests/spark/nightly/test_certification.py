@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pipelines.audit.audit import Audit
 from pipelines.contracts.rules import DayRule
 from pipelines.delta.event_tables import ensure_batch
 from pipelines.delta.io import read
@@ -16,7 +17,6 @@ from pipelines.layers.serving import read_serving
 from pipelines.ledger.certifications import certified, verdicts
 from pipelines.ledger.leases import lease
 from pipelines.ops.due import closed_days
-from pipelines.quality.audit import Audit
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, TWO, flights_of, on, run
 

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from delta.tables import DeltaTable
 
+from pipelines.audit.audit import audit
+from pipelines.audit.recount import Span
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.event_tables import ensure_batch
 from pipelines.delta.io import append, read
@@ -23,8 +25,6 @@ from pipelines.ledger.decoding_key import decoding_key
 from pipelines.ledger.leases import lease
 from pipelines.ledger.retention_marks import WHOLE_FROM
 from pipelines.ops.due import due_days
-from pipelines.quality.audit import audit
-from pipelines.quality.facts import Span
 from tests.support.lakes import EPOCH, Lake, Record
 from tests.support.nights import LATER, ONE, TWO, on, run
 

@@ -94,7 +94,7 @@ def test_the_audit_finds_by_itself_what_a_rebuild_loses(lake: Lake, monkeypatch:
     lake.ingest([on(day, 1) for day in (1, 2, 3)] + [on(day, 9) for day in (1, 4)])
     stream(lake)
     monkeypatch.setattr("pipelines.ops.rebuild.chosen", best_of_all)
-    monkeypatch.setattr("pipelines.quality.facts.chosen", best_of_all)
+    monkeypatch.setattr("pipelines.audit.recount.chosen", best_of_all)
     with pytest.raises(AuditFailed, match="2013-01-03 each_event_has_a_row: found 1 records"):
         run(lake, ONE, THREE)
 

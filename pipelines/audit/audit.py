@@ -9,6 +9,10 @@ from datetime import UTC, date, datetime
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from pipelines.audit import integrity_checks, recount
+from pipelines.audit.known_gaps import known_missing
+from pipelines.audit.layer_comparison import Limits, layer_differences
+from pipelines.audit.recount import BronzeFacts, LayerDay, Span
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import around, reach
@@ -31,10 +35,6 @@ from pipelines.ledger.layer_sample import LayerDifference
 from pipelines.ledger.offset_ranges import PartitionOffsets
 from pipelines.ledger.retention_marks import speed_from
 from pipelines.ledger.writer_schemas import decode_all
-from pipelines.quality import facts, integrity
-from pipelines.quality.differences import Limits, layer_differences
-from pipelines.quality.facts import BronzeFacts, LayerDay, Span
-from pipelines.quality.known_gaps import known_missing
 from pipelines.records.decode import EVENT_DATE, VALID
 from pipelines.records.dedup import with_key
 
@@ -87,30 +87,30 @@ def audit(
         batch_version: the version of the batch table to look at.
     """
     days, horizon = span.days, config.batch.dedup_horizon_days
-    records = facts.slim(decode_all(spark, config, contract, pieces.envelopes), contract)
+    records = recount.slim(decode_all(spark, config, contract, pieces.envelopes), contract)
     batch = conform(read(spark, config.table("batch"), batch_version), events_schema(contract))
     near = batch.where(on_days(around(days, reach(contract, horizon))))
     with _cached(records, near):
         rows = near.where(on_days(days))
         counted, examples = pieces.index.counts(), config.audit.examples
-        bronze_facts = facts.bronze_facts(records, contract, span, counted, examples)
-        layer = facts.layer_facts(rows, contract)
-        doubled = facts.doubled_keys(near, contract, horizon)
+        bronze_facts = recount.bronze_facts(records, contract, span, counted, examples)
+        layer = recount.layer_facts(rows, contract)
+        doubled = recount.doubled_keys(near, contract, horizon)
         ranges = _offsets(spark, config, pieces.index)
         checks = _integrity(config, days, bronze_facts, layer, doubled, ranges)
         there = _remembered_in(spark, config, pieces.index.version)
-        checks += [integrity.index_is_whole(day, bronze_facts, there) for day in days]
+        checks += [integrity_checks.index_is_whole(day, bronze_facts, there) for day in days]
         if reach(contract, horizon):
             lost = _one_row_each(contract, span, closed, records.where(VALID), batch)
-            checks += [integrity.each_event_has_a_row(day, lost, horizon) for day in days]
-            checks += [integrity.keys_come_to_an_end(day, bronze_facts) for day in days]
+            checks += [integrity_checks.each_event_has_a_row(day, lost, horizon) for day in days]
+            checks += [integrity_checks.keys_come_to_an_end(day, bronze_facts) for day in days]
         of_open_days = _of_open_days(contract, horizon, days, closed, records.where(VALID))
         differences, more = _against_speed(spark, config, contract, days, near, of_open_days, pieces)
         checks += more
         checks += _within_limits(config, contract, days, bronze_facts, layer, differences)
         if exists(spark, config.table("quarantine")):
-            lacking = facts.lacking_in_quarantine(records, _quarantine(spark, config, pieces.since))
-            checks += [integrity.quarantine_is_whole(day, bronze_facts, lacking) for day in days]
+            lacking = recount.lacking_in_quarantine(records, _quarantine(spark, config, pieces.since))
+            checks += [integrity_checks.quarantine_is_whole(day, bronze_facts, lacking) for day in days]
         began = time.monotonic()
         checks += _expected(config, contract, days, rows)
         counts = {day: layer[day].rows if day in layer else 0 for day in days}
@@ -159,11 +159,11 @@ def _one_row_each(
     rows = with_key(batch.where(on_days(wide)), contract)
     of_days = records.where(on_days(span.days)).select(*contract.key_names).distinct()
     of_closed = records.where(on_days([day for day in near if day in closed]))
-    lacking = facts.without_row(
+    lacking = recount.without_row(
         of_closed.join(of_days, contract.key_names, "left_semi"), rows, contract, horizon
     )
     if open_days := [day for day in wide if day not in closed]:
-        lacking = facts.without_row(lacking, records.where(on_days(open_days)), contract, horizon)
+        lacking = recount.without_row(lacking, records.where(on_days(open_days)), contract, horizon)
     return {row[EVENT_DATE]: row["count"] for row in small_rows(lacking.groupBy(EVENT_DATE).count())}
 
 
@@ -179,12 +179,12 @@ def _integrity(
     for day in days:
         found = layer.get(day, LayerDay())
         checks += [
-            integrity.no_duplicate_key(day, doubled),
-            integrity.counts_add_up(day, bronze, found),
-            integrity.rows_are_the_winners(day, bronze, found),
-            integrity.rows_in_their_day(day, found),
-            integrity.offsets_contiguous(day, ranges, config.audit.offset_gaps),
-            integrity.offsets_once(day, ranges),
+            integrity_checks.no_duplicate_key(day, doubled),
+            integrity_checks.counts_add_up(day, bronze, found),
+            integrity_checks.rows_are_the_winners(day, bronze, found),
+            integrity_checks.rows_in_their_day(day, found),
+            integrity_checks.offsets_contiguous(day, ranges, config.audit.offset_gaps),
+            integrity_checks.offsets_once(day, ranges),
         ]
     return checks
 
@@ -200,11 +200,11 @@ def _within_limits(
     """Whether no more events are late, or in conflict, than configuration and contract let pass."""
     many = (config.speed.late_warn_share, config.speed.late_warn_records)
     checks = [
-        integrity.late_within_limit(day, found.late, layer.get(day, LayerDay()).rows, many)
+        integrity_checks.late_within_limit(day, found.late, layer.get(day, LayerDay()).rows, many)
         for day, found in differences.items()
     ]
     if (limit := contract.max_conflicts) is not None:
-        checks += [integrity.conflicts_within_limit(day, bronze, limit) for day in days]
+        checks += [integrity_checks.conflicts_within_limit(day, bronze, limit) for day in days]
     return checks
 
 
@@ -248,10 +248,10 @@ def _against_speed(
     )
     differences = {day: found.get(day, LayerDifference()) for day in days}
     of_days = speed.where(on_days(days))
-    doubled = facts.doubled_keys(of_days, contract, config.batch.dedup_horizon_days)
+    doubled = recount.doubled_keys(of_days, contract, config.batch.dedup_horizon_days)
     policy = config.audit.layer_differences
-    checks = [integrity.layers_agree(day, differences[day], policy) for day in days]
-    checks += [integrity.doubled_in_speed(day, doubled) for day in days]
+    checks = [integrity_checks.layers_agree(day, differences[day], policy) for day in days]
+    checks += [integrity_checks.doubled_in_speed(day, doubled) for day in days]
     return differences, checks
 
 
@@ -261,7 +261,7 @@ def _offsets(spark: SparkSession, config: PipelineConfig, index: BronzeIndex) ->
         return found
     bronze = read(spark, config.table("bronze"), index.version)
     if unsure := [(offsets.topic, offsets.partition) for offsets in found if offsets.distinct is None]:
-        counts = facts.distinct_offsets(bronze, unsure)
+        counts = recount.distinct_offsets(bronze, unsure)
         found = [
             replace(offsets, distinct=counts[offsets.topic, offsets.partition])
             if offsets.distinct is None

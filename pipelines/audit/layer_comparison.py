@@ -7,11 +7,11 @@ from datetime import date, datetime, timedelta
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.audit.samples import few
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import around, reach
 from pipelines.delta.io import days_condition, on_days, small_rows
 from pipelines.ledger.layer_sample import LayerDifference, LayerSample
-from pipelines.quality.sampling import few
 from pipelines.records.decode import COORDINATES, EVENT_DATE
 from pipelines.records.dedup import OTHER_DAY, other_names, same_event, with_key
 from pipelines.records.watermark import watermarks

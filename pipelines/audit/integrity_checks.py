@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import date
 from typing import Literal
 
+from pipelines.audit.recount import BronzeFacts, LayerDay
 from pipelines.ledger.checks import LATE_WITHIN_LIMIT, LAYERS_AGREE, Check, Status
 from pipelines.ledger.layer_sample import LayerDifference
 from pipelines.ledger.offset_ranges import PartitionOffsets
-from pipelines.quality.facts import BronzeFacts, LayerDay
 
 
 def _check(

@@ -1,0 +1,1 @@
+"""Whether a day is whole: recounts from the tables, checks, differences between layers."""
