@@ -13,8 +13,8 @@ from benchmarks.events import PARTITIONS
 from benchmarks.given import Work, WrongResult
 from pipelines.config.publish import PublishConfig
 from pipelines.layers.publish import publish
-from pipelines.messages import messages
-from pipelines.sinks.slot_writer import Header
+from pipelines.publishing.kafka_records import messages
+from pipelines.publishing.slot_writer import Header
 
 _BY_SPARK: Final = "sent-by-spark"
 _BY_ROWS: Final = "sent-by-rows"

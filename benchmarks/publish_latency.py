@@ -17,10 +17,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.config.loader import load_config
-from pipelines.ops.publish_progress import publisher
+from pipelines.publishing.progress import publisher
+from pipelines.publishing.transactional_sink import TransactionalSink
 from pipelines.runtime.local_broker import broker
 from pipelines.runtime.processes import graceful_shutdown
-from pipelines.sinks.kafka_transactional import TransactionalSink
 from pipelines.spark.session import spark_session
 
 _PARTITIONS: Final = 4

@@ -16,7 +16,7 @@ from pipelines.layers.publish_days import publish_days
 from pipelines.layers.publish_reset import InFlight, ResetTo
 from pipelines.layers.publish_reset import reset as reset_progress
 from pipelines.ops.due import closed_days
-from pipelines.ops.publish_sink import settings_of
+from pipelines.publishing.settings import settings_of
 
 
 @click.command("publish_stream")

@@ -23,21 +23,21 @@ from pipelines.durations import format_interval
 from pipelines.errors import OncelakeError, SourceError
 from pipelines.ledger.certifications import ensure_ledger
 from pipelines.ledger.read_ahead import require_not_read_ahead
-from pipelines.messages import messages
-from pipelines.ops.publish_advice import advice, facts, refuse_too_long
-from pipelines.ops.publish_batch import BatchMaker, stream
-from pipelines.ops.publish_cluster import (
+from pipelines.publishing.cluster import (
     asking,
     end_transactions,
     marks,
     topic_id,
 )
-from pipelines.ops.publish_failures import explained
-from pipelines.ops.publish_progress import agree, partitions_of, publisher
-from pipelines.ops.publish_sink import rules_of, settings_of, sink_of, values_of
-from pipelines.ops.published_days import forget_unknown, how_to_send, settled_so_far, unsent, waiting
+from pipelines.publishing.cluster_advice import advice, facts, refuse_too_long
+from pipelines.publishing.failures import explained
+from pipelines.publishing.kafka_records import messages
+from pipelines.publishing.micro_batch import BatchMaker, stream
+from pipelines.publishing.progress import agree, partitions_of, publisher
+from pipelines.publishing.settings import rules_of, settings_of, sink_of, values_of
+from pipelines.publishing.settled_days import forget_unknown, how_to_send, settled_so_far, unsent, waiting
+from pipelines.publishing.transactional_sink import Published, Publisher
 from pipelines.registry.event_schema import AvroValues
-from pipelines.sinks.kafka_transactional import Published, Publisher
 from pipelines.spark.failures import explain_stream_failure, texts
 from pipelines.spark.streams import Totals, run_streams
 

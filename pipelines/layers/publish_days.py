@@ -27,24 +27,24 @@ from pipelines.ledger.certifications import (
     require_certified,
 )
 from pipelines.ledger.leases import Lease, lease
-from pipelines.messages import messages
-from pipelines.ops.publications import Publication, publications, record_publication
-from pipelines.ops.publish_advice import facts, refuse_too_long
-from pipelines.ops.publish_batch import published_columns
-from pipelines.ops.publish_cluster import asking, end_transactions, make_progress_topic, marks, topic_id
-from pipelines.ops.publish_failures import explained
-from pipelines.ops.publish_progress import partitions_of
-from pipelines.ops.publish_sink import rules_of, settings_of, sink_of, values_of
-from pipelines.ops.published_days import settled_so_far, waiting
-from pipelines.records.corrections import CORRECTION, corrections, instead
-from pipelines.registry.event_schema import AvroValues
-from pipelines.sinks.kafka_transactional import (
+from pipelines.publishing.cluster import asking, end_transactions, make_progress_topic, marks, topic_id
+from pipelines.publishing.cluster_advice import facts, refuse_too_long
+from pipelines.publishing.failures import explained
+from pipelines.publishing.kafka_records import messages
+from pipelines.publishing.micro_batch import published_columns
+from pipelines.publishing.progress import partitions_of
+from pipelines.publishing.settings import rules_of, settings_of, sink_of, values_of
+from pipelines.publishing.settled_days import settled_so_far, waiting
+from pipelines.publishing.slots import Mark, ProgressError
+from pipelines.publishing.transactional_sink import (
     TransactionalSink,
     begun_with,
     publish_rows,
     refuse_other_content,
 )
-from pipelines.sinks.slots import Mark, ProgressError
+from pipelines.publishing.whole_days import Publication, publications, record_publication
+from pipelines.records.corrections import CORRECTION, corrections, instead
+from pipelines.registry.event_schema import AvroValues
 from pipelines.spark.failures import cause
 
 _WHOLE_DAY: Final = "day"

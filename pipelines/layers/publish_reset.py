@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from pipelines.config.model import PipelineConfig
 from pipelines.delta.checkpoints import QueryFiles, query_files, write_note
 from pipelines.errors import ConfigError, SourceError
-from pipelines.ops.publish_cluster import (
+from pipelines.publishing.cluster import (
     Marks,
     asking,
     known_partitions,
@@ -18,10 +18,10 @@ from pipelines.ops.publish_cluster import (
     topic_id,
     write_marks,
 )
-from pipelines.ops.publish_progress import PARTITIONS, fits_in
-from pipelines.ops.publish_sink import sink_of
-from pipelines.sinks.kafka_transactional import TransactionalSink, begun_with
-from pipelines.sinks.slots import Mark
+from pipelines.publishing.progress import PARTITIONS, fits_in
+from pipelines.publishing.settings import sink_of
+from pipelines.publishing.slots import Mark
+from pipelines.publishing.transactional_sink import TransactionalSink, begun_with
 
 ResetTo = Literal["beginning", "checkpoint"]
 InFlight = Literal["published", "unpublished"]

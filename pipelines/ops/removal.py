@@ -24,7 +24,7 @@ from pipelines.ledger.retention_marks import (
 )
 from pipelines.ops.needed import Need, in_quarantine, rebuild_first, records_of_days, uncertified, unread
 from pipelines.ops.offset_cuts import below, first_kept, first_there
-from pipelines.ops.published_days import waiting
+from pipelines.publishing.settled_days import waiting
 from pipelines.records.validation import FIRST_DAY
 
 _DAY: Final = timedelta(days=1)

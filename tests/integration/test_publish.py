@@ -32,7 +32,7 @@ from pipelines.layers.publish_reset import reset
 from pipelines.layers.replay import replay
 from pipelines.layers.speed import speed
 from pipelines.ledger.quarantine import Selection
-from pipelines.ops.publish_progress import publisher
+from pipelines.publishing.progress import publisher
 from tests.support.kafka import MakeTopic, make_topic
 from tests.support.lakes import Lake, clean_log, compact_and_vacuum, flight
 from tests.support.processes import BRIEF_SETTINGS, Job, start_job

@@ -12,11 +12,11 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from pipelines.errors import InfrastructureError
-from pipelines.ops.publish_cluster import asking, marks, take_all, write_marks
-from pipelines.ops.publish_progress import publisher
-from pipelines.sinks.kafka_transactional import TransactionalSink
-from pipelines.sinks.progress import progress
-from pipelines.sinks.slots import Mark, send_progress
+from pipelines.publishing.cluster import asking, marks, take_all, write_marks
+from pipelines.publishing.progress import publisher
+from pipelines.publishing.slot_progress import progress
+from pipelines.publishing.slots import Mark, send_progress
+from pipelines.publishing.transactional_sink import TransactionalSink
 from tests.support.kafka import MakeTopic
 
 DONE = Mark(6, "query", "topic", 2, partitions=4)

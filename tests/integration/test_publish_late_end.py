@@ -9,8 +9,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
-from pipelines.sinks.kafka_transactional import TransactionalSink, publish_rows
-from pipelines.sinks.slots import Mark
+from pipelines.publishing.slots import Mark
+from pipelines.publishing.transactional_sink import TransactionalSink, publish_rows
 from tests.support.kafka import make_topic
 from tests.support.readers import messages_of
 from tests.support.transaction_proxy import TransactionProxy, transaction_proxy

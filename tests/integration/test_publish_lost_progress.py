@@ -13,8 +13,8 @@ from pipelines.contracts.contract import DataContract
 from pipelines.errors import SourceError
 from pipelines.layers.publish import publish, status
 from pipelines.layers.speed import speed
-from pipelines.ops.publish_progress import publisher
-from pipelines.ops.publish_sink import sink_of
+from pipelines.publishing.progress import publisher
+from pipelines.publishing.settings import sink_of
 from tests.support.kafka import MakeTopic, make_anew, make_topic
 from tests.support.lakes import Lake, flight
 from tests.support.publish_faults import Fault

@@ -15,12 +15,11 @@ from pipelines.layers import publish as publishing
 from pipelines.layers.publish import publish
 from pipelines.layers.publish_reset import reset
 from pipelines.layers.speed import speed
-from pipelines.ops import publish_progress
-from pipelines.ops.publish_cluster import asking, marks, take_all, write_marks
-from pipelines.ops.publish_lookup import published_slots
-from pipelines.ops.publish_sink import sink_of
-from pipelines.sinks import kafka_transactional
-from pipelines.sinks.slots import Mark
+from pipelines.publishing import progress, transactional_sink
+from pipelines.publishing.cluster import asking, marks, take_all, write_marks
+from pipelines.publishing.lookup import published_slots
+from pipelines.publishing.settings import sink_of
+from pipelines.publishing.slots import Mark
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import Lake, flight
 from tests.support.readers import messages_of
@@ -58,7 +57,7 @@ def dies_after(parts: int, lake: Lake) -> None:
     """Publishes some parts of a micro-batch of all flights."""
     lake.ingest([flight(flight=number) for number in FLIGHTS])
     speed(lake.spark, lake.config, lake.contract, once=True)
-    done, publish_rows = list[Mark](), kafka_transactional.publish_rows
+    done, publish_rows = list[Mark](), transactional_sink.publish_rows
 
     def some(rows: Any, sink: Any, mark: Mark, *, is_new: bool) -> Any:
         if len(done) == parts:
@@ -67,7 +66,7 @@ def dies_after(parts: int, lake: Lake) -> None:
         return publish_rows(rows, sink, mark, is_new=is_new)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(kafka_transactional, "publish_rows", some)
+        patched.setattr(transactional_sink, "publish_rows", some)
         with pytest.raises(InfrastructureError):
             send(lake)
     assert {mark.position for mark in progress_of(lake).values()} == {(0, parts)}
@@ -144,7 +143,7 @@ def test_progress_that_is_looked_for_part_by_part_is_looked_for_until_the_last(
             raise RuntimeError("a fault of the test")
         return published_slots(*words)
 
-    monkeypatch.setattr(publish_progress, "published_slots", dies_at_the_second)
+    monkeypatch.setattr(progress, "published_slots", dies_at_the_second)
     with pytest.raises(InfrastructureError):
         send(lake)
     assert {mark.position for mark in progress_of(lake).values()} == {(0, 1)}

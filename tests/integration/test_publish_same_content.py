@@ -15,11 +15,11 @@ from pipelines.errors import ConfigError, SourceError
 from pipelines.layers.publish import publish, status
 from pipelines.layers.publish_reset import reset
 from pipelines.layers.speed import speed
-from pipelines.ops.publish_cluster import asking, marks, take_all, write_marks
-from pipelines.ops.publish_progress import publisher
-from pipelines.ops.publish_sink import sink_of
-from pipelines.sinks.kafka_transactional import TransactionalSink, publish_rows
-from pipelines.sinks.slots import Mark
+from pipelines.publishing.cluster import asking, marks, take_all, write_marks
+from pipelines.publishing.progress import publisher
+from pipelines.publishing.settings import sink_of
+from pipelines.publishing.slots import Mark
+from pipelines.publishing.transactional_sink import TransactionalSink, publish_rows
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import Lake, flight
 from tests.support.readers import messages_of

@@ -24,11 +24,11 @@ from pipelines.errors import InfrastructureError, SourceError
 from pipelines.layers.publish import publish, status
 from pipelines.layers.publish_reset import reset
 from pipelines.layers.speed import speed
-from pipelines.ops.publish_cluster import asking, end_transactions, marks, take_all, write_marks
-from pipelines.ops.publish_progress import partitions_of, publisher
-from pipelines.sinks import kafka_transactional
-from pipelines.sinks.kafka_transactional import TransactionalSink, in_slots, publish_rows
-from pipelines.sinks.slots import Mark
+from pipelines.publishing import transactional_sink
+from pipelines.publishing.cluster import asking, end_transactions, marks, take_all, write_marks
+from pipelines.publishing.progress import partitions_of, publisher
+from pipelines.publishing.slots import Mark
+from pipelines.publishing.transactional_sink import TransactionalSink, in_slots, publish_rows
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import Lake, flight
 from tests.support.publish_faults import Fault, Point, Victim, struck
@@ -88,7 +88,7 @@ def test_a_slow_slot_holds_back_its_own_partitions_alone(
 ) -> None:
     slow = fault(tmp_path, "before commit", "straggler")
     with (
-        patch.object(kafka_transactional, "write_slot", struck(slow, is_blind=False)),
+        patch.object(transactional_sink, "write_slot", struck(slow, is_blind=False)),
         ThreadPoolExecutor(1) as beside,
     ):
         publishing = beside.submit(publish_rows, rows(spark), sink, DONE, is_new=True)
@@ -116,7 +116,7 @@ def test_a_task_that_fails_ends_its_transaction(
 ) -> None:
     fails = fault(tmp_path, "mid-produce", "task")
     with (
-        patch.object(kafka_transactional, "write_slot", struck(fails, is_blind=False)),
+        patch.object(transactional_sink, "write_slot", struck(fails, is_blind=False)),
         pytest.raises(PythonException, match="a fault of the test"),
     ):
         publish_rows(rows(spark), sink, DONE, is_new=True)

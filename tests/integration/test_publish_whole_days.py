@@ -18,11 +18,11 @@ from pipelines.layers import publish_days as whole_days
 from pipelines.layers.batch import nightly
 from pipelines.layers.publish_days import publish_days
 from pipelines.ledger.leases import Lease
-from pipelines.ops.publish_cluster import asking, marks, take_all, write_marks
-from pipelines.ops.publish_sink import sink_of
-from pipelines.sinks import kafka_transactional
-from pipelines.sinks.kafka_transactional import TransactionalSink
-from pipelines.sinks.slots import Mark, ProgressError, Written
+from pipelines.publishing import transactional_sink
+from pipelines.publishing.cluster import asking, marks, take_all, write_marks
+from pipelines.publishing.settings import sink_of
+from pipelines.publishing.slots import Mark, ProgressError, Written
+from pipelines.publishing.transactional_sink import TransactionalSink
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, on
@@ -77,7 +77,7 @@ def test_a_task_that_fails_is_told_and_leaves_no_transaction_open(
     servers, output = lake.config.kafka.bootstrap_servers, lake.config.publish.topic
     fails = Fault(0, 1, "before commit", "task", f"{tmp_path}/fault")
     with monkeypatch.context() as patched:
-        patched.setattr(kafka_transactional, "write_slot", struck(fails, is_blind=False))
+        patched.setattr(transactional_sink, "write_slot", struck(fails, is_blind=False))
         with pytest.raises(
             InfrastructureError, match=r"RuntimeError: a fault of the test\. What .*: start again when"
         ):

@@ -23,11 +23,11 @@ from pipelines.layers.publish import publish
 from pipelines.layers.publish_days import publish_days
 from pipelines.layers.publish_reset import reset
 from pipelines.layers.serving import read_serving
-from pipelines.messages import messages
-from pipelines.ops.published_days import waiting
+from pipelines.publishing.kafka_records import messages
+from pipelines.publishing.settled_days import waiting
+from pipelines.publishing.transactional_sink import publish_rows
 from pipelines.quality.asked_key import asked_key
 from pipelines.quality.searches import OfKey
-from pipelines.sinks.kafka_transactional import publish_rows
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import EPOCH, Lake, compact_and_vacuum
 from tests.support.nights import LATER, ONE, THREE, TWO, on, stream
@@ -259,7 +259,7 @@ def test_what_a_night_changes_is_sent_in_parts_however_much_it_is(
         parts.append(done.part)
         return publish_rows(rows, sink, done, is_new=is_new)
 
-    monkeypatch.setattr("pipelines.sinks.kafka_transactional.publish_rows", dies_after_two)
+    monkeypatch.setattr("pipelines.publishing.transactional_sink.publish_rows", dies_after_two)
     with pytest.raises(InfrastructureError):
         send(lake)
     assert parts == [1, 2]

@@ -11,7 +11,7 @@ from chispa import assert_df_equality
 from pyspark.sql import functions as F
 
 from pipelines.contracts.contract import DataContract
-from pipelines.messages import Retraction, messages
+from pipelines.publishing.kafka_records import Retraction, messages
 from pipelines.records.corrections import CORRECTION
 from pipelines.records.decode import VALID, decode, payload_hash
 from pipelines.registry.event_schema import AvroValues, avro_schema

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.types import DecimalType, DoubleType, FloatType, StructField, StructType
 
 from pipelines.contracts.contract import DataContract
-from pipelines.messages import messages
+from pipelines.publishing.kafka_records import messages
 from tests.support.lakes import FLIGHT, Lake, Record
 from tests.support.nights import LATER, ONE, run, stream
 

@@ -16,9 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config.loader import load_config
-from pipelines.ops.publish_progress import publisher
-from pipelines.sinks import kafka_transactional
-from pipelines.sinks.kafka_transactional import TransactionalSink
+from pipelines.publishing import transactional_sink
+from pipelines.publishing.progress import publisher
+from pipelines.publishing.transactional_sink import TransactionalSink
 from pipelines.spark.session import spark_session
 from tests.support.publish_faults import Fault, struck
 
@@ -80,7 +80,7 @@ def run(spark: SparkSession, stream: Stream) -> None:
         stream.name, stream.topic, stream.slots, {"bootstrap.servers": stream.servers, "linger.ms": 0}
     )
     fault = stream.fault
-    with patch.object(kafka_transactional, "write_slot", struck(fault, is_blind=stream.is_blind)):
+    with patch.object(transactional_sink, "write_slot", struck(fault, is_blind=stream.is_blind)):
         for left in reversed(range(_TRIES)):
             publish = publisher(spark, sink, stream.checkpoint)
 

@@ -16,8 +16,8 @@ import pyarrow as pa
 from confluent_kafka import KafkaException
 from pyspark import TaskContext
 
-from pipelines.sinks import slot_writer
-from pipelines.sinks.slot_writer import SlotTask, write_slot
+from pipelines.publishing import slot_writer
+from pipelines.publishing.slot_writer import SlotTask, write_slot
 
 Point = Literal[
     "before begin", "mid-produce", "before commit", "after commit", "after the task", "after the batch"

@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 from demo.waiting import wait_until
 from pipelines.layers.publish import publish
-from pipelines.sinks import kafka_transactional
+from pipelines.publishing import transactional_sink
 from tests.support.lakes import Lake
 from tests.support.publish_faults import Fault, struck
 
@@ -30,7 +30,7 @@ def stop_in_the_middle(lake: Lake, slow: Fault, condition: Callable[[], bool]) -
             os.kill(os.getpid(), signal.SIGTERM)
 
     with (
-        patch.object(kafka_transactional, "write_slot", struck(slow, is_blind=False)),
+        patch.object(transactional_sink, "write_slot", struck(slow, is_blind=False)),
         ThreadPoolExecutor(1) as beside,
     ):
         stopping = beside.submit(stop)

@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 
 from pipelines.errors import ConfigError
-from pipelines.ops.publish_advice import ClusterFacts, advice, refuse_too_long
-from pipelines.sinks.kafka_transactional import TransactionalSink
+from pipelines.publishing.cluster_advice import ClusterFacts, advice, refuse_too_long
+from pipelines.publishing.transactional_sink import TransactionalSink
 
 SINK = TransactionalSink(
     "s", "events", 2, {"bootstrap.servers": "x"}, transaction_timeout=timedelta(minutes=20)

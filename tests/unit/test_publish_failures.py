@@ -3,8 +3,8 @@
 import pytest
 
 from pipelines.errors import InfrastructureError, OncelakeError, SourceError
-from pipelines.ops.publish_failures import explained
-from pipelines.sinks.kafka_transactional import TransactionalSink
+from pipelines.publishing.failures import explained
+from pipelines.publishing.transactional_sink import TransactionalSink
 
 SINK = TransactionalSink("oncelake.local.flights", "events", 3, {"bootstrap.servers": "localhost:1"})
 UNKNOWN = InfrastructureError("nobody knows")
@@ -15,12 +15,12 @@ TRACE = 'Traceback (most recent call last):\n  File "slot_writer.py", line 1, in
     ("text", "kind", "said"),
     [
         (
-            "pipelines.sinks.slots.ProgressError: it is of others",
+            "pipelines.publishing.slots.ProgressError: it is of others",
             SourceError,
             "it is of others. Does",
         ),
         (
-            "pipelines.sinks.slots.UnsentError: slot 1: the brokers did not take 7 rows in time",
+            "pipelines.publishing.slots.UnsentError: slot 1: the brokers did not take 7 rows in time",
             InfrastructureError,
             "did not take 7 rows in time: raise publish.transaction_timeout (found 5 minutes)",
         ),

@@ -9,11 +9,11 @@ from confluent_kafka import TopicPartition
 from pipelines.delta.checkpoints import QueryFiles
 from pipelines.errors import SourceError
 from pipelines.layers.publish_reset import InFlight, mended
-from pipelines.ops.publish_lookup import Row, slots_with_all
-from pipelines.ops.publish_progress import agree, fits_in
-from pipelines.sinks.kafka_transactional import TransactionalSink
-from pipelines.sinks.slot_writer import headers_of
-from pipelines.sinks.slots import Mark, ProgressError, Written, what_to_do
+from pipelines.publishing.lookup import Row, slots_with_all
+from pipelines.publishing.progress import agree, fits_in
+from pipelines.publishing.slot_writer import headers_of
+from pipelines.publishing.slots import Mark, ProgressError, Written, what_to_do
+from pipelines.publishing.transactional_sink import TransactionalSink
 
 DONE = Mark(8, "query", "topic-id", 3)
 """What progress says once micro-batch 7 is published."""

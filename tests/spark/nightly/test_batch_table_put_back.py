@@ -14,8 +14,8 @@ from pipelines.layers.batch import validate
 from pipelines.layers.maintain import maintain
 from pipelines.layers.serving import read_serving
 from pipelines.ledger.certifications import certified, history
-from pipelines.ops.publications import publications, record_publication
-from pipelines.ops.published_days import Settled, record_settled, settled_before
+from pipelines.publishing.settled_days import Settled, record_settled, settled_before
+from pipelines.publishing.whole_days import publications, record_publication
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, TWO, on, run
 

@@ -2,7 +2,7 @@
 
 Rows go to a fixed number of slots by their key's partition of the topic. A task of Spark publishes one slot
 of a micro-batch in one transaction of Kafka, together with the number of the micro-batch
-(`pipelines.sinks.slot_writer`).
+(`pipelines.publishing.slot_writer`).
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -16,8 +16,7 @@ from pyspark.sql import functions as F
 
 from pipelines.config.publish import PROGRESS_TOPIC
 from pipelines.delta.io import query_of, small_rows
-from pipelines.sinks.progress import progress
-from pipelines.sinks.slot_content import (
+from pipelines.publishing.slot_content import (
     COUNTED,
     NOTHING,
     Content,
@@ -26,8 +25,9 @@ from pipelines.sinks.slot_content import (
     refuse_other_rules,
     with_hashes,
 )
-from pipelines.sinks.slot_writer import WRITTEN, SlotTask, write_empty_slot, write_slot
-from pipelines.sinks.slots import Connection, Mark, refuse_another_run
+from pipelines.publishing.slot_progress import progress
+from pipelines.publishing.slot_writer import WRITTEN, SlotTask, write_empty_slot, write_slot
+from pipelines.publishing.slots import Connection, Mark, refuse_another_run
 
 _PARTITION: Final = "oncelake_kafka_partition"
 _PARTITION_CLASS: Final = "oncelake.publish.KafkaPartition"
@@ -111,7 +111,7 @@ class Published:
 class Publisher:
     """Publishes the micro-batches of one stream; for `foreachBatch`.
 
-    Made by `pipelines.ops.publish_progress.publisher`, which first holds the cluster's progress against the
+    Made by `pipelines.publishing.progress.publisher`, which first holds the cluster's progress against the
     stream's checkpoint.
 
     Args:

@@ -31,9 +31,9 @@ from tenacity import (
 
 from pipelines.durations import format_interval
 from pipelines.errors import ConfigError, InfrastructureError
-from pipelines.sinks.kafka_transactional import TransactionalSink
-from pipelines.sinks.progress import all_progress, progress
-from pipelines.sinks.slots import Mark, send_progress
+from pipelines.publishing.slot_progress import all_progress, progress
+from pipelines.publishing.slots import Mark, send_progress
+from pipelines.publishing.transactional_sink import TransactionalSink
 
 _AT_ONCE: Final = 8
 _ABORT_S: Final = 5.0

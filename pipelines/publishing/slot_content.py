@@ -10,7 +10,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.sinks.slots import ContentError, Mark
+from pipelines.publishing.slots import ContentError, Mark
 
 COUNTED: Final = "slot int, rows bigint, digest string"
 """What `count_slot` tells of a slot."""

@@ -7,10 +7,10 @@ from pipelines.config.model import PipelineConfig
 from pipelines.config.publish import PublishConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import ConfigError
-from pipelines.messages import RECORDS_VERSION
+from pipelines.publishing.kafka_records import RECORDS_VERSION
+from pipelines.publishing.transactional_sink import TransactionalSink
 from pipelines.registry.client import Registry
 from pipelines.registry.event_schema import AvroValues, avro_schema
-from pipelines.sinks.kafka_transactional import TransactionalSink
 
 
 def settings_of(config: PipelineConfig) -> PublishConfig:

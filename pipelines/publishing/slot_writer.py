@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 from confluent_kafka import KafkaException, Producer, TopicPartition
 from pyspark import TaskContext
 
-from pipelines.sinks.slot_content import Counter, refuse_other_rows
-from pipelines.sinks.slots import Connection, Mark, UnsentError, Written, send_progress, what_to_do
+from pipelines.publishing.slot_content import Counter, refuse_other_rows
+from pipelines.publishing.slots import Connection, Mark, UnsentError, Written, send_progress, what_to_do
 
 WRITTEN: Final = "slot int, rows bigint, was_done boolean"
 """What `write_slot` tells of a slot; `was_done`: an earlier try had published it."""

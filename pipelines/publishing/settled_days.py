@@ -15,7 +15,7 @@ from pipelines.delta.io import read, replace_rows, small_rows
 from pipelines.delta.tables import conform, ensure_table, exists, shape, small_frame
 from pipelines.durations import days_in_a_row
 from pipelines.ledger.certifications import Verdict, certified_in, history, newest_certified, require_commit
-from pipelines.ops.publications import publications
+from pipelines.publishing.whole_days import publications
 from pipelines.sql import literal
 
 _SHAPE: Final = (

@@ -11,9 +11,9 @@ from confluent_kafka.admin import ConfigResource
 
 from pipelines.durations import format_interval
 from pipelines.errors import ConfigError
-from pipelines.messages import Retraction
-from pipelines.ops.publish_cluster import Cluster, said
-from pipelines.sinks.kafka_transactional import TransactionalSink
+from pipelines.publishing.cluster import Cluster, said
+from pipelines.publishing.kafka_records import Retraction
+from pipelines.publishing.transactional_sink import TransactionalSink
 
 _OPEN_FOR: Final = "transaction.max.timeout.ms"
 _KEPT_FOR: Final = "offsets.retention.minutes"

@@ -10,7 +10,7 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicP
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from pipelines.errors import InfrastructureError
-from pipelines.sinks.slots import Connection, Mark
+from pipelines.publishing.slots import Connection, Mark
 
 _PASSING = (
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,

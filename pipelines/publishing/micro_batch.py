@@ -22,8 +22,8 @@ from pipelines.delta.time_travel import read_kept
 from pipelines.errors import SourceError
 from pipelines.ledger.certifications import history
 from pipelines.ledger.forgotten import forgetting_commits
-from pipelines.ops.publications import publications
-from pipelines.ops.published_days import Settled, record_settled, settled_before
+from pipelines.publishing.settled_days import Settled, record_settled, settled_before
+from pipelines.publishing.whole_days import publications
 from pipelines.records.corrections import CORRECTION, corrections, instead
 from pipelines.records.decode import COORDINATES, EVENT_DATE
 

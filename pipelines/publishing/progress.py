@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.delta.checkpoints import QueryFiles, offsets_of, planned_at, query_files, write_note
 from pipelines.errors import ConfigError, SourceError
-from pipelines.ops.publish_cluster import (
+from pipelines.publishing.cluster import (
     Cluster,
     Marks,
     asking,
@@ -22,9 +22,9 @@ from pipelines.ops.publish_cluster import (
     topic_id,
     write_marks,
 )
-from pipelines.ops.publish_lookup import published_slots
-from pipelines.sinks.kafka_transactional import Publisher, TransactionalSink
-from pipelines.sinks.slots import Mark
+from pipelines.publishing.lookup import published_slots
+from pipelines.publishing.slots import Mark
+from pipelines.publishing.transactional_sink import Publisher, TransactionalSink
 
 PARTITIONS: Final = "partitions"
 """The word, beside a checkpoint, for how many partitions the topic had."""

@@ -5,7 +5,7 @@ from typing import Final
 
 from pipelines.durations import format_interval
 from pipelines.errors import InfrastructureError, OncelakeError, SourceError
-from pipelines.sinks.kafka_transactional import TransactionalSink
+from pipelines.publishing.transactional_sink import TransactionalSink
 from pipelines.spark.failures import TABLE_IS_GONE, first_line
 
 _PROGRESS: Final = re.compile(r"ProgressError: (?P<said>[^\n]*)")

@@ -15,8 +15,8 @@ from pyspark.sql import functions as F
 
 from pipelines.delta.io import small_rows
 from pipelines.errors import SourceError
-from pipelines.sinks.kafka_transactional import TransactionalSink, in_slots
-from pipelines.sinks.slots import Mark
+from pipelines.publishing.slots import Mark
+from pipelines.publishing.transactional_sink import TransactionalSink, in_slots
 
 _ROWS: Final = 5
 """How many rows of a slot are looked for: a transaction has all or none of them."""

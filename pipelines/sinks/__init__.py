@@ -1,1 +1,0 @@
-"""Writers: Delta tables, their shapes and their atomic commits."""
