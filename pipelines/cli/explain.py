@@ -13,8 +13,8 @@ from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.layers.explain import MOST_RECORDS, Explained
 from pipelines.layers.explain import explain as look
-from pipelines.quality.asked_key import AskedPart, asked_key
-from pipelines.quality.record_verdicts import Facts, Fate, place
+from pipelines.lineage.key_filter import AskedPart, asked_key
+from pipelines.lineage.outcome import Facts, Fate, place
 
 _HEADINGS: Final = (
     "record",

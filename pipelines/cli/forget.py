@@ -17,8 +17,8 @@ from pipelines.layers.forget import Forgotten
 from pipelines.layers.forget import forget as take_out
 from pipelines.layers.serving import refresh_or_tell
 from pipelines.ledger.kept_values import LEDGERS
-from pipelines.quality.asked_key import AskedPart, asked_key
-from pipelines.quality.searches import OfKey, again
+from pipelines.lineage.key_filter import AskedPart, asked_key
+from pipelines.lineage.searches import OfKey, again
 
 _DONE: Final = {
     "bronze": "bronze: {:,} records {}emptied",

@@ -23,9 +23,9 @@ from pipelines.delta.tables import (
 )
 from pipelines.ledger.certifications import certified
 from pipelines.ledger.writer_schemas import decode_all
-from pipelines.quality import lineage
-from pipelines.quality.asked_key import AskedPart, of_key
-from pipelines.quality.record_verdicts import Facts, Fate, fate
+from pipelines.lineage import trace
+from pipelines.lineage.key_filter import AskedPart, of_key
+from pipelines.lineage.outcome import Facts, Fate, fate
 
 MOST_RECORDS: Final = 10_000
 """Records that are explained at most."""
@@ -73,14 +73,14 @@ def explain(
     at = version(spark, table)
     decoded = decode_all(spark, config, contract, read(spark, table, at))
     by_clock = by_clock_since(spark, config)
-    bronze = lineage.gathered(decoded, contract, asked, by_clock).persist(StorageLevel.MEMORY_AND_DISK)
+    bronze = trace.gathered(decoded, contract, asked, by_clock).persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        records = lineage.records_of(bronze)
-        total, keys = lineage.totals(bronze, contract)
+        records = trace.records_of(bronze)
+        total, keys = trace.totals(bronze, contract)
         layers = _layers(spark, config, contract, asked)
-        shown = lineage.first_keys(records, contract, limit) if keys > limit else records
+        shown = trace.first_keys(records, contract, limit) if keys > limit else records
         limits = (config.batch.dedup_horizon_days, config.speed.watermark_delay)
-        rows = small_rows(lineage.traced(shown, bronze, layers, contract, limits).limit(MOST_RECORDS + 1))
+        rows = small_rows(trace.traced(shown, bronze, layers, contract, limits).limit(MOST_RECORDS + 1))
     finally:
         bronze.unpersist()
     facts = [Facts(**row) for row in rows[:MOST_RECORDS]]
@@ -94,7 +94,7 @@ def explain(
 
 def _layers(
     spark: SparkSession, config: PipelineConfig, contract: DataContract, asked: Sequence[AskedPart]
-) -> lineage.Layers:
+) -> trace.Layers:
     state = certified(spark, config)
     days = state.days if state else ()
     closed = f"({days_condition(days)})" if days else "false"
@@ -103,7 +103,7 @@ def _layers(
     batch = read(spark, config.table("batch"), state.version) if state else nothing
     wanted = of_key(contract, asked)
     quarantine = config.table("quarantine")
-    return lineage.Layers(
+    return trace.Layers(
         speed=speed.where(wanted),
         batch=batch.where(f"({wanted}) AND {closed}"),
         quarantine=read(spark, quarantine)

@@ -16,8 +16,8 @@ from pipelines.kafka.same_log import require_same_log
 from pipelines.kafka.source import offsets_between
 from pipelines.kafka.topic_offsets import TopicOffsets, records_within, topic_offsets
 from pipelines.kafka.topics import Topic
-from pipelines.quality import offset_holes
-from pipelines.quality.broker_offsets import Finding, Habits, Held, Tail, asked_behind, compare_offsets
+from pipelines.lineage import offset_gaps
+from pipelines.lineage.offset_comparison import Finding, Habits, Held, Tail, asked_behind, compare_offsets
 
 
 def reconcile(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]:
@@ -53,15 +53,15 @@ def reconcile(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]:
         began_late=config.kafka.starting_offsets == "latest",
     )
     offsets = bronze.select("_partition", "_offset")
-    held = offset_holes.held_offsets(offsets, topic.partitions)
-    held = offset_holes.with_known(held, topic.partitions, config.audit.known_gaps, offsets)
-    asked = offset_holes.asked_of_kafka(held, topic.partitions, from_start=not habits.began_late)
+    held = offset_gaps.held_offsets(offsets, topic.partitions)
+    held = offset_gaps.with_known(held, topic.partitions, config.audit.known_gaps, offsets)
+    asked = offset_gaps.asked_of_kafka(held, topic.partitions, from_start=not habits.began_late)
     if not habits.is_anew:
         log = Topic(config.kafka.topic, topic.topic_id, len(topic.partitions))
         require_same_log(spark, config, log, _last_within(held, topic))
     if asked and not habits.is_anew:
         given = offsets_between(spark, config.kafka, asked)
-        held = offset_holes.with_lost(held, given, offsets)
+        held = offset_gaps.with_lost(held, given, offsets)
     behind = {} if habits.is_anew else asked_behind(topic.partitions, held, until)
     lost = records_within(spark, config.kafka, behind)
     tails = {partition: Tail(until[partition], lost.get(partition, 0)) for partition in behind}

@@ -23,11 +23,11 @@ from pipelines.layers.publish import publish
 from pipelines.layers.publish_days import publish_days
 from pipelines.layers.publish_reset import reset
 from pipelines.layers.serving import read_serving
+from pipelines.lineage.key_filter import asked_key
+from pipelines.lineage.searches import OfKey
 from pipelines.publishing.kafka_records import messages
 from pipelines.publishing.settled_days import waiting
 from pipelines.publishing.transactional_sink import publish_rows
-from pipelines.quality.asked_key import asked_key
-from pipelines.quality.searches import OfKey
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import EPOCH, Lake, compact_and_vacuum
 from tests.support.nights import LATER, ONE, THREE, TWO, on, stream

@@ -16,8 +16,8 @@ from pipelines.layers.checkpoints import reset
 from pipelines.layers.forget import forget
 from pipelines.layers.ingest import ingest
 from pipelines.layers.reconcile import reconcile
-from pipelines.quality.asked_key import asked_key
-from pipelines.quality.searches import OfKey
+from pipelines.lineage.key_filter import asked_key
+from pipelines.lineage.searches import OfKey
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import Lake, flight
 

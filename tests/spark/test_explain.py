@@ -10,7 +10,7 @@ from pipelines.contracts.contract import DataContract
 from pipelines.contracts.rules import RowRule
 from pipelines.layers.explain import Explained, explain
 from pipelines.ledger.layer_samples import samples_of
-from pipelines.quality.asked_key import asked_key
+from pipelines.lineage.key_filter import asked_key
 from tests.support.lakes import EPOCH, Lake, Record, flight
 from tests.support.nights import LATER, ONE, TWO, on, run, stream
 

@@ -45,8 +45,8 @@ from pipelines.ledger.forgotten_places import emptied_on_arrival, places
 from pipelines.ledger.kept_values import delete_values
 from pipelines.ledger.quarantine import Selection
 from pipelines.ledger.retention_marks import WHOLE_FROM
-from pipelines.quality.asked_key import asked_key
-from pipelines.quality.searches import OfKey, again
+from pipelines.lineage.key_filter import asked_key
+from pipelines.lineage.searches import OfKey, again
 from pipelines.spark.failures import explain_stream_failure
 from pipelines.spark.session import forget_tables
 from tests.support.lakes import Lake, Record, clean_log

@@ -8,7 +8,7 @@ from pyspark.sql.types import BooleanType, DateType, DecimalType, DoubleType, In
 
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import ConfigError
-from pipelines.quality.asked_key import asked_key
+from pipelines.lineage.key_filter import asked_key
 
 DEPARTURE = "timestamp_micros(1357035300000000)"
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pipelines.kafka.topic_offsets import Kept
-from pipelines.quality.broker_offsets import (
+from pipelines.lineage.offset_comparison import (
     Habits,
     Held,
     Tail,

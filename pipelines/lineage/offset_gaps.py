@@ -11,7 +11,7 @@ from pipelines.audit.known_gaps import is_known, known_missing
 from pipelines.config.audit import KnownGap
 from pipelines.delta.io import small_rows
 from pipelines.kafka.topic_offsets import Kept
-from pipelines.quality.broker_offsets import Held
+from pipelines.lineage.offset_comparison import Held
 
 HOLES: Final = 5
 """Ranges of missing offsets that are named, of each partition."""

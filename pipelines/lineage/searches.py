@@ -14,8 +14,8 @@ from pipelines.delta.tables import require_table
 from pipelines.ledger.forgotten import EVENT_TIME, remembered
 from pipelines.ledger.forgotten_places import places
 from pipelines.ledger.writer_schemas import decode_all
-from pipelines.quality import lineage
-from pipelines.quality.asked_key import AskedPart, of_key
+from pipelines.lineage import trace
+from pipelines.lineage.key_filter import AskedPart, of_key
 from pipelines.records.decode import COORDINATES, EVENT_DATE, PLACE, VALID
 from pipelines.sql import name
 
@@ -54,7 +54,7 @@ class OfKey:
         """See `Search`."""
         decoded = decode_all(self.spark, self.config, self.contract, remembered(envelopes))
         by_clock = by_clock_since(self.spark, self.config)
-        found = lineage.records_of(lineage.gathered(decoded, self.contract, self.asked, by_clock))
+        found = trace.records_of(trace.gathered(decoded, self.contract, self.asked, by_clock))
         return _placed(found, self.contract)
 
     def rows(self, layer: DataFrame) -> DataFrame:

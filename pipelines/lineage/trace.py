@@ -12,7 +12,7 @@ from pyspark.sql.types import BooleanType, DataType, DateType, StringType, Times
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import small_rows
 from pipelines.ledger.forgotten import is_emptied, with_event_time
-from pipelines.quality.asked_key import AskedPart
+from pipelines.lineage.key_filter import AskedPart
 from pipelines.records.decode import COORDINATES, ERROR, EVENT_DATE, ORIGIN, VALID
 from pipelines.records.dedup import KAFKA_ORDER, greedy, neighbours, preference
 from pipelines.records.fingerprints import fingerprint

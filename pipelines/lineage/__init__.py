@@ -1,0 +1,1 @@
+"""What became of a record, and what bronze lacks of Kafka."""
