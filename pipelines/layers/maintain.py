@@ -32,8 +32,8 @@ from pipelines.ledger.kept_values import LEDGERS
 from pipelines.ledger.leases import Lease, lease
 from pipelines.ledger.read_ahead import require_not_read_ahead
 from pipelines.ops.leftovers import back_to_certified, holds_certified
-from pipelines.ops.removal import Removal, from_bronze, from_quarantine, from_speed
 from pipelines.publishing.settled_days import Settled, settled_so_far, waiting
+from pipelines.retention.removal import Removal, from_bronze, from_quarantine, from_speed
 from pipelines.sql import literal
 
 Layer = Literal["bronze", "speed", "batch", "quarantine"]

@@ -32,7 +32,7 @@ from pipelines.ledger.leases import lease
 from pipelines.ledger.quarantine import Selection
 from pipelines.ledger.retention_marks import speed_from, whole_from
 from pipelines.ops.leftovers import holds_certified
-from pipelines.ops.removal import from_bronze, from_quarantine, from_speed
+from pipelines.retention.removal import from_bronze, from_quarantine, from_speed
 from tests.support.lakes import Lake, Record, flight
 from tests.support.nights import ONE, TWO, on, run, stream
 

@@ -15,8 +15,8 @@ from pipelines.layers.replay import replay
 from pipelines.layers.serving import read_serving
 from pipelines.ledger.quarantine import Selection
 from pipelines.ledger.writer_schemas import decode_all
-from pipelines.ops.offset_cuts import first_kept
 from pipelines.records.decode import ERROR
+from pipelines.retention.offset_cuts import first_kept
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, on, run, stream
 

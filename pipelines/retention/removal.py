@@ -22,10 +22,17 @@ from pipelines.ledger.retention_marks import (
     speed_from,
     whole_from,
 )
-from pipelines.ops.needed import Need, in_quarantine, rebuild_first, records_of_days, uncertified, unread
-from pipelines.ops.offset_cuts import below, first_kept, first_there
 from pipelines.publishing.settled_days import waiting
 from pipelines.records.validation import FIRST_DAY
+from pipelines.retention.blockers import (
+    Need,
+    in_quarantine,
+    rebuild_first,
+    records_of_days,
+    uncertified,
+    unread,
+)
+from pipelines.retention.offset_cuts import below, first_kept, first_there
 
 _DAY: Final = timedelta(days=1)
 
