@@ -24,7 +24,7 @@ from pipelines.layers.batch import nightly, validate
 from pipelines.layers.ingest import ingest
 from pipelines.layers.serving import refresh_or_tell, stale_view
 from pipelines.layers.speed import speed
-from pipelines.ops.due import Repair, closed_days
+from pipelines.nightly.rebuild_plan import Repair, closed_days
 
 Summary = dict[str, Any]
 

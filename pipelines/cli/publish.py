@@ -15,7 +15,7 @@ from pipelines.layers import publish as layer
 from pipelines.layers.publish_days import publish_days
 from pipelines.layers.publish_reset import InFlight, ResetTo
 from pipelines.layers.publish_reset import reset as reset_progress
-from pipelines.ops.due import closed_days
+from pipelines.nightly.rebuild_plan import closed_days
 from pipelines.publishing.settings import settings_of
 
 

@@ -17,7 +17,7 @@ from pipelines.layers.replay import Replay, rebuilt
 from pipelines.layers.replay import replay as put_back
 from pipelines.layers.serving import refresh_or_tell
 from pipelines.ledger.quarantine import STATUSES, Selection
-from pipelines.ops.due import Cause
+from pipelines.nightly.rebuild_plan import Cause
 from pipelines.records.validation import Reason
 
 _VALUE_LENGTH: Final = 500

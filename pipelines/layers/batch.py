@@ -41,12 +41,12 @@ from pipelines.ledger.leases import Lease, lease
 from pipelines.ledger.own_verdicts import own_verdicts
 from pipelines.ledger.retention_marks import first_whole_day, require_whole
 from pipelines.ledger.runs import Steps
-from pipelines.ops.due import Cause, Due, Repair, due_days, span_of
-from pipelines.ops.leftovers import back_to_certified
-from pipelines.ops.night_steps import steps
-from pipelines.ops.rebuild import build_days, require_alone
-from pipelines.ops.seal import seal
-from pipelines.quality.decision import Run, decide, failed_days, failure, summary, words
+from pipelines.nightly.rebuild import build_days, require_alone
+from pipelines.nightly.rebuild_plan import Cause, Due, Repair, due_days, span_of
+from pipelines.nightly.recovery import back_to_certified
+from pipelines.nightly.seal import seal
+from pipelines.nightly.steps import steps
+from pipelines.nightly.verdicts import Run, decide, failed_days, failure, summary, words
 
 _log = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ def nightly(
 
 @dataclass
 class Night:
-    """A nightly run, step by step; the order is that of `pipelines.ops.night_steps`."""
+    """A nightly run, step by step; the order is that of `pipelines.nightly.steps`."""
 
     spark: SparkSession
     config: PipelineConfig

@@ -26,7 +26,7 @@ from pipelines.ledger.leases import Lease, lease
 from pipelines.ledger.read_ahead import require_not_read_ahead
 from pipelines.ledger.retention_marks import whole_from
 from pipelines.lineage.searches import Search
-from pipelines.ops.cut_days import cut_days
+from pipelines.nightly.cut_days import cut_days
 from pipelines.records.decode import ENVELOPE, EVENT_DATE, ORIGIN, PLACE
 
 

@@ -31,7 +31,7 @@ from pipelines.ledger.index_folding import fold_index
 from pipelines.ledger.kept_values import LEDGERS
 from pipelines.ledger.leases import Lease, lease
 from pipelines.ledger.read_ahead import require_not_read_ahead
-from pipelines.ops.leftovers import back_to_certified, holds_certified
+from pipelines.nightly.recovery import back_to_certified, holds_certified
 from pipelines.publishing.settled_days import Settled, settled_so_far, waiting
 from pipelines.retention.removal import Removal, from_bronze, from_quarantine, from_speed
 from pipelines.sql import literal

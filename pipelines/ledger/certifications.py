@@ -56,7 +56,7 @@ class Verdict:
         other_days: valid records in bronze of other days.
         bronze: all records in bronze.
         decided_at: when, in UTC.
-        cause: why the day was rebuilt, see `pipelines.ops.due`.
+        cause: why the day was rebuilt, see `pipelines.nightly.rebuild_plan`.
         came_late: records of the day that came after it was decided on before.
         previous_version: the batch version that readers had of the day before, if it was certified.
         added: rows of keys that version did not have; None where there was none.

@@ -35,7 +35,7 @@ class Settled:
     Attributes:
         version: the version of the batch table that the topic follows on these days; -1 before there is one.
             One version stands for all days, since a rebuild puts back what was not certified before it
-            changes anything (`pipelines.ops.leftovers`).
+            changes anything (`pipelines.nightly.recovery`).
         days: the days, in order.
         commit: the hash of the commit that made the version, see `commit_hash`; None if it was not told.
     """

@@ -19,7 +19,7 @@ from pipelines.layers.ingest import ingest
 from pipelines.layers.reconcile import reconcile
 from pipelines.ledger.bronze_index import BronzeIndex
 from pipelines.ledger.leases import lease
-from pipelines.ops.seal import seal
+from pipelines.nightly.seal import seal
 from pipelines.runtime.local_broker import start_broker
 from tests.support.kafka import make_topic
 from tests.support.lakes import Lake, flight

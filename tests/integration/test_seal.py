@@ -21,7 +21,7 @@ from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.kafka.ingest_position import ends_since
 from pipelines.layers.ingest import IngestJob, ingest
 from pipelines.ledger.leases import lease
-from pipelines.ops.seal import seal
+from pipelines.nightly.seal import seal
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import FLIGHT, Lake
 from tests.support.nights import ONE, TWO

@@ -31,7 +31,7 @@ from pipelines.layers.serving import read_serving
 from pipelines.ledger.leases import lease
 from pipelines.ledger.quarantine import Selection
 from pipelines.ledger.retention_marks import speed_from, whole_from
-from pipelines.ops.leftovers import holds_certified
+from pipelines.nightly.recovery import holds_certified
 from pipelines.retention.removal import from_bronze, from_quarantine, from_speed
 from tests.support.lakes import Lake, Record, flight
 from tests.support.nights import ONE, TWO, on, run, stream

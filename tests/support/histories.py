@@ -29,7 +29,7 @@ from pipelines.layers.serving import read_serving
 from pipelines.layers.speed import speed
 from pipelines.ledger.certifications import certified, history, newest_certified
 from pipelines.ledger.quarantine import Selection
-from pipelines.ops.due import Repair
+from pipelines.nightly.rebuild_plan import Repair
 from tests.support.lakes import Lake, Record, flight
 
 DAYS = [date(2013, 1, n) for n in (1, 2, 3)]

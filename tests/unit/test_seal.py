@@ -9,7 +9,7 @@ from pipelines.config.model import PipelineConfig
 from pipelines.errors import ConfigError, SourceError
 from pipelines.kafka.topic_offsets import Kept
 from pipelines.ledger.offset_ranges import PartitionOffsets
-from pipelines.ops.seal import above_bronze, require_all, require_past
+from pipelines.nightly.seal import above_bronze, require_all, require_past
 
 MIDNIGHT = datetime(2013, 1, 2, tzinfo=UTC)
 

@@ -16,7 +16,7 @@ from pipelines.layers.batch import validate
 from pipelines.layers.serving import read_serving
 from pipelines.ledger.certifications import certified, verdicts
 from pipelines.ledger.leases import lease
-from pipelines.ops.due import closed_days
+from pipelines.nightly.rebuild_plan import closed_days
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, TWO, flights_of, on, run
 

@@ -22,7 +22,7 @@ from pipelines.errors import InfrastructureError, SourceError
 from pipelines.layers.batch import Night
 from pipelines.layers.serving import read_serving
 from pipelines.ledger.certifications import certified, history
-from pipelines.ops.night_steps import steps
+from pipelines.nightly.steps import steps
 from pipelines.records import dedup
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, THREE, TWO, flights_of, on, run
@@ -100,7 +100,7 @@ def test_a_run_that_is_overtaken_while_it_writes_cannot_commit(
 
         return rows.coalesce(1).mapInArrow(wait, rows.schema)
 
-    monkeypatch.setattr("pipelines.ops.rebuild.chosen", held_up)
+    monkeypatch.setattr("pipelines.nightly.rebuild.chosen", held_up)
     night = begun(lake, "build", [TWO])
     failures: list[BaseException] = []
 
@@ -114,7 +114,7 @@ def test_a_run_that_is_overtaken_while_it_writes_cannot_commit(
     writing.start()
     try:
         wait_until(at_work.exists, "its rows are being written", 120)
-        monkeypatch.setattr("pipelines.ops.rebuild.chosen", inner)
+        monkeypatch.setattr("pipelines.nightly.rebuild.chosen", inner)
         run(lake, THREE)
     finally:
         go_on.touch()

@@ -24,7 +24,7 @@ from pipelines.ledger.certifications import Verdict, history, newest_certified, 
 from pipelines.ledger.decoding_key import decoding_key
 from pipelines.ledger.leases import lease
 from pipelines.ledger.retention_marks import WHOLE_FROM
-from pipelines.ops.due import due_days
+from pipelines.nightly.rebuild_plan import due_days
 from tests.support.lakes import EPOCH, Lake, Record
 from tests.support.nights import LATER, ONE, TWO, on, run
 

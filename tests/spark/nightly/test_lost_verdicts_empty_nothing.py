@@ -15,7 +15,7 @@ from pipelines.layers.maintain import maintain
 from pipelines.layers.serving import read_serving
 from pipelines.ledger.certifications import certified, history
 from pipelines.ledger.certified_mark import CERTIFIED, certified_mark
-from pipelines.ops.night_steps import steps
+from pipelines.nightly.steps import steps
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, THREE, TWO, flights_of, on, run
 

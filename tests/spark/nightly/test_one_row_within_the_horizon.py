@@ -19,7 +19,7 @@ from pipelines.contracts.event_days import days_of
 from pipelines.delta.tables import shape, small_frame
 from pipelines.errors import AuditFailed
 from pipelines.layers.serving import read_serving
-from pipelines.ops.due import span_of
+from pipelines.nightly.rebuild_plan import span_of
 from pipelines.records.dedup import UNDECIDED, chosen, winners
 from tests.support.lakes import Lake
 from tests.support.nights import LATER, ONE, THREE, TWO, on, run, stream
@@ -93,7 +93,7 @@ def test_the_audit_finds_by_itself_what_a_rebuild_loses(lake: Lake, monkeypatch:
 
     lake.ingest([on(day, 1) for day in (1, 2, 3)] + [on(day, 9) for day in (1, 4)])
     stream(lake)
-    monkeypatch.setattr("pipelines.ops.rebuild.chosen", best_of_all)
+    monkeypatch.setattr("pipelines.nightly.rebuild.chosen", best_of_all)
     monkeypatch.setattr("pipelines.audit.recount.chosen", best_of_all)
     with pytest.raises(AuditFailed, match="2013-01-03 each_event_has_a_row: found 1 records"):
         run(lake, ONE, THREE)

@@ -14,7 +14,7 @@ from pipelines.contracts.rules import RowRule
 from pipelines.errors import AuditFailed, ConfigError
 from pipelines.layers.batch import validate
 from pipelines.layers.serving import read_serving, refresh_view
-from pipelines.ops import rebuild
+from pipelines.nightly import rebuild
 from pipelines.records.decode import decode, valid
 from pipelines.records.dedup import winners
 from tests.support.lakes import EPOCH, Lake

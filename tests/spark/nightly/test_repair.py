@@ -18,7 +18,7 @@ from pipelines.layers.serving import read_serving
 from pipelines.ledger.bronze_index import pieces_of
 from pipelines.ledger.bronze_indexer import index_bronze
 from pipelines.ledger.certifications import history
-from pipelines.ops.due import Due, Repair, due_days
+from pipelines.nightly.rebuild_plan import Due, Repair, due_days
 from tests.support.lakes import Lake
 from tests.support.nights import LATER, ONE, TWO, flights_of, on, run, stream
 

@@ -20,8 +20,8 @@ from pipelines.ledger.certifications import (
     record_verdicts,
 )
 from pipelines.ledger.leases import Lease
-from pipelines.ops.leftovers import back_to_certified
-from pipelines.ops.rebuild import require_alone
+from pipelines.nightly.rebuild import require_alone
+from pipelines.nightly.recovery import back_to_certified
 
 
 def cut_days(

@@ -12,7 +12,7 @@ from pipelines.durations import days_in_a_row
 from pipelines.errors import AuditFailed
 from pipelines.ledger.certifications import Certified, Verdict
 from pipelines.ledger.checks import LATE_WITHIN_LIMIT
-from pipelines.ops.due import Due
+from pipelines.nightly.rebuild_plan import Due
 
 _log = logging.getLogger(__name__)
 

@@ -1,0 +1,1 @@
+"""The parts of a nightly run: seal, plan, build, recovery, verdicts."""

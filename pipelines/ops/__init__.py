@@ -1,1 +1,0 @@
-"""What a pipeline needs around the data: Java, jars, a broker, checks before a run, leases, run records."""
