@@ -15,7 +15,7 @@ from pipelines.contracts.contract import DataContract
 from pipelines.layers.metrics import metrics
 from pipelines.layers.report import report
 from pipelines.layers.serving import stale_view
-from pipelines.quality.report_files import FORMATS, ReportFormat, write_index
+from pipelines.report.render.files import FORMATS, ReportFormat, write_index
 
 _PROMETHEUS: Final = "prometheus"
 

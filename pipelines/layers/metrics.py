@@ -13,8 +13,8 @@ from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import read, small_rows
 from pipelines.errors import SourceError
 from pipelines.ledger import certifications
-from pipelines.quality.prometheus import exposition, gauges
-from pipelines.quality.report_files import write_files
+from pipelines.report.render.files import write_files
+from pipelines.report.render.prometheus import exposition, gauges
 
 
 def metrics(

@@ -23,14 +23,14 @@ from pipelines.ledger.layer_samples import samples_of
 from pipelines.ledger.own_verdicts import own_verdicts
 from pipelines.ledger.retention_marks import whole_from
 from pipelines.ledger.writer_schemas import decode_all
-from pipelines.quality import conflicts, past, profile
-from pipelines.quality.comparison import comparison
-from pipelines.quality.data_docs import Audited, write_data_docs
-from pipelines.quality.report_differences import layer_differences
-from pipelines.quality.report_files import ReportFormat, write_report
-from pipelines.quality.report_flow import flow_of, flow_so_far
-from pipelines.quality.report_model import DayStatus, ReportCheck, ReportData, TrendDay, Verdict
 from pipelines.records.decode import invalid, valid
+from pipelines.report.model.flow import flow_of, flow_so_far
+from pipelines.report.model.layer_differences import layer_differences
+from pipelines.report.model.report import DayStatus, ReportCheck, ReportData, TrendDay, Verdict
+from pipelines.report.queries import conflicts, profile, verdict_history
+from pipelines.report.queries.comparison import comparison
+from pipelines.report.render.data_docs import Audited, write_data_docs
+from pipelines.report.render.files import ReportFormat, write_report
 
 
 def report(
@@ -108,7 +108,7 @@ def _decided(
     decoded = decode_all(spark, config, contract, pieces.envelopes)
     events = profile.of_day(valid(decoded, contract), day).persist()
     checks = _checks(spark, config, verdict)
-    trend = past.trend(verdicts, day, _quarantined(spark, config, contract, verdicts, day))
+    trend = verdict_history.trend(verdicts, day, _quarantined(spark, config, contract, verdicts, day))
     try:
         return ReportData(
             **_heading(config, contract, day),
@@ -129,8 +129,8 @@ def _decided(
             layer_differences=layer_differences(samples_of(spark, config, verdict.day, verdict.run_id)),
             checks=checks,
             trend=trend,
-            history=past.history(verdicts, day),
-            repairs=past.repairs(verdicts, [entry.day for entry in trend]),
+            history=verdict_history.history(verdicts, day),
+            repairs=verdict_history.repairs(verdicts, [entry.day for entry in trend]),
             comparison=comparison(spark, config, contract, verdict, rows),
             data_docs=data_docs,
         )
@@ -171,7 +171,7 @@ def _undecided(
     flow = flow_so_far(*index.counts(), day, _in_speed(spark, config, day))
     quarantined = _quarantined(spark, config, contract, verdicts, day)
     status: DayStatus = "not_certified" if day < datetime.now(contract.zone).date() else "open"
-    trend = past.trend(verdicts, day, quarantined)
+    trend = verdict_history.trend(verdicts, day, quarantined)
     this = TrendDay(
         day=day,
         status=status,
@@ -188,7 +188,7 @@ def _undecided(
         flow=flow,
         quarantine=reasons,
         trend=(*trend, this),
-        repairs=past.repairs(verdicts, [entry.day for entry in trend]),
+        repairs=verdict_history.repairs(verdicts, [entry.day for entry in trend]),
     )
 
 
@@ -248,7 +248,7 @@ def _quarantined(
     table = config.table("quarantine")
     if not exists(spark, table):
         return None
-    first = min([day, *past.trend_days(verdicts, day)])
+    first = min([day, *verdict_history.trend_days(verdicts, day)])
     return profile.sent_by_day(read(spark, table).where("_status <> 'replayed'"), contract, first, day)
 
 

@@ -13,9 +13,9 @@ import pytest
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.custom_properties import Policy
 from pipelines.layers.report import report
-from pipelines.quality import conflicts
-from pipelines.quality.report_records import ConflictSample
 from pipelines.records.decode import decode, valid
+from pipelines.report.model.records import ConflictSample
+from pipelines.report.queries import conflicts
 from tests.support.lakes import EPOCH, Lake, Record
 from tests.support.nights import ONE, on, run, stream
 

@@ -14,8 +14,8 @@ from pipelines.delta.time_travel import read_kept
 from pipelines.layers.metrics import metrics
 from pipelines.layers.report import report
 from pipelines.ledger.certifications import Verdict, history
-from pipelines.quality.report_history import ChangedRow
-from pipelines.quality.row_changes import row_changes
+from pipelines.report.model.history import ChangedRow
+from pipelines.report.queries.row_changes import row_changes
 from tests.support.lakes import EPOCH, Lake, compact_and_vacuum
 from tests.support.nights import ONE, TWO, on, run, stream
 

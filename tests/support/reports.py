@@ -3,7 +3,7 @@
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from pipelines.quality.report_history import (
+from pipelines.report.model.history import (
     ChangedColumn,
     ChangedRow,
     Comparison,
@@ -11,7 +11,15 @@ from pipelines.quality.report_history import (
     Repair,
     RowOrigin,
 )
-from pipelines.quality.report_model import (
+from pipelines.report.model.records import (
+    ConflictColumn,
+    ConflictCopy,
+    ConflictSample,
+    KeyPart,
+    QuarantineExample,
+    QuarantineReason,
+)
+from pipelines.report.model.report import (
     DayStatus,
     Flow,
     HourCount,
@@ -20,14 +28,6 @@ from pipelines.quality.report_model import (
     ReportData,
     TrendDay,
     Verdict,
-)
-from pipelines.quality.report_records import (
-    ConflictColumn,
-    ConflictCopy,
-    ConflictSample,
-    KeyPart,
-    QuarantineExample,
-    QuarantineReason,
 )
 
 NEW_YORK = ZoneInfo("America/New_York")

@@ -9,10 +9,10 @@ from xml.etree import ElementTree
 import altair as alt
 import pytest
 
-from pipelines.quality import charts
-from pipelines.quality.flow_chart import flow_chart
-from pipelines.quality.report_model import Flow, HourCount, LatenessBucket, ReportData, TrendDay, Verdict
-from pipelines.quality.svg import to_svg
+from pipelines.report.model.report import Flow, HourCount, LatenessBucket, ReportData, TrendDay, Verdict
+from pipelines.report.render import charts
+from pipelines.report.render.flow_chart import flow_chart
+from pipelines.report.render.svg import to_svg
 
 SOUND = Flow(bronze=1_000, other_days=790, quarantined=10, day_records=200, duplicates=20, conflicts=0,
              batch=180, speed=176, late=4)  # fmt: skip

@@ -14,12 +14,8 @@ from jsonschema import Draft202012Validator
 from pydantic import ValidationError
 
 from pipelines.errors import InfrastructureError
-from pipelines.quality import report
-from pipelines.quality.report_files import ReportFormat, render_json, write_report
-from pipelines.quality.report_findings import doubts, headline, ordered_checks
-from pipelines.quality.report_history import Comparison
-from pipelines.quality.report_model import ReportCheck, ReportData
-from pipelines.quality.report_records import (
+from pipelines.report.model.history import Comparison
+from pipelines.report.model.records import (
     ConflictColumn,
     ConflictCopy,
     ConflictSample,
@@ -27,8 +23,12 @@ from pipelines.quality.report_records import (
     QuarantineExample,
     QuarantineReason,
 )
-from pipelines.quality.report_schema import SCHEMA, schema_text
-from pipelines.quality.report_text import share, visible
+from pipelines.report.model.report import ReportCheck, ReportData
+from pipelines.report.render import html_page
+from pipelines.report.render.files import ReportFormat, render_json, write_report
+from pipelines.report.render.findings import doubts, headline, ordered_checks
+from pipelines.report.render.json_schema import SCHEMA, schema_text
+from pipelines.report.render.text import share, visible
 from tests.support.pages import Page
 from tests.support.reports import POISON, empty, huge, sample, trend_until
 
@@ -47,7 +47,7 @@ CASES = {
 @cache
 def page_of(name: str) -> str:
     """The page of a sample, rendered once for all tests."""
-    return report.render_html(CASES[name])
+    return html_page.render_html(CASES[name])
 
 
 @pytest.fixture(params=CASES)
@@ -152,8 +152,8 @@ def test_sums_are_checked_on_the_numbers_shown() -> None:
     lossy = data.model_copy(
         update={"flow": data.flow.model_copy(update={"batch": data.flow.batch - 1_000 + 997})}
     )
-    assert Page(report.render_html(data)).text.count("adds up") == 3
-    text = Page(report.render_html(lossy)).text
+    assert Page(html_page.render_html(data)).text.count("adds up") == 3
+    text = Page(html_page.render_html(lossy)).text
     assert text.count("adds up") == 1
     assert "3 missing" in text
     assert "3 too many" in text
@@ -169,7 +169,7 @@ def test_a_difference_of_the_layers_that_the_audit_explained_is_no_fault() -> No
     for speed, words in ((data.flow.batch, "3 more"), (data.flow.batch - 10, "7 fewer")):
         flow = data.flow.model_copy(update={"speed": speed, "late": 3})
         changed = data.model_copy(update={"flow": flow, "checks": (*data.checks, explained)})
-        text = Page(report.render_html(changed)).text
+        text = Page(html_page.render_html(changed)).text
         assert f"{words} in the speed layer: see the check layers_agree" in text
         assert "unaccounted" not in text
         assert "say otherwise" not in text
@@ -180,7 +180,7 @@ def test_open_day_is_not_accused_of_losing_what_is_not_rebuilt() -> None:
     """Before the rebuild the batch side is empty; that is said as such, not as a loss."""
     data = sample("open")
     flow = data.flow.model_copy(update={"batch": 0, "duplicates": 0, "late": 0})
-    text = Page(report.render_html(data.model_copy(update={"flow": flow}))).text
+    text = Page(html_page.render_html(data.model_copy(update={"flow": flow}))).text
     assert "not rebuilt yet" in text
     assert "unaccounted" not in text
     assert "missing" not in text
@@ -190,7 +190,7 @@ def test_certified_day_whose_numbers_disagree_says_so_at_the_top() -> None:
     """A green page never hides a sum that does not add up or a failed check."""
     data = sample()
     odd = data.model_copy(update={"flow": data.flow.model_copy(update={"bronze": data.flow.bronze + 5})})
-    verdict = Page(report.render_html(odd)).text.split("Event day")[0]
+    verdict = Page(html_page.render_html(odd)).text.split("Event day")[0]
     assert "say otherwise: the records in bronze do not add up" in verdict
     assert doubts(data) == []
     broken = data.verdict.model_copy(update={"failed": 1})
@@ -240,7 +240,7 @@ def test_every_text_field_is_escaped() -> None:
             ),
         }
     )  # fmt: skip
-    html = report.render_html(dirty)
+    html = html_page.render_html(dirty)
     assert "<script" not in html
     assert "<img" not in html
     assert "\x00" not in html
@@ -286,7 +286,7 @@ def test_what_the_contract_forbids_to_show_is_named_without_a_value() -> None:
 
 def test_a_day_without_samples_of_conflicts_has_no_section_of_them() -> None:
     """Nothing is said twice: that there is no conflict stands with the sums."""
-    without = report.render_html(sample().model_copy(update={"conflict_samples": ()}))
+    without = html_page.render_html(sample().model_copy(update={"conflict_samples": ()}))
     assert conflicts_section(page_of("certified"))
     for html in (page_of("empty"), without):
         assert not conflicts_section(html)
@@ -320,7 +320,7 @@ def test_long_values_say_their_full_length(failed_page: Page) -> None:
 
 def test_empty_day_has_a_sentence_for_every_empty_part() -> None:
     """Nothing is drawn of nothing, and no section is silently blank."""
-    page = Page(report.render_html(empty("certified")))
+    page = Page(html_page.render_html(empty("certified")))
     for sentence in (
         "Bronze holds no record yet.",
         "No record of this day, so no hours to show.",
@@ -338,7 +338,7 @@ def test_a_day_without_a_decision_gets_a_short_page(name: str) -> None:
     """What a rebuild would tell is left out; that there was none is said, and nothing is called lost."""
     data = CASES[name].model_copy(update={"duplicates_by_hour": (), "history": (), "comparison": None})
     flow = data.flow.model_copy(update={"batch": 0, "duplicates": 0, "late": 0})
-    text = Page(report.render_html(data.model_copy(update={"flow": flow}))).text
+    text = Page(html_page.render_html(data.model_copy(update={"flow": flow}))).text
     assert "Readers get it from the speed layer" in text or "readers get it from the speed layer" in text
     for absent in ("Duplicates over the hours", "Lateness", "Verdicts on this day", "missing", "unaccounted"):
         assert absent not in text
@@ -380,7 +380,7 @@ def test_what_a_rebuild_changed_is_shown_by_key_with_old_and_new_values() -> Non
 def test_a_version_that_is_gone_is_said_in_words() -> None:
     """What the ledger still knows is shown; there is no sample, and no failure."""
     gone = Comparison(previous_version=3, batch_version=9, added=1, removed=0, changed=0, gone="It is gone.")
-    text = Page(report.render_html(sample().model_copy(update={"comparison": gone}))).text
+    text = Page(html_page.render_html(sample().model_copy(update={"comparison": gone}))).text
     shown = text[text.index(" What this rebuild changed ") : text.index(" Verdicts on this day ")]
     assert "1 row added" in shown
     assert shown.endswith("It is gone.")
@@ -389,7 +389,7 @@ def test_a_version_that_is_gone_is_said_in_words() -> None:
 def test_one_day_of_trend_is_a_table_and_no_picture() -> None:
     """A trend of one point is not drawn; its numbers are there and open."""
     data = sample()
-    html = report.render_html(data.model_copy(update={"trend": data.trend[-1:]}))
+    html = html_page.render_html(data.model_copy(update={"trend": data.trend[-1:]}))
     assert "One day so far" in html
     assert "<details open>" in html
 
@@ -419,7 +419,7 @@ def test_instants_are_shown_in_the_zone_of_the_day(failed_page: Page) -> None:
 
 def test_same_data_gives_the_same_bytes() -> None:
     """A report can be made again and compared."""
-    assert report.render_html(sample()) == page_of("certified")
+    assert html_page.render_html(sample()) == page_of("certified")
     assert render_json(sample()) == render_json(sample())
 
 
@@ -470,7 +470,7 @@ def test_write_report_that_fails_keeps_the_old_one(tmp_path: Path, monkeypatch: 
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("pipelines.quality.report_files.os.fsync", full)
+    monkeypatch.setattr("pipelines.report.render.files.os.fsync", full)
     with pytest.raises(InfrastructureError, match=r"flights 2013-01-05.*No space left on device.*--out"):
         write_report(sample(), tmp_path)
     assert files["html"].read_text(encoding="utf-8") == before
@@ -519,7 +519,7 @@ def test_text_of_any_bytes_is_taken() -> None:
 
 def test_report_is_rendered_from_a_zip(tmp_path: Path) -> None:
     """Template and style are found where executors and drivers import the package from a zip."""
-    package = Path(report.__file__).parents[1]
+    package = Path(html_page.__file__).parents[1]
     archive = tmp_path / "pipelines.zip"
     with zipfile.ZipFile(archive, "w") as zipped:
         for path in sorted(package.rglob("*")):

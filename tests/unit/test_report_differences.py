@@ -4,10 +4,10 @@ from dataclasses import replace
 from datetime import UTC, date, datetime
 
 from pipelines.ledger.layer_sample import LayerSample
-from pipelines.quality import report
-from pipelines.quality.report_differences import layer_differences
-from pipelines.quality.report_files import render_json
-from pipelines.quality.report_model import Flow, ReportData, Verdict
+from pipelines.report.model.layer_differences import layer_differences
+from pipelines.report.model.report import Flow, ReportData, Verdict
+from pipelines.report.render import html_page
+from pipelines.report.render.files import render_json
 
 POISON = "<script>alert(1)</script>\u202e"
 PLACE = {"topic": "flights", "partition": 1, "offset": 4711}
@@ -46,7 +46,7 @@ def page(*samples: LayerSample) -> str:
         layer_differences=layer_differences(samples),
     )
     assert ReportData.model_validate_json(render_json(data)) == data
-    return report.render_html(data)
+    return html_page.render_html(data)
 
 
 def test_samples_stand_under_their_difference_what_is_unexplained_first() -> None:

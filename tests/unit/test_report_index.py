@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from pipelines.errors import InfrastructureError
-from pipelines.quality.report_files import render_json, write_index
-from pipelines.quality.report_index import entries, render_index
-from pipelines.quality.report_model import DayStatus
+from pipelines.report.model.report import DayStatus
+from pipelines.report.render.files import render_json, write_index
+from pipelines.report.render.index import entries, render_index
 from tests.support.pages import Page
 from tests.support.reports import sample, trend_until
 

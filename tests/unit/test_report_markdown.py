@@ -5,8 +5,8 @@ import re
 import pytest
 from markdown_it import MarkdownIt
 
-from pipelines.quality.report_markdown import render_markdown
-from pipelines.quality.report_model import ReportCheck, ReportData
+from pipelines.report.model.report import ReportCheck, ReportData
+from pipelines.report.render.markdown import render_markdown
 from tests.support.reports import POISON, empty, sample
 
 EVIL = "`` @everyone | [x](https://example.org) <b>*bold*</b> #1\n# head"

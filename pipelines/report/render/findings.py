@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from pipelines.ledger.checks import LAYERS_AGREE
-from pipelines.quality.report_model import CheckStatus, ReportCheck, ReportData
-from pipelines.quality.report_text import plural
+from pipelines.report.model.report import CheckStatus, ReportCheck, ReportData
+from pipelines.report.render.text import plural
 
 _FIRST: Final[dict[CheckStatus, int]] = {"failed": 0, "warned": 1, "skipped": 2, "passed": 3}
 

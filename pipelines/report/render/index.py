@@ -12,10 +12,10 @@ from zoneinfo import ZoneInfo
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 
-from pipelines.quality.report_model import DayStatus, Pipeline, Zone
-from pipelines.quality.report_records import Count, Text
-from pipelines.quality.report_template import template
-from pipelines.quality.report_text import NOTHING
+from pipelines.report.model.records import Count, Text
+from pipelines.report.model.report import DayStatus, Pipeline, Zone
+from pipelines.report.render.templates import template
+from pipelines.report.render.text import NOTHING
 
 INDEX: Final = "index.html"
 

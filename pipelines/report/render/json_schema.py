@@ -4,7 +4,7 @@ import json
 import re
 from typing import Any, Final
 
-from pipelines.quality.report_model import ReportData
+from pipelines.report.model.report import ReportData
 
 SCHEMA: Final = "docs/report.schema.json"
 """Where the repository keeps it."""

@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from pipelines.quality.report_findings import Sum, doubts, headline, ordered_checks, sums
-from pipelines.quality.report_history import ChangedRow, Comparison
-from pipelines.quality.report_model import ReportData
-from pipelines.quality.report_text import NOTHING, plural, share, visible
+from pipelines.report.model.history import ChangedRow, Comparison
+from pipelines.report.model.report import ReportData
+from pipelines.report.render.findings import Sum, doubts, headline, ordered_checks, sums
+from pipelines.report.render.text import NOTHING, plural, share, visible
 
 _TREND_DAYS: Final = 7
 _TEXT: Final = 160

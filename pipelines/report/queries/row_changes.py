@@ -10,12 +10,12 @@ from pyspark.sql import functions as F
 from pipelines.audit.rebuild_diff import CHANGE, differing
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import small_rows
-from pipelines.quality.report_history import ChangedColumn, ChangedRow, RowChange, RowOrigin
-from pipelines.quality.report_records import KeyPart
 from pipelines.records.decode import COORDINATES, EVENT_DATE
 from pipelines.records.dedup import with_key
 from pipelines.records.fingerprints import fingerprint
 from pipelines.records.redaction import leaves, text_of
+from pipelines.report.model.history import ChangedColumn, ChangedRow, RowChange, RowOrigin
+from pipelines.report.model.records import KeyPart
 from pipelines.sql import name
 
 _NTH: Final = "_nth"

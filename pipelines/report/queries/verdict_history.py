@@ -7,8 +7,8 @@ from datetime import date
 from typing import Final
 
 from pipelines.ledger.certifications import Verdict
-from pipelines.quality.report_history import PastVerdict, Repair
-from pipelines.quality.report_model import TrendDay
+from pipelines.report.model.history import PastVerdict, Repair
+from pipelines.report.model.report import TrendDay
 
 TREND_DAYS: Final = 60
 """Days of the trend, at most."""

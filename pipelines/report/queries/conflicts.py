@@ -8,12 +8,12 @@ from pyspark.sql import functions as F
 
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import small_rows
-from pipelines.quality.profile import SENT
-from pipelines.quality.report_records import ConflictColumn, ConflictCopy, ConflictSample, KeyPart
 from pipelines.records.decode import COORDINATES, payload_hash
 from pipelines.records.dedup import preference, takes_least, with_key
 from pipelines.records.fingerprints import fingerprint
 from pipelines.records.redaction import leaves, text_of
+from pipelines.report.model.records import ConflictColumn, ConflictCopy, ConflictSample, KeyPart
+from pipelines.report.queries.profile import SENT
 from pipelines.sql import name
 
 COPIES: Final = 10

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
 from pipelines.errors import InfrastructureError
-from pipelines.quality.report_index import INDEX, entries, render_index
-from pipelines.quality.report_markdown import render_markdown
-from pipelines.quality.report_model import ReportData
+from pipelines.report.model.report import ReportData
+from pipelines.report.render.index import INDEX, entries, render_index
+from pipelines.report.render.markdown import render_markdown
 
 ReportFormat: TypeAlias = Literal["html", "markdown", "json"]
 FORMATS: tuple[ReportFormat, ...] = get_args(ReportFormat)
@@ -50,7 +50,7 @@ def write_report(data: ReportData, out: Path, wanted: ReportFormat = "html") -> 
             contents = {"json": (f"{stem}.json", render_json(data))}
         case "html":
             # The chart libraries take over a second to import, which the other formats need not wait for.
-            from pipelines.quality.report import render_html
+            from pipelines.report.render.html_page import render_html
 
             contents = {
                 "html": (f"{stem}.html", render_html(data)),

@@ -12,9 +12,9 @@ from typing import Final, TypeAlias
 import altair as alt
 from markupsafe import Markup
 
-from pipelines.quality.report_model import DayStatus, LatenessBucket, ReportData, TrendDay
-from pipelines.quality.report_text import visible
-from pipelines.quality.svg import to_svg
+from pipelines.report.model.report import DayStatus, LatenessBucket, ReportData, TrendDay
+from pipelines.report.render.svg import to_svg
+from pipelines.report.render.text import visible
 
 Rows: TypeAlias = Sequence[Mapping[str, object]]
 

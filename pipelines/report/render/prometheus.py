@@ -7,8 +7,8 @@ from typing import Final, get_args
 from zoneinfo import ZoneInfo
 
 from pipelines.ledger.certifications import Verdict
-from pipelines.quality.past import is_repair
-from pipelines.quality.report_model import CheckStatus
+from pipelines.report.model.report import CheckStatus
+from pipelines.report.queries.verdict_history import is_repair
 
 _STATES: Final = ("certified", "failed")
 _COUNTS: Final = {

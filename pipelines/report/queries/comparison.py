@@ -7,8 +7,8 @@ from pipelines.contracts.contract import DataContract
 from pipelines.delta.tables import conform, events_schema
 from pipelines.delta.time_travel import read_kept
 from pipelines.ledger.certifications import Verdict
-from pipelines.quality.report_history import Comparison
-from pipelines.quality.row_changes import row_changes
+from pipelines.report.model.history import Comparison
+from pipelines.report.queries.row_changes import row_changes
 
 
 def comparison(

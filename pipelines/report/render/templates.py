@@ -5,7 +5,7 @@ from importlib import resources
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 
-from pipelines.quality.report_text import plural, share, visible
+from pipelines.report.render.text import plural, share, visible
 
 
 def template(name: str) -> Template:

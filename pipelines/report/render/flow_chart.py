@@ -11,9 +11,9 @@ from typing import Final
 import altair as alt
 from markupsafe import Markup
 
-from pipelines.quality.charts import NO_CHART, WIDE, Picture
-from pipelines.quality.report_model import Flow, ReportData
-from pipelines.quality.svg import to_svg
+from pipelines.report.model.report import Flow, ReportData
+from pipelines.report.render.charts import NO_CHART, WIDE, Picture
+from pipelines.report.render.svg import to_svg
 
 _DAY_HEIGHT: Final = 170.0
 _OTHER_HEIGHT: Final = 74.0

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 from pydantic import AwareDatetime
 
 from pipelines.contracts.custom_properties import Personal
-from pipelines.quality.report_records import Count, KeyPart, Model, Text
+from pipelines.report.model.records import Count, KeyPart, Model, Text
 
 RowChange: TypeAlias = Literal["added", "removed", "changed"]
 

@@ -8,12 +8,12 @@ same data gives the same bytes.
 from datetime import datetime
 from typing import Final
 
-from pipelines.quality import charts
-from pipelines.quality.flow_chart import flow_chart
-from pipelines.quality.report_findings import doubts, headline, ordered_checks, sums
-from pipelines.quality.report_model import ReportData
-from pipelines.quality.report_template import template
-from pipelines.quality.report_text import NOTHING
+from pipelines.report.model.report import ReportData
+from pipelines.report.render import charts
+from pipelines.report.render.findings import doubts, headline, ordered_checks, sums
+from pipelines.report.render.flow_chart import flow_chart
+from pipelines.report.render.templates import template
+from pipelines.report.render.text import NOTHING
 
 _REASONS: Final = {
     "null_value": "The record has no value.",

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import date
 
 from pipelines.ledger.certifications import Verdict
-from pipelines.quality.report_model import Flow
+from pipelines.report.model.report import Flow
 
 
 def flow_of(verdict: Verdict, speed: int) -> Flow:

@@ -1,8 +1,8 @@
 """The data of a quality report: one day of one pipeline, as numbers and words.
 
-The layer fills a ``ReportData`` from the lake; ``pipelines.quality.report`` renders it. Counts are records
-of Kafka or rows of a table, never negative. Instants are aware datetimes. Sums are *not* validated here: a
-report has to be able to show that they do not add up.
+The layer fills a ``ReportData`` from the lake; ``pipelines.report.render.html_page`` renders it. Counts are
+records of Kafka or rows of a table, never negative. Instants are aware datetimes. Sums are *not* validated
+here: a report has to be able to show that they do not add up.
 """
 
 from collections.abc import Iterable
@@ -14,9 +14,9 @@ from zoneinfo import ZoneInfo
 from pydantic import AfterValidator, AwareDatetime, Field
 
 from pipelines.ledger.checks import LAYERS_AGREE
-from pipelines.quality.report_differences import LayerDifferences
-from pipelines.quality.report_history import Comparison, PastVerdict, Repair
-from pipelines.quality.report_records import ConflictSample, Count, Model, QuarantineReason, Text
+from pipelines.report.model.history import Comparison, PastVerdict, Repair
+from pipelines.report.model.layer_differences import LayerDifferences
+from pipelines.report.model.records import ConflictSample, Count, Model, QuarantineReason, Text
 
 
 def _known_zone(name: str) -> str:

@@ -9,9 +9,9 @@ from pyspark.sql import functions as F
 
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import small_rows
-from pipelines.quality.report_model import HourCount, LatenessBucket
-from pipelines.quality.report_records import QuarantineExample, QuarantineReason
 from pipelines.records.decode import COORDINATES, EVENT_DATE, sent_at
+from pipelines.report.model.records import QuarantineExample, QuarantineReason
+from pipelines.report.model.report import HourCount, LatenessBucket
 
 # Kafka takes timestamps of any year; Python's end with 9999.
 SENT: Final = "CASE WHEN _kafka_timestamp < TIMESTAMP'9999-12-31' THEN _kafka_timestamp END"

@@ -5,7 +5,7 @@ from itertools import groupby
 from typing import Final
 
 from pipelines.ledger.layer_sample import Difference, LayerSample
-from pipelines.quality.report_records import Count, KeyPart, Model, Text
+from pipelines.report.model.records import Count, KeyPart, Model, Text
 
 _TITLES: Final[dict[Difference, tuple[str, str]]] = {
     "missing": ("only in the batch layer", "Nothing explains why the speed layer lacks these events."),

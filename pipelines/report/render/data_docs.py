@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from pipelines.errors import InfrastructureError
-from pipelines.quality.report_text import visible
+from pipelines.report.render.text import visible
 
-_VIEWS: Final = "pipelines.quality.data_docs_view"
+_VIEWS: Final = "pipelines.report.render.data_docs_view"
 
 
 @dataclass(frozen=True)
