@@ -23,10 +23,10 @@ from benchmarks.volume import Volume
 from benchmarks.work import PIPELINE
 from pipelines.config.loader import load_config
 from pipelines.contracts.contract import load_contract
-from pipelines.layers.batch import nightly
-from pipelines.layers.maintain import maintain
 from pipelines.runtime.processes import graceful_shutdown
 from pipelines.spark.session import spark_session
+from pipelines.steps.maintain import maintain
+from pipelines.steps.nightly import nightly
 
 _HERE: Final = Path(__file__).parent
 _SETTINGS: Final = (

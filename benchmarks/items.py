@@ -38,9 +38,9 @@ from benchmarks.month import DAYS, come_late, copy, fill_month, month, repair
 from pipelines.delta.io import read, small_rows
 from pipelines.delta.once import OnceWriter
 from pipelines.delta.tables import ensure_bronze
-from pipelines.layers.batch import nightly
-from pipelines.layers.ingest import IngestJob, ingest
-from pipelines.layers.speed import speed
+from pipelines.steps.ingest import IngestJob, ingest
+from pipelines.steps.nightly import nightly
+from pipelines.steps.speed import speed
 
 
 def raw_append(work: Work) -> None:

@@ -12,9 +12,9 @@ from pyspark.sql import Row
 from benchmarks.events import PARTITIONS
 from benchmarks.given import Work, WrongResult
 from pipelines.config.publish import PublishConfig
-from pipelines.layers.publish import publish
 from pipelines.publishing.kafka_records import messages
 from pipelines.publishing.slot_writer import Header
+from pipelines.steps.publish import publish
 
 _BY_SPARK: Final = "sent-by-spark"
 _BY_ROWS: Final = "sent-by-rows"

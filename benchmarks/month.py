@@ -11,8 +11,8 @@ from benchmarks.given import Work
 from pipelines.config.model import PipelineConfig
 from pipelines.delta.io import append, by_day_and_key, read
 from pipelines.delta.tables import ensure_bronze
-from pipelines.layers.batch import nightly
 from pipelines.records.decode import EVENT_DATE
+from pipelines.steps.nightly import nightly
 
 DAYS: Final = tuple(DAY + timedelta(days=number) for number in range(30))
 LATE_DAY: Final = 10

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from demo.compare import Served
 from demo.source import FlightKey, FlightPayload
 from pipelines.config.model import PipelineConfig
-from pipelines.layers.serving import read_serving
+from pipelines.steps.serving import read_serving
 
 PUT_BACK = "put back"
 _ORIGIN = ("_topic", "_partition", "_offset")

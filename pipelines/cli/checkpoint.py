@@ -7,7 +7,7 @@ import click
 from pipelines.cli.options import CommonOptions, common_options
 from pipelines.cli.running import run_job
 from pipelines.delta.stream_check import Query
-from pipelines.layers import checkpoints as layer
+from pipelines.steps import checkpoints as layer
 
 
 @click.group()

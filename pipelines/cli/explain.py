@@ -11,10 +11,10 @@ from pipelines.cli.options import CommonOptions, LogFormat, common_options, key_
 from pipelines.cli.running import harmless, run_job
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
-from pipelines.layers.explain import MOST_RECORDS, Explained
-from pipelines.layers.explain import explain as look
 from pipelines.lineage.key_filter import AskedPart, asked_key
 from pipelines.lineage.outcome import Facts, Fate, place
+from pipelines.steps.explain import MOST_RECORDS, Explained
+from pipelines.steps.explain import explain as look
 
 _HEADINGS: Final = (
     "record",

@@ -13,12 +13,12 @@ from pipelines.cli.running import refuse_unfit_expectations, run_job
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
-from pipelines.layers.forget import Forgotten
-from pipelines.layers.forget import forget as take_out
-from pipelines.layers.serving import refresh_or_tell
 from pipelines.ledger.kept_values import LEDGERS
 from pipelines.lineage.key_filter import AskedPart, asked_key
 from pipelines.lineage.searches import OfKey, again
+from pipelines.steps.forget import Forgotten
+from pipelines.steps.forget import forget as take_out
+from pipelines.steps.serving import refresh_or_tell
 
 _DONE: Final = {
     "bronze": "bronze: {:,} records {}emptied",

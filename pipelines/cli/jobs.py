@@ -20,11 +20,11 @@ from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import days_of
 from pipelines.errors import AuditFailed
-from pipelines.layers.batch import nightly, validate
-from pipelines.layers.ingest import ingest
-from pipelines.layers.serving import refresh_or_tell, stale_view
-from pipelines.layers.speed import speed
 from pipelines.nightly.rebuild_plan import Repair, closed_days
+from pipelines.steps.ingest import ingest
+from pipelines.steps.nightly import nightly, validate
+from pipelines.steps.serving import refresh_or_tell, stale_view
+from pipelines.steps.speed import speed
 
 Summary = dict[str, Any]
 

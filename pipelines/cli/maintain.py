@@ -9,8 +9,8 @@ from pipelines.cli.options import CommonOptions, common_options
 from pipelines.cli.running import run_job
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
-from pipelines.layers.maintain import maintain
-from pipelines.layers.serving import refresh_view
+from pipelines.steps.maintain import maintain
+from pipelines.steps.serving import refresh_view
 
 
 @click.command("maintain")

@@ -11,12 +11,12 @@ from pipelines.cli.running import run_job
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import days_of
-from pipelines.layers import publish as layer
-from pipelines.layers.publish_days import publish_days
-from pipelines.layers.publish_reset import InFlight, ResetTo
-from pipelines.layers.publish_reset import reset as reset_progress
 from pipelines.nightly.rebuild_plan import closed_days
 from pipelines.publishing.settings import settings_of
+from pipelines.steps import publish as layer
+from pipelines.steps.publish_days import publish_days
+from pipelines.steps.publish_reset import InFlight, ResetTo
+from pipelines.steps.publish_reset import reset as reset_progress
 
 
 @click.command("publish_stream")

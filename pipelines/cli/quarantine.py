@@ -11,14 +11,14 @@ from pipelines.cli.running import harmless, refuse_unfit_expectations, run_job
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import OncelakeError
-from pipelines.layers import quarantine as layer
-from pipelines.layers.batch import nightly
-from pipelines.layers.replay import Replay, rebuilt
-from pipelines.layers.replay import replay as put_back
-from pipelines.layers.serving import refresh_or_tell
 from pipelines.ledger.quarantine import STATUSES, Selection
 from pipelines.nightly.rebuild_plan import Cause
 from pipelines.records.validation import Reason
+from pipelines.steps import quarantine as layer
+from pipelines.steps.nightly import nightly
+from pipelines.steps.replay import Replay, rebuilt
+from pipelines.steps.replay import replay as put_back
+from pipelines.steps.serving import refresh_or_tell
 
 _VALUE_LENGTH: Final = 500
 _MOMENT: Final = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])

@@ -11,7 +11,7 @@ from pipelines.cli.running import run_job
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import ConfigError
-from pipelines.layers import racks as layer
+from pipelines.steps import racks as layer
 
 _FORMAT = click.option(
     "--format", "output", type=click.Choice(["text", "json"]), help="As --log-format if not given."

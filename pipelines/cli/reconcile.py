@@ -6,7 +6,7 @@ import click
 
 from pipelines.cli.options import CommonOptions, LogFormat, common_options
 from pipelines.cli.running import run_job
-from pipelines.layers.reconcile import reconcile as compare
+from pipelines.steps.reconcile import reconcile as compare
 
 
 @click.command()

@@ -12,10 +12,10 @@ from pipelines.cli.options import CommonOptions, place_options
 from pipelines.cli.running import run_job
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
-from pipelines.layers.metrics import metrics
-from pipelines.layers.report import report
-from pipelines.layers.serving import stale_view
 from pipelines.report.render.files import FORMATS, ReportFormat, write_index
+from pipelines.steps.metrics import metrics
+from pipelines.steps.report import report
+from pipelines.steps.serving import stale_view
 
 _PROMETHEUS: Final = "prometheus"
 

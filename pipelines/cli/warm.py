@@ -14,17 +14,17 @@ import click
 from pipelines.config.loader import load_config
 from pipelines.contracts.contract import load_contract
 from pipelines.errors import InfrastructureError
-from pipelines.layers.batch import nightly
-from pipelines.layers.ingest import ingest
-from pipelines.layers.report import report
-from pipelines.layers.serving import read_serving
-from pipelines.layers.speed import speed
 from pipelines.runtime.class_archive import archive_path
 from pipelines.runtime.java import use_java
 from pipelines.runtime.local_broker import broker
 from pipelines.runtime.rack_jar import spark_jars
 from pipelines.runtime.scaffold import lay_out
 from pipelines.spark.session import end_application, spark_session
+from pipelines.steps.ingest import ingest
+from pipelines.steps.nightly import nightly
+from pipelines.steps.report import report
+from pipelines.steps.serving import read_serving
+from pipelines.steps.speed import speed
 
 _DAY: Final = date(2013, 1, 1)
 _NO_ARCHIVE: Final = "this Java keeps no archive of classes; jobs work as well without"

@@ -16,10 +16,10 @@ from pipelines.config.loader import load_config
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import append
 from pipelines.delta.tables import BRONZE, shape
-from pipelines.layers.publish import publish
 from pipelines.runtime.jars import ensure_jars
 from pipelines.runtime.java import find_java
 from pipelines.runtime.local_broker import broker
+from pipelines.steps.publish import publish
 from tests.support.kafka import make_topic
 from tests.support.lakes import FLIGHT, Lake
 from tests.support.nights import ONE, on, run, stream

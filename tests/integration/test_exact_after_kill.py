@@ -12,8 +12,8 @@ from demo.waiting import wait_until
 from pipelines.config.loader import load_config
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import read
-from pipelines.layers.ingest import ingest
-from pipelines.layers.speed import speed
+from pipelines.steps.ingest import ingest
+from pipelines.steps.speed import speed
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import flight
 from tests.support.processes import BRIEF_SETTINGS, Job, start_job

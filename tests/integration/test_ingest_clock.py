@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import Producer
 
 from pipelines.errors import InfrastructureError
-from pipelines.layers.checkpoints import reset
-from pipelines.layers.ingest import ingest
+from pipelines.steps.checkpoints import reset
+from pipelines.steps.ingest import ingest
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import Lake, flight
 

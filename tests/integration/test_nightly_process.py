@@ -11,9 +11,9 @@ import pytest
 
 from demo.waiting import wait_until
 from pipelines.delta.io import read
-from pipelines.layers.batch import nightly
-from pipelines.layers.serving import read_serving
 from pipelines.ledger.certifications import certified
+from pipelines.steps.nightly import nightly
+from pipelines.steps.serving import read_serving
 from tests.support.lakes import Lake, Record, flight
 from tests.support.processes import BRIEF_SETTINGS, Job, start_job
 

@@ -25,14 +25,14 @@ from pipelines.config.loader import load_config
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.event_tables import ensure_speed
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
-from pipelines.layers.maintain import maintain
-from pipelines.layers.publish import doctor, publish, status
-from pipelines.layers.publish_days import publish_days
-from pipelines.layers.publish_reset import reset
-from pipelines.layers.replay import replay
-from pipelines.layers.speed import speed
 from pipelines.ledger.quarantine import Selection
 from pipelines.publishing.progress import publisher
+from pipelines.steps.maintain import maintain
+from pipelines.steps.publish import doctor, publish, status
+from pipelines.steps.publish_days import publish_days
+from pipelines.steps.publish_reset import reset
+from pipelines.steps.replay import replay
+from pipelines.steps.speed import speed
 from tests.support.kafka import MakeTopic, make_topic
 from tests.support.lakes import Lake, clean_log, compact_and_vacuum, flight
 from tests.support.processes import BRIEF_SETTINGS, Job, start_job
@@ -300,7 +300,7 @@ def test_somebody_who_takes_the_slots_meanwhile_is_told_and_so_is_a_cluster_that
         publish(other.spark, other.config, other.contract, once=True)
         return made
 
-    monkeypatch.setattr("pipelines.layers.publish.publisher", then_another)
+    monkeypatch.setattr("pipelines.steps.publish.publisher", then_another)
     with pytest.raises(SourceError, match=r"progress is of others: .* publish status"):
         send(first)
     with pytest.raises(InfrastructureError, match="localhost:1: the cluster that is published to does not"):

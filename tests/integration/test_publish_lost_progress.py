@@ -11,10 +11,10 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import SourceError
-from pipelines.layers.publish import publish, status
-from pipelines.layers.speed import speed
 from pipelines.publishing.progress import publisher
 from pipelines.publishing.settings import sink_of
+from pipelines.steps.publish import publish, status
+from pipelines.steps.speed import speed
 from tests.support.kafka import MakeTopic, make_anew, make_topic
 from tests.support.lakes import Lake, flight
 from tests.support.publish_faults import Fault

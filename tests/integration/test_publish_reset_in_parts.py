@@ -11,15 +11,15 @@ from confluent_kafka.admin import AdminClient
 
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import InfrastructureError, SourceError
-from pipelines.layers import publish as publishing
-from pipelines.layers.publish import publish
-from pipelines.layers.publish_reset import reset
-from pipelines.layers.speed import speed
 from pipelines.publishing import progress, transactional_sink
 from pipelines.publishing.cluster import asking, marks, take_all, write_marks
 from pipelines.publishing.lookup import published_slots
 from pipelines.publishing.settings import sink_of
 from pipelines.publishing.slots import Mark
+from pipelines.steps import publish as publishing
+from pipelines.steps.publish import publish
+from pipelines.steps.publish_reset import reset
+from pipelines.steps.speed import speed
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import Lake, flight
 from tests.support.readers import messages_of

@@ -12,14 +12,14 @@ from pyspark.sql.types import StringType, StructField, StructType
 from pipelines.config.loader import load_config
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import ConfigError, SourceError
-from pipelines.layers.publish import publish, status
-from pipelines.layers.publish_reset import reset
-from pipelines.layers.speed import speed
 from pipelines.publishing.cluster import asking, marks, take_all, write_marks
 from pipelines.publishing.progress import publisher
 from pipelines.publishing.settings import sink_of
 from pipelines.publishing.slots import Mark
 from pipelines.publishing.transactional_sink import TransactionalSink, publish_rows
+from pipelines.steps.publish import publish, status
+from pipelines.steps.publish_reset import reset
+from pipelines.steps.speed import speed
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import Lake, flight
 from tests.support.readers import messages_of

@@ -21,14 +21,14 @@ from pipelines.config.loader import load_config
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.checkpoints import QueryFiles
 from pipelines.errors import InfrastructureError, SourceError
-from pipelines.layers.publish import publish, status
-from pipelines.layers.publish_reset import reset
-from pipelines.layers.speed import speed
 from pipelines.publishing import transactional_sink
 from pipelines.publishing.cluster import asking, end_transactions, marks, take_all, write_marks
 from pipelines.publishing.progress import partitions_of, publisher
 from pipelines.publishing.slots import Mark
 from pipelines.publishing.transactional_sink import TransactionalSink, in_slots, publish_rows
+from pipelines.steps.publish import publish, status
+from pipelines.steps.publish_reset import reset
+from pipelines.steps.speed import speed
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import Lake, flight
 from tests.support.publish_faults import Fault, Point, Victim, struck
@@ -151,7 +151,7 @@ def test_two_runs_of_one_checkpoint_notice_each_other(
         assert send(clone) == 2
         return made
 
-    monkeypatch.setattr("pipelines.layers.publish.publisher", then_the_clone)
+    monkeypatch.setattr("pipelines.steps.publish.publisher", then_the_clone)
     with pytest.raises(SourceError, match=r"another run has taken the slots.*leave one of them running"):
         send(lake)
     assert len(messages_of(broker, sink.topic)) == 4

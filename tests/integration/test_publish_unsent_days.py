@@ -8,9 +8,9 @@ import pytest
 
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import days_of
-from pipelines.layers.publish import publish, status
-from pipelines.layers.publish_days import publish_days
 from pipelines.publishing.settled_days import how_to_send
+from pipelines.steps.publish import publish, status
+from pipelines.steps.publish_days import publish_days
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, TWO, on, run, stream

@@ -14,15 +14,15 @@ from confluent_kafka.admin import AdminClient
 from demo.waiting import wait_until
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import InfrastructureError, OncelakeError, SourceError
-from pipelines.layers import publish_days as whole_days
-from pipelines.layers.batch import nightly
-from pipelines.layers.publish_days import publish_days
 from pipelines.ledger.leases import Lease
 from pipelines.publishing import transactional_sink
 from pipelines.publishing.cluster import asking, marks, take_all, write_marks
 from pipelines.publishing.settings import sink_of
 from pipelines.publishing.slots import Mark, ProgressError, Written
 from pipelines.publishing.transactional_sink import TransactionalSink
+from pipelines.steps import publish_days as whole_days
+from pipelines.steps.nightly import nightly
+from pipelines.steps.publish_days import publish_days
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, on

@@ -16,18 +16,18 @@ from pipelines.cli.forget import completed
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import days_of
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
-from pipelines.layers.batch import nightly
-from pipelines.layers.forget import forget
-from pipelines.layers.maintain import maintain
-from pipelines.layers.publish import publish
-from pipelines.layers.publish_days import publish_days
-from pipelines.layers.publish_reset import reset
-from pipelines.layers.serving import read_serving
 from pipelines.lineage.key_filter import asked_key
 from pipelines.lineage.searches import OfKey
 from pipelines.publishing.kafka_records import messages
 from pipelines.publishing.settled_days import waiting
 from pipelines.publishing.transactional_sink import publish_rows
+from pipelines.steps.forget import forget
+from pipelines.steps.maintain import maintain
+from pipelines.steps.nightly import nightly
+from pipelines.steps.publish import publish
+from pipelines.steps.publish_days import publish_days
+from pipelines.steps.publish_reset import reset
+from pipelines.steps.serving import read_serving
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import EPOCH, Lake, compact_and_vacuum
 from tests.support.nights import LATER, ONE, THREE, TWO, on, stream
@@ -157,7 +157,7 @@ def test_a_settled_day_is_settled_once_whatever_is_certified_before_the_next_try
     def dies(*words: Any) -> Any:
         raise RuntimeError("a fault of the test")
 
-    monkeypatch.setattr("pipelines.layers.publish.messages", dies)
+    monkeypatch.setattr("pipelines.steps.publish.messages", dies)
     with pytest.raises(InfrastructureError):
         send(lake)
     monkeypatch.undo()
@@ -216,7 +216,7 @@ def test_a_whole_day_is_published_once_however_often_it_is_asked_for(
         parts.append(is_new)
         return publish_rows(rows, sink, done, is_new=is_new)
 
-    monkeypatch.setattr("pipelines.layers.publish_days.publish_rows", dies_after_one)
+    monkeypatch.setattr("pipelines.steps.publish_days.publish_rows", dies_after_one)
     with pytest.raises(RuntimeError):
         whole()
     assert 0 < sum(told(lake).values()) < 20

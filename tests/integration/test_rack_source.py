@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.config.loader import load_config
 from pipelines.delta.io import read
-from pipelines.layers.ingest import ingest
+from pipelines.steps.ingest import ingest
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import flight
 

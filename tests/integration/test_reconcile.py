@@ -11,8 +11,8 @@ from demo.waiting import wait_until
 from pipelines.delta.io import append, read
 from pipelines.delta.tables import ensure_bronze
 from pipelines.errors import SourceError
-from pipelines.layers.ingest import ingest
-from pipelines.layers.reconcile import reconcile
+from pipelines.steps.ingest import ingest
+from pipelines.steps.reconcile import reconcile
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import Lake, flight
 

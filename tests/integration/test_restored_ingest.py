@@ -12,12 +12,12 @@ from delta.tables import DeltaTable
 from pipelines.delta.tables import ensure_bronze, version
 from pipelines.errors import SourceError
 from pipelines.kafka.source import read_envelopes
-from pipelines.layers.checkpoints import reset
-from pipelines.layers.forget import forget
-from pipelines.layers.ingest import ingest
-from pipelines.layers.reconcile import reconcile
 from pipelines.lineage.key_filter import asked_key
 from pipelines.lineage.searches import OfKey
+from pipelines.steps.checkpoints import reset
+from pipelines.steps.forget import forget
+from pipelines.steps.ingest import ingest
+from pipelines.steps.reconcile import reconcile
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import Lake, flight
 

@@ -15,12 +15,12 @@ from pipelines.delta.tables import set_table_property
 from pipelines.errors import SourceError
 from pipelines.kafka.same_log import DIVERGENCE_ACCEPTED
 from pipelines.kafka.source import client_options, records_between
-from pipelines.layers.ingest import ingest
-from pipelines.layers.reconcile import reconcile
 from pipelines.ledger.bronze_index import BronzeIndex
 from pipelines.ledger.leases import lease
 from pipelines.nightly.seal import seal
 from pipelines.runtime.local_broker import start_broker
+from pipelines.steps.ingest import ingest
+from pipelines.steps.reconcile import reconcile
 from tests.support.kafka import make_topic
 from tests.support.lakes import Lake, flight
 from tests.support.nights import ONE

@@ -11,12 +11,12 @@ from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegis
 
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import InfrastructureError
-from pipelines.layers.batch import nightly
-from pipelines.layers.serving import read_serving
-from pipelines.layers.speed import speed
 from pipelines.ledger.writer_schemas import decode_all
 from pipelines.registry.client import Registry
 from pipelines.registry.wire_format import WriterSchema
+from pipelines.steps.nightly import nightly
+from pipelines.steps.serving import read_serving
+from pipelines.steps.speed import speed
 from tests.support.avro import AVRO_FLIGHT, DEPARTURE_MS, FIELDS, departure, encoded, framed, record
 from tests.support.lakes import Lake, Record, flight
 from tests.support.nights import ONE

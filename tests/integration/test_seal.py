@@ -19,9 +19,9 @@ from pipelines.delta.once import OnceWriter
 from pipelines.delta.tables import ensure_bronze, set_table_property, version
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.kafka.ingest_position import ends_since
-from pipelines.layers.ingest import IngestJob, ingest
 from pipelines.ledger.leases import lease
 from pipelines.nightly.seal import seal
+from pipelines.steps.ingest import IngestJob, ingest
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import FLIGHT, Lake
 from tests.support.nights import ONE, TWO

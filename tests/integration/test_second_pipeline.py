@@ -13,10 +13,10 @@ from demo.source import read_weather
 from pipelines.config.loader import load_config
 from pipelines.contracts.contract import load_contract
 from pipelines.contracts.event_days import days_of
-from pipelines.layers.batch import nightly
-from pipelines.layers.ingest import ingest
-from pipelines.layers.serving import read_serving
-from pipelines.layers.speed import speed
+from pipelines.steps.ingest import ingest
+from pipelines.steps.nightly import nightly
+from pipelines.steps.serving import read_serving
+from pipelines.steps.speed import speed
 from tests.support.kafka import MakeTopic
 
 DAYS = [date(2013, 1, 1), date(2013, 1, 2)]

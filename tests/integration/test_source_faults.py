@@ -8,7 +8,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
-from pipelines.layers.ingest import ingest
+from pipelines.steps.ingest import ingest
 from tests.support.kafka import MakeTopic, make_anew
 from tests.support.lakes import Lake, flight
 

@@ -9,11 +9,11 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import SourceError
-from pipelines.layers.batch import nightly
-from pipelines.layers.serving import read_serving
-from pipelines.layers.speed import speed
 from pipelines.registry.client import Registry
 from pipelines.registry.wire_format import WriterSchema
+from pipelines.steps.nightly import nightly
+from pipelines.steps.serving import read_serving
+from pipelines.steps.speed import speed
 from tests.support.avro import FIELDS, departure, encoded, framed, record
 from tests.support.lakes import Lake
 from tests.support.nights import ONE

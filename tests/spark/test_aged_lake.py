@@ -10,9 +10,9 @@ from benchmarks.volume import Volume
 from pipelines.config.loader import load_config
 from pipelines.contracts.contract import load_contract
 from pipelines.delta.io import read
-from pipelines.layers.batch import nightly
-from pipelines.layers.maintain import maintain
 from pipelines.ledger.certifications import certified
+from pipelines.steps.maintain import maintain
+from pipelines.steps.nightly import nightly
 
 BENCHMARKS = Path("benchmarks")
 

@@ -12,10 +12,10 @@ import pytest
 
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.custom_properties import Policy
-from pipelines.layers.report import report
 from pipelines.records.decode import decode, valid
 from pipelines.report.model.records import ConflictSample
 from pipelines.report.queries import conflicts
+from pipelines.steps.report import report
 from tests.support.lakes import EPOCH, Lake, Record
 from tests.support.nights import ONE, on, run, stream
 

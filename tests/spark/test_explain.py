@@ -8,9 +8,9 @@ from typing import Any
 
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.rules import RowRule
-from pipelines.layers.explain import Explained, explain
 from pipelines.ledger.layer_samples import samples_of
 from pipelines.lineage.key_filter import asked_key
+from pipelines.steps.explain import Explained, explain
 from tests.support.lakes import EPOCH, Lake, Record, flight
 from tests.support.nights import LATER, ONE, TWO, on, run, stream
 

@@ -31,13 +31,6 @@ from pipelines.delta.tables import (
 )
 from pipelines.delta.upkeep import change_rows, delete_rows, old_files, vacuum
 from pipelines.errors import AuditFailed, InfrastructureError, SourceError
-from pipelines.layers import forget as layer
-from pipelines.layers import speed as speed_layer
-from pipelines.layers.batch import nightly, validate
-from pipelines.layers.forget import Forgotten, forget
-from pipelines.layers.maintain import maintain
-from pipelines.layers.replay import replay
-from pipelines.layers.serving import read_serving
 from pipelines.ledger.certifications import history
 from pipelines.ledger.checks import RESULTS
 from pipelines.ledger.forgotten import forgetting_commits
@@ -49,6 +42,13 @@ from pipelines.lineage.key_filter import asked_key
 from pipelines.lineage.searches import OfKey, again
 from pipelines.spark.failures import explain_stream_failure
 from pipelines.spark.session import forget_tables
+from pipelines.steps import forget as layer
+from pipelines.steps import speed as speed_layer
+from pipelines.steps.forget import Forgotten, forget
+from pipelines.steps.maintain import maintain
+from pipelines.steps.nightly import nightly, validate
+from pipelines.steps.replay import replay
+from pipelines.steps.serving import read_serving
 from tests.support.lakes import Lake, Record, clean_log
 from tests.support.nights import LATER, ONE, TWO, on, run, stream
 

@@ -15,13 +15,13 @@ from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import read
 from pipelines.delta.tables import shape, small_frame, version
 from pipelines.delta.transaction import StaleEpoch
-from pipelines.layers.batch import nightly
-from pipelines.layers.maintain import maintain
 from pipelines.ledger.bronze_index import INDEX, OFFSETS, RECORDS, BronzeIndex
 from pipelines.ledger.bronze_indexer import index_bronze
 from pipelines.ledger.certifications import history, newest_certified
 from pipelines.ledger.index_folding import fold, fold_index
 from pipelines.ledger.leases import lease
+from pipelines.steps.maintain import maintain
+from pipelines.steps.nightly import nightly
 from tests.support.lakes import Lake, Record
 from tests.support.nights import LATER, ONE, THREE, TWO, on, run, stream
 

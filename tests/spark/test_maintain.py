@@ -24,15 +24,15 @@ from pipelines.delta.tables import (
     table_property,
 )
 from pipelines.errors import InfrastructureError
-from pipelines.layers import speed as speed_layer
-from pipelines.layers.maintain import maintain
-from pipelines.layers.quarantine import discard
-from pipelines.layers.serving import read_serving
 from pipelines.ledger.leases import lease
 from pipelines.ledger.quarantine import Selection
 from pipelines.ledger.retention_marks import speed_from, whole_from
 from pipelines.nightly.recovery import holds_certified
 from pipelines.retention.removal import from_bronze, from_quarantine, from_speed
+from pipelines.steps import speed as speed_layer
+from pipelines.steps.maintain import maintain
+from pipelines.steps.quarantine import discard
+from pipelines.steps.serving import read_serving
 from tests.support.lakes import Lake, Record, flight
 from tests.support.nights import ONE, TWO, on, run, stream
 
@@ -118,7 +118,7 @@ def test_upkeep_removes_what_nothing_needs_and_readers_and_streams_find_what_the
     run(lake, EARLY)
     serving = rows(read_serving(spark, config))
     with monkeypatch.context() as patched:
-        patched.setattr("pipelines.layers.batch.audit", die)
+        patched.setattr("pipelines.steps.nightly.audit", die)
         with pytest.raises(KeyboardInterrupt):
             run(lake, TWO)
 

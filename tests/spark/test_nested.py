@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
 from pipelines.contracts.contract import DataContract
-from pipelines.layers.serving import read_serving
 from pipelines.records.decode import decode, payload_hash
+from pipelines.steps.serving import read_serving
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, run, stream
 from tests.support.orders import order

@@ -16,13 +16,13 @@ from pipelines.contracts.event_days import days_of
 from pipelines.contracts.rules import RowRule
 from pipelines.delta.once import OnceWriter
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
-from pipelines.layers import replay as layer
-from pipelines.layers.batch import nightly
-from pipelines.layers.quarantine import discard, examples, summarise
-from pipelines.layers.replay import Replay, rebuilt
-from pipelines.layers.serving import read_serving
 from pipelines.ledger.leases import lease
 from pipelines.ledger.quarantine import Selection
+from pipelines.steps import replay as layer
+from pipelines.steps.nightly import nightly
+from pipelines.steps.quarantine import discard, examples, summarise
+from pipelines.steps.replay import Replay, rebuilt
+from pipelines.steps.serving import read_serving
 from tests.support.lakes import EPOCH, Lake, Record, flight
 from tests.support.nights import ONE, TWO, on, stream
 

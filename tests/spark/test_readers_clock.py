@@ -10,13 +10,13 @@ from pyspark.sql import functions as F
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import append
 from pipelines.delta.tables import ensure_bronze
-from pipelines.layers.batch import nightly
-from pipelines.layers.replay import replay
-from pipelines.layers.serving import read_serving
 from pipelines.ledger.quarantine import Selection
 from pipelines.ledger.writer_schemas import decode_all
 from pipelines.records.decode import ERROR
 from pipelines.retention.offset_cuts import first_kept
+from pipelines.steps.nightly import nightly
+from pipelines.steps.replay import replay
+from pipelines.steps.serving import read_serving
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, on, run, stream
 

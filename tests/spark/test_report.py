@@ -11,11 +11,11 @@ from typing import Any
 
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.time_travel import read_kept
-from pipelines.layers.metrics import metrics
-from pipelines.layers.report import report
 from pipelines.ledger.certifications import Verdict, history
 from pipelines.report.model.history import ChangedRow
 from pipelines.report.queries.row_changes import row_changes
+from pipelines.steps.metrics import metrics
+from pipelines.steps.report import report
 from tests.support.lakes import EPOCH, Lake, compact_and_vacuum
 from tests.support.nights import ONE, TWO, on, run, stream
 

@@ -15,10 +15,10 @@ from pipelines.delta.event_tables import ensure_speed
 from pipelines.delta.tables import ensure_bronze, ensure_quarantine, set_table_property, version
 from pipelines.delta.upkeep import compact, delete_rows
 from pipelines.errors import SourceError
-from pipelines.layers.checkpoints import reset
-from pipelines.layers.maintain import maintain
-from pipelines.layers.replay import replay
 from pipelines.ledger.quarantine import Selection
+from pipelines.steps.checkpoints import reset
+from pipelines.steps.maintain import maintain
+from pipelines.steps.replay import replay
 from tests.support.lakes import Lake
 from tests.support.nights import on, stream
 

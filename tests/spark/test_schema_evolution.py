@@ -14,7 +14,7 @@ from pipelines.contracts.rules import RowRule
 from pipelines.delta.io import read
 from pipelines.delta.schema_evolution import alterations
 from pipelines.delta.tables import ensure_table, shape
-from pipelines.layers.serving import read_serving
+from pipelines.steps.serving import read_serving
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, on, run, stream
 

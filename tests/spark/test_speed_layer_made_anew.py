@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 from delta.tables import DeltaTable
 
-from pipelines.layers.checkpoints import reset
+from pipelines.steps.checkpoints import reset
 from tests.support.lakes import Lake
 from tests.support.nights import on, run, stream
 

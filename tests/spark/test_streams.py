@@ -19,8 +19,8 @@ from pipelines.delta.once import OnceWriter
 from pipelines.delta.table_state import last_batch
 from pipelines.delta.tables import ensure_table, set_table_property, shape
 from pipelines.errors import InfrastructureError, SourceError
-from pipelines.layers.speed import speed
 from pipelines.spark.streams import run_streams
+from pipelines.steps.speed import speed
 from tests.support.lakes import Lake, flight
 
 

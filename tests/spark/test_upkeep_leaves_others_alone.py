@@ -5,8 +5,8 @@ from pathlib import Path
 
 from pipelines.config.model import PipelineConfig
 from pipelines.delta.epochs import Epoch
-from pipelines.layers.maintain import maintain
 from pipelines.ledger.certifications import Verdict, ensure_ledger, history, record_verdicts
+from pipelines.steps.maintain import maintain
 from tests.support.lakes import Lake, flight
 
 

@@ -22,14 +22,14 @@ from pipelines.contracts.rules import DayRule, RowRule
 from pipelines.delta.io import read
 from pipelines.delta.tables import exists, version
 from pipelines.errors import AuditFailed, InfrastructureError
-from pipelines.layers.batch import nightly
-from pipelines.layers.maintain import maintain
-from pipelines.layers.replay import rebuilt, replay
-from pipelines.layers.serving import read_serving
-from pipelines.layers.speed import speed
 from pipelines.ledger.certifications import certified, history, newest_certified
 from pipelines.ledger.quarantine import Selection
 from pipelines.nightly.rebuild_plan import Repair
+from pipelines.steps.maintain import maintain
+from pipelines.steps.nightly import nightly
+from pipelines.steps.replay import rebuilt, replay
+from pipelines.steps.serving import read_serving
+from pipelines.steps.speed import speed
 from tests.support.lakes import Lake, Record, flight
 
 DAYS = [date(2013, 1, n) for n in (1, 2, 3)]
@@ -167,7 +167,7 @@ class History(RuleBasedStateMachine):
 
     @rule()
     def stream_dies_between_its_tables(self) -> None:
-        with _dying("pipelines.layers.speed.events_of"), suppress(InfrastructureError):
+        with _dying("pipelines.steps.speed.events_of"), suppress(InfrastructureError):
             speed(self.spark, self.config, self.of_stream, once=True)
 
     @rule(last=st.sampled_from(DAYS[1:]), repair=st.sampled_from(["late and missed", "late"]))
@@ -207,7 +207,7 @@ class History(RuleBasedStateMachine):
     def night_dies(self, last: date, death: str) -> None:
         """Whenever a run dies, readers have either all of it or what they had before."""
         before = self._rows_of_certified()
-        with _dying(f"pipelines.layers.batch.{death}"), suppress(Died):
+        with _dying(f"pipelines.steps.nightly.{death}"), suppress(Died):
             self._run([last], "late and missed")
         after = self._rows_of_certified()
         if death != "summary":

@@ -6,8 +6,8 @@ from typing import Any
 from pyspark.sql import functions as F
 
 from pipelines.contracts.event_days import days_of
-from pipelines.layers.batch import nightly
-from pipelines.layers.speed import speed
+from pipelines.steps.nightly import nightly
+from pipelines.steps.speed import speed
 from tests.support.lakes import EPOCH, Lake, Record, flight
 
 ONE, TWO, THREE = (date(2013, 1, n) for n in (1, 2, 3))

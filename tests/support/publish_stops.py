@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from unittest.mock import patch
 
 from demo.waiting import wait_until
-from pipelines.layers.publish import publish
 from pipelines.publishing import transactional_sink
+from pipelines.steps.publish import publish
 from tests.support.lakes import Lake
 from tests.support.publish_faults import Fault, struck
 

@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 from pipelines.config.loader import load_config
 from pipelines.config.model import PipelineConfig
 from pipelines.delta.io import append
-from pipelines.layers.serving import read_serving
 from pipelines.spark.session import spark_session, stop_session
+from pipelines.steps.serving import read_serving
 
 ROWS = 10
 

@@ -8,12 +8,12 @@ from confluent_kafka import TopicPartition
 
 from pipelines.delta.checkpoints import QueryFiles
 from pipelines.errors import SourceError
-from pipelines.layers.publish_reset import InFlight, mended
 from pipelines.publishing.lookup import Row, slots_with_all
 from pipelines.publishing.progress import agree, fits_in
 from pipelines.publishing.slot_writer import headers_of
 from pipelines.publishing.slots import Mark, ProgressError, Written, what_to_do
 from pipelines.publishing.transactional_sink import TransactionalSink
+from pipelines.steps.publish_reset import InFlight, mended
 
 DONE = Mark(8, "query", "topic-id", 3)
 """What progress says once micro-batch 7 is published."""

@@ -7,8 +7,8 @@ import pytest
 
 from pipelines.cli.explain import _summary
 from pipelines.contracts.contract import DataContract
-from pipelines.layers.explain import Explained
 from pipelines.lineage.outcome import Facts, fate
+from pipelines.steps.explain import Explained
 
 PLACE = {"_topic": "flights", "_partition": 1, "_offset": 7}
 ASIDE = {"_status": "open", "_reason": "rule_failed", "_column": "dest", "_contract_version": "0.9"}

@@ -10,7 +10,7 @@ from pipelines.cli import jobs
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.tables import ensure_table, shape
 from pipelines.errors import AuditFailed
-from pipelines.layers.serving import refresh_view, stale_view
+from pipelines.steps.serving import refresh_view, stale_view
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, on, run
 

@@ -11,9 +11,9 @@ import pytest
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.tables import version
 from pipelines.errors import SourceError
-from pipelines.layers.batch import nightly
-from pipelines.layers.report import report
 from pipelines.ledger.certifications import Verdict, history, newest_certified
+from pipelines.steps.nightly import nightly
+from pipelines.steps.report import report
 from tests.support.lakes import Lake, Record
 from tests.support.nights import LATER, ONE, THREE, TWO, on, run
 

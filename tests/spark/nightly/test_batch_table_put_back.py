@@ -10,12 +10,12 @@ from delta.tables import DeltaTable
 from pipelines.delta.event_tables import ensure_batch
 from pipelines.delta.tables import set_table_property, version
 from pipelines.errors import SourceError
-from pipelines.layers.batch import validate
-from pipelines.layers.maintain import maintain
-from pipelines.layers.serving import read_serving
 from pipelines.ledger.certifications import certified, history
 from pipelines.publishing.settled_days import Settled, record_settled, settled_before
 from pipelines.publishing.whole_days import publications, record_publication
+from pipelines.steps.maintain import maintain
+from pipelines.steps.nightly import validate
+from pipelines.steps.serving import read_serving
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, TWO, on, run
 

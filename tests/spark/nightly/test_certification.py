@@ -12,11 +12,11 @@ from pipelines.contracts.rules import DayRule
 from pipelines.delta.event_tables import ensure_batch
 from pipelines.delta.io import read
 from pipelines.errors import AuditFailed, ConfigError, InfrastructureError, SourceError
-from pipelines.layers.batch import validate
-from pipelines.layers.serving import read_serving
 from pipelines.ledger.certifications import certified, verdicts
 from pipelines.ledger.leases import lease
 from pipelines.nightly.rebuild_plan import closed_days
+from pipelines.steps.nightly import validate
+from pipelines.steps.serving import read_serving
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, TWO, flights_of, on, run
 
@@ -51,7 +51,7 @@ def test_what_a_dead_run_left_in_the_batch_table_is_never_shown(
 
     lake.ingest([on(1, 2)])
     with monkeypatch.context() as patched:
-        patched.setattr("pipelines.layers.batch.audit", die)
+        patched.setattr("pipelines.steps.nightly.audit", die)
         with pytest.raises(KeyboardInterrupt):
             run(lake, ONE)
     assert flights_of(lake.table("batch"), ONE) == [(1, 2.0), (2, 2.0)]

@@ -5,7 +5,7 @@ import pytest
 from pipelines.delta import zone_rules
 from pipelines.delta.tables import table_property
 from pipelines.errors import SourceError
-from pipelines.layers.batch import validate
+from pipelines.steps.nightly import validate
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, TWO, on, run
 

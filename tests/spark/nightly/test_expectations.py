@@ -14,9 +14,9 @@ from pipelines.contracts.rules import OwnExpectation
 from pipelines.errors import AuditFailed
 from pipelines.expectations.runner import expectation_checks
 from pipelines.expectations.suite_files import own_expectations, suite_path, write_suites
-from pipelines.layers.report import report
 from pipelines.ledger.checks import Check
 from pipelines.records.decode import decode, valid
+from pipelines.steps.report import report
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, THREE, TWO, on, run
 

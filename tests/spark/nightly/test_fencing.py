@@ -19,11 +19,11 @@ from pipelines.delta.io import append, read
 from pipelines.delta.tables import set_table_property
 from pipelines.delta.transaction import StaleEpoch
 from pipelines.errors import InfrastructureError, SourceError
-from pipelines.layers.batch import Night
-from pipelines.layers.serving import read_serving
 from pipelines.ledger.certifications import certified, history
 from pipelines.nightly.steps import steps
 from pipelines.records import dedup
+from pipelines.steps.nightly import Night
+from pipelines.steps.serving import read_serving
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, THREE, TWO, flights_of, on, run
 

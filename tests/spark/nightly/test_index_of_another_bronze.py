@@ -17,7 +17,6 @@ from pipelines.delta.event_tables import ensure_batch
 from pipelines.delta.io import append, read
 from pipelines.delta.tables import ensure_table, set_table_property, shape, table_id, version
 from pipelines.errors import SourceError
-from pipelines.layers.report import report
 from pipelines.ledger.bronze_index import BronzeIndex, pieces_of
 from pipelines.ledger.bronze_indexer import index_bronze
 from pipelines.ledger.certifications import Verdict, history, newest_certified, of_bronze
@@ -25,6 +24,7 @@ from pipelines.ledger.decoding_key import decoding_key
 from pipelines.ledger.leases import lease
 from pipelines.ledger.retention_marks import WHOLE_FROM
 from pipelines.nightly.rebuild_plan import due_days
+from pipelines.steps.report import report
 from tests.support.lakes import EPOCH, Lake, Record
 from tests.support.nights import LATER, ONE, TWO, on, run
 

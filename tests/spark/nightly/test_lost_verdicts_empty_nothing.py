@@ -10,12 +10,12 @@ from delta.tables import DeltaTable
 
 from pipelines.delta.tables import exists, table_property, version
 from pipelines.errors import OncelakeError, SourceError
-from pipelines.layers.batch import Night, validate
-from pipelines.layers.maintain import maintain
-from pipelines.layers.serving import read_serving
 from pipelines.ledger.certifications import certified, history
 from pipelines.ledger.certified_mark import CERTIFIED, certified_mark
 from pipelines.nightly.steps import steps
+from pipelines.steps.maintain import maintain
+from pipelines.steps.nightly import Night, validate
+from pipelines.steps.serving import read_serving
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, THREE, TWO, flights_of, on, run
 

@@ -18,9 +18,9 @@ from pipelines.contracts.custom_properties import Policy
 from pipelines.contracts.event_days import days_of
 from pipelines.delta.tables import shape, small_frame
 from pipelines.errors import AuditFailed
-from pipelines.layers.serving import read_serving
 from pipelines.nightly.rebuild_plan import span_of
 from pipelines.records.dedup import UNDECIDED, chosen, winners
+from pipelines.steps.serving import read_serving
 from tests.support.lakes import Lake
 from tests.support.nights import LATER, ONE, THREE, TWO, on, run, stream
 

@@ -12,11 +12,11 @@ from pyspark.sql.types import DataType, DoubleType, FloatType, StringType, Struc
 from pipelines.contracts.custom_properties import Policy
 from pipelines.contracts.rules import RowRule
 from pipelines.errors import AuditFailed, ConfigError
-from pipelines.layers.batch import validate
-from pipelines.layers.serving import read_serving, refresh_view
 from pipelines.nightly import rebuild
 from pipelines.records.decode import decode, valid
 from pipelines.records.dedup import winners
+from pipelines.steps.nightly import validate
+from pipelines.steps.serving import read_serving, refresh_view
 from tests.support.lakes import EPOCH, Lake
 from tests.support.nights import LATER, ONE, THREE, TWO, flights_of, on, run, stream
 
@@ -101,7 +101,7 @@ def test_streams_may_go_on_while_a_day_is_rebuilt(lake: Lake, monkeypatch: pytes
         return version
 
     build = rebuild.build_days
-    monkeypatch.setattr("pipelines.layers.batch.build_days", build_while_records_arrive)
+    monkeypatch.setattr("pipelines.steps.nightly.build_days", build_while_records_arrive)
     assert run(lake, ONE)["days"] == {"2013-01-01": "certified"}
 
 

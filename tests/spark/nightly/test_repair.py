@@ -13,12 +13,12 @@ from pipelines.contracts.event_days import days_of
 from pipelines.delta.io import read
 from pipelines.delta.tables import version
 from pipelines.errors import AuditFailed
-from pipelines.layers.batch import nightly
-from pipelines.layers.serving import read_serving
 from pipelines.ledger.bronze_index import pieces_of
 from pipelines.ledger.bronze_indexer import index_bronze
 from pipelines.ledger.certifications import history
 from pipelines.nightly.rebuild_plan import Due, Repair, due_days
+from pipelines.steps.nightly import nightly
+from pipelines.steps.serving import read_serving
 from tests.support.lakes import Lake
 from tests.support.nights import LATER, ONE, TWO, flights_of, on, run, stream
 

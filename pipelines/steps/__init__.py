@@ -1,0 +1,1 @@
+"""One use case each. They meet in tables."""
