@@ -7,7 +7,7 @@ import click
 from pipelines.cli.options import CommonOptions, common_options
 from pipelines.cli.running import run_job
 from pipelines.delta.stream_check import Query
-from pipelines.steps import checkpoints as layer
+from pipelines.steps import checkpoints as step
 
 
 @click.group()
@@ -28,5 +28,5 @@ def reset(query: Query, **common: Any) -> None:
     run_job(
         "checkpoint reset",
         CommonOptions(**common),
-        lambda spark, config, contract, run_id: layer.reset(spark, config, run_id, query),
+        lambda spark, config, contract, run_id: step.reset(spark, config, run_id, query),
     )

@@ -1,4 +1,4 @@
-"""The jobs as commands. What they do is in `pipelines.layers`; here is only what the user may say."""
+"""The jobs as commands. What they do is in `pipelines.steps`; here is only what the user may say."""
 
 from datetime import datetime
 from typing import Any

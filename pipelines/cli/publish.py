@@ -13,7 +13,7 @@ from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import days_of
 from pipelines.nightly.rebuild_plan import closed_days
 from pipelines.publishing.settings import settings_of
-from pipelines.steps import publish as layer
+from pipelines.steps import publish as step
 from pipelines.steps.publish_days import publish_days
 from pipelines.steps.publish_reset import InFlight, ResetTo
 from pipelines.steps.publish_reset import reset as reset_progress
@@ -27,7 +27,7 @@ def publish_stream(once: bool, **common: Any) -> None:
     run_job(
         "publish_stream",
         CommonOptions(**common),
-        lambda spark, config, contract, run_id: layer.publish(spark, config, contract, once=once),
+        lambda spark, config, contract, run_id: step.publish(spark, config, contract, once=once),
         check=_require_topic,
         is_done_when_stopped=True,
     )
@@ -84,7 +84,7 @@ def status(**common: Any) -> None:
     run_job(
         "publish status",
         CommonOptions(**common),
-        lambda spark, config, contract, run_id: layer.status(spark, config),
+        lambda spark, config, contract, run_id: step.status(spark, config),
         check=_require_topic,
     )
 
@@ -96,7 +96,7 @@ def doctor(**common: Any) -> None:
     run_job(
         "publish doctor",
         CommonOptions(**common),
-        lambda spark, config, contract, run_id: layer.doctor(config),
+        lambda spark, config, contract, run_id: step.doctor(config),
         check=_require_topic,
     )
 

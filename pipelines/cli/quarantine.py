@@ -14,7 +14,7 @@ from pipelines.errors import OncelakeError
 from pipelines.ledger.quarantine import STATUSES, Selection
 from pipelines.nightly.rebuild_plan import Cause
 from pipelines.records.validation import Reason
-from pipelines.steps import quarantine as layer
+from pipelines.steps import quarantine as step
 from pipelines.steps.nightly import nightly
 from pipelines.steps.replay import Replay, rebuilt
 from pipelines.steps.replay import replay as put_back
@@ -71,7 +71,7 @@ def summary(status: str, **given: Any) -> None:
     def body(
         spark: SparkSession, config: PipelineConfig, contract: DataContract, run_id: str
     ) -> dict[str, Any]:
-        groups = layer.summarise(spark, config, selection)
+        groups = step.summarise(spark, config, selection)
         lines = [
             f"{g['records']:>9,}  {g['status']:<9}  {g['reason']:<17}  {g['column'] or '-':<20}"
             f"  contract {g['contract_version']}  sent {g['first_sent']} to {g['last_sent']} UTC"
@@ -95,7 +95,7 @@ def show(status: str, limit: int, **given: Any) -> None:
     def body(
         spark: SparkSession, config: PipelineConfig, contract: DataContract, run_id: str
     ) -> dict[str, Any]:
-        found = [_readable(row, contract) for row in layer.examples(spark, config, selection, limit)]
+        found = [_readable(row, contract) for row in step.examples(spark, config, selection, limit)]
         lines = [
             f"{r['topic']}-{r['partition']} @ {r['offset']}, sent {r['sent']} UTC: {r['reason']}"
             + (f" of {r['column']}" if r["column"] else "")
@@ -182,7 +182,7 @@ def discard(everything: bool, dry_run: bool, **given: Any) -> None:
     run_job(
         "quarantine discard",
         common,
-        lambda spark, config, contract, run_id: layer.discard(
+        lambda spark, config, contract, run_id: step.discard(
             spark, config, run_id, selection, dry_run=dry_run
         ),
     )

@@ -11,7 +11,7 @@ from pipelines.cli.running import run_job
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import ConfigError
-from pipelines.steps import racks as layer
+from pipelines.steps import racks as step
 
 _FORMAT = click.option(
     "--format", "output", type=click.Choice(["text", "json"]), help="As --log-format if not given."
@@ -67,7 +67,7 @@ def doctor(
     run_job(
         "rack doctor",
         _beside(common),
-        lambda spark, config, contract, run_id: layer.doctor(spark, config, executors, gigabytes, price),
+        lambda spark, config, contract, run_id: step.doctor(spark, config, executors, gigabytes, price),
         output=output,
     )
 
@@ -87,7 +87,7 @@ def moves(output: LogFormat | None, out: Path | None, throttle: int, **common: A
     run_job(
         "rack moves",
         _beside(common),
-        lambda spark, config, contract, run_id: layer.plan_moves(spark, config, out, throttle),
+        lambda spark, config, contract, run_id: step.plan_moves(spark, config, out, throttle),
         output=output,
     )
 
@@ -100,7 +100,7 @@ def measure(output: LogFormat | None, records: int, **common: Any) -> None:
     run_job(
         "rack measure",
         CommonOptions(**common),
-        lambda spark, config, contract, run_id: layer.measure(spark, config, records),
+        lambda spark, config, contract, run_id: step.measure(spark, config, records),
         check=_require_racks,
         output=output,
     )

@@ -42,7 +42,7 @@ def lay_out(folder: Path) -> list[Path]:
     for name, template in _OWN.items():
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(files("pipelines.ops").joinpath("project_files", template).read_bytes())
+        target.write_bytes(files("pipelines.runtime").joinpath("project_files", template).read_bytes())
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 

@@ -42,7 +42,7 @@ from pipelines.lineage.key_filter import asked_key
 from pipelines.lineage.searches import OfKey, again
 from pipelines.spark.failures import explain_stream_failure
 from pipelines.spark.session import forget_tables
-from pipelines.steps import forget as layer
+from pipelines.steps import forget as forgetting
 from pipelines.steps import speed as speed_layer
 from pipelines.steps.forget import Forgotten, forget
 from pipelines.steps.maintain import maintain
@@ -191,14 +191,14 @@ def test_a_run_that_dies_anywhere_is_completed_by_the_next_and_upkeep_removes_wh
     assert not results.isEmpty()
 
     def dies_after(step: str) -> None:
-        work = getattr(layer, step)
+        work = getattr(forgetting, step)
 
         def die(*args: Any) -> None:
             work(*args)
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patched:
-            patched.setattr(layer, step, die)
+            patched.setattr(forgetting, step, die)
             with pytest.raises(KeyboardInterrupt):
                 forget_key(lake, "flight=1")
 
@@ -241,7 +241,7 @@ def test_a_record_that_the_speed_stream_has_not_read_is_not_forgotten_yet(
     assert who_is_in(lake, "bronze") == 2
     # A stream that begins while records are emptied, in a run that dies before it looks once more.
     with monkeypatch.context() as patched:
-        patched.setattr(layer._Work, "_require_read", lambda *_: None)
+        patched.setattr(forgetting._Work, "_require_read", lambda *_: None)
         assert forget_key(lake, "flight=1")[0].counts["bronze"] == 2
     with pytest.raises(SourceError, match="speed_stream has not read 1 records"):
         forget_key(lake, "flight=1")

@@ -18,7 +18,7 @@ from pipelines.delta.once import OnceWriter
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.ledger.leases import lease
 from pipelines.ledger.quarantine import Selection
-from pipelines.steps import replay as layer
+from pipelines.steps import replay as step
 from pipelines.steps.nightly import nightly
 from pipelines.steps.quarantine import discard, examples, summarise
 from pipelines.steps.replay import Replay, rebuilt
@@ -47,7 +47,7 @@ def with_contract(lake: Lake, contract: DataContract) -> Lake:
 
 
 def replay(lake: Lake, selection: Selection = OPEN, *, dry_run: bool = False) -> Replay:
-    return layer.replay(lake.spark, lake.config, lake.contract, "replay", selection, dry_run=dry_run)
+    return step.replay(lake.spark, lake.config, lake.contract, "replay", selection, dry_run=dry_run)
 
 
 def numbers(rows: DataFrame) -> list[int]:

@@ -66,9 +66,8 @@ def texts(svg: str) -> list[str]:
 
 def style() -> str:
     """The style sheet of the page."""
-    return (
-        resources.files("pipelines.quality").joinpath("templates", "report.css").read_text(encoding="utf-8")
-    )
+    templates = resources.files("pipelines.report.render").joinpath("templates")
+    return templates.joinpath("report.css").read_text(encoding="utf-8")
 
 
 def full_report() -> ReportData:

@@ -13,6 +13,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from pydantic import ValidationError
 
+import pipelines
 from pipelines.errors import InfrastructureError
 from pipelines.report.model.history import Comparison
 from pipelines.report.model.records import (
@@ -519,16 +520,17 @@ def test_text_of_any_bytes_is_taken() -> None:
 
 def test_report_is_rendered_from_a_zip(tmp_path: Path) -> None:
     """Template and style are found where executors and drivers import the package from a zip."""
-    package = Path(html_page.__file__).parents[1]
+    package = Path(pipelines.__file__).parent
     archive = tmp_path / "pipelines.zip"
     with zipfile.ZipFile(archive, "w") as zipped:
         for path in sorted(package.rglob("*")):
             if path.suffix in {".py", ".j2", ".css"}:
                 zipped.write(path, path.relative_to(package.parent))
     program = (
-        "import sys; from pipelines.quality import report, report_model as model; "
-        "assert '.zip' in report.__file__; "
-        "print(report.render_html(model.ReportData.model_validate_json(sys.stdin.read())))"
+        "import sys; from pipelines.report.model import report as model; "
+        "from pipelines.report.render import html_page; "
+        "assert '.zip' in html_page.__file__; "
+        "print(html_page.render_html(model.ReportData.model_validate_json(sys.stdin.read())))"
     )
     done = subprocess.run(
         [sys.executable, "-c", program],

@@ -21,7 +21,7 @@ def _own(name: str) -> str | None:
     if name not in _TEMPLATES:
         return None
     # Not a file loader: the package may be a zip on the Python path.
-    folder = resources.files("pipelines.quality").joinpath("templates", "data_docs")
+    folder = resources.files("pipelines.report.render").joinpath("templates", "data_docs")
     return folder.joinpath(_TEMPLATES[name]).read_text(encoding="utf-8")
 
 

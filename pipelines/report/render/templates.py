@@ -15,7 +15,7 @@ def template(name: str) -> Template:
 
 def _read(name: str) -> str:
     # Not a file loader: the package may be a zip on the Python path.
-    return resources.files("pipelines.quality").joinpath("templates", name).read_text(encoding="utf-8")
+    return resources.files("pipelines.report.render").joinpath("templates", name).read_text(encoding="utf-8")
 
 
 @cache
