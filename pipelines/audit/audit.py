@@ -15,7 +15,7 @@ from pipelines.audit.layer_comparison import Limits, layer_differences
 from pipelines.audit.recount import BronzeFacts, LayerDay, Span
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
-from pipelines.contracts.event_days import around, reach
+from pipelines.contracts.event_days import around, effective_horizon
 from pipelines.delta.event_tables import by_clock_since
 from pipelines.delta.io import append, on_days, read, small_rows
 from pipelines.delta.tables import (
@@ -27,7 +27,7 @@ from pipelines.delta.tables import (
     shape,
     small_frame,
 )
-from pipelines.ledger.bronze_index import BronzeIndex, Pieces
+from pipelines.ledger.bronze_index import BronzeIndex, BronzeSlice
 from pipelines.ledger.bronze_state import records_in
 from pipelines.ledger.checks import RESULTS, Check, worst
 from pipelines.ledger.forgotten import emptied_in
@@ -72,7 +72,7 @@ def audit(
     contract: DataContract,
     span: Span,
     closed: Collection[date],
-    pieces: Pieces,
+    pieces: BronzeSlice,
     batch_version: int,
 ) -> Audit:
     """Checks days of the batch layer against bronze, the speed layer and the contract.
@@ -87,9 +87,9 @@ def audit(
         batch_version: the version of the batch table to look at.
     """
     days, horizon = span.days, config.batch.dedup_horizon_days
-    records = recount.slim(decode_all(spark, config, contract, pieces.envelopes), contract)
+    records = recount.audit_columns(decode_all(spark, config, contract, pieces.envelopes), contract)
     batch = conform(read(spark, config.table("batch"), batch_version), events_schema(contract))
-    near = batch.where(on_days(around(days, reach(contract, horizon))))
+    near = batch.where(on_days(around(days, effective_horizon(contract, horizon))))
     with _cached(records, near):
         rows = near.where(on_days(days))
         counted, examples = pieces.index.counts(), config.audit.examples
@@ -100,7 +100,7 @@ def audit(
         checks = _integrity(config, days, bronze_facts, layer, doubled, ranges)
         there = _remembered_in(spark, config, pieces.index.version)
         checks += [integrity_checks.index_is_whole(day, bronze_facts, there) for day in days]
-        if reach(contract, horizon):
+        if effective_horizon(contract, horizon):
             lost = _one_row_each(contract, span, closed, records.where(VALID), batch)
             checks += [integrity_checks.each_event_has_a_row(day, lost, horizon) for day in days]
             checks += [integrity_checks.keys_come_to_an_end(day, bronze_facts) for day in days]
@@ -142,7 +142,7 @@ def _of_open_days(
     records: DataFrame,
 ) -> DataFrame | None:
     """The valid records of neighbouring days that are open; None where copies of a key lie on one day."""
-    open_days = [day for day in around(days, reach(contract, horizon)) if day not in closed]
+    open_days = [day for day in around(days, effective_horizon(contract, horizon)) if day not in closed]
     return records.where(on_days(open_days)) if open_days else None
 
 
@@ -227,7 +227,7 @@ def _against_speed(
     days: Sequence[date],
     near: DataFrame,
     of_open_days: DataFrame | None,
-    pieces: Pieces,
+    pieces: BronzeSlice,
 ) -> tuple[dict[date, LayerDifference], list[Check]]:
     first = speed_from(spark, config) or date.min
     days = [day for day in days if day >= first]

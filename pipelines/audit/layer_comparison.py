@@ -7,9 +7,9 @@ from datetime import date, datetime, timedelta
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.audit.samples import few
+from pipelines.audit.samples import sample_aggregate
 from pipelines.contracts.contract import DataContract
-from pipelines.contracts.event_days import around, reach
+from pipelines.contracts.event_days import around, effective_horizon
 from pipelines.delta.io import days_condition, on_days, small_rows
 from pipelines.ledger.layer_sample import LayerDifference, LayerSample
 from pipelines.records.decode import COORDINATES, EVENT_DATE
@@ -67,7 +67,7 @@ def layer_differences(
     here = with_key(batch, contract).select(
         *contract.key_names, contract.event_time, EVENT_DATE, "_ingested_at", _coordinates().alias("_b")
     )
-    near = speed.where(on_days(around(limits.days, reach(contract, limits.horizon))))
+    near = speed.where(on_days(around(limits.days, effective_horizon(contract, limits.horizon))))
     there = near.select(*other_names(contract), _coordinates().alias("_s"))
     there = _with_elsewhere(there, of_open_days, contract, limits.horizon)
     both = here.join(there, same_event(contract, limits.horizon), "full_outer")
@@ -81,7 +81,7 @@ def layer_differences(
     aggregates = [F.count(F.lit(1)).alias("_count")]
     if limits.examples:
         # In the same aggregation, as the comparison is dear.
-        aggregates.append(few(contract, limits.examples).alias("_samples"))
+        aggregates.append(sample_aggregate(contract, limits.examples).alias("_samples"))
     by_class = both.where(verdict.isNotNull()).groupBy(day, verdict.alias("_verdict")).agg(*aggregates)
     return _by_day(by_class.where(days_condition(limits.days, "_day")))
 

@@ -102,7 +102,7 @@ class LayerDay:
     checksum: int = 0
 
 
-def slim(decoded: DataFrame, contract: DataContract) -> DataFrame:
+def audit_columns(decoded: DataFrame, contract: DataContract) -> DataFrame:
     """What the audit needs of each record: key, event time and day, origin, payload hash, validity."""
     others = [contract.event_time, *preference(contract), EVENT_DATE, *ORIGIN]
     columns = dict.fromkeys([*contract.key_names, *others])
@@ -121,7 +121,7 @@ def bronze_facts(
     The records of a day are counted twice, here and by the index, and a check compares the two.
 
     Args:
-        records: a frame made by `slim`, of all records of the days that decide on these.
+        records: a frame made by `audit_columns`, of all records of the days that decide on these.
         contract: names the key.
         span: the days.
         known: what the index knows: valid records of each day, and records that break the contract.
@@ -237,7 +237,7 @@ def lacking_in_quarantine(records: DataFrame, quarantine: DataFrame) -> int:
     """How many Kafka records break the contract and do not stand in quarantine.
 
     Args:
-        records: a frame made by `slim`.
+        records: a frame made by `audit_columns`.
         quarantine: the rows of the quarantine.
     """
     broken = records.where(~F.col(VALID)).select(*COORDINATES).distinct()

@@ -10,7 +10,7 @@ from pipelines.schema_paths import flat
 from pipelines.sql import literal, moment, name
 
 
-def few(contract: DataContract, number: int) -> Column:
+def sample_aggregate(contract: DataContract, number: int) -> Column:
     """An aggregate: the first samples by coordinates, in bounded memory, as `layer_samples.SAMPLE`.
 
     Args:

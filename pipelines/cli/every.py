@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any, Final, NoReturn
 
 from pipelines.cli.options import CommonOptions
-from pipelines.cli.running import Body, Check, Told, print_summary, run_pipeline, set_up_logging
+from pipelines.cli.running import Body, Check, StopRequest, print_summary, run_pipeline, set_up_logging
 from pipelines.config.loader import pipeline_names
 from pipelines.config.model import SparkConfig
 from pipelines.errors import AuditFailed, ConfigError, OncelakeError, SourceError
@@ -51,7 +51,7 @@ def run_all(job: str, common: dict[str, Any], body: Body, check: Check) -> NoRet
     """
     log_format = common["log_format"]
     set_up_logging(log_format)
-    told, began = Told(), time.monotonic()
+    told, began = StopRequest(), time.monotonic()
     summary: dict[str, Any] = {
         "job": job,
         "pipelines": [],
@@ -108,7 +108,9 @@ def _require_one_application(planned: list[_Planned]) -> None:
             )
 
 
-def _run(job: str, planned: list[_Planned], body: Body, check: Check, told: Told) -> Iterator[dict[str, Any]]:
+def _run(
+    job: str, planned: list[_Planned], body: Body, check: Check, told: StopRequest
+) -> Iterator[dict[str, Any]]:
     last: SparkConfig | None = None
     for number, one in enumerate(planned, start=1):
         _log.info("pipeline %s, %d of %d", one.options.pipeline, number, len(planned))

@@ -59,7 +59,7 @@ def run_job(
         job,
         options,
         body,
-        Told(),
+        StopRequest(),
         check=check,
         is_done_when_stopped=is_done_when_stopped,
         notifies=notifies,
@@ -73,7 +73,7 @@ def run_pipeline(
     job: str,
     options: CommonOptions,
     body: Body,
-    told: "Told",
+    told: "StopRequest",
     *,
     check: Check | None = None,
     is_done_when_stopped: bool = False,
@@ -128,7 +128,7 @@ class _Attempt:
     job: str
     options: CommonOptions
     body: Body
-    told: "Told"
+    told: "StopRequest"
     check: Check | None
     config: PipelineConfig | None = None
 
@@ -163,7 +163,7 @@ def _failed(error: str, code: int = OncelakeError.exit_code) -> dict[str, Any]:
     return {"status": "failed", "error": error, "exit_code": code}
 
 
-def _session(job: str, config: PipelineConfig, contract: DataContract, told: "Told") -> SparkSession:
+def _session(job: str, config: PipelineConfig, contract: DataContract, told: "StopRequest") -> SparkSession:
     """A session in which the contract can be kept, and which a signal interrupts."""
     spark = spark_session(config, job)
     # Spark has put a handler of its own in place.
@@ -212,7 +212,7 @@ def refuse_unfit_expectations(config: PipelineConfig, contract: DataContract) ->
         refuse_unfit(contract)
 
 
-class Told:
+class StopRequest:
     """Whether SIGTERM, SIGHUP or Ctrl-C has come; while a run listens, the first interrupts it."""
 
     def __init__(self) -> None:

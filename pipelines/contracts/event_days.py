@@ -19,7 +19,7 @@ def around(days: Iterable[date], horizon: int) -> list[date]:
     return sorted({day + n * _DAY for day in days for n in range(-horizon, horizon + 1)})
 
 
-def reach(contract: DataContract, horizon: int) -> int:
+def effective_horizon(contract: DataContract, horizon: int) -> int:
     """Over how many neighbouring days copies of a key can lie.
 
     Args:

@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Kept:
+class BrokerOffsets:
     """What Kafka has of a partition: its earliest offset, and the one after its newest."""
 
     earliest: int
@@ -40,7 +40,7 @@ class TopicOffsets:
     """
 
     topic_id: str
-    partitions: dict[int, Kept]
+    partitions: dict[int, BrokerOffsets]
     cleanup_policy: str | None
 
     @property
@@ -60,11 +60,11 @@ def topic_offsets(spark: SparkSession, kafka: KafkaConfig) -> TopicOffsets:
     with admin_client(spark, kafka) as admin:
         earliest = list_offsets(admin, topic, "earliest")
         latest = list_offsets(admin, topic, "latest")
-        kept = {number: Kept(first, latest[number]) for number, first in earliest.items()}
+        kept = {number: BrokerOffsets(first, latest[number]) for number, first in earliest.items()}
         return TopicOffsets(topic.topic_id, kept, _cleanup_policy(admin, topic.name))
 
 
-def readable_offsets(spark: SparkSession, kafka: KafkaConfig, topic: Topic) -> dict[int, Kept]:
+def readable_offsets(spark: SparkSession, kafka: KafkaConfig, topic: Topic) -> dict[int, BrokerOffsets]:
     """The first offset of each partition, and the one after the last that the pipeline may read now.
 
     Raises:
@@ -73,7 +73,7 @@ def readable_offsets(spark: SparkSession, kafka: KafkaConfig, topic: Topic) -> d
     ends = end_offsets(spark, kafka, topic)
     with admin_client(spark, kafka) as admin:
         earliest = list_offsets(admin, topic, "earliest")
-    return {number: Kept(earliest[number], end) for number, end in ends.items()}
+    return {number: BrokerOffsets(earliest[number], end) for number, end in ends.items()}
 
 
 def records_within(

@@ -181,7 +181,7 @@ class BronzeIndex:
 
 
 @dataclass(frozen=True)
-class Pieces:
+class BronzeSlice:
     """Those micro-batches of bronze that a rebuild, an audit or a report needs.
 
     Attributes:
@@ -199,7 +199,7 @@ class Pieces:
 
 def pieces_of(
     spark: SparkSession, config: PipelineConfig, index: BronzeIndex, days: Sequence[date], since: int
-) -> Pieces:
+) -> BronzeSlice:
     """The micro-batches that hold all records of some days, and those that came since a version of bronze.
 
     Args:
@@ -213,7 +213,7 @@ def pieces_of(
     newest = index.newest_ingest() or _NEVER
     within = [f"_ingested_at BETWEEN {_moment(first)} AND {_moment(last)}" for first, last in spans]
     envelopes = read(spark, config.table("bronze"), index.version).where(" OR ".join(within) or "false")
-    return Pieces(index, remembered(envelopes), spans[0][0] if spans else newest, newest)
+    return BronzeSlice(index, remembered(envelopes), spans[0][0] if spans else newest, newest)
 
 
 def _moment(moment: datetime) -> str:

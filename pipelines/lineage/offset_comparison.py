@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from pipelines.kafka.topic_offsets import Kept
+from pipelines.kafka.topic_offsets import BrokerOffsets
 
 Kind = Literal["before", "deleted", "skipped", "gap", "lag", "made_anew"]
 Range = tuple[int, int]
@@ -16,7 +16,7 @@ _KNOWN: Final = "audit.known_gaps says that they are lost"
 
 
 @dataclass(frozen=True)
-class Held:
+class BronzeOffsets:
     """What bronze has of a partition.
 
     Attributes:
@@ -56,7 +56,7 @@ class Tail:
 
 
 @dataclass(frozen=True)
-class Habits:
+class TopicPolicy:
     """What is known of the topic as a whole.
 
     Attributes:
@@ -92,7 +92,10 @@ class Finding:
 
 
 def compare_offsets(
-    kept: Mapping[int, Kept], held: Mapping[int, Held], habits: Habits, tails: Mapping[int, Tail]
+    kept: Mapping[int, BrokerOffsets],
+    held: Mapping[int, BronzeOffsets],
+    habits: TopicPolicy,
+    tails: Mapping[int, Tail],
 ) -> list[Finding]:
     """Compares what Kafka has with what bronze has, partition by partition.
 
@@ -123,7 +126,7 @@ def compare_offsets(
 
 
 def asked_behind(
-    kept: Mapping[int, Kept], held: Mapping[int, Held], until: Mapping[int, int]
+    kept: Mapping[int, BrokerOffsets], held: Mapping[int, BronzeOffsets], until: Mapping[int, int]
 ) -> dict[int, range]:
     """The offsets behind the last records of bronze that Kafka covers and that ingest has read.
 
@@ -142,7 +145,9 @@ def asked_behind(
     return {partition: offsets for partition, offsets in asked.items() if offsets}
 
 
-def _of_both(partition: int, kept: Kept, held: Held, habits: Habits) -> Iterator[Finding]:
+def _of_both(
+    partition: int, kept: BrokerOffsets, held: BronzeOffsets, habits: TopicPolicy
+) -> Iterator[Finding]:
     if kept.earliest > held.last + 1:
         yield Finding(
             partition,
@@ -158,7 +163,7 @@ def _of_both(partition: int, kept: Kept, held: Held, habits: Habits) -> Iterator
         yield from _gaps(partition, held, habits)
 
 
-def _behind(partition: int, offsets: range, tail: Tail | None, habits: Habits) -> Iterator[Finding]:
+def _behind(partition: int, offsets: range, tail: Tail | None, habits: TopicPolicy) -> Iterator[Finding]:
     """What is behind the last record of bronze: lost if it was read, and to be read if not."""
     end = min(tail.until, offsets.stop) if tail else offsets.start
     read = range(offsets.start, max(end, offsets.start))
@@ -176,13 +181,15 @@ def _behind(partition: int, offsets: range, tail: Tail | None, habits: Habits) -
         yield _lag(partition, read.stop, offsets.stop)
 
 
-def _empty(habits: Habits) -> str:
+def _empty(habits: TopicPolicy) -> str:
     if habits.is_compacted:
         return "removed by compaction"
     return "Kafka has no record there: markers of transactions, or records of aborted ones"
 
 
-def _before(partition: int, kept: Kept, held: Held, habits: Habits) -> Iterator[Finding]:
+def _before(
+    partition: int, kept: BrokerOffsets, held: BronzeOffsets, habits: TopicPolicy
+) -> Iterator[Finding]:
     if held.skipped:
         why = "kafka.starting_offsets: latest" if habits.began_late else "Kafka has them, and bronze has not"
         span = _span(kept.earliest, held.first - 1)
@@ -193,7 +200,7 @@ def _before(partition: int, kept: Kept, held: Held, habits: Habits) -> Iterator[
         yield Finding(partition, "before", held.first, alarm=False, words=words)
 
 
-def _gaps(partition: int, held: Held, habits: Habits) -> Iterator[Finding]:
+def _gaps(partition: int, held: BronzeOffsets, habits: TopicPolicy) -> Iterator[Finding]:
     first_few = ", ".join(_span(*hole) for hole in held.holes)
     where = f"within {_span(held.first, held.last)} (the first: {first_few})"
     if held.lost:
@@ -217,7 +224,7 @@ def _gaps(partition: int, held: Held, habits: Habits) -> Iterator[Finding]:
         yield Finding(partition, "gap", gone, alarm=lawful is None, words=words)
 
 
-def _made_anew(partition: int, kept: Kept | None, held: Held) -> Finding:
+def _made_anew(partition: int, kept: BrokerOffsets | None, held: BronzeOffsets) -> Finding:
     has = f"Kafka ends before {kept.end}" if kept else "Kafka has no such partition"
     words = f"bronze has {_span(held.first, held.last)}, {has}: the topic was made anew, or is another"
     return Finding(partition, "made_anew", held.last - held.first + 1, alarm=True, words=words)

@@ -10,14 +10,14 @@ from pyspark.sql import functions as F
 from pipelines.audit.known_gaps import is_known, known_missing
 from pipelines.config.audit import KnownGap
 from pipelines.delta.io import small_rows
-from pipelines.kafka.topic_offsets import Kept
-from pipelines.lineage.offset_comparison import Held
+from pipelines.kafka.topic_offsets import BrokerOffsets
+from pipelines.lineage.offset_comparison import BronzeOffsets
 
 HOLES: Final = 5
 """Ranges of missing offsets that are named, of each partition."""
 
 
-def held_offsets(offsets: DataFrame, kept: Mapping[int, Kept]) -> dict[int, Held]:
+def held_offsets(offsets: DataFrame, kept: Mapping[int, BrokerOffsets]) -> dict[int, BronzeOffsets]:
     """What bronze has of each partition; what it lacks counts as `gone` or as `empty`.
 
     The offsets are put in order only of partitions that lack some.
@@ -30,7 +30,7 @@ def held_offsets(offsets: DataFrame, kept: Mapping[int, Kept]) -> dict[int, Held
         *map(F.expr, ("min(_offset) AS first", "max(_offset) AS last", "count(DISTINCT _offset) AS n"))
     )
     rows = small_rows(ranges)
-    held = {row["_partition"]: Held(row["first"], row["last"]) for row in rows}
+    held = {row["_partition"]: BronzeOffsets(row["first"], row["last"]) for row in rows}
     lacking = [row["_partition"] for row in rows if row["last"] - row["first"] + 1 > row["n"]]
     if not lacking:
         return held
@@ -62,8 +62,11 @@ def held_offsets(offsets: DataFrame, kept: Mapping[int, Kept]) -> dict[int, Held
 
 
 def with_known(
-    held: Mapping[int, Held], kept: Mapping[int, Kept], gaps: Sequence[KnownGap], offsets: DataFrame
-) -> dict[int, Held]:
+    held: Mapping[int, BronzeOffsets],
+    kept: Mapping[int, BrokerOffsets],
+    gaps: Sequence[KnownGap],
+    offsets: DataFrame,
+) -> dict[int, BronzeOffsets]:
     """What bronze has, once it is known which of its gaps somebody has accepted.
 
     Args:
@@ -86,7 +89,7 @@ def with_known(
 
 
 def asked_of_kafka(
-    held: Mapping[int, Held], kept: Mapping[int, Kept], *, from_start: bool
+    held: Mapping[int, BronzeOffsets], kept: Mapping[int, BrokerOffsets], *, from_start: bool
 ) -> dict[int, range]:
     """The offsets of each partition that Kafka still covers and among which bronze lacks some.
 
@@ -108,7 +111,9 @@ def asked_of_kafka(
     return asked
 
 
-def with_lost(held: Mapping[int, Held], given: DataFrame, offsets: DataFrame) -> dict[int, Held]:
+def with_lost(
+    held: Mapping[int, BronzeOffsets], given: DataFrame, offsets: DataFrame
+) -> dict[int, BronzeOffsets]:
     """What bronze has, once it is known under which offsets Kafka gives a record.
 
     Args:

@@ -19,7 +19,7 @@ from pipelines.delta.epochs import Stamp, foreign
 from pipelines.delta.fenced import commits_since, replace_days_fenced
 from pipelines.delta.io import CONFLICTS, by_day_and_key, on_days
 from pipelines.errors import InfrastructureError, SourceError
-from pipelines.ledger.bronze_index import Pieces
+from pipelines.ledger.bronze_index import BronzeSlice
 from pipelines.ledger.writer_schemas import decode_all
 from pipelines.records.decode import valid
 from pipelines.records.dedup import UNDECIDED, chosen
@@ -43,7 +43,7 @@ def build_days(
     config: PipelineConfig,
     contract: DataContract,
     span: Span,
-    pieces: Pieces,
+    pieces: BronzeSlice,
     stamp: Stamp,
 ) -> int:
     """Writes days from bronze, as one atomic commit; returns the version of the batch table that it made.

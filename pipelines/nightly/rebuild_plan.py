@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pipelines.audit.recount import Span
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
-from pipelines.contracts.event_days import around, days_of, reach
+from pipelines.contracts.event_days import around, days_of, effective_horizon
 from pipelines.delta.io import on_days, read, small_rows
 from pipelines.errors import ConfigError
 from pipelines.ledger.bronze_index import BronzeIndex, pieces_of
@@ -153,7 +153,7 @@ def _neighbours(
     For some records came late, which may win over a row of these days. Others share keys with these days,
     and what came since, or is closed now, has changed which copies win on them.
     """
-    horizon = reach(contract, config.batch.dedup_horizon_days)
+    horizon = effective_horizon(contract, config.batch.dedup_horizon_days)
     found = {day for day in around(days, horizon) if day in late and day not in days}
     span = span_of(config, contract, days, first_whole_day(spark, config))
     others = [day for day in span.near if day in certified and day not in {*days, *found}]
@@ -197,7 +197,7 @@ def span_of(config: PipelineConfig, contract: DataContract, days: Sequence[date]
         days: the days, sorted.
         whole: the first day of which bronze holds all records; None if it never lost any.
     """
-    horizon = reach(contract, config.batch.dedup_horizon_days)
+    horizon = effective_horizon(contract, config.batch.dedup_horizon_days)
     first = whole or date.min
     wide = around(days, horizon * config.batch.chain_horizons)
     near = [day for day in wide if day >= first or day in days]

@@ -16,7 +16,7 @@ from pipelines.delta.tables import version
 from pipelines.errors import ConfigError, SourceError
 from pipelines.kafka.ingest_position import ends_since
 from pipelines.kafka.same_log import require_same_log
-from pipelines.kafka.topic_offsets import Kept, readable_offsets, records_within
+from pipelines.kafka.topic_offsets import BrokerOffsets, readable_offsets, records_within
 from pipelines.kafka.topics import find_topic, require_same_topic
 from pipelines.ledger.bronze_index import BronzeIndex
 from pipelines.ledger.bronze_indexer import index_bronze
@@ -115,7 +115,7 @@ class _Topic:
         """
         of_topic = [offsets for offsets in found if offsets.topic == self._config.kafka.topic]
         seen = ends_since(self._spark, self._config, end)
-        kept = {n: Kept(k.earliest, min(k.end, seen.get(n, k.end))) for n, k in self.kept.items()}
+        kept = {n: BrokerOffsets(k.earliest, min(k.end, seen.get(n, k.end))) for n, k in self.kept.items()}
         above = above_bronze(of_topic, kept, end, self._began)
         audit = self._config.audit
         # Where Kafka has deleted none, all of them are known.
@@ -163,7 +163,10 @@ def _last_offsets(config: PipelineConfig, found: Sequence[PartitionOffsets]) -> 
 
 
 def above_bronze(
-    found: Sequence[PartitionOffsets], kept: Mapping[int, Kept], end: datetime, began: Mapping[int, int]
+    found: Sequence[PartitionOffsets],
+    kept: Mapping[int, BrokerOffsets],
+    end: datetime,
+    began: Mapping[int, int],
 ) -> dict[int, range]:
     """The partitions of which Kafka has offsets behind those of bronze, and which ones.
 
@@ -235,7 +238,7 @@ def _catch_up(config: PipelineConfig) -> str:
     return f"let ingest catch up: {command(config, 'ingest_stream', '--once')}"
 
 
-def _gone(config: PipelineConfig, gone: Mapping[int, int], kept: Mapping[int, Kept]) -> str:
+def _gone(config: PipelineConfig, gone: Mapping[int, int], kept: Mapping[int, BrokerOffsets]) -> str:
     shown = [
         f"{config.kafka.topic}-{number}: offsets {start:,} to {kept[number].earliest - 1:,}"
         for number, start in list(gone.items())[:_SHOWN]

@@ -32,7 +32,7 @@ from tenacity import (
 from pipelines.durations import format_interval
 from pipelines.errors import ConfigError, InfrastructureError
 from pipelines.publishing.slot_progress import all_progress, progress
-from pipelines.publishing.slots import Mark, send_progress
+from pipelines.publishing.slots import SlotProgress, send_progress
 from pipelines.publishing.transactional_sink import TransactionalSink
 
 _AT_ONCE: Final = 8
@@ -43,7 +43,7 @@ _MISSING: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
 
 _log = logging.getLogger(__name__)
 
-Marks = Mapping[int, Mark]
+Marks = Mapping[int, SlotProgress]
 """What progress says, by slot; slots that have none are left out."""
 
 
@@ -76,14 +76,14 @@ def asking(sink: TransactionalSink) -> Iterator[Cluster]:
     try:
         client = AdminClient({**sink.client, "log_level": 0})
     except KafkaException as error:
-        raise ConfigError(f"publish.options: librdkafka refuses them: {said(error)}") from None
+        raise ConfigError(f"publish.options: librdkafka refuses them: {kafka_error_text(error)}") from None
     try:
         yield Cluster(client, sink.timeout / timedelta(seconds=1))
     except (KafkaException, TimeoutError) as error:
         raise InfrastructureError(
             f"{sink.client['bootstrap.servers']}: the cluster that is published to does not answer, or"
-            f" refuses: {said(error)}. Is it up, may this machine reach it, and does it want another"
-            " security.protocol in publish.options?"
+            f" refuses: {kafka_error_text(error)}. Is it up, may this machine reach it, and does it want"
+            " another security.protocol in publish.options?"
         ) from None
 
 
@@ -133,8 +133,8 @@ def make_progress_topic(cluster: Cluster, sink: TransactionalSink) -> None:
         # Another pipeline may have made it, for slots of its own, or has given it more partitions.
         if error.args[0].code() not in (KafkaError.TOPIC_ALREADY_EXISTS, KafkaError.INVALID_PARTITIONS):
             raise InfrastructureError(
-                f"publish.progress_topic: '{topic}' with {slots} partitions cannot be made: {said(error)}."
-                " Make it by hand, with cleanup.policy=compact"
+                f"publish.progress_topic: '{topic}' with {slots} partitions cannot be made:"
+                f" {kafka_error_text(error)}. Make it by hand, with cleanup.policy=compact"
             ) from None
     _wait_for_partitions(cluster, topic, slots)
     _log.info("topic %s: made with %d partitions, for progress", topic, slots)
@@ -156,7 +156,7 @@ def _compact(cluster: Cluster, topic: str) -> None:
         _log.warning(
             "topic %s: expected cleanup.policy = compact, else progress expires with its records, and this"
             " client may not see to it: %s",
-            *(topic, said(error)),
+            *(topic, kafka_error_text(error)),
         )
 
 
@@ -197,7 +197,7 @@ def _wait_for_partitions(cluster: Cluster, topic: str, slots: int) -> None:
         )
 
 
-def marks(cluster: Cluster, sink: TransactionalSink, *, is_stable: bool = False) -> dict[int, Mark]:
+def marks(cluster: Cluster, sink: TransactionalSink, *, is_stable: bool = False) -> dict[int, SlotProgress]:
     """What progress says of a sink, also of slots that it had before.
 
     Args:
@@ -235,7 +235,7 @@ def end_transactions(sink: TransactionalSink, run: str) -> None:
     except KafkaException as error:
         _log.warning(
             "%s: open transactions were not ended: %s; the cluster ends them after %s",
-            *(sink.name, said(error), format_interval(sink.transaction_timeout)),
+            *(sink.name, kafka_error_text(error), format_interval(sink.transaction_timeout)),
         )
 
 
@@ -272,7 +272,7 @@ def write_marks(sink: TransactionalSink, taken: Mapping[int, Producer], wanted: 
         consumer.close()
 
 
-def said(error: Exception) -> str:
+def kafka_error_text(error: Exception) -> str:
     """What Kafka says of a failure."""
     first = error.args[0] if error.args else "no answer in time"
     return str(first.str() if isinstance(first, KafkaError) else first)

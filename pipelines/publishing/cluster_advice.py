@@ -11,7 +11,7 @@ from confluent_kafka.admin import ConfigResource
 
 from pipelines.durations import format_interval
 from pipelines.errors import ConfigError
-from pipelines.publishing.cluster import Cluster, said
+from pipelines.publishing.cluster import Cluster, kafka_error_text
 from pipelines.publishing.kafka_records import Retraction
 from pipelines.publishing.transactional_sink import TransactionalSink
 
@@ -159,6 +159,11 @@ def _configured(cluster: Cluster, asked: ConfigResource) -> dict[str, str]:
     except KafkaException as error:
         if error.args[0].code() not in _NOT_ALLOWED:
             # Advice is not worth a start that would go well while one broker is away.
-            _log.warning("%s %s does not tell its settings: %s", asked.restype.name, asked.name, said(error))
+            _log.warning(
+                "%s %s does not tell its settings: %s",
+                asked.restype.name,
+                asked.name,
+                kafka_error_text(error),
+            )
         return {}
     return {key: entry.value for key, entry in values.items() if entry.value is not None}

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from pipelines.delta.io import small_rows
 from pipelines.errors import SourceError
-from pipelines.publishing.slots import Mark
+from pipelines.publishing.slots import SlotProgress
 from pipelines.publishing.transactional_sink import TransactionalSink, in_slots
 
 _ROWS: Final = 5
@@ -31,7 +31,7 @@ Row = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
 
 
 def published_slots(
-    rows: DataFrame, sink: TransactionalSink, done: Mark, slots: Collection[int], begun_ms: int
+    rows: DataFrame, sink: TransactionalSink, done: SlotProgress, slots: Collection[int], begun_ms: int
 ) -> set[int]:
     """Which slots of a micro-batch are on the topic.
 

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
-from pipelines.contracts.event_days import around, reach
+from pipelines.contracts.event_days import around, effective_horizon
 from pipelines.delta.checkpoints import offsets_of
 from pipelines.delta.io import on_days, small_rows
 from pipelines.delta.stream_position import Position, positions_of
@@ -223,7 +223,7 @@ class BatchMaker:
 
     @property
     def _horizon(self) -> int:
-        return reach(self.contract, self.config.batch.dedup_horizon_days)
+        return effective_horizon(self.contract, self.config.batch.dedup_horizon_days)
 
     def _batch(self, version: int, days: Sequence[date]) -> DataFrame:
         return self._layer(self.config.table("batch"), version, days)

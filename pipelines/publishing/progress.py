@@ -23,7 +23,7 @@ from pipelines.publishing.cluster import (
     write_marks,
 )
 from pipelines.publishing.lookup import published_slots
-from pipelines.publishing.slots import Mark
+from pipelines.publishing.slots import SlotProgress
 from pipelines.publishing.transactional_sink import Publisher, TransactionalSink
 
 PARTITIONS: Final = "partitions"
@@ -62,7 +62,7 @@ def publisher(spark: SparkSession, sink: TransactionalSink, checkpoint: str) -> 
         files, known = query_files(spark, checkpoint), marks(cluster, sink, is_stable=True)
         mark = agree(sink, topic, known, files)
         partitions = partitions_of(cluster, sink, files)
-        ours = Mark(0, "", topic, sink.slots, run=uuid4().hex, partitions=partitions)
+        ours = SlotProgress(0, "", topic, sink.slots, run=uuid4().hex, partitions=partitions)
         lost = None if files.in_flight is None else _lost(sink, known, files, partitions)
         wanted = {slot: mark or known[slot] for slot in range(sink.slots)}
         if lost:
@@ -111,7 +111,7 @@ def _lost(sink: TransactionalSink, known: Marks, files: QueryFiles, partitions: 
     return _Lost(slots, partitions)
 
 
-def _settle(sink: TransactionalSink, lost: _Lost, begun_ms: int, rows: DataFrame, done: Mark) -> None:
+def _settle(sink: TransactionalSink, lost: _Lost, begun_ms: int, rows: DataFrame, done: SlotProgress) -> None:
     """Writes the progress of slots of which it was lost, by what is on the topic."""
     # Of the parts that follow nobody knows yet.
     done = replace(done, partitions=lost.partitions, is_lost=done.part > 0)
@@ -180,7 +180,7 @@ def refuse_others(sink: TransactionalSink, topic: str, known: Marks, files: Quer
         )
 
 
-def agree(sink: TransactionalSink, topic: str, known: Marks, files: QueryFiles) -> Mark | None:
+def agree(sink: TransactionalSink, topic: str, known: Marks, files: QueryFiles) -> SlotProgress | None:
     """Holds progress against the checkpoint, when nobody can change it any more.
 
     Args:
@@ -196,7 +196,7 @@ def agree(sink: TransactionalSink, topic: str, known: Marks, files: QueryFiles) 
         SourceError: they do not go together; the message says what to do.
     """
     refuse_others(sink, topic, known, files)
-    ours = Mark(files.next_batch, files.query or "", topic, sink.slots)
+    ours = SlotProgress(files.next_batch, files.query or "", topic, sink.slots)
     if not known:
         return _without_progress(sink, ours, files)
     if files.query is None and any(mark.topic_id != topic for mark in known.values()):
@@ -237,7 +237,7 @@ def _current(known: Marks) -> Marks:
     return {slot: mark for slot, mark in known.items() if slot < slots}
 
 
-def fits_in(mark: Mark | None, ours: Mark, files: QueryFiles) -> bool:
+def fits_in(mark: SlotProgress | None, ours: SlotProgress, files: QueryFiles) -> bool:
     """Whether progress of a slot can be right as it is.
 
     Args:
@@ -255,7 +255,7 @@ def _numbers(files: QueryFiles) -> set[int]:
     return {files.next_batch} | ({files.next_batch + 1} if files.in_flight is not None else set())
 
 
-def _without_progress(sink: TransactionalSink, ours: Mark, files: QueryFiles) -> Mark:
+def _without_progress(sink: TransactionalSink, ours: SlotProgress, files: QueryFiles) -> SlotProgress:
     if files.in_flight is not None:
         _log.warning(
             "%s: the cluster has lost progress while micro-batch %d was under way; what of it was published"

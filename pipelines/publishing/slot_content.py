@@ -10,7 +10,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.publishing.slots import ContentError, Mark
+from pipelines.publishing.slots import ContentError, SlotProgress
 
 COUNTED: Final = "slot int, rows bigint, digest string"
 """What `count_slot` tells of a slot."""
@@ -89,7 +89,7 @@ def count_slot(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     )
 
 
-def refuse_other_rules(slot: int, known: Mark, rules: Mapping[str, str], finish: str) -> None:
+def refuse_other_rules(slot: int, known: SlotProgress, rules: Mapping[str, str], finish: str) -> None:
     """Makes sure that a slot that is done was made by the rules of now.
 
     Args:
@@ -117,7 +117,7 @@ def refuse_other_rules(slot: int, known: Mark, rules: Mapping[str, str], finish:
         )
 
 
-def refuse_other_rows(slot: int, known: Mark, found: Content, begin_anew: str) -> None:
+def refuse_other_rows(slot: int, known: SlotProgress, found: Content, begin_anew: str) -> None:
     """Makes sure that a slot that is done was made of the rows that it has now.
 
     Args:

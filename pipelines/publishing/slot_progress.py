@@ -10,7 +10,7 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicP
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from pipelines.errors import InfrastructureError
-from pipelines.publishing.slots import Connection, Mark
+from pipelines.publishing.slots import Connection, SlotProgress
 
 _PASSING = (
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -35,7 +35,7 @@ _tried_again = retry(
 
 
 @_tried_again
-def progress(connection: Connection, slots: Iterable[int], *, is_stable: bool) -> dict[int, Mark]:
+def progress(connection: Connection, slots: Iterable[int], *, is_stable: bool) -> dict[int, SlotProgress]:
     """What progress says of slots; those that have none are left out.
 
     Where the group's offsets have expired, or were deleted, the records of the progress topic tell.
@@ -58,7 +58,9 @@ def progress(connection: Connection, slots: Iterable[int], *, is_stable: bool) -
 
 
 @_tried_again
-def all_progress(connection: Connection, slots: int, partitions: int, *, is_stable: bool) -> dict[int, Mark]:
+def all_progress(
+    connection: Connection, slots: int, partitions: int, *, is_stable: bool
+) -> dict[int, SlotProgress]:
     """What progress says of all slots of a sink, also of those that it had before.
 
     The offsets of its group are its own, so all of them are asked for. Partitions of the progress topic have
@@ -84,22 +86,24 @@ def all_progress(connection: Connection, slots: int, partitions: int, *, is_stab
         read |= {*unknown}
 
 
-def _offsets(connection: Connection, slots: Iterable[int], *, is_stable: bool) -> dict[int, Mark]:
+def _offsets(connection: Connection, slots: Iterable[int], *, is_stable: bool) -> dict[int, SlotProgress]:
     """What the offsets of a sink's group say of slots."""
     # A consumer, since librdkafka's AdminClient crashes when it asks a coordinator that has just moved
     # (list_consumer_group_offsets of 2.16.0: it looks for a consumer that it is not).
     consumer = connection.consumer(is_stable=is_stable)
     try:
         places = [TopicPartition(connection.progress_topic, slot) for slot in slots]
-        found = {each.partition: Mark.of(each) for each in consumer.committed(places, connection.timeout_s)}
+        found = {
+            each.partition: SlotProgress.of(each) for each in consumer.committed(places, connection.timeout_s)
+        }
     finally:
         consumer.close()
     return {slot: mark for slot, mark in found.items() if mark}
 
 
-def _records(connection: Connection, slots: list[int], *, is_stable: bool) -> dict[int, Mark]:
+def _records(connection: Connection, slots: list[int], *, is_stable: bool) -> dict[int, SlotProgress]:
     """The newest record of a sink in each of some partitions of its progress topic, of those committed."""
-    found = dict[int, Mark | None]()
+    found = dict[int, SlotProgress | None]()
     held = dict[int, _Held]()
     left = _ends(connection, slots) if is_stable else dict.fromkeys(slots, 0)
     patience_s = connection.transaction_timeout_ms / 1000 if is_stable else connection.timeout_s
@@ -120,7 +124,7 @@ def _records(connection: Connection, slots: list[int], *, is_stable: bool) -> di
                 if message.key() == connection.name.encode():
                     # A record without a value takes progress back.
                     value = message.value()
-                    found[slot] = Mark.of_record(value) if value is not None else None
+                    found[slot] = SlotProgress.of_record(value) if value is not None else None
             elif slot in left:
                 # Readers of committed records are told of an end where a transaction is open.
                 open_at = range(message.offset(), left[slot])

@@ -21,7 +21,14 @@ from confluent_kafka import KafkaException, Producer, TopicPartition
 from pyspark import TaskContext
 
 from pipelines.publishing.slot_content import Counter, refuse_other_rows
-from pipelines.publishing.slots import Connection, Mark, UnsentError, Written, send_progress, what_to_do
+from pipelines.publishing.slots import (
+    Connection,
+    SlotProgress,
+    UnsentError,
+    Written,
+    send_progress,
+    what_to_do,
+)
 
 WRITTEN: Final = "slot int, rows bigint, was_done boolean"
 """What `write_slot` tells of a slot; `was_done`: an earlier try had published it."""
@@ -51,7 +58,7 @@ class SlotTask:
 
     connection: Connection
     topic: str
-    done: Mark
+    done: SlotProgress
     is_new: bool
     rules: Mapping[str, str]
     begin_anew: str
@@ -79,16 +86,16 @@ class _Slot:
                 return
         what_to_do(known, self._task.done, is_new=self._task.is_new)
 
-    def _look(self, *, is_stable: bool) -> tuple[Mark | None, object]:
+    def _look(self, *, is_stable: bool) -> tuple[SlotProgress | None, object]:
         consumer = self._task.connection.consumer(is_stable=is_stable)
         try:
             asked = [TopicPartition(self._task.connection.progress_topic, self._number)]
-            known = Mark.of(consumer.committed(asked, timeout=self._timeout_s)[0])
+            known = SlotProgress.of(consumer.committed(asked, timeout=self._timeout_s)[0])
             return known, consumer.consumer_group_metadata()
         finally:
             consumer.close()
 
-    def begin(self, done: Mark) -> None:
+    def begin(self, done: SlotProgress) -> None:
         """Begins a transaction with the progress, so that one who has lost the slot learns it at once.
 
         It says that the micro-batch is begun: if that were ever committed, a start would tell.
@@ -97,7 +104,7 @@ class _Slot:
         begun = replace(done, is_begun=True)
         send_progress(self.producer, self._task.connection, self._number, begun, self._group)
 
-    def finish(self, done: Mark) -> None:
+    def finish(self, done: SlotProgress) -> None:
         """Says in the progress that these are all rows, and waits until the brokers have them.
 
         Raises:

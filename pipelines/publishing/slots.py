@@ -52,7 +52,7 @@ class Written:
 
 
 @dataclass(frozen=True)
-class Mark:
+class SlotProgress:
     """What a slot's progress says, as an offset and its metadata in the group.
 
     Attributes:
@@ -99,7 +99,7 @@ class Mark:
         return self.batch, (self.part or self.parts) - 1
 
     @classmethod
-    def of(cls, committed: TopicPartition) -> "Mark | None":
+    def of(cls, committed: TopicPartition) -> "SlotProgress | None":
         """Reads it from what the group has committed; None if that is nothing."""
         if committed.error:
             raise KafkaException(committed.error)
@@ -108,13 +108,13 @@ class Mark:
         return cls._read(committed.offset, committed.metadata or "{}")
 
     @classmethod
-    def of_record(cls, value: bytes) -> "Mark":
+    def of_record(cls, value: bytes) -> "SlotProgress":
         """Reads it from the value of a record of the progress topic."""
         text = value.decode()
         return cls._read(int(json.loads(text)["next_batch"]), text)
 
     @classmethod
-    def _read(cls, next_batch: int, text: str) -> "Mark":
+    def _read(cls, next_batch: int, text: str) -> "SlotProgress":
         told = json.loads(text)
         written = told.get("written")
         return cls(
@@ -209,7 +209,9 @@ class Connection:
         return {**_CLIENT, **self.client, **known}
 
 
-def send_progress(producer: Producer, connection: Connection, slot: int, mark: Mark, group: object) -> None:
+def send_progress(
+    producer: Producer, connection: Connection, slot: int, mark: SlotProgress, group: object
+) -> None:
     """Puts progress into the transaction that a producer has begun.
 
     It goes into the group's offsets, which are quickly looked at and expire, and into a record of the
@@ -232,7 +234,7 @@ def transactional_id(name: str, slot: int) -> str:
     return f"{name}-{slot}"
 
 
-def refuse_another_run(known: Mark, run: str) -> None:
+def refuse_another_run(known: SlotProgress, run: str) -> None:
     """Makes sure that no other run has taken the slots since this one did.
 
     Raises:
@@ -246,7 +248,7 @@ def refuse_another_run(known: Mark, run: str) -> None:
         )
 
 
-def what_to_do(known: Mark | None, done: Mark, *, is_new: bool) -> Literal["publish", "skip"]:
+def what_to_do(known: SlotProgress | None, done: SlotProgress, *, is_new: bool) -> Literal["publish", "skip"]:
     """Decides whether a slot of a micro-batch is published or was so before.
 
     Args:

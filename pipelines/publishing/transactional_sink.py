@@ -27,7 +27,7 @@ from pipelines.publishing.slot_content import (
 )
 from pipelines.publishing.slot_progress import progress
 from pipelines.publishing.slot_writer import WRITTEN, SlotTask, write_empty_slot, write_slot
-from pipelines.publishing.slots import Connection, Mark, refuse_another_run
+from pipelines.publishing.slots import Connection, SlotProgress, refuse_another_run
 
 _PARTITION: Final = "oncelake_kafka_partition"
 _PARTITION_CLASS: Final = "oncelake.publish.KafkaPartition"
@@ -126,8 +126,8 @@ class Publisher:
         self,
         sink: TransactionalSink,
         last: int,
-        ours: Mark,
-        settle: Callable[[DataFrame, Mark], None] | None = None,
+        ours: SlotProgress,
+        settle: Callable[[DataFrame, SlotProgress], None] | None = None,
     ) -> None:
         self.sink = sink
         self._last, self._ours, self._settle = last, ours, settle
@@ -185,7 +185,7 @@ class Publisher:
         )
 
 
-def _first_part(known: Mapping[int, Mark], batch: int, slots: int, parts: int) -> int:
+def _first_part(known: Mapping[int, SlotProgress], batch: int, slots: int, parts: int) -> int:
     """The first part of a micro-batch that some slot may lack; the last if none does."""
     if len(known) < slots:
         return 0
@@ -193,7 +193,7 @@ def _first_part(known: Mapping[int, Mark], batch: int, slots: int, parts: int) -
     return min(*done, parts - 1)
 
 
-def publish_rows(rows: DataFrame, sink: TransactionalSink, done: Mark, *, is_new: bool) -> Published:
+def publish_rows(rows: DataFrame, sink: TransactionalSink, done: SlotProgress, *, is_new: bool) -> Published:
     """Publishes one in a row of bounded frames, unless that is done.
 
     Args:
@@ -241,7 +241,7 @@ def publish_rows(rows: DataFrame, sink: TransactionalSink, done: Mark, *, is_new
     )
 
 
-def refuse_other_content(rows: DataFrame, sink: TransactionalSink, done: Mapping[int, Mark]) -> None:
+def refuse_other_content(rows: DataFrame, sink: TransactionalSink, done: Mapping[int, SlotProgress]) -> None:
     """Makes sure that slots that are done were made of the rows that they have now.
 
     While there are others to be published, a row that has gone from one of these to one of those, or the
@@ -267,7 +267,7 @@ def refuse_other_content(rows: DataFrame, sink: TransactionalSink, done: Mapping
         refuse_other_rows(slot, mark, found.get(slot, NOTHING), sink.begin_anew)
 
 
-def begun_with(before: Mapping[int, Mark], done: Mark) -> Mark:
+def begun_with(before: Mapping[int, SlotProgress], done: SlotProgress) -> SlotProgress:
     """What progress is to say, with keys divided as they were in slots that are done."""
     return replace(done, partitions=next((mark.partitions for mark in before.values()), done.partitions))
 

@@ -16,7 +16,7 @@ from pipelines.audit.recount import Span
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
-from pipelines.contracts.event_days import reach
+from pipelines.contracts.event_days import effective_horizon
 from pipelines.delta.epochs import Stamp
 from pipelines.delta.event_tables import ensure_batch, require_same_days
 from pipelines.delta.fenced import restore_fenced
@@ -24,7 +24,7 @@ from pipelines.delta.io import on_days, read
 from pipelines.delta.tables import conform, events_schema, exists, require_table, version
 from pipelines.delta.time_travel import commit_hash
 from pipelines.errors import ConfigError
-from pipelines.ledger.bronze_index import BronzeIndex, Pieces, pieces_of
+from pipelines.ledger.bronze_index import BronzeIndex, BronzeSlice, pieces_of
 from pipelines.ledger.bronze_indexer import index_bronze
 from pipelines.ledger.certifications import (
     Certified,
@@ -109,7 +109,7 @@ class Night:
     _index: BronzeIndex = field(init=False)
     _due: Due = field(init=False)
     _span: Span = field(init=False)
-    _pieces: Pieces = field(init=False)
+    _pieces: BronzeSlice = field(init=False)
     _found: Audit = field(init=False)
     _decided: list[Verdict] = field(init=False)
     _versions: list[int] = field(init=False)
@@ -289,7 +289,7 @@ def _with_moves(
 ) -> Audit:
     """Lets days fail together between which events move: one alone would hold these twice, or not at all."""
     failed = {day for day in days if not found.passed(day)}
-    horizon = reach(contract, config.batch.dedup_horizon_days)
+    horizon = effective_horizon(contract, config.batch.dedup_horizon_days)
     if before is None or not horizon or not 0 < len(failed) < len(days):
         return found
     old, new = (read(spark, config.table("batch"), at).where(on_days(days)) for at in (before.version, built))

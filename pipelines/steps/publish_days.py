@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
-from pipelines.contracts.event_days import around, reach
+from pipelines.contracts.event_days import around, effective_horizon
 from pipelines.delta.checkpoints import QueryFiles, query_files
 from pipelines.delta.tables import conform
 from pipelines.delta.time_travel import bytes_of, read_kept
@@ -35,7 +35,7 @@ from pipelines.publishing.micro_batch import published_columns
 from pipelines.publishing.progress import partitions_of
 from pipelines.publishing.settings import rules_of, settings_of, sink_of, values_of
 from pipelines.publishing.settled_days import settled_so_far, waiting
-from pipelines.publishing.slots import Mark, ProgressError
+from pipelines.publishing.slots import ProgressError, SlotProgress
 from pipelines.publishing.transactional_sink import (
     TransactionalSink,
     begun_with,
@@ -171,7 +171,9 @@ class _Day:
         if before.count and settled is None:
             # No stream has told that they are gone.
             found = found.unionByName(self._lost(rows))
-        done = Mark(parts, asked.max_bytes_per_trigger, self.topic_id, own.slots, partitions=partitions)
+        done = SlotProgress(
+            parts, asked.max_bytes_per_trigger, self.topic_id, own.slots, partitions=partitions
+        )
         records = messages(found, self.contract, avro=self.avro, retraction=asked.retraction)
         self._send(records, own, done, held)
         return self.verdicts[day].rows
@@ -186,7 +188,7 @@ class _Day:
             )
             return rows.limit(0).withColumn(CORRECTION, F.lit(None).cast("string"))
         lost = corrections(was, rows, self.contract).where(F.col(CORRECTION) == "removed")
-        if not (horizon := reach(self.contract, self.config.batch.dedup_horizon_days)):
+        if not (horizon := effective_horizon(self.contract, self.config.batch.dedup_horizon_days)):
             return lost
         near = [day for day in around([self.day], horizon) if day != self.day and day in self.verdicts]
         newest = max(verdict.batch_version for verdict in self.verdicts.values())
@@ -198,7 +200,7 @@ class _Day:
         rows = read_kept(self.spark, self.config.table("batch"), version, days)
         return None if rows is None else conform(rows, published_columns(self.contract))
 
-    def _send(self, records: DataFrame, sink: TransactionalSink, done: Mark, held: Lease) -> None:
+    def _send(self, records: DataFrame, sink: TransactionalSink, done: SlotProgress, held: Lease) -> None:
         """Sends the records in parts, each of which a transaction of each slot can hold."""
         with asking(sink) as cluster:
             known = marks(cluster, sink, is_stable=True)

@@ -20,7 +20,7 @@ from pipelines.publishing.cluster import (
 )
 from pipelines.publishing.progress import PARTITIONS, fits_in
 from pipelines.publishing.settings import sink_of
-from pipelines.publishing.slots import Mark
+from pipelines.publishing.slots import SlotProgress
 from pipelines.publishing.transactional_sink import TransactionalSink, begun_with
 
 ResetTo = Literal["beginning", "checkpoint"]
@@ -56,7 +56,7 @@ def reset(
         taken = take_all(sink, marks(cluster, sink))
         known = marks(cluster, sink, is_stable=True)
         partitions = known_partitions(cluster, sink.topic)
-        ours = Mark(files.next_batch, files.query or "", topic, sink.slots, partitions=partitions)
+        ours = SlotProgress(files.next_batch, files.query or "", topic, sink.slots, partitions=partitions)
         if to == "beginning":
             wanted = dict.fromkeys(range(sink.slots), replace(ours, next_batch=0))
         else:
@@ -90,8 +90,8 @@ def _require_answer(files: QueryFiles, in_flight: InFlight | None) -> None:
 
 
 def mended(
-    sink: TransactionalSink, ours: Mark, known: Marks, files: QueryFiles, in_flight: InFlight | None
-) -> dict[int, Mark]:
+    sink: TransactionalSink, ours: SlotProgress, known: Marks, files: QueryFiles, in_flight: InFlight | None
+) -> dict[int, SlotProgress]:
     """What is to be written as progress of the slots that do not know themselves how far they are.
 
     Args:
@@ -105,7 +105,7 @@ def mended(
         SourceError: some of it is published, and this would lose or double the rest.
     """
     _refuse_other_slots(sink, ours, known, files)
-    begun, unknown = dict[int, Mark](), list[int]()
+    begun, unknown = dict[int, SlotProgress](), list[int]()
     for slot in range(sink.slots):
         mark = known.get(slot)
         if mark and mark.is_begun and mark.batch == files.in_flight:
@@ -124,7 +124,7 @@ def mended(
     return begun | dict.fromkeys(unknown, replace(begun_with(done, ours), next_batch=following))
 
 
-def _refuse_other_slots(sink: TransactionalSink, ours: Mark, known: Marks, files: QueryFiles) -> None:
+def _refuse_other_slots(sink: TransactionalSink, ours: SlotProgress, known: Marks, files: QueryFiles) -> None:
     """Refuses to divide a micro-batch anew of which slots of another number are published."""
     others = [
         mark.slots
@@ -157,7 +157,7 @@ def _refuse_in_parts(sink: TransactionalSink, unknown: list[int], known: Marks, 
         )
 
 
-def _what_follows(told: list[Mark], files: QueryFiles) -> str:
+def _what_follows(told: list[SlotProgress], files: QueryFiles) -> str:
     """What publish_stream will do next, in words."""
     next_one = min(told, key=lambda mark: mark.position)
     parts = max((mark.parts for mark in told if mark.batch == files.in_flight), default=1)

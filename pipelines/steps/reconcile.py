@@ -17,7 +17,14 @@ from pipelines.kafka.source import offsets_between
 from pipelines.kafka.topic_offsets import TopicOffsets, records_within, topic_offsets
 from pipelines.kafka.topics import Topic
 from pipelines.lineage import offset_gaps
-from pipelines.lineage.offset_comparison import Finding, Habits, Held, Tail, asked_behind, compare_offsets
+from pipelines.lineage.offset_comparison import (
+    BronzeOffsets,
+    Finding,
+    Tail,
+    TopicPolicy,
+    asked_behind,
+    compare_offsets,
+)
 
 
 def reconcile(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]:
@@ -46,7 +53,7 @@ def reconcile(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]:
     bronze = read(spark, table, at).where(F.col("_topic") == config.kafka.topic)
     topic = topic_offsets(spark, config.kafka)
     known = table_property(spark, table, TOPIC_ID)
-    habits = Habits(
+    habits = TopicPolicy(
         is_compacted=topic.is_compacted,
         is_anew=known is not None and shown(known) != topic.topic_id,
         gaps_are_lawful=config.audit.offset_gaps == "warn",
@@ -68,14 +75,18 @@ def reconcile(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]:
     return _summary(config, topic, held, compare_offsets(topic.partitions, held, habits, tails), at)
 
 
-def _last_within(held: Mapping[int, Held], topic: TopicOffsets) -> dict[int, int]:
+def _last_within(held: Mapping[int, BronzeOffsets], topic: TopicOffsets) -> dict[int, int]:
     """The last offset of each partition in bronze; that Kafka ends before some is a finding of its own."""
     ends = {number: kept.end for number, kept in topic.partitions.items()}
     return {number: here.last for number, here in held.items() if here.last < ends.get(number, 0)}
 
 
 def _summary(
-    config: PipelineConfig, topic: TopicOffsets, held: dict[int, Held], findings: list[Finding], at: int
+    config: PipelineConfig,
+    topic: TopicOffsets,
+    held: dict[int, BronzeOffsets],
+    findings: list[Finding],
+    at: int,
 ) -> dict[str, Any]:
     name = config.kafka.topic
     missing = sum(each.offsets for each in findings if each.alarm)

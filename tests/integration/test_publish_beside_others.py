@@ -15,11 +15,11 @@ from pipelines.errors import InfrastructureError
 from pipelines.publishing.cluster import asking, marks, take_all, write_marks
 from pipelines.publishing.progress import publisher
 from pipelines.publishing.slot_progress import progress
-from pipelines.publishing.slots import Mark, send_progress
+from pipelines.publishing.slots import SlotProgress, send_progress
 from pipelines.publishing.transactional_sink import TransactionalSink
 from tests.support.kafka import MakeTopic
 
-DONE = Mark(6, "query", "topic", 2, partitions=4)
+DONE = SlotProgress(6, "query", "topic", 2, partitions=4)
 FOREVER = timedelta(minutes=10)
 
 

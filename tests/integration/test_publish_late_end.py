@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
-from pipelines.publishing.slots import Mark
+from pipelines.publishing.slots import SlotProgress
 from pipelines.publishing.transactional_sink import TransactionalSink, publish_rows
 from tests.support.kafka import make_topic
 from tests.support.readers import messages_of
@@ -47,7 +47,7 @@ def test_a_late_end_of_a_transaction_ends_no_later_one(
         # As a stream does that is started again.
         for left in reversed(range(3)):
             try:
-                publish_rows(rows, sink, Mark(batch + 1, "query", "topic", 1), is_new=batch == 0)
+                publish_rows(rows, sink, SlotProgress(batch + 1, "query", "topic", 1), is_new=batch == 0)
                 return
             except PythonException:
                 if not left:

@@ -15,7 +15,7 @@ from pipelines.publishing import progress, transactional_sink
 from pipelines.publishing.cluster import asking, marks, take_all, write_marks
 from pipelines.publishing.lookup import published_slots
 from pipelines.publishing.settings import sink_of
-from pipelines.publishing.slots import Mark
+from pipelines.publishing.slots import SlotProgress
 from pipelines.steps import publish as publishing
 from pipelines.steps.publish import publish
 from pipelines.steps.publish_reset import reset
@@ -57,9 +57,9 @@ def dies_after(parts: int, lake: Lake) -> None:
     """Publishes some parts of a micro-batch of all flights."""
     lake.ingest([flight(flight=number) for number in FLIGHTS])
     speed(lake.spark, lake.config, lake.contract, once=True)
-    done, publish_rows = list[Mark](), transactional_sink.publish_rows
+    done, publish_rows = list[SlotProgress](), transactional_sink.publish_rows
 
-    def some(rows: Any, sink: Any, mark: Mark, *, is_new: bool) -> Any:
+    def some(rows: Any, sink: Any, mark: SlotProgress, *, is_new: bool) -> Any:
         if len(done) == parts:
             raise RuntimeError("a fault of the test")
         done.append(mark)
@@ -72,7 +72,7 @@ def dies_after(parts: int, lake: Lake) -> None:
     assert {mark.position for mark in progress_of(lake).values()} == {(0, parts)}
 
 
-def progress_of(lake: Lake) -> dict[int, Mark]:
+def progress_of(lake: Lake) -> dict[int, SlotProgress]:
     sink = sink_of(lake.config)
     with asking(sink) as cluster:
         return marks(cluster, sink, is_stable=True)

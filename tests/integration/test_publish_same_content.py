@@ -15,7 +15,7 @@ from pipelines.errors import ConfigError, SourceError
 from pipelines.publishing.cluster import asking, marks, take_all, write_marks
 from pipelines.publishing.progress import publisher
 from pipelines.publishing.settings import sink_of
-from pipelines.publishing.slots import Mark
+from pipelines.publishing.slots import SlotProgress
 from pipelines.publishing.transactional_sink import TransactionalSink, publish_rows
 from pipelines.steps.publish import publish, status
 from pipelines.steps.publish_reset import reset
@@ -25,7 +25,7 @@ from tests.support.lakes import Lake, flight
 from tests.support.readers import messages_of
 
 ROWS = 40
-DONE = Mark(6, "query", "topic", 2)
+DONE = SlotProgress(6, "query", "topic", 2)
 
 
 @pytest.fixture

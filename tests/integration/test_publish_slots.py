@@ -24,7 +24,7 @@ from pipelines.errors import InfrastructureError, SourceError
 from pipelines.publishing import transactional_sink
 from pipelines.publishing.cluster import asking, end_transactions, marks, take_all, write_marks
 from pipelines.publishing.progress import partitions_of, publisher
-from pipelines.publishing.slots import Mark
+from pipelines.publishing.slots import SlotProgress
 from pipelines.publishing.transactional_sink import TransactionalSink, in_slots, publish_rows
 from pipelines.steps.publish import publish, status
 from pipelines.steps.publish_reset import reset
@@ -36,7 +36,7 @@ from tests.support.publish_stops import stop_in_the_middle
 from tests.support.readers import is_open, messages_of
 
 ROWS, PARTITIONS = 40, 4
-DONE = Mark(6, "query", "topic", 2, partitions=PARTITIONS)
+DONE = SlotProgress(6, "query", "topic", 2, partitions=PARTITIONS)
 
 
 @pytest.fixture

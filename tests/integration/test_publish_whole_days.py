@@ -18,7 +18,7 @@ from pipelines.ledger.leases import Lease
 from pipelines.publishing import transactional_sink
 from pipelines.publishing.cluster import asking, marks, take_all, write_marks
 from pipelines.publishing.settings import sink_of
-from pipelines.publishing.slots import Mark, ProgressError, Written
+from pipelines.publishing.slots import ProgressError, SlotProgress, Written
 from pipelines.publishing.transactional_sink import TransactionalSink
 from pipelines.steps import publish_days as whole_days
 from pipelines.steps.nightly import nightly
@@ -64,7 +64,7 @@ def sink_of_the_day(lake: Lake, admin: AdminClient) -> TransactionalSink:
     return replace(sink, name=name)
 
 
-def progress(sink: TransactionalSink) -> dict[int, Mark]:
+def progress(sink: TransactionalSink) -> dict[int, SlotProgress]:
     with asking(sink) as cluster:
         return marks(cluster, sink, is_stable=True)
 

@@ -11,11 +11,11 @@ from pipelines.errors import SourceError
 from pipelines.publishing.lookup import Row, slots_with_all
 from pipelines.publishing.progress import agree, fits_in
 from pipelines.publishing.slot_writer import headers_of
-from pipelines.publishing.slots import Mark, ProgressError, Written, what_to_do
+from pipelines.publishing.slots import ProgressError, SlotProgress, Written, what_to_do
 from pipelines.publishing.transactional_sink import TransactionalSink
 from pipelines.steps.publish_reset import InFlight, mended
 
-DONE = Mark(8, "query", "topic-id", 3)
+DONE = SlotProgress(8, "query", "topic-id", 3)
 """What progress says once micro-batch 7 is published."""
 
 SINK = TransactionalSink("oncelake.local.flights", "events", 3, {"bootstrap.servers": "localhost:1"})
@@ -30,7 +30,7 @@ SINK = TransactionalSink("oncelake.local.flights", "events", 3, {"bootstrap.serv
     ],
 )
 def test_a_slot_is_published_unless_its_progress_says_it_was(
-    known: Mark | None, is_new: bool, expected: str
+    known: SlotProgress | None, is_new: bool, expected: str
 ) -> None:
     assert what_to_do(known, DONE, is_new=is_new) == expected
 
@@ -79,21 +79,21 @@ def test_the_first_micro_batch_follows_what_was_written_before_the_query_had_an_
         (replace(DONE, slots=4), "progress is of others"),
     ],
 )
-def test_what_cannot_be_right_is_refused(known: Mark | None, message: str) -> None:
+def test_what_cannot_be_right_is_refused(known: SlotProgress | None, message: str) -> None:
     with pytest.raises(ProgressError, match=message):
         what_to_do(known, DONE, is_new=False)
 
 
 def test_a_mark_comes_back_from_the_group_as_it_was() -> None:
-    assert Mark.of(DONE.commit("oncelake-progress", 2)) == DONE
+    assert SlotProgress.of(DONE.commit("oncelake-progress", 2)) == DONE
     written = Written(7, "00ff", {"publish.format": "json"})
     full = replace(
         DONE, part=1, parts=4, run="run", partitions=6, is_begun=True, is_lost=True, written=written
     )
-    for read in (Mark.of(full.commit("oncelake-progress", 2)), Mark.of_record(full.record())):
+    for read in (SlotProgress.of(full.commit("oncelake-progress", 2)), SlotProgress.of_record(full.record())):
         assert read is not None
         assert asdict(read) == asdict(full)
-    assert Mark.of(TopicPartition("oncelake-progress", 2)) is None
+    assert SlotProgress.of(TopicPartition("oncelake-progress", 2)) is None
 
 
 def test_clients_name_the_rack_of_their_own_machine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +111,7 @@ def files(next_batch: int, *, under_way: bool = False, query: str | None = "quer
     return QueryFiles("/lake/checkpoint", query, next_batch, next_batch if under_way else None)
 
 
-def marks(*following: int, **changes: object) -> dict[int, Mark]:
+def marks(*following: int, **changes: object) -> dict[int, SlotProgress]:
     return {slot: replace(DONE, next_batch=n, **changes) for slot, n in enumerate(following)}  # type: ignore[arg-type]
 
 
@@ -127,7 +127,7 @@ def marks(*following: int, **changes: object) -> dict[int, Mark]:
         (marks(8, 8, 8), files(7, under_way=True)),
     ],
 )
-def test_what_goes_together_is_left_alone(known: dict[int, Mark], checkpoint: QueryFiles) -> None:
+def test_what_goes_together_is_left_alone(known: dict[int, SlotProgress], checkpoint: QueryFiles) -> None:
     assert agree(SINK, "topic-id", known, checkpoint) is None
 
 
@@ -148,7 +148,9 @@ def test_what_goes_together_is_left_alone(known: dict[int, Mark], checkpoint: Qu
         "one forgotten in the middle",
     ],
 )
-def test_what_can_be_put_right_is(known: dict[int, Mark], checkpoint: QueryFiles, expected: int) -> None:
+def test_what_can_be_put_right_is(
+    known: dict[int, SlotProgress], checkpoint: QueryFiles, expected: int
+) -> None:
     assert agree(SINK, "topic-id", known, checkpoint) == replace(DONE, next_batch=expected)
 
 
@@ -175,7 +177,9 @@ def test_a_reset_leaves_alone_only_what_the_start_accepts() -> None:
     assert fits_in(replace(begun, source=""), begun, files(0, under_way=True))
 
 
-def mend(known: dict[int, Mark], answer: InFlight = "unpublished", batch: int = 7) -> dict[int, Mark]:
+def mend(
+    known: dict[int, SlotProgress], answer: InFlight = "unpublished", batch: int = 7
+) -> dict[int, SlotProgress]:
     return mended(SINK, replace(DONE, next_batch=batch), known, files(batch, under_way=True), answer)
 
 
@@ -215,12 +219,12 @@ def test_a_reset_refuses_other_slots_than_a_micro_batch_was_begun_with() -> None
 
 def test_a_new_stream_gets_progress_before_its_query_has_an_id() -> None:
     for checkpoint in (files(0, query=None), files(0)):
-        assert agree(SINK, "topic-id", {}, checkpoint) == Mark(0, "", "topic-id", 3)
+        assert agree(SINK, "topic-id", {}, checkpoint) == SlotProgress(0, "", "topic-id", 3)
 
 
 def test_a_topic_that_was_made_anew_before_the_stream_has_begun_is_the_one_to_begin_with() -> None:
     known = marks(0, 0, 0, source="", topic_id="before")
-    assert agree(SINK, "topic-id", known, files(0, query=None)) == Mark(0, "", "topic-id", 3)
+    assert agree(SINK, "topic-id", known, files(0, query=None)) == SlotProgress(0, "", "topic-id", 3)
 
 
 @pytest.mark.parametrize(
@@ -239,7 +243,7 @@ def test_a_topic_that_was_made_anew_before_the_stream_has_begun_is_the_one_to_be
     ],
 )
 def test_what_does_not_go_together_is_told_with_what_to_do(
-    known: dict[int, Mark], checkpoint: QueryFiles, message: str
+    known: dict[int, SlotProgress], checkpoint: QueryFiles, message: str
 ) -> None:
     with pytest.raises(SourceError, match=message) as refused:
         agree(SINK, "topic-id", known, checkpoint)

@@ -7,7 +7,7 @@ import pytest
 from pipelines.config.loader import load_config
 from pipelines.config.model import PipelineConfig
 from pipelines.errors import ConfigError, SourceError
-from pipelines.kafka.topic_offsets import Kept
+from pipelines.kafka.topic_offsets import BrokerOffsets
 from pipelines.ledger.offset_ranges import PartitionOffsets
 from pipelines.nightly.seal import above_bronze, require_all, require_past
 
@@ -28,10 +28,14 @@ def test_a_partition_is_sealed_by_its_end_or_by_a_record_that_the_broker_took_af
         PartitionOffsets("t", 6, 0, 9, 10, 10, before, before),
     ]
     kept = {0: 12, 1: 12, 2: 12, 3: 4, 4: 0, 5: 4, 6: 10}
-    above = above_bronze(found, {number: Kept(0, end) for number, end in kept.items()}, MIDNIGHT, {5: 4})
+    above = above_bronze(
+        found, {number: BrokerOffsets(0, end) for number, end in kept.items()}, MIDNIGHT, {5: 4}
+    )
     assert above == {0: range(10, 12), 2: range(10, 12), 3: range(4)}
     # Of a partition that bronze lacks, what was deleted before ingest began is not missed.
-    assert above_bronze([], {0: Kept(3, 5), 1: Kept(5, 5)}, MIDNIGHT, {}) == {0: range(3, 5)}
+    assert above_bronze([], {0: BrokerOffsets(3, 5), 1: BrokerOffsets(5, 5)}, MIDNIGHT, {}) == {
+        0: range(3, 5)
+    }
 
 
 def test_what_bronze_has_to_come_to_is_what_the_day_needs() -> None:
