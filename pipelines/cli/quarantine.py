@@ -13,7 +13,7 @@ from pipelines.contracts.contract import DataContract
 from pipelines.errors import OncelakeError
 from pipelines.ledger.quarantine import STATUSES, Selection
 from pipelines.nightly.rebuild_plan import Cause
-from pipelines.records.validation import Reason
+from pipelines.records.reasons import Reason
 from pipelines.steps import quarantine as step
 from pipelines.steps.nightly import nightly
 from pipelines.steps.replay import Replay, rebuilt

@@ -17,23 +17,10 @@ from pipelines.records.avro_to_json import VALUE
 from pipelines.records.documents import DOCUMENT, is_known, malformed, undecodable
 from pipelines.records.exact_keys import inexact_parts
 from pipelines.records.json_types import flaws
+from pipelines.records.reasons import Reason
 from pipelines.records.unsafe_decimals import UNSAFE, has_decimals
 from pipelines.registry.wire_format import ID, Writers, is_framed
 from pipelines.sql import literal, name
-
-Reason = Literal[
-    "null_value",
-    "no_schema_id",
-    "unknown_schema",
-    "undecodable",
-    "malformed_json",
-    "not_an_object",
-    "wrong_type",
-    "missing_field",
-    "event_time_future",
-    "event_time_past",
-    "rule_failed",
-]
 
 PARSED: Final = "_json"
 CORRUPT: Final = "_corrupt"

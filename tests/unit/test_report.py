@@ -8,6 +8,7 @@ from datetime import date, datetime
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -15,6 +16,7 @@ from pydantic import ValidationError
 
 import pipelines
 from pipelines.errors import InfrastructureError
+from pipelines.records.reasons import REASONS, Reason
 from pipelines.report.model.history import Comparison
 from pipelines.report.model.records import (
     ConflictColumn,
@@ -317,6 +319,13 @@ def test_long_values_say_their_full_length(failed_page: Page) -> None:
     """Fifty thousand characters become one line and their number."""
     assert "(50,000 characters)" in failed_page.text
     assert "x" * 300 not in failed_page.text
+
+
+def test_every_reason_for_quarantine_is_explained() -> None:
+    reasons = tuple(QuarantineReason(reason=reason, records=1) for reason in get_args(Reason))
+    page = html_page.render_html(sample().model_copy(update={"quarantine": reasons}))
+    for sentence in REASONS.values():
+        assert sentence in page
 
 
 def test_empty_day_has_a_sentence_for_every_empty_part() -> None:

@@ -6,25 +6,14 @@ same data gives the same bytes.
 """
 
 from datetime import datetime
-from typing import Final
 
+from pipelines.records.reasons import REASONS
 from pipelines.report.model.report import ReportData
 from pipelines.report.render import charts
 from pipelines.report.render.findings import doubts, headline, ordered_checks, sums
 from pipelines.report.render.flow_chart import flow_chart
 from pipelines.report.render.templates import template
 from pipelines.report.render.text import NOTHING
-
-_REASONS: Final = {
-    "null_value": "The record has no value.",
-    "malformed_json": "The value is not JSON, or it is cut off.",
-    "not_an_object": "The value is JSON, but not an object with fields.",
-    "wrong_type": "A field holds a value of another type than the contract says.",
-    "missing_field": "A field that the contract requires is not there, or is null.",
-    "rule_failed": "A value breaks a rule of the contract.",
-    "event_time_future": "The event time lies further in the future than is allowed.",
-    "event_time_past": "The event time lies before 1970.",
-}
 
 
 def render_html(data: ReportData) -> str:
@@ -52,7 +41,7 @@ def render_html(data: ReportData) -> str:
         duplicates_chart=charts.duplicates_chart(data),
         lateness_chart=charts.lateness_chart(data),
         trend_chart=charts.trend_chart(data),
-        reasons=_REASONS,
+        reasons=REASONS,
         nothing=NOTHING,
         local=local,
     )
