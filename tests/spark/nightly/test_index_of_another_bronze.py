@@ -15,7 +15,7 @@ from pipelines.audit.recount import Span
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.event_tables import ensure_batch
 from pipelines.delta.io import append, read
-from pipelines.delta.tables import ensure_table, set_table_property, shape, table_id, version
+from pipelines.delta.tables import ensure_bronze, ensure_table, set_table_property, shape, table_id, version
 from pipelines.errors import SourceError
 from pipelines.ledger.bronze_index import BronzeIndex, pieces_of
 from pipelines.ledger.bronze_indexer import index_bronze
@@ -205,11 +205,11 @@ def test_the_audit_counts_bronze_without_its_index(lake: Lake) -> None:
         assert (check.status, check.expected) == (status, "5 records in bronze")
 
 
-@pytest.mark.thorough
 def test_whatever_decides_how_records_decode_decides_for_which_index(
     make_lake: Callable[..., Lake], small: DataContract
 ) -> None:
     lake = make_lake(contract=small)
+    ensure_bronze(lake.spark, lake.config)
     longer = lake.config.model_copy(
         update={"decode": lake.config.decode.model_copy(update={"max_future": timedelta(hours=3)})}
     )
