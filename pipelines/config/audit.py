@@ -7,13 +7,13 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 
 class KnownGap(BaseModel):
-    """Offsets of the pipeline's topic that bronze lacks for good, and somebody knows it.
+    """A range of offsets that are missing from bronze for good, and accepted.
 
     Attributes:
-        partition: the partition.
-        first: the first of the offsets.
-        last: the last of them.
-        why: what was lost, for who reads it later.
+        partition: Partition of the topic.
+        first: First offset.
+        last: Last offset.
+        why: What was lost, for whoever reads it later.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -36,15 +36,15 @@ class KnownGap(BaseModel):
 
 
 class AuditConfig(BaseModel):
-    """What the audit lets pass.
+    """What the audit accepts.
 
     Attributes:
-        offset_gaps: `fail`, or `warn` for topics where gaps are lawful (compacted, transactional).
-        known_gaps: what was lost and cannot be had any more; offsets that are missing elsewhere fail the
-            audit as ever.
-        layer_differences: `fail`, or `warn` where the speed layer was filled under other rules than
-            today's, so that what it lacks cannot be explained any more.
-        examples: how many offending rows or records a check and the report keep.
+        offset_gaps: `fail`, or `warn` for topics that have gaps by design (compacted, transactional).
+        known_gaps: Offsets that are lost for good and accepted, each with `partition`, `first`, `last` and
+            `why`. Other missing offsets still fail the audit.
+        layer_differences: `fail`, or `warn` while the speed layer contains rows that were written under other
+            rules than today's.
+        examples: How many offending rows or records a check and the report keep.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

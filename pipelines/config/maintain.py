@@ -24,19 +24,19 @@ VacuumInterval = Annotated[PositiveInterval, AfterValidator(_long_enough)]
 
 
 class MaintainConfig(BaseModel):
-    """What `maintain` removes, and what it makes larger.
+    """What `maintain` deletes and compacts.
 
     Attributes:
-        bronze_retention: for how long records stay in bronze after they were sent; without it for ever. Days
-            whose records are gone are never rebuilt or audited again.
-        speed_retention: for how long rows of certified days stay in the speed layer, behind the last
-            certified day; without it for ever.
-        quarantine_retention: for how long replayed and discarded records stay in quarantine after they were
-            marked, once bronze has let them go; without it for ever.
-        vacuum_after: for how long the files of older versions of a table stay.
-        max_idle: how long ago bronze may have been written last. Beyond it the clock is not believed, and
-            nothing is removed.
-        compact: whether the small files of the streams are made into larger ones.
+        bronze_retention: How long records stay in bronze after they were sent; without it, forever. Days
+            whose records are deleted are never rebuilt or audited again.
+        speed_retention: How long rows of certified days stay in the speed layer, behind the last certified
+            day; without it, forever.
+        quarantine_retention: How long replayed and discarded records stay in quarantine after bronze has
+            deleted them; without it, forever.
+        vacuum_after: How long the files of older versions of a table stay.
+        max_idle: How long ago bronze may have been written last. Beyond it the clock is not trusted, and
+            nothing is deleted.
+        compact: Whether small files are compacted (`OPTIMIZE`).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -50,13 +50,14 @@ class _Model(BaseModel):
 
 
 class RackConfig(_Model):
-    """How ingest spares bytes between racks (on a cloud: zones), where Kafka's brokers know theirs.
+    """How ingest keeps bytes within a rack (in a cloud: a zone).
 
     Attributes:
-        mode: `off`; `client`: each executor reads from replicas in its own rack, where there are some;
-            `placement`: and the driver gives partitions to executors in racks that hold a replica.
-        variable: the environment variable that names the rack on each executor. For placement they need
-            `SPARK_EXECUTOR_ATTRIBUTE_RACK` as well, by which Spark tells the driver.
+        mode: `off`: as Spark does; `client`: each executor reads from replicas in its own rack, if there are
+            any; `placement`: in addition, the driver assigns partitions to executors in racks that hold a
+            replica.
+        variable: Environment variable that holds the rack of an executor. `placement` also needs
+            `SPARK_EXECUTOR_ATTRIBUTE_RACK`, by which Spark tells the driver.
     """
 
     mode: RackMode = "off"
@@ -64,18 +65,20 @@ class RackConfig(_Model):
 
 
 class KafkaConfig(_Model):
-    """Where the events come from.
+    """The topic that events come from.
 
     Attributes:
         bootstrap_servers: `host:port`, several separated by commas.
-        topic: the topic to read.
-        starting_offsets: where a new checkpoint begins. `latest` skips what is already there.
-        isolation_level: `read_committed` leaves out what a producer's aborted transaction wrote.
-        max_offsets_per_trigger: an upper bound of records for one micro-batch of ingest.
-        connect_timeout: how long to wait for the cluster before giving up.
-        rack: how bytes between racks are spared.
-        options: further settings of the Kafka client, by its own names (`security.protocol`, ...).
-        secrets: the same, for values that are never shown or logged.
+        topic: Topic to read.
+        starting_offsets: Where a new checkpoint starts. `latest` skips the records that are already in the
+            topic.
+        isolation_level: `read_committed` leaves out the records of aborted transactions.
+        max_offsets_per_trigger: Maximum number of records in a micro-batch of ingest. Without it there is no
+            limit.
+        connect_timeout: How long to wait for the cluster.
+        rack: How bytes are kept within a rack.
+        options: Other settings of the Kafka client, by its own names, such as `security.protocol`.
+        secrets: The same, for values that are never shown or logged.
     """
 
     bootstrap_servers: Servers
@@ -99,14 +102,14 @@ class KafkaConfig(_Model):
 
 
 class RegistryConfig(_Model):
-    """The schema registry, where values name a schema by its id.
+    """The schema registry, where the contract's `valueFormat` is `avro` or `json_schema`.
 
     Attributes:
-        url: the address of an interface like Confluent's.
-        timeout: how long to wait for one answer.
-        options: further settings of confluent-kafka's `SchemaRegistryClient`, by its own names
-            (`ssl.ca.location`, ...).
-        secrets: the same, for values that are never shown or logged (`basic.auth.user.info`, ...).
+        url: Address of a registry with Confluent's interface. For Apicurio it ends in `/apis/ccompat/v7`.
+        timeout: How long to wait for one response.
+        options: Other settings of confluent-kafka's `SchemaRegistryClient`, by its own names, such as
+            `ssl.ca.location`.
+        secrets: The same, for values that are never shown or logged, such as `basic.auth.user.info`.
     """
 
     url: Url
@@ -116,17 +119,22 @@ class RegistryConfig(_Model):
 
 
 class LakeConfig(_Model):
-    """Where the tables are: `root` is a path or a URI that Spark can write (`s3a://...`)."""
+    """Where the tables are.
+
+    Attributes:
+        root: Folder of the lake: a path, or a URI that Spark can write to, such as `s3a://bucket/lake`.
+    """
 
     root: Place
 
 
 class IngestConfig(_Model):
-    """How ingest takes micro-batches from Kafka.
+    """How ingest reads micro-batches from Kafka.
 
     Attributes:
-        trigger_interval: how often.
-        max_clock_behind: by how much the clock may lie behind what bronze has been written at.
+        trigger_interval: Time from one micro-batch to the next.
+        max_clock_behind: How far the clock may be behind the newest commit of bronze, or behind the previous
+            micro-batch. Ingest stops if it is further behind.
     """
 
     trigger_interval: PositiveInterval = timedelta(seconds=10)
@@ -134,20 +142,24 @@ class IngestConfig(_Model):
 
 
 class DecodeConfig(_Model):
-    """Limits on event times: how far one may lie after its record's Kafka timestamp."""
+    """Limits on event times.
+
+    Attributes:
+        max_future: How far an event time may be after the time at which its record was sent.
+    """
 
     max_future: PositiveInterval = timedelta(days=1)
 
 
 class QuarantineConfig(_Model):
-    """When broken records are so many that the stream stops instead of keeping them.
+    """When so many records are broken that the stream stops instead of quarantining them.
 
     Attributes:
-        max_share: the share of broken records among a micro-batch's new records that is still normal; 1
-            lets everything pass.
-        min_records: fewer broken records in a micro-batch never stop the stream.
-        dead_letter_topic: a topic to which broken records are copied, with the reason in headers; none if not
-            set. Some may come more than once.
+        max_share: `speed_stream` stops with exit code 4 if a larger share of the new records of a micro-batch
+            is broken. `1`: never.
+        min_records: A micro-batch with fewer broken records never stops the stream.
+        dead_letter_topic: Topic to which broken records are copied, with the reason in headers `oncelake.…`.
+            A copy can arrive more than once.
     """
 
     max_share: float = Field(default=0.5, ge=0, le=1)
@@ -159,17 +171,20 @@ class BatchConfig(_Model):
     """The nightly rebuild.
 
     Attributes:
-        dedup_horizon_days: over how many neighbouring days, each way, copies of a key are one event.
-        chain_horizons: how many horizons away, each way, a run looks for copies that decide on its days.
-        lookback_days: how many days back a run repairs days that late events came for.
+        dedup_horizon_days: The horizon: records of a key are copies of one event if their event days are at
+            most this many days apart.
+        chain_horizons: How many horizons before and after its days a run looks for copies that decide on
+            them, where the event time is not part of the key. A key that recurs for longer fails the day.
+        lookback_days: How many days back a run repairs days for which records came late.
         seal_by: `kafka`: bronze must have what the cluster has; `bronze`: a record of the day in bronze is
-            enough, for rebuilds where the topic is gone.
-        seal_grace: for how long after a day's end its events are waited for.
-        seal_wait: for how long a run waits for ingest to catch up, before it gives up.
-        lease_duration: how long a run that died keeps others from starting.
-        max_duration: how long a run that hangs does: it prolongs its lease no longer.
-        fewer_records: what becomes of a certified day that is asked for and of which bronze has lost records:
-            it is refused, or `take`n as it is.
+            enough, for rebuilds of a topic that is gone.
+        seal_grace: How long after the end of a day its records are waited for.
+        seal_wait: How long a run waits for ingest to catch up before it ends with exit code 4. Set it to
+            several times `ingest.trigger_interval`.
+        lease_duration: How long a run that died on another machine keeps others from starting.
+        max_duration: How long a run prolongs its lease. A run that hangs for longer loses it.
+        fewer_records: What a run does with a requested day that is certified and of which bronze has lost
+            records: `refuse` it with exit code 4, or `take` it as it is.
     """
 
     dedup_horizon_days: int = Field(default=1, ge=0, le=366)
@@ -184,21 +199,27 @@ class BatchConfig(_Model):
 
 
 class ServingConfig(_Model):
-    """The catalog view over both layers, such as `lake.flights`; none if not set."""
+    """How readers find the lake.
+
+    Attributes:
+        view: View of the catalog to keep up to date, such as `lake.flights`.
+    """
 
     view: str | None = Field(default=None, pattern=r"^\w+(\.\w+){0,2}$")
 
 
 class NotifyConfig(_Model):
-    """Who is told when a nightly run or a validation ends badly; nobody if neither hook is set.
+    """Failure notifications of `nightly_batch` and `validate`. None are sent if neither hook is set.
 
     Attributes:
-        when: of which endings: `audit_failed` (exit code 3), `source_error` (4), `failed` (1). Not `on`,
-            which YAML reads as a truth.
-        command: a program and its arguments; gets the summary as JSON on standard input.
-        webhook: an address to which the summary is sent as JSON. Never shown, as many hold a secret.
-        headers: sent to the webhook. Their values are never shown.
-        timeout: how long each of the two hooks may take.
+        when: Failures to notify about: `audit_failed` (exit code 3), `source_error` (4), `failed` (1). Not
+            named `on`, which YAML reads as true.
+        command: Program and its arguments, as a list. It gets the summary as JSON on standard input. No shell
+            reads it.
+        webhook: Address to which the summary is sent as JSON by POST. Never shown, since many contain a
+            secret.
+        headers: Headers for the webhook. Their values are never shown.
+        timeout: How long each of the two hooks may take.
     """
 
     when: tuple[Ending, ...] = Field(default=("audit_failed",), min_length=1)
@@ -209,18 +230,38 @@ class NotifyConfig(_Model):
 
 
 class SparkConfig(_Model):
-    """The Spark session, when a job is not started by spark-submit."""
+    """The Spark session, if the job is not started by spark-submit.
+
+    Attributes:
+        master: Spark master. Without it, `local[*]`.
+        conf: Other settings of the session.
+    """
 
     master: str | None = None
     conf: SparkSettings = {}
 
 
 class PipelineConfig(_Model):
-    """Everything a pipeline is told, apart from its contract.
+    """Configuration of a pipeline, except for its contract.
 
     Attributes:
-        name: the pipeline's, that of its file.
-        env: the environment, a folder of configuration.
+        name: Name of the pipeline, which is that of its file.
+        env: Environment, which is a folder of the configuration.
+        contract: File of the contract, in `--contracts-dir`.
+        lake: Where the tables are.
+        kafka: The topic.
+        registry: The schema registry.
+        ingest: `ingest_stream`.
+        speed: `speed_stream`.
+        decode: Limits on event times.
+        quarantine: Limits on broken records.
+        batch: `nightly_batch`.
+        audit: The audit.
+        maintain: `maintain`.
+        serving: How readers find the lake.
+        publish: `publish_stream`; nothing is published without it.
+        notify: Failure notifications.
+        spark: The Spark session.
     """
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")

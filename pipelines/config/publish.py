@@ -22,28 +22,28 @@ _SHORTEST, _LONGEST = timedelta(seconds=1), timedelta(days=1)
 
 
 class PublishConfig(BaseModel):
-    """Where the speed layer's events are published, each once for `read_committed` readers.
+    """Where the events of the speed layer are published, each exactly once for `read_committed` readers.
 
     Attributes:
-        topic: the output topic.
-        format: how values are written: `json`, or `avro` with a schema that is put into the registry.
-        subject: the registry's name of that schema; `TOPIC-value` if not set.
-        bootstrap_servers: of its cluster; those of `kafka` if not set.
-        slots: how many transactions publish a micro-batch, and so how many tasks at most.
-        progress_topic: a topic whose partitions stand for slots, in committed offsets and by records of its
-            own; all pipelines of a cluster may share it. It is made, compacted, if it is missing.
-        trigger_interval: how often a micro-batch is taken from the speed layer.
-        max_bytes_per_trigger: about how much of the speed layer one micro-batch takes (`64m`, `2g`), and how
-            large the parts are in which corrections and whole days go. What was begun must be finished as it
-            is, so this bounds how long a transaction is open.
-        transaction_timeout: after what time the cluster ends a transaction, for a task that hangs: longer
-            than publishing a micro-batch takes, and no longer than the brokers' `transaction.max.timeout.ms`.
-        retraction: what is sent for an event that was published and is not in the certified day: a
-            `tombstone`, which takes its key out of a compacted topic, or a `record` with what it was.
-        keep_unread: for how long the stream may stand still. So long the speed layer and the ledger of
-            verdicts keep their logs, a file for each commit, and let old versions be named.
-        options: further settings of librdkafka, by its own names (`security.protocol`, `compression.type`).
-        secrets: the same, for values that are never shown or logged.
+        topic: Output topic.
+        format: Format of the values: `json`, or `avro` with a schema in the registry.
+        subject: Subject of that schema in the registry. Without it, `TOPIC-value`.
+        bootstrap_servers: Cluster of the output topic. Without it, that of `kafka`.
+        slots: How many transactions, and tasks, publish a micro-batch. Each has partitions of its own.
+        progress_topic: Topic that keeps the progress of slots, a partition for each. All pipelines of a
+            cluster may share it. It is created, compacted, if it is missing.
+        trigger_interval: Time from one micro-batch to the next.
+        max_bytes_per_trigger: How much of the speed layer a micro-batch reads, approximately, such as `64m`.
+            Corrections and whole days are sent in parts of this size. It limits how long a transaction is
+            open.
+        transaction_timeout: When the cluster aborts the transaction of a task that hangs: longer than it
+            takes to publish a micro-batch, and no longer than the brokers' `transaction.max.timeout.ms`.
+        retraction: What is sent for a published event that is not in the certified day: a `tombstone`, which
+            deletes its key from a compacted topic, or a `record` with the event.
+        keep_unread: How long `publish_stream` may be stopped, at least 7 days. For this long the speed layer
+            and the verdicts keep their logs.
+        options: Other settings of librdkafka, by its own names, such as `compression.type`.
+        secrets: The same, for values that are never shown or logged.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -11,14 +11,14 @@ class SpeedConfig(BaseModel):
     """The real-time layer.
 
     Attributes:
-        trigger_interval: how often a micro-batch is taken from bronze.
-        watermark_delay: for how long behind the newest event time that was sent and read a key is
-            remembered; a duplicate that is later than that is left to the nightly rebuild.
-        state_partitions: into how many partitions the state is divided. Fixed at the first batch of
-            a checkpoint: a later change has no effect until the checkpoint is made anew.
-        max_bytes_per_trigger: about how much of bronze one micro-batch takes (`512m`, `2g`).
-        late_warn_share: above which share of late records people are told.
-        late_warn_records: among how many records at least such a share counts.
+        trigger_interval: Time from one micro-batch to the next.
+        watermark_delay: How far the watermark stays behind the newest event time that was sent and read. For
+            this long keys are remembered; later duplicates are left to the nightly rebuild.
+        state_partitions: Shuffle partitions of the deduplication state. They are fixed at the first
+            micro-batch of a checkpoint.
+        max_bytes_per_trigger: How much of bronze a micro-batch reads, approximately, such as `512m` or `2g`.
+        late_warn_share: The stream and the audit warn if a larger share of the records is late.
+        late_warn_records: Minimum number of records for that warning.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

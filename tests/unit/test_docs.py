@@ -29,6 +29,7 @@ from pipelines.contracts.contract import load_contract
 from pipelines.errors import OncelakeError
 from pipelines.records.reasons import REASONS, Reason
 from pipelines.runtime.scaffold import lay_out
+from scripts.configuration_page import PAGE, page_text
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -251,10 +252,15 @@ def test_the_files_of_the_second_pipeline_are_shown_as_they_are() -> None:
         assert shown[f"# {name}"] == f"# {name}\n{text(ROOT / name)}"
 
 
-def test_the_readme_explains_every_configuration_key() -> None:
-    section = text(ROOT / "README.md").partition("## Configuration")[2]
-    explained = re.findall(r"^\| `([\w.]+)` \|", section.partition("\n## ")[0], re.MULTILINE)
-    assert sorted(explained) == sorted(keys(PipelineConfig))
+def test_the_page_of_settings_is_that_of_the_models() -> None:
+    page = text(ROOT / PAGE)
+    assert page == page_text(), "run make configuration"
+    assert sorted(re.findall(r"^\| `([\w.]+)` \|", page, re.MULTILINE)) == sorted(keys(PipelineConfig))
+    assert not re.search(r"\|\s*\|$", page, re.MULTILINE), "a setting without a meaning"
+
+
+def test_the_readme_is_short() -> None:
+    assert len(text(ROOT / "README.md").splitlines()) <= 200
 
 
 def test_the_readme_explains_every_exit_code() -> None:
@@ -298,7 +304,8 @@ def test_the_second_pipeline_sends_as_many_records_as_its_page_says() -> None:
 
 
 def test_the_architecture_names_every_package() -> None:
-    named = re.findall(r"^\| `(pipelines[\w/]*)` \|", text(ROOT / "docs/architecture.md"), re.MULTILINE)
+    section = text(ROOT / "docs/architecture.md").partition("## Packages")[2].partition("\n## ")[0]
+    named = re.findall(r"^\| `(pipelines[\w/]*)` \|", section, re.MULTILINE)
     packages = {str(path.parent.relative_to(ROOT)) for path in (ROOT / "pipelines").glob("**/__init__.py")}
     of_reports = {name for name in packages if name.startswith("pipelines/report/")}
     assert sorted(named) == sorted(packages - of_reports)

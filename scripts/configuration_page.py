@@ -1,0 +1,108 @@
+"""Write docs/configuration.md, the settings of a pipeline, from the models: `make configuration`."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final, Literal, get_args, get_origin
+
+from docstring_parser import parse
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from pipelines.config.model import PipelineConfig
+from pipelines.durations import format_interval
+
+PAGE: Final = "docs/configuration.md"
+_NOT_SET_BY_USERS: Final = ("name", "env")
+_HEAD: Final = """# Configuration
+
+Settings are read in this order. A later one overrides an earlier one, key by key:
+
+1. `conf/base/oncelake.yml`
+2. `conf/base/pipelines/NAME.yml`
+3. `conf/ENV/oncelake.yml`
+4. `conf/ENV/pipelines/NAME.yml`
+5. the environment variable `KAFKA_BOOTSTRAP_SERVERS`
+6. `--set key=value`
+
+`--env` sets ENV; the default is `local`. `${NAME}` in a value stands for an environment variable.
+Unknown keys and wrong values are refused with exit code 2, before anything starts.
+`oncelake plan --pipeline NAME` shows the result.
+
+Intervals are written as `10 seconds` or `1 day 12 hours`.
+A key without a default is required, unless its section is optional.
+
+This page is generated from the models in `pipelines/config` by `make configuration`.
+"""
+
+
+def page_text() -> str:
+    """The page: a table of settings for each section of the configuration."""
+    tables = [_HEAD, _section("The pipeline", list(_top()))]
+    for name, field in PipelineConfig.model_fields.items():
+        if model := _model_of(field):
+            optional = " The section is optional." if field.default is None else ""
+            intro = f"{_documented(model)[0]}{optional}\n\n"
+            tables.append(_section(f"`{name}`", list(_rows(model, f"{name}.")), intro))
+    return "\n".join(tables)
+
+
+def _section(title: str, rows: list[str], intro: str = "") -> str:
+    return f"## {title}\n\n{intro}| key | default | meaning |\n|---|---|---|\n" + "\n".join(rows) + "\n"
+
+
+def _top() -> Iterator[str]:
+    _, meanings = _documented(PipelineConfig)
+    for name, field in PipelineConfig.model_fields.items():
+        if name not in _NOT_SET_BY_USERS and _model_of(field) is None:
+            yield _row(name, field, meanings[name])
+
+
+def _rows(model: type[BaseModel], above: str) -> Iterator[str]:
+    _, meanings = _documented(model)
+    for name, field in model.model_fields.items():
+        inner = _model_of(field)
+        if inner:
+            yield from _rows(inner, f"{above}{name}.")
+        else:
+            yield _row(above + name, field, meanings[name])
+
+
+def _row(key: str, field: FieldInfo, meaning: str) -> str:
+    return f"| `{key}` | {_default(field)} | {meaning} |"
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return ""
+    value: Any = field.default
+    match value:
+        case None | ():
+            return "none"
+        case timedelta():
+            return f"`{format_interval(value)}`"
+        case bool():
+            return f"`{str(value).lower()}`"
+        case tuple():
+            return f"`[{', '.join(value)}]`"
+        case _:
+            return f"`{value}`"
+
+
+def _model_of(field: FieldInfo) -> type[BaseModel] | None:
+    """The model of a section; None for a value, and for the items of a list, which its meaning explains."""
+    if get_origin(field.annotation) in (tuple, Literal):
+        return None
+    kinds = (field.annotation, *get_args(field.annotation))
+    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
+
+
+def _documented(model: type[BaseModel]) -> tuple[str, dict[str, str]]:
+    """What a model's docstring says of it, and of each of its settings."""
+    found = parse(model.__doc__ or "")
+    meanings = {entry.arg_name: " ".join((entry.description or "").split()) for entry in found.params}
+    return " ".join((found.description or "").split()), meanings
+
+
+if __name__ == "__main__":
+    (Path(__file__).resolve().parent.parent / PAGE).write_text(page_text(), encoding="utf-8")
