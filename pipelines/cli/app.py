@@ -30,7 +30,7 @@ from pipelines.runtime.processes import graceful_shutdown
 @click.group()
 @click.version_option(pipelines.__version__, prog_name="oncelake")
 def oncelake() -> None:
-    """Every Kafka event exactly once in the lake, rebuilt nightly and proven by an audit."""
+    """Store every Kafka event exactly once, rebuild days nightly and audit them."""
 
 
 for command in (

@@ -19,13 +19,13 @@ _folder = click.option(
 
 @click.group()
 def broker() -> None:
-    """Start and stop a real Kafka broker on this machine, for trying things out."""
+    """Start and stop a local Kafka broker for trying things out."""
 
 
 @broker.command()
 @_folder
 def start(folder: Path) -> None:
-    """Start a broker in the background, or show the one that runs. Its topics stay in the folder.
+    """Start a broker in the background, or show the running one. Its topics stay in the folder.
 
     It listens on localhost:9092, or on another port if that is taken.
     """
@@ -49,7 +49,7 @@ def stop(folder: Path) -> None:
 @broker.command()
 @_folder
 def status(folder: Path) -> None:
-    """Show whether a broker runs in the folder: exit code 0 if so, else 1."""
+    """Show whether a broker runs in the folder: exit code 0 if so, otherwise 1."""
     running = running_broker(folder)
     if running is None:
         click.echo(f"no broker runs in {folder}")

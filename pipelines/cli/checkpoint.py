@@ -12,7 +12,7 @@ from pipelines.steps import checkpoints as step
 
 @click.group()
 def checkpoint() -> None:
-    """Give a stream a new checkpoint, where the one that it has was lost or put back."""
+    """Reset the checkpoint of a stream after it was lost or restored."""
 
 
 @checkpoint.command()
@@ -21,10 +21,10 @@ def checkpoint() -> None:
     "--query",
     type=click.Choice(["ingest", "speed"]),
     required=True,
-    help="ingest: go on after the last records in bronze; speed: make speed layer and quarantine anew.",
+    help="ingest: continue after the last records in bronze; speed: rebuild speed layer and quarantine.",
 )
 def reset(query: Query, **common: Any) -> None:
-    """Move a stream's checkpoint aside so that nothing is lost or doubled; the stream must not run."""
+    """Move the checkpoint of a stopped stream aside, without loss or duplicates."""
     run_job(
         "checkpoint reset",
         CommonOptions(**common),

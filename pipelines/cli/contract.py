@@ -31,7 +31,7 @@ def contract() -> None:
 @contract.command()
 @click.argument("files", nargs=-1, type=_FILE)
 def lint(files: tuple[Path, ...]) -> None:
-    """Check that contracts can be kept; those of the folder data_contracts if none is named."""
+    """Check contracts; default: all in data_contracts."""
     for path in _or_all(files):
         found = load_contract(path)
         click.echo(f"{path}: sound: {found.id} {found.version}, key {', '.join(found.key)}")
@@ -42,7 +42,7 @@ def lint(files: tuple[Path, ...]) -> None:
 @click.argument("new", type=_FILE)
 @_format
 def diff(old: Path, new: Path, form: Form) -> None:
-    """Say what changes from the contract OLD to NEW, and whom each change breaks."""
+    """Show what changes from contract OLD to NEW, and whom each change breaks."""
     found = changes(load_contract(old), load_contract(new))
     _show(found, str(new), form)
 
@@ -53,7 +53,7 @@ def diff(old: Path, new: Path, form: Form) -> None:
     "--against",
     required=True,
     metavar="GITREF|FILE|registry",
-    help="What is in use: a git revision, a file, or what producers registered for a pipeline's topic.",
+    help="Contract in use: a git revision, a file, or `registry` for the schema that producers registered.",
 )
 @click.option("--pipeline", metavar="NAME", help="With --against registry: the pipeline, e.g. flights.")
 @place_options
@@ -62,7 +62,7 @@ def diff(old: Path, new: Path, form: Form) -> None:
 def check(
     context: click.Context, /, files: tuple[Path, ...], against: str, form: Form, **pipeline: Any
 ) -> None:
-    """Refuse, with exit code 2, contracts that break somebody against what is in use."""
+    """Fail with exit code 2 if a contract breaks compatibility with the one in use."""
     refuse_half(context, against)
     broken = []
     compared = (

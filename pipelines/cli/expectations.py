@@ -14,15 +14,15 @@ from pipelines.expectations.suite_files import outdated_suites, write_suites
 
 @click.group()
 def expectations() -> None:
-    """Great Expectations suites: what a contract stands for, and what you add to it."""
+    """Generate Great Expectations suites from contracts."""
 
 
 @expectations.command()
-@click.option("--pipeline", metavar="NAME", help="The pipeline, e.g. flights; all if it is not named.")
-@click.option("--check", is_flag=True, help="Write nothing; end with exit code 2 if a file is out of date.")
+@click.option("--pipeline", metavar="NAME", help="Pipeline, e.g. flights; default: all.")
+@click.option("--check", is_flag=True, help="Write nothing; fail with exit code 2 if a file is out of date.")
 @place_options
 def generate(pipeline: str | None, check: bool, **places: Any) -> None:
-    """Bring suites up to date with their contracts; what people wrote into them stays."""
+    """Update suites from their contracts; keep expectations that people added."""
     conf_dir, outdated = places["conf_dir"], []
     for name in [pipeline] if pipeline else pipeline_names(conf_dir):
         outdated += _one(name, check=check, **places)

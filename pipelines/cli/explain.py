@@ -36,11 +36,16 @@ _HEADINGS: Final = (
     type=click.IntRange(1, 1_000),
     default=20,
     show_default=True,
-    help="How many keys to show where only some parts are given.",
+    help="Maximum number of keys to show if only some parts are given.",
 )
-@click.option("--format", "output", type=click.Choice(["text", "json"]), help="As --log-format if not given.")
+@click.option(
+    "--format",
+    "output",
+    type=click.Choice(["text", "json"]),
+    help="Default: that of --log-format.",
+)
 def explain(given: tuple[str, ...], limit: int, output: LogFormat | None, **common: Any) -> None:
-    """Show every record of a dedup key, and what became of it.
+    """Show every record of a dedup key and its outcome.
 
     With all parts of the key that is one event; with fewer, the first keys that match.
     """

@@ -39,11 +39,14 @@ _OUT_OF_REACH: Final = (
 @common_options
 @key_option()
 @click.option(
-    "--again", "repeats", is_flag=True, help="All that was forgotten before, and came back with a backup."
+    "--again",
+    "repeats",
+    is_flag=True,
+    help="Delete again what was forgotten before and restored from a backup.",
 )
-@click.option("--dry-run", is_flag=True, help="Count what would go, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Count what would be deleted, and change nothing.")
 def forget(given: tuple[str, ...], repeats: bool, dry_run: bool, **common: Any) -> None:
-    """Forget all events of a dedup key, or of some parts of it, for good.
+    """Delete all events of a dedup key, or of parts of it, permanently.
 
     Their records are emptied in bronze and deleted from quarantine and speed layer; certified days that hold
     them are rebuilt and audited. Repeated, it completes what a run that died has left.

@@ -22,7 +22,7 @@ A project is in {folder}. Next:
 @click.command()
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 def init(folder: Path) -> None:
-    """Lay out a new project in DIR, which must be new or empty: contracts, configuration, jobs, Makefile."""
+    """Create a project in DIR, which must be new or empty: contracts, configuration, jobs, Makefile."""
     if not folder.name:
         raise ConfigError("DIR: expected the name of a new or empty folder, got nothing.")
     try:

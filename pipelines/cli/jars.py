@@ -15,9 +15,9 @@ _S3: Final[tuple[Use, ...]] = ("s3",)
 @click.option(
     "--list", "as_list", is_flag=True, help="Print Spark's jars, comma-separated, for spark-submit --jars."
 )
-@click.option("--s3", is_flag=True, help="Those for a lake on s3a:// too.")
+@click.option("--s3", is_flag=True, help="Include the jars for a lake on s3a://.")
 def jars(as_list: bool, s3: bool) -> None:
-    """Have the jars that Spark and the embedded broker need, fetched and checked unless they are there."""
+    """Download and verify the jars that Spark and the local broker need."""
     if as_list:
         click.echo(",".join(map(str, spark_jars(s3=s3))))
         return

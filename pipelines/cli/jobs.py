@@ -28,14 +28,14 @@ from pipelines.steps.speed import speed
 
 Summary = dict[str, Any]
 
-_once = click.option("--once", is_flag=True, help="Process what is there now, then stop.")
+_once = click.option("--once", is_flag=True, help="Process what is available now, then stop.")
 
 
 @click.command("ingest_stream")
 @common_options
 @_once
 def ingest_stream(once: bool, **common: Any) -> None:
-    """Kafka -> bronze: every record, whole."""
+    """Copy every Kafka record to bronze."""
     run_job(
         "ingest_stream",
         CommonOptions(**common),
@@ -48,7 +48,7 @@ def ingest_stream(once: bool, **common: Any) -> None:
 @common_options
 @_once
 def speed_stream(once: bool, **common: Any) -> None:
-    """Bronze -> speed layer and quarantine: decoded, deduplicated, minutes old."""
+    """Decode and deduplicate bronze into the speed layer; quarantine broken records."""
     run_job(
         "speed_stream",
         CommonOptions(**common),
@@ -59,7 +59,7 @@ def speed_stream(once: bool, **common: Any) -> None:
 
 @click.command("nightly_batch")
 @options_of_many
-@click.option("--date", "day", type=DAY, help="The event day; yesterday if no day is named.")
+@click.option("--date", "day", type=DAY, help="Event day; default: yesterday.")
 @click.option("--from", "first", type=DAY, help="The first of several days.")
 @click.option("--to", "last", type=DAY, help="The last of several days.")
 def nightly_batch(
@@ -70,7 +70,7 @@ def nightly_batch(
     everything: bool,
     **common: Any,
 ) -> None:
-    """Rebuild closed days from bronze, audit them, certify what passed."""
+    """Rebuild closed days from bronze, audit them, and certify those that pass."""
     require_one_or_all(pipeline, everything)
     between = days_between(day, first, last)
     repair: Repair = "nothing" if first or last else "late" if day else "late and missed"
@@ -96,9 +96,9 @@ def nightly_batch(
 
 @click.command("validate")
 @common_options
-@click.option("--date", "day", type=DAY, help="The event day; yesterday if it is not named.")
+@click.option("--date", "day", type=DAY, help="Event day; default: yesterday.")
 def validate_day(day: datetime | None, **common: Any) -> None:
-    """Audit a day again without rebuilding it."""
+    """Audit a certified day again without rebuilding it."""
 
     def check(config: PipelineConfig, contract: DataContract) -> None:
         closed_days(contract, *days_between(day))

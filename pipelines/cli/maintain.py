@@ -18,11 +18,11 @@ from pipelines.steps.serving import refresh_view
 @click.option(
     "--vacuum-now",
     is_flag=True,
-    help="Remove files of earlier versions now, not after maintain.vacuum_after; who reads these fails.",
+    help="Delete files of earlier versions now, not after maintain.vacuum_after; their readers fail.",
 )
-@click.option("--dry-run", is_flag=True, help="Say what would happen, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
 def maintain_tables(vacuum_now: bool, dry_run: bool, **common: Any) -> None:
-    """Put small files together; remove old rows and files that nothing needs any more."""
+    """Compact small files; delete old rows and files that are no longer needed."""
 
     def body(
         spark: SparkSession, config: PipelineConfig, contract: DataContract, run_id: str

@@ -67,7 +67,7 @@ _PLACES = (
         "settings",
         multiple=True,
         metavar="KEY=VALUE",
-        help="Overrides one setting, e.g. kafka.topic=flights. Repeatable.",
+        help="Override a setting, e.g. kafka.topic=flights. Repeatable.",
     ),
 )
 _LOG_FORMAT = click.option(

@@ -73,7 +73,7 @@ def _sections(config: PipelineConfig, contract: DataContract) -> dict[str, dict[
             "verdicts": config.ops_table("certifications"),
             "checks": config.ops_table("validation_results"),
             "view": config.serving.view or "none",
-            "who is told of a bad end": _told(config.notify),
+            "failure notifications": _told(config.notify),
         },
     }
 

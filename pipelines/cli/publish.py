@@ -21,9 +21,9 @@ from pipelines.steps.publish_reset import reset as reset_progress
 
 @click.command("publish_stream")
 @common_options
-@click.option("--once", is_flag=True, help="Publish what is there now, then stop.")
+@click.option("--once", is_flag=True, help="Publish what is available now, then stop.")
 def publish_stream(once: bool, **common: Any) -> None:
-    """Speed layer -> Kafka: every event once for read_committed readers."""
+    """Publish the speed layer to Kafka, each event exactly once for read_committed readers."""
     run_job(
         "publish_stream",
         CommonOptions(**common),
@@ -48,7 +48,7 @@ class DayByDefault(click.Group):
 
 @click.group(cls=DayByDefault)
 def publish() -> None:
-    """Publish whole days; see how far the stream is, and make cluster and checkpoint agree again.
+    """Publish whole days; show or repair the progress of publishing.
 
     Options alone mean `day`: oncelake publish --pipeline flights --date 2013-01-01.
     """
@@ -56,14 +56,14 @@ def publish() -> None:
 
 @publish.command("day")
 @common_options
-@click.option("--date", "day", type=DAY, help="The certified day; yesterday if no day is named.")
+@click.option("--date", "day", type=DAY, help="Certified day; default: yesterday.")
 @click.option("--from", "first", type=DAY, help="The first of several days.")
 @click.option("--to", "last", type=DAY, help="The last of several days.")
-@click.option("--again", is_flag=True, help="Days that were published before, too.")
+@click.option("--again", is_flag=True, help="Also publish days that were published before.")
 def publish_day(
     day: datetime | None, first: datetime | None, last: datetime | None, again: bool, **common: Any
 ) -> None:
-    """Publish certified days as a whole, each once, for readers who begin."""
+    """Publish certified days as a whole, each once, for new readers."""
     between = days_between(day, first, last)
 
     def check(config: PipelineConfig, contract: DataContract) -> None:
@@ -80,7 +80,7 @@ def publish_day(
 @publish.command()
 @common_options
 def status(**common: Any) -> None:
-    """Tell how far publishing is, by the checkpoint and by the cluster."""
+    """Show the progress of publishing in the checkpoint and in the cluster."""
     run_job(
         "publish status",
         CommonOptions(**common),
@@ -92,7 +92,7 @@ def status(**common: Any) -> None:
 @publish.command()
 @common_options
 def doctor(**common: Any) -> None:
-    """Tell what the cluster has mis-set for publishing: limits, the topic, replicas."""
+    """Check the cluster for misconfiguration that affects publishing: limits, topic, replicas."""
     run_job(
         "publish doctor",
         CommonOptions(**common),
@@ -107,15 +107,15 @@ def doctor(**common: Any) -> None:
     "--to",
     type=click.Choice(["beginning", "checkpoint"]),
     required=True,
-    help="beginning: forget the progress, days not certified are published again; checkpoint: go on from it.",
+    help="beginning: drop the progress and publish open days again; checkpoint: continue from it.",
 )
 @click.option(
     "--in-flight",
     type=click.Choice(["published", "unpublished"]),
-    help="With --to checkpoint: what the micro-batch that was under way is to count as.",
+    help="With --to checkpoint: whether the micro-batch in flight counts as published.",
 )
 def reset(to: ResetTo, in_flight: InFlight | None, **common: Any) -> None:
-    """Make the cluster's progress and the checkpoint agree again; publish_stream must not run."""
+    """Reconcile progress and checkpoint while publish_stream is stopped."""
     if in_flight and to == "beginning":
         raise click.UsageError("--in-flight goes with --to checkpoint")
     run_job(

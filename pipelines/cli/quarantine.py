@@ -26,8 +26,8 @@ _FILTERS: Final = (
     click.option(
         "--reason", "reasons", multiple=True, type=click.Choice(get_args(Reason)), help="Repeatable."
     ),
-    click.option("--since", type=_MOMENT, help="Sent at this moment (UTC) or later."),
-    click.option("--until", type=_MOMENT, help="Sent before this moment (UTC)."),
+    click.option("--since", type=_MOMENT, help="Only records sent at this time (UTC) or later."),
+    click.option("--until", type=_MOMENT, help="Only records sent before this time (UTC)."),
     click.option(
         "--partition",
         "partitions",
@@ -40,13 +40,13 @@ _FILTERS: Final = (
         "contract_versions",
         multiple=True,
         metavar="VERSION",
-        help="Refused by this version of the contract. Repeatable.",
+        help="Only records refused by this contract version. Repeatable.",
     ),
 )
 _status = click.option("--status", type=click.Choice([*STATUSES, "any"]), default="open", show_default=True)
 
 
-_dry_run = click.option("--dry-run", is_flag=True, help="Say what would happen, and change nothing.")
+_dry_run = click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
 
 
 def _filters(command: Command) -> Command:
@@ -57,7 +57,7 @@ def _filters(command: Command) -> Command:
 
 @click.group()
 def quarantine() -> None:
-    """Look at records that broke their contract, put them back, or give them up."""
+    """Show, replay or discard records that broke the contract."""
 
 
 @quarantine.command()
@@ -65,7 +65,7 @@ def quarantine() -> None:
 @_filters
 @_status
 def summary(status: str, **given: Any) -> None:
-    """Count records by what became of them and why they are there."""
+    """Count records by status and reason."""
     selection, common = _split(given, None if status == "any" else status)
 
     def body(
@@ -89,7 +89,7 @@ def summary(status: str, **given: Any) -> None:
 @_status
 @click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True)
 def show(status: str, limit: int, **given: Any) -> None:
-    """Show single records, the first in Kafka's order."""
+    """Show records in the order of Kafka's offsets."""
     selection, common = _split(given, None if status == "any" else status)
 
     def body(
@@ -113,7 +113,7 @@ def show(status: str, limit: int, **given: Any) -> None:
 @_filters
 @_dry_run
 def replay(dry_run: bool, **given: Any) -> None:
-    """Decode open records by today's contract; put back what passes.
+    """Decode open records by the current contract and write those that pass to the lake.
 
     Events of open days enter the speed layer; certified days that get events are rebuilt and audited.
     """
@@ -172,10 +172,10 @@ def rebuild(
 @quarantine.command()
 @common_options
 @_filters
-@click.option("--all", "everything", is_flag=True, help="All open records, where no filter is given.")
+@click.option("--all", "everything", is_flag=True, help="Discard all open records if no filter is given.")
 @_dry_run
 def discard(everything: bool, dry_run: bool, **given: Any) -> None:
-    """Mark open records as given up. They stay in the table, and in bronze."""
+    """Mark open records as discarded. They stay in the table, and in bronze."""
     selection, common = _split(given, "open")
     if selection == Selection() and not everything:
         raise click.UsageError("no filter is given, so all open records are meant: say --all")

@@ -1,4 +1,4 @@
-"""`oncelake rack`: what crosses racks or zones, why, and what would end it."""
+"""`oncelake rack`: diagnose cross-rack traffic and how to reduce it."""
 
 import math
 from pathlib import Path
@@ -14,7 +14,10 @@ from pipelines.errors import ConfigError
 from pipelines.steps import racks as step
 
 _FORMAT = click.option(
-    "--format", "output", type=click.Choice(["text", "json"]), help="As --log-format if not given."
+    "--format",
+    "output",
+    type=click.Choice(["text", "json"]),
+    help="Default: that of --log-format.",
 )
 
 
@@ -34,7 +37,7 @@ def _common(command: Command) -> Command:
 
 @click.group()
 def rack() -> None:
-    """See what crosses racks or zones, why, and what would end it."""
+    """Diagnose cross-rack traffic and how to reduce it."""
 
 
 @rack.command()
@@ -43,10 +46,10 @@ def rack() -> None:
     "--executors",
     callback=_racks,
     metavar="RACK,RACK,...",
-    help="The rack of each executor; one in each rack of the brokers if not given.",
+    help="Rack of each executor; default: one executor in each rack of the brokers.",
 )
 @click.option(
-    "--gigabytes", type=click.FloatRange(min=0), callback=_finite, help="Read in a month, for the bill."
+    "--gigabytes", type=click.FloatRange(min=0), callback=_finite, help="GB read per month, for the bill."
 )
 @click.option(
     "--price",
@@ -54,7 +57,7 @@ def rack() -> None:
     callback=_finite,
     default=0.02,
     show_default=True,
-    help="Of a gigabyte that crosses, both directions together.",
+    help="Price per cross-rack GB, both directions combined.",
 )
 def doctor(
     output: LogFormat | None,
@@ -63,7 +66,7 @@ def doctor(
     price: float,
     **common: Any,
 ) -> None:
-    """Tell which share of the bytes can stay in the rack, with the replicas of now, and what raises it."""
+    """Show the share of bytes that can stay within the rack, and how to raise it."""
     run_job(
         "rack doctor",
         _beside(common),
@@ -74,16 +77,16 @@ def doctor(
 
 @rack.command()
 @_common
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Where the plan goes, as JSON.")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="File for the plan, as JSON.")
 @click.option(
     "--throttle",
     type=click.IntRange(min=1),
     default=50_000_000,
     show_default=True,
-    help="Bytes a second that moving may take.",
+    help="Maximum bytes per second for the moves.",
 )
 def moves(output: LogFormat | None, out: Path | None, throttle: int, **common: Any) -> None:
-    """Plan the fewest moves that spread replicas over racks, for kafka-reassign-partitions."""
+    """Plan the fewest replica moves that spread replicas over racks (kafka-reassign-partitions)."""
     run_job(
         "rack moves",
         _beside(common),
@@ -96,7 +99,7 @@ def moves(output: LogFormat | None, out: Path | None, throttle: int, **common: A
 @_common
 @click.option("--records", type=click.IntRange(min=1), default=1_000_000, show_default=True, help="At most.")
 def measure(output: LogFormat | None, records: int, **common: Any) -> None:
-    """Read the newest records as ingest would, keep none, and count the bytes by rack."""
+    """Read the newest records as ingest does, store none, and count the bytes per rack."""
     run_job(
         "rack measure",
         CommonOptions(**common),

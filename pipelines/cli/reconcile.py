@@ -11,9 +11,14 @@ from pipelines.steps.reconcile import reconcile as compare
 
 @click.command()
 @common_options
-@click.option("--format", "output", type=click.Choice(["text", "json"]), help="As --log-format if not given.")
+@click.option(
+    "--format",
+    "output",
+    type=click.Choice(["text", "json"]),
+    help="Default: that of --log-format.",
+)
 def reconcile(output: LogFormat | None, **common: Any) -> None:
-    """Compare the offsets that Kafka has with those that bronze has.
+    """Compare the offsets in Kafka with those in bronze.
 
     Exit code 4 if records are missing that nothing explains.
     """

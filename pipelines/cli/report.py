@@ -28,7 +28,7 @@ _PROMETHEUS: Final = "prometheus"
     "--date",
     "day",
     type=click.DateTime(["%Y-%m-%d"]),
-    help="The event day; the last one decided on if it is not named.",
+    help="Event day; default: the last one with a verdict.",
 )
 @click.option(
     "--format",
@@ -37,7 +37,7 @@ _PROMETHEUS: Final = "prometheus"
     help="html (the default): the page, the same as JSON, and the index; prometheus: the last nightly run.",
 )
 @click.option(
-    "--index", is_flag=True, help="Only make the index of the reports in the folder, without Spark."
+    "--index", is_flag=True, help="Only write the index of the reports in the folder, without Spark."
 )
 @click.option(
     "--out",

@@ -52,7 +52,7 @@ def run_job(
         check: looks at arguments once configuration and contract are known, before Spark starts.
         is_done_when_stopped: whether a signal to stop is a good end, as it is for a stream.
         output: how the summary is printed; as the log if it is None.
-        notifies: whether the hooks of the configuration are told of a bad end.
+        notifies: whether the hooks of the configuration are called on failure.
     """
     set_up_logging(options.log_format)
     summary = run_pipeline(
@@ -88,7 +88,7 @@ def run_pipeline(
         told: whether the process has been told to stop; a run that finds it so does nothing.
         check: looks at arguments before Spark starts.
         is_done_when_stopped: whether a stop is a good end.
-        notifies: whether hooks are told of a bad end.
+        notifies: whether hooks are called on failure.
 
     Returns:
         The summary, with `status` (`done`, `failed`, `stopped`) and `exit_code`.

@@ -35,7 +35,7 @@ _RECORD: Final = (
 
 @click.command()
 def warm() -> None:
-    """Let jobs on this machine start some ten seconds sooner, by an archive of the classes they load.
+    """Create an archive of Java classes so that jobs on this machine start faster.
 
     Runs the sample pipeline once, with a broker of its own, in a temporary folder. Jobs that are started by
     spark-submit do not use the archive.

@@ -1,4 +1,4 @@
-"""What a cluster has to keep and to allow for publishing exactly once, and what of it is mis-set."""
+"""Checks whether a cluster is configured for exactly-once publishing."""
 
 import logging
 from collections.abc import Mapping

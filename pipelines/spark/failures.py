@@ -20,7 +20,7 @@ TABLE_IS_GONE: Final = (
 
 _UNTRUSTED: Final = {
     TABLE_IS_GONE: (
-        "the table that it reads has no log or no files any more of what comes next."
+        "log or data files that the next micro-batch needs were deleted from the table that it reads."
         " See docs/runbook.md, 'A foreign checkpoint'"
     ),
     r"KAFKA_DATA_LOSS|failOnDataLoss|OffsetOutOfRange|Some data may have been lost": (

@@ -151,7 +151,7 @@ def status(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]:
 
 
 def doctor(config: PipelineConfig) -> dict[str, Any]:
-    """Tells what the cluster keeps and allows of what publishing rests on, and what of it is mis-set.
+    """Checks what publishing needs of the cluster, and warns of misconfiguration.
 
     Returns:
         `limits`, `settings` of the topic, by the names that Kafka has for them; `replicas`, by topic;
@@ -174,7 +174,7 @@ def doctor(config: PipelineConfig) -> dict[str, Any]:
         *(f"topic {name}: {count} replica(s)" for name, count in found.replicas.items()),
         *([] if limits else ["the cluster does not tell its limits (DescribeConfigs on the cluster?)"]),
         *(f"warning: {warning}" for warning in warnings),
-        *([] if warnings else ["nothing is mis-set, as far as the cluster tells"]),
+        *([] if warnings else ["no misconfiguration found"]),
     ]
     return {
         "limits": limits,

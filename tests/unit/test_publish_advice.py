@@ -1,4 +1,4 @@
-"""What is told of a cluster that is mis-set for publishing."""
+"""Warnings about a cluster that is misconfigured for publishing."""
 
 from dataclasses import replace
 from datetime import timedelta
