@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.config.loader import load_config
-from pipelines.publishing.progress import publisher
+from pipelines.publishing.progress_check import publisher
 from pipelines.publishing.transactional_sink import TransactionalSink
 from pipelines.runtime.local_broker import broker
 from pipelines.runtime.processes import graceful_shutdown

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pipelines.report.render.json_schema import SCHEMA, schema_text
+from pipelines.report.model.json_schema import SCHEMA, schema_text
 
 if __name__ == "__main__":
     (Path(__file__).resolve().parent.parent / SCHEMA).write_text(schema_text(), encoding="utf-8")

@@ -10,12 +10,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.audit import integrity_checks, recount
-from pipelines.audit.known_gaps import known_missing
 from pipelines.audit.layer_comparison import Limits, layer_differences
-from pipelines.audit.recount import BronzeFacts, LayerDay, Span
+from pipelines.audit.recount import BronzeFacts, LayerDay
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
-from pipelines.contracts.event_days import around, effective_horizon
+from pipelines.contracts.event_days import Span, around, effective_horizon
 from pipelines.delta.event_tables import by_clock_since
 from pipelines.delta.io import append, on_days, read, small_rows
 from pipelines.delta.tables import (
@@ -27,6 +26,7 @@ from pipelines.delta.tables import (
     shape,
     small_frame,
 )
+from pipelines.kafka.known_gaps import known_missing
 from pipelines.ledger.bronze_index import BronzeIndex, BronzeSlice
 from pipelines.ledger.bronze_state import records_in
 from pipelines.ledger.checks import RESULTS, Check, worst

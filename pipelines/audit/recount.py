@@ -3,7 +3,7 @@
 The audit compares them. Nothing here is taken from what the rebuild believes that it wrote.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from typing import Any, Final
@@ -12,6 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.contracts.contract import DataContract
+from pipelines.contracts.event_days import Span
 from pipelines.delta.io import on_days, small_rows
 from pipelines.records.decode import COORDINATES, EVENT_DATE, ORIGIN, VALID, payload_hash
 from pipelines.records.dedup import (
@@ -30,29 +31,6 @@ from pipelines.sql import literal, name
 
 _PAYLOAD: Final = "_payload"
 _EXACT: Final = "decimal(38,0)"
-
-
-@dataclass(frozen=True)
-class Span:
-    """Days, and those whose records decide on them.
-
-    Attributes:
-        days: the days, sorted.
-        near: the days of which all records are looked at, these among them, sorted.
-        horizon: over how many neighbouring days, each way, copies of a key are one event.
-        gone: days around these that lie before the first day of which bronze holds all records: nothing more
-            can be learned of them.
-    """
-
-    days: Sequence[date]
-    near: Sequence[date]
-    horizon: int
-    gone: Sequence[date] = ()
-
-    @property
-    def known(self) -> list[date]:
-        """The days for which no copy has to wait, see `pipelines.records.dedup.chosen`."""
-        return [*self.gone, *self.near]
 
 
 @dataclass(frozen=True)

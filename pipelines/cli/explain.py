@@ -7,8 +7,8 @@ from typing import Any, Final
 import click
 from pyspark.sql import SparkSession
 
+from pipelines.cli.job_runner import harmless, run_job
 from pipelines.cli.options import CommonOptions, LogFormat, common_options, key_option
-from pipelines.cli.running import harmless, run_job
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.lineage.key_filter import AskedPart, asked_key

@@ -7,9 +7,9 @@ from typing import Any, Final
 import click
 from pyspark.sql import SparkSession
 
+from pipelines.cli.job_runner import refuse_unfit_expectations, run_job
 from pipelines.cli.options import CommonOptions, common_options, key_option
 from pipelines.cli.quarantine import rebuild
-from pipelines.cli.running import refuse_unfit_expectations, run_job
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract

@@ -6,7 +6,7 @@ from typing import Any
 import click
 from pyspark.sql import SparkSession
 
-from pipelines.cli.every import run_all
+from pipelines.cli.job_runner import refuse_unfit_expectations, run_job
 from pipelines.cli.options import (
     DAY,
     CommonOptions,
@@ -15,12 +15,12 @@ from pipelines.cli.options import (
     options_of_many,
     require_one_or_all,
 )
-from pipelines.cli.running import refuse_unfit_expectations, run_job
+from pipelines.cli.run_all import run_all
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
-from pipelines.contracts.event_days import days_of
+from pipelines.contracts.event_days import closed_days, days_of
 from pipelines.errors import AuditFailed
-from pipelines.nightly.rebuild_plan import Repair, closed_days
+from pipelines.nightly.rebuild_plan import Repair
 from pipelines.steps.ingest import ingest
 from pipelines.steps.nightly import nightly, validate
 from pipelines.steps.serving import refresh_or_tell, stale_view

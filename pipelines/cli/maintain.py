@@ -5,8 +5,8 @@ from typing import Any
 import click
 from pyspark.sql import SparkSession
 
+from pipelines.cli.job_runner import run_job
 from pipelines.cli.options import CommonOptions, common_options
-from pipelines.cli.running import run_job
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.steps.maintain import maintain

@@ -6,12 +6,11 @@ from typing import Any
 import click
 from pyspark.sql import SparkSession
 
+from pipelines.cli.job_runner import run_job
 from pipelines.cli.options import DAY, CommonOptions, common_options, days_between
-from pipelines.cli.running import run_job
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
-from pipelines.contracts.event_days import days_of
-from pipelines.nightly.rebuild_plan import closed_days
+from pipelines.contracts.event_days import closed_days, days_of
 from pipelines.publishing.settings import settings_of
 from pipelines.steps import publish as step
 from pipelines.steps.publish_days import publish_days

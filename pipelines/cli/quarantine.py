@@ -6,8 +6,8 @@ from typing import Any, Final, get_args
 import click
 from pyspark.sql import SparkSession
 
+from pipelines.cli.job_runner import harmless, refuse_unfit_expectations, run_job
 from pipelines.cli.options import Command, CommonOptions, common_options
-from pipelines.cli.running import harmless, refuse_unfit_expectations, run_job
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import OncelakeError

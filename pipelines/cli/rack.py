@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
+from pipelines.cli.job_runner import run_job
 from pipelines.cli.options import Command, CommonOptions, LogFormat, common_options
-from pipelines.cli.running import run_job
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import ConfigError

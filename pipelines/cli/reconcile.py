@@ -4,8 +4,8 @@ from typing import Any
 
 import click
 
+from pipelines.cli.job_runner import run_job
 from pipelines.cli.options import CommonOptions, LogFormat, common_options
-from pipelines.cli.running import run_job
 from pipelines.steps.reconcile import reconcile as compare
 
 

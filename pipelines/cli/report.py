@@ -8,8 +8,8 @@ from typing import Any, Final, cast
 import click
 from pyspark.sql import SparkSession
 
+from pipelines.cli.job_runner import run_job
 from pipelines.cli.options import CommonOptions, place_options
-from pipelines.cli.running import run_job
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.report.render.files import FORMATS, ReportFormat, write_index

@@ -1,1 +1,1 @@
-"""Configuration: models, files, the commands that messages name."""
+"""Configuration: models, the loader of files, the commands that messages name."""

@@ -40,7 +40,7 @@ _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 @dataclass(frozen=True)
-class _Layer:
+class _Source:
     origin: str
     values: dict[str, Any]
 
@@ -94,7 +94,7 @@ def pipeline_names(conf_dir: Path, *envs: str) -> list[str]:
     return sorted({path.stem for folder in folders for path in folder.glob("*.yml")})
 
 
-def _files(name: str, env: str, conf_dir: Path) -> Iterator[_Layer]:
+def _files(name: str, env: str, conf_dir: Path) -> Iterator[_Source]:
     try:
         envs = sorted(p.name for p in conf_dir.iterdir() if p.is_dir() and p.name != "base")
     except OSError:
@@ -111,7 +111,7 @@ def _files(name: str, env: str, conf_dir: Path) -> Iterator[_Layer]:
     for folder in ("base", env):
         for path in (conf_dir / folder / "oncelake.yml", conf_dir / folder / "pipelines" / f"{name}.yml"):
             if path.is_symlink() or path.exists():
-                yield _Layer(str(path), read_yaml(path))
+                yield _Source(str(path), read_yaml(path))
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -130,14 +130,14 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return values or {}
 
 
-def _environment(environ: Mapping[str, str]) -> Iterator[_Layer]:
+def _environment(environ: Mapping[str, str]) -> Iterator[_Source]:
     if servers := environ.get("KAFKA_BOOTSTRAP_SERVERS"):
-        yield _Layer(
+        yield _Source(
             "environment variable KAFKA_BOOTSTRAP_SERVERS", {"kafka": {"bootstrap_servers": servers}}
         )
 
 
-def _settings(settings: Sequence[str]) -> Iterator[_Layer]:
+def _settings(settings: Sequence[str]) -> Iterator[_Source]:
     for setting in settings:
         key, equals, text = setting.partition("=")
         parts = key.strip().split(".", 2)
@@ -151,7 +151,7 @@ def _settings(settings: Sequence[str]) -> Iterator[_Layer]:
             value = parse_yaml(text, f"--set {key}", ConfigError)
         for part in reversed(parts):
             value = {part: value}
-        yield _Layer(f"--set {key}", value)
+        yield _Source(f"--set {key}", value)
 
 
 def _merge(into: dict[str, Any], values: Mapping[str, Any]) -> None:
@@ -163,7 +163,7 @@ def _merge(into: dict[str, Any], values: Mapping[str, Any]) -> None:
 
 
 def _expand(
-    value: Any, location: tuple[str, ...], layers: Sequence[_Layer], environ: Mapping[str, str]
+    value: Any, location: tuple[str, ...], layers: Sequence[_Source], environ: Mapping[str, str]
 ) -> Any:
     if isinstance(value, dict):
         return {
@@ -187,20 +187,20 @@ def _expand(
     return _VARIABLE.sub(variable, value)
 
 
-def _origin(layers: Sequence[_Layer], location: Sequence[str | int]) -> str:
+def _origin(layers: Sequence[_Source], location: Sequence[str | int]) -> str:
     """The last layer that says anything of this key, else of the nearest key above it."""
     for length in range(len(location), 0, -1):
         for layer in reversed(layers):
             value: Any = layer.values
             for key in location[:length]:
-                value = value.get(key) if isinstance(value, dict) and key in value else _Layer
-            if value is not _Layer:
+                value = value.get(key) if isinstance(value, dict) and key in value else _Source
+            if value is not _Source:
                 return layer.origin
     pipeline_files = [layer.origin for layer in layers if "pipelines" in layer.origin]
     return pipeline_files[0] if pipeline_files else "configuration"
 
 
-def _explain(error: ErrorDetails, layers: Sequence[_Layer]) -> str:
+def _explain(error: ErrorDetails, layers: Sequence[_Source]) -> str:
     location, found = error["loc"], error["input"]
     where = f"{_origin(layers, location)}: {'.'.join(map(str, location))}"
     match error["type"]:

@@ -1,10 +1,15 @@
 """Event days, and the neighbouring days on which copies of an event can lie."""
 
-from collections.abc import Iterable
-from datetime import date, timedelta
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
 from typing import Final
 
 from pipelines.contracts.contract import DataContract
+from pipelines.errors import ConfigError
+
+FIRST_DAY: Final = date(1970, 1, 1)
+"""Kafka knows no earlier day, and none can be certified."""
 
 _DAY: Final = timedelta(days=1)
 
@@ -27,3 +32,48 @@ def effective_horizon(contract: DataContract, horizon: int) -> int:
         horizon: the configured number of days.
     """
     return 0 if contract.event_time in contract.key else horizon
+
+
+@dataclass(frozen=True)
+class Span:
+    """Days, and those whose records decide on them.
+
+    Attributes:
+        days: the days, sorted.
+        near: the days of which all records are looked at, these among them, sorted.
+        horizon: over how many neighbouring days, each way, copies of a key are one event.
+        gone: days around these that lie before the first day of which bronze holds all records: nothing more
+            can be learned of them.
+    """
+
+    days: Sequence[date]
+    near: Sequence[date]
+    horizon: int
+    gone: Sequence[date] = ()
+
+    @property
+    def known(self) -> list[date]:
+        """The days for which no copy has to wait, see `pipelines.records.dedup.chosen`."""
+        return [*self.gone, *self.near]
+
+
+def closed_days(contract: DataContract, first: date | None, last: date | None) -> tuple[date, date]:
+    """The range of days to work on; yesterday in the contract's zone if none is named.
+
+    Raises:
+        ConfigError: the range is empty, or a day of it is not over yet.
+    """
+    today = datetime.now(contract.zone).date()
+    yesterday = today - timedelta(days=1)
+    first = first or last or yesterday
+    last = last or first
+    if first > last:
+        raise ConfigError(f"--from {first} --to {last}: the first day lies after the last; swap them")
+    if first < FIRST_DAY:
+        raise ConfigError(f"{first}: Kafka knows no day before {FIRST_DAY}; fix the date")
+    if last >= today:
+        raise ConfigError(
+            f"{last} is not over in {contract.day_time_zone}, where it is {today} now;"
+            f" the last day that can be rebuilt is {yesterday}"
+        )
+    return first, last

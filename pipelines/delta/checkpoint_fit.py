@@ -3,15 +3,15 @@
 from dataclasses import dataclass
 from typing import Final
 
-from pipelines.delta.checkpoints import QueryFiles
 from pipelines.delta.table_state import TableState
+from pipelines.spark.checkpoints import QueryFiles
 
 BEGIN: Final = "begin"
 """In the note beside a checkpoint: from where a stream that has no checkpoint may begin."""
 
 
 @dataclass(frozen=True)
-class Written:
+class StreamTable:
     """A table that a stream writes, as it was found.
 
     Attributes:
@@ -32,7 +32,7 @@ class Written:
     has_taken_back: bool = False
 
 
-def misfit(files: QueryFiles, table: Written) -> str | None:
+def misfit(files: QueryFiles, table: StreamTable) -> str | None:
     """Compares a table with the checkpoint of the stream that writes it, before the stream starts.
 
     A micro-batch is planned in the checkpoint (`offsets`), then committed to the table (`txn`), then done in
@@ -64,7 +64,7 @@ def misfit(files: QueryFiles, table: Written) -> str | None:
     return _another(files, table, table.state.table_id) or _behind(files, table, known)
 
 
-def _another(files: QueryFiles, table: Written, found: str) -> str | None:
+def _another(files: QueryFiles, table: StreamTable, found: str) -> str | None:
     if table.table_id in (None, found):
         return None
     return (
@@ -73,7 +73,7 @@ def _another(files: QueryFiles, table: Written, found: str) -> str | None:
     )
 
 
-def _behind(files: QueryFiles, table: Written, known: int | None) -> str | None:
+def _behind(files: QueryFiles, table: StreamTable, known: int | None) -> str | None:
     if table.required is not None and known is None:
         return (
             f"{table.path} does not know query {files.query} of the checkpoint {files.path}, which says that"
@@ -93,7 +93,7 @@ def _behind(files: QueryFiles, table: Written, known: int | None) -> str | None:
     return None
 
 
-def _without_a_checkpoint(files: QueryFiles, table: Written, known: int | None) -> str | None:
+def _without_a_checkpoint(files: QueryFiles, table: StreamTable, known: int | None) -> str | None:
     if not table.is_filled or known is not None or BEGIN in files.note:
         return None
     # It has begun with this table, which was empty then: what is there now came beside it, as a replay does.

@@ -11,11 +11,11 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from pipelines.config.model import PipelineConfig
-from pipelines.delta.checkpoints import offsets_of, planned_at
 from pipelines.delta.stream_check import reset_command
 from pipelines.delta.table_state import last_commit_at
 from pipelines.durations import format_interval
 from pipelines.errors import InfrastructureError
+from pipelines.spark.checkpoints import offsets_of, planned_at
 
 _SHOWN: Final = "%Y-%m-%d %H:%M:%S UTC"
 

@@ -44,7 +44,7 @@ def each_batch(
     """Starts a query that gives each micro-batch, with its number, to a function.
 
     The function may get the same micro-batch again after a crash, so what it does must be done once:
-    `pipelines.delta.once` writes so.
+    `pipelines.delta.idempotent_writer` writes so.
 
     Args:
         rows: a streaming frame.

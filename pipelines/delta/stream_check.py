@@ -10,13 +10,13 @@ from pyspark.sql import SparkSession
 
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
-from pipelines.delta.checkpoint_fit import BEGIN, Written, misfit
-from pipelines.delta.checkpoints import QueryFiles, query_files, reads_more, write_note
+from pipelines.delta.checkpoint_fit import BEGIN, StreamTable, misfit
 from pipelines.delta.io import read
 from pipelines.delta.stream_position import first_unread_version
 from pipelines.delta.table_state import TableState, has_taken_back, recent_commits, table_state
 from pipelines.delta.tables import exists
 from pipelines.errors import SourceError
+from pipelines.spark.checkpoints import QueryFiles, query_files, reads_more, write_note
 
 Query = Literal["ingest", "speed"]
 _SINCE: Final = "since"
@@ -42,7 +42,7 @@ def check_ingest(spark: SparkSession, config: PipelineConfig) -> QueryFiles:
     state = table_state(spark, path)
     # Rows that were appended by hand, and no stream, may be there before the stream.
     is_filled = bool(state and state.batches) and _has_rows(spark, files, path)
-    table = Written(path, state, is_filled, files.note.get("bronze"), files.next_batch - 1)
+    table = StreamTable(path, state, is_filled, files.note.get("bronze"), files.next_batch - 1)
     require_fit(config, "ingest", misfit(files, table))
     return files
 
@@ -79,7 +79,7 @@ def check_speed(spark: SparkSession, config: PipelineConfig) -> SpeedCheck:
     quarantined = next(noted, None)
     required = {"speed": _last_of_speed(spark, config, files, states), "quarantine": quarantined}
     for layer, path in paths.items():
-        table = Written(
+        table = StreamTable(
             path,
             states[layer],
             _has_rows(spark, files, path),
@@ -102,7 +102,7 @@ def refuse_lost_speed(spark: SparkSession, config: PipelineConfig) -> None:
     path = config.table("speed")
     if not exists(spark, path):
         files = query_files(spark, config.checkpoint("speed"))
-        require_fit(config, "speed", misfit(files, Written(path, None)))
+        require_fit(config, "speed", misfit(files, StreamTable(path, None)))
 
 
 def _last_of_speed(
@@ -185,7 +185,7 @@ def _require_bronze(spark: SparkSession, config: PipelineConfig, files: QueryFil
         return
     ingested = query_files(spark, config.checkpoint("ingest"))
     if ingested.next_batch:
-        require_fit(config, "ingest", misfit(ingested, Written(bronze, None)))
+        require_fit(config, "ingest", misfit(ingested, StreamTable(bronze, None)))
     if files.next_batch:
         problem = f"{bronze}: there is no such table, but by the checkpoint {files.path} it was read"
         require_fit(config, "speed", problem)

@@ -9,11 +9,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
-from pipelines.delta.checkpoints import offsets_of, query_files
 from pipelines.delta.commits import adds_nothing
 from pipelines.delta.io import read
 from pipelines.delta.tables import version
 from pipelines.records.decode import PLACE
+from pipelines.spark.checkpoints import offsets_of, query_files
 
 
 def unread_rows(spark: SparkSession, config: PipelineConfig) -> DataFrame:

@@ -96,7 +96,7 @@ def last_commit_at(spark: SparkSession, path: str) -> datetime | None:
 
 
 @dataclass(frozen=True)
-class Commit:
+class StreamCommit:
     """A commit of a Delta table, as its history tells it.
 
     Attributes:
@@ -123,7 +123,7 @@ class Commit:
     asked: int | None = None
 
 
-def recent_commits(spark: SparkSession, path: str, most: int) -> list[Commit]:
+def recent_commits(spark: SparkSession, path: str, most: int) -> list[StreamCommit]:
     """The newest commits of a table, the newest first.
 
     Args:
@@ -148,12 +148,12 @@ def recent_commits(spark: SparkSession, path: str, most: int) -> list[Commit]:
     return [_commit(row) for row in commits.toLocalIterator()]
 
 
-def _commit(row: Row) -> Commit:
+def _commit(row: Row) -> StreamCommit:
     said = row.asDict()
-    return Commit(**{**said, "removed": said["removed"] or 0, "rows": said["rows"] or 0})
+    return StreamCommit(**{**said, "removed": said["removed"] or 0, "rows": said["rows"] or 0})
 
 
-def has_taken_back(commits: Sequence[Commit]) -> bool:
+def has_taken_back(commits: Sequence[StreamCommit]) -> bool:
     """Whether a RESTORE took rows back that had been written, and nothing brought them again.
 
     Args:

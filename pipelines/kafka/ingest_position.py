@@ -11,19 +11,19 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
-from pipelines.delta.checkpoints import (
-    QueryFiles,
-    first_kept,
-    first_offsets,
-    query_files,
-)
-from pipelines.delta.ingest_plans import plan_of
 from pipelines.delta.io import read, small_rows
 from pipelines.delta.table_state import recent_commits
 from pipelines.errors import SourceError
 from pipelines.kafka.admin import admin_client
 from pipelines.kafka.topic_offsets import records_within
 from pipelines.kafka.topics import Topic, list_offsets
+from pipelines.spark.checkpoints import (
+    QueryFiles,
+    first_kept,
+    first_offsets,
+    query_files,
+)
+from pipelines.spark.ingest_plans import plan_of
 
 _EARLIEST: Final = -2
 """Spark's word for the earliest offset of a partition, where offsets are given one by one."""

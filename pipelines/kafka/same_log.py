@@ -15,13 +15,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
-from pipelines.delta.checkpoints import first_kept, offsets_of, planned_at
 from pipelines.delta.io import read, small_rows
 from pipelines.delta.tables import table_property
 from pipelines.errors import SourceError
 from pipelines.kafka.admin import admin_client
 from pipelines.kafka.source import records_between
 from pipelines.kafka.topics import Topic, list_offsets
+from pipelines.spark.checkpoints import first_kept, offsets_of, planned_at
 
 DIVERGENCE_ACCEPTED: Final = "oncelake.divergence_accepted"
 """The property of bronze that names last records which may differ: `flights-0@99,flights-1@7`."""

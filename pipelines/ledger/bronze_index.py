@@ -197,7 +197,7 @@ class BronzeSlice:
     until: datetime
 
 
-def pieces_of(
+def bronze_slice(
     spark: SparkSession, config: PipelineConfig, index: BronzeIndex, days: Sequence[date], since: int
 ) -> BronzeSlice:
     """The micro-batches that hold all records of some days, and those that came since a version of bronze.

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
-from pipelines.delta.fenced import replace_fenced
+from pipelines.delta.fenced_commits import replace_fenced
 from pipelines.delta.io import read, small_rows
 from pipelines.delta.tables import ensure_table, shape
 from pipelines.delta.tables import version as table_version
@@ -25,7 +25,7 @@ from pipelines.ledger.bronze_state import (
     records_in,
     require_held,
 )
-from pipelines.ledger.decoding_key import decoding_key
+from pipelines.ledger.decoding_fingerprint import decoding_key
 from pipelines.ledger.forgotten import emptied_in, is_emptied, with_event_time
 from pipelines.ledger.leases import Lease
 from pipelines.ledger.writer_schemas import decode_all

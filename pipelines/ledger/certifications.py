@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
 from pipelines.delta.epochs import Stamp
-from pipelines.delta.fenced import append_fenced
+from pipelines.delta.fenced_commits import append_fenced
 from pipelines.delta.io import read, small_rows
 from pipelines.delta.tables import ensure_table, exists, shape, small_frame
 from pipelines.delta.time_travel import commit_hash

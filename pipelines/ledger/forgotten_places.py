@@ -14,7 +14,6 @@ from pyspark.sql import functions as F
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
-from pipelines.delta.ingest_plans import read_until
 from pipelines.delta.io import append, on_days, read, small_rows
 from pipelines.delta.tables import (
     FORGOTTEN,
@@ -31,6 +30,7 @@ from pipelines.errors import SourceError
 from pipelines.ledger.certifications import Certified
 from pipelines.ledger.forgotten import EVENT_TIME, emptied_of, mark, remembered
 from pipelines.records.decode import COORDINATES, ENVELOPE, EVENT_DATE
+from pipelines.spark.ingest_plans import read_until
 
 PLACES: Final = (
     "pipeline string, topic_id string, _topic string, _partition int, _offset bigint,"

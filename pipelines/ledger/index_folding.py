@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
-from pipelines.delta.fenced import claim, replace_fenced
+from pipelines.delta.fenced_commits import claim, replace_fenced
 from pipelines.delta.io import read, small_rows
 from pipelines.delta.tables import ensure_table, exists, shape, small_frame
 from pipelines.ledger.bronze_index import INDEX, OFFSETS, RECORDS

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
 from pipelines.delta.epochs import Epoch, Stamp, application, is_free, lease_end, next_epoch
-from pipelines.delta.fenced import claim, number_taken, replace_fenced
+from pipelines.delta.fenced_commits import claim, number_taken, replace_fenced
 from pipelines.delta.io import read
 from pipelines.delta.tables import ensure_table, exists, shape, small_frame
 from pipelines.delta.transaction import StaleEpoch

@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 Step = Literal["seal", "build", "audit", "certify"]
 
 
-class Steps:
+class RunRecorder:
     """The steps of one run, written down with `write`.
 
     Attributes:

@@ -29,7 +29,7 @@ from pipelines.ledger.schema_table import (
     kept_schemas,
 )
 from pipelines.records.decode import decode
-from pipelines.records.documents import check_readable
+from pipelines.records.json_documents import check_readable
 from pipelines.registry.client import Registry, registry_of
 from pipelines.registry.wire_format import (
     NO_WRITERS,

@@ -13,7 +13,7 @@ Place = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Facts:
-    """What the tables say of one record; see `quality.lineage.traced`.
+    """What the tables say of one record; see `pipelines.lineage.trace.traced`.
 
     Attributes:
         key: the parts of its key, as far as they can be read and may be shown.

@@ -127,7 +127,7 @@ def traced(
     contract: DataContract,
     limits: tuple[int, timedelta],
 ) -> DataFrame:
-    """What the tables say of each record, as `quality.record_verdicts` reads it.
+    """What the tables say of each record, as `pipelines.lineage.outcome` reads it.
 
     Args:
         records: records of whole keys, as `records_of` gives them.

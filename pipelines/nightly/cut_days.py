@@ -10,7 +10,7 @@ from datetime import UTC, date, datetime
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.config.model import PipelineConfig
-from pipelines.delta.fenced import replace_days_fenced
+from pipelines.delta.fenced_commits import replace_days_fenced
 from pipelines.delta.time_travel import commit_hash
 from pipelines.ledger.certifications import (
     Verdict,

@@ -12,11 +12,11 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from pipelines.audit.recount import Span
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
+from pipelines.contracts.event_days import Span
 from pipelines.delta.epochs import Stamp, foreign
-from pipelines.delta.fenced import commits_since, replace_days_fenced
+from pipelines.delta.fenced_commits import commits_since, replace_days_fenced
 from pipelines.delta.io import CONFLICTS, by_day_and_key, on_days
 from pipelines.errors import InfrastructureError, SourceError
 from pipelines.ledger.bronze_index import BronzeSlice

@@ -2,27 +2,24 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
 from typing import Final, Literal
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.audit.recount import Span
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
-from pipelines.contracts.event_days import around, days_of, effective_horizon
+from pipelines.contracts.event_days import Span, around, days_of, effective_horizon
 from pipelines.delta.io import on_days, read, small_rows
-from pipelines.errors import ConfigError
-from pipelines.ledger.bronze_index import BronzeIndex, pieces_of
+from pipelines.ledger.bronze_index import BronzeIndex, bronze_slice
+from pipelines.ledger.bronze_verdicts import compared, own_verdicts, require_no_fewer
 from pipelines.ledger.certifications import Verdict, certified_in, newest_certified
 from pipelines.ledger.forgotten_places import forgotten_after, require_none_held
-from pipelines.ledger.own_verdicts import compared, own_verdicts, require_no_fewer
 from pipelines.ledger.retention_marks import first_whole_day, whole_from
 from pipelines.ledger.writer_schemas import decode_all
 from pipelines.records.decode import COORDINATES, EVENT_DATE, valid
 from pipelines.records.dedup import UNDECIDED, chosen, with_key, without_key
-from pipelines.records.validation import FIRST_DAY
 
 Cause = Literal["asked", "missed", "late", "neighbour", "forgotten"]
 Repair = Literal["nothing", "late", "late and missed"]
@@ -57,28 +54,6 @@ class Due:
     def left(self) -> list[date]:
         """Days that have late records and are not rebuilt by this run."""
         return [day for day in sorted(self.came_late) if day not in self.causes]
-
-
-def closed_days(contract: DataContract, first: date | None, last: date | None) -> tuple[date, date]:
-    """The range of days to work on; yesterday in the contract's zone if none is named.
-
-    Raises:
-        ConfigError: the range is empty, or a day of it is not over yet.
-    """
-    today = datetime.now(contract.zone).date()
-    yesterday = today - timedelta(days=1)
-    first = first or last or yesterday
-    last = last or first
-    if first > last:
-        raise ConfigError(f"--from {first} --to {last}: the first day lies after the last; swap them")
-    if first < FIRST_DAY:
-        raise ConfigError(f"{first}: Kafka knows no day before {FIRST_DAY}; mend the date")
-    if last >= today:
-        raise ConfigError(
-            f"{last} is not over in {contract.day_time_zone}, where it is {today} now;"
-            f" the last day that can be rebuilt is {yesterday}"
-        )
-    return first, last
 
 
 def due_days(
@@ -173,7 +148,7 @@ def _changed(
 ) -> set[date]:
     """Certified days whose rows are not those that win, of keys that have copies on the span's days."""
     version, others = stored
-    pieces = pieces_of(spark, config, index, span.near, index.version)
+    pieces = bronze_slice(spark, config, index, span.near, index.version)
     events = valid(decode_all(spark, config, contract, pieces.envelopes), contract)
     copies = with_key(events.where(on_days(span.near)), contract)
     of_days = copies.where(on_days(span.days)).select(*contract.key_names).distinct()

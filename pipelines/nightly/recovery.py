@@ -5,7 +5,7 @@ import logging
 from pyspark.sql import SparkSession
 
 from pipelines.config.model import PipelineConfig
-from pipelines.delta.fenced import is_as_at, restore_fenced
+from pipelines.delta.fenced_commits import is_as_at, restore_fenced
 from pipelines.delta.tables import keep_versions
 from pipelines.ledger.certifications import Certified, certified
 from pipelines.ledger.certified_mark import mark_certified

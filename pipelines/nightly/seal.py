@@ -7,14 +7,13 @@ from typing import Final
 from pyspark.sql import SparkSession
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from pipelines.audit.known_gaps import is_known
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
-from pipelines.delta.checkpoints import first_offsets
 from pipelines.delta.tables import version
 from pipelines.errors import ConfigError, SourceError
 from pipelines.kafka.ingest_position import ends_since
+from pipelines.kafka.known_gaps import is_known
 from pipelines.kafka.same_log import require_same_log
 from pipelines.kafka.topic_offsets import BrokerOffsets, readable_offsets, records_within
 from pipelines.kafka.topics import find_topic, require_same_topic
@@ -22,6 +21,7 @@ from pipelines.ledger.bronze_index import BronzeIndex
 from pipelines.ledger.bronze_indexer import index_bronze
 from pipelines.ledger.leases import Lease
 from pipelines.ledger.offset_ranges import PartitionOffsets
+from pipelines.spark.checkpoints import first_offsets
 
 _LOOK_EVERY_S: Final = 2.0
 _SHOWN: Final = 5

@@ -31,7 +31,7 @@ from tenacity import (
 
 from pipelines.durations import format_interval
 from pipelines.errors import ConfigError, InfrastructureError
-from pipelines.publishing.slot_progress import all_progress, progress
+from pipelines.publishing.progress_reader import all_progress, progress
 from pipelines.publishing.slots import SlotProgress, send_progress
 from pipelines.publishing.transactional_sink import TransactionalSink
 
@@ -197,7 +197,9 @@ def _wait_for_partitions(cluster: Cluster, topic: str, slots: int) -> None:
         )
 
 
-def marks(cluster: Cluster, sink: TransactionalSink, *, is_stable: bool = False) -> dict[int, SlotProgress]:
+def read_progress(
+    cluster: Cluster, sink: TransactionalSink, *, is_stable: bool = False
+) -> dict[int, SlotProgress]:
     """What progress says of a sink, also of slots that it had before.
 
     Args:
@@ -239,7 +241,7 @@ def end_transactions(sink: TransactionalSink, run: str) -> None:
         )
 
 
-def write_marks(sink: TransactionalSink, taken: Mapping[int, Producer], wanted: Marks) -> None:
+def write_progress(sink: TransactionalSink, taken: Mapping[int, Producer], wanted: Marks) -> None:
     """Writes progress, as a task would, so that it fails if somebody has taken the slot since.
 
     Args:

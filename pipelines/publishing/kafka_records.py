@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.contracts.contract import DataContract
-from pipelines.records.corrections import CORRECTION
+from pipelines.publishing.corrections import CORRECTION
 from pipelines.registry.event_schema import AvroValues
 from pipelines.sql import name
 
@@ -32,7 +32,7 @@ def messages(
 
     Args:
         rows: with the contract's columns and `_topic`, `_partition`, `_offset`; and `_correction`, if some
-            of them correct what was published before (`pipelines.records.corrections`).
+            of them correct what was published before (`pipelines.publishing.corrections`).
         contract: tells the columns and the dedup key.
         avro: writes values; without it they are JSON.
         retraction: what stands for an event that is gone: a record without a value, or one with the columns

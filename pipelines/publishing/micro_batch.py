@@ -14,7 +14,6 @@ from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import around, effective_horizon
-from pipelines.delta.checkpoints import offsets_of
 from pipelines.delta.io import on_days, small_rows
 from pipelines.delta.stream_position import Position, positions_of
 from pipelines.delta.tables import conform, events_schema, small_frame
@@ -22,10 +21,11 @@ from pipelines.delta.time_travel import read_kept
 from pipelines.errors import SourceError
 from pipelines.ledger.certifications import history
 from pipelines.ledger.forgotten import forgetting_commits
-from pipelines.publishing.settled_days import Settled, record_settled, settled_before
-from pipelines.publishing.whole_days import publications
-from pipelines.records.corrections import CORRECTION, corrections, instead
+from pipelines.publishing.corrections import CORRECTION, corrections, instead
+from pipelines.publishing.publications import publications
+from pipelines.publishing.published_days import Settled, record_settled, settled_before
 from pipelines.records.decode import COORDINATES, EVENT_DATE
+from pipelines.spark.checkpoints import offsets_of
 
 _IS_VERDICT: Final = "_is_verdict"
 

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from pipelines.config.publish import PROGRESS_TOPIC
 from pipelines.delta.io import query_of, small_rows
+from pipelines.publishing.progress_reader import progress
 from pipelines.publishing.slot_content import (
     COUNTED,
     NOTHING,
@@ -25,7 +26,6 @@ from pipelines.publishing.slot_content import (
     refuse_other_rules,
     with_hashes,
 )
-from pipelines.publishing.slot_progress import progress
 from pipelines.publishing.slot_writer import WRITTEN, SlotTask, write_empty_slot, write_slot
 from pipelines.publishing.slots import Connection, SlotProgress, refuse_another_run
 
@@ -111,8 +111,8 @@ class Published:
 class Publisher:
     """Publishes the micro-batches of one stream; for `foreachBatch`.
 
-    Made by `pipelines.publishing.progress.publisher`, which first holds the cluster's progress against the
-    stream's checkpoint.
+    Made by `pipelines.publishing.progress_check.publisher`, which first compares the cluster's progress
+    with the stream's checkpoint.
 
     Args:
         sink: where they go.

@@ -15,9 +15,9 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from pipelines.contracts.contract import DataContract
 from pipelines.records.avro_to_json import VALUE
-from pipelines.records.documents import DOCUMENT, helpers, with_document
 from pipelines.records.exact_keys import SENT_KEY, one_zero, sent_key
 from pipelines.records.fingerprints import fingerprint
+from pipelines.records.json_documents import DOCUMENT, helpers, with_document
 from pipelines.records.json_types import typed, wire_type
 from pipelines.records.unsafe_decimals import UNSAFE, unsafe
 from pipelines.records.validation import (
@@ -111,7 +111,7 @@ def with_conditions(
         made: what is made of each.
 
     Raises:
-        ParseException, AnalysisException: a condition is not one, see `ops.preflight.check_conditions`.
+        ParseException, AnalysisException: a condition is not one, see `pipelines.spark.preflight`.
     """
     if not contract.conditions:
         return rows

@@ -20,7 +20,7 @@ from pyspark.sql.types import (
 
 from pipelines.contracts.contract import DataContract
 from pipelines.records.avro_to_json import VALUE
-from pipelines.records.documents import DOCUMENT
+from pipelines.records.json_documents import DOCUMENT
 from pipelines.schema_paths import flat
 from pipelines.sql import literal, name
 

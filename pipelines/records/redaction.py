@@ -43,7 +43,7 @@ def text_of(contract: DataContract, path: str, kind: DataType, column: str | Non
         case ArrayType():
             value = _json(found)
         case TimestampType():
-            # The page says all other instants in the zone of the day, and names it.
+            # Reports say all other instants in the zone of the day, and names it.
             value = f"concat(CAST({found} AS STRING), ' UTC')"
         case _:
             value = found

@@ -5,17 +5,18 @@ trees of `Column` objects takes seconds of calls to the JVM, each time a job sta
 """
 
 from collections.abc import Iterator
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, datetime, time, timedelta
 from typing import Final, Literal
 
 from pyspark.sql.types import StructType
 
 from pipelines.contracts.contract import DataContract
+from pipelines.contracts.event_days import FIRST_DAY
 from pipelines.contracts.rules import RowRule
 from pipelines.durations import format_interval
 from pipelines.records.avro_to_json import VALUE
-from pipelines.records.documents import DOCUMENT, is_known, malformed, undecodable
 from pipelines.records.exact_keys import inexact_parts
+from pipelines.records.json_documents import DOCUMENT, is_known, malformed, undecodable
 from pipelines.records.json_types import flaws
 from pipelines.records.reasons import Reason
 from pipelines.records.unsafe_decimals import UNSAFE, has_decimals
@@ -34,8 +35,6 @@ _AT_LATEST: Final = f"_ingested_at + INTERVAL {format_interval(READER_BEHIND)}"
 SENT_BY: Final = f"CASE WHEN {_STAMPED} THEN least(_kafka_timestamp, {_AT_LATEST}) ELSE _ingested_at END"
 """The latest that a record can have been sent, as far as it can be believed."""
 FOUND_LENGTH: Final = 200
-FIRST_DAY: Final = date(1970, 1, 1)
-"""Kafka knows no earlier day, and none can be certified."""
 
 _FINGERPRINT: Final = 16
 

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
+from pipelines.contracts.event_days import FIRST_DAY
 from pipelines.delta.io import read, small_rows
 from pipelines.delta.stream_position import unread_rows
 from pipelines.delta.tables import exists
@@ -17,7 +18,6 @@ from pipelines.ledger.certifications import Verdict
 from pipelines.ledger.retention_marks import last_event_day
 from pipelines.ledger.writer_schemas import decode_all
 from pipelines.records.decode import EVENT_DATE, VALID, sent_at
-from pipelines.records.validation import FIRST_DAY
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
+from pipelines.contracts.event_days import FIRST_DAY
 from pipelines.delta.io import days_condition, read, small_rows
 from pipelines.delta.tables import exists
 from pipelines.ledger.certifications import certified, verdicts
@@ -22,8 +23,7 @@ from pipelines.ledger.retention_marks import (
     speed_from,
     whole_from,
 )
-from pipelines.publishing.settled_days import waiting
-from pipelines.records.validation import FIRST_DAY
+from pipelines.publishing.published_days import waiting
 from pipelines.retention.blockers import (
     Need,
     in_quarantine,

@@ -6,13 +6,13 @@ from pyspark.sql import SparkSession
 
 from pipelines.config.model import PipelineConfig
 from pipelines.delta.checkpoint_fit import BEGIN
-from pipelines.delta.checkpoints import note_path, write_note
 from pipelines.delta.moved_aside import moment, move_aside
 from pipelines.delta.stream_check import Query
 from pipelines.delta.tables import exists
 from pipelines.kafka.ingest_position import continuation
 from pipelines.kafka.topics import find_topic
 from pipelines.ledger.leases import lease
+from pipelines.spark.checkpoints import note_path, write_note
 
 
 def reset(spark: SparkSession, config: PipelineConfig, run_id: str, query: Query) -> dict[str, Any]:

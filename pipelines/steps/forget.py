@@ -9,9 +9,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
-from pipelines.delta.checkpoints import query_files
-from pipelines.delta.fenced import claim
+from pipelines.delta.fenced_commits import claim
 from pipelines.delta.io import by_day_and_key, days_condition, on_days, read, small_rows
+from pipelines.delta.read_ahead import require_not_read_ahead
 from pipelines.delta.stream_check import reset_command
 from pipelines.delta.stream_position import start_version, unread_rows
 from pipelines.delta.tables import exists, require_table, version
@@ -23,11 +23,11 @@ from pipelines.ledger.forgotten import delete_records, emptied_of, empty
 from pipelines.ledger.forgotten_places import remember_places
 from pipelines.ledger.kept_values import delete_values
 from pipelines.ledger.leases import Lease, lease
-from pipelines.ledger.read_ahead import require_not_read_ahead
 from pipelines.ledger.retention_marks import whole_from
 from pipelines.lineage.searches import Search
 from pipelines.nightly.cut_days import cut_days
 from pipelines.records.decode import ENVELOPE, EVENT_DATE, ORIGIN, PLACE
+from pipelines.spark.checkpoints import query_files
 
 
 @dataclass(frozen=True)

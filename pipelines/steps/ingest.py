@@ -10,10 +10,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from pipelines.config.model import PipelineConfig
 from pipelines.delta.checkpoint_fit import BEGIN
-from pipelines.delta.checkpoints import QueryFiles, query_files
 from pipelines.delta.clocks import require_not_behind, require_order
+from pipelines.delta.idempotent_writer import OnceWriter
 from pipelines.delta.io import each_batch
-from pipelines.delta.once import OnceWriter
+from pipelines.delta.read_ahead import require_not_read_ahead
 from pipelines.delta.stream_check import check_ingest, note_tables, require_fit
 from pipelines.delta.tables import TOPIC_ID, ensure_bronze, hidden
 from pipelines.errors import OncelakeError
@@ -22,8 +22,8 @@ from pipelines.kafka.same_log import last_offsets, require_same_log
 from pipelines.kafka.source import read_envelopes
 from pipelines.kafka.topics import Topic, find_topic, require_same_topic
 from pipelines.ledger.forgotten_places import emptied_on_arrival, places_ahead
-from pipelines.ledger.read_ahead import require_not_read_ahead
 from pipelines.racks.traffic import Reading
+from pipelines.spark.checkpoints import QueryFiles, query_files
 from pipelines.spark.streams import run_streams
 
 _log = logging.getLogger(__name__)

@@ -13,6 +13,7 @@ from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.clocks import require_not_ahead
 from pipelines.delta.commits import changes_nothing
+from pipelines.delta.read_ahead import require_not_read_ahead
 from pipelines.delta.stream_position import first_unread_version, unread_rows
 from pipelines.delta.tables import exists, require_table, version
 from pipelines.delta.upkeep import (
@@ -30,9 +31,8 @@ from pipelines.ledger.certifications import certified
 from pipelines.ledger.index_folding import fold_index
 from pipelines.ledger.kept_values import LEDGERS
 from pipelines.ledger.leases import Lease, lease
-from pipelines.ledger.read_ahead import require_not_read_ahead
 from pipelines.nightly.recovery import back_to_certified, holds_certified
-from pipelines.publishing.settled_days import Settled, settled_so_far, waiting
+from pipelines.publishing.published_days import Settled, settled_so_far, waiting
 from pipelines.retention.removal import Removal, from_bronze, from_quarantine, from_speed
 from pipelines.sql import literal
 

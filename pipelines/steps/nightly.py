@@ -1,4 +1,4 @@
-"""Batch: rebuild closed days from bronze, audit what was written, certify what passed."""
+"""Rebuild closed days from bronze, audit what was written, certify what passed."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -12,20 +12,20 @@ from pyspark.sql import SparkSession
 from pipelines.audit.audit import Audit, audit, record_checks
 from pipelines.audit.integrity_checks import fail_together
 from pipelines.audit.rebuild_diff import Changes, changes, moves
-from pipelines.audit.recount import Span
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
-from pipelines.contracts.event_days import effective_horizon
+from pipelines.contracts.event_days import Span, effective_horizon
 from pipelines.delta.epochs import Stamp
 from pipelines.delta.event_tables import ensure_batch, require_same_days
-from pipelines.delta.fenced import restore_fenced
+from pipelines.delta.fenced_commits import restore_fenced
 from pipelines.delta.io import on_days, read
 from pipelines.delta.tables import conform, events_schema, exists, require_table, version
 from pipelines.delta.time_travel import commit_hash
 from pipelines.errors import ConfigError
-from pipelines.ledger.bronze_index import BronzeIndex, BronzeSlice, pieces_of
+from pipelines.ledger.bronze_index import BronzeIndex, BronzeSlice, bronze_slice
 from pipelines.ledger.bronze_indexer import index_bronze
+from pipelines.ledger.bronze_verdicts import own_verdicts
 from pipelines.ledger.certifications import (
     Certified,
     Verdict,
@@ -38,14 +38,13 @@ from pipelines.ledger.certifications import (
 from pipelines.ledger.forgotten_places import require_forgotten
 from pipelines.ledger.layer_samples import record_samples
 from pipelines.ledger.leases import Lease, lease
-from pipelines.ledger.own_verdicts import own_verdicts
 from pipelines.ledger.retention_marks import first_whole_day, require_whole
-from pipelines.ledger.runs import Steps
+from pipelines.ledger.runs import RunRecorder
+from pipelines.nightly.commit_order import steps
 from pipelines.nightly.rebuild import build_days, require_alone
 from pipelines.nightly.rebuild_plan import Cause, Due, Repair, due_days, span_of
 from pipelines.nightly.recovery import back_to_certified
 from pipelines.nightly.seal import seal
-from pipelines.nightly.steps import steps
 from pipelines.nightly.verdicts import Run, decide, failed_days, failure, summary, words
 
 _log = logging.getLogger(__name__)
@@ -94,7 +93,7 @@ def nightly(
 
 @dataclass
 class Night:
-    """A nightly run, step by step; the order is that of `pipelines.nightly.steps`."""
+    """A nightly run, step by step; the order is that of `pipelines.nightly.commit_order`."""
 
     spark: SparkSession
     config: PipelineConfig
@@ -104,7 +103,7 @@ class Night:
     repair: Repair = "nothing"
     cause: Cause = "asked"
     _held: Lease = field(init=False)
-    _steps: Steps = field(init=False)
+    _steps: RunRecorder = field(init=False)
     _before: Certified | None = field(init=False)
     _index: BronzeIndex = field(init=False)
     _due: Due = field(init=False)
@@ -118,7 +117,7 @@ class Night:
     @contextmanager
     def hold(self) -> Iterator[None]:
         """Holds the pipeline's lease, and records the steps at the end."""
-        self._steps = Steps(self.config, self.run_id, list(self.asked))
+        self._steps = RunRecorder(self.config, self.run_id, list(self.asked))
         with lease(self.spark, self.config, self.run_id) as self._held:
             try:
                 yield
@@ -143,7 +142,7 @@ class Night:
         self._steps.days = self._due.days
         self._span = span_of(config, contract, self._due.days, first_whole_day(spark, config))
         audited = newest_audited(own_verdicts(spark, config, ledger, self._index))
-        self._pieces = pieces_of(spark, config, self._index, self._span.near, audited)
+        self._pieces = bronze_slice(spark, config, self._index, self._span.near, audited)
 
     def undo(self) -> Iterator[str]:
         """Puts the batch table back to the certified state if a run died between writing and deciding."""
@@ -251,7 +250,7 @@ def validate(
     index = index_bronze(spark, config, contract, version(spark, config.table("bronze")))
     span = span_of(config, contract, [day], first_whole_day(spark, config))
     audited = newest_audited(own_verdicts(spark, config, ledger, index))
-    pieces = pieces_of(spark, config, index, span.near, audited)
+    pieces = bronze_slice(spark, config, index, span.near, audited)
     found = audit(spark, config, contract, span, state.days, pieces, state.version)
     _record(spark, config, run_id, found, index.version, state.version)
     if not found.passed(day):

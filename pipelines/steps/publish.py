@@ -14,30 +14,30 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
-from pipelines.delta.checkpoints import QueryFiles, query_files
 from pipelines.delta.event_tables import ensure_speed
 from pipelines.delta.io import each_batch, query_of, small_rows
+from pipelines.delta.read_ahead import require_not_read_ahead
 from pipelines.delta.stream_check import refuse_lost_speed
 from pipelines.delta.tables import keep_versions
 from pipelines.durations import format_interval
 from pipelines.errors import OncelakeError, SourceError
 from pipelines.ledger.certifications import ensure_ledger
-from pipelines.ledger.read_ahead import require_not_read_ahead
 from pipelines.publishing.cluster import (
     asking,
     end_transactions,
-    marks,
+    read_progress,
     topic_id,
 )
 from pipelines.publishing.cluster_advice import advice, facts, refuse_too_long
 from pipelines.publishing.failures import explained
 from pipelines.publishing.kafka_records import messages
 from pipelines.publishing.micro_batch import BatchMaker, stream
-from pipelines.publishing.progress import agree, partitions_of, publisher
+from pipelines.publishing.progress_check import agree, partitions_of, publisher
+from pipelines.publishing.published_days import forget_unknown, how_to_send, settled_so_far, unsent, waiting
 from pipelines.publishing.settings import rules_of, settings_of, sink_of, values_of
-from pipelines.publishing.settled_days import forget_unknown, how_to_send, settled_so_far, unsent, waiting
 from pipelines.publishing.transactional_sink import Published, Publisher
 from pipelines.registry.event_schema import AvroValues
+from pipelines.spark.checkpoints import QueryFiles, query_files
 from pipelines.spark.failures import explain_stream_failure, texts
 from pipelines.spark.streams import Totals, run_streams
 
@@ -118,10 +118,10 @@ def status(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]:
     with asking(sink) as cluster:
         topic = topic_id(cluster, sink.topic)
         files = query_files(spark, checkpoint)
-        known = marks(cluster, sink)
+        known = read_progress(cluster, sink)
         while (now := query_files(spark, checkpoint)) != files:
             # A micro-batch has ended between the two looks.
-            files, known = now, marks(cluster, sink)
+            files, known = now, read_progress(cluster, sink)
         problem, left = None, list[date]()
         try:
             agree(sink, topic, known, files)

@@ -15,7 +15,6 @@ from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import around, effective_horizon
-from pipelines.delta.checkpoints import QueryFiles, query_files
 from pipelines.delta.tables import conform
 from pipelines.delta.time_travel import bytes_of, read_kept
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
@@ -27,14 +26,22 @@ from pipelines.ledger.certifications import (
     require_certified,
 )
 from pipelines.ledger.leases import Lease, lease
-from pipelines.publishing.cluster import asking, end_transactions, make_progress_topic, marks, topic_id
+from pipelines.publishing.cluster import (
+    asking,
+    end_transactions,
+    make_progress_topic,
+    read_progress,
+    topic_id,
+)
 from pipelines.publishing.cluster_advice import facts, refuse_too_long
+from pipelines.publishing.corrections import CORRECTION, corrections, instead
 from pipelines.publishing.failures import explained
 from pipelines.publishing.kafka_records import messages
 from pipelines.publishing.micro_batch import published_columns
-from pipelines.publishing.progress import partitions_of
+from pipelines.publishing.progress_check import partitions_of
+from pipelines.publishing.publications import Publication, publications, record_publication
+from pipelines.publishing.published_days import settled_so_far, waiting
 from pipelines.publishing.settings import rules_of, settings_of, sink_of, values_of
-from pipelines.publishing.settled_days import settled_so_far, waiting
 from pipelines.publishing.slots import ProgressError, SlotProgress
 from pipelines.publishing.transactional_sink import (
     TransactionalSink,
@@ -42,9 +49,8 @@ from pipelines.publishing.transactional_sink import (
     publish_rows,
     refuse_other_content,
 )
-from pipelines.publishing.whole_days import Publication, publications, record_publication
-from pipelines.records.corrections import CORRECTION, corrections, instead
 from pipelines.registry.event_schema import AvroValues
+from pipelines.spark.checkpoints import QueryFiles, query_files
 from pipelines.spark.failures import cause
 
 _WHOLE_DAY: Final = "day"
@@ -203,7 +209,7 @@ class _Day:
     def _send(self, records: DataFrame, sink: TransactionalSink, done: SlotProgress, held: Lease) -> None:
         """Sends the records in parts, each of which a transaction of each slot can hold."""
         with asking(sink) as cluster:
-            known = marks(cluster, sink, is_stable=True)
+            known = read_progress(cluster, sink, is_stable=True)
         whole = replace(done, next_batch=0)
         if others := [mark for mark in known.values() if replace(mark, next_batch=0) != whole]:
             raise ConfigError(

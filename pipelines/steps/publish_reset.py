@@ -6,22 +6,22 @@ from typing import Any, Literal
 from pyspark.sql import SparkSession
 
 from pipelines.config.model import PipelineConfig
-from pipelines.delta.checkpoints import QueryFiles, query_files, write_note
 from pipelines.errors import ConfigError, SourceError
 from pipelines.publishing.cluster import (
     Marks,
     asking,
     known_partitions,
     make_progress_topic,
-    marks,
+    read_progress,
     take_all,
     topic_id,
-    write_marks,
+    write_progress,
 )
-from pipelines.publishing.progress import PARTITIONS, fits_in
+from pipelines.publishing.progress_check import PARTITIONS, fits_in
 from pipelines.publishing.settings import sink_of
 from pipelines.publishing.slots import SlotProgress
 from pipelines.publishing.transactional_sink import TransactionalSink, begun_with
+from pipelines.spark.checkpoints import QueryFiles, query_files, write_note
 
 ResetTo = Literal["beginning", "checkpoint"]
 InFlight = Literal["published", "unpublished"]
@@ -53,15 +53,15 @@ def reset(
     with asking(sink) as cluster:
         topic = topic_id(cluster, sink.topic)
         make_progress_topic(cluster, sink)
-        taken = take_all(sink, marks(cluster, sink))
-        known = marks(cluster, sink, is_stable=True)
+        taken = take_all(sink, read_progress(cluster, sink))
+        known = read_progress(cluster, sink, is_stable=True)
         partitions = known_partitions(cluster, sink.topic)
         ours = SlotProgress(files.next_batch, files.query or "", topic, sink.slots, partitions=partitions)
         if to == "beginning":
             wanted = dict.fromkeys(range(sink.slots), replace(ours, next_batch=0))
         else:
             wanted = mended(sink, ours, known, files, in_flight)
-        write_marks(sink, taken, wanted)
+        write_progress(sink, taken, wanted)
     if to == "beginning":
         return {"lines": [f"{sink.name}: all days that are not certified will be published again"]}
     write_note(spark, files.path, {"topic_id": topic, PARTITIONS: str(partitions)})

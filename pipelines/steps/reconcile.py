@@ -8,16 +8,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
-from pipelines.delta.ingest_plans import read_until
 from pipelines.delta.io import read
 from pipelines.delta.tables import TOPIC_ID, require_table, shown, table_property, version
 from pipelines.errors import SourceError
-from pipelines.kafka.same_log import require_same_log
-from pipelines.kafka.source import offsets_between
-from pipelines.kafka.topic_offsets import TopicOffsets, records_within, topic_offsets
-from pipelines.kafka.topics import Topic
-from pipelines.lineage import offset_gaps
-from pipelines.lineage.offset_comparison import (
+from pipelines.kafka import offset_gaps
+from pipelines.kafka.offset_comparison import (
     BronzeOffsets,
     Finding,
     Tail,
@@ -25,6 +20,11 @@ from pipelines.lineage.offset_comparison import (
     asked_behind,
     compare_offsets,
 )
+from pipelines.kafka.same_log import require_same_log
+from pipelines.kafka.source import offsets_between
+from pipelines.kafka.topic_offsets import TopicOffsets, records_within, topic_offsets
+from pipelines.kafka.topics import Topic
+from pipelines.spark.ingest_plans import read_until
 
 
 def reconcile(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]:

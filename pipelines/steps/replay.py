@@ -10,15 +10,15 @@ from pyspark.sql import functions as F
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.event_tables import ensure_speed
-from pipelines.delta.fenced import append_fenced, claim
+from pipelines.delta.fenced_commits import append_fenced, claim
 from pipelines.delta.io import read, small_rows
+from pipelines.delta.read_ahead import require_not_read_ahead
 from pipelines.delta.stream_check import refuse_lost_speed
 from pipelines.delta.tables import exists, require_table, version
 from pipelines.ledger.certifications import certified
 from pipelines.ledger.forgotten_places import places
 from pipelines.ledger.leases import Lease, lease
 from pipelines.ledger.quarantine import Selection, mark, picked, tried
-from pipelines.ledger.read_ahead import require_not_read_ahead
 from pipelines.ledger.retention_marks import whole_from
 from pipelines.ledger.writer_schemas import decode_all
 from pipelines.records.decode import (

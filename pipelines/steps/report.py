@@ -17,17 +17,18 @@ from pipelines.delta.tables import exists, require_table, version
 from pipelines.delta.time_travel import read_kept
 from pipelines.errors import SourceError
 from pipelines.ledger import certifications
-from pipelines.ledger.bronze_index import BronzeIndex, pieces_of
+from pipelines.ledger.bronze_index import BronzeIndex, bronze_slice
 from pipelines.ledger.bronze_indexer import index_as_of, index_bronze
+from pipelines.ledger.bronze_verdicts import own_verdicts
 from pipelines.ledger.layer_samples import samples_of
-from pipelines.ledger.own_verdicts import own_verdicts
 from pipelines.ledger.retention_marks import whole_from
 from pipelines.ledger.writer_schemas import decode_all
 from pipelines.records.decode import invalid, valid
+from pipelines.report.model import verdict_history
 from pipelines.report.model.flow import flow_of, flow_so_far
 from pipelines.report.model.layer_differences import layer_differences
 from pipelines.report.model.report import DayStatus, ReportCheck, ReportData, TrendDay, Verdict
-from pipelines.report.queries import conflicts, profile, verdict_history
+from pipelines.report.queries import conflicts, profile
 from pipelines.report.queries.comparison import comparison
 from pipelines.report.render.data_docs import Audited, write_data_docs
 from pipelines.report.render.files import ReportFormat, write_report
@@ -104,7 +105,7 @@ def _decided(
     rows = _rows_then(spark, config, verdict)
     known = own_verdicts(spark, config, verdicts, index)
     since = certifications.newest_audited(v for v in known if v.bronze_version < verdict.bronze_version)
-    pieces = pieces_of(spark, config, index, [day], since)
+    pieces = bronze_slice(spark, config, index, [day], since)
     decoded = decode_all(spark, config, contract, pieces.envelopes)
     events = profile.of_day(valid(decoded, contract), day).persist()
     checks = _checks(spark, config, verdict)
@@ -161,7 +162,7 @@ def _undecided(
     bronze_version = version(spark, table)
     index = index_bronze(spark, config, contract, bronze_version)
     since = certifications.newest_audited(own_verdicts(spark, config, verdicts, index))
-    pieces = pieces_of(spark, config, index, [day], since)
+    pieces = bronze_slice(spark, config, index, [day], since)
     reasons = profile.quarantine_reasons(
         index.reasons(),
         invalid(decode_all(spark, config, contract, pieces.envelopes), contract),

@@ -11,10 +11,11 @@ from pyspark.storagelevel import StorageLevel
 
 from pipelines.config.model import PipelineConfig, QuarantineConfig
 from pipelines.contracts.contract import DataContract
-from pipelines.delta.checkpoints import query_files
 from pipelines.delta.event_tables import adopt_clock, ensure_speed
 from pipelines.delta.io import each_batch
+from pipelines.delta.read_ahead import require_not_read_ahead
 from pipelines.delta.read_order import files_before_older, hold_back
+from pipelines.delta.speed_writer import SpeedWriter
 from pipelines.delta.stream_check import check_speed, note_tables
 from pipelines.delta.stream_position import start_version
 from pipelines.delta.tables import ensure_bronze, ensure_quarantine, first_try
@@ -23,15 +24,14 @@ from pipelines.kafka.dead_letters import send_dead_letters
 from pipelines.kafka.topics import find_topic
 from pipelines.ledger.forgotten import remembered
 from pipelines.ledger.forgotten_places import require_forgotten
-from pipelines.ledger.late_share import late_share
-from pipelines.ledger.read_ahead import require_not_read_ahead
-from pipelines.ledger.speed_writer import SpeedWriter
 from pipelines.ledger.writer_schemas import known_writers, learn_named, most_named
 from pipelines.records.decode import BAD, broken_of, decode, events_of, routed
 from pipelines.records.dedup import first_within_watermark
 from pipelines.records.watermark import HELD_BACK
 from pipelines.registry.wire_format import WriterSchema
+from pipelines.spark.checkpoints import query_files
 from pipelines.spark.failures import explain_stream_failure
+from pipelines.spark.late_records import late_share
 from pipelines.spark.streams import Totals, run_streams
 
 _REMEMBERED: Final = 1_000

@@ -26,7 +26,7 @@ from pipelines.contracts.contract import DataContract
 from pipelines.delta.event_tables import ensure_speed
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.ledger.quarantine import Selection
-from pipelines.publishing.progress import publisher
+from pipelines.publishing.progress_check import publisher
 from pipelines.steps.maintain import maintain
 from pipelines.steps.publish import doctor, publish, status
 from pipelines.steps.publish_days import publish_days

@@ -12,9 +12,9 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from pipelines.errors import InfrastructureError
-from pipelines.publishing.cluster import asking, marks, take_all, write_marks
-from pipelines.publishing.progress import publisher
-from pipelines.publishing.slot_progress import progress
+from pipelines.publishing.cluster import asking, read_progress, take_all, write_progress
+from pipelines.publishing.progress_check import publisher
+from pipelines.publishing.progress_reader import progress
 from pipelines.publishing.slots import SlotProgress, send_progress
 from pipelines.publishing.transactional_sink import TransactionalSink
 from tests.support.kafka import MakeTopic
@@ -32,7 +32,7 @@ def sinks(broker: str, topic: MakeTopic) -> tuple[TransactionalSink, Transaction
     b = replace(a, name=second, topic=second, slots=2, transaction_timeout=timedelta(seconds=8))
     with asking(a) as cluster:
         # Waits for the coordinator of a broker that has just begun.
-        marks(cluster, a)
+        read_progress(cluster, a)
     return a, b
 
 
@@ -67,7 +67,7 @@ def test_a_sink_starts_and_ends_while_a_transaction_of_another_hangs(
     hang(a)
     made = publisher(spark, b, str(tmp_path / "checkpoint"))
     with asking(b) as cluster:
-        known = marks(cluster, b, is_stable=True)
+        known = read_progress(cluster, b, is_stable=True)
     assert {slot: mark.run for slot, mark in known.items()} == dict.fromkeys(range(2), made.run)
 
 
@@ -77,11 +77,11 @@ def test_progress_that_is_known_from_records_alone_does_not_wait_for_others(
     admin: AdminClient,
 ) -> None:
     a, b = sinks
-    write_marks(b, take_all(b, {}), dict.fromkeys(range(2), DONE))
+    write_progress(b, take_all(b, {}), dict.fromkeys(range(2), DONE))
     hang(a)
     admin.delete_consumer_groups([b.name])[b.name].result(30)
     with asking(b) as cluster:
-        assert marks(cluster, b, is_stable=True) == dict.fromkeys(range(2), DONE)
+        assert read_progress(cluster, b, is_stable=True) == dict.fromkeys(range(2), DONE)
 
 
 def test_progress_behind_a_transaction_of_another_is_waited_for_and_the_other_is_named(
@@ -90,19 +90,19 @@ def test_progress_behind_a_transaction_of_another_is_waited_for_and_the_other_is
     admin: AdminClient,
 ) -> None:
     a, b = sinks
-    write_marks(b, take_all(b, {}), {0: replace(DONE, next_batch=5), 1: DONE})
+    write_progress(b, take_all(b, {}), {0: replace(DONE, next_batch=5), 1: DONE})
     hang(replace(a, slots=1))
     # Whether this was committed nobody can read before the other has ended.
-    write_marks(b, take_all(b, {}), {0: DONE})
+    write_progress(b, take_all(b, {}), {0: DONE})
     admin.delete_consumer_groups([b.name])[b.name].result(30)
     with asking(b) as cluster:
         # Partition 0 alone: of slot 1 all is known.
         held = rf"partition 0 of topic '{b.progress_topic}' .* a transaction of '{a.name}' .* offset \d+"
         with pytest.raises(InfrastructureError, match=held) as refused:
-            marks(cluster, b, is_stable=True)
+            read_progress(cluster, b, is_stable=True)
         assert "kafka-transactions.sh" in str(refused.value)
         # A look that decides nothing waits for nobody.
-        assert marks(cluster, b) == {0: replace(DONE, next_batch=5), 1: DONE}
+        assert read_progress(cluster, b) == {0: replace(DONE, next_batch=5), 1: DONE}
     take_all(replace(a, slots=1), {})
     assert progress(b.connection, range(2), is_stable=True) == dict.fromkeys(range(2), DONE)
 
@@ -112,9 +112,9 @@ def test_slots_that_there_were_before_are_known_as_long_as_one_tells_of_them(
 ) -> None:
     a, _ = sinks
     four = replace(DONE, slots=4)
-    write_marks(a, take_all(a, {}), dict.fromkeys(range(4), four))
+    write_progress(a, take_all(a, {}), dict.fromkeys(range(4), four))
     fewer = replace(a, slots=1)
     with asking(fewer) as cluster:
-        assert marks(cluster, fewer) == dict.fromkeys(range(4), four)
+        assert read_progress(cluster, fewer) == dict.fromkeys(range(4), four)
         admin.delete_consumer_groups([a.name])[a.name].result(30)
-        assert marks(cluster, fewer, is_stable=True) == dict.fromkeys(range(4), four)
+        assert read_progress(cluster, fewer, is_stable=True) == dict.fromkeys(range(4), four)

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import SourceError
-from pipelines.publishing.progress import publisher
+from pipelines.publishing.progress_check import publisher
 from pipelines.publishing.settings import sink_of
 from pipelines.steps.publish import publish, status
 from pipelines.steps.speed import speed

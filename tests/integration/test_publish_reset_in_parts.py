@@ -11,11 +11,11 @@ from confluent_kafka.admin import AdminClient
 
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import InfrastructureError, SourceError
-from pipelines.publishing import progress, transactional_sink
-from pipelines.publishing.cluster import asking, marks, take_all, write_marks
-from pipelines.publishing.lookup import published_slots
+from pipelines.publishing import progress_check, transactional_sink
+from pipelines.publishing.cluster import asking, read_progress, take_all, write_progress
 from pipelines.publishing.settings import sink_of
 from pipelines.publishing.slots import SlotProgress
+from pipelines.publishing.topic_lookup import published_slots
 from pipelines.steps import publish as publishing
 from pipelines.steps.publish import publish
 from pipelines.steps.publish_reset import reset
@@ -75,13 +75,13 @@ def dies_after(parts: int, lake: Lake) -> None:
 def progress_of(lake: Lake) -> dict[int, SlotProgress]:
     sink = sink_of(lake.config)
     with asking(sink) as cluster:
-        return marks(cluster, sink, is_stable=True)
+        return read_progress(cluster, sink, is_stable=True)
 
 
 def tell(lake: Lake, slot: int, **changes: Any) -> None:
     """Makes progress of a slot say something else."""
     sink, known = sink_of(lake.config), progress_of(lake)[slot]
-    write_marks(sink, take_all(sink, {}), {slot: replace(known, **changes)})
+    write_progress(sink, take_all(sink, {}), {slot: replace(known, **changes)})
 
 
 def each_once(lake: Lake) -> None:
@@ -143,7 +143,7 @@ def test_progress_that_is_looked_for_part_by_part_is_looked_for_until_the_last(
             raise RuntimeError("a fault of the test")
         return published_slots(*words)
 
-    monkeypatch.setattr(progress, "published_slots", dies_at_the_second)
+    monkeypatch.setattr(progress_check, "published_slots", dies_at_the_second)
     with pytest.raises(InfrastructureError):
         send(lake)
     assert {mark.position for mark in progress_of(lake).values()} == {(0, 1)}

@@ -12,8 +12,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 from pipelines.config.loader import load_config
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import ConfigError, SourceError
-from pipelines.publishing.cluster import asking, marks, take_all, write_marks
-from pipelines.publishing.progress import publisher
+from pipelines.publishing.cluster import asking, read_progress, take_all, write_progress
+from pipelines.publishing.progress_check import publisher
 from pipelines.publishing.settings import sink_of
 from pipelines.publishing.slots import SlotProgress
 from pipelines.publishing.transactional_sink import TransactionalSink, publish_rows
@@ -55,8 +55,8 @@ def rows(spark: SparkSession, first: int = 0) -> DataFrame:
 def undone(sink: TransactionalSink, slot: int, batch: int) -> None:
     """Says that one slot of a micro-batch was not published, as when the driver died before."""
     with asking(sink) as cluster:
-        known = marks(cluster, sink, is_stable=True)[slot]
-    write_marks(sink, take_all(sink, {}), {slot: replace(known, next_batch=batch)})
+        known = read_progress(cluster, sink, is_stable=True)[slot]
+    write_progress(sink, take_all(sink, {}), {slot: replace(known, next_batch=batch)})
 
 
 def test_a_retry_with_other_rows_is_refused_before_anything_is_sent(
@@ -64,7 +64,7 @@ def test_a_retry_with_other_rows_is_refused_before_anything_is_sent(
 ) -> None:
     with asking(sink) as cluster:
         # Waits for the coordinator of a broker that has just begun.
-        marks(cluster, sink)
+        read_progress(cluster, sink)
     publish_rows(rows(spark), sink, DONE, is_new=True)
     undone(sink, 1, 5)
     # One row of each slot is not there, as when a file is skipped.
@@ -78,7 +78,7 @@ def test_a_retry_with_other_rows_is_refused_before_anything_is_sent(
     all_done = publish_rows(rows(spark, first=4), sink, DONE, is_new=False)
     assert (all_done.rows, all_done.slots_done_before) == (ROWS, 2)
     # So it is where not all progress tells what it was made of.
-    write_marks(sink, take_all(sink, {}), {1: DONE})
+    write_progress(sink, take_all(sink, {}), {1: DONE})
     assert publish_rows(rows(spark, first=4), sink, DONE, is_new=False).slots_done_before == 2
 
 
@@ -134,8 +134,8 @@ def test_a_transaction_that_was_committed_in_the_middle_is_told(
     for name in ("0", ".0.crc"):
         Path(lake.config.checkpoint("publish"), "commits", name).unlink()
     with asking(sink) as cluster:
-        begun = {1: replace(marks(cluster, sink, is_stable=True)[1], is_begun=True)}
-    write_marks(sink, take_all(sink, {}), begun)
+        begun = {1: replace(read_progress(cluster, sink, is_stable=True)[1], is_begun=True)}
+    write_progress(sink, take_all(sink, {}), begun)
     with pytest.raises(SourceError, match=r"slots 1 were committed before all .* --in-flight unpublished"):
         publish(lake.spark, lake.config, lake.contract, once=True)
     assert not status(lake.spark, lake.config)["agrees"]

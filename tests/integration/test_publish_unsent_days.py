@@ -8,7 +8,7 @@ import pytest
 
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import days_of
-from pipelines.publishing.settled_days import how_to_send
+from pipelines.publishing.published_days import how_to_send
 from pipelines.steps.publish import publish, status
 from pipelines.steps.publish_days import publish_days
 from tests.support.kafka import MakeTopic

@@ -16,7 +16,7 @@ from pipelines.contracts.contract import DataContract
 from pipelines.errors import InfrastructureError, OncelakeError, SourceError
 from pipelines.ledger.leases import Lease
 from pipelines.publishing import transactional_sink
-from pipelines.publishing.cluster import asking, marks, take_all, write_marks
+from pipelines.publishing.cluster import asking, read_progress, take_all, write_progress
 from pipelines.publishing.settings import sink_of
 from pipelines.publishing.slots import ProgressError, SlotProgress, Written
 from pipelines.publishing.transactional_sink import TransactionalSink
@@ -66,7 +66,7 @@ def sink_of_the_day(lake: Lake, admin: AdminClient) -> TransactionalSink:
 
 def progress(sink: TransactionalSink) -> dict[int, SlotProgress]:
     with asking(sink) as cluster:
-        return marks(cluster, sink, is_stable=True)
+        return read_progress(cluster, sink, is_stable=True)
 
 
 def test_a_task_that_fails_is_told_and_leaves_no_transaction_open(
@@ -95,11 +95,11 @@ def test_a_task_that_fails_is_told_and_leaves_no_transaction_open(
     true = progress(sink)[0]
     assert true.written
     wrong = Written(true.written.rows + 1, true.written.digest, true.written.rules)
-    write_marks(sink, take_all(sink, {}), {0: replace(true, written=wrong)})
+    write_progress(sink, take_all(sink, {}), {0: replace(true, written=wrong)})
     with pytest.raises(SourceError, match=r"slot 0 of micro-batch 0 was published with \d+ rows"):
         whole(lake)
     assert sent(lake) == some
-    write_marks(sink, take_all(sink, {}), {0: true})
+    write_progress(sink, take_all(sink, {}), {0: true})
     assert whole(lake) == {"days": 1, "rows": len(FLIGHTS), "days_done_before": 0}
     assert set(sent(lake).values()) == {1}
     assert len(sent(lake)) == len(FLIGHTS)

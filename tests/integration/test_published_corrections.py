@@ -19,7 +19,7 @@ from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.lineage.key_filter import asked_key
 from pipelines.lineage.searches import OfKey
 from pipelines.publishing.kafka_records import messages
-from pipelines.publishing.settled_days import waiting
+from pipelines.publishing.published_days import waiting
 from pipelines.publishing.transactional_sink import publish_rows
 from pipelines.steps.forget import forget
 from pipelines.steps.maintain import maintain

@@ -14,13 +14,13 @@ from pyspark.sql import DataFrame
 
 from demo.waiting import wait_until
 from pipelines.config.model import PipelineConfig
-from pipelines.delta.checkpoints import query_files
-from pipelines.delta.once import OnceWriter
+from pipelines.delta.idempotent_writer import OnceWriter
 from pipelines.delta.tables import ensure_bronze, set_table_property, version
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.kafka.ingest_position import ends_since
 from pipelines.ledger.leases import lease
 from pipelines.nightly.seal import seal
+from pipelines.spark.checkpoints import query_files
 from pipelines.steps.ingest import IngestJob, ingest
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import FLIGHT, Lake

@@ -17,6 +17,9 @@ def test_it_carries_what_a_project_starts_from_and_nothing_else_of_the_checkout(
     assert {
         "pipelines/py.typed",
         "pipelines/runtime/project_files/Makefile.txt",
+        "pipelines/report/render/templates/report.html.j2",
+        "pipelines/report/render/templates/report.css",
+        "pipelines/report/render/templates/data_docs/page.j2",
         "pipelines/_bundled/conf/ivy.xml",
         "pipelines/_bundled/conf/jars.lock",
         "pipelines/_bundled/conf/spark-defaults.conf",

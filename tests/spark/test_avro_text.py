@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 
 from pipelines.contracts.contract import DataContract
 from pipelines.records.decode import decode
-from pipelines.records.documents import check_readable
+from pipelines.records.json_documents import check_readable
 from pipelines.registry.wire_format import WriterSchema
 from tests.support.avro import FIELDS, departure, encoded, framed, record
 from tests.support.lakes import Lake

@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from pipelines.contracts.contract import DataContract
-from pipelines.records.corrections import CORRECTION, corrections, instead
+from pipelines.publishing.corrections import CORRECTION, corrections, instead
 from pipelines.records.decode import VALID, decode
 from tests.support.lakes import Lake, Record
 from tests.support.nights import on

@@ -15,7 +15,7 @@ import pytest
 
 import pipelines.ledger.leases as lease_module
 from demo.waiting import wait_until
-from pipelines.delta.fenced import replace_fenced
+from pipelines.delta.fenced_commits import replace_fenced
 from pipelines.delta.io import read
 from pipelines.delta.tables import ensure_table, shape, small_frame
 from pipelines.errors import InfrastructureError

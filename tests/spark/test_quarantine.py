@@ -14,7 +14,7 @@ from pipelines.cli.quarantine import rebuild
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import days_of
 from pipelines.contracts.rules import RowRule
-from pipelines.delta.once import OnceWriter
+from pipelines.delta.idempotent_writer import OnceWriter
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.ledger.leases import lease
 from pipelines.ledger.quarantine import Selection

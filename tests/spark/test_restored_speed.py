@@ -10,12 +10,12 @@ from delta.tables import DeltaTable
 
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.rules import RowRule
-from pipelines.delta.checkpoints import note_path, query_files
 from pipelines.delta.event_tables import ensure_speed
 from pipelines.delta.tables import ensure_bronze, ensure_quarantine, set_table_property, version
 from pipelines.delta.upkeep import compact, delete_rows
 from pipelines.errors import SourceError
 from pipelines.ledger.quarantine import Selection
+from pipelines.spark.checkpoints import note_path, query_files
 from pipelines.steps.checkpoints import reset
 from pipelines.steps.maintain import maintain
 from pipelines.steps.replay import replay

@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from demo.waiting import wait_until
+from pipelines.delta.idempotent_writer import OnceWriter
 from pipelines.delta.io import append, each_batch, query_of, read
-from pipelines.delta.once import OnceWriter
 from pipelines.delta.table_state import last_batch
 from pipelines.delta.tables import ensure_table, set_table_property, shape
 from pipelines.errors import InfrastructureError, SourceError
@@ -118,7 +118,7 @@ def test_a_micro_batch_that_another_run_has_written_is_not_passed_over(
             return found
 
         if after_the_look:
-            monkeypatch.setattr("pipelines.delta.once.last_batch", overtaken)
+            monkeypatch.setattr("pipelines.delta.idempotent_writer.last_batch", overtaken)
         else:
             other.save(target)
         try:

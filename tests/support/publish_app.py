@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from pipelines.config.loader import load_config
 from pipelines.publishing import transactional_sink
-from pipelines.publishing.progress import publisher
+from pipelines.publishing.progress_check import publisher
 from pipelines.publishing.transactional_sink import TransactionalSink
 from pipelines.spark.session import spark_session
 from tests.support.publish_faults import Fault, struck

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from pipelines.kafka.topic_offsets import BrokerOffsets
-from pipelines.lineage.offset_comparison import (
+from pipelines.kafka.offset_comparison import (
     BronzeOffsets,
     Tail,
     TopicPolicy,
     asked_behind,
     compare_offsets,
 )
+from pipelines.kafka.topic_offsets import BrokerOffsets
 
 KEPT = {0: BrokerOffsets(0, 100)}
 WHOLE = BronzeOffsets(0, 99)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.cli.running import harmless
+from pipelines.cli.job_runner import harmless
 
 JOBS = ("ingest_stream", "speed_stream", "nightly_batch", "validate", "report", "maintain")
 

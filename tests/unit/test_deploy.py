@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from pipelines.cli.app import oncelake
-from pipelines.cli.every import GRAVEST_FIRST
+from pipelines.cli.run_all import GRAVEST_FIRST
 from pipelines.config.model import BatchConfig
 from pipelines.durations import parse_interval
 from pipelines.errors import OncelakeError

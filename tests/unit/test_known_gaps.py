@@ -3,8 +3,8 @@
 import pytest
 from pydantic import ValidationError
 
-from pipelines.audit.known_gaps import is_known
 from pipelines.config.audit import AuditConfig, KnownGap
+from pipelines.kafka.known_gaps import is_known
 
 GAPS = [
     KnownGap(partition=0, first=10, last=19, why="retention"),

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from pipelines.ledger.late_share import LateShare
+from pipelines.spark.late_records import LateShare
 
 MICRO_BATCHES = ((60, 0), (60, 30), (100, 9), (100, 6), (100, 11), (100, 5), (99, 99))
 

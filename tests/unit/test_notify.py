@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pipelines.config.model import NotifyConfig
-from pipelines.spark.notify import notify
+from pipelines.runtime.notifications import notify
 
 SUMMARY = {"job": "nightly_batch", "pipeline": "flights", "status": "failed", "exit_code": 3, "error": "ü"}
 

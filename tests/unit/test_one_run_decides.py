@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
-from pipelines.nightly.steps import steps
+from pipelines.nightly.commit_order import steps
 from tests.support.delta_model import ModelNight, Refused, World
 
 # Days one to three were certified before; both runs want the second, and the first fails with the third.

@@ -6,13 +6,13 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import TopicPartition
 
-from pipelines.delta.checkpoints import QueryFiles
 from pipelines.errors import SourceError
-from pipelines.publishing.lookup import Row, slots_with_all
-from pipelines.publishing.progress import agree, fits_in
+from pipelines.publishing.progress_check import agree, fits_in
 from pipelines.publishing.slot_writer import headers_of
 from pipelines.publishing.slots import ProgressError, SlotProgress, Written, what_to_do
+from pipelines.publishing.topic_lookup import Row, slots_with_all
 from pipelines.publishing.transactional_sink import TransactionalSink
+from pipelines.spark.checkpoints import QueryFiles
 from pipelines.steps.publish_reset import InFlight, mended
 
 DONE = SlotProgress(8, "query", "topic-id", 3)

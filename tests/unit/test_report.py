@@ -18,6 +18,7 @@ import pipelines
 from pipelines.errors import InfrastructureError
 from pipelines.records.reasons import REASONS, Reason
 from pipelines.report.model.history import Comparison
+from pipelines.report.model.json_schema import SCHEMA, schema_text
 from pipelines.report.model.records import (
     ConflictColumn,
     ConflictCopy,
@@ -30,7 +31,6 @@ from pipelines.report.model.report import ReportCheck, ReportData
 from pipelines.report.render import html_page
 from pipelines.report.render.files import ReportFormat, render_json, write_report
 from pipelines.report.render.findings import doubts, headline, ordered_checks
-from pipelines.report.render.json_schema import SCHEMA, schema_text
 from pipelines.report.render.text import share, visible
 from tests.support.pages import Page
 from tests.support.reports import POISON, empty, huge, sample, trend_until

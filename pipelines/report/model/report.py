@@ -1,8 +1,8 @@
 """The data of a quality report: one day of one pipeline, as numbers and words.
 
-The layer fills a ``ReportData`` from the lake; ``pipelines.report.render.html_page`` renders it. Counts are
-records of Kafka or rows of a table, never negative. Instants are aware datetimes. Sums are *not* validated
-here: a report has to be able to show that they do not add up.
+`pipelines.steps.report` fills a `ReportData` from the lake; `pipelines.report.render.html_page` renders it.
+Counts are records of Kafka or rows of a table, never negative. Instants are aware datetimes. Sums are *not*
+validated here: a report has to be able to show that they do not add up.
 """
 
 from collections.abc import Iterable

@@ -12,7 +12,7 @@ from pipelines.report.model.report import ReportData
 from pipelines.report.render import charts
 from pipelines.report.render.findings import doubts, headline, ordered_checks, sums
 from pipelines.report.render.flow_chart import flow_chart
-from pipelines.report.render.templates import template
+from pipelines.report.render.jinja import template
 from pipelines.report.render.text import NOTHING
 
 

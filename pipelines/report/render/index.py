@@ -14,7 +14,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 
 from pipelines.report.model.records import Count, Text
 from pipelines.report.model.report import DayStatus, Pipeline, Zone
-from pipelines.report.render.templates import template
+from pipelines.report.render.jinja import template
 from pipelines.report.render.text import NOTHING
 
 INDEX: Final = "index.html"

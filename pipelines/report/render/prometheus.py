@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 from pipelines.ledger.certifications import Verdict
 from pipelines.report.model.report import CheckStatus
-from pipelines.report.queries.verdict_history import is_repair
+from pipelines.report.model.verdict_history import is_repair
 
 _STATES: Final = ("certified", "failed")
 _COUNTS: Final = {

@@ -11,8 +11,8 @@ from pipelines.delta.event_tables import ensure_batch
 from pipelines.delta.tables import set_table_property, version
 from pipelines.errors import SourceError
 from pipelines.ledger.certifications import certified, history
-from pipelines.publishing.settled_days import Settled, record_settled, settled_before
-from pipelines.publishing.whole_days import publications, record_publication
+from pipelines.publishing.publications import publications, record_publication
+from pipelines.publishing.published_days import Settled, record_settled, settled_before
 from pipelines.steps.maintain import maintain
 from pipelines.steps.nightly import validate
 from pipelines.steps.serving import read_serving

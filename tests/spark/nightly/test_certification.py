@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from pipelines.audit.audit import Audit
+from pipelines.contracts.event_days import closed_days
 from pipelines.contracts.rules import DayRule
 from pipelines.delta.event_tables import ensure_batch
 from pipelines.delta.io import read
 from pipelines.errors import AuditFailed, ConfigError, InfrastructureError, SourceError
 from pipelines.ledger.certifications import certified, verdicts
 from pipelines.ledger.leases import lease
-from pipelines.nightly.rebuild_plan import closed_days
 from pipelines.steps.nightly import validate
 from pipelines.steps.serving import read_serving
 from tests.support.lakes import Lake

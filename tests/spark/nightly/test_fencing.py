@@ -14,13 +14,13 @@ from pyspark.sql import DataFrame, SparkSession
 from demo.waiting import wait_until
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.epochs import Stamp
-from pipelines.delta.fenced import restore_fenced
+from pipelines.delta.fenced_commits import restore_fenced
 from pipelines.delta.io import append, read
 from pipelines.delta.tables import set_table_property
 from pipelines.delta.transaction import StaleEpoch
 from pipelines.errors import InfrastructureError, SourceError
 from pipelines.ledger.certifications import certified, history
-from pipelines.nightly.steps import steps
+from pipelines.nightly.commit_order import steps
 from pipelines.records import dedup
 from pipelines.steps.nightly import Night
 from pipelines.steps.serving import read_serving
@@ -161,7 +161,7 @@ def test_a_conflict_that_follows_a_restore_does_not_make_it_again(
         if conflicts:
             raise conflicts.pop()
 
-    monkeypatch.setattr("pipelines.delta.fenced.keep_versions", keep)
+    monkeypatch.setattr("pipelines.delta.fenced_commits.keep_versions", keep)
     assert restore_fenced(spark, table, 0, Stamp("application", 1, "undo")) == (2, True)
     assert not conflicts
     assert read(spark, table).count() == 1

@@ -11,16 +11,16 @@ import pytest
 from delta.tables import DeltaTable
 
 from pipelines.audit.audit import audit
-from pipelines.audit.recount import Span
 from pipelines.contracts.contract import DataContract
+from pipelines.contracts.event_days import Span
 from pipelines.delta.event_tables import ensure_batch
 from pipelines.delta.io import append, read
 from pipelines.delta.tables import ensure_bronze, ensure_table, set_table_property, shape, table_id, version
 from pipelines.errors import SourceError
-from pipelines.ledger.bronze_index import BronzeIndex, pieces_of
+from pipelines.ledger.bronze_index import BronzeIndex, bronze_slice
 from pipelines.ledger.bronze_indexer import index_bronze
 from pipelines.ledger.certifications import Verdict, history, newest_certified, of_bronze
-from pipelines.ledger.decoding_key import decoding_key
+from pipelines.ledger.decoding_fingerprint import decoding_key
 from pipelines.ledger.leases import lease
 from pipelines.ledger.retention_marks import WHOLE_FROM
 from pipelines.nightly.rebuild_plan import due_days
@@ -199,7 +199,7 @@ def test_the_audit_counts_bronze_without_its_index(lake: Lake) -> None:
         (index.rows, "passed"),
         (index.rows.where("NOT day <=> DATE'2013-01-02'"), "failed"),
     ):
-        of_two = pieces_of(lake.spark, lake.config, replace(index, rows=rows), [TWO], index.version)
+        of_two = bronze_slice(lake.spark, lake.config, replace(index, rows=rows), [TWO], index.version)
         found = audit(lake.spark, lake.config, lake.contract, Span([TWO], [TWO], 0), [TWO], of_two, 0)
         [check] = [check for check in found.checks if check.name == "index_is_whole"]
         assert (check.status, check.expected) == (status, "5 records in bronze")

@@ -12,7 +12,7 @@ from pipelines.delta.tables import exists, table_property, version
 from pipelines.errors import OncelakeError, SourceError
 from pipelines.ledger.certifications import certified, history
 from pipelines.ledger.certified_mark import CERTIFIED, certified_mark
-from pipelines.nightly.steps import steps
+from pipelines.nightly.commit_order import steps
 from pipelines.steps.maintain import maintain
 from pipelines.steps.nightly import Night, validate
 from pipelines.steps.serving import read_serving

@@ -13,7 +13,7 @@ from pipelines.contracts.event_days import days_of
 from pipelines.delta.io import read
 from pipelines.delta.tables import version
 from pipelines.errors import AuditFailed
-from pipelines.ledger.bronze_index import pieces_of
+from pipelines.ledger.bronze_index import bronze_slice
 from pipelines.ledger.bronze_indexer import index_bronze
 from pipelines.ledger.certifications import history
 from pipelines.nightly.rebuild_plan import Due, Repair, due_days
@@ -77,7 +77,7 @@ def test_only_what_a_day_needs_of_bronze_is_read(lake: Lake) -> None:
     index = index_bronze(lake.spark, lake.config, lake.contract, at)
     known = history(lake.spark, lake.config)[-1].bronze_version
     # Micro-batches of this lake are a minute apart, and those that are close are read as one.
-    assert pieces_of(lake.spark, lake.config, index, [], known).envelopes.count() == 1
+    assert bronze_slice(lake.spark, lake.config, index, [], known).envelopes.count() == 1
     assert index.came_since({TWO: known, THREE: known}, lake.spark) == {TWO: 1}
     counts, broken = index.counts()
     assert (counts[TWO], sum(counts.values()), broken) == (2, 9, 0)

@@ -7,7 +7,7 @@ from datetime import datetime
 from pyspark.sql import SparkSession
 
 from pipelines.config.model import PipelineConfig
-from pipelines.delta.checkpoints import offsets_of, planned_at, query_files, sources_of
+from pipelines.spark.checkpoints import offsets_of, planned_at, query_files, sources_of
 
 
 @dataclass(frozen=True)

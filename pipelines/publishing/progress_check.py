@@ -9,7 +9,6 @@ from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.delta.checkpoints import QueryFiles, offsets_of, planned_at, query_files, write_note
 from pipelines.errors import ConfigError, SourceError
 from pipelines.publishing.cluster import (
     Cluster,
@@ -17,14 +16,15 @@ from pipelines.publishing.cluster import (
     asking,
     known_partitions,
     make_progress_topic,
-    marks,
+    read_progress,
     take_all,
     topic_id,
-    write_marks,
+    write_progress,
 )
-from pipelines.publishing.lookup import published_slots
 from pipelines.publishing.slots import SlotProgress
+from pipelines.publishing.topic_lookup import published_slots
 from pipelines.publishing.transactional_sink import Publisher, TransactionalSink
+from pipelines.spark.checkpoints import QueryFiles, offsets_of, planned_at, query_files, write_note
 
 PARTITIONS: Final = "partitions"
 """The word, beside a checkpoint, for how many partitions the topic had."""
@@ -55,11 +55,11 @@ def publisher(spark: SparkSession, sink: TransactionalSink, checkpoint: str) -> 
         topic = topic_id(cluster, sink.topic)
         make_progress_topic(cluster, sink)
         # Refused, if it has to be, before those who had the slots are shut out: they may be another's.
-        known = marks(cluster, sink)
+        known = read_progress(cluster, sink)
         refuse_others(sink, topic, known, query_files(spark, checkpoint))
         taken = take_all(sink, known)
         # Nothing of earlier runs can commit from now on, so what is read now stays.
-        files, known = query_files(spark, checkpoint), marks(cluster, sink, is_stable=True)
+        files, known = query_files(spark, checkpoint), read_progress(cluster, sink, is_stable=True)
         mark = agree(sink, topic, known, files)
         partitions = partitions_of(cluster, sink, files)
         ours = SlotProgress(0, "", topic, sink.slots, run=uuid4().hex, partitions=partitions)
@@ -71,7 +71,7 @@ def publisher(spark: SparkSession, sink: TransactionalSink, checkpoint: str) -> 
             in_place = partial(replace, is_lost=True, partitions=lost.partitions)
             wanted |= {slot: in_place(wanted[slot]) for slot in lost.slots}
         # Whoever had the slots before, by the same checkpoint or a copy of it, learns it by this.
-        write_marks(sink, taken, {slot: replace(mark, run=ours.run) for slot, mark in wanted.items()})
+        write_progress(sink, taken, {slot: replace(mark, run=ours.run) for slot, mark in wanted.items()})
         write_note(spark, checkpoint, {"topic_id": topic, PARTITIONS: str(partitions)})
     settle = None
     if lost and files.in_flight is not None:
@@ -116,7 +116,7 @@ def _settle(sink: TransactionalSink, lost: _Lost, begun_ms: int, rows: DataFrame
     # Of the parts that follow nobody knows yet.
     done = replace(done, partitions=lost.partitions, is_lost=done.part > 0)
     found = published_slots(rows, sink, done, lost.slots, begun_ms)
-    write_marks(sink, {slot: sink.connection.take(slot) for slot in found}, dict.fromkeys(found, done))
+    write_progress(sink, {slot: sink.connection.take(slot) for slot in found}, dict.fromkeys(found, done))
 
 
 def partitions_of(cluster: Cluster, sink: TransactionalSink, files: QueryFiles) -> int:

@@ -10,7 +10,7 @@ from delta.exceptions import MetadataChangedException
 from pyspark.sql import DataFrame, SparkSession
 from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
-from pipelines.delta.fenced import commits_since
+from pipelines.delta.fenced_commits import commits_since
 from pipelines.delta.io import query_of
 from pipelines.delta.table_state import last_batch, recent_commits
 from pipelines.delta.transaction import Transaction
@@ -48,7 +48,7 @@ class OnceWriter:
             rows: a frame derived from the micro-batch that `each_batch` gave.
             batch: the number of the micro-batch.
             count: how many rows the frame has.
-            said: noted in the commit, see `pipelines.delta.table_state.Commit`.
+            said: noted in the commit, see `pipelines.delta.table_state.StreamCommit`.
 
         Returns:
             Whether it was this try.

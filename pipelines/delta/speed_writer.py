@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 
 from pipelines.config.model import PipelineConfig
-from pipelines.delta.checkpoints import reads_more
-from pipelines.delta.once import OnceWriter
+from pipelines.delta.idempotent_writer import OnceWriter
 from pipelines.delta.stream_check import SpeedCheck
+from pipelines.spark.checkpoints import reads_more
 
 
 @dataclass

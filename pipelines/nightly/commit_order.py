@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 
-class Night(Protocol):
+class NightSteps(Protocol):
     """A nightly run. Each step says its name before each of its commits, where the run may be stopped."""
 
     def hold(self) -> AbstractContextManager[object]:
@@ -36,7 +36,7 @@ class Night(Protocol):
         """Writes the verdicts, if no commit of others lies between the base and what is certified."""
 
 
-def steps(night: Night) -> Iterator[str]:
+def steps(night: NightSteps) -> Iterator[str]:
     """Lets a run take its steps, one each time that it is asked for the next name."""
     yield "hold"
     with night.hold():

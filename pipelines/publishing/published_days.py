@@ -10,12 +10,12 @@ from pyspark.sql import functions as F
 
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
-from pipelines.delta.checkpoints import query_files
 from pipelines.delta.io import read, replace_rows, small_rows
 from pipelines.delta.tables import conform, ensure_table, exists, shape, small_frame
 from pipelines.durations import days_in_a_row
 from pipelines.ledger.certifications import Verdict, certified_in, history, newest_certified, require_commit
-from pipelines.publishing.whole_days import publications
+from pipelines.publishing.publications import publications
+from pipelines.spark.checkpoints import query_files
 from pipelines.sql import literal
 
 _SHAPE: Final = (

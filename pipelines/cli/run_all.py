@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any, Final, NoReturn
 
+from pipelines.cli.job_runner import Body, Check, StopRequest, print_summary, run_pipeline, set_up_logging
 from pipelines.cli.options import CommonOptions
-from pipelines.cli.running import Body, Check, StopRequest, print_summary, run_pipeline, set_up_logging
 from pipelines.config.loader import pipeline_names
 from pipelines.config.model import SparkConfig
 from pipelines.errors import AuditFailed, ConfigError, OncelakeError, SourceError

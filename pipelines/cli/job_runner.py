@@ -22,10 +22,10 @@ from pipelines.cli.options import CommonOptions, LogFormat
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import OncelakeError
+from pipelines.runtime.notifications import notify
 from pipelines.runtime.processes import stop_signals
 from pipelines.spark.failures import cause
 from pipelines.spark.log_store import check_put_if_absent
-from pipelines.spark.notify import notify
 from pipelines.spark.preflight import check_avro, check_conditions, check_patterns, check_zone
 from pipelines.spark.session import spark_session, stop_session
 
@@ -194,9 +194,9 @@ def _tell(error: str, log_format: LogFormat) -> None:
 
 def _steps(error: Exception) -> str:
     """The way of an error through our own modules, the last one last."""
-    frames = traceback.extract_tb(error.__traceback__)
-    ours = [frame for frame in frames if "pipelines" in Path(frame.filename).parts]
-    return " > ".join(f"{frame.name} ({Path(frame.filename).name}:{frame.lineno})" for frame in ours[-3:])
+    frames = ((frame, Path(frame.filename).parts) for frame in traceback.extract_tb(error.__traceback__))
+    ours = [(frame, parts) for frame, parts in frames if "pipelines" in parts]
+    return " > ".join(f"{frame.name} ({'/'.join(parts[-2:])}:{frame.lineno})" for frame, parts in ours[-3:])
 
 
 def refuse_unfit_expectations(config: PipelineConfig, contract: DataContract) -> None:
