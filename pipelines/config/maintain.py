@@ -28,12 +28,13 @@ class MaintainConfig(BaseModel):
 
     Attributes:
         bronze_retention: How long records stay in bronze after they were sent; without it, forever. Days
-            whose records are deleted are never rebuilt or audited again.
+            whose records are deleted are never rebuilt or audited again. More than `batch.lookback_days` + 2
+            x `batch.dedup_horizon_days` + `decode.max_future`.
         speed_retention: How long rows of certified days stay in the speed layer, behind the last certified
-            day; without it, forever.
+            day; without it, forever. At least `batch.lookback_days` + 2 x `batch.dedup_horizon_days`.
         quarantine_retention: How long replayed and discarded records stay in quarantine after bronze has
-            deleted them; without it, forever.
-        vacuum_after: How long the files of older versions of a table stay.
+            deleted them; without it, forever. At least `maintain.bronze_retention`, which must be set.
+        vacuum_after: How long the files of older versions of a table stay. At least 7 days.
         max_idle: How long ago bronze may have been written last. Beyond it the clock is not trusted, and
             nothing is deleted.
         compact: Whether small files are compacted (`OPTIMIZE`).

@@ -53,11 +53,11 @@ class RackConfig(_Model):
     """How ingest keeps bytes within a rack (in a cloud: a zone).
 
     Attributes:
-        mode: `off`: as Spark does; `client`: each executor reads from replicas in its own rack, if there are
-            any; `placement`: in addition, the driver assigns partitions to executors in racks that hold a
+        mode: `off`: racks are ignored; `client`: each executor reads from replicas in its own rack, if there
+            are any; `placement`: in addition, the driver assigns partitions to executors in racks that hold a
             replica.
         variable: Environment variable that holds the rack of an executor. `placement` also needs
-            `SPARK_EXECUTOR_ATTRIBUTE_RACK`, by which Spark tells the driver.
+            `SPARK_EXECUTOR_ATTRIBUTE_RACK`, from which the driver learns the rack.
     """
 
     mode: RackMode = "off"
@@ -72,12 +72,14 @@ class KafkaConfig(_Model):
         topic: Topic to read.
         starting_offsets: Where a new checkpoint starts. `latest` skips the records that are already in the
             topic.
-        isolation_level: `read_committed` leaves out the records of aborted transactions.
+        isolation_level: `read_committed`, or `read_uncommitted`, which also reads the records of aborted
+            transactions.
         max_offsets_per_trigger: Maximum number of records in a micro-batch of ingest. Without it there is no
             limit.
         connect_timeout: How long to wait for the cluster.
         rack: How bytes are kept within a rack.
-        options: Other settings of the Kafka client, by its own names, such as `security.protocol`.
+        options: Other settings of the Kafka client, by its own names, such as `security.protocol`. Those that
+            Oncelake sets itself are refused.
         secrets: The same, for values that are never shown or logged.
     """
 
@@ -145,7 +147,8 @@ class DecodeConfig(_Model):
     """Limits on event times.
 
     Attributes:
-        max_future: How far an event time may be after the time at which its record was sent.
+        max_future: How far an event time may be after the time at which its record was sent. Records further
+            ahead go to quarantine (`event_time_future`).
     """
 
     max_future: PositiveInterval = timedelta(days=1)
@@ -155,11 +158,11 @@ class QuarantineConfig(_Model):
     """When so many records are broken that the stream stops instead of quarantining them.
 
     Attributes:
-        max_share: `speed_stream` stops with exit code 4 if a larger share of the new records of a micro-batch
-            is broken. `1`: never.
+        max_share: `speed_stream` stops with exit code 4 if a larger share of the records of a micro-batch is
+            broken; duplicates do not count. `1`: never.
         min_records: A micro-batch with fewer broken records never stops the stream.
         dead_letter_topic: Topic to which broken records are copied, with the reason in headers `oncelake.…`.
-            A copy can arrive more than once.
+            It must exist, on the cluster of `kafka`. A copy can arrive more than once.
     """
 
     max_share: float = Field(default=0.5, ge=0, le=1)
@@ -176,8 +179,8 @@ class BatchConfig(_Model):
         chain_horizons: How many horizons before and after its days a run looks for copies that decide on
             them, where the event time is not part of the key. A key that recurs for longer fails the day.
         lookback_days: How many days back a run repairs days for which records came late.
-        seal_by: `kafka`: bronze must have what the cluster has; `bronze`: a record of the day in bronze is
-            enough, for rebuilds of a topic that is gone.
+        seal_by: When a day counts as complete in bronze. `kafka`: bronze must have what the cluster has;
+            `bronze`: a record of the day in bronze is enough, for rebuilds of a topic that is gone.
         seal_grace: How long after the end of a day its records are waited for.
         seal_wait: How long a run waits for ingest to catch up before it ends with exit code 4. Set it to
             several times `ingest.trigger_interval`.
@@ -230,11 +233,12 @@ class NotifyConfig(_Model):
 
 
 class SparkConfig(_Model):
-    """The Spark session, if the job is not started by spark-submit.
+    """The Spark session.
 
     Attributes:
-        master: Spark master. Without it, `local[*]`.
-        conf: Other settings of the session.
+        master: Spark master. Ignored under spark-submit. Without it, `local[*]`.
+        conf: Other Spark settings. They also apply under spark-submit and override its `--conf`. Settings
+            that a submitted driver needs at its start, such as `spark.driver.memory`, have no effect there.
     """
 
     master: str | None = None

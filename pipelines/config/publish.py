@@ -25,10 +25,11 @@ class PublishConfig(BaseModel):
     """Where the events of the speed layer are published, each exactly once for `read_committed` readers.
 
     Attributes:
-        topic: Output topic.
+        topic: Output topic. It must exist.
         format: Format of the values: `json`, or `avro` with a schema in the registry.
         subject: Subject of that schema in the registry. Without it, `TOPIC-value`.
-        bootstrap_servers: Cluster of the output topic. Without it, that of `kafka`.
+        bootstrap_servers: Cluster of the output topic. Without it, the address of `kafka`. Security settings
+            are not inherited: set `publish.options` and `publish.secrets`.
         slots: How many transactions, and tasks, publish a micro-batch. Each has partitions of its own.
         progress_topic: Topic that keeps the progress of slots, a partition for each. All pipelines of a
             cluster may share it. It is created, compacted, if it is missing.
@@ -37,11 +38,12 @@ class PublishConfig(BaseModel):
             Corrections and whole days are sent in parts of this size. It limits how long a transaction is
             open.
         transaction_timeout: When the cluster aborts the transaction of a task that hangs: longer than it
-            takes to publish a micro-batch, and no longer than the brokers' `transaction.max.timeout.ms`.
+            takes to publish a micro-batch, and no longer than the brokers' `transaction.max.timeout.ms`. 1
+            second to 1 day.
         retraction: What is sent for a published event that is not in the certified day: a `tombstone`, which
             deletes its key from a compacted topic, or a `record` with the event.
         keep_unread: How long `publish_stream` may be stopped, at least 7 days. For this long the speed layer
-            and the verdicts keep their logs.
+            and the verdicts keep their Delta logs.
         options: Other settings of librdkafka, by its own names, such as `compression.type`.
         secrets: The same, for values that are never shown or logged.
     """

@@ -12,13 +12,14 @@ class SpeedConfig(BaseModel):
 
     Attributes:
         trigger_interval: Time from one micro-batch to the next.
-        watermark_delay: How far the watermark stays behind the newest event time that was sent and read. For
-            this long keys are remembered; later duplicates are left to the nightly rebuild.
+        watermark_delay: How far the watermark is behind the newest event time; of a time in the future, the
+            time of sending or reading counts. Records behind the watermark are late: they are not in the
+            speed layer, and the nightly rebuild adds them. See [Late](semantics.md#late-and-the-watermark).
         state_partitions: Shuffle partitions of the deduplication state. They are fixed at the first
             micro-batch of a checkpoint.
         max_bytes_per_trigger: How much of bronze a micro-batch reads, approximately, such as `512m` or `2g`.
         late_warn_share: The stream and the audit warn if a larger share of the records is late.
-        late_warn_records: Minimum number of records for that warning.
+        late_warn_records: Minimum number of records, late or not, from which a share is computed.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
