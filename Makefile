@@ -24,7 +24,7 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 SCHEDULERS := .venv-schedulers
 SCHEDULERS_MADE := $(SCHEDULERS)/.made-$(call key,requirements/schedulers.txt)
 
-.PHONY: help setup java demo test test-thorough test-long lint format package bench rack-bench lock lock-jars configuration schema clean distclean
+.PHONY: help setup java demo test test-fast test-thorough test-long lint format package bench rack-bench lock lock-jars configuration schema clean distclean
 
 help: ## Show this help
 	@echo "Oncelake. Every target does the set-up it needs; the first time takes minutes and the network."
@@ -38,6 +38,9 @@ demo: setup ## Replay real flights through a real broker into a lake, and prove 
 
 test: setup ## Run the tests, but for thorough and long ones, with a real Spark and a real broker (PYTEST_ARGS="tests/unit -k name")
 	@$(PY) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+
+test-fast: $(PACKAGE) ## Run the tests that start no Java, in about a minute (PYTEST_ARGS="-k name")
+	@$(PY) -m pytest --numprocesses 3 tests/unit $(PYTEST_ARGS)
 
 test-thorough: setup ## Further cases of guarantees, and the dearest tests, which make test leaves out
 	@$(PY) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m thorough $(PYTEST_ARGS)
