@@ -24,6 +24,7 @@ from benchmarks.work import PIPELINE
 from pipelines.config.loader import load_config
 from pipelines.contracts.contract import load_contract
 from pipelines.runtime.processes import graceful_shutdown
+from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.session import spark_session
 from pipelines.steps.maintain import maintain
 from pipelines.steps.nightly import nightly
@@ -103,11 +104,11 @@ def _work(lake: Path, step: Step, age: Age) -> dict[str, Any]:
     began = time.monotonic()
     with Volume(spark, lake) as volume:
         if step == "fill":
-            Aged(spark, config, contract, age).fill()
+            Aged(Pipeline(spark, config, contract), age).fill()
         elif step == "upkeep":
-            maintain(spark, config, contract, "upkeep", dry_run=False)
+            maintain(Pipeline(spark, config, contract), "upkeep", dry_run=False)
         else:
-            nightly(spark, config, contract, "night", [age.last], "late and missed")
+            nightly(Pipeline(spark, config, contract), "night", [age.last], "late and missed")
         wall_s = round(time.monotonic() - began, 1)
     cost = {"wall_s": wall_s, "read_mb": round(volume.read_mb, 1), **_memory(spark)}
     spark.stop()

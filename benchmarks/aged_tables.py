@@ -9,8 +9,6 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.config.model import PipelineConfig
-from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import days_of
 from pipelines.delta.event_tables import ensure_batch, ensure_speed
 from pipelines.delta.io import append, read
@@ -32,6 +30,7 @@ from pipelines.ledger.checks import RESULTS
 from pipelines.ledger.decoding_fingerprint import decoding_key
 from pipelines.ledger.runs import RUNS
 from pipelines.records.decode import broken_of, decode, events_of, routed
+from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.nightly import nightly
 
 RECENT: Final = 8
@@ -95,36 +94,32 @@ class Aged:
     """A lake that is made.
 
     Attributes:
-        spark: the session.
-        config: of the pipeline.
-        contract: of the pipeline.
+        pipeline: The pipeline.
         age: how old it becomes.
     """
 
-    spark: SparkSession
-    config: PipelineConfig
-    contract: DataContract
+    pipeline: Pipeline
     age: Age
 
     def fill(self) -> None:
         """Writes the tables, and lets a night decide on all days but the last."""
-        ensure_bronze(self.spark, self.config)
-        ensure_quarantine(self.spark, self.config)
-        ensure_speed(self.spark, self.config, self.contract)
-        ensure_ledger(self.spark, self.config)
+        ensure_bronze(self.pipeline)
+        ensure_quarantine(self.pipeline)
+        ensure_speed(self.pipeline)
+        ensure_ledger(self.pipeline)
         if self.age.days:
             self._old()
         self._recent()
         days = days_of(self.age.first, self.age.last - _DAY)
-        nightly(self.spark, self.config, self.contract, "fill", days)
+        nightly(self.pipeline, "fill", days)
 
     def _old(self) -> None:
         """What was before the days that hold events."""
-        append(self._cast(self._micro_batches(), BRONZE), self.config.table("bronze"))
+        append(self._cast(self._micro_batches(), BRONZE), self.pipeline.table("bronze"))
         # Each micro-batch was a commit; their log is cleaned up.
-        renumber(self.spark, self.config.table("bronze"), self.age.batches)
+        renumber(self.pipeline.spark, self.pipeline.table("bronze"), self.age.batches)
         broken = self._micro_batches().where("is_broken").select("*", F.lit("null_value").alias("_reason"))
-        append(self._cast(first_try(broken), QUARANTINE), self.config.table("quarantine"))
+        append(self._cast(first_try(broken), QUARANTINE), self.pipeline.table("quarantine"))
         self._index()
         self._layers()
         self._verdicts()
@@ -140,14 +135,14 @@ class Aged:
             f" WHEN n % {_LATE_EVERY} = 3 THEN {came} - 1 ELSE {came} END"
         )
         return (
-            self.spark.range(0, age.batches, 1, 36)
+            self.pipeline.spark.range(0, age.batches, 1, 36)
             .selectExpr("id AS n")
             .selectExpr(
                 "n",
                 f"{day} AS day",
                 f"n % {_BROKEN_EVERY} = 7 AS is_broken",
                 f"CASE WHEN n % {_BROKEN_EVERY} <> 7 THEN encode('{{}}', 'UTF-8') END AS value",
-                f"'{self.config.kafka.topic}' AS _topic",
+                f"'{self.pipeline.config.kafka.topic}' AS _topic",
                 f"int(n % {_PARTITIONS}) AS _partition",
                 f"n div {_PARTITIONS} AS _offset",
                 f"{moment} AS _kafka_timestamp",
@@ -163,14 +158,14 @@ class Aged:
         return int(_NIGHT.total_seconds()) // self.age.trigger
 
     def _index(self) -> None:
-        spark, config = self.spark, self.config
-        table = config.ops_table("bronze_index")
-        ensure_table(spark, table, shape(INDEX), partitions=["pipeline"])
-        state = bronze_state(spark, config, self.age.batches)
+        pipeline = self.pipeline
+        table = pipeline.ops_table("bronze_index")
+        ensure_table(pipeline.spark, table, shape(INDEX), partitions=["pipeline"])
+        state = bronze_state(pipeline, self.age.batches)
         name = bronze_id(state, None, is_same=False)
         made = {
-            "pipeline": config.name,
-            "made_for": decoding_key(spark, config, self.contract, (name, None)),
+            "pipeline": pipeline.config.name,
+            "made_for": decoding_key(pipeline, (name, None)),
             "bronze_id": name,
             "until_commit": state.commit,
         }
@@ -200,28 +195,30 @@ class Aged:
     def _layers(self) -> None:
         """A row for each day in speed and batch layer; the latter as after so many nights."""
         begin, names = f"TIMESTAMP'{self.age.begin:%Y-%m-%d %H:%M:%S}Z'", ("site", "device", "status")
-        rows = self.spark.range(0, self.age.days, 1, 8).selectExpr(
+        rows = self.pipeline.spark.range(0, self.age.days, 1, 8).selectExpr(
             *(f"'x' AS {name}" for name in names),
             "-1 - id AS sequence",
             f"{begin} + make_dt_interval(int(id)) AS measured_at",
             "1D AS voltage",
             f"date_add(DATE'{self.age.begin.date()}', int(id)) AS _event_date",
-            f"'{self.config.kafka.topic}' AS _topic",
+            f"'{self.pipeline.config.kafka.topic}' AS _topic",
             "0 AS _partition",
             "id AS _offset",
             f"{begin} + make_dt_interval(int(id)) AS _kafka_timestamp",
             f"{begin} + make_dt_interval(int(id)) AS _ingested_at",
         )
-        ensure_batch(self.spark, self.config, self.contract)
-        schema = events_schema(self.contract).simpleString().removeprefix("struct<").removesuffix(">")
+        ensure_batch(self.pipeline)
+        schema = (
+            events_schema(self.pipeline.contract).simpleString().removeprefix("struct<").removesuffix(">")
+        )
         for layer in ("speed", "batch"):
-            append(self._cast(rows, schema), self.config.table(layer))
-        renumber(self.spark, self.config.table("batch"), _COMMITS_A_NIGHT * self.age.days)
+            append(self._cast(rows, schema), self.pipeline.table(layer))
+        renumber(self.pipeline.spark, self.pipeline.table("batch"), _COMMITS_A_NIGHT * self.age.days)
 
     def _verdicts(self) -> None:
         """The verdicts on all days, and on those that were repaired, of all pipelines."""
         counts = ("records", "rows", "duplicates", "conflicts", "late", "quarantined", "other_days", "bronze")
-        bronze = bronze_id(bronze_state(self.spark, self.config, self.age.batches), None, is_same=False)
+        bronze = bronze_id(bronze_state(self.pipeline, self.age.batches), None, is_same=False)
         begin = f"TIMESTAMP'{self.age.begin:%Y-%m-%d %H:%M:%S}Z'"
         columns = {
             "day": f"date_add(DATE'{self.age.begin.date()}', int(day))",
@@ -234,7 +231,7 @@ class Aged:
             "decided_at": f"{begin} + make_dt_interval(int(night) + 1)",
             **dict.fromkeys(counts, "1L"),
         }
-        nights = self.spark.range(self.age.days).selectExpr("id AS night")
+        nights = self.pipeline.spark.range(self.age.days).selectExpr("id AS night")
         repairs = nights.where(f"night > 0 AND night % {_REPAIR_EVERY} = 0")
         days = nights.selectExpr("night", "night AS day").unionByName(
             repairs.selectExpr("night", f"night - {_REPAIR_AFTER} AS day")
@@ -244,10 +241,10 @@ class Aged:
 
     def _others(self) -> None:
         """What nights have written of themselves, and the indices of the other pipelines."""
-        table = self.config.ops_table
+        table = self.pipeline.config.ops_table
         for name, ddl in (("validation_results", RESULTS), ("runs", RUNS)):
-            ensure_table(self.spark, table(name), shape(ddl), partitions=["pipeline"])
-        nights = self.spark.range(self.age.days).selectExpr(
+            ensure_table(self.pipeline.spark, table(name), shape(ddl), partitions=["pipeline"])
+        nights = self.pipeline.spark.range(self.age.days).selectExpr(
             "id AS night", f"date_add(DATE'{self.age.begin.date()}', int(id)) AS day"
         )
         said = "concat('{\"success\": true, \"observed\": ', night, repeat('.', 300), '}') AS result"
@@ -281,21 +278,22 @@ class Aged:
     def _for_all(self, rows: DataFrame, ddl: str, ledger: str, *, own: bool = True) -> None:
         """Appends the same rows for each pipeline to a ledger, a file for each."""
         others = [f"pipeline_{n:03}" for n in range(1, self.age.pipelines)]
-        named = [self.config.name, *others] if own else others
-        names = self.spark.createDataFrame([(name,) for name in named], "pipeline string")
+        named = [self.pipeline.config.name, *others] if own else others
+        names = self.pipeline.spark.createDataFrame([(name,) for name in named], "pipeline string")
         every = self._cast(names.crossJoin(F.broadcast(rows)), ddl)
-        append(every.repartition("pipeline"), self.config.ops_table(ledger))
+        append(every.repartition("pipeline"), self.pipeline.ops_table(ledger))
 
     def _recent(self) -> None:
         """The events of the last days, as the streams would have written them."""
+        contract = self.pipeline.contract
         for nth in range(RECENT):
-            append(self._cast(self._events(nth), BRONZE), self.config.table("bronze"))
+            append(self._cast(self._events(nth), BRONZE), self.pipeline.table("bronze"))
         after = f"_ingested_at >= TIMESTAMP'{self.age.first} 00:00:00Z'"
-        rows = read(self.spark, self.config.table("bronze")).where(after)
-        routes = routed(decode(rows, self.contract, self.config.decode.max_future, {}), self.contract)
-        events = events_of(routes, self.contract).dropDuplicates(["sequence"])
-        append(events.repartition("_event_date"), self.config.table("speed"))
-        append(first_try(broken_of(routes, self.contract)), self.config.table("quarantine"))
+        rows = read(self.pipeline.spark, self.pipeline.table("bronze")).where(after)
+        routes = routed(decode(rows, contract, self.pipeline.config.decode.max_future, {}), contract)
+        events = events_of(routes, contract).dropDuplicates(["sequence"])
+        append(events.repartition("_event_date"), self.pipeline.table("speed"))
+        append(first_try(broken_of(routes, contract)), self.pipeline.table("quarantine"))
 
     def _events(self, nth: int) -> DataFrame:
         """The records of a day: a tenth are copies, some come a day late, some are broken."""
@@ -311,11 +309,11 @@ class Aged:
             f'"status":"ok","voltage":230.0}}\', ({sequence}) % 5000, {sequence}, {measured})'
         )
         return (
-            self.spark.range(nth * a_day, (nth + 1) * a_day, 1, 4)
+            self.pipeline.spark.range(nth * a_day, (nth + 1) * a_day, 1, 4)
             .selectExpr("id AS n")
             .selectExpr(
                 f"encode(CASE WHEN n % 1000 = 500 THEN 'broken' ELSE {json} END, 'UTF-8') AS value",
-                f"'{self.config.kafka.topic}' AS _topic",
+                f"'{self.pipeline.config.kafka.topic}' AS _topic",
                 f"int(n % {_PARTITIONS}) AS _partition",
                 f"n div {_PARTITIONS} + {age.batches // _PARTITIONS} AS _offset",
                 f"{moment} AS _kafka_timestamp",

@@ -14,12 +14,12 @@ from pipelines.delta.io import read
 
 def check_json(work: Work) -> None:
     """Each valid record became an event."""
-    _check_decoded(work, decoding.from_json(work.spark, work.config, work.contract))
+    _check_decoded(work, decoding.from_json(work.pipeline))
 
 
 def check_avro(work: Work) -> None:
     """Each valid record became an event, in Avro, too."""
-    _check_decoded(work, decoding.from_avro(work.spark, work.config, work.contract))
+    _check_decoded(work, decoding.from_avro(work.pipeline))
 
 
 def _check_decoded(work: Work, events: DataFrame) -> None:
@@ -31,7 +31,10 @@ def _check_decoded(work: Work, events: DataFrame) -> None:
 def check_raw(work: Work) -> None:
     """The raw append has every record once."""
     _check_envelopes(
-        work, work.spark.read.format("delta").load(f"{work.config.root}/raw"), "partition", "offset"
+        work,
+        work.pipeline.spark.read.format("delta").load(f"{work.pipeline.config.root}/raw"),
+        "partition",
+        "offset",
     )
 
 
@@ -60,7 +63,7 @@ def check_batch(work: Work) -> None:
 def check_month(work: Work) -> None:
     """No event stands twice; those that are held back are not there yet."""
     rows = work.table("batch")
-    found = rows.agg(F.count(F.lit(1)), F.count_distinct(*work.contract.key)).first()
+    found = rows.agg(F.count(F.lit(1)), F.count_distinct(*work.pipeline.contract.key)).first()
     count, different = tuple(found or (0, 0))
     _expect("keys of batch", different, count)
     if not work.truth.unique * 0.99 < count < work.truth.unique:
@@ -69,7 +72,7 @@ def check_month(work: Work) -> None:
 
 def check_copy(work: Work) -> None:
     """The copy has what the batch layer has."""
-    rows = read(work.spark, copy_of_days(work.config)).count()
+    rows = read(work.pipeline.spark, copy_of_days(work.pipeline.config)).count()
     _expect("rows of the copy", rows, work.table("batch").count())
 
 
@@ -77,9 +80,14 @@ def sizes(work: Work) -> dict[str, dict[str, float]]:
     """Files and megabytes of every table there is."""
     found = {}
     for name in ("raw", "bronze/events", "speed/events", "quarantine/events", "batch/events"):
-        path = f"{work.config.root}/{name}"
+        path = f"{work.pipeline.config.root}/{name}"
         if Path(path).is_dir():
-            detail = DeltaTable.forPath(work.spark, path).detail().select("numFiles", "sizeInBytes").first()
+            detail = (
+                DeltaTable.forPath(work.pipeline.spark, path)
+                .detail()
+                .select("numFiles", "sizeInBytes")
+                .first()
+            )
             if detail:
                 found[name] = {"files": detail[0], "mb": round(detail[1] / 1e6, 1)}
     return found
@@ -97,7 +105,9 @@ def _check_envelopes(work: Work, rows: DataFrame, partition: str, offset: str) -
 
 def _check_events(work: Work, layer: str) -> None:
     rows = work.table(layer)
-    found = rows.agg(F.count(F.lit(1)), F.count_distinct(*work.contract.key), F.sum("sequence")).first()
+    found = rows.agg(
+        F.count(F.lit(1)), F.count_distinct(*work.pipeline.contract.key), F.sum("sequence")
+    ).first()
     truth = work.truth
     _expect(
         f"rows, keys, sum of `sequence` of {layer}",

@@ -3,14 +3,14 @@
 from dataclasses import replace
 from typing import Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
-from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import read
 from pipelines.records.decode import VALID, decode, valid
 from pipelines.registry.wire_format import NO_WRITERS, Writers, WriterSchema
+from pipelines.spark.pipeline import Pipeline
 
 _ID: Final = 1
 _AVRO: Final = """
@@ -36,30 +36,40 @@ def avro_table(config: PipelineConfig) -> str:
     return f"{config.root}/bronze/in_avro"
 
 
-def write_in_avro(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> None:
+def write_in_avro(pipeline: Pipeline) -> None:
     """Writes the valid events of bronze again, as Avro in the wire format of a registry."""
-    bronze = read(spark, config.table("bronze"))
-    decoded = decode(bronze, contract, config.decode.max_future).where(F.col(VALID))
-    fields = ", ".join(f"`{name}`" for name in contract.columns)
+    bronze = read(pipeline.spark, pipeline.table("bronze"))
+    decoded = decode(bronze, pipeline.contract, pipeline.config.decode.max_future).where(F.col(VALID))
+    fields = ", ".join(f"`{name}`" for name in pipeline.contract.columns)
     value = f"concat(X'00{_ID:08X}', to_avro(struct({fields}), '{_AVRO}')) AS value"
     changed = {"value": value, "key": "_key AS key", "headers": "_headers AS headers"}
     columns = [changed.get(name, name) for name in bronze.columns]
-    decoded.selectExpr(*columns).write.format("delta").save(avro_table(config))
+    decoded.selectExpr(*columns).write.format("delta").save(avro_table(pipeline.config))
 
 
-def read_bytes(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> DataFrame:
+def read_bytes(pipeline: Pipeline) -> DataFrame:
     """Bronze as it is."""
-    return read(spark, config.table("bronze"))
+    return read(pipeline.spark, pipeline.table("bronze"))
 
 
-def from_json(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> DataFrame:
+def from_json(pipeline: Pipeline) -> DataFrame:
     """The events of bronze."""
-    decoded = decode(read(spark, config.table("bronze")), contract, config.decode.max_future, NO_WRITERS)
-    return valid(decoded, contract)
+    decoded = decode(
+        read(pipeline.spark, pipeline.table("bronze")),
+        pipeline.contract,
+        pipeline.config.decode.max_future,
+        NO_WRITERS,
+    )
+    return valid(decoded, pipeline.contract)
 
 
-def from_avro(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> DataFrame:
+def from_avro(pipeline: Pipeline) -> DataFrame:
     """The events of the table in Avro."""
-    in_avro = replace(contract, value_format="avro")
-    decoded = decode(read(spark, avro_table(config)), in_avro, config.decode.max_future, _WRITERS)
+    in_avro = replace(pipeline.contract, value_format="avro")
+    decoded = decode(
+        read(pipeline.spark, avro_table(pipeline.config)),
+        in_avro,
+        pipeline.config.decode.max_future,
+        _WRITERS,
+    )
     return valid(decoded, in_avro)

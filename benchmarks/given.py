@@ -3,13 +3,12 @@
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from benchmarks.events import Truth
 from benchmarks.progress import Progress
-from pipelines.config.model import PipelineConfig
-from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import read
+from pipelines.spark.pipeline import Pipeline
 
 
 class WrongResult(Exception):
@@ -21,19 +20,15 @@ class Work:
     """What a piece of work is given.
 
     Attributes:
-        spark: the session.
-        config: of the pipeline.
-        contract: of the pipeline.
+        pipeline: The pipeline.
         truth: what the topic holds.
         progress: of all queries of the session.
     """
 
-    spark: SparkSession
-    config: PipelineConfig
-    contract: DataContract
+    pipeline: Pipeline
     truth: Truth
     progress: Progress
 
     def table(self, layer: Any) -> DataFrame:
         """One of the pipeline's tables."""
-        return read(self.spark, self.config.table(layer))
+        return read(self.pipeline.spark, self.pipeline.table(layer))

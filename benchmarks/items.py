@@ -45,50 +45,52 @@ from pipelines.steps.speed import speed
 
 def raw_append(work: Work) -> None:
     """The reference: Kafka -> Delta as Spark alone does it, with the defaults of both."""
-    kafka = work.config.kafka
-    reader = work.spark.readStream.format("kafka").option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+    kafka = work.pipeline.config.kafka
+    reader = work.pipeline.spark.readStream.format("kafka").option(
+        "kafka.bootstrap.servers", kafka.bootstrap_servers
+    )
     reader = reader.option("subscribe", kafka.topic).option("startingOffsets", "earliest")
     if kafka.max_offsets_per_trigger:
         reader = reader.option("maxOffsetsPerTrigger", kafka.max_offsets_per_trigger)
     writer = reader.load().writeStream.format("delta").trigger(availableNow=True)
-    writer = writer.option("checkpointLocation", f"{work.config.root}/raw_checkpoint")
-    writer.start(f"{work.config.root}/raw").awaitTermination()
+    writer = writer.option("checkpointLocation", f"{work.pipeline.config.root}/raw_checkpoint")
+    writer.start(f"{work.pipeline.config.root}/raw").awaitTermination()
 
 
 def ingest_once(work: Work) -> None:
     """Kafka -> bronze."""
-    ingest(work.spark, work.config, once=True)
+    ingest(work.pipeline, once=True)
 
 
 def speed_once(work: Work) -> None:
     """Bronze -> speed layer and quarantine."""
-    speed(work.spark, work.config, work.contract, once=True)
+    speed(work.pipeline, once=True)
 
 
 def speed_until_drained(work: Work) -> None:
     """The speed job as it runs in production, while another process fills bronze."""
     _stop_when_drained(work)
-    speed(work.spark, work.config, work.contract, once=False)
+    speed(work.pipeline, once=False)
 
 
 def together(work: Work) -> None:
     """Ingest and speed at once, in one application, until both have taken everything."""
-    ensure_bronze(work.spark, work.config)
-    writer = OnceWriter(work.config.table("bronze"), None)
-    filling = IngestJob(work.spark, work.config, writer).start(once=True)
+    ensure_bronze(work.pipeline)
+    writer = OnceWriter(work.pipeline.table("bronze"), None)
+    filling = IngestJob(work.pipeline, writer).start(once=True)
     _stop_when_drained(work)
-    speed(work.spark, work.config, work.contract, once=False)
+    speed(work.pipeline, once=False)
     filling.awaitTermination()
 
 
 def rebuild(work: Work) -> None:
     """The nightly run of the one day that all events lie on: build, audit, certification."""
-    nightly(work.spark, work.config, work.contract, "benchmark", [DAY])
+    nightly(work.pipeline, "benchmark", [DAY])
 
 
 def steps(work: Work) -> list[dict[str, Any]]:
     """What the last nightly run has recorded of its four steps: `step`, `seconds`, `detail`."""
-    rows = small_rows(read(work.spark, work.config.ops_table("runs")).orderBy("started_at"))
+    rows = small_rows(read(work.pipeline.spark, work.pipeline.ops_table("runs")).orderBy("started_at"))
     return [
         {
             "step": row["step"],
@@ -101,7 +103,7 @@ def steps(work: Work) -> list[dict[str, Any]]:
 
 def built_at(work: Work) -> float:
     """When the rebuild had written the day, before its audit; seconds since the epoch."""
-    history = DeltaTable.forPath(work.spark, work.config.table("batch")).history()
+    history = DeltaTable.forPath(work.pipeline.spark, work.pipeline.table("batch")).history()
     row = history.where("userMetadata LIKE 'build benchmark%'").select(F.unix_millis("timestamp")).first()
     if row is None:
         raise WrongResult("the rebuild has committed nothing")
@@ -110,22 +112,22 @@ def built_at(work: Work) -> float:
 
 def scan(work: Work) -> None:
     """Bronze is read and its bytes are dropped: what decoding is held against."""
-    _drop(decoding.read_bytes(work.spark, work.config, work.contract))
+    _drop(decoding.read_bytes(work.pipeline))
 
 
 def decode_json(work: Work) -> None:
     """Bronze is decoded, and the events are dropped."""
-    _drop(decoding.from_json(work.spark, work.config, work.contract))
+    _drop(decoding.from_json(work.pipeline))
 
 
 def decode_avro(work: Work) -> None:
     """The same events in Avro are decoded and dropped."""
-    _drop(decoding.from_avro(work.spark, work.config, work.contract))
+    _drop(decoding.from_avro(work.pipeline))
 
 
 def write_in_avro(work: Work) -> None:
     """What `decode_avro` reads."""
-    decoding.write_in_avro(work.spark, work.config, work.contract)
+    decoding.write_in_avro(work.pipeline)
 
 
 def _drop(rows: DataFrame) -> None:

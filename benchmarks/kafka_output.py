@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -23,12 +24,12 @@ _BY_US: Final = "published"
 
 def _of(work: Work, name: str) -> str:
     """A name that no other lake has: repetitions share a cluster."""
-    return f"{name}-{hashlib.sha256(work.config.root.encode()).hexdigest()[:8]}"
+    return f"{name}-{hashlib.sha256(work.pipeline.config.root.encode()).hexdigest()[:8]}"
 
 
 def make_topics(work: Work) -> None:
     """Two empty topics, with as many partitions as the topic that is read, on a cluster with transactions."""
-    client = AdminClient({"bootstrap.servers": work.config.kafka.bootstrap_servers})
+    client = AdminClient({"bootstrap.servers": work.pipeline.config.kafka.bootstrap_servers})
     known = client.list_topics(timeout=30).topics
     topics = [_of(work, name) for name in (_BY_SPARK, _BY_ROWS, _BY_US)]
     fresh = [NewTopic(topic, PARTITIONS, 1) for topic in topics if topic not in known]
@@ -36,24 +37,33 @@ def make_topics(work: Work) -> None:
         made.result(30)
     # The first transaction of a cluster makes its log.
     producer = Producer(
-        {"bootstrap.servers": work.config.kafka.bootstrap_servers, "transactional.id": "first"}
+        {"bootstrap.servers": work.pipeline.config.kafka.bootstrap_servers, "transactional.id": "first"}
     )
     producer.init_transactions(60)
 
 
 def send_by_spark(work: Work) -> None:
     """As many would: the same messages, with Spark's sink and its defaults but for compression."""
-    rows = messages(work.spark.readStream.format("delta").load(work.config.table("speed")), work.contract)
+    rows = messages(
+        work.pipeline.spark.readStream.format("delta").load(work.pipeline.table("speed")),
+        work.pipeline.contract,
+    )
     writer = rows.writeStream.format("kafka").option("topic", _of(work, _BY_SPARK)).trigger(availableNow=True)
-    writer = writer.option("kafka.bootstrap.servers", work.config.kafka.bootstrap_servers)
+    writer = writer.option("kafka.bootstrap.servers", work.pipeline.config.kafka.bootstrap_servers)
     writer = writer.option("kafka.compression.type", "lz4")
-    writer.option("checkpointLocation", f"{work.config.root}/sink_checkpoint").start().awaitTermination()
+    writer.option(
+        "checkpointLocation", f"{work.pipeline.config.root}/sink_checkpoint"
+    ).start().awaitTermination()
 
 
 def send_by_rows(work: Work) -> None:
     """The same messages by `rdd.foreachPartition`, with a producer for each task and no transactions."""
-    rows = messages(work.spark.read.format("delta").load(work.config.table("speed")), work.contract)
-    rows.rdd.foreachPartition(partial(_send, work.config.kafka.bootstrap_servers, _of(work, _BY_ROWS)))
+    rows = messages(
+        work.pipeline.spark.read.format("delta").load(work.pipeline.table("speed")), work.pipeline.contract
+    )
+    rows.rdd.foreachPartition(
+        partial(_send, work.pipeline.config.kafka.bootstrap_servers, _of(work, _BY_ROWS))
+    )
 
 
 def _send(servers: str, topic: str, rows: Iterable[Row]) -> None:
@@ -74,8 +84,8 @@ def _send(servers: str, topic: str, rows: Iterable[Row]) -> None:
 def publish_once(work: Work) -> None:
     """`publish_stream --once`."""
     asked = PublishConfig(topic=_of(work, _BY_US))
-    config = work.config.model_copy(update={"publish": asked, "env": _of(work, "benchmark")})
-    publish(work.spark, config, work.contract, once=True)
+    config = work.pipeline.config.model_copy(update={"publish": asked, "env": _of(work, "benchmark")})
+    publish(replace(work.pipeline, config=config), once=True)
 
 
 def check_sent(work: Work) -> None:
@@ -94,7 +104,7 @@ def check_published(work: Work) -> None:
 
 
 def _check(work: Work, topic: str) -> None:
-    servers = work.config.kafka.bootstrap_servers
+    servers = work.pipeline.config.kafka.bootstrap_servers
     consumer = Consumer(
         {"bootstrap.servers": servers, "group.id": "check", "enable.auto.commit": False}
         | {"enable.partition.eof": True, "isolation.level": "read_committed"}

@@ -1,10 +1,11 @@
 """A month of days from the events of one, its rebuild in one run, and the repair of one of its days."""
 
+from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from benchmarks.events import DAY
 from benchmarks.given import Work
@@ -12,6 +13,7 @@ from pipelines.config.model import PipelineConfig
 from pipelines.delta.io import append, by_day_and_key, read
 from pipelines.delta.tables import ensure_bronze
 from pipelines.records.decode import EVENT_DATE
+from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.nightly import nightly
 
 DAYS: Final = tuple(DAY + timedelta(days=number) for number in range(30))
@@ -29,19 +31,19 @@ def fill_month(work: Work) -> None:
 
     All copies of an event go to the same day. A few records of one day are held back, see `come_late`.
     """
-    spark, config = work.spark, work.config
-    bronze = read(spark, f"{Path(config.root).parent}/steps/bronze/{config.name}")
+    pipeline = work.pipeline
+    bronze = read(pipeline.spark, f"{Path(pipeline.config.root).parent}/steps/bronze/{pipeline.config.name}")
     nth = f"CAST(coalesce(get_json_object({_TEXT}, '$.sequence'), '0') AS BIGINT) % {len(DAYS)}"
     dealt = bronze.selectExpr("*", f"CAST({nth} AS INT) AS nth")
-    dealt.write.partitionBy("nth").parquet(_dealt(config))
-    ensure_bronze(spark, config)
+    dealt.write.partitionBy("nth").parquet(_dealt(pipeline.config))
+    ensure_bronze(pipeline)
     for number in range(len(DAYS)):
-        append(_records(spark, config, f"nth = {number} AND NOT ({_LATE})"), config.table("bronze"))
+        append(_records(pipeline, f"nth = {number} AND NOT ({_LATE})"), pipeline.table("bronze"))
 
 
 def come_late(work: Work) -> None:
     """Appends the records that were held back: a fiftieth of one day, weeks later."""
-    append(_records(work.spark, work.config, _LATE, later=25), work.config.table("bronze"))
+    append(_records(work.pipeline, _LATE, later=25), work.pipeline.table("bronze"))
 
 
 def month(work: Work) -> None:
@@ -56,8 +58,8 @@ def repair(work: Work) -> None:
 
 def copy(work: Work) -> None:
     """Writes the days of the batch layer to another table, as a staging table would ask of each run."""
-    rows = by_day_and_key(work.table("batch"), work.contract.key)
-    rows.write.format("delta").partitionBy(EVENT_DATE).save(copy_of_days(work.config))
+    rows = by_day_and_key(work.table("batch"), work.pipeline.contract.key)
+    rows.write.format("delta").partitionBy(EVENT_DATE).save(copy_of_days(work.pipeline.config))
 
 
 def copy_of_days(config: PipelineConfig) -> str:
@@ -67,22 +69,22 @@ def copy_of_days(config: PipelineConfig) -> str:
 
 def _rebuild(work: Work, days: tuple[date, ...]) -> None:
     # The topic does not have the records in this form, and those that are held back are gaps.
-    batch = work.config.batch.model_copy(update={"seal_by": "bronze"})
-    audit = work.config.audit.model_copy(update={"offset_gaps": "warn"})
-    config = work.config.model_copy(update={"batch": batch, "audit": audit})
-    nightly(work.spark, config, work.contract, "benchmark", days)
+    batch = work.pipeline.config.batch.model_copy(update={"seal_by": "bronze"})
+    audit = work.pipeline.config.audit.model_copy(update={"offset_gaps": "warn"})
+    config = work.pipeline.config.model_copy(update={"batch": batch, "audit": audit})
+    nightly(replace(work.pipeline, config=config), "benchmark", days)
 
 
 def _dealt(config: PipelineConfig) -> str:
     return f"{config.root}/dealt"
 
 
-def _records(spark: SparkSession, config: PipelineConfig, which: str, later: int = 0) -> DataFrame:
-    bronze = read(spark, config.table("bronze"))
+def _records(pipeline: Pipeline, which: str, later: int = 0) -> DataFrame:
+    bronze = read(pipeline.spark, pipeline.table("bronze"))
     changed = {
         "value": f"CAST({_SHIFTED} AS BINARY) AS value",
         "_kafka_timestamp": f"_kafka_timestamp + make_dt_interval(nth + {later}) AS _kafka_timestamp",
         "_ingested_at": f"CAST(date_add(DATE'{DAY}', nth + {later}) AS TIMESTAMP) AS _ingested_at",
     }
     columns = [changed.get(name, name) for name in bronze.columns]
-    return spark.read.parquet(_dealt(config)).where(which).selectExpr(*columns)
+    return pipeline.spark.read.parquet(_dealt(pipeline.config)).where(which).selectExpr(*columns)

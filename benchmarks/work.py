@@ -25,6 +25,7 @@ from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import load_contract
 from pipelines.runtime.java import use_java
 from pipelines.runtime.rack_jar import spark_jars
+from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.session import spark_session
 
 PIPELINE: Final = "events"
@@ -57,7 +58,7 @@ def main() -> None:
     config = load_config(PIPELINE, conf_dir=_HERE / "conf", settings=order.settings, environ={})
     contract = load_contract(_HERE / "contracts" / config.contract)
     spark = _plain_session(config) if item.reference else spark_session(config, order.item)
-    work = Work(spark, config, contract, Truth(**order.truth), watch(spark))
+    work = Work(Pipeline(spark, config, contract), Truth(**order.truth), watch(spark))
     if item.prepare:
         item.prepare(work)
     print("ready", flush=True)

@@ -7,12 +7,12 @@ from datetime import UTC
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from demo.compare import Served
 from demo.source import FlightKey, FlightPayload
-from pipelines.config.model import PipelineConfig
+from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.serving import read_serving
 
 PUT_BACK = "put back"
@@ -60,61 +60,47 @@ def rows_read(checkpoint: Path, table: Path) -> int:
     return count_rows(table, before=json.loads(offset)["reservoirVersion"])
 
 
-def served_rows(spark: SparkSession, config: PipelineConfig) -> list[Served]:
+def served_rows(pipeline: Pipeline) -> list[Served]:
     """Read flights as any reader does: closed days from the batch layer, later ones from the speed layer.
-
-    Args:
-        spark: A session.
-        config: That of the pipeline `flights`.
 
     Returns:
         Every row.
     """
     columns = [*FlightKey._fields, *FlightPayload._fields, "_event_date"]
-    return [_served(row) for row in _rows(read_serving(spark, config).select(columns))]
+    return [_served(row) for row in _rows(read_serving(pipeline).select(columns))]
 
 
-def quarantined(spark: SparkSession, config: PipelineConfig) -> dict[str, int]:
+def quarantined(pipeline: Pipeline) -> dict[str, int]:
     """Count the records in quarantine, each once, however often it was put there.
-
-    Args:
-        spark: A session.
-        config: That of the pipeline.
 
     Returns:
         Number of records by reason; those that a replay has put back stand under `PUT_BACK`.
     """
-    rows = spark.read.format("delta").load(config.table("quarantine"))
+    rows = pipeline.spark.read.format("delta").load(pipeline.table("quarantine"))
     reason = F.when(F.col("_status") == "replayed", PUT_BACK).otherwise(F.col("_reason")).alias("reason")
     counts = _rows(rows.select(reason, *_ORIGIN).distinct().groupBy("reason").count())
     return dict(counts)
 
 
-def brought_in_at_night(spark: SparkSession, config: PipelineConfig) -> int:
+def brought_in_at_night(pipeline: Pipeline) -> int:
     """Count the events that only the nightly run brought in: too late for the speed layer.
-
-    Args:
-        spark: A session.
-        config: That of the pipeline `flights`.
 
     Returns:
         Rows of the batch layer whose key the speed layer does not have.
     """
-    batch, speed = (spark.read.format("delta").load(config.table(layer)) for layer in ("batch", "speed"))
+    batch, speed = (
+        pipeline.spark.read.format("delta").load(pipeline.table(layer)) for layer in ("batch", "speed")
+    )
     return batch.join(speed, on=list(FlightKey._fields), how="left_anti").count()
 
 
-def added_by_repairs(spark: SparkSession, config: PipelineConfig) -> int:
+def added_by_repairs(pipeline: Pipeline) -> int:
     """Sum up the rows that runs added to days which had been certified before.
-
-    Args:
-        spark: A session.
-        config: That of the pipeline.
 
     Returns:
         Number of rows, as the verdicts say it.
     """
-    verdicts = spark.read.format("delta").load(config.ops_table("certifications"))
+    verdicts = pipeline.spark.read.format("delta").load(pipeline.ops_table("certifications"))
     ((added,),) = _rows(verdicts.agg(F.coalesce(F.sum("added"), F.lit(0))))
     return int(added)
 

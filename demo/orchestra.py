@@ -32,7 +32,7 @@ from demo.topic import create_topic, delete_topic
 from demo.verdict import Nights, show_verdict
 from demo.waiting import wait_until
 from pipelines.runtime.local_broker import BOOTSTRAP_VARIABLE, broker
-from pipelines.spark.session import spark_session
+from pipelines.spark.session import open_pipeline
 
 PARTITIONS = 3
 
@@ -149,17 +149,21 @@ def _judge(cast: Cast, stack: ExitStack) -> tuple[Findings, Nights, int]:
     stack.callback(report.end)
     with cast.narrator.step("Write the report, and hold the lake against the truth", _JUDGING):
         report.start()
-        config = cast.config()
         with _standard_error_into(cast.folder.logs / "comparison.log"):
-            spark = spark_session(config, "demo")
+            pipeline = open_pipeline(
+                PIPELINE,
+                conf_dir=ROOT / "conf",
+                contracts_dir=ROOT / "data_contracts",
+                settings=cast.settings,
+            )
         try:
-            served = served_rows(spark, config)
-            broken = quarantined(spark, config)
+            served = served_rows(pipeline)
+            broken = quarantined(pipeline)
             put_back = broken.pop(PUT_BACK, 0)
             findings = compare(served, broken, cast.plan.truth)
-            nights = Nights(brought_in_at_night(spark, config), added_by_repairs(spark, config))
+            nights = Nights(brought_in_at_night(pipeline), added_by_repairs(pipeline))
         finally:
-            spark.stop()
+            pipeline.spark.stop()
         report.wait(cast.patience)
     return findings, nights, put_back
 

@@ -13,6 +13,7 @@ from pipelines.config.loader import load_config
 from pipelines.contracts.contract import DataContract, load_contract
 from pipelines.contracts.rules import DayRule
 from pipelines.runtime.processes import graceful_shutdown
+from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.session import forget_tables, spark_session
 from tests.support.java_link import drop_if_out_of_step
 from tests.support.lakes import Lake
@@ -86,7 +87,7 @@ def make_lake(spark: SparkSession, contract: DataContract, tmp_path: Path) -> Ca
 
     def make(*settings: str, contract: DataContract = contract) -> Lake:
         settings = (f"lake.root={tmp_path}/lake", "batch.seal_by=bronze", *settings)
-        return Lake(spark, load_config("flights", environ={}, settings=settings), contract)
+        return Lake(Pipeline(spark, load_config("flights", environ={}, settings=settings), contract))
 
     return make
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.audit import integrity_checks, recount
@@ -14,7 +14,7 @@ from pipelines.audit.layer_comparison import Limits, layer_differences
 from pipelines.audit.recount import BronzeFacts, LayerDay
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
-from pipelines.contracts.event_days import Span, around, effective_horizon
+from pipelines.contracts.event_days import Span, around
 from pipelines.delta.event_tables import by_clock_since
 from pipelines.delta.io import append, on_days, read, small_rows
 from pipelines.delta.tables import (
@@ -37,6 +37,7 @@ from pipelines.ledger.retention_marks import speed_from
 from pipelines.ledger.writer_schemas import decode_all
 from pipelines.records.decode import EVENT_DATE, VALID
 from pipelines.records.dedup import with_key
+from pipelines.spark.pipeline import Pipeline
 
 
 @dataclass(frozen=True)
@@ -67,9 +68,7 @@ class Audit:
 
 
 def audit(
-    spark: SparkSession,
-    config: PipelineConfig,
-    contract: DataContract,
+    pipeline: Pipeline,
     span: Span,
     closed: Collection[date],
     pieces: BronzeSlice,
@@ -78,48 +77,47 @@ def audit(
     """Checks days of the batch layer against bronze, the speed layer and the contract.
 
     Args:
-        spark: the session.
-        config: names the tables and what may pass.
-        contract: the rules.
+        pipeline: The pipeline.
         span: the days, and those that decide on them.
         closed: these days and all that are certified.
         pieces: the pieces of bronze that hold all records of these.
         batch_version: the version of the batch table to look at.
     """
-    days, horizon = span.days, config.batch.dedup_horizon_days
-    records = recount.audit_columns(decode_all(spark, config, contract, pieces.envelopes), contract)
-    batch = conform(read(spark, config.table("batch"), batch_version), events_schema(contract))
-    near = batch.where(on_days(around(days, effective_horizon(contract, horizon))))
+    config, contract = pipeline.config, pipeline.contract
+    days, horizon = span.days, pipeline.horizon
+    records = recount.audit_columns(decode_all(pipeline, pieces.envelopes), contract)
+    batch = conform(read(pipeline.spark, pipeline.table("batch"), batch_version), events_schema(contract))
+    near = batch.where(on_days(around(days, horizon)))
     with _cached(records, near):
         rows = near.where(on_days(days))
         counted, examples = pieces.index.counts(), config.audit.examples
         bronze_facts = recount.bronze_facts(records, contract, span, counted, examples)
         layer = recount.layer_facts(rows, contract)
         doubled = recount.doubled_keys(near, contract, horizon)
-        ranges = _offsets(spark, config, pieces.index)
+        ranges = _offsets(pipeline, pieces.index)
         checks = _integrity(config, days, bronze_facts, layer, doubled, ranges)
-        there = _remembered_in(spark, config, pieces.index.version)
+        there = _remembered_in(pipeline, pieces.index.version)
         checks += [integrity_checks.index_is_whole(day, bronze_facts, there) for day in days]
-        if effective_horizon(contract, horizon):
+        if horizon:
             lost = _one_row_each(contract, span, closed, records.where(VALID), batch)
             checks += [integrity_checks.each_event_has_a_row(day, lost, horizon) for day in days]
             checks += [integrity_checks.keys_come_to_an_end(day, bronze_facts) for day in days]
-        of_open_days = _of_open_days(contract, horizon, days, closed, records.where(VALID))
-        differences, more = _against_speed(spark, config, contract, days, near, of_open_days, pieces)
+        of_open_days = _of_open_days(horizon, days, closed, records.where(VALID))
+        differences, more = _against_speed(pipeline, days, near, of_open_days, pieces)
         checks += more
-        checks += _within_limits(config, contract, days, bronze_facts, layer, differences)
-        if exists(spark, config.table("quarantine")):
-            lacking = recount.lacking_in_quarantine(records, _quarantine(spark, config, pieces.since))
+        checks += _within_limits(pipeline, days, bronze_facts, layer, differences)
+        if exists(pipeline.spark, pipeline.table("quarantine")):
+            lacking = recount.lacking_in_quarantine(records, _quarantine(pipeline, pieces.since))
             checks += [integrity_checks.quarantine_is_whole(day, bronze_facts, lacking) for day in days]
         began = time.monotonic()
-        checks += _expected(config, contract, days, rows)
+        checks += _expected(pipeline, days, rows)
         counts = {day: layer[day].rows if day in layer else 0 for day in days}
         return Audit(tuple(checks), bronze_facts, counts, differences, time.monotonic() - began)
 
 
-def _remembered_in(spark: SparkSession, config: PipelineConfig, version: int) -> int:
+def _remembered_in(pipeline: Pipeline, version: int) -> int:
     """The records of bronze that were not forgotten, by what the table itself says."""
-    return records_in(spark, config, version) - emptied_in(spark, config, version)
+    return records_in(pipeline, version) - emptied_in(pipeline, version)
 
 
 @contextmanager
@@ -135,14 +133,13 @@ def _cached(*frames: DataFrame) -> Iterator[None]:
 
 
 def _of_open_days(
-    contract: DataContract,
     horizon: int,
     days: Sequence[date],
     closed: Collection[date],
     records: DataFrame,
 ) -> DataFrame | None:
     """The valid records of neighbouring days that are open; None where copies of a key lie on one day."""
-    open_days = [day for day in around(days, effective_horizon(contract, horizon)) if day not in closed]
+    open_days = [day for day in around(days, horizon) if day not in closed]
     return records.where(on_days(open_days)) if open_days else None
 
 
@@ -190,76 +187,76 @@ def _integrity(
 
 
 def _within_limits(
-    config: PipelineConfig,
-    contract: DataContract,
+    pipeline: Pipeline,
     days: Sequence[date],
     bronze: BronzeFacts,
     layer: Mapping[date, LayerDay],
     differences: Mapping[date, LayerDifference],
 ) -> list[Check]:
     """Whether no more events are late, or in conflict, than configuration and contract let pass."""
-    many = (config.speed.late_warn_share, config.speed.late_warn_records)
+    many = (pipeline.config.speed.late_warn_share, pipeline.config.speed.late_warn_records)
     checks = [
         integrity_checks.late_within_limit(day, found.late, layer.get(day, LayerDay()).rows, many)
         for day, found in differences.items()
     ]
-    if (limit := contract.max_conflicts) is not None:
+    if (limit := pipeline.contract.max_conflicts) is not None:
         checks += [integrity_checks.conflicts_within_limit(day, bronze, limit) for day in days]
     return checks
 
 
-def _expected(
-    config: PipelineConfig, contract: DataContract, days: Sequence[date], rows: DataFrame
-) -> list[Check]:
+def _expected(pipeline: Pipeline, days: Sequence[date], rows: DataFrame) -> list[Check]:
     """What Great Expectations says of the rows, by the rules of the contract."""
     # It takes seconds to import, which streaming jobs and plans need not wait for.
     from pipelines.expectations.runner import expectation_checks
 
     return expectation_checks(
-        rows, config.name, contract, days, 0 if contract.personal else config.audit.examples
+        rows,
+        pipeline.config.name,
+        pipeline.contract,
+        days,
+        0 if pipeline.contract.personal else pipeline.config.audit.examples,
     )
 
 
 def _against_speed(
-    spark: SparkSession,
-    config: PipelineConfig,
-    contract: DataContract,
+    pipeline: Pipeline,
     days: Sequence[date],
     near: DataFrame,
     of_open_days: DataFrame | None,
     pieces: BronzeSlice,
 ) -> tuple[dict[date, LayerDifference], list[Check]]:
-    first = speed_from(spark, config) or date.min
+    config = pipeline.config
+    first = speed_from(pipeline) or date.min
     days = [day for day in days if day >= first]
-    if not days or not exists(spark, config.table("speed")):
+    if not days or not exists(pipeline.spark, pipeline.table("speed")):
         return {}, []
     # Streams go on while days are rebuilt: what came after the audited state of bronze is left out.
-    speed = read(spark, config.table("speed")).where(F.col("_ingested_at") <= F.lit(pieces.until))
+    speed = read(pipeline.spark, pipeline.table("speed")).where(F.col("_ingested_at") <= F.lit(pieces.until))
     limits = Limits(
         days,
-        config.batch.dedup_horizon_days,
+        pipeline.horizon,
         config.speed.watermark_delay,
         pieces.since,
         examples=config.audit.examples,
     )
-    newest = pieces.index.newest_events(pieces.since, by_clock_since(spark, config))
+    newest = pieces.index.newest_events(pieces.since, by_clock_since(pipeline))
     found = layer_differences(
-        speed, near, of_open_days, newest, _quarantine(spark, config, pieces.since), contract, limits
+        speed, near, of_open_days, newest, _quarantine(pipeline, pieces.since), pipeline.contract, limits
     )
     differences = {day: found.get(day, LayerDifference()) for day in days}
     of_days = speed.where(on_days(days))
-    doubled = recount.doubled_keys(of_days, contract, config.batch.dedup_horizon_days)
+    doubled = recount.doubled_keys(of_days, pipeline.contract, pipeline.horizon)
     policy = config.audit.layer_differences
     checks = [integrity_checks.layers_agree(day, differences[day], policy) for day in days]
     checks += [integrity_checks.doubled_in_speed(day, doubled) for day in days]
     return differences, checks
 
 
-def _offsets(spark: SparkSession, config: PipelineConfig, index: BronzeIndex) -> list[PartitionOffsets]:
-    found, gaps = index.offsets(), config.audit.known_gaps
+def _offsets(pipeline: Pipeline, index: BronzeIndex) -> list[PartitionOffsets]:
+    found, gaps = index.offsets(), pipeline.config.audit.known_gaps
     if not gaps and all(offsets.distinct is not None for offsets in found):
         return found
-    bronze = read(spark, config.table("bronze"), index.version)
+    bronze = read(pipeline.spark, pipeline.table("bronze"), index.version)
     if unsure := [(offsets.topic, offsets.partition) for offsets in found if offsets.distinct is None]:
         counts = recount.distinct_offsets(bronze, unsure)
         found = [
@@ -268,7 +265,7 @@ def _offsets(spark: SparkSession, config: PipelineConfig, index: BronzeIndex) ->
             else offsets
             for offsets in found
         ]
-    topic = config.kafka.topic
+    topic = pipeline.config.kafka.topic
     within = {each.partition: range(each.first, each.last + 1) for each in found if each.topic == topic}
     of_topic = bronze.where(F.col("_topic") == topic)
     known = known_missing(of_topic, gaps, within)
@@ -278,17 +275,17 @@ def _offsets(spark: SparkSession, config: PipelineConfig, index: BronzeIndex) ->
     ]
 
 
-def _quarantine(spark: SparkSession, config: PipelineConfig, since: datetime) -> DataFrame:
+def _quarantine(pipeline: Pipeline, since: datetime) -> DataFrame:
     """The rows of the quarantine that were ingested since a moment; files of older ones are not read."""
-    table = config.table("quarantine")
+    spark = pipeline.spark
+    table = pipeline.table("quarantine")
     if not exists(spark, table):
         return small_frame(spark, [], shape(QUARANTINE))
     return read(spark, table).where(F.col("_ingested_at") >= F.lit(since))
 
 
 def record_checks(
-    spark: SparkSession,
-    config: PipelineConfig,
+    pipeline: Pipeline,
     checks: Sequence[Check],
     *,
     run_id: str,
@@ -296,13 +293,13 @@ def record_checks(
     batch_version: int,
 ) -> None:
     """Appends the outcome of checks to `ops/validation_results`, as one commit."""
-    table = config.ops_table("validation_results")
-    ensure_table(spark, table, shape(RESULTS), partitions=["pipeline"])
+    table = pipeline.ops_table("validation_results")
+    ensure_table(pipeline.spark, table, shape(RESULTS), partitions=["pipeline"])
     run = {
-        "pipeline": config.name,
+        "pipeline": pipeline.config.name,
         "run_id": run_id,
         "batch_version": batch_version,
         "bronze_version": bronze_version,
         "checked_at": datetime.now(UTC),
     }
-    append(small_frame(spark, [asdict(check) | run for check in checks], shape(RESULTS)), table)
+    append(small_frame(pipeline.spark, [asdict(check) | run for check in checks], shape(RESULTS)), table)

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from pipelines.audit.samples import sample_aggregate
 from pipelines.contracts.contract import DataContract
-from pipelines.contracts.event_days import around, effective_horizon
+from pipelines.contracts.event_days import around
 from pipelines.delta.io import days_condition, on_days, small_rows
 from pipelines.ledger.layer_sample import LayerDifference, LayerSample
 from pipelines.records.decode import COORDINATES, EVENT_DATE
@@ -67,7 +67,7 @@ def layer_differences(
     here = with_key(batch, contract).select(
         *contract.key_names, contract.event_time, EVENT_DATE, "_ingested_at", _coordinates().alias("_b")
     )
-    near = speed.where(on_days(around(limits.days, effective_horizon(contract, limits.horizon))))
+    near = speed.where(on_days(around(limits.days, limits.horizon)))
     there = near.select(*other_names(contract), _coordinates().alias("_s"))
     there = _with_elsewhere(there, of_open_days, contract, limits.horizon)
     both = here.join(there, same_event(contract, limits.horizon), "full_outer")

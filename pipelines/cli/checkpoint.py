@@ -28,5 +28,5 @@ def reset(query: Query, **common: Any) -> None:
     run_job(
         "checkpoint reset",
         CommonOptions(**common),
-        lambda spark, config, contract, run_id: step.reset(spark, config, run_id, query),
+        lambda pipeline, run_id: step.reset(pipeline, run_id, query),
     )

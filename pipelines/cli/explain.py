@@ -5,7 +5,6 @@ from itertools import groupby
 from typing import Any, Final
 
 import click
-from pyspark.sql import SparkSession
 
 from pipelines.cli.job_runner import harmless, run_job
 from pipelines.cli.options import CommonOptions, LogFormat, common_options, key_option
@@ -13,6 +12,7 @@ from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.lineage.key_filter import AskedPart, asked_key
 from pipelines.lineage.outcome import Facts, Fate, place
+from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.explain import MOST_RECORDS, Explained
 from pipelines.steps.explain import explain as look
 
@@ -54,10 +54,8 @@ def explain(given: tuple[str, ...], limit: int, output: LogFormat | None, **comm
     def check(config: PipelineConfig, contract: DataContract) -> None:
         asked.extend(asked_key(contract, given))
 
-    def body(
-        spark: SparkSession, config: PipelineConfig, contract: DataContract, run_id: str
-    ) -> dict[str, Any]:
-        return _summary(look(spark, config, contract, asked, limit), contract)
+    def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
+        return _summary(look(pipeline, asked, limit), pipeline.contract)
 
     run_job("explain", CommonOptions(**common), body, check=check, output=output)
 

@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import click
-from pyspark.sql import SparkSession
 
 from pipelines.cli.job_runner import refuse_unfit_expectations, run_job
 from pipelines.cli.options import CommonOptions, common_options, key_option
@@ -16,6 +15,7 @@ from pipelines.contracts.contract import DataContract
 from pipelines.ledger.kept_values import LEDGERS
 from pipelines.lineage.key_filter import AskedPart, asked_key
 from pipelines.lineage.searches import OfKey, again
+from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.forget import Forgotten
 from pipelines.steps.forget import forget as take_out
 from pipelines.steps.serving import refresh_or_tell
@@ -60,22 +60,18 @@ def forget(given: tuple[str, ...], repeats: bool, dry_run: bool, **common: Any) 
         if not repeats:
             asked.extend(asked_key(contract, given))
 
-    def body(
-        spark: SparkSession, config: PipelineConfig, contract: DataContract, run_id: str
-    ) -> dict[str, Any]:
-        search = again(spark, config, contract) if repeats else OfKey(spark, config, contract, asked)
+    def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
+        search = again(pipeline) if repeats else OfKey(pipeline, asked)
         if search is None:
             return {"counts": {}, "lines": ["nothing was ever forgotten here"]}
-        found = take_out(spark, config, contract, run_id, search, dry_run=dry_run)
-        return completed(spark, config, contract, run_id, found, dry_run=dry_run)
+        found = take_out(pipeline, run_id, search, dry_run=dry_run)
+        return completed(pipeline, run_id, found, dry_run=dry_run)
 
     run_job("forget", CommonOptions(**common), body, check=check)
 
 
 def completed(
-    spark: SparkSession,
-    config: PipelineConfig,
-    contract: DataContract,
+    pipeline: Pipeline,
     run_id: str,
     found: Forgotten,
     *,
@@ -84,9 +80,7 @@ def completed(
     """Rebuilds the certified days that held events which are forgotten, and tells what was done.
 
     Args:
-        spark: the session.
-        config: the pipeline's configuration.
-        contract: what the records ought to be.
+        pipeline: The pipeline.
         run_id: recorded with the verdicts.
         found: what was forgotten.
         dry_run: tell what would be done.
@@ -98,24 +92,22 @@ def completed(
         OncelakeError: readers keep the events, since a day failed its audit or the rebuild could not be done;
             of the kind of that failure.
     """
-    verdicts, failure = (
-        ({}, None) if dry_run else rebuild(spark, config, contract, run_id, found.days, "forgotten")
-    )
-    told = refresh_or_tell(spark, config) if verdicts or (found.final and not dry_run) else []
+    verdicts, failure = ({}, None) if dry_run else rebuild(pipeline, run_id, found.days, "forgotten")
+    told = refresh_or_tell(pipeline) if verdicts or (found.final and not dry_run) else []
     summary = {
         "counts": found.counts,
         "days": verdicts,
         "days_to_rebuild": [day.isoformat() for day in found.days] if dry_run else [],
         "looked_in": found.looked_in,
         "warnings": told,
-        "lines": list(_lines(config, found, verdicts, dry_run=dry_run)),
+        "lines": list(_lines(pipeline.config, found, verdicts, dry_run=dry_run)),
     }
     if failure:
         days = ", ".join(day.isoformat() for day in found.days)
         raise type(failure)(
             "what is to be forgotten is gone from bronze, quarantine and speed layer, and readers have it"
             f" still, on {days}: {failure}. When that is mended, the next nightly_batch takes it from"
-            f" them, or {command(config, 'forget', '--again')}",
+            f" them, or {command(pipeline.config, 'forget', '--again')}",
             summary,
         )
     return summary

@@ -16,7 +16,6 @@ from typing import Any, NoReturn
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
 from pipelines.cli.options import CommonOptions, LogFormat
 from pipelines.config.model import PipelineConfig
@@ -26,10 +25,11 @@ from pipelines.runtime.notifications import notify
 from pipelines.runtime.processes import stop_signals
 from pipelines.spark.failures import cause
 from pipelines.spark.log_store import check_put_if_absent
+from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.preflight import check_avro, check_conditions, check_patterns, check_zone
 from pipelines.spark.session import spark_session, stop_session
 
-Body = Callable[[SparkSession, PipelineConfig, DataContract, str], dict[str, Any]]
+Body = Callable[[Pipeline, str], dict[str, Any]]
 Check = Callable[[PipelineConfig, DataContract], None]
 
 
@@ -140,8 +140,7 @@ class _Attempt:
             self.config, contract = self.options.load()
             if self.check:
                 self.check(self.config, contract)
-            spark = _session(self.job, self.config, contract, told)
-            done = self.body(spark, self.config, contract, run_id)
+            done = self.body(_pipeline(self.job, self.config, contract, told), run_id)
             outcome = {"status": "done", **done, "exit_code": 0}
         except OncelakeError as error:
             outcome = _failed(str(error), error.exit_code) | error.summary
@@ -163,8 +162,8 @@ def _failed(error: str, code: int = OncelakeError.exit_code) -> dict[str, Any]:
     return {"status": "failed", "error": error, "exit_code": code}
 
 
-def _session(job: str, config: PipelineConfig, contract: DataContract, told: "StopRequest") -> SparkSession:
-    """A session in which the contract can be kept, and which a signal interrupts."""
+def _pipeline(job: str, config: PipelineConfig, contract: DataContract, told: "StopRequest") -> Pipeline:
+    """A pipeline whose session can keep the contract, and which a signal interrupts."""
     spark = spark_session(config, job)
     # Spark has put a handler of its own in place.
     told.listen()
@@ -172,8 +171,9 @@ def _session(job: str, config: PipelineConfig, contract: DataContract, told: "St
     check_patterns(spark, contract)
     check_conditions(spark, contract)
     check_avro(spark, contract)
-    check_put_if_absent(spark, config)
-    return spark
+    pipeline = Pipeline(spark, config, contract)
+    check_put_if_absent(pipeline)
+    return pipeline
 
 
 def _unforeseen(error: Exception, job: str, log_format: LogFormat) -> str:

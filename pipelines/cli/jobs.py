@@ -4,7 +4,6 @@ from datetime import datetime
 from typing import Any
 
 import click
-from pyspark.sql import SparkSession
 
 from pipelines.cli.job_runner import refuse_unfit_expectations, run_job
 from pipelines.cli.options import (
@@ -21,6 +20,7 @@ from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import closed_days, days_of
 from pipelines.errors import AuditFailed
 from pipelines.nightly.rebuild_plan import Repair
+from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.ingest import ingest
 from pipelines.steps.nightly import nightly, validate
 from pipelines.steps.serving import refresh_or_tell, stale_view
@@ -39,7 +39,7 @@ def ingest_stream(once: bool, **common: Any) -> None:
     run_job(
         "ingest_stream",
         CommonOptions(**common),
-        lambda spark, config, contract, run_id: ingest(spark, config, once=once),
+        lambda pipeline, run_id: ingest(pipeline, once=once),
         is_done_when_stopped=True,
     )
 
@@ -52,7 +52,7 @@ def speed_stream(once: bool, **common: Any) -> None:
     run_job(
         "speed_stream",
         CommonOptions(**common),
-        lambda spark, config, contract, run_id: speed(spark, config, contract, once=once),
+        lambda pipeline, run_id: speed(pipeline, once=once),
         is_done_when_stopped=True,
     )
 
@@ -79,15 +79,15 @@ def nightly_batch(
         closed_days(contract, *between)
         refuse_unfit_expectations(config, contract)
 
-    def body(spark: SparkSession, config: PipelineConfig, contract: DataContract, run_id: str) -> Summary:
+    def body(pipeline: Pipeline, run_id: str) -> Summary:
         try:
-            days = days_of(*closed_days(contract, *between))
-            summary = nightly(spark, config, contract, run_id, days, repair)
+            days = days_of(*closed_days(pipeline.contract, *between))
+            summary = nightly(pipeline, run_id, days, repair)
         except AuditFailed as failed:
             # Other days may have passed. Whatever becomes of the view, the audit is what counts.
-            _warn(failed.summary, refresh_or_tell(spark, config))
+            _warn(failed.summary, refresh_or_tell(pipeline))
             raise
-        return _warn(summary, refresh_or_tell(spark, config))
+        return _warn(summary, refresh_or_tell(pipeline))
 
     if pipeline is None:
         run_all("nightly_batch", common, body, check)
@@ -104,10 +104,10 @@ def validate_day(day: datetime | None, **common: Any) -> None:
         closed_days(contract, *days_between(day))
         refuse_unfit_expectations(config, contract)
 
-    def body(spark: SparkSession, config: PipelineConfig, contract: DataContract, run_id: str) -> Summary:
-        stale = stale_view(spark, config)
+    def body(pipeline: Pipeline, run_id: str) -> Summary:
+        stale = stale_view(pipeline)
         try:
-            found = validate(spark, config, contract, run_id, closed_days(contract, *days_between(day))[0])
+            found = validate(pipeline, run_id, closed_days(pipeline.contract, *days_between(day))[0])
         except AuditFailed as failed:
             _warn(failed.summary, stale)
             raise

@@ -3,12 +3,10 @@
 from typing import Any
 
 import click
-from pyspark.sql import SparkSession
 
 from pipelines.cli.job_runner import run_job
 from pipelines.cli.options import CommonOptions, common_options
-from pipelines.config.model import PipelineConfig
-from pipelines.contracts.contract import DataContract
+from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.maintain import maintain
 from pipelines.steps.serving import refresh_view
 
@@ -24,12 +22,10 @@ from pipelines.steps.serving import refresh_view
 def maintain_tables(vacuum_now: bool, dry_run: bool, **common: Any) -> None:
     """Compact small files; delete old rows and files that are no longer needed."""
 
-    def body(
-        spark: SparkSession, config: PipelineConfig, contract: DataContract, run_id: str
-    ) -> dict[str, Any]:
+    def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
         if not dry_run:
             # An older view may still take a certified day from the speed layer.
-            refresh_view(spark, config)
-        return maintain(spark, config, contract, run_id, dry_run=dry_run, vacuum_now=vacuum_now)
+            refresh_view(pipeline)
+        return maintain(pipeline, run_id, dry_run=dry_run, vacuum_now=vacuum_now)
 
     run_job("maintain", CommonOptions(**common), body)

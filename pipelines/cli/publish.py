@@ -4,7 +4,6 @@ from datetime import datetime
 from typing import Any
 
 import click
-from pyspark.sql import SparkSession
 
 from pipelines.cli.job_runner import run_job
 from pipelines.cli.options import DAY, CommonOptions, common_options, days_between
@@ -12,6 +11,7 @@ from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import closed_days, days_of
 from pipelines.publishing.settings import settings_of
+from pipelines.spark.pipeline import Pipeline
 from pipelines.steps import publish as step
 from pipelines.steps.publish_days import publish_days
 from pipelines.steps.publish_reset import InFlight, ResetTo
@@ -26,7 +26,7 @@ def publish_stream(once: bool, **common: Any) -> None:
     run_job(
         "publish_stream",
         CommonOptions(**common),
-        lambda spark, config, contract, run_id: step.publish(spark, config, contract, once=once),
+        lambda pipeline, run_id: step.publish(pipeline, once=once),
         check=_require_topic,
         is_done_when_stopped=True,
     )
@@ -69,9 +69,9 @@ def publish_day(
         _require_topic(config, contract)
         closed_days(contract, *between)
 
-    def body(spark: SparkSession, config: PipelineConfig, contract: DataContract, run_id: str) -> Any:
-        days = days_of(*closed_days(contract, *between))
-        return publish_days(spark, config, contract, run_id, days, again=again)
+    def body(pipeline: Pipeline, run_id: str) -> Any:
+        days = days_of(*closed_days(pipeline.contract, *between))
+        return publish_days(pipeline, run_id, days, again=again)
 
     run_job("publish", CommonOptions(**common), body, check=check)
 
@@ -83,7 +83,7 @@ def status(**common: Any) -> None:
     run_job(
         "publish status",
         CommonOptions(**common),
-        lambda spark, config, contract, run_id: step.status(spark, config),
+        lambda pipeline, run_id: step.status(pipeline),
         check=_require_topic,
     )
 
@@ -95,7 +95,7 @@ def doctor(**common: Any) -> None:
     run_job(
         "publish doctor",
         CommonOptions(**common),
-        lambda spark, config, contract, run_id: step.doctor(config),
+        lambda pipeline, run_id: step.doctor(pipeline.config),
         check=_require_topic,
     )
 
@@ -120,7 +120,7 @@ def reset(to: ResetTo, in_flight: InFlight | None, **common: Any) -> None:
     run_job(
         "publish reset",
         CommonOptions(**common),
-        lambda spark, config, contract, run_id: reset_progress(spark, config, to, in_flight),
+        lambda pipeline, run_id: reset_progress(pipeline, to, in_flight),
         check=_require_topic,
     )
 

@@ -4,16 +4,15 @@ from datetime import UTC, date
 from typing import Any, Final, get_args
 
 import click
-from pyspark.sql import SparkSession
 
 from pipelines.cli.job_runner import harmless, refuse_unfit_expectations, run_job
 from pipelines.cli.options import Command, CommonOptions, common_options
-from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import OncelakeError
 from pipelines.ledger.quarantine import STATUSES, Selection
 from pipelines.nightly.rebuild_plan import Cause
 from pipelines.records.reasons import Reason
+from pipelines.spark.pipeline import Pipeline
 from pipelines.steps import quarantine as step
 from pipelines.steps.nightly import nightly
 from pipelines.steps.replay import Replay, rebuilt
@@ -68,10 +67,8 @@ def summary(status: str, **given: Any) -> None:
     """Count records by status and reason."""
     selection, common = _split(given, None if status == "any" else status)
 
-    def body(
-        spark: SparkSession, config: PipelineConfig, contract: DataContract, run_id: str
-    ) -> dict[str, Any]:
-        groups = step.summarise(spark, config, selection)
+    def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
+        groups = step.summarise(pipeline, selection)
         lines = [
             f"{g['records']:>9,}  {g['status']:<9}  {g['reason']:<17}  {g['column'] or '-':<20}"
             f"  contract {g['contract_version']}  sent {g['first_sent']} to {g['last_sent']} UTC"
@@ -92,10 +89,8 @@ def show(status: str, limit: int, **given: Any) -> None:
     """Show records in the order of Kafka's offsets."""
     selection, common = _split(given, None if status == "any" else status)
 
-    def body(
-        spark: SparkSession, config: PipelineConfig, contract: DataContract, run_id: str
-    ) -> dict[str, Any]:
-        found = [_readable(row, contract) for row in step.examples(spark, config, selection, limit)]
+    def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
+        found = [_readable(row, pipeline.contract) for row in step.examples(pipeline, selection, limit)]
         lines = [
             f"{r['topic']}-{r['partition']} @ {r['offset']}, sent {r['sent']} UTC: {r['reason']}"
             + (f" of {r['column']}" if r["column"] else "")
@@ -119,10 +114,8 @@ def replay(dry_run: bool, **given: Any) -> None:
     """
     selection, common = _split(given, "open")
 
-    def body(
-        spark: SparkSession, config: PipelineConfig, contract: DataContract, run_id: str
-    ) -> dict[str, Any]:
-        done = put_back(spark, config, contract, run_id, selection, dry_run=dry_run)
+    def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
+        done = put_back(pipeline, run_id, selection, dry_run=dry_run)
         days = [day.isoformat() for day in done.days]
         if dry_run:
             return {
@@ -130,10 +123,10 @@ def replay(dry_run: bool, **given: Any) -> None:
                 "days_to_rebuild": days,
                 "lines": [*(f"to rebuild: {d}" for d in days), *_of_gone(done)],
             }
-        verdicts, failure = rebuild(spark, config, contract, run_id, done.days)
-        told = refresh_or_tell(spark, config) if done.days else []
+        verdicts, failure = rebuild(pipeline, run_id, done.days)
+        told = refresh_or_tell(pipeline) if done.days else []
         passed = [day for day in done.days if verdicts.get(day.isoformat()) == "certified"]
-        rebuilt(spark, config, done, passed)
+        rebuilt(pipeline, done, passed)
         summary = {
             "counts": done.counts,
             "days": verdicts,
@@ -153,9 +146,7 @@ def _of_gone(done: Replay) -> list[str]:
 
 
 def rebuild(
-    spark: SparkSession,
-    config: PipelineConfig,
-    contract: DataContract,
+    pipeline: Pipeline,
     run_id: str,
     days: tuple[date, ...],
     cause: Cause = "asked",
@@ -164,7 +155,7 @@ def rebuild(
     if not days:
         return {}, None
     try:
-        return nightly(spark, config, contract, run_id, days, cause=cause)["days"], None
+        return nightly(pipeline, run_id, days, cause=cause)["days"], None
     except OncelakeError as failure:
         return failure.summary.get("days", {}), failure
 
@@ -182,9 +173,7 @@ def discard(everything: bool, dry_run: bool, **given: Any) -> None:
     run_job(
         "quarantine discard",
         common,
-        lambda spark, config, contract, run_id: step.discard(
-            spark, config, run_id, selection, dry_run=dry_run
-        ),
+        lambda pipeline, run_id: step.discard(pipeline, run_id, selection, dry_run=dry_run),
     )
 
 

@@ -70,7 +70,7 @@ def doctor(
     run_job(
         "rack doctor",
         _beside(common),
-        lambda spark, config, contract, run_id: step.doctor(spark, config, executors, gigabytes, price),
+        lambda pipeline, run_id: step.doctor(pipeline, executors, gigabytes, price),
         output=output,
     )
 
@@ -90,7 +90,7 @@ def moves(output: LogFormat | None, out: Path | None, throttle: int, **common: A
     run_job(
         "rack moves",
         _beside(common),
-        lambda spark, config, contract, run_id: step.plan_moves(spark, config, out, throttle),
+        lambda pipeline, run_id: step.plan_moves(pipeline, out, throttle),
         output=output,
     )
 
@@ -103,7 +103,7 @@ def measure(output: LogFormat | None, records: int, **common: Any) -> None:
     run_job(
         "rack measure",
         CommonOptions(**common),
-        lambda spark, config, contract, run_id: step.measure(spark, config, records),
+        lambda pipeline, run_id: step.measure(pipeline, records),
         check=_require_racks,
         output=output,
     )

@@ -25,6 +25,6 @@ def reconcile(output: LogFormat | None, **common: Any) -> None:
     run_job(
         "reconcile",
         CommonOptions(**common),
-        lambda spark, config, contract, run_id: compare(spark, config),
+        lambda pipeline, run_id: compare(pipeline),
         output=output,
     )

@@ -6,13 +6,11 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 import click
-from pyspark.sql import SparkSession
 
 from pipelines.cli.job_runner import run_job
 from pipelines.cli.options import CommonOptions, place_options
-from pipelines.config.model import PipelineConfig
-from pipelines.contracts.contract import DataContract
 from pipelines.report.render.files import FORMATS, ReportFormat, write_index
+from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.metrics import metrics
 from pipelines.steps.report import report
 from pipelines.steps.serving import stale_view
@@ -62,14 +60,12 @@ def write_day_report(day: datetime | None, wanted: str | None, index: bool, out:
         raise click.UsageError("--format prometheus tells of the last nightly run: leave out --date")
     options = CommonOptions(**common)
 
-    def body(
-        spark: SparkSession, config: PipelineConfig, contract: DataContract, run_id: str
-    ) -> dict[str, Any]:
+    def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
         if wanted == _PROMETHEUS:
-            return metrics(spark, config, contract, options.env, out)
+            return metrics(pipeline, options.env, out)
         form = cast(ReportFormat, wanted or FORMATS[0])
-        told = report(spark, config, contract, day.date() if day else None, out, form)
-        return told | {"warnings": stale_view(spark, config)}
+        told = report(pipeline, day.date() if day else None, out, form)
+        return told | {"warnings": stale_view(pipeline)}
 
     run_job("report", options, body)
 

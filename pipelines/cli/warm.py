@@ -19,6 +19,7 @@ from pipelines.runtime.java import use_java
 from pipelines.runtime.local_broker import broker
 from pipelines.runtime.rack_jar import spark_jars
 from pipelines.runtime.scaffold import lay_out
+from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.session import end_application, spark_session
 from pipelines.steps.ingest import ingest
 from pipelines.steps.nightly import nightly
@@ -86,11 +87,12 @@ def _run_sample(folder: Path, recorded: Path) -> None:
         contract = load_contract(folder / "data_contracts" / config.contract)
         spark = spark_session(config, "warm")
         try:
-            ingest(spark, config, once=True)
-            speed(spark, config, contract, once=True)
-            nightly(spark, config, contract, "warm", [_DAY])
-            report(spark, config, contract, _DAY, folder / "reports")
-            read_serving(spark, config).count()
+            pipeline = Pipeline(spark, config, contract)
+            ingest(pipeline, once=True)
+            speed(pipeline, once=True)
+            nightly(pipeline, "warm", [_DAY])
+            report(pipeline, _DAY, folder / "reports")
+            read_serving(pipeline).count()
         finally:
             # Java writes the archive as the last thing it does.
             end_application()

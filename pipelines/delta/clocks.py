@@ -8,19 +8,17 @@ makes of everything something old: rows that retention keeps, and files that str
 from datetime import UTC, datetime
 from typing import Final
 
-from pyspark.sql import SparkSession
-
-from pipelines.config.model import PipelineConfig
 from pipelines.delta.stream_check import reset_command
 from pipelines.delta.table_state import last_commit_at
 from pipelines.durations import format_interval
 from pipelines.errors import InfrastructureError
 from pipelines.spark.checkpoints import offsets_of, planned_at
+from pipelines.spark.pipeline import Pipeline
 
 _SHOWN: Final = "%Y-%m-%d %H:%M:%S UTC"
 
 
-def require_not_behind(spark: SparkSession, config: PipelineConfig) -> None:
+def require_not_behind(pipeline: Pipeline) -> None:
     """Compare the clock of now with the newest commit of bronze, before anything is read.
 
     The commit's time is that of its file: on an object store the store's own, else that of the machine that
@@ -29,19 +27,19 @@ def require_not_behind(spark: SparkSession, config: PipelineConfig) -> None:
     Raises:
         InfrastructureError: the clock is behind by more than `ingest.max_clock_behind`.
     """
-    newest, now = last_commit_at(spark, config.table("bronze")), datetime.now(UTC)
-    if newest is None or newest - now <= config.ingest.max_clock_behind:
+    newest, now = last_commit_at(pipeline.spark, pipeline.table("bronze")), datetime.now(UTC)
+    if newest is None or newest - now <= pipeline.config.ingest.max_clock_behind:
         return
     raise InfrastructureError(
         f"the clock of this machine is behind: found {now:{_SHOWN}}, expected"
-        f" {newest:{_SHOWN}} or later, when {config.table('bronze')} was last written. Nothing was read. Set"
-        " the clock right, and start again. If it is right, and the one of then was ahead, start once with"
-        f" --set ingest.max_clock_behind='{(newest - now).days + 1} days'."
+        f" {newest:{_SHOWN}} or later, when {pipeline.table('bronze')} was last written. Nothing was read."
+        " Set the clock right, and start again. If it is right, and the one of then was ahead, start once"
+        f" with --set ingest.max_clock_behind='{(newest - now).days + 1} days'."
         " See docs/runbook.md, 'A clock is behind'"
     )
 
 
-def require_not_ahead(spark: SparkSession, config: PipelineConfig) -> None:
+def require_not_ahead(pipeline: Pipeline) -> None:
     """Compare the clock of now with the newest commit of bronze, before anything is removed.
 
     Bronze is written all the time, so its newest commit is hardly older than now.
@@ -49,27 +47,29 @@ def require_not_ahead(spark: SparkSession, config: PipelineConfig) -> None:
     Raises:
         InfrastructureError: the clock is ahead of it by more than `maintain.max_idle`.
     """
-    newest, now = last_commit_at(spark, config.table("bronze")), datetime.now(UTC)
-    if newest is None or now - newest <= config.maintain.max_idle:
+    newest, now = last_commit_at(pipeline.spark, pipeline.table("bronze")), datetime.now(UTC)
+    max_idle = pipeline.config.maintain.max_idle
+    if newest is None or now - newest <= max_idle:
         return
     raise InfrastructureError(
         f"the clock of this machine may be ahead: found {now:{_SHOWN}}, expected no more than"
-        f" maintain.max_idle ({format_interval(config.maintain.max_idle)}) after {newest:{_SHOWN}}, when"
-        f" {config.table('bronze')} was last written. Nothing was removed. Set the clock right, and start"
+        f" maintain.max_idle ({format_interval(max_idle)}) after {newest:{_SHOWN}}, when"
+        f" {pipeline.table('bronze')} was last written. Nothing was removed. Set the clock right, and start"
         " again. If it is right, and nothing has come since, start once with"
         f" --set maintain.max_idle='{(now - newest).days + 1} days'."
         " See docs/runbook.md, 'A clock is ahead'"
     )
 
 
-def require_order(spark: SparkSession, config: PipelineConfig, batch: int) -> None:
+def require_order(pipeline: Pipeline, batch: int) -> None:
     """Compare the moment of a micro-batch with that of the one before, as the checkpoint has them.
 
     Raises:
         InfrastructureError: it lies before it by more than `ingest.max_clock_behind`.
     """
-    checkpoint = config.checkpoint("ingest")
-    texts = [offsets_of(spark, checkpoint, number) for number in (batch - 1, batch)]
+    config = pipeline.config
+    checkpoint = pipeline.checkpoint("ingest")
+    texts = [offsets_of(pipeline.spark, checkpoint, number) for number in (batch - 1, batch)]
     before, here = (planned_at(text) if text else None for text in texts)
     if before is None or here is None or before - here <= config.ingest.max_clock_behind:
         return

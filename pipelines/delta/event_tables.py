@@ -8,7 +8,6 @@ from typing import Final
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
-from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.tables import (
     TEN_YEARS,
@@ -27,45 +26,51 @@ from pipelines.durations import format_interval
 from pipelines.errors import ConfigError
 from pipelines.records.watermark import ALWAYS, BY_CLOCK_SINCE, NOT_YET
 from pipelines.schema_paths import flat
+from pipelines.spark.pipeline import Pipeline
 
 _DEDUP: Final = "oncelake.dedup"
 _DAYS: Final = "oncelake.days"
 
 
-def ensure_speed(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> None:
+def ensure_speed(pipeline: Pipeline) -> None:
     """Makes the speed layer's table if there is none, and keeps with it how its rows are deduplicated.
 
     Raises:
         ConfigError: it was made with another dedup key, event time, zone or watermark, so the state in the
             checkpoint would be wrong; or its columns do not fit. The table is as it was.
     """
-    path = config.table("speed")
-    wanted = _dedup(config, contract)
+    spark = pipeline.spark
+    path = pipeline.table("speed")
+    wanted = _dedup(pipeline)
     kept = hidden(json.dumps(wanted))
     known = table_property(spark, path, _DEDUP) if exists(spark, path) else kept
     if known is not None:
         _same_dedup(path, json.loads(shown(known)), wanted)
-    schema = events_schema(contract)
+    schema = events_schema(pipeline.contract)
     properties = {_DEDUP: kept, BY_CLOCK_SINCE: ALWAYS.isoformat()}
     ensure_table(spark, path, schema, partitions=["_event_date"], properties=properties)
     if known is None:
         set_table_property(spark, path, _DEDUP, kept)
 
 
-def adopt_clock(spark: SparkSession, config: PipelineConfig) -> None:
+def adopt_clock(pipeline: Pipeline) -> None:
     """Keeps with a speed layer of before that from now on another clock moves its watermark.
 
     What its query had read until now it had held against the event times alone; an audit has to know.
     """
-    path = config.table("speed")
-    if table_property(spark, path, BY_CLOCK_SINCE) is None:
-        set_table_property(spark, path, BY_CLOCK_SINCE, datetime.now(UTC).isoformat())
+    path = pipeline.table("speed")
+    if table_property(pipeline.spark, path, BY_CLOCK_SINCE) is None:
+        set_table_property(pipeline.spark, path, BY_CLOCK_SINCE, datetime.now(UTC).isoformat())
 
 
-def by_clock_since(spark: SparkSession, config: PipelineConfig) -> datetime:
+def by_clock_since(pipeline: Pipeline) -> datetime:
     """From which ingestion on `pipelines.records.watermark.clock` moves the speed layer's watermark."""
-    path = config.table("speed")
-    kept = table_property(spark, path, BY_CLOCK_SINCE) if exists(spark, path) else ALWAYS.isoformat()
+    path = pipeline.table("speed")
+    kept = (
+        table_property(pipeline.spark, path, BY_CLOCK_SINCE)
+        if exists(pipeline.spark, path)
+        else ALWAYS.isoformat()
+    )
     return NOT_YET if kept is None else datetime.fromisoformat(kept)
 
 
@@ -86,18 +91,19 @@ def _changes(known: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:
     ]
 
 
-def _dedup(config: PipelineConfig, contract: DataContract) -> dict[str, str]:
+def _dedup(pipeline: Pipeline) -> dict[str, str]:
+    contract = pipeline.contract
     kinds = flat(contract.schema)
     return {
         "dedup key": ", ".join(f"{path} {kinds[path].dataType.simpleString()}" for path in contract.key),
         "event time": contract.event_time,
         "day time zone": contract.day_time_zone,
-        "speed.watermark_delay": format_interval(config.speed.watermark_delay),
-        "speed.state_partitions": str(config.speed.state_partitions),
+        "speed.watermark_delay": format_interval(pipeline.config.speed.watermark_delay),
+        "speed.state_partitions": str(pipeline.config.speed.state_partitions),
     }
 
 
-def ensure_batch(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> None:
+def ensure_batch(pipeline: Pipeline) -> None:
     """Makes the batch layer's table if there is none, and keeps with it by what rule events have a day.
 
     Its versions stay readable, however old they get.
@@ -107,7 +113,8 @@ def ensure_batch(spark: SparkSession, config: PipelineConfig, contract: DataCont
             on two of them, or on none; or its columns do not fit. The table is as it was.
         SourceError: they were made by other rules of the zone.
     """
-    table, schema = config.table("batch"), events_schema(contract)
+    spark, contract = pipeline.spark, pipeline.contract
+    table, schema = pipeline.table("batch"), events_schema(contract)
     kept, is_new = hidden(json.dumps(_days(contract))), not exists(spark, table)
     known = kept if is_new else _same_days(spark, table, contract)
     ensure_table(
@@ -119,16 +126,17 @@ def ensure_batch(spark: SparkSession, config: PipelineConfig, contract: DataCont
     keep_versions(spark, table)
 
 
-def require_same_days(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> None:
+def require_same_days(pipeline: Pipeline) -> None:
     """Makes sure that the batch layer's rows were given their days by the rule of this contract.
 
     Raises:
         ConfigError: they were not, so that an event could be on two days, or on none.
         SourceError: they were made by other rules of the zone.
     """
-    if exists(spark, table := config.table("batch")):
-        _same_days(spark, table, contract)
-        require_same_rules(spark, table, contract.day_time_zone)
+    spark = pipeline.spark
+    if exists(spark, table := pipeline.table("batch")):
+        _same_days(spark, table, pipeline.contract)
+        require_same_rules(spark, table, pipeline.contract.day_time_zone)
 
 
 def _same_days(spark: SparkSession, table: str, contract: DataContract) -> str | None:

@@ -17,6 +17,7 @@ from pipelines.delta.table_state import TableState, has_taken_back, recent_commi
 from pipelines.delta.tables import exists
 from pipelines.errors import SourceError
 from pipelines.spark.checkpoints import QueryFiles, query_files, reads_more, write_note
+from pipelines.spark.pipeline import Pipeline
 
 Query = Literal["ingest", "speed"]
 _SINCE: Final = "since"
@@ -29,7 +30,7 @@ _OUTCOME: Final = {
 _log = logging.getLogger(__name__)
 
 
-def check_ingest(spark: SparkSession, config: PipelineConfig) -> QueryFiles:
+def check_ingest(pipeline: Pipeline) -> QueryFiles:
     """Compares bronze with the checkpoint of ingest; changes nothing.
 
     Returns:
@@ -38,12 +39,13 @@ def check_ingest(spark: SparkSession, config: PipelineConfig) -> QueryFiles:
     Raises:
         SourceError: they do not go together; the message has the command that fixes it.
     """
-    files, path = query_files(spark, config.checkpoint("ingest")), config.table("bronze")
+    spark = pipeline.spark
+    files, path = query_files(spark, pipeline.checkpoint("ingest")), pipeline.table("bronze")
     state = table_state(spark, path)
     # Rows that were appended by hand, and no stream, may be there before the stream.
     is_filled = bool(state and state.batches) and _has_rows(spark, files, path)
     table = StreamTable(path, state, is_filled, files.note.get("bronze"), files.next_batch - 1)
-    require_fit(config, "ingest", misfit(files, table))
+    require_fit(pipeline.config, "ingest", misfit(files, table))
     return files
 
 
@@ -60,15 +62,16 @@ class SpeedCheck:
     quarantined: int | None
 
 
-def check_speed(spark: SparkSession, config: PipelineConfig) -> SpeedCheck:
+def check_speed(pipeline: Pipeline) -> SpeedCheck:
     """Compares speed layer and quarantine with the checkpoint of the speed stream; changes nothing.
 
     Raises:
         SourceError: they do not go together, or bronze is gone; the message has the command that fixes it.
     """
-    files = query_files(spark, config.checkpoint("speed"))
-    _require_bronze(spark, config, files)
-    paths = {layer: config.table(layer) for layer in ("speed", "quarantine")}
+    spark = pipeline.spark
+    files = query_files(spark, pipeline.checkpoint("speed"))
+    _require_bronze(pipeline, files)
+    paths = {layer: pipeline.table(layer) for layer in ("speed", "quarantine")}
     states = {layer: table_state(spark, path) for layer, path in paths.items()}
     has_begun = files.next_batch > 0
     commits = {
@@ -77,7 +80,7 @@ def check_speed(spark: SparkSession, config: PipelineConfig) -> SpeedCheck:
     }
     noted = (c.quarantined for c in commits["speed"] if c.query == files.query and c.quarantined is not None)
     quarantined = next(noted, None)
-    required = {"speed": _last_of_speed(spark, config, files, states), "quarantine": quarantined}
+    required = {"speed": _last_of_speed(pipeline, files, states), "quarantine": quarantined}
     for layer, path in paths.items():
         table = StreamTable(
             path,
@@ -87,71 +90,68 @@ def check_speed(spark: SparkSession, config: PipelineConfig) -> SpeedCheck:
             required[layer],
             has_taken_back(commits[layer]),
         )
-        require_fit(config, "speed", misfit(files, table))
+        require_fit(pipeline.config, "speed", misfit(files, table))
     if quarantined is None and states["quarantine"] and files.query:
         quarantined = states["quarantine"].batches.get(files.query)
     return SpeedCheck(files, quarantined)
 
 
-def refuse_lost_speed(spark: SparkSession, config: PipelineConfig) -> None:
+def refuse_lost_speed(pipeline: Pipeline) -> None:
     """Sees to it that no job beside the speed stream makes an empty speed layer in the place of a lost one.
 
     Raises:
         SourceError: the table is gone, and the stream has written to it.
     """
-    path = config.table("speed")
-    if not exists(spark, path):
-        files = query_files(spark, config.checkpoint("speed"))
-        require_fit(config, "speed", misfit(files, StreamTable(path, None)))
+    path = pipeline.table("speed")
+    if not exists(pipeline.spark, path):
+        files = query_files(pipeline.spark, pipeline.checkpoint("speed"))
+        require_fit(pipeline.config, "speed", misfit(files, StreamTable(path, None)))
 
 
-def _last_of_speed(
-    spark: SparkSession, config: PipelineConfig, files: QueryFiles, states: dict[str, TableState | None]
-) -> int | None:
+def _last_of_speed(pipeline: Pipeline, files: QueryFiles, states: dict[str, TableState | None]) -> int | None:
     """The last micro-batch that the speed layer must know: each that reads anything commits to it.
 
     Earlier versions of this code committed only those with rows: of them the table must know some one, unless
     bronze was empty.
     """
     last = files.next_batch - 1
-    while last >= 0 and not reads_more(spark, files.path, last):
+    while last >= 0 and not reads_more(pipeline.spark, files.path, last):
         last -= 1
     if last >= files.note.get(_SINCE, files.next_batch):
         return last
     is_known = any(state and files.query in state.batches for state in states.values())
-    return None if is_known or last < 0 or not _has_read(spark, config) else last
+    return None if is_known or last < 0 or not _has_read(pipeline) else last
 
 
-def _has_read(spark: SparkSession, config: PipelineConfig) -> bool:
+def _has_read(pipeline: Pipeline) -> bool:
     """Whether there were rows in what the speed stream has read of bronze; True where that is not seen."""
-    first = first_unread_version(spark, config)
+    first = first_unread_version(pipeline)
     if not first:
         return True
     try:
-        return not read(spark, config.table("bronze"), first - 1).isEmpty()
+        return not read(pipeline.spark, pipeline.table("bronze"), first - 1).isEmpty()
     except (PySparkException, Py4JJavaError):
         # That version, or a file of it, is not there any more.
         return True
 
 
-def note_tables(spark: SparkSession, config: PipelineConfig, query: Query, files: QueryFiles) -> None:
+def note_tables(pipeline: Pipeline, query: Query, files: QueryFiles) -> None:
     """Writes beside a checkpoint which tables it writes to, if that is not there yet.
 
     Args:
-        spark: the session.
-        config: the pipeline's configuration.
+        pipeline: The pipeline.
         query: the stream.
         files: what its checkpoint says, before it starts; its tables are there.
     """
     layers = ("bronze",) if query == "ingest" else ("speed", "quarantine")
-    states = {layer: table_state(spark, config.table(layer)) for layer in layers}  # type: ignore[arg-type]
+    states = {layer: table_state(pipeline.spark, pipeline.table(layer)) for layer in layers}  # type: ignore[arg-type]
     note: dict[str, str | int] = {layer: state.table_id for layer, state in states.items() if state}
     if query == "speed":
         note[_SINCE] = files.note.get(_SINCE, files.next_batch) if files.next_batch else 0
     if not files.next_batch and BEGIN in files.note:
         note[BEGIN] = files.note[BEGIN]
     if note != files.note:
-        write_note(spark, files.path, note)
+        write_note(pipeline.spark, files.path, note)
 
 
 def reset_command(config: PipelineConfig, query: Query) -> str:
@@ -178,17 +178,17 @@ def require_fit(config: PipelineConfig, query: Query, problem: str | None) -> No
         )
 
 
-def _require_bronze(spark: SparkSession, config: PipelineConfig, files: QueryFiles) -> None:
+def _require_bronze(pipeline: Pipeline, files: QueryFiles) -> None:
     """Makes sure that no empty bronze is made in the place of one that is gone."""
-    bronze = config.table("bronze")
-    if exists(spark, bronze):
+    bronze = pipeline.table("bronze")
+    if exists(pipeline.spark, bronze):
         return
-    ingested = query_files(spark, config.checkpoint("ingest"))
+    ingested = query_files(pipeline.spark, pipeline.checkpoint("ingest"))
     if ingested.next_batch:
-        require_fit(config, "ingest", misfit(ingested, StreamTable(bronze, None)))
+        require_fit(pipeline.config, "ingest", misfit(ingested, StreamTable(bronze, None)))
     if files.next_batch:
         problem = f"{bronze}: there is no such table, but by the checkpoint {files.path} it was read"
-        require_fit(config, "speed", problem)
+        require_fit(pipeline.config, "speed", problem)
 
 
 def _has_rows(spark: SparkSession, files: QueryFiles, path: str) -> bool:

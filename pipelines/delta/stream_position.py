@@ -5,25 +5,26 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.config.model import PipelineConfig
 from pipelines.delta.commits import adds_nothing
 from pipelines.delta.io import read
 from pipelines.delta.tables import version
 from pipelines.records.decode import PLACE
 from pipelines.spark.checkpoints import offsets_of, query_files
+from pipelines.spark.pipeline import Pipeline
 
 
-def unread_rows(spark: SparkSession, config: PipelineConfig) -> DataFrame:
+def unread_rows(pipeline: Pipeline) -> DataFrame:
     """The rows of bronze that `speed_stream` has not read; all of them where that cannot be told.
 
     Ingest's clock may have been put back, by `ingest.max_clock_behind` at most.
     """
-    table = config.table("bronze")
+    spark = pipeline.spark
+    table = pipeline.table("bronze")
     rows = read(spark, table)
-    first = first_unread_version(spark, config)
+    first = first_unread_version(pipeline)
     if not first:
         return rows
     if adds_nothing(spark, table, first - 1, version(spark, table)):
@@ -36,49 +37,46 @@ def unread_rows(spark: SparkSession, config: PipelineConfig) -> DataFrame:
         return rows
     if newest is None or newest["t"] is None:
         return rows
-    recent = F.col("_ingested_at") > F.lit(newest["t"] - config.ingest.max_clock_behind)
+    recent = F.col("_ingested_at") > F.lit(newest["t"] - pipeline.config.ingest.max_clock_behind)
     return rows.where(recent).join(done.where(recent).select(*PLACE), [*PLACE], "left_anti")
 
 
-def first_unread_version(
-    spark: SparkSession, config: PipelineConfig, query: Literal["speed", "publish"] = "speed"
-) -> int | None:
+def first_unread_version(pipeline: Pipeline, query: Literal["speed", "publish"] = "speed") -> int | None:
     """The version of its source before which a query has read every commit and written what it makes of it.
 
     Args:
-        spark: the session.
-        config: the pipeline's configuration.
+        pipeline: The pipeline.
         query: `speed`, whose source is bronze, or `publish`, whose source is the speed layer.
 
     Returns:
         The version, which may not be there yet; None if the stream has not come to the end of what it found
         when it began, or has never run.
     """
-    checkpoint = config.checkpoint(query)
-    done = query_files(spark, checkpoint).next_batch - 1
-    offsets = offsets_of(spark, checkpoint, done) if done >= 0 else None
+    checkpoint = pipeline.checkpoint(query)
+    done = query_files(pipeline.spark, checkpoint).next_batch - 1
+    offsets = offsets_of(pipeline.spark, checkpoint, done) if done >= 0 else None
     first = positions_of(offsets)[0] if offsets else None
     return None if first is None or first.is_start else first.version
 
 
-def start_version(spark: SparkSession, config: PipelineConfig, batch: int | None = None) -> int | None:
+def start_version(pipeline: Pipeline, batch: int | None = None) -> int | None:
     """The version of bronze whose rows `speed_stream` reads, all of them, before any later commit.
 
     Args:
-        spark: the session.
-        config: the pipeline's configuration.
+        pipeline: The pipeline.
         batch: the number of a micro-batch; None for the newest that was begun.
 
     Returns:
         The version; that of now for a query that has not begun. None if the micro-batch comes to the end of
         that version, or was after it.
     """
-    checkpoint = config.checkpoint("speed")
+    spark = pipeline.spark
+    checkpoint = pipeline.checkpoint("speed")
     if batch is None:
         files = query_files(spark, checkpoint)
         batch = files.next_batch - 1 if files.in_flight is None else files.in_flight
     if batch < 0:
-        return version(spark, config.table("bronze"))
+        return version(spark, pipeline.table("bronze"))
     offsets = offsets_of(spark, checkpoint, batch)
     position = positions_of(offsets)[0] if offsets else None
     return position.version if position and position.is_start else None

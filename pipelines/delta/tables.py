@@ -16,13 +16,13 @@ from pyspark.sql.types import DataType, StructField, StructType
 from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from pipelines.config.commands import command
-from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import CONFLICTS
 from pipelines.delta.schema_evolution import alterations, fit
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.schema_paths import optional
 from pipelines.spark.failures import first_line
+from pipelines.spark.pipeline import Pipeline
 
 ORIGIN: Final = (
     "_topic string, _partition int, _offset bigint, _kafka_timestamp timestamp, _ingested_at timestamp"
@@ -62,13 +62,12 @@ def events_schema(contract: DataContract) -> StructType:
     return StructType([*columns, *added.fields])
 
 
-def ensure_bronze(
-    spark: SparkSession, config: PipelineConfig, properties: Mapping[str, str] | None = None
-) -> None:
+def ensure_bronze(pipeline: Pipeline, properties: Mapping[str, str] | None = None) -> None:
     """Makes the bronze table, with these properties, if there is none. It refuses updates and deletes."""
+    spark = pipeline.spark
     ours = {"delta.appendOnly": "true", "delta.enableChangeDataFeed": "true"}
     properties = {**ours, **(properties or {})}
-    table = config.table("bronze")
+    table = pipeline.table("bronze")
     # A column that a table gets ends the streams that read it, so an older one gets it when it is needed.
     lacks = exists(spark, table) and FORGOTTEN not in DeltaTable.forPath(spark, table).toDF().columns
     columns = shape(BRONZE if lacks else f"{BRONZE}, {_FORGOTTEN}")
@@ -80,20 +79,20 @@ def ensure_forgettable(spark: SparkSession, table: str) -> None:
     ensure_table(spark, table, shape(f"{BRONZE}, {_FORGOTTEN}"))
 
 
-def ensure_quarantine(spark: SparkSession, config: PipelineConfig) -> None:
+def ensure_quarantine(pipeline: Pipeline) -> None:
     """Makes the quarantine table if there is none."""
-    ensure_table(spark, config.table("quarantine"), shape(QUARANTINE))
+    ensure_table(pipeline.spark, pipeline.table("quarantine"), shape(QUARANTINE))
 
 
-def require_table(spark: SparkSession, config: PipelineConfig, layer: Literal["bronze", "quarantine"]) -> str:
+def require_table(pipeline: Pipeline, layer: Literal["bronze", "quarantine"]) -> str:
     """The path of a table that a streaming job makes.
 
     Raises:
         SourceError: there is none yet.
     """
-    table = config.table(layer)
-    if not exists(spark, table):
-        made_by = command(config, _MADE_BY[layer], "--once")
+    table = pipeline.table(layer)
+    if not exists(pipeline.spark, table):
+        made_by = command(pipeline.config, _MADE_BY[layer], "--once")
         raise SourceError(f"{table}: no such table; run first: {made_by}; or mend lake.root")
     return table
 

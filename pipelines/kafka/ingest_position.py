@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.config.model import PipelineConfig
 from pipelines.delta.io import read, small_rows
 from pipelines.delta.table_state import recent_commits
 from pipelines.errors import SourceError
@@ -24,6 +23,7 @@ from pipelines.spark.checkpoints import (
     query_files,
 )
 from pipelines.spark.ingest_plans import plan_of
+from pipelines.spark.pipeline import Pipeline
 
 _EARLIEST: Final = -2
 """Spark's word for the earliest offset of a partition, where offsets are given one by one."""
@@ -34,7 +34,7 @@ _LOOK_BACK: Final = 50
 _log = logging.getLogger(__name__)
 
 
-def ends_since(spark: SparkSession, config: PipelineConfig, moment: datetime) -> dict[int, int]:
+def ends_since(pipeline: Pipeline, moment: datetime) -> dict[int, int]:
     """Where Kafka's partitions ended at some time after a moment, as ingest has found it.
 
     A micro-batch whose size nothing bounds goes to the end of each partition, as it is when it is planned.
@@ -45,29 +45,26 @@ def ends_since(spark: SparkSession, config: PipelineConfig, moment: datetime) ->
         The offset after the last record of each partition, by the last micro-batch that ingest has done;
         empty if its commit does not say that Kafka was asked for them at the moment or later.
     """
-    files = query_files(spark, config.checkpoint("ingest"))
+    files = query_files(pipeline.spark, pipeline.checkpoint("ingest"))
     done = files.next_batch - 1
     if done < 0:
         return {}
-    commits = recent_commits(spark, config.table("bronze"), _LOOK_BACK)
+    commits = recent_commits(pipeline.spark, pipeline.table("bronze"), _LOOK_BACK)
     asked = next((c.asked for c in commits if (c.query, c.batch) == (files.query, done)), None)
     if asked is None or datetime.fromtimestamp(asked / 1000, UTC) < moment:
         return {}
-    planned = plan_of(spark, config, done)
+    planned = plan_of(pipeline, done)
     return planned.ends if planned else {}
 
 
-def behind_or_ahead(
-    spark: SparkSession, config: PipelineConfig, topic: Topic, files: QueryFiles
-) -> str | None:
+def behind_or_ahead(pipeline: Pipeline, topic: Topic, files: QueryFiles) -> str | None:
     """Compares the records in bronze with those that ingest's checkpoint says were read.
 
     Looked at is what came with the micro-batches that the checkpoint still has, a hundred of them. Whether an
     offset behind the last record of bronze was one, or the marker of a transaction, Kafka is asked.
 
     Args:
-        spark: the session.
-        config: the pipeline's configuration.
+        pipeline: The pipeline.
         topic: the topic.
         files: what the checkpoint says.
 
@@ -77,22 +74,22 @@ def behind_or_ahead(
     Raises:
         InfrastructureError: the cluster does not answer.
     """
-    done = plan_of(spark, config, files.next_batch - 1) if files.next_batch else None
-    newest = done if files.in_flight is None else plan_of(spark, config, files.in_flight)
-    began = _window(spark, config)
+    done = plan_of(pipeline, files.next_batch - 1) if files.next_batch else None
+    newest = done if files.in_flight is None else plan_of(pipeline, files.in_flight)
+    began = _window(pipeline)
     if done is None or newest is None or began is None:
         return None
     starts, since = began
-    bronze = _of_bronze(spark, config)
+    bronze = _of_bronze(pipeline)
     rows = bronze.where(F.col("_ingested_at") >= F.lit(since))
     held = _last_offsets(rows.where(F.col("_ingested_at") <= F.lit(newest.at)))
     tails = {p: range(starts.get(p, 0), end) for p, end in done.ends.items()}
     tails = _behind(tails, held)
-    if lost := records_within(spark, config.kafka, _covered(spark, config, topic, tails)):
+    if lost := records_within(pipeline.spark, pipeline.config.kafka, _covered(pipeline, topic, tails)):
         # A clock that was put back gives records of later micro-batches an earlier time.
         held = _last_offsets(bronze.where(F.col("_partition").isin(*lost)))
         tails = _behind({p: tails[p] for p in lost}, held)
-        lost = records_within(spark, config.kafka, _covered(spark, config, topic, tails))
+        lost = records_within(pipeline.spark, pipeline.config.kafka, _covered(pipeline, topic, tails))
     if lost:
         return _lost(topic, lost, tails)
     came = _last_offsets(rows.where(F.col("_ingested_at") > F.lit(newest.at)))
@@ -100,7 +97,7 @@ def behind_or_ahead(
     if twice:
         partition, last = min(twice.items())
         return (
-            f"{config.table('bronze')} has {topic.name}-{partition} up to offset {last}, which came later"
+            f"{pipeline.table('bronze')} has {topic.name}-{partition} up to offset {last}, which came later"
             f" than all that {files.path} knows of, and which ingest would read once more"
         )
     return None
@@ -120,21 +117,23 @@ def _behind(read: Mapping[int, range], held: Mapping[int, int]) -> dict[int, ran
     return {p: offsets for p, offsets in behind.items() if offsets}
 
 
-def _window(spark: SparkSession, config: PipelineConfig) -> tuple[dict[int, int], datetime] | None:
+def _window(pipeline: Pipeline) -> tuple[dict[int, int], datetime] | None:
     """The offsets at which what the checkpoint still knows begins, and since when its records came."""
-    checkpoint = config.checkpoint("ingest")
-    oldest = first_kept(spark, checkpoint)
-    planned = None if oldest is None else plan_of(spark, config, oldest)
+    checkpoint = pipeline.checkpoint("ingest")
+    oldest = first_kept(pipeline.spark, checkpoint)
+    planned = None if oldest is None else plan_of(pipeline, oldest)
     if planned is None:
         return None
     if oldest:
         return planned.ends, planned.at
-    began = first_offsets(spark, checkpoint).get(config.kafka.topic)
+    began = first_offsets(pipeline.spark, checkpoint).get(pipeline.config.kafka.topic)
     return None if began is None else (began, planned.at)
 
 
-def _of_bronze(spark: SparkSession, config: PipelineConfig) -> DataFrame:
-    return read(spark, config.table("bronze")).where(F.col("_topic") == config.kafka.topic)
+def _of_bronze(pipeline: Pipeline) -> DataFrame:
+    return read(pipeline.spark, pipeline.table("bronze")).where(
+        F.col("_topic") == pipeline.config.kafka.topic
+    )
 
 
 def _last_offsets(rows: DataFrame) -> dict[int, int]:
@@ -142,13 +141,11 @@ def _last_offsets(rows: DataFrame) -> dict[int, int]:
     return {row["_partition"]: row["last"] for row in small_rows(found)}
 
 
-def _covered(
-    spark: SparkSession, config: PipelineConfig, topic: Topic, asked: Mapping[int, range]
-) -> dict[int, range]:
+def _covered(pipeline: Pipeline, topic: Topic, asked: Mapping[int, range]) -> dict[int, range]:
     """What of some offsets Kafka still covers; the log tells of the others."""
     if not asked:
         return {}
-    with admin_client(spark, config.kafka) as admin:
+    with admin_client(pipeline.spark, pipeline.config.kafka) as admin:
         earliest = list_offsets(admin, topic, "earliest")
         latest = list_offsets(admin, topic, "latest")
     covered: dict[int, range] = {}
@@ -182,7 +179,7 @@ class Continuation:
     gone: tuple[str, ...]
 
 
-def continuation(spark: SparkSession, config: PipelineConfig, topic: Topic) -> Continuation:
+def continuation(pipeline: Pipeline, topic: Topic) -> Continuation:
     """Where ingest goes on after the last record of each partition in bronze.
 
     A partition of which bronze has nothing begins with the earliest offset that Kafka has.
@@ -191,8 +188,8 @@ def continuation(spark: SparkSession, config: PipelineConfig, topic: Topic) -> C
         SourceError: bronze has offsets that Kafka has not.
         InfrastructureError: the cluster does not answer.
     """
-    held = _last_offsets(_of_bronze(spark, config))
-    with admin_client(spark, config.kafka) as admin:
+    held = _last_offsets(_of_bronze(pipeline))
+    with admin_client(pipeline.spark, pipeline.config.kafka) as admin:
         earliest = list_offsets(admin, topic, "earliest")
         latest = list_offsets(admin, topic, "latest")
     starts: dict[str, int] = {}
@@ -201,7 +198,7 @@ def continuation(spark: SparkSession, config: PipelineConfig, topic: Topic) -> C
         following = held.get(partition, -1) + 1
         if following > latest[partition]:
             raise SourceError(
-                f"{config.table('bronze')} has {topic.name}-{partition} up to offset {following - 1}, and"
+                f"{pipeline.table('bronze')} has {topic.name}-{partition} up to offset {following - 1}, and"
                 f" Kafka ends before {latest[partition]}: the topic has lost records, or is another. See"
                 " docs/runbook.md, 'The topic was made anew'"
             )

@@ -11,7 +11,7 @@ from functools import reduce
 from operator import or_
 from typing import Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
@@ -22,6 +22,7 @@ from pipelines.kafka.admin import admin_client
 from pipelines.kafka.source import records_between
 from pipelines.kafka.topics import Topic, list_offsets
 from pipelines.spark.checkpoints import first_kept, offsets_of, planned_at
+from pipelines.spark.pipeline import Pipeline
 
 DIVERGENCE_ACCEPTED: Final = "oncelake.divergence_accepted"
 """The property of bronze that names last records which may differ: `flights-0@99,flights-1@7`."""
@@ -45,32 +46,29 @@ class _Compared:
         return self.other is not None and (self.same is None or self.same < self.other)
 
 
-def last_offsets(spark: SparkSession, config: PipelineConfig, topic: Topic) -> dict[int, int]:
+def last_offsets(pipeline: Pipeline, topic: Topic) -> dict[int, int]:
     """The last offset of each partition in bronze.
 
     The records of the micro-batches that ingest's checkpoint still knows are looked at first. Only of a
     partition without any among them the offsets in all of bronze are.
     """
-    bronze = _bronze(spark, config).select("_partition", "_offset", "_ingested_at")
-    checkpoint = config.checkpoint("ingest")
-    oldest = first_kept(spark, checkpoint)
-    text = None if oldest is None else offsets_of(spark, checkpoint, oldest)
+    bronze = _bronze(pipeline).select("_partition", "_offset", "_ingested_at")
+    checkpoint = pipeline.checkpoint("ingest")
+    oldest = first_kept(pipeline.spark, checkpoint)
+    text = None if oldest is None else offsets_of(pipeline.spark, checkpoint, oldest)
     recent = _last(bronze.where(F.col("_ingested_at") >= F.lit(planned_at(text)))) if text else {}
     others = [number for number in range(topic.partitions) if number not in recent]
     return recent | (_last(bronze.where(F.col("_partition").isin(others))) if others else {})
 
 
-def require_same_log(
-    spark: SparkSession, config: PipelineConfig, topic: Topic, last: Mapping[int, int]
-) -> None:
+def require_same_log(pipeline: Pipeline, topic: Topic, last: Mapping[int, int]) -> None:
     """Compares the last record of each partition in bronze with the one that Kafka has under its offset.
 
     Kafka is asked for this one record. Where it was compacted, the nearest before it is compared, if there is
     one; of a partition that Kafka has deleted up to there nothing can be said.
 
     Args:
-        spark: the session.
-        config: the pipeline's configuration.
+        pipeline: The pipeline.
         topic: the topic.
         last: the last offset of each partition in bronze.
 
@@ -78,39 +76,39 @@ def require_same_log(
         SourceError: they are not the same, or Kafka ends before.
         InfrastructureError: the cluster does not answer.
     """
-    with admin_client(spark, config.kafka) as admin:
+    with admin_client(pipeline.spark, pipeline.config.kafka) as admin:
         earliest = list_offsets(admin, topic, "earliest")
         latest = list_offsets(admin, topic, "latest")
     kept = {number: range(first, latest[number]) for number, first in earliest.items()}
     for number, offset in sorted(last.items()):
         if offset >= latest.get(number, 0):
             raise SourceError(
-                f"{config.table('bronze')} has {topic.name}-{number} up to offset {offset}, and Kafka ends"
+                f"{pipeline.table('bronze')} has {topic.name}-{number} up to offset {offset}, and Kafka ends"
                 f" before {latest.get(number, 0)}: the topic has lost records. Nothing was read or decided."
                 " See docs/runbook.md, 'Kafka has lost what bronze has'"
             )
-    accepted = (table_property(spark, config.table("bronze"), DIVERGENCE_ACCEPTED) or "").split(",")
+    accepted = (table_property(pipeline.spark, pipeline.table("bronze"), DIVERGENCE_ACCEPTED) or "").split(
+        ","
+    )
     asked = {
         number: offset
         for number, offset in last.items()
         if offset in kept.get(number, range(0)) and f"{topic.name}-{number}@{offset}" not in accepted
     }
-    found = _compare(spark, config, {number: range(at, at + 1) for number, at in asked.items()})
+    found = _compare(pipeline, {number: range(at, at + 1) for number, at in asked.items()})
     before = {n: _up_to(at, kept[n], _NEAREST_WITHIN) for n, at in asked.items() if n not in found}
-    found |= _compare(spark, config, before)
+    found |= _compare(pipeline, before)
     others = {number: asked[number] for number, compared in found.items() if compared.differs}
     if others:
-        raise SourceError(_told(config, topic, _since(spark, config, kept, others), others))
+        raise SourceError(_told(pipeline.config, topic, _since(pipeline, kept, others), others))
 
 
-def _since(
-    spark: SparkSession, config: PipelineConfig, kept: Mapping[int, range], others: Mapping[int, int]
-) -> dict[int, int]:
+def _since(pipeline: Pipeline, kept: Mapping[int, range], others: Mapping[int, int]) -> dict[int, int]:
     """The first offset from which on records differ, as far back as it is looked for."""
     since: dict[int, int] = {}
     for width in _LOOKED_BACK:
         windows = {n: _up_to(at, kept[n], width) for n, at in others.items() if n not in since}
-        for number, compared in _compare(spark, config, windows).items():
+        for number, compared in _compare(pipeline, windows).items():
             window = windows[number]
             if compared.same is not None or window.start == kept[number].start or width == _LOOKED_BACK[-1]:
                 since[number] = window.start if compared.same is None else compared.same + 1
@@ -121,15 +119,13 @@ def _up_to(last: int, kept: range, width: int) -> range:
     return range(max(kept.start, last - width + 1), last + 1)
 
 
-def _compare(
-    spark: SparkSession, config: PipelineConfig, ranges: Mapping[int, range]
-) -> dict[int, _Compared]:
+def _compare(pipeline: Pipeline, ranges: Mapping[int, range]) -> dict[int, _Compared]:
     """Compares records within some offsets; a partition of which both have none is not in the result."""
     asked = {number: offsets for number, offsets in ranges.items() if offsets}
     if not asked:
         return {}
     digest = F.xxhash64(F.col("key").isNull(), "key", F.col("value").isNull(), "value").alias(_DIGEST)
-    theirs = records_between(spark, config.kafka, asked).select(
+    theirs = records_between(pipeline.spark, pipeline.config.kafka, asked).select(
         F.col("partition").alias("_partition"),
         F.col("offset").alias("_offset"),
         F.col("timestamp").alias("_stamped"),
@@ -144,7 +140,7 @@ def _compare(
     )
     # What was forgotten has no value any more, and its timestamp still.
     whole = F.expr("coalesce(length(value) > 0, false)").alias(_WHOLE)
-    ours = _bronze(spark, config).where(within)
+    ours = _bronze(pipeline).where(within)
     ours = ours.select("_partition", "_offset", "_kafka_timestamp", digest, whole)
     is_same = F.col("_kafka_timestamp").eqNullSafe(F.col("_stamped")) & (
         ~F.col(_WHOLE) | (F.col(_DIGEST) == F.col("_theirs"))
@@ -169,8 +165,10 @@ def _told(config: PipelineConfig, topic: Topic, since: Mapping[int, int], others
     )
 
 
-def _bronze(spark: SparkSession, config: PipelineConfig) -> DataFrame:
-    return read(spark, config.table("bronze")).where(F.col("_topic") == config.kafka.topic)
+def _bronze(pipeline: Pipeline) -> DataFrame:
+    return read(pipeline.spark, pipeline.table("bronze")).where(
+        F.col("_topic") == pipeline.config.kafka.topic
+    )
 
 
 def _last(rows: DataFrame) -> dict[int, int]:

@@ -6,10 +6,11 @@ from typing import Any, Final, Literal
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from pipelines.config.model import KafkaConfig, PipelineConfig
+from pipelines.config.model import KafkaConfig
 from pipelines.delta.tables import TOPIC_ID, hidden, set_table_property, shown, table_property
 from pipelines.errors import ConfigError, SourceError
 from pipelines.kafka.admin import Admin, admin_client
+from pipelines.spark.pipeline import Pipeline
 
 _MISSING: Final = "UnknownTopicOrPartitionException"
 
@@ -94,16 +95,16 @@ def list_offsets(
     return {each.partition(): found[each].offset() for each in found}
 
 
-def require_same_topic(spark: SparkSession, config: PipelineConfig, topic: Topic) -> None:
+def require_same_topic(pipeline: Pipeline, topic: Topic) -> None:
     """Makes sure that the topic is the one that bronze was filled from; the first one is remembered.
 
     Raises:
         SourceError: it is another.
     """
-    bronze = config.table("bronze")
-    known = table_property(spark, bronze, TOPIC_ID)
+    bronze = pipeline.table("bronze")
+    known = table_property(pipeline.spark, bronze, TOPIC_ID)
     if known is None:
-        set_table_property(spark, bronze, TOPIC_ID, hidden(topic.topic_id))
+        set_table_property(pipeline.spark, bronze, TOPIC_ID, hidden(topic.topic_id))
     elif shown(known) != topic.topic_id:
         raise SourceError(
             f"kafka.topic: '{topic.name}' is not the topic that {bronze} was filled from: found id"

@@ -13,12 +13,12 @@ from typing import Final, cast
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from pipelines.config.model import PipelineConfig
 from pipelines.delta.io import days_condition, read, small_rows
 from pipelines.delta.tables import shape, small_frame
 from pipelines.ledger.forgotten import remembered
 from pipelines.ledger.offset_ranges import PartitionOffsets, partition_offsets
 from pipelines.records.watermark import moved_by
+from pipelines.spark.pipeline import Pipeline
 
 INDEX: Final = (
     "pipeline string, made_for string, until bigint, kind string, commit bigint, ingested_at timestamp,"
@@ -197,14 +197,11 @@ class BronzeSlice:
     until: datetime
 
 
-def bronze_slice(
-    spark: SparkSession, config: PipelineConfig, index: BronzeIndex, days: Sequence[date], since: int
-) -> BronzeSlice:
+def bronze_slice(pipeline: Pipeline, index: BronzeIndex, days: Sequence[date], since: int) -> BronzeSlice:
     """The micro-batches that hold all records of some days, and those that came since a version of bronze.
 
     Args:
-        spark: the session.
-        config: names the tables.
+        pipeline: The pipeline.
         index: the index of bronze.
         days: the event days, sorted.
         since: a version of bronze.
@@ -212,7 +209,9 @@ def bronze_slice(
     spans = index.ranges(days, since)
     newest = index.newest_ingest() or _NEVER
     within = [f"_ingested_at BETWEEN {_moment(first)} AND {_moment(last)}" for first, last in spans]
-    envelopes = read(spark, config.table("bronze"), index.version).where(" OR ".join(within) or "false")
+    envelopes = read(pipeline.spark, pipeline.table("bronze"), index.version).where(
+        " OR ".join(within) or "false"
+    )
     return BronzeSlice(index, remembered(envelopes), spans[0][0] if spans else newest, newest)
 
 

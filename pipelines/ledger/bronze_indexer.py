@@ -6,11 +6,9 @@ from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.config.model import PipelineConfig
-from pipelines.contracts.contract import DataContract
 from pipelines.delta.fenced_commits import replace_fenced
 from pipelines.delta.io import read, small_rows
 from pipelines.delta.tables import ensure_table, shape
@@ -32,6 +30,7 @@ from pipelines.ledger.writer_schemas import decode_all
 from pipelines.records.decode import ERROR, EVENT_DATE, VALID, sent_at
 from pipelines.records.watermark import clock
 from pipelines.spark.failures import first_line
+from pipelines.spark.pipeline import Pipeline
 from pipelines.sql import literal
 
 _COMMIT: Final = "_commit_version"
@@ -42,9 +41,7 @@ _log = logging.getLogger(__name__)
 
 
 def index_bronze(
-    spark: SparkSession,
-    config: PipelineConfig,
-    contract: DataContract,
+    pipeline: Pipeline,
     version: int,
     held: Lease | None = None,
 ) -> BronzeIndex:
@@ -55,9 +52,7 @@ def index_bronze(
     for which the whole of bronze is read once. So it is where it counts other records than the table does.
 
     Args:
-        spark: the session.
-        config: the pipeline's configuration.
-        contract: what the records ought to be.
+        pipeline: The pipeline.
         version: the version of bronze, not older than what the index knows.
         held: the pipeline's lease; without it nothing of what is made is written down.
 
@@ -66,12 +61,12 @@ def index_bronze(
             has taken the lease over.
         SourceError: bronze lacks records that the index knows.
     """
-    making = _making(spark, config, contract, version)
+    making = _making(pipeline, version)
     index = making.continued(held)
     if index is not None:
         # A run that stood still while it emptied records, and died, has told the table nothing.
         indexed = index.total(), index.emptied()
-        there = records_in(spark, config, version), emptied_in(spark, config, version)
+        there = records_in(pipeline, version), emptied_in(pipeline, version)
         if indexed == there:
             return index
         _log.warning(
@@ -80,23 +75,21 @@ def index_bronze(
     return making.anew(held)
 
 
-def index_as_of(spark: SparkSession, config: PipelineConfig, contract: DataContract, at: int) -> BronzeIndex:
+def index_as_of(pipeline: Pipeline, at: int) -> BronzeIndex:
     """What the index said at an earlier version of bronze, for reading records from bronze as it is now.
 
     Delta lets no old version be read for long, and need not: bronze is only added to, and the index tells
     which micro-batches there were. Nothing is decoded that a nightly run has decoded already.
 
     Args:
-        spark: the session.
-        config: the pipeline's configuration.
-        contract: what the records ought to be.
+        pipeline: The pipeline.
         at: a version of bronze that a nightly run has seen.
     """
-    now = table_version(spark, config.table("bronze"))
-    making = _making(spark, config, contract, now)
+    now = table_version(pipeline.spark, pipeline.table("bronze"))
+    making = _making(pipeline, now)
     if making.known is not None and making.fits and making.known.until >= at:
         return BronzeIndex(now, making.bronze_id, making.stored).until(at)
-    return index_bronze(spark, config, contract, now).until(at)
+    return index_bronze(pipeline, now).until(at)
 
 
 @dataclass(frozen=True)
@@ -112,9 +105,7 @@ class _Making:
         made_for: the table and the way to decode.
     """
 
-    spark: SparkSession
-    config: PipelineConfig
-    contract: DataContract
+    pipeline: Pipeline
     bronze: BronzeState
     stored: DataFrame
     known: Indexed | None
@@ -136,11 +127,11 @@ class _Making:
         if last >= version:
             # What the index knows already may be more than an older version had.
             return BronzeIndex(version, self.bronze_id, self.stored).until(version)
-        feed = self.spark.read.format("delta").option("readChangeFeed", "true")
+        feed = self.pipeline.spark.read.format("delta").option("readChangeFeed", "true")
         feed = feed.option("startingVersion", last + 1).option("endingVersion", version)
         try:
             came = feed.load(self.bronze.table).where("_change_type = 'insert'")
-            rows = _rows(self.spark, self.config, self.contract, came)
+            rows = _rows(self.pipeline, came)
         except (PySparkException, Py4JJavaError) as error:
             # Its log or its files are cleaned up after some time.
             _log.warning(
@@ -161,26 +152,26 @@ class _Making:
         version = self.bronze.version
         if self.known is not None:
             offsets = BronzeIndex(version, "", self.stored).offsets()
-            require_held(self.spark, self.bronze, self.known, offsets)
+            require_held(self.pipeline.spark, self.bronze, self.known, offsets)
         _log.info("making the index of all of bronze")
         # Versions of another table say nothing of the micro-batches of this one.
         known = BronzeIndex(version, "", self.stored.where(F.lit(self.is_same))).micro_batches()
         commits = known.withColumnsRenamed({"at": "_ingested_at", "commit": _COMMIT})
-        whole = read(self.spark, self.bronze.table, version).join(commits, "_ingested_at", "left")
-        rows = _rows(self.spark, self.config, self.contract, whole.fillna(version, [_COMMIT]))
+        whole = read(self.pipeline.spark, self.bronze.table, version).join(commits, "_ingested_at", "left")
+        rows = _rows(self.pipeline, whole.fillna(version, [_COMMIT]))
         if held is None or (self.known is None and rows.isEmpty()):
             return BronzeIndex(version, self.bronze_id, self._named(rows))
         return self._written(rows, self._of_pipeline, held)
 
     @property
     def _of_pipeline(self) -> str:
-        return f"pipeline = {literal(self.config.name)}"
+        return f"pipeline = {literal(self.pipeline.config.name)}"
 
     def _named(self, rows: DataFrame) -> DataFrame:
         """Rows as the index has them, with what they were made from."""
         bronze, of_index = self.bronze, shape(INDEX)
         common: dict[str, Any] = {
-            "pipeline": self.config.name,
+            "pipeline": self.pipeline.config.name,
             "made_for": self.made_for,
             "until": bronze.version,
             "bronze_id": self.bronze_id,
@@ -195,23 +186,24 @@ class _Making:
 
     def _written(self, rows: DataFrame, condition: str, held: Lease) -> BronzeIndex:
         """The index as written; a run keeps to the version that its own commit made."""
-        table = self.config.ops_table("bronze_index")
+        table = self.pipeline.ops_table("bronze_index")
         at = replace_fenced(self._named(rows), table, condition, held.stamp("index"))
         rows.unpersist()
-        stored = read(self.spark, table, at).where(self._of_pipeline)
+        stored = read(self.pipeline.spark, table, at).where(self._of_pipeline)
         return BronzeIndex(self.bronze.version, self.bronze_id, stored)
 
 
-def _making(spark: SparkSession, config: PipelineConfig, contract: DataContract, version: int) -> _Making:
-    table = config.ops_table("bronze_index")
+def _making(pipeline: Pipeline, version: int) -> _Making:
+    spark = pipeline.spark
+    table = pipeline.ops_table("bronze_index")
     ensure_table(spark, table, shape(INDEX), partitions=["pipeline"])
-    stored = read(spark, table, table_version(spark, table)).where(F.col("pipeline") == config.name)
+    stored = read(spark, table, table_version(spark, table)).where(F.col("pipeline") == pipeline.config.name)
     known = _indexed(stored)
-    bronze = bronze_state(spark, config, version)
+    bronze = bronze_state(pipeline, version)
     is_same = known is not None and continues(spark, bronze, known)
     name = bronze_id(bronze, known, is_same=is_same)
-    made_for = decoding_key(spark, config, contract, (name, bronze.whole_from))
-    return _Making(spark, config, contract, bronze, stored, known, is_same, name, made_for)
+    made_for = decoding_key(pipeline, (name, bronze.whole_from))
+    return _Making(pipeline, bronze, stored, known, is_same, name, made_for)
 
 
 def _indexed(stored: DataFrame) -> Indexed | None:
@@ -221,10 +213,9 @@ def _indexed(stored: DataFrame) -> Indexed | None:
     return None if row is None else Indexed(**row)
 
 
-def _rows(
-    spark: SparkSession, config: PipelineConfig, contract: DataContract, envelopes: DataFrame
-) -> DataFrame:
-    decoded = decode_all(spark, config, contract, envelopes, asks=True)
+def _rows(pipeline: Pipeline, envelopes: DataFrame) -> DataFrame:
+    contract = pipeline.contract
+    decoded = decode_all(pipeline, envelopes, asks=True)
     decoded = with_event_time(decoded, contract.event_time)
     emptied = F.expr(is_emptied(decoded))
     moves = F.col(VALID) | emptied

@@ -7,13 +7,13 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.config.model import PipelineConfig
 from pipelines.delta.io import read, small_rows
 from pipelines.delta.tables import TOPIC_ID, shape, shown, small_frame, table_id, table_property
 from pipelines.delta.time_travel import commit_hash
 from pipelines.errors import SourceError
 from pipelines.ledger.offset_ranges import PartitionOffsets
 from pipelines.ledger.retention_marks import first_whole_day
+from pipelines.spark.pipeline import Pipeline
 
 _SHOWN: Final = 5
 
@@ -60,9 +60,10 @@ class BronzeState:
     whole_from: date | None
 
 
-def bronze_state(spark: SparkSession, config: PipelineConfig, version: int) -> BronzeState:
+def bronze_state(pipeline: Pipeline, version: int) -> BronzeState:
     """What tells bronze at a version from other tables, and from other states of itself."""
-    table = config.table("bronze")
+    spark = pipeline.spark
+    table = pipeline.table("bronze")
     topic = table_property(spark, table, TOPIC_ID)
     return BronzeState(
         table,
@@ -70,7 +71,7 @@ def bronze_state(spark: SparkSession, config: PipelineConfig, version: int) -> B
         table_id(spark, table),
         commit_hash(spark, table, version),
         shown(topic) if topic else None,
-        first_whole_day(spark, config),
+        first_whole_day(pipeline),
     )
 
 
@@ -86,9 +87,9 @@ def continues(spark: SparkSession, bronze: BronzeState, known: Indexed) -> bool:
     return commit_hash(spark, bronze.table, known.until) == known.until_commit
 
 
-def records_in(spark: SparkSession, config: PipelineConfig, version: int) -> int:
+def records_in(pipeline: Pipeline, version: int) -> int:
     """The records of bronze at a version, by the statistics of its files; where these lack, by a scan."""
-    return read(spark, config.table("bronze"), version).count()
+    return read(pipeline.spark, pipeline.table("bronze"), version).count()
 
 
 def bronze_id(bronze: BronzeState, known: Indexed | None, *, is_same: bool) -> str:

@@ -9,13 +9,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from pyspark.sql import SparkSession
-
 from pipelines.config.model import PipelineConfig
 from pipelines.delta.time_travel import commit_hashes
 from pipelines.errors import SourceError
 from pipelines.ledger.bronze_index import BronzeIndex
 from pipelines.ledger.certifications import Verdict, newest_certified, of_bronze
+from pipelines.spark.pipeline import Pipeline
 
 _log = logging.getLogger(__name__)
 
@@ -36,23 +35,20 @@ class Compared:
     fewer: Collection[date]
 
 
-def own_verdicts(
-    spark: SparkSession, config: PipelineConfig, ledger: Sequence[Verdict], index: BronzeIndex
-) -> list[Verdict]:
+def own_verdicts(pipeline: Pipeline, ledger: Sequence[Verdict], index: BronzeIndex) -> list[Verdict]:
     """The verdicts whose versions of bronze are versions of the bronze of now.
 
     A table that was put back from a copy has the id that it had, and soon the same versions, made by other
     commits. Of a commit that is not in the log any more nothing is held against the verdict.
 
     Args:
-        spark: the session.
-        config: names the tables.
+        pipeline: The pipeline.
         ledger: verdicts as `history` gives them, all of them.
         index: the index of bronze.
     """
     named = [v for v in of_bronze(ledger, index.bronze_id) if v.bronze_version <= index.version]
     versions = {v.bronze_version for v in named if v.bronze_commit}
-    found = commit_hashes(spark, config.table("bronze"), versions) if versions else {}
+    found = commit_hashes(pipeline.spark, pipeline.table("bronze"), versions) if versions else {}
     return [v for v in named if v.bronze_commit in {None, found.get(v.bronze_version, v.bronze_commit)}]
 
 

@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass, fields
 from datetime import date, datetime
 from typing import Final, Literal
 
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config.commands import command
@@ -19,6 +18,7 @@ from pipelines.delta.time_travel import commit_hash
 from pipelines.delta.transaction import version_gone
 from pipelines.errors import SourceError
 from pipelines.ledger.certified_mark import certified_mark, mark_certified, require_ledger
+from pipelines.spark.pipeline import Pipeline
 
 CERTIFICATIONS: Final = (
     "pipeline string, day date, status string, run_id string, batch_version bigint, bronze_version bigint,"
@@ -116,57 +116,58 @@ class Certified:
     commit: str | None = None
 
 
-def record_verdicts(
-    spark: SparkSession, config: PipelineConfig, verdicts: Iterable[Verdict], stamp: Stamp
-) -> None:
+def record_verdicts(pipeline: Pipeline, verdicts: Iterable[Verdict], stamp: Stamp) -> None:
     """Appends verdicts as one commit; from then on readers see the days that are certified.
 
     Raises:
         StaleEpoch: another run has taken the lease over. Nothing was written.
     """
     verdicts = list(verdicts)
-    rows = small_frame(spark, [asdict(verdict) for verdict in verdicts], shape(CERTIFICATIONS))
-    append_fenced(rows, config.ops_table("certifications"), stamp)
+    rows = small_frame(pipeline.spark, [asdict(verdict) for verdict in verdicts], shape(CERTIFICATIONS))
+    append_fenced(rows, pipeline.ops_table("certifications"), stamp)
     if (version := _highest(verdicts)) is not None:
-        mark_certified(spark, config, version)
+        mark_certified(pipeline, version)
 
 
-def ensure_ledger(spark: SparkSession, config: PipelineConfig) -> None:
+def ensure_ledger(pipeline: Pipeline) -> None:
     """Makes the table of verdicts if there is none.
 
     Raises:
         SourceError: there was one, see `history`.
     """
-    if not exists(spark, config.ops_table("certifications")):
-        require_ledger(config, certified_mark(spark, config), None)
-    ensure_table(spark, config.ops_table("certifications"), shape(CERTIFICATIONS), partitions=["pipeline"])
+    if not exists(pipeline.spark, pipeline.ops_table("certifications")):
+        require_ledger(pipeline.config, certified_mark(pipeline), None)
+    ensure_table(
+        pipeline.spark, pipeline.ops_table("certifications"), shape(CERTIFICATIONS), partitions=["pipeline"]
+    )
 
 
-def history(spark: SparkSession, config: PipelineConfig, at: int | None = None) -> list[Verdict]:
+def history(pipeline: Pipeline, at: int | None = None) -> list[Verdict]:
     """The verdicts on the pipeline's days that stand, oldest first; see `standing`.
 
     Args:
-        spark: the session.
-        config: the pipeline's configuration.
+        pipeline: The pipeline.
         at: the version of the ledger, if not that of now.
 
     Raises:
         SourceError: it lacks verdicts that the batch table knows of: it was removed, or put back.
     """
     # Before the ledger, to which a run at work may add; it marks the table only then.
-    mark = certified_mark(spark, config) if at is None else None
-    found = _all_verdicts(spark, config, at)
-    require_ledger(config, mark, _highest(found))
+    mark = certified_mark(pipeline) if at is None else None
+    found = _all_verdicts(pipeline, at)
+    require_ledger(pipeline.config, mark, _highest(found))
     # Machines whose clocks differ follow each other by their epochs.
-    return standing(config, sorted(found, key=lambda v: (v.epoch or 0, v.decided_at, v.batch_version)))
+    return standing(
+        pipeline.config, sorted(found, key=lambda v: (v.epoch or 0, v.decided_at, v.batch_version))
+    )
 
 
-def _all_verdicts(spark: SparkSession, config: PipelineConfig, at: int | None) -> list[Verdict]:
-    table = config.ops_table("certifications")
-    if not exists(spark, table):
+def _all_verdicts(pipeline: Pipeline, at: int | None) -> list[Verdict]:
+    table = pipeline.ops_table("certifications")
+    if not exists(pipeline.spark, table):
         return []
     names = {field.name for field in fields(Verdict)}
-    rows = small_rows(read(spark, table, at).where(F.col("pipeline") == config.name))
+    rows = small_rows(read(pipeline.spark, table, at).where(F.col("pipeline") == pipeline.config.name))
     return [Verdict(**{name: value for name, value in row.items() if name in names}) for row in rows]
 
 
@@ -223,9 +224,9 @@ def newest_certified(ledger: Iterable[Verdict]) -> dict[date, Verdict]:
     return newest(verdict for verdict in ledger if verdict.status == "certified")
 
 
-def verdicts(spark: SparkSession, config: PipelineConfig) -> list[Verdict]:
+def verdicts(pipeline: Pipeline) -> list[Verdict]:
     """The newest verdict on each day of the pipeline, in the order of the days."""
-    return list(newest(history(spark, config)).values())
+    return list(newest(history(pipeline)).values())
 
 
 def certified_in(ledger: Iterable[Verdict]) -> Certified | None:
@@ -244,44 +245,40 @@ def certified_in(ledger: Iterable[Verdict]) -> Certified | None:
     return Certified(version, tuple(sorted({v.day for v in passed})), commit)
 
 
-def certified(spark: SparkSession, config: PipelineConfig) -> Certified | None:
+def certified(pipeline: Pipeline) -> Certified | None:
     """The certified state of the batch layer, as it is written down; see `certified_in`.
 
     Raises:
         SourceError: see `require_certified`.
     """
-    state = certified_in(history(spark, config))
-    require_certified(spark, config, state)
+    state = certified_in(history(pipeline))
+    require_certified(pipeline, state)
     return state
 
 
-def require_certified(spark: SparkSession, config: PipelineConfig, state: Certified | None) -> None:
+def require_certified(pipeline: Pipeline, state: Certified | None) -> None:
     """Makes sure that the batch table is the one that was certified.
 
     A table that took its place, or was put back from a copy, comes to the same version by other commits.
 
     Args:
-        spark: the session.
-        config: names the tables.
+        pipeline: The pipeline.
         state: what is certified.
 
     Raises:
         SourceError: it is not, or the log of the certified version is gone.
     """
     if state is not None:
-        if not exists(spark, table := config.table("batch")):
+        if not exists(pipeline.spark, table := pipeline.table("batch")):
             raise version_gone(table, state.version)
-        require_commit(spark, config, state.version, state.commit, _ANOTHER)
+        require_commit(pipeline, state.version, state.commit, _ANOTHER)
 
 
-def require_commit(
-    spark: SparkSession, config: PipelineConfig, version: int, commit: str | None, otherwise: str
-) -> None:
+def require_commit(pipeline: Pipeline, version: int, commit: str | None, otherwise: str) -> None:
     """Makes sure that a version of the batch table was made by a commit.
 
     Args:
-        spark: the session.
-        config: names the tables.
+        pipeline: The pipeline.
         version: the version.
         commit: the hash of the commit; None if nobody knows it, and any will do.
         otherwise: what is said of a version that another commit made: what it is not, and what to do.
@@ -291,8 +288,8 @@ def require_commit(
     """
     if commit is None:
         return
-    table = config.table("batch")
-    found = commit_hash(spark, table, version)
+    table = pipeline.table("batch")
+    found = commit_hash(pipeline.spark, table, version)
     if found is None:
         raise version_gone(table, version)
     if found != commit:

@@ -9,12 +9,12 @@ from typing import Final
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
 from pipelines.config.model import PipelineConfig
 from pipelines.delta.tables import exists, set_table_property, table_property
 from pipelines.errors import SourceError
 from pipelines.spark.failures import first_line
+from pipelines.spark.pipeline import Pipeline
 
 CERTIFIED: Final = "oncelake.certified"
 """The property of the batch table that keeps the highest of its versions that was certified."""
@@ -22,25 +22,25 @@ CERTIFIED: Final = "oncelake.certified"
 _log = logging.getLogger(__name__)
 
 
-def certified_mark(spark: SparkSession, config: PipelineConfig) -> int | None:
+def certified_mark(pipeline: Pipeline) -> int | None:
     """The highest version of the batch table that was certified, as it says itself; None if it does not."""
-    table = config.table("batch")
-    kept = table_property(spark, table, CERTIFIED) if exists(spark, table) else None
+    table = pipeline.table("batch")
+    kept = table_property(pipeline.spark, table, CERTIFIED) if exists(pipeline.spark, table) else None
     return None if kept is None else int(kept)
 
 
-def mark_certified(spark: SparkSession, config: PipelineConfig, version: int) -> None:
+def mark_certified(pipeline: Pipeline, version: int) -> None:
     """Lets the batch table say that a version of it is certified, if it does not.
 
     Readers go by the verdicts, so that it cannot be said changes nothing of how a run ends.
     """
     try:
-        if (certified_mark(spark, config) or -1) < version:
-            set_table_property(spark, config.table("batch"), CERTIFIED, str(version))
+        if (certified_mark(pipeline) or -1) < version:
+            set_table_property(pipeline.spark, pipeline.table("batch"), CERTIFIED, str(version))
     except (PySparkException, Py4JError) as error:
         _log.warning(
             "%s: the property %s is not set to %d, which the next run does: %s",
-            *(config.table("batch"), CERTIFIED, version, first_line(str(error))),
+            *(pipeline.table("batch"), CERTIFIED, version, first_line(str(error))),
         )
 
 

@@ -4,16 +4,13 @@ import hashlib
 from datetime import date
 from typing import Any, Final
 
-from pyspark.sql import SparkSession
-
-from pipelines.config.model import PipelineConfig
-from pipelines.contracts.contract import DataContract
 from pipelines.durations import format_interval
 from pipelines.ledger.forgotten import forgotten_by
 from pipelines.ledger.writer_schemas import ask_again
 from pipelines.records.json_types import typed
 from pipelines.records.validation import faults_of, wire
 from pipelines.registry.wire_format import NO_WRITERS
+from pipelines.spark.pipeline import Pipeline
 
 # To be raised whenever the same contract comes to decode otherwise.
 _RULES: Final = 5
@@ -25,17 +22,14 @@ _SETTINGS: Final = (
 )
 
 
-def decoding_key(
-    spark: SparkSession, config: PipelineConfig, contract: DataContract, bronze: tuple[str, date | None]
-) -> str:
+def decoding_key(pipeline: Pipeline, bronze: tuple[str, date | None]) -> str:
     """A text that is another one when records may be decoded to something else.
 
     Args:
-        spark: the session.
-        config: says how far an event time may lie ahead, and names the registry.
-        contract: what the records ought to be.
+        pipeline: The pipeline.
         bronze: its id, and the first day of which retention has removed nothing.
     """
+    spark, config, contract = pipeline.spark, pipeline.config, pipeline.contract
     jvm: Any = spark.sparkContext._jvm
     decoding = (
         _RULES,
@@ -56,7 +50,7 @@ def decoding_key(
         faults_of(contract, config.decode.max_future, NO_WRITERS),
         [typed(wire(column.name), column.dataType) for column in contract.schema],
         config.registry.url if config.registry else None,
-        ask_again(spark, config, contract),
-        *forgotten_by(spark, config),
+        ask_again(pipeline),
+        *forgotten_by(pipeline),
     )
     return hashlib.sha256(repr(decoding).encode()).hexdigest()[:16]

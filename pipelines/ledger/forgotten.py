@@ -12,13 +12,13 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.config.model import PipelineConfig
 from pipelines.delta.commits import commits_between
 from pipelines.delta.io import read
 from pipelines.delta.tables import FORGOTTEN, ensure_forgettable, table_property, version
 from pipelines.delta.upkeep import change_rows, keep_with
 from pipelines.errors import SourceError
 from pipelines.records.decode import PLACE
+from pipelines.spark.pipeline import Pipeline
 from pipelines.sql import name
 
 FORGETTING: Final = "oncelake.forgetting"
@@ -56,9 +56,9 @@ def emptied_of(bronze: DataFrame) -> DataFrame:
     return bronze.where(f"{FORGOTTEN}.at IS NOT NULL" if FORGOTTEN in bronze.columns else "false")
 
 
-def emptied_in(spark: SparkSession, config: PipelineConfig, at: int) -> int:
+def emptied_in(pipeline: Pipeline, at: int) -> int:
     """How many records of bronze were emptied, at a version."""
-    return emptied_of(read(spark, config.table("bronze"), at)).count()
+    return emptied_of(read(pipeline.spark, pipeline.table("bronze"), at)).count()
 
 
 def mark(event_time: str) -> str:
@@ -70,9 +70,9 @@ def mark(event_time: str) -> str:
     return f"named_struct('at', current_timestamp(), 'event_time', {event_time})"
 
 
-def forgotten_by(spark: SparkSession, config: PipelineConfig) -> tuple[str, ...]:
+def forgotten_by(pipeline: Pipeline) -> tuple[str, ...]:
     """The last run that has emptied records of bronze; nothing if none ever did."""
-    run_id = table_property(spark, config.table("bronze"), FORGETTING)
+    run_id = table_property(pipeline.spark, pipeline.table("bronze"), FORGETTING)
     return () if run_id is None else (run_id,)
 
 

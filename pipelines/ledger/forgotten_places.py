@@ -8,12 +8,10 @@ from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta
 from typing import Final, Literal
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.config.commands import command
-from pipelines.config.model import PipelineConfig
-from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import append, on_days, read, small_rows
 from pipelines.delta.tables import (
     FORGOTTEN,
@@ -31,6 +29,7 @@ from pipelines.ledger.certifications import Certified
 from pipelines.ledger.forgotten import EVENT_TIME, emptied_of, mark, remembered
 from pipelines.records.decode import COORDINATES, ENVELOPE, EVENT_DATE
 from pipelines.spark.ingest_plans import read_until
+from pipelines.spark.pipeline import Pipeline
 
 PLACES: Final = (
     "pipeline string, topic_id string, _topic string, _partition int, _offset bigint,"
@@ -39,84 +38,78 @@ PLACES: Final = (
 """The columns of `ops/forgotten`."""
 
 
-def remember_places(spark: SparkSession, config: PipelineConfig, records: DataFrame, run_id: str) -> None:
+def remember_places(pipeline: Pipeline, records: DataFrame, run_id: str) -> None:
     """Writes down where records stood that are to be emptied, before they are; what is there stays.
 
     Args:
-        spark: the session.
-        config: the pipeline's configuration.
+        pipeline: The pipeline.
         records: their coordinates and `event_time`.
         run_id: the run.
     """
-    table = config.ops_table("forgotten")
-    ensure_table(spark, table, shape(PLACES), partitions=["pipeline"])
+    table = pipeline.ops_table("forgotten")
+    ensure_table(pipeline.spark, table, shape(PLACES), partitions=["pipeline"])
     new = records.groupBy(*COORDINATES).agg(F.max(EVENT_TIME).alias(EVENT_TIME))
-    known = places(spark, config)
+    known = places(pipeline)
     if known is not None:
         new = new.join(known.select(*COORDINATES), [*COORDINATES], "left_anti")
     told = {
-        "pipeline": F.lit(config.name),
-        "topic_id": F.lit(topic_id(spark, config)).cast("string"),
+        "pipeline": F.lit(pipeline.config.name),
+        "topic_id": F.lit(topic_id(pipeline)).cast("string"),
         "forgotten_at": F.current_timestamp(),
         "run_id": F.lit(run_id),
     }
     append(new.withColumns(told).select(*shape(PLACES).names), table)
 
 
-def places(spark: SparkSession, config: PipelineConfig) -> DataFrame | None:
+def places(pipeline: Pipeline) -> DataFrame | None:
     """All that was forgotten of this topic, by whichever pipeline: coordinates, `event_time`, `forgotten_at`.
 
     None if nothing ever was.
     """
-    table = config.ops_table("forgotten")
-    if not exists(spark, table):
+    table = pipeline.ops_table("forgotten")
+    if not exists(pipeline.spark, table):
         return None
-    known = topic_id(spark, config)
+    known = topic_id(pipeline)
     of_topic = F.col("topic_id") == known if known else F.expr("topic_id IS NULL")
     if known is None:
-        of_topic &= F.col("pipeline") == config.name
-    found = read(spark, table).where(of_topic)
+        of_topic &= F.col("pipeline") == pipeline.config.name
+    found = read(pipeline.spark, table).where(of_topic)
     newest = (F.max(column).alias(column) for column in (EVENT_TIME, "forgotten_at"))
     return None if found.isEmpty() else found.groupBy(*COORDINATES).agg(*newest)
 
 
-def forgotten_after(
-    spark: SparkSession, config: PipelineConfig, contract: DataContract, decided: Mapping[date, datetime]
-) -> dict[date, int]:
+def forgotten_after(pipeline: Pipeline, decided: Mapping[date, datetime]) -> dict[date, int]:
     """How many records of event days were forgotten after the days were decided on.
 
     Args:
-        spark: the session.
-        config: the pipeline's configuration.
-        contract: whose zone tells an event's day.
+        pipeline: The pipeline.
         decided: when each day was decided on.
 
     Returns:
         Their number, of each day that has any.
     """
-    known = places(spark, config) if decided else None
+    known = places(pipeline) if decided else None
     if known is None:
         return {}
     rows = [{"day": day, "decided_at": at} for day, at in decided.items()]
-    days = small_frame(spark, rows, shape("day date, decided_at timestamp"))
-    day = F.to_date(F.from_utc_timestamp(EVENT_TIME, contract.day_time_zone)).alias("day")
+    days = small_frame(pipeline.spark, rows, shape("day date, decided_at timestamp"))
+    day = F.to_date(F.from_utc_timestamp(EVENT_TIME, pipeline.contract.day_time_zone)).alias("day")
     later = known.select(day, "forgotten_at").join(days, "day").where("forgotten_at > decided_at")
     return {row["day"]: row["count"] for row in small_rows(later.groupBy("day").count())}
 
 
-def places_ahead(spark: SparkSession, config: PipelineConfig) -> DataFrame | None:
+def places_ahead(pipeline: Pipeline) -> DataFrame | None:
     """The places that ingest, by its checkpoint, will come to: of a topic that it reads once more."""
-    found = places(spark, config)
+    found = places(pipeline)
     if found is None:
         return None
     done = " OR ".join(
-        f"_partition = {partition} AND _offset < {end}"
-        for partition, end in read_until(spark, config).items()
+        f"_partition = {partition} AND _offset < {end}" for partition, end in read_until(pipeline).items()
     )
     ahead = found.where(f"NOT ({done or 'false'})")
     if ahead.isEmpty():
         return None
-    ensure_forgettable(spark, config.table("bronze"))
+    ensure_forgettable(pipeline.spark, pipeline.table("bronze"))
     return ahead.drop("forgotten_at")
 
 
@@ -151,20 +144,19 @@ def _came_back(bronze: DataFrame, known: DataFrame) -> int:
     return held_of(remembered(bronze).where(within), others)
 
 
-def require_forgotten(
-    spark: SparkSession, config: PipelineConfig, *layers: Literal["speed", "quarantine"]
-) -> None:
+def require_forgotten(pipeline: Pipeline, *layers: Literal["speed", "quarantine"]) -> None:
     """Makes sure that bronze, and these layers, hold nothing that was forgotten.
 
     Raises:
         SourceError: one does; the message has the command that fixes it.
     """
-    known = places(spark, config)
+    spark = pipeline.spark
+    known = places(pipeline)
     if known is None:
         return
-    bronze = config.table("bronze")
+    bronze = pipeline.table("bronze")
     found = {bronze: _came_back(read(spark, bronze), known)}
-    for path in map(config.table, layers):
+    for path in map(pipeline.config.table, layers):
         if exists(spark, path):
             found[path] = held_of(_near(read(spark, path), known), known)
     if any(found.values()):
@@ -172,35 +164,32 @@ def require_forgotten(
         raise SourceError(
             f"{where} that were forgotten, expected none: the table was put back from a backup, oncelake"
             " forget was ended before it had done its work, or another pipeline has forgotten them. Nothing"
-            f" was done. Finish it: {command(config, 'forget', '--again')}"
+            f" was done. Finish it: {command(pipeline.config, 'forget', '--again')}"
         )
 
 
-def require_none_held(
-    spark: SparkSession, config: PipelineConfig, state: Certified | None, days: Sequence[date]
-) -> None:
+def require_none_held(pipeline: Pipeline, state: Certified | None, days: Sequence[date]) -> None:
     """Makes sure that certified days that no rebuild reaches hold nothing that was forgotten.
 
     Args:
-        spark: the session.
-        config: the pipeline's configuration.
+        pipeline: The pipeline.
         state: what readers have of the batch layer.
         days: the days.
 
     Raises:
         SourceError: one does; the message has the command that fixes it.
     """
-    known = places(spark, config) if state and days else None
+    known = places(pipeline) if state and days else None
     if state is None or known is None:
         return
-    table = config.table("batch")
-    number = held_of(read(spark, table, state.version).where(on_days([*days])), known)
+    table = pipeline.table("batch")
+    number = held_of(read(pipeline.spark, table, state.version).where(on_days([*days])), known)
     if number:
         raise SourceError(
             f"{table}: found {number:,} rows of events that were forgotten, on days that bronze does not hold"
             " any more, expected none: batch layer and verdicts were put back from a backup, or oncelake"
             " forget was ended before it had done its work. Nothing was decided."
-            f" Finish it: {command(config, 'forget', '--again')}"
+            f" Finish it: {command(pipeline.config, 'forget', '--again')}"
         )
 
 
@@ -229,7 +218,7 @@ def _days_near(known: DataFrame) -> list[date]:
     return sorted({row["day"] + timedelta(days=n) for row in found for n in (-1, 0, 1)})
 
 
-def topic_id(spark: SparkSession, config: PipelineConfig) -> str | None:
+def topic_id(pipeline: Pipeline) -> str | None:
     """Kafka's id of the topic that bronze was filled from; None if bronze does not know it."""
-    kept = table_property(spark, config.table("bronze"), TOPIC_ID)
+    kept = table_property(pipeline.spark, pipeline.table("bronze"), TOPIC_ID)
     return None if kept is None else shown(kept)

@@ -10,16 +10,16 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.config.model import PipelineConfig
 from pipelines.delta.fenced_commits import claim, replace_fenced
 from pipelines.delta.io import read, small_rows
 from pipelines.delta.tables import ensure_table, exists, shape, small_frame
 from pipelines.ledger.bronze_index import INDEX, OFFSETS, RECORDS
 from pipelines.ledger.leases import Lease
 from pipelines.ledger.offset_ranges import in_a_row
+from pipelines.spark.pipeline import Pipeline
 from pipelines.sql import literal
 
 # What is younger stays as it came: most look-ups are for it.
@@ -31,12 +31,11 @@ _ENDLESS: Final = 2**63 - 1
 _MADE_FROM: Final = ("until", "made_for", "bronze_id", "until_commit", "topic_id", "whole_from")
 
 
-def fold_index(spark: SparkSession, config: PipelineConfig, held: Lease | None) -> int:
+def fold_index(pipeline: Pipeline, held: Lease | None) -> int:
     """Folds what of the pipeline's index is old, as one commit that later runs' commits keep from being made.
 
     Args:
-        spark: the session.
-        config: the pipeline's configuration.
+        pipeline: The pipeline.
         held: the pipeline's lease; without it nothing is changed.
 
     Returns:
@@ -45,14 +44,15 @@ def fold_index(spark: SparkSession, config: PipelineConfig, held: Lease | None) 
     Raises:
         StaleEpoch: another run has taken the lease over. Nothing was changed.
     """
-    table = config.ops_table("bronze_index")
+    spark = pipeline.spark
+    table = pipeline.ops_table("bronze_index")
     if not exists(spark, table):
         return 0
     if held is not None:
         ensure_table(spark, table, shape(INDEX), partitions=["pipeline"])
         # From here on no run that held the lease before can add to what is read now.
         claim(spark, table, held.stamp("fold"))
-    of_pipeline = f"pipeline = {literal(config.name)}"
+    of_pipeline = f"pipeline = {literal(pipeline.config.name)}"
     stored = read(spark, table).where(of_pipeline)
     if "ingested_from" not in stored.columns:
         return 0
@@ -60,7 +60,7 @@ def fold_index(spark: SparkSession, config: PipelineConfig, held: Lease | None) 
     if old is None:
         return 0
     rows = stored.where(old)
-    folded = fold(rows, _verdict_versions(spark, config)).persist()
+    folded = fold(rows, _verdict_versions(pipeline)).persist()
     try:
         fewer = rows.count() - folded.count()
         if held is not None:
@@ -109,8 +109,10 @@ def _moment(moment: datetime) -> str:
     return f"TIMESTAMP'{moment:%Y-%m-%d %H:%M:%S}Z'"
 
 
-def _verdict_versions(spark: SparkSession, config: PipelineConfig) -> list[int]:
-    ledger = read(spark, config.ops_table("certifications")).where(F.col("pipeline") == config.name)
+def _verdict_versions(pipeline: Pipeline) -> list[int]:
+    ledger = read(pipeline.spark, pipeline.ops_table("certifications")).where(
+        F.col("pipeline") == pipeline.config.name
+    )
     return [row["bronze_version"] for row in small_rows(ledger.select("bronze_version").distinct())]
 
 

@@ -6,11 +6,11 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from pipelines.config.model import PipelineConfig
 from pipelines.delta.io import days_condition, read
 from pipelines.delta.tables import ensure_table, exists, shape
 from pipelines.delta.upkeep import change_rows
 from pipelines.ledger.checks import RESULTS
+from pipelines.spark.pipeline import Pipeline
 from pipelines.sql import literal
 
 LEDGERS: Final = ("layer_samples", "validation_results")
@@ -24,18 +24,18 @@ _OBSERVES: Final = (
 )
 
 
-def delete_values(spark: SparkSession, config: PipelineConfig, days: Sequence[date]) -> None:
+def delete_values(pipeline: Pipeline, days: Sequence[date]) -> None:
     """Deletes what audits have kept of the values of some days' records; outcomes and counts of checks stay.
 
     Args:
-        spark: the session.
-        config: the pipeline's configuration.
+        pipeline: The pipeline.
         days: the event days, sorted.
     """
+    spark = pipeline.spark
     if not days:
         return
-    of_days = f"pipeline = {literal(config.name)} AND ({days_condition(days, 'day')})"
-    samples, results = map(config.ops_table, LEDGERS)
+    of_days = f"pipeline = {literal(pipeline.config.name)} AND ({days_condition(days, 'day')})"
+    samples, results = map(pipeline.config.ops_table, LEDGERS)
     if _holds(spark, samples, of_days):
         change_rows(spark, samples, lambda rows: rows.delete(of_days), {})
     if not exists(spark, results):

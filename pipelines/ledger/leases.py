@@ -13,7 +13,7 @@ from dataclasses import asdict, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import Row
 from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
@@ -26,6 +26,7 @@ from pipelines.errors import InfrastructureError
 from pipelines.ledger.certifications import ensure_ledger
 from pipelines.ledger.holder import Holder, this_process
 from pipelines.spark.failures import first_line
+from pipelines.spark.pipeline import Pipeline
 from pipelines.sql import literal
 
 LEASES: Final = (
@@ -46,13 +47,13 @@ class Lease:
     Not for ever: a run that hangs loses it `batch.max_duration` after it was taken.
     """
 
-    def __init__(self, spark: SparkSession, config: PipelineConfig, epoch: Epoch, number: int) -> None:
-        self._spark, self._config = spark, config
+    def __init__(self, pipeline: Pipeline, epoch: Epoch, number: int) -> None:
+        self._pipeline = pipeline
         self._epoch, self._number = epoch, number
         self._since = datetime.now(UTC)
         self._given_back = threading.Event()
         self._prolonging = threading.Thread(target=self._prolong, name="lease", daemon=True)
-        self._write(config.batch.lease_duration)
+        self._write(pipeline.config.batch.lease_duration)
         self._prolonging.start()
 
     @property
@@ -82,10 +83,10 @@ class Lease:
         Raises:
             InfrastructureError: another run has taken the lease over.
         """
-        held = _held(self._spark, self._config)
+        held = _held(self._pipeline)
         if not self._is_mine(held):
             raise InfrastructureError(
-                f"{self._config.name}: this run lost its lease to {held['holder'] if held else 'nobody'},"
+                f"{self._pipeline.name}: this run lost its lease to {held['holder'] if held else 'nobody'},"
                 " so it certifies nothing; raise batch.lease_duration if the lake is out of reach for long"
             )
 
@@ -93,7 +94,7 @@ class Lease:
         """Frees the lease, if it is still this run's."""
         self._given_back.set()
         self._prolonging.join()
-        if not self._is_mine(_held(self._spark, self._config)):
+        if not self._is_mine(_held(self._pipeline)):
             return
         try:
             self._write(timedelta())
@@ -101,9 +102,9 @@ class Lease:
             _log.warning("the lease was not given back: another run has taken it over")
 
     def _prolong(self) -> None:
-        every = self._config.batch.lease_duration.total_seconds() / 3
+        every = self._pipeline.config.batch.lease_duration.total_seconds() / 3
         while not self._given_back.wait(every):
-            if datetime.now(UTC) >= self._since + self._config.batch.max_duration:
+            if datetime.now(UTC) >= self._since + self._pipeline.config.batch.max_duration:
                 _log.error(
                     "this run is at work for longer than batch.max_duration: it prolongs its lease no longer,"
                     " so another run may take over"
@@ -111,7 +112,7 @@ class Lease:
                 return
             try:
                 self.require()
-                self._write(self._config.batch.lease_duration)
+                self._write(self._pipeline.config.batch.lease_duration)
             except Exception as error:  # noqa: BLE001 - whatever it is, the next try may do better
                 _log.warning("the lease was not prolonged: %s", first_line(str(error)))
 
@@ -126,9 +127,9 @@ class Lease:
         Raises:
             _Taken: somebody has.
         """
-        until = lease_end(self._since, datetime.now(UTC), duration, self._config.batch.max_duration)
+        until = lease_end(self._since, datetime.now(UTC), duration, self._pipeline.config.batch.max_duration)
         row = {
-            "pipeline": self._config.name,
+            "pipeline": self._pipeline.name,
             "holder": self._epoch.run_id,
             "since": self._since,
             "until": until,
@@ -140,9 +141,11 @@ class Lease:
         except StaleEpoch:
             # Before the row, as where the lease is taken.
             number = number_taken(
-                self._spark, self._config.ops_table("leases"), application(self._config.name)
+                self._pipeline.spark,
+                self._pipeline.config.ops_table("leases"),
+                application(self._pipeline.name),
             )
-            if not self._is_mine(_held(self._spark, self._config)):
+            if not self._is_mine(_held(self._pipeline)):
                 raise _Taken("another run has taken the lease over") from None
             self._number = number
             try:
@@ -153,21 +156,21 @@ class Lease:
     def _commit(self, row: dict[str, Any]) -> None:
         following = self._number + 1
         stamp = Stamp(
-            application(self._config.name),
+            application(self._pipeline.name),
             following,
             f"lease {self._epoch.run_id} ({self.epoch}, {following})",
         )
         replace_fenced(
-            small_frame(self._spark, [row], shape(LEASES)),
-            self._config.ops_table("leases"),
-            f"pipeline = {literal(self._config.name)}",
+            small_frame(self._pipeline.spark, [row], shape(LEASES)),
+            self._pipeline.config.ops_table("leases"),
+            f"pipeline = {literal(self._pipeline.name)}",
             stamp,
         )
         self._number = following
 
 
 @contextmanager
-def lease(spark: SparkSession, config: PipelineConfig, run_id: str) -> Iterator[Lease]:
+def lease(pipeline: Pipeline, run_id: str) -> Iterator[Lease]:
     """Holds the pipeline's lease for as long as the block runs, in an epoch of its own.
 
     The ledger of verdicts is claimed for the epoch at once: what it says from then on changes by this run
@@ -177,30 +180,35 @@ def lease(spark: SparkSession, config: PipelineConfig, run_id: str) -> Iterator[
     Raises:
         InfrastructureError: another run holds the lease. The message names it.
     """
-    table = config.ops_table("leases")
+    spark, config = pipeline.spark, pipeline.config
+    table = pipeline.ops_table("leases")
     ensure_table(spark, table, shape(LEASES), partitions=["pipeline"])
     # Before the row, so that whoever writes the row from here on makes this run's commit fail.
     number = number_taken(spark, table, application(config.name))
-    held = _held(spark, config)
+    held = _held(pipeline)
     if held is not None and not _may_be_taken(held):
         raise _refusal(config, held)
-    fenced = (config.table("batch"), *map(config.ops_table, ("certifications", "bronze_index")))
+    fenced = (pipeline.table("batch"), *map(config.ops_table, ("certifications", "bronze_index")))
     numbers = [number_taken(spark, path, application(config.name)) for path in fenced if exists(spark, path)]
     epoch = next_epoch(held["epoch"] if held else None, numbers)
     try:
-        taken = Lease(spark, config, Epoch(config.name, run_id, epoch), number)
+        taken = Lease(pipeline, Epoch(config.name, run_id, epoch), number)
     except _Taken:
-        raise _refusal(config, _held(spark, config)) from None
+        raise _refusal(config, _held(pipeline)) from None
     try:
-        ensure_ledger(spark, config)
-        claim(spark, config.ops_table("certifications"), taken.stamp("claim"))
+        ensure_ledger(pipeline)
+        claim(spark, pipeline.ops_table("certifications"), taken.stamp("claim"))
         yield taken
     finally:
         taken.give_back()
 
 
-def _held(spark: SparkSession, config: PipelineConfig) -> Row | None:
-    return read(spark, config.ops_table("leases")).where(F.col("pipeline") == config.name).first()
+def _held(pipeline: Pipeline) -> Row | None:
+    return (
+        read(pipeline.spark, pipeline.ops_table("leases"))
+        .where(F.col("pipeline") == pipeline.config.name)
+        .first()
+    )
 
 
 def _may_be_taken(held: Row) -> bool:

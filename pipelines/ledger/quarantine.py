@@ -11,14 +11,14 @@ from operator import and_
 from typing import Final
 
 from delta.tables import DeltaTable
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from pipelines.config.model import PipelineConfig
 from pipelines.delta.io import CONFLICTS, read
 from pipelines.delta.tables import require_table
 from pipelines.records.decode import COORDINATES
+from pipelines.spark.pipeline import Pipeline
 
 STATUSES: Final = ("open", "replayed", "discarded")
 
@@ -62,11 +62,9 @@ class Selection:
         return reduce(and_, parts)
 
 
-def picked(
-    spark: SparkSession, config: PipelineConfig, selection: Selection, at: int | None = None
-) -> DataFrame:
+def picked(pipeline: Pipeline, selection: Selection, at: int | None = None) -> DataFrame:
     """The rows that are meant, of the table as it is or of an earlier version."""
-    return read(spark, require_table(spark, config, "quarantine"), at).where(selection.condition())
+    return read(pipeline.spark, require_table(pipeline, "quarantine"), at).where(selection.condition())
 
 
 def tried(status: str) -> dict[str, str | Column]:
@@ -84,13 +82,11 @@ def tried(status: str) -> dict[str, str | Column]:
     stop=stop_after_attempt(6),
     reraise=True,
 )
-def mark(
-    spark: SparkSession, config: PipelineConfig, chosen: DataFrame, changes: Mapping[str, str | Column]
-) -> None:
+def mark(pipeline: Pipeline, chosen: DataFrame, changes: Mapping[str, str | Column]) -> None:
     """Changes columns of the open rows whose coordinates are among `chosen`."""
     same = [f"q.{name} = o.{name}" for name in COORDINATES]
     (
-        DeltaTable.forPath(spark, require_table(spark, config, "quarantine"))
+        DeltaTable.forPath(pipeline.spark, require_table(pipeline, "quarantine"))
         .alias("q")
         .merge(chosen.alias("o"), " AND ".join([*same, "q._status = 'open'"]))
         .whenMatchedUpdate(set=dict(changes))

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from pipelines.config.model import PipelineConfig
 from pipelines.delta.tables import exists, table_property
 from pipelines.errors import ConfigError
+from pipelines.spark.pipeline import Pipeline
 
 WHOLE_FROM: Final = "oncelake.whole_from"
 SPEED_FROM: Final = "oncelake.speed_from"
@@ -17,40 +18,41 @@ SPEED_FROM: Final = "oncelake.speed_from"
 _DAY: Final = timedelta(days=1)
 
 
-def whole_from(spark: SparkSession, config: PipelineConfig) -> date | None:
+def whole_from(pipeline: Pipeline) -> date | None:
     """The first day that can still be rebuilt and audited; None if bronze has never lost records.
 
     Bronze holds all records of this day and of the days within `batch.dedup_horizon_days` of it.
     """
-    first = first_whole_day(spark, config)
-    return None if first is None else first + timedelta(days=config.batch.dedup_horizon_days)
+    first = first_whole_day(pipeline)
+    return None if first is None else first + timedelta(days=pipeline.config.batch.dedup_horizon_days)
 
 
-def require_whole(spark: SparkSession, config: PipelineConfig, days: Sequence[date]) -> None:
+def require_whole(pipeline: Pipeline, days: Sequence[date]) -> None:
     """Makes sure that bronze still holds all records of some days and of their neighbours.
 
     Raises:
         ConfigError: retention has removed some.
     """
-    first = whole_from(spark, config)
+    first = whole_from(pipeline)
     if first is not None and days[0] < first:
         raise ConfigError(
-            f"{config.table('bronze')}: {days[0]} cannot be rebuilt or audited: maintain.bronze_retention has"
-            f" removed records of it. The first day that can is {first}; what was certified before stays"
+            f"{pipeline.table('bronze')}: {days[0]} cannot be rebuilt or audited:"
+            f" maintain.bronze_retention has removed records of it. The first day that can is {first};"
+            " what was certified before stays"
         )
 
 
-def first_whole_day(spark: SparkSession, config: PipelineConfig) -> date | None:
+def first_whole_day(pipeline: Pipeline) -> date | None:
     """The first day of which no record was removed from bronze; None if none ever was."""
-    return _kept_day(spark, config.table("bronze"), WHOLE_FROM)
+    return _kept_day(pipeline.spark, pipeline.table("bronze"), WHOLE_FROM)
 
 
-def speed_from(spark: SparkSession, config: PipelineConfig) -> date | None:
+def speed_from(pipeline: Pipeline) -> date | None:
     """The first day of which no row was removed from the speed layer; None if none ever was.
 
     Earlier days cannot be compared with the speed layer any more; readers have them from the batch layer.
     """
-    return _kept_day(spark, config.table("speed"), SPEED_FROM)
+    return _kept_day(pipeline.spark, pipeline.table("speed"), SPEED_FROM)
 
 
 def _kept_day(spark: SparkSession, table: str, key: str) -> date | None:

@@ -14,8 +14,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.config.model import PipelineConfig
-from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import small_rows
 from pipelines.errors import InfrastructureError
 from pipelines.ledger.schema_table import (
@@ -39,6 +37,7 @@ from pipelines.registry.wire_format import (
     schema_id,
 )
 from pipelines.spark.failures import cause
+from pipelines.spark.pipeline import Pipeline
 
 _ROUND: Final = 50
 _MOST_NAMED: Final = 1_000
@@ -48,9 +47,7 @@ _log = logging.getLogger(__name__)
 
 
 def decode_all(
-    spark: SparkSession,
-    config: PipelineConfig,
-    contract: DataContract,
+    pipeline: Pipeline,
     envelopes: DataFrame,
     *,
     asks: bool = False,
@@ -58,23 +55,19 @@ def decode_all(
     """Decodes a bounded frame of envelopes by the schemas that its values name (`pipelines.records.decode`).
 
     Args:
-        spark: the session.
-        config: names the registry and the lake.
-        contract: what the records ought to be.
+        pipeline: The pipeline.
         envelopes: the records.
         asks: as `writers_of`.
 
     Raises:
         InfrastructureError: a schema is neither in the lake nor to be had from the registry.
     """
-    writers = writers_of(spark, config, contract, envelopes, asks=asks)
-    return decode(envelopes, contract, config.decode.max_future, writers)
+    writers = writers_of(pipeline, envelopes, asks=asks)
+    return decode(envelopes, pipeline.contract, pipeline.config.decode.max_future, writers)
 
 
 def writers_of(
-    spark: SparkSession,
-    config: PipelineConfig,
-    contract: DataContract,
+    pipeline: Pipeline,
     envelopes: DataFrame,
     *,
     asks: bool = False,
@@ -85,9 +78,7 @@ def writers_of(
     Of new ids not all are asked for, see `learn_named`.
 
     Args:
-        spark: the session.
-        config: names the registry and the lake.
-        contract: names the format.
+        pipeline: The pipeline.
         envelopes: the records.
         asks: whether new ids are asked for also where some were passed over before, by which another reading
             of the same records may come to another verdict. The index of bronze and a replay ask; what is
@@ -96,28 +87,28 @@ def writers_of(
     Raises:
         InfrastructureError: one is neither in the lake nor to be had from the registry.
     """
-    if not is_framed(contract):
+    if not is_framed(pipeline.contract):
         return NO_WRITERS
     ids_of_records = envelopes.withColumnRenamed("value", "_value").select(F.expr(schema_id()).alias("id"))
-    kept = kept_schemas(spark, config, contract)
+    kept = kept_schemas(pipeline)
     known, strange = most_named(ids_of_records, kept)
     ids, new = set(known), NO_WRITERS
     if asks or NO_ID not in kept:
-        named = learn_named(spark, config, contract, strange)
+        named = learn_named(pipeline, strange)
         if named.goes_on:
-            return writers_of(spark, config, contract, envelopes, asks=asks)
-        _remember_others(spark, config, contract, named)
+            return writers_of(pipeline, envelopes, asks=asks)
+        _remember_others(pipeline, named)
         new = named.found
     unusable = {number for number in ids & kept.keys() if kept[number].kind in (UNKNOWN, UNREADABLE)}
     try:
-        new = {**new, **learn(spark, config, contract, unusable)}
+        new = {**new, **learn(pipeline, unusable)}
     except InfrastructureError as error:
         _log.warning("%d ids stay unknown, or unreadable: %s", len(unusable), error)
-    usable = {**fitting(kept, contract), **new}
+    usable = {**fitting(kept, pipeline.contract), **new}
     return {number: usable[number] for number in sorted((ids | new.keys()) & usable.keys())}
 
 
-def ask_again(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> tuple[int, ...]:
+def ask_again(pipeline: Pipeline) -> tuple[int, ...]:
     """Asks the registry for the schemas that it did not know before, or that Spark could not read by.
 
     Returns:
@@ -125,25 +116,25 @@ def ask_again(spark: SparkSession, config: PipelineConfig, contract: DataContrac
         had none of them once, or Spark could not read by them; or it was asked for them first after some ids
         had been passed over.
     """
-    if not is_framed(contract):
+    if not is_framed(pipeline.contract):
         return ()
     unusable = {UNKNOWN, UNREADABLE}
-    unknown = {n for n, schema in kept_schemas(spark, config, contract).items() if schema.kind in unusable}
+    unknown = {n for n, schema in kept_schemas(pipeline).items() if schema.kind in unusable}
     try:
-        learn(spark, config, contract, unknown)
+        learn(pipeline, unknown)
     except InfrastructureError as error:
         _log.warning("%d ids stay unknown: %s", len(unknown), error)
     kinds: dict[int, list[str]] = {}
-    for schema in answers(spark, config, contract):
+    for schema in answers(pipeline):
         # All that is asked for later may have been among those that were passed over.
         before = [UNKNOWN] if NO_ID in kinds else []
         kinds.setdefault(schema.id, before).append(schema.kind)
     return tuple(n for n in sorted(kinds) if unusable & {*kinds[n]} and kinds[n][-1] not in unusable)
 
 
-def known_writers(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> Writers:
+def known_writers(pipeline: Pipeline) -> Writers:
     """The schemas that the lake has kept for the pipeline, by id; none for plain JSON."""
-    return fitting(kept_schemas(spark, config, contract), contract) if is_framed(contract) else NO_WRITERS
+    return fitting(kept_schemas(pipeline), pipeline.contract) if is_framed(pipeline.contract) else NO_WRITERS
 
 
 @dataclass(frozen=True)
@@ -181,18 +172,14 @@ def most_named(ids: DataFrame, known: Collection[int]) -> tuple[list[int], list[
     return [number for number in named if number in known], others[:_MOST_NAMED]
 
 
-def learn_named(
-    spark: SparkSession, config: PipelineConfig, contract: DataContract, wanted: Sequence[int]
-) -> Named:
+def learn_named(pipeline: Pipeline, wanted: Sequence[int]) -> Named:
     """Learns the schemas that records name, those that most records name first.
 
     Values that begin with a byte 0 by chance name another id each. So the registry is asked in rounds of
     50 ids, and no more after a round in which it had none.
 
     Args:
-        spark: the session.
-        config: names the registry and the lake.
-        contract: names the format.
+        pipeline: The pipeline.
         wanted: the ids, as `most_named` orders them.
 
     Raises:
@@ -201,7 +188,7 @@ def learn_named(
     found: dict[int, WriterSchema] = {}
     asked = 0
     while asked < len(wanted):
-        new = learn(spark, config, contract, wanted[asked : asked + _ROUND])
+        new = learn(pipeline, wanted[asked : asked + _ROUND])
         found.update(new)
         asked += _ROUND
         if not new:
@@ -218,15 +205,13 @@ def learn_named(
     return Named(found, in_vain, others, goes_on)
 
 
-def learn(spark: SparkSession, config: PipelineConfig, contract: DataContract, ids: Iterable[int]) -> Writers:
+def learn(pipeline: Pipeline, ids: Iterable[int]) -> Writers:
     """Asks the registry for schemas and keeps in the lake what it answers, also that it has none.
 
     Of ids that the registry has none of the lake keeps 200; they are what the nights ask for again.
 
     Args:
-        spark: the session.
-        config: names the registry and the lake.
-        contract: names the format.
+        pipeline: The pipeline.
         ids: the schemas that are asked for.
 
     Returns:
@@ -235,39 +220,38 @@ def learn(spark: SparkSession, config: PipelineConfig, contract: DataContract, i
     Raises:
         InfrastructureError: the registry does not answer; what it answered before is kept.
     """
+    contract = pipeline.contract
     wanted = sorted(ids)
     if not wanted:
         return NO_WRITERS
-    url = registry_of(config, contract).url
-    registry = Registry(registry_of(config, contract))
+    url = registry_of(pipeline.config, contract).url
+    registry = Registry(registry_of(pipeline.config, contract))
     answers: dict[int, WriterSchema] = {}
     try:
         for number in wanted:
             found = registry.schema(number)
-            answers[number] = _checked(spark, found) if found else WriterSchema(number, UNKNOWN, "")
+            answers[number] = _checked(pipeline.spark, found) if found else WriterSchema(number, UNKNOWN, "")
     finally:
-        kept = kept_schemas(spark, config, contract)
+        kept = kept_schemas(pipeline)
         news = {number: found for number, found in answers.items() if kept.get(number) != found}
         unknown = [number for number, found in news.items() if found.kind == UNKNOWN]
         room = _MOST_UNKNOWN - sum(found.kind == UNKNOWN for found in kept.values())
         for number in unknown[max(room, 0) :]:
             del news[number]
         if news:
-            keep(spark, config, contract, news)
+            keep(pipeline, news)
     usable = fitting(answers, contract)
     _log.info("asked %s for %d schemas, and can read by %d", url, len(wanted), len(usable))
     return usable
 
 
-def _remember_others(
-    spark: SparkSession, config: PipelineConfig, contract: DataContract, named: Named
-) -> None:
+def _remember_others(pipeline: Pipeline, named: Named) -> None:
     """Keeps, once, that ids were taken for unknown which the lake does not keep as such."""
     if not named.others and not named.in_vain:
         return
-    kept = kept_schemas(spark, config, contract)
+    kept = kept_schemas(pipeline)
     if NO_ID not in kept and (named.others or not set(named.in_vain) <= kept.keys()):
-        keep_passed_over(spark, config, contract)
+        keep_passed_over(pipeline)
 
 
 def _checked(spark: SparkSession, schema: WriterSchema) -> WriterSchema:

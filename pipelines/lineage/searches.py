@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.event_tables import by_clock_since
 from pipelines.delta.tables import require_table
@@ -17,6 +16,7 @@ from pipelines.ledger.writer_schemas import decode_all
 from pipelines.lineage import trace
 from pipelines.lineage.key_filter import AskedPart, of_key
 from pipelines.records.decode import COORDINATES, EVENT_DATE, PLACE, VALID
+from pipelines.spark.pipeline import Pipeline
 from pipelines.sql import name
 
 
@@ -44,42 +44,38 @@ class OfKey:
     A broken record is found if the parts that are asked for can be read in it.
     """
 
-    spark: SparkSession
-    config: PipelineConfig
-    contract: DataContract
+    pipeline: Pipeline
     asked: Sequence[AskedPart]
     repeats: bool = False
 
     def records(self, envelopes: DataFrame) -> DataFrame:
         """See `Search`."""
-        decoded = decode_all(self.spark, self.config, self.contract, remembered(envelopes))
-        by_clock = by_clock_since(self.spark, self.config)
-        found = trace.records_of(trace.gathered(decoded, self.contract, self.asked, by_clock))
-        return _placed(found, self.contract)
+        decoded = decode_all(self.pipeline, remembered(envelopes))
+        by_clock = by_clock_since(self.pipeline)
+        found = trace.records_of(trace.gathered(decoded, self.pipeline.contract, self.asked, by_clock))
+        return _placed(found, self.pipeline.contract)
 
     def rows(self, layer: DataFrame) -> DataFrame:
         """See `Search`."""
-        return layer.where(of_key(self.contract, self.asked))
+        return layer.where(of_key(self.pipeline.contract, self.asked))
 
     def others(self, layer: DataFrame) -> DataFrame:
         """See `Search`."""
-        return layer.where(f"NOT coalesce({of_key(self.contract, self.asked)}, false)")
+        return layer.where(f"NOT coalesce({of_key(self.pipeline.contract, self.asked)}, false)")
 
 
 @dataclass(frozen=True)
 class Again:
     """All that was forgotten before, by its place: of whatever key, it came back with a backup."""
 
-    spark: SparkSession
-    config: PipelineConfig
-    contract: DataContract
+    pipeline: Pipeline
     known: DataFrame
     repeats: bool = True
 
     def records(self, envelopes: DataFrame) -> DataFrame:
         """See `Search`."""
         found = self.rows(remembered(envelopes))
-        return _placed(decode_all(self.spark, self.config, self.contract, found), self.contract)
+        return _placed(decode_all(self.pipeline, found), self.pipeline.contract)
 
     def rows(self, layer: DataFrame) -> DataFrame:
         """See `Search`."""
@@ -90,15 +86,15 @@ class Again:
         return layer.join(self.known, [*COORDINATES], "left_anti")
 
 
-def again(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> Again | None:
+def again(pipeline: Pipeline) -> Again | None:
     """All that was forgotten before; None if nothing ever was.
 
     Raises:
         SourceError: there is no bronze.
     """
-    require_table(spark, config, "bronze")
-    known = places(spark, config)
-    return None if known is None else Again(spark, config, contract, known.select(*COORDINATES))
+    require_table(pipeline, "bronze")
+    known = places(pipeline)
+    return None if known is None else Again(pipeline, known.select(*COORDINATES))
 
 
 def _placed(records: DataFrame, contract: DataContract) -> DataFrame:

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, date, datetime
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
-from pipelines.config.model import PipelineConfig
 from pipelines.delta.fenced_commits import replace_days_fenced
 from pipelines.delta.time_travel import commit_hash
 from pipelines.ledger.certifications import (
@@ -22,11 +21,11 @@ from pipelines.ledger.certifications import (
 from pipelines.ledger.leases import Lease
 from pipelines.nightly.rebuild import require_alone
 from pipelines.nightly.recovery import back_to_certified
+from pipelines.spark.pipeline import Pipeline
 
 
 def cut_days(
-    spark: SparkSession,
-    config: PipelineConfig,
+    pipeline: Pipeline,
     kept: DataFrame,
     gone: Mapping[date, int],
     held: Lease,
@@ -34,8 +33,7 @@ def cut_days(
     """Takes rows out of certified days, as one commit, and certifies the days as they are then.
 
     Args:
-        spark: the session.
-        config: names the tables.
+        pipeline: The pipeline.
         kept: the certified rows of these days without those that are to go.
         gone: how many rows go, by day.
         held: the pipeline's lease.
@@ -44,13 +42,13 @@ def cut_days(
         StaleEpoch: another run has taken the lease over. Nothing was written.
         SourceError: others wrote to the batch table meanwhile.
     """
-    ledger = history(spark, config)
+    ledger = history(pipeline)
     state = certified_in(ledger)
     if state is None or not gone:
         return
-    base, _ = back_to_certified(spark, config, state, held)
-    built = replace_days_fenced(kept, config.table("batch"), sorted(gone), held.stamp("forget"))
-    before, commit = newest_certified(ledger), commit_hash(spark, config.table("batch"), built)
+    base, _ = back_to_certified(pipeline, state, held)
+    built = replace_days_fenced(kept, pipeline.table("batch"), sorted(gone), held.stamp("forget"))
+    before, commit = newest_certified(ledger), commit_hash(pipeline.spark, pipeline.table("batch"), built)
     cut = [
         replace(
             _without(before[day], n, state.version),
@@ -61,8 +59,8 @@ def cut_days(
         )
         for day, n in sorted(gone.items())
     ]
-    require_alone(spark, config, [base, built])
-    record_verdicts(spark, config, cut, held.stamp("certify"))
+    require_alone(pipeline, [base, built])
+    record_verdicts(pipeline, cut, held.stamp("certify"))
 
 
 def _without(verdict: Verdict, gone: int, before: int) -> Verdict:

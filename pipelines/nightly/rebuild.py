@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import NoReturn
 
-from pyspark.sql import SparkSession
 from tenacity import (
     RetryCallState,
     retry,
@@ -12,8 +11,6 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from pipelines.config.model import PipelineConfig
-from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import Span
 from pipelines.delta.epochs import Stamp, foreign
 from pipelines.delta.fenced_commits import commits_since, replace_days_fenced
@@ -23,6 +20,7 @@ from pipelines.ledger.bronze_index import BronzeSlice
 from pipelines.ledger.writer_schemas import decode_all
 from pipelines.records.decode import valid
 from pipelines.records.dedup import UNDECIDED, chosen
+from pipelines.spark.pipeline import Pipeline
 
 
 def _others_wrote(state: RetryCallState) -> NoReturn:
@@ -39,9 +37,7 @@ def _others_wrote(state: RetryCallState) -> NoReturn:
     retry_error_callback=_others_wrote,
 )
 def build_days(
-    spark: SparkSession,
-    config: PipelineConfig,
-    contract: DataContract,
+    pipeline: Pipeline,
     span: Span,
     pieces: BronzeSlice,
     stamp: Stamp,
@@ -49,9 +45,7 @@ def build_days(
     """Writes days from bronze, as one atomic commit; returns the version of the batch table that it made.
 
     Args:
-        spark: the session.
-        config: the pipeline's configuration.
-        contract: what the records ought to be.
+        pipeline: The pipeline.
         span: the days, and those around them of which all records are looked at.
         pieces: what of bronze may hold records of these days.
         stamp: what the commit carries.
@@ -60,27 +54,27 @@ def build_days(
         StaleEpoch: another run has taken the lease over. Nothing was written.
         InfrastructureError: others, who hold no lease, changed the days at each try.
     """
-    events = valid(decode_all(spark, config, contract, pieces.envelopes), contract)
+    contract = pipeline.contract
+    events = valid(decode_all(pipeline, pieces.envelopes), contract)
     candidates = events.where(on_days(span.near))
     # A row that is not decided stands until the audit fails its day.
     rows = chosen(candidates, contract, span.horizon, span.known).where(on_days(span.days)).drop(UNDECIDED)
-    return replace_days_fenced(by_day_and_key(rows, contract.key), config.table("batch"), span.days, stamp)
+    return replace_days_fenced(by_day_and_key(rows, contract.key), pipeline.table("batch"), span.days, stamp)
 
 
-def require_alone(spark: SparkSession, config: PipelineConfig, versions: Sequence[int]) -> None:
+def require_alone(pipeline: Pipeline, versions: Sequence[int]) -> None:
     """Makes sure that what is about to be certified was written by this run alone.
 
     Args:
-        spark: the session.
-        config: names the table.
+        pipeline: The pipeline.
         versions: the versions that the run's commits made, in order: the one that it began with first, the
             one that it is about to certify last.
 
     Raises:
         SourceError: others wrote between.
     """
-    table, (base, *own) = config.table("batch"), versions
-    if others := foreign(commits_since(spark, table, base), base, own[-1], own):
+    table, (base, *own) = pipeline.table("batch"), versions
+    if others := foreign(commits_since(pipeline.spark, table, base), base, own[-1], own):
         what = ", ".join(f"version {commit.version} ({commit.operation})" for commit in others)
         raise SourceError(
             f"{table}: others wrote to it while this run was at work: {what}; expected this run's commits"

@@ -5,12 +5,9 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Final, Literal
 
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.config.model import PipelineConfig
-from pipelines.contracts.contract import DataContract
-from pipelines.contracts.event_days import Span, around, days_of, effective_horizon
+from pipelines.contracts.event_days import Span, around, days_of
 from pipelines.delta.io import on_days, read, small_rows
 from pipelines.ledger.bronze_index import BronzeIndex, bronze_slice
 from pipelines.ledger.bronze_verdicts import compared, own_verdicts, require_no_fewer
@@ -20,6 +17,7 @@ from pipelines.ledger.retention_marks import first_whole_day, whole_from
 from pipelines.ledger.writer_schemas import decode_all
 from pipelines.records.decode import COORDINATES, EVENT_DATE, valid
 from pipelines.records.dedup import UNDECIDED, chosen, with_key, without_key
+from pipelines.spark.pipeline import Pipeline
 
 Cause = Literal["asked", "missed", "late", "neighbour", "forgotten"]
 Repair = Literal["nothing", "late", "late and missed"]
@@ -57,9 +55,7 @@ class Due:
 
 
 def due_days(
-    spark: SparkSession,
-    config: PipelineConfig,
-    contract: DataContract,
+    pipeline: Pipeline,
     index: BronzeIndex,
     asked: Sequence[date],
     repair: Repair,
@@ -68,9 +64,7 @@ def due_days(
     """The days that are asked for, and those before them that need repair.
 
     Args:
-        spark: the session.
-        config: the pipeline's configuration; `batch.lookback_days` bounds how far back is repaired.
-        contract: names the key.
+        pipeline: The pipeline.
         index: the index of bronze.
         asked: the days that are asked for, sorted.
         repair: which other days of the lookback are taken as well.
@@ -81,23 +75,25 @@ def due_days(
             day that cannot be rebuilt holds events that were forgotten.
     """
     certified = newest_certified(ledger)
-    forgotten = forgotten_after(spark, config, contract, {d: v.decided_at for d, v in certified.items()})
-    found = compared(own_verdicts(spark, config, ledger, index), ledger, index, forgotten)
-    whole = whole_from(spark, config) or date.min
-    require_none_held(spark, config, certified_in(ledger), [day for day in forgotten if day < whole])
+    forgotten = forgotten_after(pipeline, {d: v.decided_at for d, v in certified.items()})
+    found = compared(own_verdicts(pipeline, ledger, index), ledger, index, forgotten)
+    whole = whole_from(pipeline) or date.min
+    require_none_held(pipeline, certified_in(ledger), [day for day in forgotten if day < whole])
     fewer = {day for day in found.fewer if day >= whole}
-    require_no_fewer(config, {*asked, *forgotten}, fewer)
+    require_no_fewer(pipeline.config, {*asked, *forgotten}, fewer)
     rebuildable = {day: verdict for day, verdict in certified.items() if day not in fewer}
     with_events = index.counts()[0]
     first = min([*certified, *with_events], default=asked[0])
-    late = index.came_since({d: known for d, known in found.known.items() if known is not None}, spark)
+    late = index.came_since(
+        {d: known for d, known in found.known.items() if known is not None}, pipeline.spark
+    )
     late = {day: n for day, n in (late | {**found.more}).items() if day >= whole}
     causes: dict[date, Cause] = dict.fromkeys(asked, "asked")
     causes |= dict.fromkeys((day for day in forgotten if day >= whole), "forgotten")
-    lookback = days_of(asked[0] - config.batch.lookback_days * _DAY, asked[0] - _DAY)
+    lookback = days_of(asked[0] - pipeline.config.batch.lookback_days * _DAY, asked[0] - _DAY)
     missed = [day for day in lookback if day >= first and day not in certified]
     causes = {**_to_repair(repair, [day for day in lookback if day in late], missed), **causes}
-    while near := _neighbours(spark, config, contract, index, sorted(causes), late, rebuildable):
+    while near := _neighbours(pipeline, index, sorted(causes), late, rebuildable):
         causes |= dict.fromkeys(near, "neighbour")
     causes = {day: causes[day] for day in sorted(causes) if day >= whole}
     left = [
@@ -115,9 +111,7 @@ def _to_repair(repair: Repair, late: Sequence[date], missed: Sequence[date]) -> 
 
 
 def _neighbours(
-    spark: SparkSession,
-    config: PipelineConfig,
-    contract: DataContract,
+    pipeline: Pipeline,
     index: BronzeIndex,
     days: Sequence[date],
     late: Collection[date],
@@ -128,32 +122,31 @@ def _neighbours(
     For some records came late, which may win over a row of these days. Others share keys with these days,
     and what came since, or is closed now, has changed which copies win on them.
     """
-    horizon = effective_horizon(contract, config.batch.dedup_horizon_days)
+    horizon = pipeline.horizon
     found = {day for day in around(days, horizon) if day in late and day not in days}
-    span = span_of(config, contract, days, first_whole_day(spark, config))
+    span = span_of(pipeline, days, first_whole_day(pipeline))
     others = [day for day in span.near if day in certified and day not in {*days, *found}]
     state = certified_in(certified.values())
     if horizon and others and state:
-        found |= _changed(spark, config, contract, index, span, (state.version, others))
+        found |= _changed(pipeline, index, span, (state.version, others))
     return sorted(found)
 
 
 def _changed(
-    spark: SparkSession,
-    config: PipelineConfig,
-    contract: DataContract,
+    pipeline: Pipeline,
     index: BronzeIndex,
     span: Span,
     stored: tuple[int, list[date]],
 ) -> set[date]:
     """Certified days whose rows are not those that win, of keys that have copies on the span's days."""
+    contract = pipeline.contract
     version, others = stored
-    pieces = bronze_slice(spark, config, index, span.near, index.version)
-    events = valid(decode_all(spark, config, contract, pieces.envelopes), contract)
+    pieces = bronze_slice(pipeline, index, span.near, index.version)
+    events = valid(decode_all(pipeline, pieces.envelopes), contract)
     copies = with_key(events.where(on_days(span.near)), contract)
     of_days = copies.where(on_days(span.days)).select(*contract.key_names).distinct()
     copies = copies.join(of_days, contract.key_names, "left_semi")
-    rows = with_key(read(spark, config.table("batch"), version).where(on_days(others)), contract)
+    rows = with_key(read(pipeline.spark, pipeline.table("batch"), version).where(on_days(others)), contract)
     rows = rows.join(of_days, contract.key_names, "left_semi")
     won = chosen(without_key(copies, contract), contract, span.horizon, span.known).where(on_days(others))
     at, then = [*contract.key_names, EVENT_DATE], F.struct(*COORDINATES)
@@ -163,18 +156,17 @@ def _changed(
     return {row[EVENT_DATE] for row in small_rows(changed.select(EVENT_DATE).distinct())}
 
 
-def span_of(config: PipelineConfig, contract: DataContract, days: Sequence[date], whole: date | None) -> Span:
+def span_of(pipeline: Pipeline, days: Sequence[date], whole: date | None) -> Span:
     """Days, and the days around them of which all records are looked at.
 
     Args:
-        config: says how far away copies of a key may decide.
-        contract: names the key. With the event time in it, all copies of a key lie on one day.
+        pipeline: The pipeline.
         days: the days, sorted.
         whole: the first day of which bronze holds all records; None if it never lost any.
     """
-    horizon = effective_horizon(contract, config.batch.dedup_horizon_days)
+    horizon = pipeline.horizon
     first = whole or date.min
-    wide = around(days, horizon * config.batch.chain_horizons)
+    wide = around(days, horizon * pipeline.config.batch.chain_horizons)
     near = [day for day in wide if day >= first or day in days]
     # A copy on the first whole day would else hang for ever on days that are gone.
     gone = [day for day in around(near, horizon) if day < first and day not in near]

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Final
 
-from pyspark.sql import SparkSession
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from pipelines.config.commands import command
@@ -22,6 +21,7 @@ from pipelines.ledger.bronze_indexer import index_bronze
 from pipelines.ledger.leases import Lease
 from pipelines.ledger.offset_ranges import PartitionOffsets
 from pipelines.spark.checkpoints import first_offsets
+from pipelines.spark.pipeline import Pipeline
 
 _LOOK_EVERY_S: Final = 2.0
 _SHOWN: Final = 5
@@ -31,9 +31,7 @@ class _NotYet(SourceError):
     """Bronze has not come far enough; it may in a moment."""
 
 
-def seal(
-    spark: SparkSession, config: PipelineConfig, contract: DataContract, last: date, held: Lease
-) -> BronzeIndex:
+def seal(pipeline: Pipeline, last: date, held: Lease) -> BronzeIndex:
     """Waits, for as long as `batch.seal_wait` says, until bronze has all of a day and of those before it.
 
     Of each Kafka partition bronze must have all records that the cluster had at some time after the day's end
@@ -43,9 +41,7 @@ def seal(
     producers send after it is late.
 
     Args:
-        spark: the session.
-        config: the pipeline's configuration.
-        contract: names the day's zone.
+        pipeline: The pipeline.
         last: the last of the days that are to be rebuilt.
         held: the pipeline's lease.
 
@@ -57,13 +53,14 @@ def seal(
         ConfigError: the cluster has no such topic; or `audit.known_gaps` names offsets that are to come.
         InfrastructureError: the cluster does not answer.
     """
-    end = _end_of(last, contract) + config.batch.seal_grace
+    config = pipeline.config
+    end = _end_of(last, pipeline.contract) + config.batch.seal_grace
     if datetime.now(UTC) < end:
         raise SourceError(
             f"{last} can be sealed at {end:%Y-%m-%d %H:%M:%S} UTC, when it has been over for"
             " batch.seal_grace; start again then"
         )
-    topic = _Topic(spark, config) if config.batch.seal_by == "kafka" else None
+    topic = _Topic(pipeline) if config.batch.seal_by == "kafka" else None
     for attempt in Retrying(
         retry=retry_if_exception_type(_NotYet),
         stop=stop_after_delay(config.batch.seal_wait),
@@ -71,10 +68,10 @@ def seal(
         reraise=True,
     ):
         with attempt:
-            bronze = version(spark, config.table("bronze"))
-            index = index_bronze(spark, config, contract, bronze, held)
+            bronze = version(pipeline.spark, pipeline.table("bronze"))
+            index = index_bronze(pipeline, bronze, held)
             found = index.offsets()
-            _require_records(config, contract, found, last)
+            _require_records(pipeline, found, last)
             if topic is not None:
                 require_all(config, last, topic.lacking(found, end))
     if topic is not None:
@@ -85,15 +82,16 @@ def seal(
 class _Topic:
     """The topic as it was when a run began: what it had then does not change any more."""
 
-    def __init__(self, spark: SparkSession, config: PipelineConfig) -> None:
-        self._spark, self._config = spark, config
+    def __init__(self, pipeline: Pipeline) -> None:
+        spark, config = pipeline.spark, pipeline.config
+        self._pipeline = pipeline
         self._topic = topic = find_topic(spark, config.kafka)
-        require_same_topic(spark, config, topic)
+        require_same_topic(pipeline, topic)
         self.kept = readable_offsets(spark, config.kafka, topic)
         ends = {number: kept.end for number, kept in self.kept.items()}
         require_past(config, ends, f"topic {config.kafka.topic}")
         began_late = config.kafka.starting_offsets == "latest"
-        began = first_offsets(spark, config.checkpoint("ingest")) if began_late else {}
+        began = first_offsets(spark, pipeline.checkpoint("ingest")) if began_late else {}
         self._began = began.get(config.kafka.topic, {})
         # By partition and range of offsets, whether there are records.
         self._asked: dict[tuple[int, range], bool] = {}
@@ -104,8 +102,8 @@ class _Topic:
         Raises:
             SourceError: it ends before them, or has others there.
         """
-        last = _last_offsets(self._config, found)
-        require_same_log(self._spark, self._config, self._topic, last)
+        last = _last_offsets(self._pipeline.config, found)
+        require_same_log(self._pipeline, self._topic, last)
 
     def lacking(self, found: Sequence[PartitionOffsets], end: datetime) -> dict[int, range]:
         """The partitions with records that bronze lacks, and the offsets among which these are.
@@ -113,11 +111,11 @@ class _Topic:
         Raises:
             SourceError: offsets are gone from Kafka, and bronze has not got them.
         """
-        of_topic = [offsets for offsets in found if offsets.topic == self._config.kafka.topic]
-        seen = ends_since(self._spark, self._config, end)
+        of_topic = [offsets for offsets in found if offsets.topic == self._pipeline.config.kafka.topic]
+        seen = ends_since(self._pipeline, end)
         kept = {n: BrokerOffsets(k.earliest, min(k.end, seen.get(n, k.end))) for n, k in self.kept.items()}
         above = above_bronze(of_topic, kept, end, self._began)
-        audit = self._config.audit
+        audit = self._pipeline.config.audit
         # Where Kafka has deleted none, all of them are known.
         gone = {
             number: behind.start
@@ -125,13 +123,15 @@ class _Topic:
             if not is_known(number, range(behind.start, self.kept[number].earliest), audit.known_gaps)
         }
         if gone and audit.offset_gaps == "fail":
-            raise SourceError(_gone(self._config, gone, self.kept))
+            raise SourceError(_gone(self._pipeline.config, gone, self.kept))
         ranges = {
             number: range(max(behind.start, kept[number].earliest), behind.stop)
             for number, behind in above.items()
         }
         unknown = {n: offsets for n, offsets in ranges.items() if offsets and (n, offsets) not in self._asked}
-        filled = records_within(self._spark, self._config.kafka, unknown, one_is_enough=True)
+        filled = records_within(
+            self._pipeline.spark, self._pipeline.config.kafka, unknown, one_is_enough=True
+        )
         self._asked |= {(number, offsets): number in filled for number, offsets in unknown.items()}
         return {n: behind for n, behind in above.items() if self._asked.get((n, ranges[n]))}
 
@@ -191,18 +191,18 @@ def _end_of(day: date, contract: DataContract) -> datetime:
 
 
 def _require_records(
-    config: PipelineConfig,
-    contract: DataContract,
+    pipeline: Pipeline,
     found: Sequence[PartitionOffsets],
     last: date,
 ) -> None:
-    bronze = config.table("bronze")
+    config = pipeline.config
+    bronze = pipeline.table("bronze")
     if not found:
         raise _NotYet(f"{bronze}: empty; run first: {command(config, 'ingest_stream', '--once')}")
     if config.batch.seal_by == "kafka":
         return
     newest = max(offsets.sent for offsets in found)
-    if newest.astimezone(contract.zone).date() < last:
+    if newest.astimezone(pipeline.contract.zone).date() < last:
         raise _NotYet(
             f"{bronze}: nothing of {last} yet: its newest record was sent at {newest:%Y-%m-%d %H:%M} UTC;"
             f" {_catch_up(config)}"

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from pipelines.config.commands import command
-from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
-from pipelines.contracts.event_days import around, effective_horizon
+from pipelines.contracts.event_days import around
 from pipelines.delta.io import on_days, small_rows
 from pipelines.delta.stream_position import Position, positions_of
 from pipelines.delta.tables import conform, events_schema, small_frame
@@ -26,24 +25,26 @@ from pipelines.publishing.publications import publications
 from pipelines.publishing.published_days import Settled, record_settled, settled_before
 from pipelines.records.decode import COORDINATES, EVENT_DATE
 from pipelines.spark.checkpoints import offsets_of
+from pipelines.spark.pipeline import Pipeline
 
 _IS_VERDICT: Final = "_is_verdict"
 
 _log = logging.getLogger(__name__)
 
 
-def stream(spark: SparkSession, config: PipelineConfig) -> DataFrame:
+def stream(pipeline: Pipeline) -> DataFrame:
     """The speed layer and the ledger of verdicts as one stream, for `BatchMaker`.
 
     Verdicts are in it since each begins a micro-batch; what they say is read from the ledger.
     """
+    config = pipeline.config
     # Rows go when their day is past its retention, and when they are forgotten: `BatchMaker` looks for those.
-    reader = spark.readStream.format("delta").option("skipChangeCommits", True)
-    verdicts = reader.load(config.ops_table("certifications")).where(F.col("pipeline") == config.name)
+    reader = pipeline.spark.readStream.format("delta").option("skipChangeCommits", True)
+    verdicts = reader.load(pipeline.ops_table("certifications")).where(F.col("pipeline") == config.name)
     limit = config.publish.max_bytes_per_trigger if config.publish else None
     if limit:
         reader = reader.option("maxBytesPerTrigger", limit)
-    events = reader.load(config.table("speed"))
+    events = reader.load(pipeline.table("speed"))
     return events.unionByName(verdicts.select(F.lit(True).alias(_IS_VERDICT)), allowMissingColumns=True)
 
 
@@ -57,16 +58,12 @@ class BatchMaker:
     nothing was published before it, but for whole days.
 
     Attributes:
-        spark: the session.
-        config: the pipeline's configuration.
-        contract: tells columns and key.
+        pipeline: The pipeline.
         topic_id: the cluster's identifier of the topic.
         settles: whether the micro-batch made last settles days, and so may hold corrections.
     """
 
-    spark: SparkSession
-    config: PipelineConfig
-    contract: DataContract
+    pipeline: Pipeline
     topic_id: str
     settles: bool = False
     _known: tuple[int | None, Settled] | None = None
@@ -92,7 +89,8 @@ class BatchMaker:
         self.settles = settles is not None
         after = before.and_then(settles)
         found = conform(
-            came.where(~on_days(after.days)) if after.days else came, published_columns(self.contract)
+            came.where(~on_days(after.days)) if after.days else came,
+            published_columns(self.pipeline.contract),
         )
         found = found.withColumn(CORRECTION, F.lit(None).cast("string"))
         gone = self._forgotten(batch, events)
@@ -107,7 +105,7 @@ class BatchMaker:
             else self._published_whole(settles)
         )
         corrected = self._corrected(published, days, after, events)
-        if self._horizon:
+        if self.pipeline.horizon:
             # One that has come for an open day may stand for one that a settled day has lost.
             found = _without(found, corrected)
         return found.unionByName(corrected)
@@ -124,20 +122,20 @@ class BatchMaker:
             # No verdict has come since all that had come were settled.
             self._next = self._known
             return self._known[1], None
-        before = settled_before(self.spark, self.config, query, batch)
-        ledger = history(self.spark, self.config, verdicts) if verdicts is not None else []
+        before = settled_before(self.pipeline, query, batch)
+        ledger = history(self.pipeline, verdicts) if verdicts is not None else []
         newer = before.since(ledger)
         if newer and batch and events and not events.is_whole:
             # They wait, so the ledger has to be looked at next time, too.
             self._next = None
             return before, None
         if newer:
-            record_settled(self.spark, self.config, query, batch, newer)
+            record_settled(self.pipeline, query, batch, newer)
         self._next = (verdicts, before.and_then(newer))
         return before, newer
 
     def _positions(self, batch: int) -> tuple[Position | None, int | None]:
-        text = offsets_of(self.spark, self.config.checkpoint("publish"), batch)
+        text = offsets_of(self.pipeline.spark, self.pipeline.checkpoint("publish"), batch)
         if text is None:
             raise RuntimeError(f"micro-batch {batch} has no offsets in its checkpoint")
         # In the order of the union that `stream` makes.
@@ -149,8 +147,8 @@ class BatchMaker:
         before = self._positions(batch - 1)[0] if batch else None
         if before is None or events is None:
             return None
-        table, gone = self.config.table("speed"), None
-        for version, days in forgetting_commits(self.spark, table, before.last, events.last).items():
+        table, gone = self.pipeline.table("speed"), None
+        for version, days in forgetting_commits(self.pipeline.spark, table, before.last, events.last).items():
             # Each file is asked for one by one, and all of the layer is years of them.
             was, now = (self._layer(table, at, days) for at in (version - 1, version))
             gone = _without(was, now) if gone is None else gone.unionByName(_without(was, now))
@@ -161,7 +159,7 @@ class BatchMaker:
         still_open = gone.where(~on_days(after.days)) if after.days else gone
         days = sorted(row[EVENT_DATE] for row in small_rows(still_open.select(EVENT_DATE).distinct()))
         # A copy may have come since, which is an event like any other.
-        found = corrections(still_open, self._speed(events, days), self.contract)
+        found = corrections(still_open, self._speed(events, days), self.pipeline.contract)
         return found.where(f"{CORRECTION} = 'removed'")
 
     def _published(
@@ -183,14 +181,14 @@ class BatchMaker:
 
     def _published_whole(self, settles: Settled) -> tuple[DataFrame, list[date]]:
         """What was published of days as a whole, at earlier versions, and which days that are."""
-        found = publications(self.spark, self.config, self.topic_id, settles.version)
+        found = publications(self.pipeline, self.topic_id, settles.version)
         by_version: dict[int, list[date]] = {}
         for day in sorted(found.keys() & {*settles.days}):
             by_version.setdefault(found[day].version, []).append(day)
         published, whole = self._batch(settles.version, []), list[date]()
-        table = self.config.table("batch")
+        table = self.pipeline.table("batch")
         for version, days in sorted(by_version.items()):
-            rows = read_kept(self.spark, table, version, days)
+            rows = read_kept(self.pipeline.spark, table, version, days)
             if rows is None:
                 # Waiting would not bring it back, and the days can be sent anew.
                 _log.warning(
@@ -199,50 +197,46 @@ class BatchMaker:
                     *(table, version, days[0], days[-1], self._again(days)),
                 )
                 continue
-            published = published.unionByName(conform(rows, published_columns(self.contract)))
+            published = published.unionByName(conform(rows, published_columns(self.pipeline.contract)))
             whole += days
         return published, sorted(whole)
 
     def _again(self, days: Sequence[date]) -> str:
-        return command(self.config, "publish", f"--from {days[0]} --to {days[-1]}", "--again")
+        return command(self.pipeline.config, "publish", f"--from {days[0]} --to {days[-1]}", "--again")
 
     def _corrected(
         self, published: DataFrame, days: Sequence[date], after: Settled, events: Position | None
     ) -> DataFrame:
         """What becomes of days that a micro-batch settles."""
-        contract = self.contract
+        contract = self.pipeline.contract
         certified = self._batch(after.version, days)
         found = corrections(published, certified, contract)
-        if not self._horizon or not days:
+        if not self.pipeline.horizon or not days:
             return found
-        near = [day for day in around(days, self._horizon) if day not in days]
+        near = [day for day in around(days, self.pipeline.horizon) if day not in days]
         closed = [day for day in near if day in after.days]
         still_open = [day for day in near if day not in after.days]
         others = self._batch(after.version, closed).unionByName(self._speed(events, still_open))
-        return instead(found, certified, others, contract, self._horizon)
-
-    @property
-    def _horizon(self) -> int:
-        return effective_horizon(self.contract, self.config.batch.dedup_horizon_days)
+        return instead(found, certified, others, contract, self.pipeline.horizon)
 
     def _batch(self, version: int, days: Sequence[date]) -> DataFrame:
-        return self._layer(self.config.table("batch"), version, days)
+        return self._layer(self.pipeline.table("batch"), version, days)
 
     def _speed(self, events: Position | None, days: Sequence[date]) -> DataFrame:
-        return self._layer(self.config.table("speed"), events.last if events else None, days)
+        return self._layer(self.pipeline.table("speed"), events.last if events else None, days)
 
     def _layer(self, table: str, version: int | None, days: Sequence[date] | None = None) -> DataFrame:
         """The rows of some days, or of all, at a version."""
         if version is None or (days is not None and not days):
-            return small_frame(self.spark, [], published_columns(self.contract))
-        rows = read_kept(self.spark, table, version, days or ())
+            return small_frame(self.pipeline.spark, [], published_columns(self.pipeline.contract))
+        rows = read_kept(self.pipeline.spark, table, version, days or ())
         if rows is None:
             which = f" of the days {days[0]} to {days[-1]}" if days else ""
             raise SourceError(
                 f"{table}: version {version} is gone, so nobody knows what was published{which}."
                 " Publish anew: docs/publishing.md, 'When versions are gone'"
             )
-        return conform(rows, published_columns(self.contract))
+        return conform(rows, published_columns(self.pipeline.contract))
 
 
 def _without(rows: DataFrame, others: DataFrame) -> DataFrame:

@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Final
 
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.config.model import PipelineConfig
 from pipelines.delta.io import append, read, small_rows
 from pipelines.delta.tables import conform, ensure_table, exists, shape, small_frame
 from pipelines.delta.time_travel import commit_hash
 from pipelines.ledger.certifications import Verdict
+from pipelines.spark.pipeline import Pipeline
 
 _SHAPE: Final = (
     "pipeline string, day date, batch_version bigint, topic_id string, run_id string,"
@@ -35,56 +34,51 @@ class Publication:
     version: int = -1
 
 
-def publications(
-    spark: SparkSession, config: PipelineConfig, topic_id: str, at: int | None = None
-) -> dict[date, Publication]:
+def publications(pipeline: Pipeline, topic_id: str, at: int | None = None) -> dict[date, Publication]:
     """How days were published to a topic as a whole.
 
     Args:
-        spark: the session.
-        config: the pipeline's configuration.
+        pipeline: The pipeline.
         topic_id: the cluster's identifier of the topic.
         at: the newest version of the batch table that counts; None for any.
     """
-    table = config.ops_table(_TABLE)
-    if not exists(spark, table):
+    table = pipeline.ops_table(_TABLE)
+    if not exists(pipeline.spark, table):
         return {}
-    rows = conform(read(spark, table), shape(_SHAPE))
-    rows = rows.where((F.col("pipeline") == config.name) & (F.col("topic_id") == topic_id))
+    rows = conform(read(pipeline.spark, table), shape(_SHAPE))
+    rows = rows.where((F.col("pipeline") == pipeline.config.name) & (F.col("topic_id") == topic_id))
     if at is not None:
         rows = rows.where(F.col("batch_version") <= at)
     newest = F.max(F.struct("batch_version", "batch_commit")).alias("newest")
     found = small_rows(
         rows.groupBy("day").agg(F.count("*").alias("count"), newest).select("day", "count", "newest.*")
     )
-    gone = _of_another(spark, config, {row["batch_version"]: row["batch_commit"] for row in found})
+    gone = _of_another(pipeline, {row["batch_version"]: row["batch_commit"] for row in found})
     return {
         row["day"]: Publication(row["count"], -1 if row["batch_version"] in gone else row["batch_version"])
         for row in found
     }
 
 
-def _of_another(spark: SparkSession, config: PipelineConfig, commits: Mapping[int, str | None]) -> set[int]:
+def _of_another(pipeline: Pipeline, commits: Mapping[int, str | None]) -> set[int]:
     """The versions that the batch table has by other commits, if at all: it was replaced, or put back."""
     gone = set()
     for version, commit in sorted(commits.items(), reverse=True):
         if commit is None:
             continue
-        if commit_hash(spark, config.table("batch"), version) == commit:
+        if commit_hash(pipeline.spark, pipeline.table("batch"), version) == commit:
             # A table that holds this commit holds those before it.
             break
         gone.add(version)
     return gone
 
 
-def record_publication(
-    spark: SparkSession, config: PipelineConfig, verdict: Verdict, topic_id: str, run_id: str
-) -> None:
+def record_publication(pipeline: Pipeline, verdict: Verdict, topic_id: str, run_id: str) -> None:
     """Records that a day was published as a whole, as a verdict has certified it."""
-    table = config.ops_table(_TABLE)
-    ensure_table(spark, table, shape(_SHAPE), partitions=["pipeline"])
+    table = pipeline.ops_table(_TABLE)
+    ensure_table(pipeline.spark, table, shape(_SHAPE), partitions=["pipeline"])
     row = {
-        "pipeline": config.name,
+        "pipeline": pipeline.config.name,
         "day": verdict.day,
         "batch_version": verdict.batch_version,
         "batch_commit": verdict.batch_commit,
@@ -92,4 +86,4 @@ def record_publication(
         "run_id": run_id,
         "published_at": datetime.now(UTC),
     }
-    append(small_frame(spark, [row], shape(_SHAPE)), table)
+    append(small_frame(pipeline.spark, [row], shape(_SHAPE)), table)

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Final
 
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config.commands import command
@@ -16,6 +15,7 @@ from pipelines.durations import days_in_a_row
 from pipelines.ledger.certifications import Verdict, certified_in, history, newest_certified, require_commit
 from pipelines.publishing.publications import publications
 from pipelines.spark.checkpoints import query_files
+from pipelines.spark.pipeline import Pipeline
 from pipelines.sql import literal
 
 _SHAPE: Final = (
@@ -68,63 +68,66 @@ class Settled:
         return Settled(newer.version, tuple(sorted({*self.days, *newer.days})), newer.commit)
 
 
-def settled_before(spark: SparkSession, config: PipelineConfig, query: str, batch: int) -> Settled:
+def settled_before(pipeline: Pipeline, query: str, batch: int) -> Settled:
     """The days that a stream had settled before a micro-batch.
 
     Args:
-        spark: the session.
-        config: the pipeline's configuration.
+        pipeline: The pipeline.
         query: the id of the stream's query.
         batch: the number of the micro-batch.
 
     Raises:
         SourceError: they were settled by another batch table than the one at hand.
     """
-    table = config.ops_table(_TABLE)
-    if not exists(spark, table):
+    table = pipeline.ops_table(_TABLE)
+    if not exists(pipeline.spark, table):
         return Settled()
-    rows = conform(read(spark, table), shape(_SHAPE)).where(_of(config, query)).where(F.col("batch") < batch)
+    rows = (
+        conform(read(pipeline.spark, table), shape(_SHAPE))
+        .where(_of(pipeline.config, query))
+        .where(F.col("batch") < batch)
+    )
     newest = F.max(F.struct("batch_version", "batch_commit")).alias("newest")
     found = small_rows(rows.groupBy("day").agg(newest).select("day", "newest.*").orderBy("day"))
     last = max(found, key=lambda row: row["batch_version"], default=None)
     if last is None:
         return Settled()
-    require_commit(spark, config, last["batch_version"], last["batch_commit"], _ANOTHER)
+    require_commit(pipeline, last["batch_version"], last["batch_commit"], _ANOTHER)
     return Settled(last["batch_version"], tuple(row["day"] for row in found), last["batch_commit"])
 
 
-def settled_so_far(spark: SparkSession, config: PipelineConfig) -> Settled | None:
+def settled_so_far(pipeline: Pipeline) -> Settled | None:
     """The days that publishing has settled, and sent; None if no stream publishes the pipeline."""
-    files = query_files(spark, config.checkpoint("publish"))
-    return None if files.query is None else settled_before(spark, config, files.query, files.next_batch)
+    files = query_files(pipeline.spark, pipeline.checkpoint("publish"))
+    return None if files.query is None else settled_before(pipeline, files.query, files.next_batch)
 
 
-def waiting(spark: SparkSession, config: PipelineConfig) -> list[Verdict]:
+def waiting(pipeline: Pipeline) -> list[Verdict]:
     """The verdicts by which days were certified since publishing has settled what was certified then.
 
     There are none while no stream publishes the pipeline, or none is to do so any more.
     """
-    settled = settled_so_far(spark, config) if config.publish else None
+    settled = settled_so_far(pipeline) if pipeline.config.publish else None
     if settled is None:
         return []
-    certified = (verdict for verdict in history(spark, config) if verdict.status == "certified")
+    certified = (verdict for verdict in history(pipeline) if verdict.status == "certified")
     return [verdict for verdict in certified if verdict.batch_version > settled.version]
 
 
-def unsent(spark: SparkSession, config: PipelineConfig, topic_id: str) -> list[date]:
+def unsent(pipeline: Pipeline, topic_id: str) -> list[date]:
     """The days that were certified before the stream began, so that it does not send them, nor anybody did.
 
     Args:
-        spark: the session.
-        config: the pipeline's configuration.
+        pipeline: The pipeline.
         topic_id: the cluster's identifier of the topic.
     """
-    files, table = query_files(spark, config.checkpoint("publish")), config.ops_table(_TABLE)
+    spark = pipeline.spark
+    files, table = query_files(spark, pipeline.checkpoint("publish")), pipeline.ops_table(_TABLE)
     if files.query is None or not exists(spark, table):
         return []
-    rows = read(spark, table).where(_of(config, files.query)).where(F.col("batch") == 0)
+    rows = read(spark, table).where(_of(pipeline.config, files.query)).where(F.col("batch") == 0)
     first = {row["day"] for row in small_rows(rows.select("day").distinct())}
-    return sorted(first - publications(spark, config, topic_id).keys()) if first else []
+    return sorted(first - publications(pipeline, topic_id).keys()) if first else []
 
 
 def how_to_send(config: PipelineConfig, days: list[date]) -> list[str]:
@@ -142,38 +145,36 @@ def how_to_send(config: PipelineConfig, days: list[date]) -> list[str]:
     return [told]
 
 
-def record_settled(
-    spark: SparkSession, config: PipelineConfig, query: str, batch: int, settled: Settled
-) -> None:
+def record_settled(pipeline: Pipeline, query: str, batch: int, settled: Settled) -> None:
     """Records what a micro-batch settles, in place of what an earlier try has recorded.
 
     Args:
-        spark: the session.
-        config: the pipeline's configuration.
+        pipeline: The pipeline.
         query: the id of the stream's query.
         batch: the number of the micro-batch.
         settled: the days, and the version at which they are settled.
     """
-    table = config.ops_table(_TABLE)
-    ensure_table(spark, table, shape(_SHAPE), partitions=["pipeline"])
+    table = pipeline.ops_table(_TABLE)
+    ensure_table(pipeline.spark, table, shape(_SHAPE), partitions=["pipeline"])
     one = {
-        "pipeline": config.name,
+        "pipeline": pipeline.config.name,
         "query": query,
         "batch": batch,
         "batch_version": settled.version,
         "batch_commit": settled.commit,
     }
-    rows = small_frame(spark, [{**one, "day": day} for day in settled.days], shape(_SHAPE))
-    replace_rows(rows, table, f"{_of(config, query)} AND batch = {batch}")
+    rows = small_frame(pipeline.spark, [{**one, "day": day} for day in settled.days], shape(_SHAPE))
+    replace_rows(rows, table, f"{_of(pipeline.config, query)} AND batch = {batch}")
 
 
-def forget_unknown(spark: SparkSession, config: PipelineConfig) -> None:
+def forget_unknown(pipeline: Pipeline) -> None:
     """Forgets what micro-batches have settled of which the checkpoint does not know: it was restored."""
-    files, table = query_files(spark, config.checkpoint("publish")), config.ops_table(_TABLE)
+    spark = pipeline.spark
+    files, table = query_files(spark, pipeline.checkpoint("publish")), pipeline.ops_table(_TABLE)
     if files.query is None or not exists(spark, table):
         return
     begun = files.next_batch + (files.in_flight is not None)
-    condition = f"{_of(config, files.query)} AND batch >= {begun}"
+    condition = f"{_of(pipeline.config, files.query)} AND batch >= {begun}"
     if not read(spark, table).where(condition).isEmpty():
         replace_rows(small_frame(spark, [], shape(_SHAPE)), table, condition)
 

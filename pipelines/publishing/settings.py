@@ -1,7 +1,5 @@
 """The sink that a pipeline publishes to, and how its values are written, by its configuration."""
 
-from pyspark.sql import SparkSession
-
 from pipelines.config.commands import of_pipeline
 from pipelines.config.model import PipelineConfig
 from pipelines.config.publish import PublishConfig
@@ -11,6 +9,7 @@ from pipelines.publishing.kafka_records import RECORDS_VERSION
 from pipelines.publishing.transactional_sink import TransactionalSink
 from pipelines.registry.client import Registry
 from pipelines.registry.event_schema import AvroValues, avro_schema
+from pipelines.spark.pipeline import Pipeline
 
 
 def settings_of(config: PipelineConfig) -> PublishConfig:
@@ -69,16 +68,17 @@ def rules_of(config: PipelineConfig, contract: DataContract, avro: AvroValues | 
     }
 
 
-def values_of(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> AvroValues | None:
+def values_of(pipeline: Pipeline) -> AvroValues | None:
     """How a pipeline's values are written in Avro, by a schema that is in the registry then; None for JSON.
 
     Raises:
         ConfigError: nothing is said of publishing, or the registry refuses the schema.
         InfrastructureError: the registry does not answer.
     """
+    config = pipeline.config
     asked, registry = settings_of(config), config.registry
     # Configuration has seen to it that Avro has a registry.
     if asked.format == "json" or registry is None:
         return None
-    text = avro_schema(spark, contract, config.name)
+    text = avro_schema(pipeline.spark, pipeline.contract, config.name)
     return AvroValues(Registry(registry).register(asked.subject or f"{asked.topic}-value", text), text)

@@ -4,12 +4,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
-from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import FIRST_DAY
 from pipelines.delta.io import read, small_rows
 from pipelines.delta.stream_position import unread_rows
@@ -18,6 +17,7 @@ from pipelines.ledger.certifications import Verdict
 from pipelines.ledger.retention_marks import last_event_day
 from pipelines.ledger.writer_schemas import decode_all
 from pipelines.records.decode import EVENT_DATE, VALID, sent_at
+from pipelines.spark.pipeline import Pipeline
 
 
 @dataclass(frozen=True)
@@ -28,33 +28,33 @@ class Need:
     why: str
 
 
-def unread(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> Need | None:
+def unread(pipeline: Pipeline) -> Need | None:
     """The records that `speed_stream` has not read: it would never see them."""
-    sent = _first_sent(unread_rows(spark, config))
+    sent = _first_sent(unread_rows(pipeline))
     if sent is None:
         return None
-    day = last_event_day(sent, config.decode.max_future, contract.zone)
+    day = last_event_day(sent, pipeline.config.decode.max_future, pipeline.contract.zone)
     return Need(day, f"speed_stream has not read records that were sent at {sent:%Y-%m-%d %H:%M} UTC")
 
 
-def in_quarantine(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> Need | None:
+def in_quarantine(pipeline: Pipeline) -> Need | None:
     """The open records of the quarantine: a replay may rebuild the days that they were late for."""
-    table = config.table("quarantine")
-    if not exists(spark, table):
+    table = pipeline.table("quarantine")
+    if not exists(pipeline.spark, table):
         return None
-    sent = _first_sent(read(spark, table).where("_status = 'open'"))
+    sent = _first_sent(read(pipeline.spark, table).where("_status = 'open'"))
     if sent is None:
         return None
-    before = timedelta(days=config.batch.lookback_days + config.batch.dedup_horizon_days)
+    before = timedelta(days=pipeline.config.batch.lookback_days + pipeline.config.batch.dedup_horizon_days)
     return Need(
-        sent.astimezone(contract.zone).date() - before,
+        sent.astimezone(pipeline.contract.zone).date() - before,
         f"quarantine holds open records, the first sent at {sent:%Y-%m-%d %H:%M} UTC: replay or discard them",
     )
 
 
-def records_of_days(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> dict[date, int]:
+def records_of_days(pipeline: Pipeline) -> dict[date, int]:
     """How many valid records bronze holds of each event day that can be certified."""
-    decoded = decode_all(spark, config, contract, read(spark, config.table("bronze")))
+    decoded = decode_all(pipeline, read(pipeline.spark, pipeline.table("bronze")))
     valid = decoded.where(F.col(VALID) & (F.col(EVENT_DATE) >= F.lit(FIRST_DAY)))
     return {row[EVENT_DATE]: row["count"] for row in small_rows(valid.groupBy(EVENT_DATE).count())}
 

@@ -5,11 +5,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.config.model import PipelineConfig
-from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import FIRST_DAY
 from pipelines.delta.io import days_condition, read, small_rows
 from pipelines.delta.tables import exists
@@ -33,6 +30,7 @@ from pipelines.retention.blockers import (
     unread,
 )
 from pipelines.retention.offset_cuts import below, first_kept, first_there
+from pipelines.spark.pipeline import Pipeline
 
 _DAY: Final = timedelta(days=1)
 
@@ -54,28 +52,27 @@ class Removal:
     lines: tuple[str, ...] = ()
 
 
-def from_bronze(
-    spark: SparkSession, config: PipelineConfig, contract: DataContract, retention: timedelta
-) -> Removal:
+def from_bronze(pipeline: Pipeline, retention: timedelta) -> Removal:
     """The oldest records of bronze, up to an offset of each partition.
 
     They lie before the first day that must stay whole: for its age, or since something needs it.
     """
-    table = config.table("bronze")
-    by_age = first_day_by_age(config, retention, datetime.now(UTC), contract.zone)
-    gone = first_whole_day(spark, config)
+    config = pipeline.config
+    table = pipeline.table("bronze")
+    by_age = first_day_by_age(config, retention, datetime.now(UTC), pipeline.contract.zone)
+    gone = first_whole_day(pipeline)
     if gone is not None and by_age <= gone:
         return Removal()
-    needs = [unread(spark, config, contract), in_quarantine(spark, config, contract)]
-    records = records_of_days(spark, config, contract)
-    needs.append(uncertified(config, records, verdicts(spark, config), whole_from(spark, config), by_age))
+    needs = [unread(pipeline), in_quarantine(pipeline)]
+    records = records_of_days(pipeline)
+    needs.append(uncertified(config, records, verdicts(pipeline), whole_from(pipeline), by_age))
     held = [need for need in needs if need is not None and need.day < by_age]
     day = min([by_age, *(need.day for need in held)])
     lines = tuple(f"bronze: kept from {need.day} on: {need.why}" for need in held)
     if day <= (gone or FIRST_DAY):
         return Removal(lines=lines)
-    sent = first_moment_of(day, config.decode.max_future, contract.zone)
-    bronze = read(spark, table)
+    sent = first_moment_of(day, config.decode.max_future, pipeline.contract.zone)
+    bronze = read(pipeline.spark, table)
     condition = below(first_kept(bronze, sent))
     rows = bronze.where(condition).count()
     if not rows:
@@ -84,20 +81,21 @@ def from_bronze(
     return Removal(rows, condition, {WHOLE_FROM: day.isoformat()}, (said, *lines))
 
 
-def from_speed(spark: SparkSession, config: PipelineConfig, retention: timedelta) -> Removal:
+def from_speed(pipeline: Pipeline, retention: timedelta) -> Removal:
     """The rows of certified days that lie further behind the last certified day than the retention."""
-    table, state = config.table("speed"), certified(spark, config)
+    spark = pipeline.spark
+    table, state = pipeline.table("speed"), certified(pipeline)
     if state is None or not exists(spark, table):
         return Removal()
     first = state.days[-1] - timedelta(days=-(-retention // _DAY))
     open_days = read(spark, table).where(~F.expr(days_condition(state.days)))
     found = open_days.agg(F.min(F.expr(f"CASE WHEN _event_date >= '{FIRST_DAY}' THEN _event_date END")))
     needs = [
-        Need(row[0], f"{row[0]} is not certified: {rebuild_first(config, row[0])}")
+        Need(row[0], f"{row[0]} is not certified: {rebuild_first(pipeline.config, row[0])}")
         for row in found.toLocalIterator()
         if row[0] is not None and row[0] < first
     ]
-    if to_settle := sorted({v.day for v in waiting(spark, config) if v.day < first}):
+    if to_settle := sorted({v.day for v in waiting(pipeline) if v.day < first}):
         needs.append(Need(to_settle[0], f"publish_stream has not come to {to_settle[0]} as it is certified"))
     lines = tuple(f"speed: kept from {need.day} on: {need.why}" for need in needs)
     first = min([first, *(need.day for need in needs)])
@@ -109,18 +107,19 @@ def from_speed(spark: SparkSession, config: PipelineConfig, retention: timedelta
     rows = sum(row["count"] for row in by_day)
     if not rows:
         return Removal(lines=lines)
-    kept = max(first, speed_from(spark, config) or first)
+    kept = max(first, speed_from(pipeline) or first)
     said = f"speed: {rows:,} rows of {len(by_day)} certified days; kept from {kept}"
     return Removal(rows, condition, {SPEED_FROM: kept.isoformat()}, (said, *lines))
 
 
-def from_quarantine(spark: SparkSession, config: PipelineConfig, retention: timedelta) -> Removal:
+def from_quarantine(pipeline: Pipeline, retention: timedelta) -> Removal:
     """The replayed and discarded records that bronze holds no more, some time after they were marked."""
-    table = config.table("quarantine")
+    spark = pipeline.spark
+    table = pipeline.table("quarantine")
     if not exists(spark, table):
         return Removal()
     until = datetime.now(UTC) - retention
-    gone = below(first_there(read(spark, config.table("bronze"))))
+    gone = below(first_there(read(spark, pipeline.table("bronze"))))
     condition = f"_status <> 'open' AND _tried_at < timestamp_seconds({int(until.timestamp())}) AND ({gone})"
     rows = read(spark, table).where(condition).count()
     if not rows:

@@ -4,10 +4,9 @@ import json
 from dataclasses import dataclass
 from datetime import datetime
 
-from pyspark.sql import SparkSession
-
 from pipelines.config.model import PipelineConfig
 from pipelines.spark.checkpoints import offsets_of, planned_at, query_files, sources_of
+from pipelines.spark.pipeline import Pipeline
 
 
 @dataclass(frozen=True)
@@ -18,16 +17,16 @@ class Plan:
     at: datetime
 
 
-def plan_of(spark: SparkSession, config: PipelineConfig, batch: int) -> Plan | None:
+def plan_of(pipeline: Pipeline, batch: int) -> Plan | None:
     """The plan of a micro-batch of ingest; None if the checkpoint has it no more, or not yet."""
-    text = offsets_of(spark, config.checkpoint("ingest"), batch)
-    return Plan(offsets_in(sources_of(text)[0], config), planned_at(text)) if text else None
+    text = offsets_of(pipeline.spark, pipeline.checkpoint("ingest"), batch)
+    return Plan(offsets_in(sources_of(text)[0], pipeline.config), planned_at(text)) if text else None
 
 
-def read_until(spark: SparkSession, config: PipelineConfig) -> dict[int, int]:
+def read_until(pipeline: Pipeline) -> dict[int, int]:
     """The offset after the last that ingest has read of each partition; none if it has finished nothing."""
-    done = query_files(spark, config.checkpoint("ingest")).next_batch - 1
-    plan = plan_of(spark, config, done) if done >= 0 else None
+    done = query_files(pipeline.spark, pipeline.checkpoint("ingest")).next_batch - 1
+    plan = plan_of(pipeline, done) if done >= 0 else None
     return plan.ends if plan else {}
 
 

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from pipelines.config.model import PipelineConfig
 from pipelines.errors import ConfigError
 from pipelines.spark.failures import cause, first_line
+from pipelines.spark.pipeline import Pipeline
 
 _S3: Final = ("s3", "s3a", "s3n")
 _FOR_ALL: Final = "spark.delta.logStore.class"
@@ -54,21 +55,20 @@ def require_log_store(config: PipelineConfig, settings: Mapping[str, str]) -> No
         )
 
 
-def check_put_if_absent(spark: SparkSession, config: PipelineConfig) -> None:
+def check_put_if_absent(pipeline: Pipeline) -> None:
     """Tries whether a version that is there is written over, by one small file that stays in the lake.
 
     What fails for another reason, such as a lake that may only be read, is left to the job itself.
 
-    Args:
-        spark: the session.
-        config: says where the lake is.
-
     Raises:
         ConfigError: it is written over; or Delta's log store cannot be loaded, or is not for this store.
     """
+    config = pipeline.config
     try:
         # The first time the first one makes it.
-        if _put(spark, f"{config.root}/{_PROBE}") and _put(spark, f"{config.root}/{_PROBE}"):
+        if _put(pipeline.spark, f"{config.root}/{_PROBE}") and _put(
+            pipeline.spark, f"{config.root}/{_PROBE}"
+        ):
             raise ConfigError(
                 f"lake.root: {config.root}: a file that was there was written over, where Delta asked that it"
                 " be written only if absent: of two jobs that commit at once one would be lost. Expected a"

@@ -4,7 +4,6 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from pipelines.config.model import PipelineConfig
 from pipelines.delta.checkpoint_fit import BEGIN
 from pipelines.delta.moved_aside import moment, move_aside
 from pipelines.delta.stream_check import Query
@@ -13,9 +12,10 @@ from pipelines.kafka.ingest_position import continuation
 from pipelines.kafka.topics import find_topic
 from pipelines.ledger.leases import lease
 from pipelines.spark.checkpoints import note_path, write_note
+from pipelines.spark.pipeline import Pipeline
 
 
-def reset(spark: SparkSession, config: PipelineConfig, run_id: str, query: Query) -> dict[str, Any]:
+def reset(pipeline: Pipeline, run_id: str, query: Query) -> dict[str, Any]:
     """Moves the checkpoint of a stream aside, and what the stream would else write twice.
 
     The stream must not run. Ingest then begins after the last record of each partition in bronze, which is
@@ -23,8 +23,7 @@ def reset(spark: SparkSession, config: PipelineConfig, run_id: str, query: Query
     Done twice, or again after it died, it does what is left.
 
     Args:
-        spark: the session.
-        config: the pipeline's configuration.
+        pipeline: The pipeline.
         run_id: the holder of the lease meanwhile.
         query: the stream.
 
@@ -36,18 +35,19 @@ def reset(spark: SparkSession, config: PipelineConfig, run_id: str, query: Query
         SourceError: bronze has offsets that Kafka has not.
         InfrastructureError: another run holds the pipeline's lease, or cluster or file system do not answer.
     """
-    with lease(spark, config, run_id):
-        return (_reset_ingest if query == "ingest" else _reset_speed)(spark, config)
+    with lease(pipeline, run_id):
+        return (_reset_ingest if query == "ingest" else _reset_speed)(pipeline)
 
 
-def _reset_ingest(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]:
-    topic = find_topic(spark, config.kafka)
+def _reset_ingest(pipeline: Pipeline) -> dict[str, Any]:
+    spark = pipeline.spark
+    topic = find_topic(spark, pipeline.config.kafka)
     lines = ["ingest_stream reads from the earliest offset on that Kafka has: there is no bronze"]
     gone: tuple[str, ...] = ()
-    if exists(spark, config.table("bronze")):
-        found = continuation(spark, config, topic)
+    if exists(spark, pipeline.table("bronze")):
+        found = continuation(pipeline, topic)
         lines, gone = [f"ingest_stream reads {line}" for line in found.lines], found.gone
-    checkpoint = config.checkpoint("ingest")
+    checkpoint = pipeline.checkpoint("ingest")
     moved = _moved(spark, [checkpoint, note_path(checkpoint)])
     write_note(spark, checkpoint, {BEGIN: "bronze"})
     lost = [
@@ -56,15 +56,15 @@ def _reset_ingest(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]
     return {"moved": moved, "lines": [*_told(moved), *lines, *lost]}
 
 
-def _reset_speed(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]:
-    checkpoint = config.checkpoint("speed")
+def _reset_speed(pipeline: Pipeline) -> dict[str, Any]:
+    checkpoint = pipeline.checkpoint("speed")
     # The note, which knows what has to be there, goes last.
-    paths = [config.table("speed"), config.table("quarantine"), checkpoint, note_path(checkpoint)]
-    moved = _moved(spark, paths)
+    paths = [pipeline.table("speed"), pipeline.table("quarantine"), checkpoint, note_path(checkpoint)]
+    moved = _moved(pipeline.spark, paths)
     said = [
         "speed_stream makes speed layer and quarantine anew from bronze; until then readers lack open days"
     ]
-    if config.publish is not None:
+    if pipeline.config.publish is not None:
         said.append(
             "publish_stream has read the table that was moved: docs/publishing.md, 'When versions are gone'"
         )

@@ -4,12 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
-from pipelines.config.model import PipelineConfig
-from pipelines.contracts.contract import DataContract
 from pipelines.delta.event_tables import by_clock_since
 from pipelines.delta.io import days_condition, read, small_rows
 from pipelines.delta.tables import (
@@ -26,6 +23,7 @@ from pipelines.ledger.writer_schemas import decode_all
 from pipelines.lineage import trace
 from pipelines.lineage.key_filter import AskedPart, of_key
 from pipelines.lineage.outcome import Facts, Fate, fate
+from pipelines.spark.pipeline import Pipeline
 
 MOST_RECORDS: Final = 10_000
 """Records that are explained at most."""
@@ -49,9 +47,7 @@ class Explained:
 
 
 def explain(
-    spark: SparkSession,
-    config: PipelineConfig,
-    contract: DataContract,
+    pipeline: Pipeline,
     asked: Sequence[AskedPart],
     limit: int,
 ) -> Explained:
@@ -60,26 +56,25 @@ def explain(
     Bronze is read and decoded once, whole, as no index leads from a key to its records.
 
     Args:
-        spark: the session.
-        config: the pipeline's configuration.
-        contract: what the records ought to be.
+        pipeline: The pipeline.
         asked: the key, or some parts of it.
         limit: how many keys to show where only some parts are given.
 
     Raises:
         SourceError: there is no bronze.
     """
-    table = require_table(spark, config, "bronze")
-    at = version(spark, table)
-    decoded = decode_all(spark, config, contract, read(spark, table, at))
-    by_clock = by_clock_since(spark, config)
+    contract = pipeline.contract
+    table = require_table(pipeline, "bronze")
+    at = version(pipeline.spark, table)
+    decoded = decode_all(pipeline, read(pipeline.spark, table, at))
+    by_clock = by_clock_since(pipeline)
     bronze = trace.gathered(decoded, contract, asked, by_clock).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         records = trace.records_of(bronze)
         total, keys = trace.totals(bronze, contract)
-        layers = _layers(spark, config, contract, asked)
+        layers = _layers(pipeline, asked)
         shown = trace.first_keys(records, contract, limit) if keys > limit else records
-        limits = (config.batch.dedup_horizon_days, config.speed.watermark_delay)
+        limits = (pipeline.horizon, pipeline.config.speed.watermark_delay)
         rows = small_rows(trace.traced(shown, bronze, layers, contract, limits).limit(MOST_RECORDS + 1))
     finally:
         bronze.unpersist()
@@ -92,17 +87,16 @@ def explain(
     )
 
 
-def _layers(
-    spark: SparkSession, config: PipelineConfig, contract: DataContract, asked: Sequence[AskedPart]
-) -> trace.Layers:
-    state = certified(spark, config)
+def _layers(pipeline: Pipeline, asked: Sequence[AskedPart]) -> trace.Layers:
+    spark = pipeline.spark
+    state = certified(pipeline)
     days = state.days if state else ()
     closed = f"({days_condition(days)})" if days else "false"
-    nothing = small_frame(spark, [], events_schema(contract))
-    speed = read(spark, config.table("speed")) if exists(spark, config.table("speed")) else nothing
-    batch = read(spark, config.table("batch"), state.version) if state else nothing
-    wanted = of_key(contract, asked)
-    quarantine = config.table("quarantine")
+    nothing = small_frame(spark, [], events_schema(pipeline.contract))
+    speed = read(spark, pipeline.table("speed")) if exists(spark, pipeline.table("speed")) else nothing
+    batch = read(spark, pipeline.table("batch"), state.version) if state else nothing
+    wanted = of_key(pipeline.contract, asked)
+    quarantine = pipeline.table("quarantine")
     return trace.Layers(
         speed=speed.where(wanted),
         batch=batch.where(f"({wanted}) AND {closed}"),

@@ -4,11 +4,9 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import date
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from pipelines.config.commands import command
-from pipelines.config.model import PipelineConfig
-from pipelines.contracts.contract import DataContract
 from pipelines.delta.fenced_commits import claim
 from pipelines.delta.io import by_day_and_key, days_condition, on_days, read, small_rows
 from pipelines.delta.read_ahead import require_not_read_ahead
@@ -28,6 +26,7 @@ from pipelines.lineage.searches import Search
 from pipelines.nightly.cut_days import cut_days
 from pipelines.records.decode import ENVELOPE, EVENT_DATE, ORIGIN, PLACE
 from pipelines.spark.checkpoints import query_files
+from pipelines.spark.pipeline import Pipeline
 
 
 @dataclass(frozen=True)
@@ -50,9 +49,7 @@ class Forgotten:
 
 
 def forget(
-    spark: SparkSession,
-    config: PipelineConfig,
-    contract: DataContract,
+    pipeline: Pipeline,
     run_id: str,
     search: Search,
     *,
@@ -64,9 +61,7 @@ def forget(
     holds itself, so a run that died is completed by another one.
 
     Args:
-        spark: the session.
-        config: the pipeline's configuration.
-        contract: names the key.
+        pipeline: The pipeline.
         run_id: the holder of the lease meanwhile.
         search: what is to be forgotten.
         dry_run: count, and change nothing.
@@ -76,10 +71,11 @@ def forget(
         SourceError: there is no bronze, `speed_stream` has not read all these records, or bronze or speed
             layer were put back, and their reader was not.
     """
-    bronze = require_table(spark, config, "bronze")
-    require_not_read_ahead(spark, config, "bronze", "speed")
-    work = _Work(spark, config, contract, search)
-    with nullcontext() if dry_run else lease(spark, config, run_id) as held:
+    spark = pipeline.spark
+    bronze = require_table(pipeline, "bronze")
+    require_not_read_ahead(pipeline, "bronze", "speed")
+    work = _Work(pipeline, search)
+    with nullcontext() if dry_run else lease(pipeline, run_id) as held:
         if held:
             # A run that died while it emptied records has left the table open.
             refuse_deletes(spark, bronze)
@@ -96,38 +92,36 @@ def forget(
 class _Work:
     """One run."""
 
-    spark: SparkSession
-    config: PipelineConfig
-    contract: DataContract
+    pipeline: Pipeline
     search: Search
 
     def done(self, records: DataFrame, looked_in: str, held: Lease | None, run_id: str) -> Forgotten:
         """Forgets; or counts, if no lease is held."""
-        spark, config = self.spark, self.config
+        pipeline = self.pipeline
         self._require_read(records)
-        state = certified(spark, config)
+        state = certified(pipeline)
         of_batch = self._batch(state)
         came = {row["day"] for row in small_rows(records.select("day").distinct())} - {None}
         closed = {*(state.days if state else ())}
         to_rebuild = sorted((came | of_batch.keys()) & closed)
         counts = {"bronze": records.count()}
         if held:
-            delete_values(spark, config, sorted(came | of_batch.keys() | self._speed().keys()))
+            delete_values(pipeline, sorted(came | of_batch.keys() | self._speed().keys()))
             held.require()
             if counts["bronze"]:
                 # Before the records are emptied: from then on no run decides by any that is not.
-                remember_places(spark, config, records, run_id)
-                empty(spark, config.table("bronze"), records.drop("day"), run_id)
+                remember_places(pipeline, records, run_id)
+                empty(pipeline.spark, pipeline.table("bronze"), records.drop("day"), run_id)
                 # A stream that has begun meanwhile began with what bronze held before.
                 self._require_read(records)
         counts["quarantine"] = self._forget_quarantine(held, run_id)
         counts["speed"] = self._forget_speed(held, run_id)
         counts["batch"] = sum(of_batch.values())
-        whole = whole_from(spark, config) or date.min
+        whole = whole_from(pipeline) or date.min
         final = {day: n for day, n in sorted(of_batch.items()) if day < whole}
         if held and state and final:
             kept = self._others(state).where(on_days([*final]))
-            cut_days(spark, config, by_day_and_key(kept, self.contract.key), final, held)
+            cut_days(pipeline, by_day_and_key(kept, self.pipeline.contract.key), final, held)
         return Forgotten(counts, looked_in, tuple(day for day in to_rebuild if day >= whole), tuple(final))
 
     def _require_read(self, records: DataFrame) -> None:
@@ -135,22 +129,22 @@ class _Work:
 
         Nor any that an earlier run has emptied, which may have died before it could see that.
         """
-        spark, config = self.spark, self.config
-        if query_files(spark, config.checkpoint("speed")).query is None:
+        pipeline = self.pipeline
+        if query_files(pipeline.spark, pipeline.checkpoint("speed")).query is None:
             return
-        unread = unread_rows(spark, config)
+        unread = unread_rows(pipeline)
         emptied = emptied_of(unread).select(*PLACE)
-        began_with = start_version(spark, config)
+        began_with = start_version(pipeline)
         if began_with is not None:
             # What was empty when the stream began it reads so.
-            then = read_kept(spark, config.table("bronze"), began_with)
+            then = read_kept(pipeline.spark, pipeline.table("bronze"), began_with)
             if then is not None:
                 emptied = emptied.join(emptied_of(then).select(*PLACE), [*PLACE], "left_anti")
         of_these = records.join(unread.select(*PLACE), [*PLACE], "left_semi").select(*PLACE)
         number = of_these.union(emptied).distinct().count()
         if number:
             raise SourceError(
-                f"{config.table('bronze')}: speed_stream has not read {number:,} records that are to be"
+                f"{pipeline.table('bronze')}: speed_stream has not read {number:,} records that are to be"
                 " forgotten, and would bring them back from the files of before."
                 f" {self._way_out()}, then say this again"
             )
@@ -158,25 +152,27 @@ class _Work:
     def _way_out(self) -> str:
         if self.search.repeats:
             # It does not start with what was forgotten before.
-            return f"Let it begin anew ({reset_command(self.config, 'speed')})"
-        return f"Let it read them ({command(self.config, 'speed_stream', '--once')})"
+            return f"Let it begin anew ({reset_command(self.pipeline.config, 'speed')})"
+        return f"Let it read them ({command(self.pipeline.config, 'speed_stream', '--once')})"
 
     def _forget_quarantine(self, held: Lease | None, run_id: str) -> int:
-        table = self.config.table("quarantine")
-        if not exists(self.spark, table):
+        spark = self.pipeline.spark
+        table = self.pipeline.table("quarantine")
+        if not exists(spark, table):
             return 0
-        rows = read(self.spark, table, version(self.spark, table))
+        rows = read(spark, table, version(spark, table))
         found = self.search.records(rows.select(*ENVELOPE, *ORIGIN)).select(*PLACE)
         return self._delete(table, found, held, run_id)
 
     def _forget_speed(self, held: Lease | None, run_id: str) -> int:
-        table = self.config.table("speed")
-        if not exists(self.spark, table):
+        spark = self.pipeline.spark
+        table = self.pipeline.table("speed")
+        if not exists(spark, table):
             return 0
         if held:
             # A replay that stood still, and has lost its lease, must not bring them back.
-            claim(self.spark, table, held.stamp("claim"))
-        found = self.search.rows(read(self.spark, table, version(self.spark, table)))
+            claim(spark, table, held.stamp("claim"))
+        found = self.search.rows(read(spark, table, version(spark, table)))
         return self._delete(table, found.select(*PLACE), held, run_id)
 
     def _delete(self, table: str, found: DataFrame, held: Lease | None, run_id: str) -> int:
@@ -186,24 +182,24 @@ class _Work:
             number = found.count()
             if held and number:
                 held.require()
-                delete_records(self.spark, table, found.distinct(), run_id)
+                delete_records(self.pipeline.spark, table, found.distinct(), run_id)
             return number
         finally:
             found.unpersist()
 
     def _speed(self) -> dict[date, int]:
-        table = self.config.table("speed")
-        return self._by_day(read(self.spark, table)) if exists(self.spark, table) else {}
+        table = self.pipeline.table("speed")
+        return self._by_day(read(self.pipeline.spark, table)) if exists(self.pipeline.spark, table) else {}
 
     def _batch(self, state: Certified | None) -> dict[date, int]:
         if state is None:
             return {}
-        rows = read(self.spark, self.config.table("batch"), state.version)
+        rows = read(self.pipeline.spark, self.pipeline.table("batch"), state.version)
         return self._by_day(rows.where(days_condition(state.days)))
 
     def _others(self, state: Certified) -> DataFrame:
         """The rows of the batch layer, as readers have them, that stay."""
-        return self.search.others(read(self.spark, self.config.table("batch"), state.version))
+        return self.search.others(read(self.pipeline.spark, self.pipeline.table("batch"), state.version))
 
     def _by_day(self, rows: DataFrame) -> dict[date, int]:
         """Rows that are to go, by event day."""

@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from pipelines.config.model import PipelineConfig
 from pipelines.delta.checkpoint_fit import BEGIN
 from pipelines.delta.clocks import require_not_behind, require_order
 from pipelines.delta.idempotent_writer import OnceWriter
@@ -24,17 +23,17 @@ from pipelines.kafka.topics import Topic, find_topic, require_same_topic
 from pipelines.ledger.forgotten_places import emptied_on_arrival, places_ahead
 from pipelines.racks.traffic import Reading
 from pipelines.spark.checkpoints import QueryFiles, query_files
+from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.streams import run_streams
 
 _log = logging.getLogger(__name__)
 
 
-def ingest(spark: SparkSession, config: PipelineConfig, *, once: bool) -> dict[str, Any]:
+def ingest(pipeline: Pipeline, *, once: bool) -> dict[str, Any]:
     """Copies the topic into bronze until it is told to stop, or once what is there.
 
     Args:
-        spark: the session.
-        config: the pipeline's configuration.
+        pipeline: The pipeline.
         once: take what the topic holds now and return.
 
     Returns:
@@ -48,21 +47,22 @@ def ingest(spark: SparkSession, config: PipelineConfig, *, once: bool) -> dict[s
             records under its offsets, or bronze and the checkpoint do not go together.
         InfrastructureError: the cluster or the lake does not answer; or the clock is behind.
     """
+    spark, config = pipeline.spark, pipeline.config
     topic = find_topic(spark, config.kafka)
-    files = check_ingest(spark, config)
-    require_not_read_ahead(spark, config, "bronze")
+    files = check_ingest(pipeline)
+    require_not_read_ahead(pipeline, "bronze")
     # Before a commit of now is the newest.
-    require_not_behind(spark, config)
-    ensure_bronze(spark, config, {TOPIC_ID: hidden(topic.topic_id)})
-    require_same_topic(spark, config, topic)
-    require_fit(config, "ingest", behind_or_ahead(spark, config, topic, files))
-    require_same_log(spark, config, topic, last_offsets(spark, config, topic))
-    starting = _starting(spark, config, topic, files)
-    note_tables(spark, config, "ingest", files)
+    require_not_behind(pipeline)
+    ensure_bronze(pipeline, {TOPIC_ID: hidden(topic.topic_id)})
+    require_same_topic(pipeline, topic)
+    require_fit(config, "ingest", behind_or_ahead(pipeline, topic, files))
+    require_same_log(pipeline, topic, last_offsets(pipeline, topic))
+    starting = _starting(pipeline, topic, files)
+    note_tables(pipeline, "ingest", files)
     _log.info("reading topic %s, %d partitions", topic.name, topic.partitions)
     reading = None if config.kafka.rack.mode == "off" else Reading(spark, config.kafka)
-    writer = OnceWriter(config.table("bronze"), files.in_flight)
-    job = IngestJob(spark, config, writer, starting, forgotten=places_ahead(spark, config))
+    writer = OnceWriter(pipeline.table("bronze"), files.in_flight)
+    job = IngestJob(pipeline, writer, starting, forgotten=places_ahead(pipeline))
     try:
         totals = run_streams(spark, lambda: [job.start(once=once)])["ingest"]
     except OncelakeError as error:
@@ -85,8 +85,7 @@ class IngestJob:
     """The query, and what came of it.
 
     Attributes:
-        spark: the session.
-        config: the pipeline's configuration.
+        pipeline: The pipeline.
         writer: writes bronze.
         starting: where a new checkpoint begins, in Spark's form, if not where the configuration says.
         forgotten: places of records that were forgotten, and that it reads once more.
@@ -94,8 +93,7 @@ class IngestJob:
         failures: what the function of a micro-batch has raised.
     """
 
-    spark: SparkSession
-    config: PipelineConfig
+    pipeline: Pipeline
     writer: OnceWriter
     starting: str | None = None
     forgotten: DataFrame | None = None
@@ -105,21 +103,22 @@ class IngestJob:
 
     def start(self, *, once: bool) -> StreamingQuery:
         """Starts the query."""
+        config = self.pipeline.config
         self.failures.clear()
-        begun = query_files(self.spark, self.config.checkpoint("ingest")).in_flight
-        self._asks = _Asks(begun, once, is_bounded=bool(self.config.kafka.max_offsets_per_trigger))
+        begun = query_files(self.pipeline.spark, self.pipeline.checkpoint("ingest")).in_flight
+        self._asks = _Asks(begun, once, is_bounded=bool(config.kafka.max_offsets_per_trigger))
         return each_batch(
-            read_envelopes(self.spark, self.config.kafka, self.starting),
+            read_envelopes(self.pipeline.spark, config.kafka, self.starting),
             self._write,
             name="ingest",
-            checkpoint=self.config.checkpoint("ingest"),
+            checkpoint=self.pipeline.checkpoint("ingest"),
             once=once,
-            interval=self.config.ingest.trigger_interval,
+            interval=config.ingest.trigger_interval,
         )
 
     def _write(self, rows: DataFrame, batch: int) -> None:
         try:
-            require_order(self.spark, self.config, batch)
+            require_order(self.pipeline, batch)
             # Spark counts the records that a micro-batch reads; one that is there already is not read.
             came = emptied_on_arrival(rows, self.forgotten)
             self.writer.append(came, batch, 0, asked=self._asks.before(batch) if self._asks else None)
@@ -157,11 +156,11 @@ class _Asks:
             self._at = datetime.now(UTC)
 
 
-def _starting(spark: SparkSession, config: PipelineConfig, topic: Topic, files: QueryFiles) -> str | None:
+def _starting(pipeline: Pipeline, topic: Topic, files: QueryFiles) -> str | None:
     """Where a stream begins that has no checkpoint since it was reset."""
     if files.next_batch or files.in_flight is not None or BEGIN not in files.note:
         return None
-    found = continuation(spark, config, topic)
+    found = continuation(pipeline, topic)
     for line in found.lines:
         _log.info("%s", line)
     for line in found.gone:

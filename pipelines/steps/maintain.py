@@ -6,11 +6,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal, get_args
 
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.config.model import PipelineConfig
-from pipelines.contracts.contract import DataContract
 from pipelines.delta.clocks import require_not_ahead
 from pipelines.delta.commits import changes_nothing
 from pipelines.delta.read_ahead import require_not_read_ahead
@@ -34,6 +31,7 @@ from pipelines.ledger.leases import Lease, lease
 from pipelines.nightly.recovery import back_to_certified, holds_certified
 from pipelines.publishing.published_days import Settled, settled_so_far, waiting
 from pipelines.retention.removal import Removal, from_bronze, from_quarantine, from_speed
+from pipelines.spark.pipeline import Pipeline
 from pipelines.sql import literal
 
 Layer = Literal["bronze", "speed", "batch", "quarantine"]
@@ -61,9 +59,7 @@ _COUNTS: Final = (
 
 
 def maintain(
-    spark: SparkSession,
-    config: PipelineConfig,
-    contract: DataContract,
+    pipeline: Pipeline,
     run_id: str,
     *,
     dry_run: bool,
@@ -75,9 +71,7 @@ def maintain(
     and the summary says why.
 
     Args:
-        spark: the session.
-        config: the pipeline's configuration.
-        contract: tells the event day of a record, and which records are valid.
+        pipeline: The pipeline.
         run_id: the holder of the lease meanwhile.
         dry_run: count, and change nothing.
         vacuum_now: do not wait for `maintain.vacuum_after` with files that only earlier versions need.
@@ -89,42 +83,43 @@ def maintain(
         InfrastructureError: another run holds the lease, or rewrote the same files; or the clock is ahead.
         SourceError: there is no bronze; or a table was put back, and its reader was not.
     """
-    require_table(spark, config, "bronze")
-    _require_fit(spark, config)
-    work = _Work(spark, config, contract, dry_run, vacuum_now)
-    work.compact(config.table("bronze"))
+    config = pipeline.config
+    require_table(pipeline, "bronze")
+    _require_fit(pipeline)
+    work = _Work(pipeline, dry_run, vacuum_now)
+    work.compact(pipeline.table("bronze"))
     # Days that are over get few rows more.
-    work.compact(config.table("speed"), f"_event_date < DATE'{datetime.now(contract.zone).date()}'")
-    with nullcontext() if dry_run else lease(spark, config, run_id) as held:
+    work.compact(
+        pipeline.table("speed"), f"_event_date < DATE'{datetime.now(pipeline.contract.zone).date()}'"
+    )
+    with nullcontext() if dry_run else lease(pipeline, run_id) as held:
         work.held = held
         if held:
             # A run that died while it deleted has left the table open.
-            refuse_deletes(spark, config.table("bronze"))
+            refuse_deletes(pipeline.spark, pipeline.table("bronze"))
         is_certified = work.bring_back()
         # The quarantine after bronze, by which it goes.
         work.remove_rows("bronze", config.maintain.bronze_retention)
         work.remove_rows("speed", config.maintain.speed_retention)
         work.remove_rows("quarantine", config.maintain.quarantine_retention)
-        work.compact(config.table("quarantine"))
+        work.compact(pipeline.table("quarantine"))
         work.fold_index()
         work.compact_ledgers()
         work.vacuum(is_certified=is_certified)
     return {"counts": work.counts, "lines": work.lines}
 
 
-def _require_fit(spark: SparkSession, config: PipelineConfig) -> None:
-    require_not_ahead(spark, config)
+def _require_fit(pipeline: Pipeline) -> None:
+    require_not_ahead(pipeline)
     # Commits of upkeep would bring a table that was put back to the versions that its reader has behind it.
-    require_not_read_ahead(spark, config, "bronze", "speed")
+    require_not_read_ahead(pipeline, "bronze", "speed")
 
 
 @dataclass
 class _Work:
     """One run, and what it has counted so far."""
 
-    spark: SparkSession
-    config: PipelineConfig
-    contract: DataContract
+    pipeline: Pipeline
     dry_run: bool
     vacuum_now: bool
     held: Lease | None = None
@@ -134,23 +129,23 @@ class _Work:
     @property
     def after(self) -> timedelta:
         """For how long a file stays that commits have removed."""
-        return timedelta() if self.vacuum_now else self.config.maintain.vacuum_after
+        return timedelta() if self.vacuum_now else self.pipeline.config.maintain.vacuum_after
 
     def compact(self, path: str, where: str | None = None) -> None:
         """Puts small files of a table together."""
-        if self.config.maintain.compact:
+        if self.pipeline.config.maintain.compact:
             look = small_files if self.dry_run else compact
-            self._count("compacted", path, lambda: look(self.spark, path, where))
+            self._count("compacted", path, lambda: look(self.pipeline.spark, path, where))
 
     def compact_ledgers(self) -> None:
         """Puts small files of the pipeline together in the ledgers that all pipelines share."""
-        for table in map(self.config.ops_table, _LEDGERS):
+        for table in map(self.pipeline.config.ops_table, _LEDGERS):
             # The rest belongs to pipelines whose runs may be at work now.
-            self.compact(table, f"pipeline = {literal(self.config.name)}")
+            self.compact(table, f"pipeline = {literal(self.pipeline.config.name)}")
 
     def fold_index(self) -> None:
         """Folds the micro-batches of the index that are old."""
-        fewer = self.counts["index_rows"] = fold_index(self.spark, self.config, self.held)
+        fewer = self.counts["index_rows"] = fold_index(self.pipeline, self.held)
         if fewer:
             self.lines.append(f"ops/bronze_index: {fewer:,} rows fewer: old micro-batches were folded")
 
@@ -168,25 +163,27 @@ class _Work:
         }
         for layer in _LAYERS:
             if may_lose[layer]:
-                self._vacuum(self.config.table(layer), self.config.maintain.vacuum_after)
+                self._vacuum(self.pipeline.table(layer), self.pipeline.config.maintain.vacuum_after)
         for ledger in _REWRITTEN:
             # Shared by all pipelines, so no property of it is changed for one of them.
-            self._vacuum(self.config.ops_table(ledger), min(self.config.maintain.vacuum_after, DELTAS_OWN))
+            self._vacuum(
+                self.pipeline.ops_table(ledger), min(self.pipeline.config.maintain.vacuum_after, DELTAS_OWN)
+            )
 
     def _vacuum(self, path: str, after: timedelta) -> None:
         if self.held:
             self.held.require()
         look = old_files if self.dry_run else vacuum
-        self._count("removed", path, lambda: look(self.spark, path, after, now=self.vacuum_now))
+        self._count("removed", path, lambda: look(self.pipeline.spark, path, after, now=self.vacuum_now))
 
     def _count(self, what: str, path: str, work: Callable[[], Files]) -> None:
-        if not exists(self.spark, path):
+        if not exists(self.pipeline.spark, path):
             return
         files = work()
         self.counts[f"files_{what}"] += files.count
         self.counts[f"bytes_{what}"] += files.bytes
         if files.count:
-            table = path.removeprefix(f"{self.config.root}/")
+            table = path.removeprefix(f"{self.pipeline.config.root}/")
             self.lines.append(f"{table}: files {what}: {files.count:,} ({files.bytes:,} bytes)")
 
     def bring_back(self) -> bool:
@@ -194,22 +191,22 @@ class _Work:
 
         Before that, files of the certified version count as old.
         """
-        if not exists(self.spark, self.config.table("batch")):
+        if not exists(self.pipeline.spark, self.pipeline.table("batch")):
             # Refused where days are certified: what they were made of is kept.
-            certified(self.spark, self.config)
+            certified(self.pipeline)
             return False
         if self.held is None:
-            is_left_over = not holds_certified(self.spark, self.config)
+            is_left_over = not holds_certified(self.pipeline)
         else:
-            state = certified(self.spark, self.config)
-            _, is_left_over = back_to_certified(self.spark, self.config, state, self.held)
+            state = certified(self.pipeline)
+            _, is_left_over = back_to_certified(self.pipeline, state, self.held)
         if is_left_over:
             self.lines.append("batch: a run died before it decided; first back to the certified version")
         return not (is_left_over and self.dry_run)
 
     def may_lose_files_of_bronze(self) -> bool:
         """Whether the speed stream has read bronze up to a version that is younger than files are kept."""
-        oldest = unread_rows(self.spark, self.config).agg(F.min("_ingested_at").alias("t")).first()
+        oldest = unread_rows(self.pipeline).agg(F.min("_ingested_at").alias("t")).first()
         since = datetime.now(UTC) - self.after
         if oldest is None or oldest["t"] is None or oldest["t"].astimezone(UTC) >= since:
             return True
@@ -218,15 +215,15 @@ class _Work:
 
     def may_lose_files_of_speed(self) -> bool:
         """Whether publishing, if the pipeline does so, has read the speed layer up to a version as young."""
-        table = self.config.table("speed")
-        if self.config.publish is None or not exists(self.spark, table):
+        spark = self.pipeline.spark
+        table = self.pipeline.table("speed")
+        if self.pipeline.config.publish is None or not exists(spark, table):
             return True
-        unread = first_unread_version(self.spark, self.config, "publish")
-        newest = version(self.spark, table)
+        unread = first_unread_version(self.pipeline, "publish")
+        newest = version(spark, table)
         since = datetime.now(UTC) - self.after
         if unread is not None and (
-            changes_nothing(self.spark, table, unread - 1, newest)
-            or committed_at(self.spark, table, unread) >= since
+            changes_nothing(spark, table, unread - 1, newest) or committed_at(spark, table, unread) >= since
         ):
             return True
         self.lines.append(f"speed: no file removed: publish_stream has not read all of it{self._for_long}")
@@ -234,12 +231,12 @@ class _Work:
 
     def may_lose_files_of_batch(self) -> bool:
         """Whether publishing, if the pipeline does so, has come to what was certified that long ago."""
-        if not waiting(self.spark, self.config):
+        if not waiting(self.pipeline):
             return True
-        settled = settled_so_far(self.spark, self.config) or Settled()
+        settled = settled_so_far(self.pipeline) or Settled()
         since = datetime.now(UTC) - self.after
         # What the topic follows loses files from the next commit on, long before a verdict is given.
-        if committed_at(self.spark, self.config.table("batch"), settled.version + 1) >= since:
+        if committed_at(self.pipeline.spark, self.pipeline.table("batch"), settled.version + 1) >= since:
             return True
         self.lines.append(
             f"batch: no file removed: publish_stream has not come to what was certified{self._for_long}"
@@ -259,9 +256,11 @@ class _Work:
         self.lines += removal.lines
         if self.held and removal.rows:
             self.held.require()
-            delete_rows(self.spark, self.config.table(layer), removal.condition, removal.properties)
+            delete_rows(
+                self.pipeline.spark, self.pipeline.table(layer), removal.condition, removal.properties
+            )
 
     def _removal(self, layer: Layer, retention: timedelta) -> Removal:
         if layer == "bronze":
-            return from_bronze(self.spark, self.config, self.contract, retention)
-        return (from_speed if layer == "speed" else from_quarantine)(self.spark, self.config, retention)
+            return from_bronze(self.pipeline, retention)
+        return (from_speed if layer == "speed" else from_quarantine)(self.pipeline, retention)

@@ -4,28 +4,22 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config.commands import command
-from pipelines.config.model import PipelineConfig
-from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import read, small_rows
 from pipelines.errors import SourceError
 from pipelines.ledger import certifications
 from pipelines.report.render.files import write_files
 from pipelines.report.render.prometheus import exposition, gauges
+from pipelines.spark.pipeline import Pipeline
 
 
-def metrics(
-    spark: SparkSession, config: PipelineConfig, contract: DataContract, env: str, out: Path
-) -> dict[str, Any]:
+def metrics(pipeline: Pipeline, env: str, out: Path) -> dict[str, Any]:
     """Writes `OUT/PIPELINE.prom` for a textfile collector, complete or not at all.
 
     Args:
-        spark: the session.
-        config: the pipeline's configuration.
-        contract: names the zone of the days.
+        pipeline: The pipeline.
         env: the environment, a label of every metric.
         out: the folder to write to.
 
@@ -33,17 +27,18 @@ def metrics(
         SourceError: no nightly run has decided on a day yet.
         InfrastructureError: the folder cannot be written.
     """
-    past = certifications.history(spark, config)
+    config = pipeline.config
+    past = certifications.history(pipeline)
     if not past:
         raise SourceError(
             f"{config.name}: no figures for Prometheus: nightly runs have decided on no day;"
             f" run first: {command(config, 'nightly_batch')}"
         )
     run = past[-1].run_id
-    results = read(spark, config.ops_table("validation_results"))
+    results = read(pipeline.spark, pipeline.ops_table("validation_results"))
     of_run = results.where((F.col("pipeline") == config.name) & (F.col("run_id") == run))
     checks = {row["status"]: row["count"] for row in small_rows(of_run.groupBy("status").count())}
-    found = gauges(past, checks, contract.zone, datetime.now(UTC))
+    found = gauges(past, checks, pipeline.contract.zone, datetime.now(UTC))
     text = exposition(found, {"pipeline": config.name, "env": env})
     (path,) = write_files(out, {f"{config.name}.prom": text}, f"figures of {config.name} for Prometheus")
     return {"run": run, "lines": [f"{'prometheus':<10} {path}"], "prometheus": str(path)}

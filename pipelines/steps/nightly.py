@@ -7,15 +7,11 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any
 
-from pyspark.sql import SparkSession
-
 from pipelines.audit.audit import Audit, audit, record_checks
 from pipelines.audit.integrity_checks import fail_together
 from pipelines.audit.rebuild_diff import Changes, changes, moves
 from pipelines.config.commands import command
-from pipelines.config.model import PipelineConfig
-from pipelines.contracts.contract import DataContract
-from pipelines.contracts.event_days import Span, effective_horizon
+from pipelines.contracts.event_days import Span
 from pipelines.delta.epochs import Stamp
 from pipelines.delta.event_tables import ensure_batch, require_same_days
 from pipelines.delta.fenced_commits import restore_fenced
@@ -46,14 +42,13 @@ from pipelines.nightly.rebuild_plan import Cause, Due, Repair, due_days, span_of
 from pipelines.nightly.recovery import back_to_certified
 from pipelines.nightly.seal import seal
 from pipelines.nightly.verdicts import Run, decide, failed_days, failure, summary, words
+from pipelines.spark.pipeline import Pipeline
 
 _log = logging.getLogger(__name__)
 
 
 def nightly(
-    spark: SparkSession,
-    config: PipelineConfig,
-    contract: DataContract,
+    pipeline: Pipeline,
     run_id: str,
     asked: Sequence[date],
     repair: Repair = "nothing",
@@ -66,9 +61,7 @@ def nightly(
     Each step is recorded in `ops/runs`.
 
     Args:
-        spark: the session.
-        config: the pipeline's configuration.
-        contract: what the records ought to be.
+        pipeline: The pipeline.
         run_id: recorded with everything that the run decides.
         asked: the days, sorted.
         repair: which days before them are rebuilt as well.
@@ -83,9 +76,9 @@ def nightly(
         SourceError: bronze has not come so far, or holds what was forgotten, or others wrote to the table.
         InfrastructureError: another run holds the lease, or has taken it over; nothing was certified.
     """
-    require_table(spark, config, "bronze")
-    require_whole(spark, config, asked)
-    night = Night(spark, config, contract, run_id, asked, repair, cause)
+    require_table(pipeline, "bronze")
+    require_whole(pipeline, asked)
+    night = Night(pipeline, run_id, asked, repair, cause)
     for _ in steps(night):
         pass
     return night.told()
@@ -95,9 +88,7 @@ def nightly(
 class Night:
     """A nightly run, step by step; the order is that of `pipelines.nightly.commit_order`."""
 
-    spark: SparkSession
-    config: PipelineConfig
-    contract: DataContract
+    pipeline: Pipeline
     run_id: str
     asked: Sequence[date]
     repair: Repair = "nothing"
@@ -117,42 +108,42 @@ class Night:
     @contextmanager
     def hold(self) -> Iterator[None]:
         """Holds the pipeline's lease, and records the steps at the end."""
-        self._steps = RunRecorder(self.config, self.run_id, list(self.asked))
-        with lease(self.spark, self.config, self.run_id) as self._held:
+        self._steps = RunRecorder(self.pipeline.config, self.run_id, list(self.asked))
+        with lease(self.pipeline, self.run_id) as self._held:
             try:
                 yield
             finally:
-                self._steps.write(self.spark)
+                self._steps.write(self.pipeline.spark)
 
     def look(self) -> Iterator[str]:
         """Seals the days, and finds which are due."""
         yield "look"
-        spark, config, contract = self.spark, self.config, self.contract
-        ledger = history(spark, config)
+        pipeline = self.pipeline
+        ledger = history(pipeline)
         self._before = certified_in(ledger)
-        require_certified(spark, config, self._before)
-        require_forgotten(spark, config)
+        require_certified(pipeline, self._before)
+        require_forgotten(pipeline)
         with self._steps.step("seal") as detail:
-            self._index = seal(spark, config, contract, self.asked[-1], self._held)
-            due = due_days(spark, config, contract, self._index, self.asked, self.repair, ledger)
+            self._index = seal(pipeline, self.asked[-1], self._held)
+            due = due_days(pipeline, self._index, self.asked, self.repair, ledger)
             self._due = replace(
                 due, causes={day: self.cause if why == "asked" else why for day, why in due.causes.items()}
             )
             detail.append(f"bronze version {self._index.version}")
         self._steps.days = self._due.days
-        self._span = span_of(config, contract, self._due.days, first_whole_day(spark, config))
-        audited = newest_audited(own_verdicts(spark, config, ledger, self._index))
-        self._pieces = bronze_slice(spark, config, self._index, self._span.near, audited)
+        self._span = span_of(pipeline, self._due.days, first_whole_day(pipeline))
+        audited = newest_audited(own_verdicts(pipeline, ledger, self._index))
+        self._pieces = bronze_slice(pipeline, self._index, self._span.near, audited)
 
     def undo(self) -> Iterator[str]:
         """Puts the batch table back to the certified state if a run died between writing and deciding."""
-        if not exists(self.spark, self.config.table("batch")):
-            ensure_batch(self.spark, self.config, self.contract)
+        if not exists(self.pipeline.spark, self.pipeline.table("batch")):
+            ensure_batch(self.pipeline)
         yield "undo"
-        base, _ = back_to_certified(self.spark, self.config, self._before, self._held)
+        base, _ = back_to_certified(self.pipeline, self._before, self._held)
         self._versions = [base]
         # Only now: columns that it adds are a version of their own.
-        ensure_batch(self.spark, self.config, self.contract)
+        ensure_batch(self.pipeline)
 
     def build(self) -> Iterator[str]:
         """Writes the days from bronze."""
@@ -160,20 +151,19 @@ class Night:
         _log.info("rebuilding %s from bronze version %d", words(self._due.causes), self._index.version)
         with self._steps.step("build") as detail:
             stamp = self._held.stamp("build")
-            built = build_days(self.spark, self.config, self.contract, self._span, self._pieces, stamp)
+            built = build_days(self.pipeline, self._span, self._pieces, stamp)
             self._versions.append(built)
             detail.append(f"batch version {built}")
 
     def audit(self) -> Iterator[str]:
         """Audits the days as written."""
         yield "audit"
-        spark, config, contract, days = self.spark, self.config, self.contract, self._due.days
-        built = self._versions[-1]
+        days, built = self._due.days, self._versions[-1]
         with self._steps.step("audit") as detail:
             closed = {*days, *(self._before.days if self._before else ())}
-            found = audit(spark, config, contract, self._span, closed, self._pieces, built)
-            self._found = _with_moves(spark, config, contract, found, days, self._before, built)
-            _record(spark, config, self.run_id, self._found, self._index.version, built)
+            found = audit(self.pipeline, self._span, closed, self._pieces, built)
+            self._found = _with_moves(self.pipeline, found, days, self._before, built)
+            _record(self.pipeline, self.run_id, self._found, self._index.version, built)
             detail.append(
                 f"{len(self._found.checks)} checks;"
                 f" Great Expectations took {found.expectations_s:.1f} s of it"
@@ -184,15 +174,15 @@ class Night:
         yield "keep"
         stamp = self._held.stamp("keep")
         failed = [day for day in self._due.days if not self._found.passed(day)]
-        kept = _keep_what_passed(self.spark, self.config, failed, self._versions, stamp)
+        kept = _keep_what_passed(self.pipeline, failed, self._versions, stamp)
         if kept != self._versions[-1]:
             self._versions.append(kept)
 
     def certify(self) -> Iterator[str]:
         """Writes the verdicts."""
-        spark, config, (_, built, *_) = self.spark, self.config, self._versions
+        spark, config, (_, built, *_) = self.pipeline.spark, self.pipeline.config, self._versions
         with self._steps.step("certify") as detail:
-            changed = _changes(spark, config, self.contract, self._due.days, self._before, built)
+            changed = _changes(self.pipeline, self._due.days, self._before, built)
             index, kept = self._index, self._versions[-1]
             self._run = Run(
                 pipeline=config.name,
@@ -206,9 +196,9 @@ class Night:
                 bronze_commit=commit_hash(spark, config.table("bronze"), index.version),
             )
             decided = decide(self._run, self._found, self._due, self._before, changed)
-            require_alone(spark, config, self._versions)
+            require_alone(self.pipeline, self._versions)
             yield "certify"
-            record_verdicts(spark, config, decided, self._held.stamp("certify"))
+            record_verdicts(self.pipeline, decided, self._held.stamp("certify"))
             self._decided = decided
             detail.append(f"{sum(v.status == 'certified' for v in decided)} of {len(decided)} days")
 
@@ -225,9 +215,7 @@ class Night:
         return told
 
 
-def validate(
-    spark: SparkSession, config: PipelineConfig, contract: DataContract, run_id: str, day: date
-) -> dict[str, Any]:
+def validate(pipeline: Pipeline, run_id: str, day: date) -> dict[str, Any]:
     """Audits a day as it stands, against bronze as it is now, and changes nothing but the record of checks.
 
     Raises:
@@ -235,52 +223,48 @@ def validate(
         ConfigError: the day is not certified.
         SourceError: there is no bronze, or it holds what was forgotten.
     """
-    require_table(spark, config, "bronze")
-    require_whole(spark, config, [day])
-    ledger = history(spark, config)
+    require_table(pipeline, "bronze")
+    require_whole(pipeline, [day])
+    ledger = history(pipeline)
     state = certified_in(ledger)
     if state is None or day not in state.days:
         raise ConfigError(
             f"{day} is not certified, so readers have nothing of it that could be validated; say"
-            f" {command(config, 'nightly_batch', f'--date {day}')}"
+            f" {command(pipeline.config, 'nightly_batch', f'--date {day}')}"
         )
-    require_certified(spark, config, state)
-    require_same_days(spark, config, contract)
-    require_forgotten(spark, config)
-    index = index_bronze(spark, config, contract, version(spark, config.table("bronze")))
-    span = span_of(config, contract, [day], first_whole_day(spark, config))
-    audited = newest_audited(own_verdicts(spark, config, ledger, index))
-    pieces = bronze_slice(spark, config, index, span.near, audited)
-    found = audit(spark, config, contract, span, state.days, pieces, state.version)
-    _record(spark, config, run_id, found, index.version, state.version)
+    require_certified(pipeline, state)
+    require_same_days(pipeline)
+    require_forgotten(pipeline)
+    index = index_bronze(pipeline, version(pipeline.spark, pipeline.table("bronze")))
+    span = span_of(pipeline, [day], first_whole_day(pipeline))
+    audited = newest_audited(own_verdicts(pipeline, ledger, index))
+    pieces = bronze_slice(pipeline, index, span.near, audited)
+    found = audit(pipeline, span, state.days, pieces, state.version)
+    _record(pipeline, run_id, found, index.version, state.version)
     if not found.passed(day):
-        again = command(config, "nightly_batch", f"--date {day}")
+        again = command(pipeline.config, "nightly_batch", f"--date {day}")
         raise failure(found, [day], f"the day is not what bronze holds now; say {again}")
     return {"counts": {"checks": len(found.checks), "rows": found.rows.get(day, 0)}}
 
 
-def _record(
-    spark: SparkSession, config: PipelineConfig, run_id: str, found: Audit, bronze: int, batch: int
-) -> None:
-    record_checks(spark, config, found.checks, run_id=run_id, bronze_version=bronze, batch_version=batch)
-    record_samples(spark, config, found.differences, run_id)
+def _record(pipeline: Pipeline, run_id: str, found: Audit, bronze: int, batch: int) -> None:
+    record_checks(pipeline, found.checks, run_id=run_id, bronze_version=bronze, batch_version=batch)
+    record_samples(pipeline, found.differences, run_id)
 
 
 def _keep_what_passed(
-    spark: SparkSession, config: PipelineConfig, failed: Sequence[date], versions: Sequence[int], stamp: Stamp
+    pipeline: Pipeline, failed: Sequence[date], versions: Sequence[int], stamp: Stamp
 ) -> int:
     """Takes back the days that failed; returns the version that holds those that passed."""
     base, built = versions
     if not failed:
         return built
-    kept, _ = restore_fenced(spark, config.table("batch"), base, stamp, failed)
+    kept, _ = restore_fenced(pipeline.spark, pipeline.table("batch"), base, stamp, failed)
     return kept
 
 
 def _with_moves(
-    spark: SparkSession,
-    config: PipelineConfig,
-    contract: DataContract,
+    pipeline: Pipeline,
     found: Audit,
     days: Sequence[date],
     before: Certified | None,
@@ -288,17 +272,20 @@ def _with_moves(
 ) -> Audit:
     """Lets days fail together between which events move: one alone would hold these twice, or not at all."""
     failed = {day for day in days if not found.passed(day)}
-    horizon = effective_horizon(contract, config.batch.dedup_horizon_days)
+    horizon = pipeline.horizon
     if before is None or not horizon or not 0 < len(failed) < len(days):
         return found
-    old, new = (read(spark, config.table("batch"), at).where(on_days(days)) for at in (before.version, built))
-    return replace(found, checks=(*found.checks, *fail_together(failed, moves(old, new, contract, horizon))))
+    old, new = (
+        read(pipeline.spark, pipeline.table("batch"), at).where(on_days(days))
+        for at in (before.version, built)
+    )
+    return replace(
+        found, checks=(*found.checks, *fail_together(failed, moves(old, new, pipeline.contract, horizon)))
+    )
 
 
 def _changes(
-    spark: SparkSession,
-    config: PipelineConfig,
-    contract: DataContract,
+    pipeline: Pipeline,
     days: Sequence[date],
     before: Certified | None,
     built: int,
@@ -307,9 +294,9 @@ def _changes(
     again = [day for day in days if before is not None and day in before.days]
     if before is None or not again:
         return {}
-    schema = events_schema(contract)
+    schema = events_schema(pipeline.contract)
     old, new = (
-        conform(read(spark, config.table("batch"), at).where(on_days(again)), schema)
+        conform(read(pipeline.spark, pipeline.table("batch"), at).where(on_days(again)), schema)
         for at in (before.version, built)
     )
-    return changes(old, new, contract)
+    return changes(old, new, pipeline.contract)

@@ -8,12 +8,11 @@ from datetime import date
 from typing import Any
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pipelines.config.model import PipelineConfig
-from pipelines.contracts.contract import DataContract
 from pipelines.delta.event_tables import ensure_speed
 from pipelines.delta.io import each_batch, query_of, small_rows
 from pipelines.delta.read_ahead import require_not_read_ahead
@@ -39,22 +38,19 @@ from pipelines.publishing.transactional_sink import Published, Publisher
 from pipelines.registry.event_schema import AvroValues
 from pipelines.spark.checkpoints import QueryFiles, query_files
 from pipelines.spark.failures import explain_stream_failure, texts
+from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.streams import Totals, run_streams
 
 _log = logging.getLogger(__name__)
 
 
-def publish(
-    spark: SparkSession, config: PipelineConfig, contract: DataContract, *, once: bool
-) -> dict[str, Any]:
+def publish(pipeline: Pipeline, *, once: bool) -> dict[str, Any]:
     """Publishes what enters the speed layer, and what the nightly rebuild makes of it.
 
     That goes on until told to stop, or once with what is there.
 
     Args:
-        spark: the session.
-        config: the pipeline's configuration.
-        contract: tells the columns and the dedup key.
+        pipeline: The pipeline.
         once: publish what the speed layer holds now and return.
 
     Returns:
@@ -67,21 +63,22 @@ def publish(
         SourceError: what the cluster knows of progress does not go with the checkpoint.
         InfrastructureError: the cluster or the lake does not answer, or the query failed.
     """
+    config = pipeline.config
     for warning in doctor(config)["warnings"]:
         _log.warning("%s", warning)
-    _ensure_sources(spark, config, contract)
-    avro = values_of(spark, config, contract)
-    sink = replace(sink_of(config), rules=rules_of(config, contract, avro))
-    publishes = publisher(spark, sink, config.checkpoint("publish"))
-    forget_unknown(spark, config)
+    _ensure_sources(pipeline)
+    avro = values_of(pipeline)
+    sink = replace(sink_of(config), rules=rules_of(config, pipeline.contract, avro))
+    publishes = publisher(pipeline.spark, sink, pipeline.checkpoint("publish"))
+    forget_unknown(pipeline)
     # Refused before anything is sent, if the batch layer is not the one that was published.
-    settled_so_far(spark, config)
-    maker = BatchMaker(spark, config, contract, publishes.topic_id)
-    job = _Job(spark, config, contract, publishes, maker, avro)
-    _log.info("publishing %s to topic %s in %d slots", config.table("speed"), sink.topic, sink.slots)
+    settled_so_far(pipeline)
+    maker = BatchMaker(pipeline, publishes.topic_id)
+    job = _Job(pipeline, publishes, maker, avro)
+    _log.info("publishing %s to topic %s in %d slots", pipeline.table("speed"), sink.topic, sink.slots)
     totals = job.run(once=once)
     counts = {name: job.counts[name] for name in ("rows", "slots_done_before")}
-    left = unsent(spark, config, publishes.topic_id)
+    left = unsent(pipeline, publishes.topic_id)
     return {
         "counts": {**counts, "batches": totals.batches},
         "unsent_days": [str(day) for day in left],
@@ -89,19 +86,19 @@ def publish(
     }
 
 
-def _ensure_sources(spark: SparkSession, config: PipelineConfig, contract: DataContract) -> None:
+def _ensure_sources(pipeline: Pipeline) -> None:
     """Sees to it that what the stream reads is there, and stays."""
-    refuse_lost_speed(spark, config)
-    require_not_read_ahead(spark, config, "speed")
-    ensure_speed(spark, config, contract)
-    ensure_ledger(spark, config)
+    refuse_lost_speed(pipeline)
+    require_not_read_ahead(pipeline, "speed")
+    ensure_speed(pipeline)
+    ensure_ledger(pipeline)
     # A stream that was away for long comes back to old versions.
-    kept = settings_of(config).keep_unread
-    keep_versions(spark, config.table("speed"), kept)
-    keep_versions(spark, config.ops_table("certifications"), kept, is_shared=True)
+    kept = settings_of(pipeline.config).keep_unread
+    keep_versions(pipeline.spark, pipeline.table("speed"), kept)
+    keep_versions(pipeline.spark, pipeline.ops_table("certifications"), kept, is_shared=True)
 
 
-def status(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]:
+def status(pipeline: Pipeline) -> dict[str, Any]:
     """Tells how far publishing is, by the checkpoint and by the cluster, and whether the two agree.
 
     Returns:
@@ -114,29 +111,29 @@ def status(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]:
         ConfigError: nothing is said of publishing, or there is no such topic.
         InfrastructureError: the cluster does not answer.
     """
-    sink, checkpoint = sink_of(config), config.checkpoint("publish")
+    sink, checkpoint = sink_of(pipeline.config), pipeline.checkpoint("publish")
     with asking(sink) as cluster:
         topic = topic_id(cluster, sink.topic)
-        files = query_files(spark, checkpoint)
+        files = query_files(pipeline.spark, checkpoint)
         known = read_progress(cluster, sink)
-        while (now := query_files(spark, checkpoint)) != files:
+        while (now := query_files(pipeline.spark, checkpoint)) != files:
             # A micro-batch has ended between the two looks.
             files, known = now, read_progress(cluster, sink)
         problem, left = None, list[date]()
         try:
             agree(sink, topic, known, files)
             partitions_of(cluster, sink, files)
-            left = sorted({verdict.day for verdict in waiting(spark, config)})
+            left = sorted({verdict.day for verdict in waiting(pipeline)})
         except SourceError as error:
             problem = str(error)
-    never = unsent(spark, config, topic)
+    never = unsent(pipeline, topic)
     lines = [
         f"{sink.name} -> topic {sink.topic}, {sink.slots} slots",
         f"checkpoint {files.path}: {_stands(files)}",
         *(f"slot {slot}: next micro-batch {mark.next_batch}" for slot, mark in known.items()),
         *([] if known else ["the cluster has no progress of it"]),
         *([f"certified, and not published as such yet: {_days(left)}"] if left else []),
-        *how_to_send(config, never),
+        *how_to_send(pipeline.config, never),
         f"problem: {problem}" if problem else "checkpoint and cluster agree",
     ]
     return {
@@ -189,9 +186,7 @@ def doctor(config: PipelineConfig) -> dict[str, Any]:
 class _Job:
     """The query, and what it has published."""
 
-    spark: SparkSession
-    config: PipelineConfig
-    contract: DataContract
+    pipeline: Pipeline
     publisher: Publisher
     maker: BatchMaker
     avro: AvroValues | None
@@ -203,7 +198,7 @@ class _Job:
         """Runs the query to its end; a failure is told in words, and no transaction stays open."""
         sink = self.publisher.sink
         try:
-            return run_streams(self.spark, lambda: [self._start(once=once)])["publish"]
+            return run_streams(self.pipeline.spark, lambda: [self._start(once=once)])["publish"]
         except OncelakeError as error:
             # Spark hands on what our function raised as text in a stack trace.
             reason = self.failures[-1] if self.failures else error.__cause__
@@ -220,12 +215,12 @@ class _Job:
 
     def _start(self, *, once: bool) -> StreamingQuery:
         self.failures.clear()
-        asked = settings_of(self.config)
+        asked = settings_of(self.pipeline.config)
         return each_batch(
-            stream(self.spark, self.config),
+            stream(self.pipeline),
             self._write,
             name="publish",
-            checkpoint=self.config.checkpoint("publish"),
+            checkpoint=self.pipeline.checkpoint("publish"),
             once=once,
             interval=asked.trigger_interval,
         )
@@ -233,9 +228,9 @@ class _Job:
     def _write(self, rows: DataFrame, batch: int) -> None:
         self.is_under_way = True
         try:
-            found = self.maker.make(rows, query_of(self.spark), batch)
-            retraction = settings_of(self.config).retraction
-            records = messages(found, self.contract, avro=self.avro, retraction=retraction)
+            found = self.maker.make(rows, query_of(self.pipeline.spark), batch)
+            retraction = settings_of(self.pipeline.config).retraction
+            records = messages(found, self.pipeline.contract, avro=self.avro, retraction=retraction)
             done = self._publish(records, batch)
             self.maker.done()
             self.is_under_way = False
@@ -244,7 +239,7 @@ class _Job:
             raise
         self.counts.update(rows=done.rows, slots_done_before=done.slots_done_before)
         if not batch:
-            for line in how_to_send(self.config, unsent(self.spark, self.config, self.publisher.topic_id)):
+            for line in how_to_send(self.pipeline.config, unsent(self.pipeline, self.publisher.topic_id)):
                 _log.warning("%s", line)
 
     def _publish(self, records: DataFrame, batch: int) -> Published:
@@ -255,7 +250,7 @@ class _Job:
         try:
             size = F.coalesce(F.octet_length("key"), F.lit(0)) + F.coalesce(F.octet_length("value"), F.lit(0))
             (total,) = small_rows(kept.agg(F.sum(size).alias("bytes"), F.count(F.lit(1)).alias("rows")))
-            parts = -(-(total["bytes"] or 0) // settings_of(self.config).max_bytes)
+            parts = -(-(total["bytes"] or 0) // settings_of(self.pipeline.config).max_bytes)
             return self.publisher(records, batch, max(min(parts, total["rows"]), 1))
         finally:
             kept.unpersist()

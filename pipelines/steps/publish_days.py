@@ -8,13 +8,12 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaException
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
-from pipelines.contracts.contract import DataContract
-from pipelines.contracts.event_days import around, effective_horizon
+from pipelines.contracts.event_days import around
 from pipelines.delta.tables import conform
 from pipelines.delta.time_travel import bytes_of, read_kept
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
@@ -52,6 +51,7 @@ from pipelines.publishing.transactional_sink import (
 from pipelines.registry.event_schema import AvroValues
 from pipelines.spark.checkpoints import QueryFiles, query_files
 from pipelines.spark.failures import cause
+from pipelines.spark.pipeline import Pipeline
 
 _WHOLE_DAY: Final = "day"
 
@@ -59,9 +59,7 @@ _log = logging.getLogger(__name__)
 
 
 def publish_days(
-    spark: SparkSession,
-    config: PipelineConfig,
-    contract: DataContract,
+    pipeline: Pipeline,
     run_id: str,
     days: Sequence[date],
     *,
@@ -72,9 +70,7 @@ def publish_days(
     A run that died is gone on with: what it had committed is not sent again.
 
     Args:
-        spark: the session.
-        config: the pipeline's configuration.
-        contract: tells the columns and the dedup key.
+        pipeline: The pipeline.
         run_id: recorded with what is published.
         days: the days, sorted.
         again: publish days that were published before, too.
@@ -87,23 +83,24 @@ def publish_days(
         SourceError: the batch table is not the one that was certified, or that the stream has published.
         InfrastructureError: the stream has not come to what is certified, or the cluster does not answer.
     """
+    config = pipeline.config
     sink = sink_of(config)
-    with lease(spark, config, run_id) as held:
-        ledger = history(spark, config)
-        require_certified(spark, config, certified_in(ledger))
+    with lease(pipeline, run_id) as held:
+        ledger = history(pipeline)
+        require_certified(pipeline, certified_in(ledger))
         verdicts = newest_certified(ledger)
         _require_certified(config, days, verdicts)
-        _require_streamed(config, days, waiting(spark, config))
-        topic, partitions = _topic(sink, query_files(spark, config.checkpoint("publish")))
+        _require_streamed(config, days, waiting(pipeline))
+        topic, partitions = _topic(sink, query_files(pipeline.spark, pipeline.checkpoint("publish")))
         counts, lines = {"days": 0, "rows": 0, "days_done_before": 0}, []
-        avro = values_of(spark, config, contract)
-        sink = replace(sink, rules=rules_of(config, contract, avro))
-        before = publications(spark, config, topic)
+        avro = values_of(pipeline)
+        sink = replace(sink, rules=rules_of(config, pipeline.contract, avro))
+        before = publications(pipeline, topic)
         for day in days:
-            work = _Day(spark, config, contract, verdicts, day, before.get(day, Publication()), topic, avro)
+            work = _Day(pipeline, verdicts, day, before.get(day, Publication()), topic, avro)
             rows = work.publish(sink, held, partitions, again=again)
             if rows is not None:
-                record_publication(spark, config, verdicts[day], topic, run_id)
+                record_publication(pipeline, verdicts[day], topic, run_id)
             counts["days" if rows is not None else "days_done_before"] += 1
             counts["rows"] += rows or 0
             lines.append(f"{day}: {'published before' if rows is None else f'{rows:,} rows published'}")
@@ -140,9 +137,7 @@ def _require_streamed(config: PipelineConfig, days: Sequence[date], left: Sequen
 class _Day:
     """A certified day that is to be published, and the verdicts of all days."""
 
-    spark: SparkSession
-    config: PipelineConfig
-    contract: DataContract
+    pipeline: Pipeline
     verdicts: Mapping[date, Verdict]
     day: date
     before: Publication
@@ -152,26 +147,26 @@ class _Day:
     def publish(self, sink: TransactionalSink, held: Lease, partitions: int, *, again: bool) -> int | None:
         """Publishes the day; returns its rows, or None if it was published before."""
         day, version, before = self.day, self.verdicts[self.day].batch_version, self.before
-        settled = settled_so_far(self.spark, self.config)
+        settled = settled_so_far(self.pipeline)
         if before.count and not again:
             if before.version == version or (settled and settled.version >= version and day in settled.days):
                 # As it is now, or the stream has sent what has changed since.
                 return None
             raise ConfigError(
-                f"{day} was published as of version {before.version} of {self.config.table('batch')} and was"
-                f" rebuilt since, to version {version}. publish_stream sends what has changed, when it runs;"
-                " to send all of it once more: --again"
+                f"{day} was published as of version {before.version} of {self.pipeline.table('batch')}"
+                f" and was rebuilt since, to version {version}. publish_stream sends what has changed, when"
+                " it runs; to send all of it once more: --again"
             )
         # Its own name, so that its progress is that of this day, version and topic, for this time.
         own = replace(sink, name=f"{sink.name}.day.{day}.{version}.{self.topic_id}.{before.count + 1}")
         rows = self._rows(version, [day])
         if rows is None:
-            rebuild = command(self.config, "nightly_batch", f"--date {day}")
+            rebuild = command(self.pipeline.config, "nightly_batch", f"--date {day}")
             raise SourceError(
-                f"{self.config.table('batch')}: version {version}, by which {day} is certified, is gone:"
+                f"{self.pipeline.table('batch')}: version {version}, by which {day} is certified, is gone:"
                 f" rebuild it: {rebuild}"
             )
-        asked = settings_of(self.config)
+        asked = settings_of(self.pipeline.config)
         parts = -(-max(bytes_of(rows), 1) // asked.max_bytes)
         found = rows.withColumn(CORRECTION, F.lit(_WHOLE_DAY))
         if before.count and settled is None:
@@ -180,12 +175,13 @@ class _Day:
         done = SlotProgress(
             parts, asked.max_bytes_per_trigger, self.topic_id, own.slots, partitions=partitions
         )
-        records = messages(found, self.contract, avro=self.avro, retraction=asked.retraction)
+        records = messages(found, self.pipeline.contract, avro=self.avro, retraction=asked.retraction)
         self._send(records, own, done, held)
         return self.verdicts[day].rows
 
     def _lost(self, rows: DataFrame) -> DataFrame:
         """The events that were published of the day and are not of it any more, or those in their place."""
+        contract = self.pipeline.contract
         was = self._rows(self.before.version, [self.day])
         if was is None:
             _log.warning(
@@ -193,18 +189,18 @@ class _Day:
                 *(self.day, self.before.version),
             )
             return rows.limit(0).withColumn(CORRECTION, F.lit(None).cast("string"))
-        lost = corrections(was, rows, self.contract).where(F.col(CORRECTION) == "removed")
-        if not (horizon := effective_horizon(self.contract, self.config.batch.dedup_horizon_days)):
+        lost = corrections(was, rows, contract).where(F.col(CORRECTION) == "removed")
+        if not (horizon := self.pipeline.horizon):
             return lost
         near = [day for day in around([self.day], horizon) if day != self.day and day in self.verdicts]
         newest = max(verdict.batch_version for verdict in self.verdicts.values())
         others = self._rows(newest, near) if near else rows.limit(0)
         # Of others that are gone nobody can tell whether they stand for it.
-        return lost.limit(0) if others is None else instead(lost, rows, others, self.contract, horizon)
+        return lost.limit(0) if others is None else instead(lost, rows, others, contract, horizon)
 
     def _rows(self, version: int, days: Sequence[date]) -> DataFrame | None:
-        rows = read_kept(self.spark, self.config.table("batch"), version, days)
-        return None if rows is None else conform(rows, published_columns(self.contract))
+        rows = read_kept(self.pipeline.spark, self.pipeline.table("batch"), version, days)
+        return None if rows is None else conform(rows, published_columns(self.pipeline.contract))
 
     def _send(self, records: DataFrame, sink: TransactionalSink, done: SlotProgress, held: Lease) -> None:
         """Sends the records in parts, each of which a transaction of each slot can hold."""

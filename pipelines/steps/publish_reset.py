@@ -3,9 +3,6 @@
 from dataclasses import replace
 from typing import Any, Literal
 
-from pyspark.sql import SparkSession
-
-from pipelines.config.model import PipelineConfig
 from pipelines.errors import ConfigError, SourceError
 from pipelines.publishing.cluster import (
     Marks,
@@ -22,19 +19,17 @@ from pipelines.publishing.settings import sink_of
 from pipelines.publishing.slots import SlotProgress
 from pipelines.publishing.transactional_sink import TransactionalSink, begun_with
 from pipelines.spark.checkpoints import QueryFiles, query_files, write_note
+from pipelines.spark.pipeline import Pipeline
 
 ResetTo = Literal["beginning", "checkpoint"]
 InFlight = Literal["published", "unpublished"]
 
 
-def reset(
-    spark: SparkSession, config: PipelineConfig, to: ResetTo, in_flight: InFlight | None
-) -> dict[str, Any]:
+def reset(pipeline: Pipeline, to: ResetTo, in_flight: InFlight | None) -> dict[str, Any]:
     """Makes progress and checkpoint agree again, by what an operator has found out.
 
     Args:
-        spark: the session.
-        config: the pipeline's configuration.
+        pipeline: The pipeline.
         to: `beginning`: the cluster forgets the progress, for a checkpoint that is gone or was moved aside;
             `checkpoint`: progress becomes what the checkpoint says.
         in_flight: whether the micro-batch that was under way, if there was one, is to count as published in
@@ -45,7 +40,7 @@ def reset(
         SourceError: some of a micro-batch is published, and what is asked for would lose or double the rest.
         InfrastructureError: the cluster does not answer, or publishing goes on.
     """
-    sink, files = sink_of(config), query_files(spark, config.checkpoint("publish"))
+    sink, files = sink_of(pipeline.config), query_files(pipeline.spark, pipeline.checkpoint("publish"))
     if to == "beginning":
         _require_moved_aside(files)
     else:
@@ -64,7 +59,7 @@ def reset(
         write_progress(sink, taken, wanted)
     if to == "beginning":
         return {"lines": [f"{sink.name}: all days that are not certified will be published again"]}
-    write_note(spark, files.path, {"topic_id": topic, PARTITIONS: str(partitions)})
+    write_note(pipeline.spark, files.path, {"topic_id": topic, PARTITIONS: str(partitions)})
     following = _what_follows([(known | wanted)[slot] for slot in range(sink.slots)], files)
     return {"lines": [f"{sink.name}: {following}"]}
 

@@ -2,18 +2,18 @@
 
 from typing import Any
 
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from pipelines.config.model import PipelineConfig
 from pipelines.delta.io import small_rows
 from pipelines.delta.tables import require_table, version
 from pipelines.ledger.leases import lease
 from pipelines.ledger.quarantine import Selection, mark, picked
 from pipelines.records.decode import COORDINATES
+from pipelines.spark.pipeline import Pipeline
 
 
-def summarise(spark: SparkSession, config: PipelineConfig, selection: Selection) -> list[dict[str, Any]]:
+def summarise(pipeline: Pipeline, selection: Selection) -> list[dict[str, Any]]:
     """Counts records by what became of them and why they are there.
 
     Returns:
@@ -21,7 +21,7 @@ def summarise(spark: SparkSession, config: PipelineConfig, selection: Selection)
         record), `first_sent` and `last_sent` (text, UTC); the largest groups first.
     """
     groups = (
-        picked(spark, config, selection)
+        picked(pipeline, selection)
         .groupBy(
             *(F.col(f"_{name}").alias(name) for name in ("status", "reason", "column", "contract_version"))
         )
@@ -35,14 +35,12 @@ def summarise(spark: SparkSession, config: PipelineConfig, selection: Selection)
     return small_rows(groups.orderBy(F.desc("records"), "status", "reason", "column"))
 
 
-def examples(
-    spark: SparkSession, config: PipelineConfig, selection: Selection, limit: int
-) -> list[dict[str, Any]]:
+def examples(pipeline: Pipeline, selection: Selection, limit: int) -> list[dict[str, Any]]:
     """The first records in Kafka's order: the table's columns without key, headers and times, and `_sent`.
 
     `_sent` is Kafka's timestamp as text, in UTC; `value` is bytes.
     """
-    first = picked(spark, config, selection).orderBy("_kafka_timestamp", *COORDINATES).limit(limit)
+    first = picked(pipeline, selection).orderBy("_kafka_timestamp", *COORDINATES).limit(limit)
     sent = first.withColumn("_sent", _as_text(F.col("_kafka_timestamp")))
     timestamps = ("_kafka_timestamp", "_ingested_at", "_quarantined_at", "_tried_at")
     return small_rows(sent.drop("key", "headers", *timestamps))
@@ -53,24 +51,21 @@ def _as_text(moment: Column) -> Column:
     return F.date_format(moment, "yyyy-MM-dd HH:mm:ss")
 
 
-def discard(
-    spark: SparkSession, config: PipelineConfig, run_id: str, selection: Selection, *, dry_run: bool
-) -> dict[str, Any]:
+def discard(pipeline: Pipeline, run_id: str, selection: Selection, *, dry_run: bool) -> dict[str, Any]:
     """Marks open records as given up; they are not shown as open and not replayed any more.
 
     Nothing else changes: a rebuild that finds them valid under a later contract takes them in.
 
     Args:
-        spark: the session.
-        config: the pipeline's configuration.
+        pipeline: The pipeline.
         run_id: the holder of the lease meanwhile.
         selection: which of the open records.
         dry_run: count, and change nothing.
     """
-    at = version(spark, require_table(spark, config, "quarantine"))
-    chosen = picked(spark, config, selection, at).select(*COORDINATES).distinct()
+    at = version(pipeline.spark, require_table(pipeline, "quarantine"))
+    chosen = picked(pipeline, selection, at).select(*COORDINATES).distinct()
     if not dry_run:
-        with lease(spark, config, run_id):
+        with lease(pipeline, run_id):
             changes = {"_status": F.lit("discarded"), "_tried_at": F.current_timestamp()}
-            mark(spark, config, chosen, changes)
+            mark(pipeline, chosen, changes)
     return {"counts": {"records": chosen.count()}}

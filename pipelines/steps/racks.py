@@ -7,9 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
-
-from pipelines.config.model import PipelineConfig
 from pipelines.errors import ConfigError
 from pipelines.kafka.admin import admin_client
 from pipelines.kafka.source import read_envelopes
@@ -18,12 +15,12 @@ from pipelines.racks.advice import MODES, advise, crossing
 from pipelines.racks.reassignment import reassignment, spread
 from pipelines.racks.topology import RackedTopic, describe_racks
 from pipelines.racks.traffic import Reading
+from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.streams import run_streams
 
 
 def doctor(
-    spark: SparkSession,
-    config: PipelineConfig,
+    pipeline: Pipeline,
     executors: Sequence[str],
     gigabytes: float | None,
     price: float,
@@ -31,8 +28,7 @@ def doctor(
     """Tells which share of the topic's bytes can be read within a rack, and what would raise it.
 
     Args:
-        spark: the session.
-        config: the pipeline's configuration.
+        pipeline: The pipeline.
         executors: the rack of each executor; empty for one in each of the brokers' racks.
         gigabytes: that are read in a month, for the bill.
         price: of a gigabyte that crosses racks.
@@ -45,9 +41,9 @@ def doctor(
         ConfigError: there is no such topic.
         InfrastructureError: the cluster does not answer.
     """
-    topic = describe_racks(spark, config.kafka)
+    topic = describe_racks(pipeline.spark, pipeline.config.kafka)
     readers = list(executors) or sorted({rack for rack in topic.racks.values() if rack})
-    mode = config.kafka.rack.mode
+    mode = pipeline.config.kafka.rack.mode
     advice = advise(topic, readers, mode)
     found: dict[str, Any] = {
         "topic": topic.name,
@@ -70,14 +66,11 @@ def doctor(
     return {**found, "lines": _lines(found, topic)}
 
 
-def plan_moves(
-    spark: SparkSession, config: PipelineConfig, out: Path | None, throttle: int
-) -> dict[str, Any]:
+def plan_moves(pipeline: Pipeline, out: Path | None, throttle: int) -> dict[str, Any]:
     """Plans the fewest moves that spread replicas over racks, and changes nothing.
 
     Args:
-        spark: the session.
-        config: the pipeline's configuration.
+        pipeline: The pipeline.
         out: where the plan goes, for `kafka-reassign-partitions`; without it is only told.
         throttle: bytes a second that moving may take.
 
@@ -88,7 +81,8 @@ def plan_moves(
         ConfigError: there is no such topic, brokers have no racks, or the plan cannot be written.
         InfrastructureError: the cluster does not answer.
     """
-    topic = describe_racks(spark, config.kafka)
+    config = pipeline.config
+    topic = describe_racks(pipeline.spark, config.kafka)
     moved = spread(topic)
     plan = reassignment(topic.name, moved)
     if not moved:
@@ -115,12 +109,11 @@ def plan_moves(
     return {"moves": len(moved), "plan": plan, "lines": lines}
 
 
-def measure(spark: SparkSession, config: PipelineConfig, records: int) -> dict[str, Any]:
+def measure(pipeline: Pipeline, records: int) -> dict[str, Any]:
     """Reads the newest records of the topic as ingest would, keeps none, and counts bytes by rack.
 
     Args:
-        spark: the session, made with `kafka.rack.mode` on.
-        config: the pipeline's configuration.
+        pipeline: The pipeline.
         records: how many to read at most.
 
     Returns:
@@ -132,6 +125,7 @@ def measure(spark: SparkSession, config: PipelineConfig, records: int) -> dict[s
         SourceError: records are gone before they could be read.
         InfrastructureError: the cluster does not answer.
     """
+    spark, config = pipeline.spark, pipeline.config
     topic = find_topic(spark, config.kafka)
     reading = Reading(spark, config.kafka)
     ends = end_offsets(spark, config.kafka, topic)

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
@@ -25,17 +24,14 @@ from pipelines.kafka.source import offsets_between
 from pipelines.kafka.topic_offsets import TopicOffsets, records_within, topic_offsets
 from pipelines.kafka.topics import Topic
 from pipelines.spark.ingest_plans import read_until
+from pipelines.spark.pipeline import Pipeline
 
 
-def reconcile(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]:
+def reconcile(pipeline: Pipeline) -> dict[str, Any]:
     """Compares the offsets that Kafka has with those that bronze has.
 
     Where bronze lacks offsets that Kafka still covers, Kafka is asked for the records there, with the
     pipeline's own settings: what gives no record is a marker, an aborted record or one that was compacted.
-
-    Args:
-        spark: the session.
-        config: the pipeline's configuration.
 
     Returns:
         `counts`, `partitions` (the offsets on both sides) and `findings`.
@@ -46,9 +42,10 @@ def reconcile(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]:
             ingest's checkpoint says were read; or Kafka has other records under the offsets of bronze.
         InfrastructureError: the cluster does not answer.
     """
-    table = require_table(spark, config, "bronze")
+    spark, config = pipeline.spark, pipeline.config
+    table = require_table(pipeline, "bronze")
     # In this order: what comes meanwhile counts as not read yet.
-    until = read_until(spark, config)
+    until = read_until(pipeline)
     at = version(spark, table)
     bronze = read(spark, table, at).where(F.col("_topic") == config.kafka.topic)
     topic = topic_offsets(spark, config.kafka)
@@ -65,7 +62,7 @@ def reconcile(spark: SparkSession, config: PipelineConfig) -> dict[str, Any]:
     asked = offset_gaps.asked_of_kafka(held, topic.partitions, from_start=not habits.began_late)
     if not habits.is_anew:
         log = Topic(config.kafka.topic, topic.topic_id, len(topic.partitions))
-        require_same_log(spark, config, log, _last_within(held, topic))
+        require_same_log(pipeline, log, _last_within(held, topic))
     if asked and not habits.is_anew:
         given = offsets_between(spark, config.kafka, asked)
         held = offset_gaps.with_lost(held, given, offsets)

@@ -4,11 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.config.model import PipelineConfig
-from pipelines.contracts.contract import DataContract
 from pipelines.delta.event_tables import ensure_speed
 from pipelines.delta.fenced_commits import append_fenced, claim
 from pipelines.delta.io import read, small_rows
@@ -32,6 +30,7 @@ from pipelines.records.decode import (
     valid,
 )
 from pipelines.records.dedup import other_names, same_event, winners, with_key, without_key
+from pipelines.spark.pipeline import Pipeline
 
 
 @dataclass(frozen=True)
@@ -53,9 +52,7 @@ class Replay:
 
 
 def replay(
-    spark: SparkSession,
-    config: PipelineConfig,
-    contract: DataContract,
+    pipeline: Pipeline,
     run_id: str,
     selection: Selection,
     *,
@@ -68,9 +65,7 @@ def replay(
     afterwards. What is still broken stays open, with its new reason. Done twice, the second adds nothing.
 
     Args:
-        spark: the session.
-        config: the pipeline's configuration.
-        contract: the contract of today.
+        pipeline: The pipeline.
         run_id: the holder of the lease meanwhile.
         selection: which of the open records.
         dry_run: count, and change nothing.
@@ -79,40 +74,38 @@ def replay(
         InfrastructureError: another run holds the pipeline's lease.
         SourceError: there is no quarantine yet, or the speed layer is gone, or was put back.
     """
-    require_table(spark, config, "quarantine")
+    require_table(pipeline, "quarantine")
     if dry_run:
-        return _put_back(spark, config, contract, selection, None)
-    refuse_lost_speed(spark, config)
-    require_not_read_ahead(spark, config, "speed")
-    ensure_speed(spark, config, contract)
-    with lease(spark, config, run_id) as held:
-        claim(spark, config.table("speed"), held.stamp("claim"))
-        return _put_back(spark, config, contract, selection, held)
+        return _put_back(pipeline, selection, None)
+    refuse_lost_speed(pipeline)
+    require_not_read_ahead(pipeline, "speed")
+    ensure_speed(pipeline)
+    with lease(pipeline, run_id) as held:
+        claim(pipeline.spark, pipeline.table("speed"), held.stamp("claim"))
+        return _put_back(pipeline, selection, held)
 
 
 def _put_back(
-    spark: SparkSession,
-    config: PipelineConfig,
-    contract: DataContract,
+    pipeline: Pipeline,
     selection: Selection,
     held: Lease | None,
 ) -> Replay:
     # What was forgotten before this run had the lease is not there any more.
-    at = version(spark, config.table("quarantine"))
-    chosen = picked(spark, config, selection, at).dropDuplicates(list(COORDINATES))
-    forgotten = places(spark, config)
+    at = version(pipeline.spark, pipeline.table("quarantine"))
+    chosen = picked(pipeline, selection, at).dropDuplicates(list(COORDINATES))
+    forgotten = places(pipeline)
     if forgotten is not None:
         chosen = chosen.join(forgotten.select(*COORDINATES), [*COORDINATES], "left_anti")
     records = chosen.select(*ENVELOPE, *ORIGIN)
-    judged = decode_all(spark, config, contract, records, asks=True).persist()
-    state = certified(spark, config)
+    judged = decode_all(pipeline, records, asks=True).persist()
+    state = certified(pipeline)
     certified_version = state.version if state else None
     is_closed = F.col(EVENT_DATE).isin(*state.days) if state else F.lit(False)
-    passed = valid(judged, contract)
+    passed = valid(judged, pipeline.contract)
     closed = passed.where(is_closed)
-    new = _unknown(spark, config, contract, passed.where(~is_closed), certified_version).persist()
+    new = _unknown(pipeline, passed.where(~is_closed), certified_version).persist()
     try:
-        whole = whole_from(spark, config) or date.min
+        whole = whole_from(pipeline) or date.min
         days = [row["day"] for row in small_rows(_days(closed))]
         counts = {
             "records": judged.count(),
@@ -123,9 +116,9 @@ def _put_back(
         counts["copies"] = counts["records"] - counts["still_broken"] - counts["rows"] - counts["closed"]
         if held:
             if counts["rows"]:
-                append_fenced(new, config.table("speed"), held.stamp("replay"))
-            mark(spark, config, passed.where(~is_closed).select(*COORDINATES), tried("replayed"))
-            _mark_broken(spark, config, contract, judged.where(~F.col(VALID)))
+                append_fenced(new, pipeline.table("speed"), held.stamp("replay"))
+            mark(pipeline, passed.where(~is_closed).select(*COORDINATES), tried("replayed"))
+            _mark_broken(pipeline, judged.where(~F.col(VALID)))
         return Replay(
             counts,
             tuple(day for day in days if day >= whole),
@@ -138,27 +131,26 @@ def _put_back(
         judged.unpersist()
 
 
-def rebuilt(spark: SparkSession, config: PipelineConfig, done: Replay, days: Sequence[date]) -> None:
+def rebuilt(pipeline: Pipeline, done: Replay, days: Sequence[date]) -> None:
     """Marks the records of these days, which were rebuilt and certified, as replayed."""
     if days:
         of_days = done.closed.where(F.col(EVENT_DATE).isin(*days)).select(*COORDINATES)
-        mark(spark, config, of_days, tried("replayed"))
+        mark(pipeline, of_days, tried("replayed"))
 
 
 def _unknown(
-    spark: SparkSession,
-    config: PipelineConfig,
-    contract: DataContract,
+    pipeline: Pipeline,
     events: DataFrame,
     certified_version: int | None,
 ) -> DataFrame:
     """The winners among events whose keys no reader has within the horizon."""
-    horizon = config.batch.dedup_horizon_days
+    spark, contract = pipeline.spark, pipeline.contract
+    horizon = pipeline.horizon
     unknown = with_key(events, contract)
-    speed = config.table("speed")
+    speed = pipeline.table("speed")
     layers = [read(spark, speed)] if exists(spark, speed) else []
     if certified_version is not None:
-        layers.append(read(spark, config.table("batch"), certified_version))
+        layers.append(read(spark, pipeline.table("batch"), certified_version))
     for layer in layers:
         known = layer.select(*other_names(contract))
         unknown = unknown.join(known, same_event(contract, horizon), "left_anti")
@@ -169,11 +161,9 @@ def _days(closed: DataFrame) -> DataFrame:
     return closed.select(F.col(EVENT_DATE).alias("day")).distinct().orderBy("day")
 
 
-def _mark_broken(
-    spark: SparkSession, config: PipelineConfig, contract: DataContract, broken: DataFrame
-) -> None:
+def _mark_broken(pipeline: Pipeline, broken: DataFrame) -> None:
     error = {f"_{part}": F.col(f"{ERROR}.{part}") for part in ERROR_PARTS}
     found = broken.select(*COORDINATES, *(value.alias(f"_new{name}") for name, value in error.items()))
     changes: dict[str, str | Column] = {name: F.col(f"o._new{name}") for name in error}
-    changes["_contract_version"] = F.lit(contract.version)
-    mark(spark, config, found, changes | tried("open"))
+    changes["_contract_version"] = F.lit(pipeline.contract.version)
+    mark(pipeline, found, changes | tried("open"))

@@ -5,13 +5,12 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import pipelines
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
-from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import read, small_rows
 from pipelines.delta.tables import exists, require_table, version
 from pipelines.delta.time_travel import read_kept
@@ -32,12 +31,11 @@ from pipelines.report.queries import conflicts, profile
 from pipelines.report.queries.comparison import comparison
 from pipelines.report.render.data_docs import Audited, write_data_docs
 from pipelines.report.render.files import ReportFormat, write_report
+from pipelines.spark.pipeline import Pipeline
 
 
 def report(
-    spark: SparkSession,
-    config: PipelineConfig,
-    contract: DataContract,
+    pipeline: Pipeline,
     day: date | None,
     out: Path,
     wanted: ReportFormat = "html",
@@ -47,9 +45,7 @@ def report(
     Beside the page of a day that a nightly run has decided on stand Great Expectations' Data Docs of it.
 
     Args:
-        spark: the session.
-        config: the pipeline's configuration.
-        contract: what the records ought to be.
+        pipeline: The pipeline.
         day: the event day; None for the last one that a nightly run has decided on. A day that none has
             decided on gets a short report that says so.
         out: the folder to write to.
@@ -60,16 +56,16 @@ def report(
         SourceError: no day is named and no nightly run has decided on one yet; there is no bronze; or a
             version that the verdict names is gone.
     """
-    verdicts = certifications.history(spark, config)
+    verdicts = certifications.history(pipeline)
     newest = {verdict.day: verdict for verdict in verdicts}
-    asked = day or _last_decided(config, newest)
+    asked = day or _last_decided(pipeline.config, newest)
     audited = None
     if asked in newest:
         if wanted == "html":
-            audited = _audited(spark, config, newest[asked])
-        data = _decided(spark, config, contract, newest[asked], verdicts, data_docs=audited is not None)
+            audited = _audited(pipeline, newest[asked])
+        data = _decided(pipeline, newest[asked], verdicts, data_docs=audited is not None)
     else:
-        data = _undecided(spark, config, contract, asked, verdicts)
+        data = _undecided(pipeline, asked, verdicts)
     files = write_report(data, out, wanted)
     if audited:
         files["docs"] = write_data_docs(audited, out)
@@ -92,85 +88,83 @@ def _last_decided(config: PipelineConfig, days: Collection[date]) -> date:
 
 
 def _decided(
-    spark: SparkSession,
-    config: PipelineConfig,
-    contract: DataContract,
+    pipeline: Pipeline,
     verdict: certifications.Verdict,
     verdicts: Sequence[certifications.Verdict],
     *,
     data_docs: bool,
 ) -> ReportData:
+    contract = pipeline.contract
     day = verdict.day
-    index = _index_then(spark, config, contract, verdict, verdicts)
-    rows = _rows_then(spark, config, verdict)
-    known = own_verdicts(spark, config, verdicts, index)
+    index = _index_then(pipeline, verdict, verdicts)
+    rows = _rows_then(pipeline, verdict)
+    known = own_verdicts(pipeline, verdicts, index)
     since = certifications.newest_audited(v for v in known if v.bronze_version < verdict.bronze_version)
-    pieces = bronze_slice(spark, config, index, [day], since)
-    decoded = decode_all(spark, config, contract, pieces.envelopes)
+    pieces = bronze_slice(pipeline, index, [day], since)
+    decoded = decode_all(pipeline, pieces.envelopes)
     events = profile.of_day(valid(decoded, contract), day).persist()
-    checks = _checks(spark, config, verdict)
-    trend = verdict_history.trend(verdicts, day, _quarantined(spark, config, contract, verdicts, day))
+    checks = _checks(pipeline, verdict)
+    trend = verdict_history.trend(verdicts, day, _quarantined(pipeline, verdicts, day))
     try:
         return ReportData(
-            **_heading(config, contract, day),
+            **_heading(pipeline, day),
             verdict=_verdict(verdict, checks),
-            flow=flow_of(verdict, _in_speed(spark, config, day)),
+            flow=flow_of(verdict, _in_speed(pipeline, day)),
             duplicates_by_hour=profile.by_hour(events, rows, contract, day),
             lateness=profile.lateness(events, contract),
             quarantine=profile.quarantine_reasons(
                 index.reasons(),
                 invalid(decoded, contract),
-                config.audit.examples,
+                pipeline.config.audit.examples,
                 values=not contract.personal,
             ),
             # The search groups all records of the day, so a day without a conflict is spared it.
-            conflict_samples=conflicts.samples(events, contract, config.audit.examples)
+            conflict_samples=conflicts.samples(events, contract, pipeline.config.audit.examples)
             if verdict.conflicts
             else (),
-            layer_differences=layer_differences(samples_of(spark, config, verdict.day, verdict.run_id)),
+            layer_differences=layer_differences(samples_of(pipeline, verdict.day, verdict.run_id)),
             checks=checks,
             trend=trend,
             history=verdict_history.history(verdicts, day),
             repairs=verdict_history.repairs(verdicts, [entry.day for entry in trend]),
-            comparison=comparison(spark, config, contract, verdict, rows),
+            comparison=comparison(pipeline, verdict, rows),
             data_docs=data_docs,
         )
     finally:
         events.unpersist()
 
 
-def _rows_then(spark: SparkSession, config: PipelineConfig, verdict: certifications.Verdict) -> DataFrame:
+def _rows_then(pipeline: Pipeline, verdict: certifications.Verdict) -> DataFrame:
     """The rows of a day as its verdict saw them."""
-    rows = read_kept(spark, config.table("batch"), verdict.batch_version, [verdict.day])
+    rows = read_kept(pipeline.spark, pipeline.table("batch"), verdict.batch_version, [verdict.day])
     if rows is None:
         raise SourceError(
-            f"{config.table('batch')}: version {verdict.batch_version}, which the verdict on {verdict.day}"
-            f" names, is gone: VACUUM has removed its files. {_rebuild(config, verdict.day)}"
+            f"{pipeline.table('batch')}: version {verdict.batch_version}, which the verdict on {verdict.day}"
+            f" names, is gone: VACUUM has removed its files. {_rebuild(pipeline.config, verdict.day)}"
         )
     return rows
 
 
 def _undecided(
-    spark: SparkSession,
-    config: PipelineConfig,
-    contract: DataContract,
+    pipeline: Pipeline,
     day: date,
     verdicts: Sequence[certifications.Verdict],
 ) -> ReportData:
     """What can be said of a day before any nightly run: what came, and what the speed layer has."""
-    table = require_table(spark, config, "bronze")
-    bronze_version = version(spark, table)
-    index = index_bronze(spark, config, contract, bronze_version)
-    since = certifications.newest_audited(own_verdicts(spark, config, verdicts, index))
-    pieces = bronze_slice(spark, config, index, [day], since)
+    contract = pipeline.contract
+    table = require_table(pipeline, "bronze")
+    bronze_version = version(pipeline.spark, table)
+    index = index_bronze(pipeline, bronze_version)
+    since = certifications.newest_audited(own_verdicts(pipeline, verdicts, index))
+    pieces = bronze_slice(pipeline, index, [day], since)
     reasons = profile.quarantine_reasons(
         index.reasons(),
-        invalid(decode_all(spark, config, contract, pieces.envelopes), contract),
-        config.audit.examples,
+        invalid(decode_all(pipeline, pieces.envelopes), contract),
+        pipeline.config.audit.examples,
         values=not contract.personal,
     )
-    flow = flow_so_far(*index.counts(), day, _in_speed(spark, config, day))
-    quarantined = _quarantined(spark, config, contract, verdicts, day)
+    flow = flow_so_far(*index.counts(), day, _in_speed(pipeline, day))
+    quarantined = _quarantined(pipeline, verdicts, day)
     status: DayStatus = "not_certified" if day < datetime.now(contract.zone).date() else "open"
     trend = verdict_history.trend(verdicts, day, quarantined)
     this = TrendDay(
@@ -184,7 +178,7 @@ def _undecided(
         quarantined=None if quarantined is None else quarantined.get(day, 0),
     )
     return ReportData(
-        **_heading(config, contract, day),
+        **_heading(pipeline, day),
         verdict=Verdict(status=status, bronze_version=bronze_version, passed=0, failed=0, warned=0),
         flow=flow,
         quarantine=reasons,
@@ -193,37 +187,35 @@ def _undecided(
     )
 
 
-def _heading(config: PipelineConfig, contract: DataContract, day: date) -> dict[str, Any]:
+def _heading(pipeline: Pipeline, day: date) -> dict[str, Any]:
     return {
-        "pipeline": config.name,
+        "pipeline": pipeline.config.name,
         "day": day,
-        "time_zone": contract.day_time_zone,
+        "time_zone": pipeline.contract.day_time_zone,
         "generated_at": datetime.now(UTC),
         "version": pipelines.__version__,
     }
 
 
 def _index_then(
-    spark: SparkSession,
-    config: PipelineConfig,
-    contract: DataContract,
+    pipeline: Pipeline,
     verdict: certifications.Verdict,
     verdicts: Sequence[certifications.Verdict],
 ) -> BronzeIndex:
     """The index of bronze as a verdict saw it."""
-    table = require_table(spark, config, "bronze")
-    first = whole_from(spark, config)
+    table = require_table(pipeline, "bronze")
+    first = whole_from(pipeline)
     if first is not None and verdict.day < first:
         raise SourceError(
             f"{table}: records of {verdict.day} are gone: maintain.bronze_retention has removed them. The"
             f" first day that can be reported is {first}; a report that was written earlier still holds"
         )
-    index = index_as_of(spark, config, contract, verdict.bronze_version)
-    if verdict not in own_verdicts(spark, config, verdicts, index):
+    index = index_as_of(pipeline, verdict.bronze_version)
+    if verdict not in own_verdicts(pipeline, verdicts, index):
         raise SourceError(
             f"{table}: the verdict on {verdict.day} speaks of version {verdict.bronze_version} of another"
             f" table: found id {index.bronze_id}, expected {verdict.bronze_id or 'an earlier one'}."
-            f" {_rebuild(config, verdict.day)}"
+            f" {_rebuild(pipeline.config, verdict.day)}"
         )
     return index
 
@@ -233,47 +225,47 @@ def _rebuild(config: PipelineConfig, day: date) -> str:
     return f"Rebuild the day ({rebuild}), or look at a report that was written earlier"
 
 
-def _in_speed(spark: SparkSession, config: PipelineConfig, day: date) -> int:
-    table = config.table("speed")
-    return profile.of_day(read(spark, table), day).count() if exists(spark, table) else 0
+def _in_speed(pipeline: Pipeline, day: date) -> int:
+    table = pipeline.table("speed")
+    return profile.of_day(read(pipeline.spark, table), day).count() if exists(pipeline.spark, table) else 0
 
 
 def _quarantined(
-    spark: SparkSession,
-    config: PipelineConfig,
-    contract: DataContract,
+    pipeline: Pipeline,
     verdicts: Sequence[certifications.Verdict],
     day: date,
 ) -> dict[date, int] | None:
     """Records in quarantine, but for those that were put back, by the day on which they were sent."""
-    table = config.table("quarantine")
-    if not exists(spark, table):
+    table = pipeline.table("quarantine")
+    if not exists(pipeline.spark, table):
         return None
     first = min([day, *verdict_history.trend_days(verdicts, day)])
-    return profile.sent_by_day(read(spark, table).where("_status <> 'replayed'"), contract, first, day)
+    return profile.sent_by_day(
+        read(pipeline.spark, table).where("_status <> 'replayed'"), pipeline.contract, first, day
+    )
 
 
-def _results(spark: SparkSession, config: PipelineConfig, verdict: certifications.Verdict) -> DataFrame:
-    return read(spark, config.ops_table("validation_results")).where(
-        (F.col("pipeline") == config.name)
+def _results(pipeline: Pipeline, verdict: certifications.Verdict) -> DataFrame:
+    return read(pipeline.spark, pipeline.ops_table("validation_results")).where(
+        (F.col("pipeline") == pipeline.config.name)
         & (F.col("day") == F.lit(verdict.day))
         & (F.col("run_id") == verdict.run_id)
     )
 
 
-def _audited(spark: SparkSession, config: PipelineConfig, verdict: certifications.Verdict) -> Audited | None:
+def _audited(pipeline: Pipeline, verdict: certifications.Verdict) -> Audited | None:
     """What Great Expectations said in the audit; None if there is nothing of it."""
-    results = _results(spark, config, verdict)
+    results = _results(pipeline, verdict)
     # An audit of an earlier version of Oncelake has kept no results.
     kept = results.where("result IS NOT NULL").select("result") if "result" in results.columns else None
     said = [row["result"] for row in small_rows(kept)] if kept else []
-    return Audited(config.name, verdict.day, verdict.run_id, verdict.decided_at, said) if said else None
+    return (
+        Audited(pipeline.config.name, verdict.day, verdict.run_id, verdict.decided_at, said) if said else None
+    )
 
 
-def _checks(
-    spark: SparkSession, config: PipelineConfig, verdict: certifications.Verdict
-) -> tuple[ReportCheck, ...]:
-    results = _results(spark, config, verdict)
+def _checks(pipeline: Pipeline, verdict: certifications.Verdict) -> tuple[ReportCheck, ...]:
+    results = _results(pipeline, verdict)
     names = ("name", "kind", "status", "observed", "expected", "detail")
     return tuple(ReportCheck(**row) for row in results.select(*names).toArrow().to_pylist())
 

@@ -8,7 +8,7 @@ from typing import Final, cast
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
@@ -20,21 +20,18 @@ from pipelines.delta.tables import conform, exists
 from pipelines.errors import ConfigError, OncelakeError
 from pipelines.ledger.certifications import certified
 from pipelines.spark.failures import first_line
+from pipelines.spark.pipeline import Pipeline
 
 _VERSION: Final = re.compile(r"VERSION AS OF (\d+)")
 
 _log = logging.getLogger(__name__)
 
 
-def read_serving(spark: SparkSession, config: PipelineConfig) -> DataFrame:
+def read_serving(pipeline: Pipeline) -> DataFrame:
     """What readers ought to read: every event once, each day from the best layer that has it.
 
     Certified days come from the version of the batch table that was audited, so a rebuild that is under
     way, or has failed, is never seen. Other days come from the speed layer.
-
-    Args:
-        spark: a session with Delta.
-        config: the pipeline's configuration.
 
     Returns:
         The contract's columns + `_event_date date` + `_topic, _partition, _offset, _kafka_timestamp,
@@ -43,10 +40,11 @@ def read_serving(spark: SparkSession, config: PipelineConfig) -> DataFrame:
     Raises:
         ConfigError: there is no lake yet at `lake.root`.
     """
-    state = certified(spark, config)
-    speed, batch = config.table("speed"), config.table("batch")
+    spark = pipeline.spark
+    state = certified(pipeline)
+    speed, batch = pipeline.table("speed"), pipeline.table("batch")
     if not exists(spark, speed) and state is None:
-        jobs = (command(config, job, "--once") for job in ("ingest_stream", "speed_stream"))
+        jobs = (command(pipeline.config, job, "--once") for job in ("ingest_stream", "speed_stream"))
         raise ConfigError(f"{speed}: no such table; run first: {' && '.join(jobs)}; or mend lake.root")
     if state is None:
         return read(spark, speed)
@@ -65,13 +63,13 @@ def _both(layers: Iterable[DataFrame]) -> StructType:
     return cast(StructType, reduce(merged, others, cast(DataType, first)))
 
 
-def refresh_view(spark: SparkSession, config: PipelineConfig) -> None:
+def refresh_view(pipeline: Pipeline) -> None:
     """Makes the configured catalog view show the certified state; does nothing without one."""
-    definition, view = _definition(spark, config), config.serving.view
+    definition, view = _definition(pipeline), pipeline.config.serving.view
     if definition is None:
         return
-    spark.sql(f"CREATE OR REPLACE VIEW {view} AS {definition}")
-    if _is_forgotten(spark, config):
+    pipeline.spark.sql(f"CREATE OR REPLACE VIEW {view} AS {definition}")
+    if _is_forgotten(pipeline):
         _log.warning(
             "serving.view: %s is gone when this job ends, since this session keeps its catalog in memory;"
             " set spark.sql.catalogImplementation=hive, or read by read_serving",
@@ -79,37 +77,38 @@ def refresh_view(spark: SparkSession, config: PipelineConfig) -> None:
         )
 
 
-def refresh_or_tell(spark: SparkSession, config: PipelineConfig) -> list[str]:
+def refresh_or_tell(pipeline: Pipeline) -> list[str]:
     """Does the same after a run that is done: what keeps the view from it is told, and is no failure.
 
     Returns:
         What readers of the view ought to know, as text; nothing if it shows the certified state.
     """
     try:
-        refresh_view(spark, config)
+        refresh_view(pipeline)
     except (PySparkException, Py4JError, OncelakeError) as error:
         told = (
-            f"serving.view: {config.serving.view} could not be made anew and shows what it showed before:"
-            f" {first_line(str(error))}; when that is fixed: {_again(config)}"
+            f"serving.view: {pipeline.config.serving.view} could not be made anew and shows"
+            f" what it showed before: {first_line(str(error))}; when that is fixed: {_again(pipeline.config)}"
         )
         _log.warning("%s", told)
         return [told]
     return []
 
 
-def stale_view(spark: SparkSession, config: PipelineConfig) -> list[str]:
+def stale_view(pipeline: Pipeline) -> list[str]:
     """Whether the view shows another state than the certified one, by what the catalog says of it.
 
     Returns:
         What it shows and how to make it anew, as text; nothing if it is right or cannot be looked at.
     """
-    definition, view = _definition(spark, config), config.serving.view
+    config = pipeline.config
+    definition, view = _definition(pipeline), config.serving.view
     if definition is None:
         return []
     try:
-        about = spark.sql(f"DESCRIBE TABLE EXTENDED {view}").where("col_name = 'View Text'").first()
+        about = pipeline.spark.sql(f"DESCRIBE TABLE EXTENDED {view}").where("col_name = 'View Text'").first()
     except (PySparkException, Py4JError) as error:
-        if _is_forgotten(spark, config):
+        if _is_forgotten(pipeline):
             return []
         told = f"serving.view: {view} cannot be looked at: {first_line(str(error))}; {_again(config)}"
     else:
@@ -125,13 +124,14 @@ def stale_view(spark: SparkSession, config: PipelineConfig) -> list[str]:
     return [told]
 
 
-def _definition(spark: SparkSession, config: PipelineConfig) -> str | None:
+def _definition(pipeline: Pipeline) -> str | None:
     """What the view has to be; None without a view or a certified day."""
-    state = certified(spark, config)
-    if config.serving.view is None or state is None:
+    spark = pipeline.spark
+    state = certified(pipeline)
+    if pipeline.config.serving.view is None or state is None:
         return None
     days = days_condition(state.days)
-    batch, speed = config.table("batch"), config.table("speed")
+    batch, speed = pipeline.table("batch"), pipeline.table("speed")
     layers = {
         f"delta.`{batch}` VERSION AS OF {state.version} WHERE {days}": read(spark, batch, state.version)
     }
@@ -146,10 +146,12 @@ def _definition(spark: SparkSession, config: PipelineConfig) -> str | None:
     return " UNION ALL ".join(parts)
 
 
-def _is_forgotten(spark: SparkSession, config: PipelineConfig) -> bool:
+def _is_forgotten(pipeline: Pipeline) -> bool:
     """Whether the view lives no longer than this session."""
-    in_another_catalog = str(config.serving.view).count(".") > 1
-    return spark.conf.get("spark.sql.catalogImplementation") == "in-memory" and not in_another_catalog
+    in_another_catalog = str(pipeline.config.serving.view).count(".") > 1
+    return (
+        pipeline.spark.conf.get("spark.sql.catalogImplementation") == "in-memory" and not in_another_catalog
+    )
 
 
 def _again(config: PipelineConfig) -> str:

@@ -4,13 +4,12 @@ import logging
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.storagelevel import StorageLevel
 
-from pipelines.config.model import PipelineConfig, QuarantineConfig
-from pipelines.contracts.contract import DataContract
+from pipelines.config.model import QuarantineConfig
 from pipelines.delta.event_tables import adopt_clock, ensure_speed
 from pipelines.delta.io import each_batch
 from pipelines.delta.read_ahead import require_not_read_ahead
@@ -32,6 +31,7 @@ from pipelines.registry.wire_format import WriterSchema
 from pipelines.spark.checkpoints import query_files
 from pipelines.spark.failures import explain_stream_failure
 from pipelines.spark.late_records import late_share
+from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.streams import Totals, run_streams
 
 _REMEMBERED: Final = 1_000
@@ -39,17 +39,13 @@ _REMEMBERED: Final = 1_000
 _log = logging.getLogger(__name__)
 
 
-def speed(
-    spark: SparkSession, config: PipelineConfig, contract: DataContract, *, once: bool
-) -> dict[str, Any]:
+def speed(pipeline: Pipeline, *, once: bool) -> dict[str, Any]:
     """Keeps the speed layer and the quarantine up to date until told to stop, or once.
 
     One query decodes each record once and writes both tables, each micro-batch exactly once.
 
     Args:
-        spark: the session.
-        config: the pipeline's configuration.
-        contract: what the records ought to be.
+        pipeline: The pipeline.
         once: take what bronze holds now and return.
 
     Returns:
@@ -63,27 +59,28 @@ def speed(
             backup; bronze holds records that were forgotten; or too many records are broken.
         InfrastructureError: the query failed.
     """
+    spark, config = pipeline.spark, pipeline.config
     if config.quarantine.dead_letter_topic:
         topic, setting = config.quarantine.dead_letter_topic, "quarantine.dead_letter_topic"
         find_topic(spark, config.kafka, topic, setting)
-    found = check_speed(spark, config)
-    require_not_read_ahead(spark, config, "bronze")
-    require_not_read_ahead(spark, config, "speed")
-    ensure_bronze(spark, config)
-    require_forgotten(spark, config, "speed", "quarantine")
-    ensure_speed(spark, config, contract)
-    adopt_clock(spark, config)
-    ensure_quarantine(spark, config)
-    note_tables(spark, config, "speed", found.files)
-    writers = dict(known_writers(spark, config, contract))
-    job = _Job(spark, config, contract, writers, SpeedWriter.of(config, found))
+    found = check_speed(pipeline)
+    require_not_read_ahead(pipeline, "bronze")
+    require_not_read_ahead(pipeline, "speed")
+    ensure_bronze(pipeline)
+    require_forgotten(pipeline, "speed", "quarantine")
+    ensure_speed(pipeline)
+    adopt_clock(pipeline)
+    ensure_quarantine(pipeline)
+    note_tables(pipeline, "speed", found.files)
+    writers = dict(known_writers(pipeline))
+    job = _Job(pipeline, writers, SpeedWriter.of(config, found))
     try:
         with late_share(spark, "speed", config.speed) as late:
             totals = run_streams(spark, lambda: [job.start(once=once)], job.recover)["speed"]
     except OncelakeError as error:
         # Spark hands on what our function raised as text in a stack trace.
         raise job.reason(error) from None
-    rows, quarantined = job.writer.written(query_files(spark, config.checkpoint("speed")).next_batch)
+    rows, quarantined = job.writer.written(query_files(spark, pipeline.checkpoint("speed")).next_batch)
     totals.counts.update(rows=rows, quarantined=quarantined)
     return {"counts": _counts(totals), "watermark": totals.watermark, "warnings": late.warnings}
 
@@ -97,9 +94,7 @@ class _Job:
     """The query, and what it has learned meanwhile.
 
     Attributes:
-        spark: the session.
-        config: the pipeline's configuration.
-        contract: what the records ought to be.
+        pipeline: The pipeline.
         writers: the schemas that the next plan knows.
         writer: writes the two tables.
         unknown: ids that the registry does not know either; the last thousand.
@@ -109,9 +104,7 @@ class _Job:
             once it has.
     """
 
-    spark: SparkSession
-    config: PipelineConfig
-    contract: DataContract
+    pipeline: Pipeline
     writers: dict[int, WriterSchema]
     writer: SpeedWriter
     unknown: dict[int, None] = field(default_factory=dict)
@@ -121,8 +114,8 @@ class _Job:
 
     def start(self, *, once: bool) -> StreamingQuery:
         """Starts the query, with a plan of all schemas that are known by now."""
-        config, contract = self.config, self.contract
-        bronze, kept = self._in_order(_bronze(self.spark, config))
+        config, contract = self.pipeline.config, self.pipeline.contract
+        bronze, kept = self._in_order(_bronze(self.pipeline))
         decoded = decode(bronze, contract, config.decode.max_future, self.writers).observe(
             "decoded", F.count(F.lit(1)).alias("records")
         )
@@ -139,10 +132,10 @@ class _Job:
 
     def _in_order(self, bronze: DataFrame) -> tuple[DataFrame, list[str]]:
         """The stream, and which column says what may not move its watermark, if something may not."""
-        self.began_with = start_version(self.spark, self.config)
+        self.began_with = start_version(self.pipeline)
         if self.began_with is None:
             return bronze, []
-        files = files_before_older(self.spark, self.config.table("bronze"), self.began_with)
+        files = files_before_older(self.pipeline.spark, self.pipeline.table("bronze"), self.began_with)
         return (bronze, []) if files is None else (hold_back(bronze, files), [HELD_BACK])
 
     def recover(self) -> bool:
@@ -161,7 +154,7 @@ class _Job:
 
     def _write(self, routes: DataFrame, batch: int) -> None:
         """Writes a micro-batch to its two tables, after a look at how much of it is broken."""
-        config, contract = self.config, self.contract
+        config, contract = self.pipeline.config, self.pipeline.contract
         self._require_order(batch)
         # Kept, since its second reading would run the deduplication again.
         routes.persist(StorageLevel.MEMORY_AND_DISK)
@@ -193,7 +186,7 @@ class _Job:
             return
         ids = unknown.select(F.col(f"{BAD}.found").cast("bigint").alias("id"))
         _, strange = most_named(ids, self.unknown)
-        named = learn_named(self.spark, self.config, self.contract, strange)
+        named = learn_named(self.pipeline, strange)
         self.unknown = dict.fromkeys([*self.unknown, *named.in_vain][-_REMEMBERED:])
         if named.others:
             self.in_vain = batch
@@ -208,20 +201,20 @@ class _Job:
         """
         if self.began_with is None:
             return
-        reads = start_version(self.spark, self.config, batch)
+        reads = start_version(self.pipeline, batch)
         if reads is not None and reads != self.began_with:
             self.failures.append(_NewPlan(f"version {reads} of bronze"))
             raise self.failures[-1]
         self.began_with = reads
 
 
-def _bronze(spark: SparkSession, config: PipelineConfig) -> DataFrame:
+def _bronze(pipeline: Pipeline) -> DataFrame:
     # A commit that removes old records from bronze, or empties some, has nothing new.
-    reader = spark.readStream.format("delta").option("skipChangeCommits", True)
-    if config.speed.max_bytes_per_trigger:
-        reader = reader.option("maxBytesPerTrigger", config.speed.max_bytes_per_trigger)
+    reader = pipeline.spark.readStream.format("delta").option("skipChangeCommits", True)
+    if pipeline.config.speed.max_bytes_per_trigger:
+        reader = reader.option("maxBytesPerTrigger", pipeline.config.speed.max_bytes_per_trigger)
     # One that begins anew begins with what bronze holds now, emptied records among it.
-    return remembered(reader.load(config.table("bronze")))
+    return remembered(reader.load(pipeline.table("bronze")))
 
 
 def too_many(broken: int, new: int, limit: QuarantineConfig) -> bool:

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from pipelines.config.loader import load_config
 from pipelines.contracts.contract import DataContract
 from pipelines.runtime.local_broker import broker as running_broker
+from pipelines.spark.pipeline import Pipeline
 from tests.support.kafka import MakeTopic, make_topic
 from tests.support.lakes import Lake
 from tests.support.processes import Job
@@ -75,7 +76,7 @@ def publishing_lake(spark: SparkSession, broker: str, tmp_path: Path) -> Callabl
         )
         config = load_config("flights", environ={}, settings=given)
         # All tests share a cluster, on which a sink is known by its pipeline and environment.
-        return Lake(spark, config.model_copy(update={"env": output}), contract)
+        return Lake(Pipeline(spark, config.model_copy(update={"env": output}), contract))
 
     return made
 

@@ -19,6 +19,7 @@ from pipelines.delta.tables import BRONZE, shape
 from pipelines.runtime.jars import ensure_jars
 from pipelines.runtime.java import find_java
 from pipelines.runtime.local_broker import broker
+from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.publish import publish
 from tests.support.kafka import make_topic
 from tests.support.lakes import FLIGHT, Lake
@@ -61,7 +62,11 @@ def lake(spark: SparkSession, contract: DataContract, slow_broker: str, tmp_path
         "publish.transaction_timeout=10 seconds",
         "publish.max_bytes_per_trigger=8m",
     )
-    return Lake(spark, load_config("flights", environ={}, settings=settings), replace(contract, day_rules=()))
+    return Lake(
+        Pipeline(
+            spark, load_config("flights", environ={}, settings=settings), replace(contract, day_rules=())
+        )
+    )
 
 
 def add_a_million(lake: Lake) -> None:
@@ -108,7 +113,7 @@ def on_the_topic(lake: Lake) -> Row:
 @pytest.mark.timeout(timedelta(hours=1).total_seconds())
 def test_a_million_corrections_with_ten_seconds_for_a_transaction(lake: Lake) -> None:
     def send() -> int:
-        return int(publish(lake.spark, lake.config, lake.contract, once=True)["counts"]["rows"])
+        return int(publish(lake.pipeline, once=True)["counts"]["rows"])
 
     lake.ingest([on(1, number) for number in range(1, FEW + 1)])
     stream(lake)

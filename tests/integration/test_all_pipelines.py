@@ -60,7 +60,7 @@ def test_every_pipeline_has_its_night_whatever_becomes_of_the_others(
         "silent": ("failed", 4),
     }, summary
     assert next(iter(ended)) == "broken", "a mistake is told before anything starts"
-    state = certified(lake.spark, lake.config)
+    state = certified(lake.pipeline)
     assert state is not None
     assert state.days == (date(2013, 1, 1),)
     assert json.loads(told.read_text()) == summary["pipelines"][-1]

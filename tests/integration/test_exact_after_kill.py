@@ -12,6 +12,7 @@ from demo.waiting import wait_until
 from pipelines.config.loader import load_config
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import read
+from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.ingest import ingest
 from pipelines.steps.speed import speed
 from tests.support.kafka import MakeTopic
@@ -103,8 +104,8 @@ def test_counts_stay_exact_through_sigkill_within_and_between_micro_batches(
     config = load_config(
         "flights", environ={}, settings=[f"{key}={value}" for key, value in settings.items()]
     )
-    ingest(spark, config, once=True)
-    speed(spark, config, contract, once=True)
+    ingest(Pipeline(spark, config, contract), once=True)
+    speed(Pipeline(spark, config, contract), once=True)
 
     bronze = read(spark, f"{lake}/bronze/flights").select("_partition", "_offset")
     coordinates = Counter(tuple(row) for row in bronze.toLocalIterator())

@@ -4,6 +4,7 @@ import json
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,7 @@ def send(lake: Lake, *numbers: int) -> None:
 def read(lake: Lake, **ingest_settings: object) -> int:
     settings = lake.config.ingest.model_copy(update=ingest_settings)
     config = lake.config.model_copy(update={"ingest": settings})
-    return int(ingest(lake.spark, config, once=True)["counts"]["records"])
+    return int(ingest(replace(lake.pipeline, config=config), once=True)["counts"]["records"])
 
 
 def test_a_clock_behind_the_newest_commit_of_bronze_stops_ingest_before_it_reads(lake: Lake) -> None:
@@ -67,5 +68,5 @@ def test_a_clock_that_is_put_back_stops_the_micro_batch(lake: Lake) -> None:
         with pytest.raises(InfrastructureError, match=r"clock .* was put back: found micro-batch 1 "):
             read(lake)
     assert lake.count("bronze") == 1
-    reset(lake.spark, lake.config, "reset", "ingest")
+    reset(lake.pipeline, "reset", "ingest")
     assert read(lake) == 1

@@ -51,7 +51,7 @@ def test_a_nightly_run_killed_after_its_commit_leaves_nothing_to_be_seen_and_the
     lake: Lake, start: Callable[..., Job]
 ) -> None:
     lake.ingest([*day(1, ROWS), *day(2, 1)])
-    nightly(lake.spark, lake.config, lake.contract, "run", [date(2013, 1, 1)])
+    nightly(lake.pipeline, "run", [date(2013, 1, 1)])
     lake.ingest([*day(1, ROWS + 1), *day(2, ROWS)])
     log = Path(lake.config.table("batch")) / "_delta_log"
     before = builds(log)
@@ -61,11 +61,11 @@ def test_a_nightly_run_killed_after_its_commit_leaves_nothing_to_be_seen_and_the
     killed.kill()
 
     assert rows_of(lake.table("batch"), 1) == ROWS + 1
-    assert rows_of(read_serving(lake.spark, lake.config), 1) == ROWS
+    assert rows_of(read_serving(lake.pipeline), 1) == ROWS
     again = start("nightly_batch", "--from", "2013-01-01", "--to", "2013-01-02")
     assert again.wait() == 0, again.log.read_text()[-3000:]
     assert again.summary()["days"] == {"2013-01-01": "certified", "2013-01-02": "certified"}
-    serving = read_serving(lake.spark, lake.config)
+    serving = read_serving(lake.pipeline)
     assert (rows_of(serving, 1), rows_of(serving, 2)) == (ROWS + 1, ROWS)
     assert serving.groupBy("flight", "_event_date").count().where("count > 1").isEmpty()
 
@@ -82,14 +82,14 @@ def test_a_nightly_run_that_stood_still_changes_nothing_after_another_has_taken_
         wait_until(lambda: lease_is_over(lake), "its lease is over")
         lake.ingest(day(1, ROWS + 1)[-1:])
         for number in (2, 1):
-            nightly(lake.spark, lake.config, lake.contract, "the other", [date(2013, 1, number)])
+            nightly(lake.pipeline, "the other", [date(2013, 1, number)])
         versions = len(list((batch / "_delta_log").glob("*.json")))
     finally:
         os.killpg(stopped.process.pid, signal.SIGCONT)
     assert stopped.wait() == 1, stopped.log.read_text()[-3000:]
     assert "this run lost its lease to a later one" in stopped.summary()["error"]
     assert len(list((batch / "_delta_log").glob("*.json"))) == versions
-    state, serving = certified(lake.spark, lake.config), read_serving(lake.spark, lake.config)
+    state, serving = certified(lake.pipeline), read_serving(lake.pipeline)
     assert state is not None
     assert state.days == (date(2013, 1, 1), date(2013, 1, 2))
     assert (rows_of(serving, 1), rows_of(serving, 2)) == (ROWS + 1, ROWS)
@@ -124,11 +124,11 @@ def test_of_two_nightly_processes_at_once_one_decides_in_any_time_zone_and_the_o
     summary = first.summary()
     assert (summary["exit_code"], summary["status"]) == (3, "failed")
     assert summary["days"] == {"2013-01-01": "certified", "2013-01-02": "failed"}
-    state = certified(lake.spark, lake.config)
+    state = certified(lake.pipeline)
     assert state is not None
     assert state.days == (date(2013, 1, 1),)
     assert rows_of(read(lake.spark, lake.config.table("batch"), state.version), 1) == ROWS
-    serving = read_serving(lake.spark, lake.config)
+    serving = read_serving(lake.pipeline)
     assert rows_of(serving, 1) == ROWS
     row = serving.where("flight = 1").first()
     assert row is not None

@@ -27,6 +27,7 @@ from pipelines.delta.event_tables import ensure_speed
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.ledger.quarantine import Selection
 from pipelines.publishing.progress_check import publisher
+from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.maintain import maintain
 from pipelines.steps.publish import doctor, publish, status
 from pipelines.steps.publish_days import publish_days
@@ -63,7 +64,7 @@ def make(
             *settings,
         )
         config = load_config("flights", environ={}, settings=given).model_copy(update={"env": env})
-        return Lake(spark, config, contract)
+        return Lake(Pipeline(spark, config, contract))
 
     return made
 
@@ -71,11 +72,11 @@ def make(
 def stream(lake: Lake, *numbers: int) -> None:
     """Flights that enter the speed layer, each twice."""
     lake.ingest([flight(flight=number) for number in (*numbers, *numbers)])
-    speed(lake.spark, lake.config, lake.contract, once=True)
+    speed(lake.pipeline, once=True)
 
 
 def send(lake: Lake) -> dict[str, Any]:
-    counts: dict[str, Any] = publish(lake.spark, lake.config, lake.contract, once=True)["counts"]
+    counts: dict[str, Any] = publish(lake.pipeline, once=True)["counts"]
     return counts
 
 
@@ -98,7 +99,7 @@ def test_what_enters_the_speed_layer_is_published_once(
     utils = java.org.apache.kafka.common.utils.Utils
     for message in messages_of(broker, output):
         assert utils.toPositive(utils.murmur2(bytearray(message.key or b""))) % 2 == message.partition
-    told = status(lake.spark, lake.config)
+    told = status(lake.pipeline)
     assert (told["agrees"], told["slots"]) == (True, {"0": 2, "1": 2})
     assert (told["checkpoint"]["next_batch"], told["checkpoint"]["in_flight"]) == (2, None)
 
@@ -142,8 +143,8 @@ def test_a_speed_layer_that_was_put_back_with_its_checkpoint_writes_nothing_that
     for number, path in enumerate(speeds):
         shutil.rmtree(path)
         shutil.copytree(tmp_path / f"backup{number}", path)
-    upkeep = partial(maintain, lake.spark, lake.config, lake.contract, "upkeep", dry_run=False)
-    again = partial(replay, lake.spark, lake.config, lake.contract, "replay", Selection(), dry_run=False)
+    upkeep = partial(maintain, lake.pipeline, "upkeep", dry_run=False)
+    again = partial(replay, lake.pipeline, "replay", Selection(), dry_run=False)
     for refused in (partial(stream, lake, 4), partial(send, lake), upkeep, again):
         with pytest.raises(
             SourceError, match=r"which publish_stream has read .* publish reset --pipeline"
@@ -153,7 +154,7 @@ def test_a_speed_layer_that_was_put_back_with_its_checkpoint_writes_nothing_that
     # As the message says.
     publishing = Path(lake.config.checkpoint("publish"))
     publishing.rename(publishing.with_name("aside"))
-    reset(lake.spark, lake.config, "beginning", None)
+    reset(lake.pipeline, "beginning", None)
     stream(lake)
     send(lake)
     assert published(broker, output) == Counter({1: 2, 2: 2, 3: 2, 4: 1})
@@ -178,15 +179,15 @@ def test_a_lost_checkpoint_is_refused_until_somebody_says_what_it_means(
     lake = make()
     stream(lake, 1)
     with pytest.raises(ConfigError, match="there is no checkpoint to go on from"):
-        reset(lake.spark, lake.config, "checkpoint", None)
+        reset(lake.pipeline, "checkpoint", None)
     send(lake)
     with pytest.raises(ConfigError, match="the checkpoint is still there"):
-        reset(lake.spark, lake.config, "beginning", None)
+        reset(lake.pipeline, "beginning", None)
     shutil.rmtree(lake.config.checkpoint("publish"))
     with pytest.raises(SourceError, match=r"its checkpoint .* is not there"):
         send(lake)
-    assert not status(lake.spark, lake.config)["agrees"]
-    reset(lake.spark, lake.config, "beginning", None)
+    assert not status(lake.pipeline)["agrees"]
+    reset(lake.pipeline, "beginning", None)
     assert send(lake)["rows"] == 1
     assert published(broker, output) == Counter({1: 2})
 
@@ -232,12 +233,12 @@ def test_a_contract_that_grows_while_the_stream_runs(
     stream(old, 1)
     gate = StructField("gate", StringType())
     schema = StructType([*old.contract.schema, gate])
-    new = replace(old, contract=replace(old.contract, version="1.1.0", schema=schema))
+    new = old.variant(contract=replace(old.contract, version="1.1.0", schema=schema))
 
     def grow() -> None:
         try:
             wait_until(lambda: len(messages_of(broker, output)) == 1, "the stream runs")
-            ensure_speed(new.spark, new.config, new.contract)
+            ensure_speed(new.pipeline)
         except BaseException:
             # Else nobody would end the stream.
             os.kill(os.getpid(), signal.SIGTERM)
@@ -246,10 +247,10 @@ def test_a_contract_that_grows_while_the_stream_runs(
     with ThreadPoolExecutor(1) as beside:
         growing = beside.submit(grow)
         with pytest.raises(InfrastructureError, match="has got other columns while it was read; start again"):
-            publish(old.spark, old.config, old.contract, once=False)
+            publish(old.pipeline, once=False)
         growing.result()
     new.ingest([flight(flight=2, gate="B2")])
-    speed(new.spark, new.config, new.contract, once=True)
+    speed(new.pipeline, once=True)
     assert send(new)["rows"] == 1
     values = [json.loads(message.value or b"") for message in messages_of(broker, output)]
     assert sorted((each["flight"], each.get("gate", "none then")) for each in values) == [
@@ -297,7 +298,7 @@ def test_somebody_who_takes_the_slots_meanwhile_is_told_and_so_is_a_cluster_that
         made = publisher(*words)
         monkeypatch.undo()
         shutil.rmtree(first.config.checkpoint("publish"), ignore_errors=True)
-        publish(other.spark, other.config, other.contract, once=True)
+        publish(other.pipeline, once=True)
         return made
 
     monkeypatch.setattr("pipelines.steps.publish.publisher", then_another)
@@ -311,7 +312,7 @@ def test_a_time_out_that_the_cluster_refuses_is_refused_by_all_who_would_publish
     make: Callable[..., Lake],
 ) -> None:
     lake = make("publish.transaction_timeout=1 hour")
-    publish_whole = partial(publish_days, lake.spark, lake.config, lake.contract, "run", [], again=False)
+    publish_whole = partial(publish_days, lake.pipeline, "run", [], again=False)
     for begin in (partial(doctor, lake.config), partial(send, lake), publish_whole):
         with pytest.raises(ConfigError, match=r"transaction_timeout: expected 15 minutes .* got 1 hour"):
             begin()

@@ -34,11 +34,11 @@ def make(publishing_lake: Callable[..., Lake], contract: DataContract, output: s
 
 def stream(lake: Lake, *numbers: int) -> None:
     lake.ingest([flight(flight=number) for number in numbers])
-    speed(lake.spark, lake.config, lake.contract, once=True)
+    speed(lake.pipeline, once=True)
 
 
 def send(lake: Lake) -> dict[str, int]:
-    counts: dict[str, int] = publish(lake.spark, lake.config, lake.contract, once=True)["counts"]
+    counts: dict[str, int] = publish(lake.pipeline, once=True)["counts"]
     return counts
 
 
@@ -76,7 +76,7 @@ def test_offsets_that_expired_are_known_from_records(
     assert send(lake)["rows"] == 2
     forget(admin, output, records=False)
     under_way(lake, 1)
-    assert status(lake.spark, lake.config)["slots"] == {"0": 2, "1": 2}
+    assert status(lake.pipeline)["slots"] == {"0": 2, "1": 2}
     # What is done in all slots is not even read.
     assert send(lake) == {"rows": 2, "batches": 0, "slots_done_before": 2}
     each_once(broker, output, 4)
@@ -84,7 +84,7 @@ def test_offsets_that_expired_are_known_from_records(
     producer = Producer({"bootstrap.servers": broker})
     producer.produce(progress, None, sink_of(lake.config).name.encode(), 1)
     assert not producer.flush(30)
-    assert status(lake.spark, lake.config)["slots"] == {"0": 2}
+    assert status(lake.pipeline)["slots"] == {"0": 2}
     # The topic's id is known beside the checkpoint, too.
     admin.delete_topics([progress])[progress].result(30)
     make_anew(admin, output, 4)

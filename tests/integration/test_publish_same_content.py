@@ -17,6 +17,7 @@ from pipelines.publishing.progress_check import publisher
 from pipelines.publishing.settings import sink_of
 from pipelines.publishing.slots import SlotProgress
 from pipelines.publishing.transactional_sink import TransactionalSink, publish_rows
+from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.publish import publish, status
 from pipelines.steps.publish_reset import reset
 from pipelines.steps.speed import speed
@@ -43,7 +44,9 @@ def make(
         given = (f"lake.root={tmp_path}/lake", f"kafka.bootstrap_servers={broker}", "publish.slots=2")
         topic = f"publish.topic={sink.topic}"
         config = load_config("flights", environ={}, settings=(*given, topic, *settings))
-        return Lake(spark, config.model_copy(update={"env": sink.name}), replace(contract, **changes))
+        return Lake(
+            Pipeline(spark, config.model_copy(update={"env": sink.name}), replace(contract, **changes))
+        )
 
     return made
 
@@ -85,8 +88,8 @@ def test_a_retry_with_other_rows_is_refused_before_anything_is_sent(
 def half_done(lake: Lake) -> None:
     """A micro-batch of eight events, of which slot 1 was not published, as far as anybody knows."""
     lake.ingest([flight(flight=number) for number in range(1, 9)])
-    speed(lake.spark, lake.config, lake.contract, once=True)
-    publish(lake.spark, lake.config, lake.contract, once=True)
+    speed(lake.pipeline, once=True)
+    publish(lake.pipeline, once=True)
     undone(sink_of(lake.config), 1, 0)
     for name in ("0", ".0.crc"):
         Path(lake.config.checkpoint("publish"), "commits", name).unlink()
@@ -108,9 +111,9 @@ def test_a_retry_by_other_rules_is_refused_before_anything_is_sent(
         with pytest.raises(
             SourceError, match=rf"slot 0 of micro-batch 0 was published by other rules.*{said}"
         ):
-            publish(other.spark, other.config, other.contract, once=True)
+            publish(other.pipeline, once=True)
     assert len(messages_of(broker, sink.topic)) == 8
-    counts = publish(lake.spark, lake.config, lake.contract, once=True)["counts"]
+    counts = publish(lake.pipeline, once=True)["counts"]
     assert counts == {"rows": 8, "slots_done_before": 1, "batches": 1}
 
 
@@ -119,7 +122,7 @@ def test_a_contract_may_grow_between_two_tries(make: Callable[..., Lake], contra
     half_done(make())
     grown = StructType([*contract.schema, StructField("gate", StringType())])
     lake = make(version="1.1.0", schema=grown)
-    counts = publish(lake.spark, lake.config, lake.contract, once=True)["counts"]
+    counts = publish(lake.pipeline, once=True)["counts"]
     assert counts == {"rows": 8, "slots_done_before": 1, "batches": 1}
 
 
@@ -128,8 +131,8 @@ def test_a_transaction_that_was_committed_in_the_middle_is_told(
 ) -> None:
     lake = make()
     lake.ingest([flight(flight=number) for number in range(1, 9)])
-    speed(lake.spark, lake.config, lake.contract, once=True)
-    publish(lake.spark, lake.config, lake.contract, once=True)
+    speed(lake.pipeline, once=True)
+    publish(lake.pipeline, once=True)
     sink = sink_of(lake.config)
     for name in ("0", ".0.crc"):
         Path(lake.config.checkpoint("publish"), "commits", name).unlink()
@@ -137,10 +140,10 @@ def test_a_transaction_that_was_committed_in_the_middle_is_told(
         begun = {1: replace(read_progress(cluster, sink, is_stable=True)[1], is_begun=True)}
     write_progress(sink, take_all(sink, {}), begun)
     with pytest.raises(SourceError, match=r"slots 1 were committed before all .* --in-flight unpublished"):
-        publish(lake.spark, lake.config, lake.contract, once=True)
-    assert not status(lake.spark, lake.config)["agrees"]
-    reset(lake.spark, lake.config, "checkpoint", "unpublished")
-    counts = publish(lake.spark, lake.config, lake.contract, once=True)["counts"]
+        publish(lake.pipeline, once=True)
+    assert not status(lake.pipeline)["agrees"]
+    reset(lake.pipeline, "checkpoint", "unpublished")
+    counts = publish(lake.pipeline, once=True)["counts"]
     assert counts == {"rows": 8, "slots_done_before": 1, "batches": 1}
 
 

@@ -26,6 +26,7 @@ from pipelines.publishing.progress_check import partitions_of, publisher
 from pipelines.publishing.slots import SlotProgress
 from pipelines.publishing.transactional_sink import TransactionalSink, in_slots, publish_rows
 from pipelines.spark.checkpoints import QueryFiles
+from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.publish import publish, status
 from pipelines.steps.publish_reset import reset
 from pipelines.steps.speed import speed
@@ -61,7 +62,7 @@ def make(
             f"publish.slots={slots}",
         )
         config = load_config("flights", environ={}, settings=(*given, f"publish.topic={sink.topic}"))
-        return Lake(spark, config.model_copy(update={"env": sink.name}), contract)
+        return Lake(Pipeline(spark, config.model_copy(update={"env": sink.name}), contract))
 
     return made
 
@@ -72,11 +73,11 @@ def rows(spark: SparkSession) -> DataFrame:
 
 def stream(lake: Lake, *numbers: int) -> None:
     lake.ingest([flight(flight=number) for number in numbers])
-    speed(lake.spark, lake.config, lake.contract, once=True)
+    speed(lake.pipeline, once=True)
 
 
 def send(lake: Lake) -> int:
-    return int(publish(lake.spark, lake.config, lake.contract, once=True)["counts"]["rows"])
+    return int(publish(lake.pipeline, once=True)["counts"]["rows"])
 
 
 def fault(tmp_path: Path, point: Point, victim: Victim) -> Fault:
@@ -210,8 +211,8 @@ def test_a_topic_that_has_got_more_partitions_is_refused_until_somebody_says_tha
     stream(lake, 3)
     with pytest.raises(SourceError, match=r"found 5 partitions, expected the 4 .* reset .*--to checkpoint"):
         send(lake)
-    assert not status(lake.spark, lake.config)["agrees"]
-    reset(lake.spark, lake.config, "checkpoint", None)
+    assert not status(lake.pipeline)["agrees"]
+    reset(lake.pipeline, "checkpoint", None)
     assert send(lake) == 1
     assert len(messages_of(broker, sink.topic)) == 3
 

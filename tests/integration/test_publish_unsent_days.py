@@ -28,7 +28,7 @@ def test_a_stream_that_begins_after_nights_says_what_it_leaves_and_how_it_is_sen
     stream(lake)
     run(lake, ONE, TWO)
     with caplog.at_level("WARNING"):
-        told = publish(lake.spark, lake.config, lake.contract, once=True)
+        told = publish(lake.pipeline, once=True)
     assert told["counts"]["rows"] == 0
     assert told["unsent_days"] == ["2013-01-01", "2013-01-02"]
     (line,) = told["lines"]
@@ -39,13 +39,13 @@ def test_a_stream_that_begins_after_nights_says_what_it_leaves_and_how_it_is_sen
     # Until somebody has sent them, in each summary.
     lake.ingest([on(3, 3)])
     stream(lake)
-    again = publish(lake.spark, lake.config, lake.contract, once=True)
+    again = publish(lake.pipeline, once=True)
     assert (again["counts"]["rows"], again["lines"]) == (1, [line])
-    assert line in status(lake.spark, lake.config)["lines"]
+    assert line in status(lake.pipeline)["lines"]
     days = days_of(date.fromisoformat(command[2]), date.fromisoformat(command[3]))
-    publish_days(lake.spark, lake.config, lake.contract, "run", days, again=False)
-    assert status(lake.spark, lake.config)["unsent_days"] == []
-    assert publish(lake.spark, lake.config, lake.contract, once=True)["lines"] == []
+    publish_days(lake.pipeline, "run", days, again=False)
+    assert status(lake.pipeline)["unsent_days"] == []
+    assert publish(lake.pipeline, once=True)["lines"] == []
 
 
 def test_days_with_gaps_are_sent_by_a_command_for_each_range(lake: Lake) -> None:

@@ -40,12 +40,12 @@ def make(
     made = partial(publishing_lake, small_by_flight, topic(partitions=2, name="whole"))
     lake = made()
     lake.ingest([on(1, number) for number in FLIGHTS])
-    nightly(lake.spark, lake.config, small_by_flight, "run", [ONE], "late")
+    nightly(replace(lake.pipeline, contract=small_by_flight), "run", [ONE], "late")
     return made
 
 
 def whole(lake: Lake) -> dict[str, int]:
-    told = publish_days(lake.spark, lake.config, lake.contract, "run", [ONE], again=False)
+    told = publish_days(lake.pipeline, "run", [ONE], again=False)
     counts: dict[str, int] = told["counts"]
     return counts
 

@@ -4,6 +4,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import date, timedelta
 from functools import partial
 from pathlib import Path
@@ -45,11 +46,11 @@ def make(
 
 
 def night(lake: Lake, first: date, last: date | None = None) -> None:
-    nightly(lake.spark, lake.config, lake.contract, "run", days_of(first, last or first), "late")
+    nightly(lake.pipeline, "run", days_of(first, last or first), "late")
 
 
 def send(lake: Lake) -> int:
-    return int(publish(lake.spark, lake.config, lake.contract, once=True)["counts"]["rows"])
+    return int(publish(lake.pipeline, once=True)["counts"]["rows"])
 
 
 def sent_by(lake: Lake) -> list[Message]:
@@ -61,7 +62,7 @@ def is_what_readers_find(lake: Lake) -> None:
     """Asserts that the compacted topic holds what the lake serves."""
     # All records of a key are in one partition, so their order is that of the topic.
     compacted = {message.key: message.value for message in sent_by(lake)}
-    served = messages(read_serving(lake.spark, lake.config), lake.contract).toLocalIterator()
+    served = messages(read_serving(lake.pipeline), lake.contract).toLocalIterator()
     expected = {bytes(row["key"]): bytes(row["value"]) for row in served}
     assert {key: value for key, value in compacted.items() if value is not None} == expected
 
@@ -162,7 +163,7 @@ def test_a_settled_day_is_settled_once_whatever_is_certified_before_the_next_try
         send(lake)
     monkeypatch.undo()
     # Nothing of it was sent, so upkeep still waits for it.
-    assert [verdict.day for verdict in waiting(lake.spark, lake.config)] == [ONE]
+    assert [verdict.day for verdict in waiting(lake.pipeline)] == [ONE]
     lake.ingest([on(1, 4, sent=LATER), on(2, 5)])
     night(lake, TWO)
     send(lake)
@@ -185,7 +186,7 @@ def test_after_a_checkpoint_was_restored_the_topic_comes_to_the_same(make: Calla
     backup.rename(checkpoint)
     with pytest.raises(SourceError, match="was restored from a backup"):
         send(lake)
-    reset(lake.spark, lake.config, "checkpoint", None)
+    reset(lake.pipeline, "checkpoint", None)
     lake.ingest([on(1, 1, sent=EARLIER, departure_delay=9.0), on(2, 4)])
     stream(lake)
     night(lake, ONE)
@@ -202,7 +203,7 @@ def test_a_whole_day_is_published_once_however_often_it_is_asked_for(
     night(lake, ONE)
 
     def whole(day: date = ONE, *, again: bool = False, on_lake: Lake = lake) -> dict[str, int]:
-        told = publish_days(lake.spark, on_lake.config, lake.contract, "run", [day], again=again)
+        told = publish_days(replace(lake.pipeline, config=on_lake.config), "run", [day], again=again)
         counts: dict[str, int] = told["counts"]
         return counts
 
@@ -280,7 +281,7 @@ def test_days_that_were_sent_as_a_whole_are_followed_when_the_stream_begins(
     lake = make()
     lake.ingest([on(1, 1), on(1, 2), on(2, 3)])
     night(lake, ONE)
-    whole = partial(publish_days, lake.spark, lake.config, lake.contract, "run", [ONE])
+    whole = partial(publish_days, lake.pipeline, "run", [ONE])
     whole(again=False)
     lake.ingest([on(1, 4, sent=LATER), on(2, 2, sent=EARLIER)])
     night(lake, TWO)
@@ -301,7 +302,7 @@ def test_an_event_that_moves_between_days_sent_as_a_whole_stays_on_the_topic(
     make: Callable[..., Lake], spark: SparkSession, caplog: pytest.LogCaptureFixture
 ) -> None:
     lake = make()
-    whole = partial(publish_days, lake.spark, lake.config, lake.contract, "run", [ONE, TWO])
+    whole = partial(publish_days, lake.pipeline, "run", [ONE, TWO])
     lake.ingest([on(1, 1), on(2, 2), on(2, 3)])
     night(lake, ONE, TWO)
     whole(again=False)
@@ -319,7 +320,7 @@ def test_an_event_that_moves_between_days_sent_as_a_whole_stays_on_the_topic(
     checkpoint = lake.config.checkpoint("publish")
     with caplog.at_level("WARNING"):
         shutil.rmtree(checkpoint)
-        reset(lake.spark, lake.config, "beginning", None)
+        reset(lake.pipeline, "beginning", None)
         send(lake)
         shutil.rmtree(checkpoint)
         whole(again=True)
@@ -336,7 +337,7 @@ def test_an_event_that_leaves_a_day_sent_as_a_whole_for_an_open_one_stays_on_the
     stream(lake)
     lake.ingest([on(1, 2, sent=EARLIER)])
     night(lake, ONE)
-    publish_days(lake.spark, lake.config, lake.contract, "run", [ONE], again=False)
+    publish_days(lake.pipeline, "run", [ONE], again=False)
     lake.ingest([on(2, 2, sent=EARLIER - timedelta(minutes=30))])
     night(lake, ONE)
     send(lake)
@@ -356,7 +357,7 @@ def test_publishing_begins_with_the_days_that_are_not_certified(make: Callable[.
     config = lake.config.model_copy(update={"maintain": lake.config.maintain.model_copy(update=kept)})
 
     def upkeep() -> tuple[int, str]:
-        done = maintain(lake.spark, config, lake.contract, "upkeep", dry_run=True)
+        done = maintain(replace(lake.pipeline, config=config), "upkeep", dry_run=True)
         return done["counts"]["speed_rows"], "\n".join(done["lines"])
 
     assert upkeep()[0] == 0
@@ -375,10 +376,9 @@ def test_publishing_begins_with_the_days_that_are_not_certified(make: Callable[.
 
 
 def forget_carrier(lake: Lake, carrier: str) -> None:
-    spark, config, contract = lake.spark, lake.config, lake.contract
-    asked = asked_key(contract, [f"carrier={carrier}"])
-    found = forget(spark, config, contract, "forget", OfKey(spark, config, contract, asked), dry_run=False)
-    completed(spark, config, contract, "forget", found, dry_run=False)
+    asked = asked_key(lake.contract, [f"carrier={carrier}"])
+    found = forget(lake.pipeline, "forget", OfKey(lake.pipeline, asked), dry_run=False)
+    completed(lake.pipeline, "forget", found, dry_run=False)
 
 
 @pytest.mark.thorough

@@ -9,7 +9,9 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from pipelines.config.loader import load_config
+from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import read
+from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.ingest import ingest
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import flight
@@ -24,7 +26,7 @@ def send(broker: str, topic: str, records: int) -> None:
 
 @pytest.mark.thorough
 def test_a_checkpoint_goes_from_one_source_to_the_other_and_back(
-    spark: SparkSession, broker: str, topic: MakeTopic, tmp_path: Path
+    spark: SparkSession, contract: DataContract, broker: str, topic: MakeTopic, tmp_path: Path
 ) -> None:
     name = topic(partitions=3)
 
@@ -37,7 +39,8 @@ def test_a_checkpoint_goes_from_one_source_to_the_other_and_back(
             "kafka.rack.mode": mode,
         }
         given = [f"{key}={value}" for key, value in settings.items()]
-        return ingest(spark, load_config("flights", environ={}, settings=given), once=True)
+        config = load_config("flights", environ={}, settings=given)
+        return ingest(Pipeline(spark, config, contract), once=True)
 
     for mode in ("off", "placement", "client", "placement"):
         send(broker, name, 15)
@@ -71,7 +74,7 @@ def test_options_columns_and_batch_reads_are_those_of_kafka(
 
 
 def test_a_stopped_query_has_not_failed(
-    spark: SparkSession, broker: str, topic: MakeTopic, tmp_path: Path
+    spark: SparkSession, contract: DataContract, broker: str, topic: MakeTopic, tmp_path: Path
 ) -> None:
     name = topic(partitions=3)
     send(broker, name, 9)

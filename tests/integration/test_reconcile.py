@@ -1,6 +1,7 @@
 """Kafka against bronze, on a real broker: what is lost is told from what Kafka never had as records."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -31,12 +32,12 @@ def lake_of(make_lake: MakeLake, broker: str, name: str, *settings: str) -> Lake
 
 
 def filled(lake: Lake) -> Lake:
-    ingest(lake.spark, lake.config, once=True)
+    ingest(lake.pipeline, once=True)
     return lake
 
 
 def findings(lake: Lake) -> list[tuple[str, int, bool]]:
-    found = reconcile(lake.spark, lake.config)["findings"]
+    found = reconcile(lake.pipeline)["findings"]
     return [(finding["kind"], finding["offsets"], finding["alarm"]) for finding in found]
 
 
@@ -56,16 +57,16 @@ def test_what_is_lost_is_told_from_what_was_not_read_yet(
         lake.config.table("bronze"),
         lake_of(make_lake, broker, name, f"lake.root={lake.config.root}2"),
     )
-    ensure_bronze(lake.spark, holed.config)
+    ensure_bronze(replace(lake.pipeline, config=holed.config))
     rows = read(lake.spark, whole).where("_offset NOT IN (3, 5, 6, 18)")
     append(rows, holed.config.table("bronze"))
     with pytest.raises(
         SourceError, match=r"4 records within 0..19 \(the first: 3, 5..6, 18\): Kafka has them"
     ):
-        reconcile(holed.spark, holed.config)
+        reconcile(holed.pipeline)
     admin.delete_records([TopicPartition(name, 0, 5)])[TopicPartition(name, 0)].result(30)
     with pytest.raises(SourceError) as refused:
-        reconcile(holed.spark, holed.config)
+        reconcile(holed.pipeline)
     assert refused.value.exit_code == 4
     assert [(f["kind"], f["offsets"], f["alarm"]) for f in refused.value.summary["findings"]] == [
         ("gap", 3, True),
@@ -80,7 +81,7 @@ def test_what_is_lost_is_told_from_what_was_not_read_yet(
     }
     admin.delete_records([TopicPartition(name, 0, 22)])[TopicPartition(name, 0)].result(30)
     with pytest.raises(SourceError, match=r"20..21: deleted from Kafka before they were read"):
-        reconcile(lake.spark, lake.config)
+        reconcile(lake.pipeline)
     accepted = "audit.known_gaps=[{partition: 0, first: 20, last: 21, why: retention}]"
     assert findings(lake_of(make_lake, broker, name, accepted)) == [("deleted", 2, False), ("lag", 3, False)]
 
@@ -119,7 +120,7 @@ def test_what_compaction_removed_is_no_loss(
     wait_until(lambda: count(broker, name) < 11, "Kafka has compacted the topic", 90)
     lake = filled(lake_of(make_lake, broker, name))
     assert [(kind, alarm) for kind, _, alarm in findings(lake)] == [("gap", False)]
-    done = reconcile(lake.spark, lake.config)
+    done = reconcile(lake.pipeline)
     assert done["cleanup_policy"] == "compact"
     assert done["counts"]["explained"] == 11 - lake.count("bronze")
 

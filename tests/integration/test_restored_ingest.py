@@ -3,6 +3,7 @@
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,7 @@ class Source:
         self.sent[partition] += count
 
     def ingest(self) -> int:
-        done = ingest(self.lake.spark, self.lake.config, once=True)
+        done = ingest(self.lake.pipeline, once=True)
         return int(done["counts"]["records"])
 
     def refused(self, why: str) -> None:
@@ -57,7 +58,7 @@ class Source:
 
     def fixed(self) -> None:
         """The command is followed, and bronze has each record once."""
-        reset(self.lake.spark, self.lake.config, "reset", "ingest")
+        reset(self.lake.pipeline, "reset", "ingest")
         self.ingest()
         offsets = self.lake.table("bronze").select("_partition", "_offset")
         found = Counter(tuple(row) for row in offsets.toLocalIterator())
@@ -91,7 +92,7 @@ def test_a_checkpoint_of_before_is_refused(source: Source, tmp_path: Path) -> No
     source.refused("is ahead of its checkpoint")
     source.fixed()
     assert source.ingest() == 0
-    assert reconcile(source.lake.spark, source.lake.config)["findings"] == []
+    assert reconcile(source.lake.pipeline)["findings"] == []
 
 
 def test_a_table_or_a_checkpoint_that_was_put_back_or_lost_is_refused(source: Source, tmp_path: Path) -> None:
@@ -131,8 +132,11 @@ def test_what_was_forgotten_is_empty_when_it_is_read_once_more(source: Source) -
     source.send(3)
     source.send(2, partition=1)
     source.ingest()
-    search = OfKey(lake.spark, lake.config, contract, asked_key(contract, ["flight=2"]))
-    assert forget(lake.spark, lake.config, contract, "forget", search, dry_run=False).counts["bronze"] == 2
+    search = OfKey(replace(lake.pipeline, contract=contract), asked_key(contract, ["flight=2"]))
+    assert (
+        forget(replace(lake.pipeline, contract=contract), "forget", search, dry_run=False).counts["bronze"]
+        == 2
+    )
     shutil.rmtree(source.bronze)
     source.fixed()
     emptied = lake.table("bronze").where("_forgotten IS NOT NULL")
@@ -143,7 +147,7 @@ def test_what_was_forgotten_is_empty_when_it_is_read_once_more(source: Source) -
     source.send(2)
     assert source.ingest() == 2
     assert lake.table("bronze").where("_forgotten IS NOT NULL").count() == 2
-    assert reconcile(lake.spark, lake.config)["findings"] == []
+    assert reconcile(lake.pipeline)["findings"] == []
 
 
 @pytest.mark.thorough
@@ -153,7 +157,7 @@ def test_a_loss_of_before_these_checks_is_told(source: Source, tmp_path: Path) -
         stream = stream.option("checkpointLocation", str(source.checkpoint)).trigger(availableNow=True)
         stream.start(str(source.bronze)).awaitTermination()
 
-    ensure_bronze(source.lake.spark, source.lake.config)
+    ensure_bronze(source.lake.pipeline)
     source.send(20)
     ingest_as_before()
     shutil.copytree(source.checkpoint, tmp_path / "backup")
@@ -164,7 +168,7 @@ def test_a_loss_of_before_these_checks_is_told(source: Source, tmp_path: Path) -
     ingest_as_before()
     assert source.lake.count("bronze") == 40
     with pytest.raises(SourceError, match=r"20 records .*: ingest's checkpoint says they were read") as lost:
-        reconcile(source.lake.spark, source.lake.config)
+        reconcile(source.lake.pipeline)
     assert lost.value.exit_code == 4
     source.refused("20 records .* bronze has not")
     source.fixed()

@@ -1,6 +1,7 @@
 """Records that Kafka has lost, and whose offsets it gave to others, are not passed over in silence."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -77,7 +78,7 @@ def of(lake: Lake, cluster: Cluster) -> Lake:
     """The lake, told where the broker is by now."""
     servers = {"bootstrap_servers": cluster.broker.bootstrap_servers}
     kafka = lake.config.kafka.model_copy(update=servers)
-    return Lake(lake.spark, lake.config.model_copy(update={"kafka": kafka}), lake.contract)
+    return Lake(replace(lake.pipeline, config=lake.config.model_copy(update={"kafka": kafka})))
 
 
 def flights_in(lake: Lake) -> set[int]:
@@ -94,8 +95,8 @@ def send_again(spark: SparkSession, lake: Lake, offsets: range) -> None:
 
 
 def sealed(lake: Lake) -> BronzeIndex:
-    with lease(lake.spark, lake.config, "seal") as held:
-        return seal(lake.spark, lake.config, lake.contract, ONE, held)
+    with lease(lake.pipeline, "seal") as held:
+        return seal(lake.pipeline, ONE, held)
 
 
 def test_offsets_that_were_given_to_others_are_refused_and_their_records_can_be_had(
@@ -104,7 +105,7 @@ def test_offsets_that_were_given_to_others_are_refused_and_their_records_can_be_
     lake = lake_of(make_lake, cluster)
     cluster.send(range(1, 11))
     cluster.send(range(1, 4), partition=1)
-    ingest(lake.spark, lake.config, once=True)
+    ingest(lake.pipeline, once=True)
     cluster.loses()
     lake = of(lake, cluster)
     cluster.send(range(101, 107))
@@ -112,22 +113,22 @@ def test_offsets_that_were_given_to_others_are_refused_and_their_records_can_be_
     with pytest.raises(SourceError, match=r"flights-0 up to offset 9, and Kafka ends before 6"):
         sealed(lake)
     with pytest.raises(SourceError, match=r"flights-0 up to offset 9, and Kafka ends before 6"):
-        ingest(lake.spark, lake.config, once=True)
+        ingest(lake.pipeline, once=True)
     cluster.send(range(107, 116))
     other = r"lost records and given their offsets to others: .* under flights-0 @ 0\.\.9, expected the same"
     with pytest.raises(SourceError, match=other):
-        ingest(lake.spark, lake.config, once=True)
+        ingest(lake.pipeline, once=True)
     with pytest.raises(SourceError, match=other) as refused:
-        reconcile(lake.spark, lake.config)
+        reconcile(lake.pipeline)
     assert refused.value.exit_code == 4
     assert flights_in(lake) == set(range(1, 11))
 
     # The way back: what stands there now is sent again, and the divergence is accepted.
     send_again(lake.spark, lake, range(10))
     set_table_property(lake.spark, lake.config.table("bronze"), DIVERGENCE_ACCEPTED, "flights-0@9")
-    ingest(lake.spark, lake.config, once=True)
+    ingest(lake.pipeline, once=True)
     assert flights_in(lake) == {*range(1, 11), *range(101, 116)}
-    assert reconcile(lake.spark, lake.config)["counts"]["missing"] == 0
+    assert reconcile(lake.pipeline)["counts"]["missing"] == 0
     assert sealed(lake).total() == 28
 
 
@@ -135,7 +136,7 @@ def test_offsets_that_were_given_to_others_are_refused_and_their_records_can_be_
 def test_the_seal_sees_it_where_ingest_went_on_before(make_lake: MakeLake, cluster: Cluster) -> None:
     lake = lake_of(make_lake, cluster)
     cluster.send(range(1, 11))
-    ingest(lake.spark, lake.config, once=True)
+    ingest(lake.pipeline, once=True)
     cluster.loses()
     lake = of(lake, cluster)
     cluster.send(range(101, 111))
@@ -146,12 +147,12 @@ def test_the_seal_sees_it_where_ingest_went_on_before(make_lake: MakeLake, clust
 def test_what_was_forgotten_or_is_the_same_is_no_divergence(make_lake: MakeLake, cluster: Cluster) -> None:
     lake = lake_of(make_lake, cluster)
     cluster.send(range(1, 4))
-    ingest(lake.spark, lake.config, once=True)
+    ingest(lake.pipeline, once=True)
     bronze = lake.config.table("bronze")
     set_table_property(lake.spark, bronze, "delta.appendOnly", "false")
     emptied: dict[str, str | Column] = {"key": "NULL", "value": "NULL"}
     DeltaTable.forPath(lake.spark, bronze).update("_offset = 2", emptied)
-    assert reconcile(lake.spark, lake.config)["counts"]["missing"] == 0
+    assert reconcile(lake.pipeline)["counts"]["missing"] == 0
     cluster.send(range(4, 5))
-    assert ingest(lake.spark, lake.config, once=True)["counts"]["records"] == 1
+    assert ingest(lake.pipeline, once=True)["counts"]["records"] == 1
     assert len(small_rows(lake.table("bronze").select("_offset"))) == 4

@@ -39,7 +39,7 @@ def register(registry: SchemaRegistryClient, subject: str, schema: Any, kind: st
 
 
 def verdicts(lake: Lake, values: list[Any]) -> list[Any]:
-    decoded = decode_all(lake.spark, lake.config, lake.contract, lake.envelopes(values))
+    decoded = decode_all(lake.pipeline, lake.envelopes(values))
     rows = decoded.select("_offset", "_error.*").orderBy("_offset").toLocalIterator()
     return [tuple(row[1:]) for row in rows]
 
@@ -58,7 +58,7 @@ def test_records_of_several_writers_in_one_batch_are_each_read_by_their_own_sche
     ]
 
     lake.ingest(values)
-    counts = speed(lake.spark, lake.config, lake.contract, once=True)["counts"]
+    counts = speed(lake.pipeline, once=True)["counts"]
 
     assert (counts["records"], counts["rows"], counts["quarantined"]) == (2, 2, 0)
     rows = [row.asDict() for row in lake.table("speed").orderBy("flight").toLocalIterator()]
@@ -78,7 +78,7 @@ def test_a_schema_that_appears_while_the_stream_runs_loses_and_doubles_nothing(
     old, new = record(FIELDS), record([*FIELDS, {"name": "gate", "type": "string", "default": ""}])
     first = register(registry, "appears-value", old)
     lake.ingest([framed(first, encoded(old, departure(flight=number))) for number in (1, 2)])
-    speed(lake.spark, lake.config, lake.contract, once=True)
+    speed(lake.pipeline, once=True)
     second = register(registry, "appears-value", new)
     lake.ingest(
         [
@@ -88,7 +88,7 @@ def test_a_schema_that_appears_while_the_stream_runs_loses_and_doubles_nothing(
         ]
     )
 
-    counts = speed(lake.spark, lake.config, lake.contract, once=True)["counts"]
+    counts = speed(lake.pipeline, once=True)["counts"]
 
     assert counts == {
         **counts,
@@ -156,14 +156,14 @@ def test_the_night_decides_as_the_stream_did_and_needs_no_registry_for_schemas_i
             framed(number, encoded(schema, departure(dest="lower"))),
         ]
     )
-    speed(lake.spark, lake.config, lake.contract, once=True)
+    speed(lake.pipeline, once=True)
     away = replace_registry(lake, "http://127.0.0.1:9")
 
-    done = nightly(lake.spark, away.config, lake.contract, "run", [ONE])
+    done = nightly(replace(lake.pipeline, config=away.config), "run", [ONE])
 
     assert done["days"] == {ONE.isoformat(): "certified"}
     assert done["counts"]["quarantined"] == 2
-    assert read_serving(lake.spark, lake.config).count() == 1
+    assert read_serving(lake.pipeline).count() == 1
 
 
 def replace_registry(lake: Lake, url: str) -> Lake:
@@ -171,7 +171,7 @@ def replace_registry(lake: Lake, url: str) -> Lake:
     assert lake.config.registry is not None
     # What the lake has kept is kept under the address; a proxy leads to nowhere.
     registry = lake.config.registry.model_copy(update={"options": {"proxy": url}})
-    return replace(lake, config=lake.config.model_copy(update={"registry": registry}))
+    return lake.variant(config=lake.config.model_copy(update={"registry": registry}))
 
 
 def test_without_the_registry_nothing_goes_to_quarantine_and_the_batch_is_done_later(
@@ -184,10 +184,10 @@ def test_without_the_registry_nothing_goes_to_quarantine_and_the_batch_is_done_l
     away = replace_registry(lake, "http://127.0.0.1:9")
 
     with pytest.raises(InfrastructureError, match=r"registry\.url: .* does not answer"):
-        speed(lake.spark, away.config, lake.contract, once=True)
+        speed(replace(lake.pipeline, config=away.config), once=True)
     assert (lake.count("speed"), lake.count("quarantine")) == (0, 0)
 
-    speed(lake.spark, lake.config, lake.contract, once=True)
+    speed(lake.pipeline, once=True)
     assert (lake.count("speed"), lake.count("quarantine")) == (1, 1)
 
 
@@ -204,7 +204,7 @@ def test_a_schema_that_is_no_record_stops_nothing(lake: Lake, registry: SchemaRe
     ]
     lake.ingest(values)
     for _ in range(2):
-        counts = speed(lake.spark, lake.config, lake.contract, once=True)["counts"]
+        counts = speed(lake.pipeline, once=True)["counts"]
         lake.ingest(values)
     assert (counts["duplicates"], counts["quarantined"]) == (1, 1)
     assert {row["_reason"] for row in lake.table("quarantine").toLocalIterator()} == {"not_an_object"}
@@ -320,9 +320,7 @@ def test_decimals_dates_and_nested_avro_come_through_exactly(
         "tags": {"b": "2", "a": "1"},
     }
 
-    decoded = decode_all(
-        lake.spark, lake.config, lake.contract, lake.envelopes([framed(number, encoded(schema, value))])
-    )
+    decoded = decode_all(lake.pipeline, lake.envelopes([framed(number, encoded(schema, value))]))
 
     (found,) = (row.asDict(recursive=True) for row in decoded.toLocalIterator())
     assert found["_valid"], found["_error"]

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -58,11 +59,11 @@ def unbounded(config: PipelineConfig) -> PipelineConfig:
 
 def first_micro_batch(lake: Lake, config: PipelineConfig, *, stands_still: bool = False) -> None:
     """What ingest does in one micro-batch of a stream that goes on."""
-    ensure_bronze(lake.spark, config)
+    ensure_bronze(replace(lake.pipeline, config=config))
     writer = OnceWriter(config.table("bronze"), None)
     if stands_still:
         writer = _StandsStill(config.table("bronze"), None)
-    query = IngestJob(lake.spark, config, writer).start(once=False)
+    query = IngestJob(replace(lake.pipeline, config=config), writer).start(once=False)
     try:
         wait_until(
             lambda: query_files(lake.spark, config.checkpoint("ingest")).next_batch == 1,
@@ -85,8 +86,8 @@ class _StandsStill(OnceWriter):
 
 def sealed(lake: Lake, config: PipelineConfig | None = None) -> list[tuple[int, int]]:
     config = config or lake.config
-    with lease(lake.spark, config, "seal") as held:
-        index = seal(lake.spark, config, lake.contract, ONE, held)
+    with lease(replace(lake.pipeline, config=config), "seal") as held:
+        index = seal(replace(lake.pipeline, config=config), ONE, held)
     return [(offsets.partition, offsets.last) for offsets in index.offsets()]
 
 
@@ -106,7 +107,7 @@ def test_a_day_is_sealed_once_bronze_has_the_records_that_kafka_had(
         (producer.commit_transaction if commit else producer.abort_transaction)()
 
     transaction(commit=True)
-    ingest(lake.spark, lake.config, once=True)
+    ingest(lake.pipeline, once=True)
     transaction(commit=True)
     with pytest.raises(
         SourceError,
@@ -116,10 +117,10 @@ def test_a_day_is_sealed_once_bronze_has_the_records_that_kafka_had(
     # An aborted transaction leaves no record, only offsets, also of a partition that bronze has nothing of.
     transaction(commit=False)
     transaction(commit=False, partition=1)
-    ingest(lake.spark, lake.config, once=True)
+    ingest(lake.pipeline, once=True)
     assert sealed(lake) == [(0, 2)]
-    with lease(lake.spark, lake.config, "seal") as held:
-        assert seal(lake.spark, lake.config, lake.contract, TWO, held).total() == 2
+    with lease(lake.pipeline, "seal") as held:
+        assert seal(lake.pipeline, TWO, held).total() == 2
 
     # What ingest has looked at counts for nothing where bronze has lost it.
     bronze = lake.config.table("bronze")
@@ -139,7 +140,7 @@ def test_a_producer_whose_clock_is_ahead_seals_nothing_and_the_brokers_clock_doe
     ahead = topic(partitions=1)
     lake = lake_of(make_lake, broker, ahead)
     send(broker, ahead, SENT + timedelta(days=1))
-    ingest(lake.spark, lake.config, once=True)
+    ingest(lake.pipeline, once=True)
     send(broker, ahead, SENT)
     with pytest.raises(SourceError, match=r"-0 is in bronze up to offset 1, needed 2;"):
         sealed(lake)
@@ -150,7 +151,7 @@ def test_a_producer_whose_clock_is_ahead_seals_nothing_and_the_brokers_clock_doe
     stamped = topic(partitions=1, **{"message.timestamp.type": "LogAppendTime"})
     lake = lake_of(make_lake, broker, stamped, f"lake.root={lake.config.root}2")
     send(broker, stamped, SENT)
-    ingest(lake.spark, lake.config, once=True)
+    ingest(lake.pipeline, once=True)
     send(broker, stamped, SENT)
     assert sealed(lake) == [(0, 0)]
 
@@ -162,9 +163,9 @@ def test_where_ingest_begins_with_what_is_newest_only_that_is_asked_for(
     lake = lake_of(make_lake, broker, name, "kafka.starting_offsets=latest")
     send(broker, name, SENT)
     send(broker, name, SENT, partition=1)
-    ingest(lake.spark, lake.config, once=True)
+    ingest(lake.pipeline, once=True)
     send(broker, name, SENT)
-    ingest(lake.spark, lake.config, once=True)
+    ingest(lake.pipeline, once=True)
     assert sealed(lake) == [(0, 1)]
     send(broker, name, SENT, partition=1)
     with pytest.raises(SourceError, match=r"-1 is in bronze up to offset 1, needed 2;"):
@@ -177,7 +178,7 @@ def test_what_kafka_has_deleted_seals_once_it_is_accepted_and_what_is_to_come_ca
     name = topic(partitions=1)
     lake = lake_of(make_lake, broker, name)
     send(broker, name, SENT)
-    ingest(lake.spark, lake.config, once=True)
+    ingest(lake.pipeline, once=True)
     send(broker, name, SENT)
     admin.delete_records([TopicPartition(name, 0, 2)])[TopicPartition(name, 0)].result(30)
     with pytest.raises(SourceError, match=r"-0: offsets 1 to 1\..*audit\.known_gaps"):
@@ -194,15 +195,15 @@ def test_what_comes_after_ingest_has_read_all_that_there_was_keeps_no_day_open(
     name = topic(partitions=2)
     lake = lake_of(make_lake, broker, name)
     send(broker, name, SENT)
-    ingest(lake.spark, unbounded(lake.config), once=True)
+    ingest(replace(lake.pipeline, config=unbounded(lake.config)), once=True)
     send(broker, name, SENT)
     send(broker, name, SENT, partition=1)
     # By what ingest's commit says, whatever the configuration of the night.
     assert sealed(lake) == sealed(lake, unbounded(lake.config)) == [(0, 0)]
     # A micro-batch of before the day's end says nothing of it.
     today = datetime.now(UTC).date()
-    assert ends_since(lake.spark, lake.config, SENT) == {0: 1, 1: 0}
-    assert ends_since(lake.spark, lake.config, datetime(today.year + 1, 1, 1, tzinfo=UTC)) == {}
+    assert ends_since(lake.pipeline, SENT) == {0: 1, 1: 0}
+    assert ends_since(lake.pipeline, datetime(today.year + 1, 1, 1, tzinfo=UTC)) == {}
 
 
 def test_a_micro_batch_that_was_bounded_is_not_taken_for_the_end_of_kafka(
@@ -217,7 +218,7 @@ def test_a_micro_batch_that_was_bounded_is_not_taken_for_the_end_of_kafka(
     first_micro_batch(lake, bounded)
     assert lake.count("bronze") == 5
     # The night's own configuration has no bound.
-    assert ends_since(lake.spark, unbounded(lake.config), SENT) == {}
+    assert ends_since(replace(lake.pipeline, config=unbounded(lake.config)), SENT) == {}
     with pytest.raises(SourceError, match=r"-0 is in bronze up to offset 5, needed 20;"):
         sealed(lake, unbounded(lake.config))
 
@@ -232,8 +233,8 @@ def test_the_ends_of_kafka_are_as_old_as_the_question(
     # The stream stands still between the answer of Kafka and the commit.
     first_micro_batch(lake, unbounded(lake.config), stands_still=True)
     after = datetime.now(UTC)
-    assert ends_since(lake.spark, lake.config, before) == {0: 1}
-    assert ends_since(lake.spark, lake.config, after - timedelta(seconds=STANDS_STILL_S)) == {}
+    assert ends_since(lake.pipeline, before) == {0: 1}
+    assert ends_since(lake.pipeline, after - timedelta(seconds=STANDS_STILL_S)) == {}
 
 
 def test_a_micro_batch_that_an_earlier_run_planned_says_nothing_of_now(
@@ -243,11 +244,13 @@ def test_a_micro_batch_that_an_earlier_run_planned_says_nothing_of_now(
     lake = lake_of(make_lake, broker, name)
     send(broker, name, SENT)
     everything = unbounded(lake.config)
-    ensure_bronze(lake.spark, everything)
+    ensure_bronze(replace(lake.pipeline, config=everything))
     # It dies after the plan, before it has written.
-    query = IngestJob(lake.spark, everything, _Dies(lake.config.table("bronze"), None)).start(once=True)
+    query = IngestJob(
+        replace(lake.pipeline, config=everything), _Dies(lake.config.table("bronze"), None)
+    ).start(once=True)
     with pytest.raises(StreamingQueryException, match="died"):
         query.awaitTermination()
     first_micro_batch(lake, everything)
     assert lake.count("bronze") == 1
-    assert ends_since(lake.spark, lake.config, SENT) == {}
+    assert ends_since(lake.pipeline, SENT) == {}

@@ -13,6 +13,7 @@ from demo.source import read_weather
 from pipelines.config.loader import load_config
 from pipelines.contracts.contract import load_contract
 from pipelines.contracts.event_days import days_of
+from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.ingest import ingest
 from pipelines.steps.nightly import nightly
 from pipelines.steps.serving import read_serving
@@ -36,12 +37,12 @@ def test_weather_goes_from_kafka_to_certified_days_without_code(
     settings = (f"lake.root={tmp_path}/lake", f"kafka.topic={name}", f"kafka.bootstrap_servers={broker}")
     config = load_config("weather", environ={}, settings=settings)
     contract = load_contract(Path("data_contracts") / config.contract)
-    ingest(spark, config, once=True)
-    speed(spark, config, contract, once=True)
-    summary = nightly(spark, config, contract, "run", days_of(DAYS[0], DAYS[-1]))
+    ingest(Pipeline(spark, config, contract), once=True)
+    speed(Pipeline(spark, config, contract), once=True)
+    summary = nightly(Pipeline(spark, config, contract), "run", days_of(DAYS[0], DAYS[-1]))
     assert summary["days"] == dict.fromkeys(map(str, DAYS), "certified")
 
-    served = read_serving(spark, config).select("origin", "time_hour", "temp").toPandas()
+    served = read_serving(Pipeline(spark, config, contract)).select("origin", "time_hour", "temp").toPandas()
     keys = Counter(zip(served["origin"], served["time_hour"].dt.tz_localize("UTC"), strict=True))
     sent = {(e["origin"], pd.Timestamp(str(e["time_hour"])).tz_convert("UTC")) for e in events}
     assert keys == Counter(sent)

@@ -11,6 +11,7 @@ from pipelines.contracts.contract import DataContract
 from pipelines.errors import SourceError
 from pipelines.registry.client import Registry
 from pipelines.registry.wire_format import WriterSchema
+from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.nightly import nightly
 from pipelines.steps.serving import read_serving
 from pipelines.steps.speed import speed
@@ -57,7 +58,7 @@ def flights(number: int, *which: int) -> list[bytes]:
 
 def with_share(lake: Lake, share: float) -> Lake:
     quarantine = lake.config.quarantine.model_copy(update={"max_share": share})
-    return replace(lake, config=lake.config.model_copy(update={"quarantine": quarantine}))
+    return lake.variant(config=lake.config.model_copy(update={"quarantine": quarantine}))
 
 
 def test_a_new_schema_is_learned_among_junk_by_few_questions(
@@ -66,7 +67,7 @@ def test_a_new_schema_is_learned_among_junk_by_few_questions(
     number = register(registry, "among-junk-value")
     lake.ingest([*JUNK, *flights(number, *range(1, 101))])
 
-    counts = speed(lake.spark, with_share(lake, 0.9).config, lake.contract, once=True)["counts"]
+    counts = speed(Pipeline(lake.spark, with_share(lake, 0.9).config, lake.contract), once=True)["counts"]
 
     assert (counts["rows"], counts["quarantined"]) == (100, len(JUNK))
     assert {row["_reason"] for row in lake.table("quarantine").toLocalIterator()} == {"unknown_schema"}
@@ -80,7 +81,7 @@ def test_a_micro_batch_of_a_new_schema_alone_passes_the_gate(
 ) -> None:
     number = register(registry, "alone-value")
     lake.ingest(flights(number, *range(1, 21)))
-    assert speed(lake.spark, lake.config, lake.contract, once=True)["counts"]["rows"] == 20
+    assert speed(lake.pipeline, once=True)["counts"]["rows"] == 20
 
 
 def test_masses_of_broken_records_are_refused_before_the_registry_is_asked(
@@ -89,14 +90,14 @@ def test_masses_of_broken_records_are_refused_before_the_registry_is_asked(
     # More than quarantine.max_share of all by themselves.
     lake.ingest([b"no schema's id"] * (len(JUNK) + 1) + JUNK)
     with pytest.raises(SourceError, match="break the contract"):
-        speed(lake.spark, lake.config, lake.contract, once=True)
+        speed(lake.pipeline, once=True)
     assert asked == []
 
 
 def test_junk_is_refused_after_few_questions(lake: Lake, asked: list[int]) -> None:
     lake.ingest(JUNK)
     with pytest.raises(SourceError, match="break the contract"):
-        speed(lake.spark, lake.config, lake.contract, once=True)
+        speed(lake.pipeline, once=True)
     assert 0 < len(asked) <= ASKED_IN_VAIN
 
 
@@ -109,20 +110,20 @@ def test_a_rare_schema_that_was_passed_over_is_made_good_when_it_is_known(
         rare = registry.register_schema("passed-over-b-value", other)
     tolerant = with_share(lake, 1.0)
     lake.ingest(flights(common, 1))
-    speed(lake.spark, tolerant.config, lake.contract, once=True)
+    speed(replace(lake.pipeline, config=tolerant.config), once=True)
     # Of its own micro-batch, so that nothing else leads the rebuild of the day to it.
     lake.ingest([*JUNK, *flights(rare, 2)])
-    speed(lake.spark, tolerant.config, lake.contract, once=True)
-    nightly(lake.spark, tolerant.config, lake.contract, "first", [ONE])
+    speed(replace(lake.pipeline, config=tolerant.config), once=True)
+    nightly(replace(lake.pipeline, config=tolerant.config), "first", [ONE])
     assert rare not in asked
-    assert read_serving(lake.spark, lake.config).count() == 1
+    assert read_serving(lake.pipeline).count() == 1
     night = len(asked)
 
     lake.ingest(flights(rare, 3, 4))
-    speed(lake.spark, tolerant.config, lake.contract, once=True)
+    speed(replace(lake.pipeline, config=tolerant.config), once=True)
     assert rare in asked[night:]
-    done = nightly(lake.spark, tolerant.config, lake.contract, "second", [ONE])
+    done = nightly(replace(lake.pipeline, config=tolerant.config), "second", [ONE])
 
     assert done["days"] == {ONE.isoformat(): "certified"}
-    flown = [row["flight"] for row in read_serving(lake.spark, lake.config).orderBy("flight").collect()]
+    flown = [row["flight"] for row in read_serving(lake.pipeline).orderBy("flight").collect()]
     assert flown == [1, 2, 3, 4]

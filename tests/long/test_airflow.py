@@ -136,6 +136,6 @@ def test_a_real_night_is_certified_by_airflow(airflow: Airflow, lake: Lake) -> N
         **BRIEF_ENVIRONMENT,
     )
     assert done.returncode == 0, done.stdout[-3000:]
-    state = certified(lake.spark, lake.config)
+    state = certified(lake.pipeline)
     assert state is not None
     assert state.days == (date(2013, 1, 1),)

@@ -11,6 +11,7 @@ from pipelines.config.loader import load_config
 from pipelines.contracts.contract import load_contract
 from pipelines.delta.io import read
 from pipelines.ledger.certifications import certified
+from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.maintain import maintain
 from pipelines.steps.nightly import nightly
 
@@ -29,12 +30,12 @@ def night_of(spark: SparkSession, root: Path, days: int) -> tuple[float, int]:
     config = load_config("events", conf_dir=BENCHMARKS / "conf", settings=settings, environ={})
     contract = load_contract(BENCHMARKS / "contracts" / config.contract)
     age = Age(days, 5 if days else 1, TRIGGER, 20)
-    Aged(spark, config, contract, age).fill()
-    maintain(spark, config, contract, "upkeep", dry_run=False)
+    Aged(Pipeline(spark, config, contract), age).fill()
+    maintain(Pipeline(spark, config, contract), "upkeep", dry_run=False)
     with Volume(spark, root) as volume:
-        done = nightly(spark, config, contract, "night", [age.last], "late and missed")
+        done = nightly(Pipeline(spark, config, contract), "night", [age.last], "late and missed")
     assert done["days"] == {str(age.last): "certified"}
-    state = certified(spark, config)
+    state = certified(Pipeline(spark, config, contract))
     assert state is not None
     assert len(state.days) == RECENT + days
     index = read(spark, config.ops_table("bronze_index")).where(f"pipeline = '{config.name}'")

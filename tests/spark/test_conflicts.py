@@ -61,7 +61,7 @@ def test_the_winner_is_the_contract_s(lake: Lake) -> None:
     records = [on(1, 1, departure_delay=d, sent=EPOCH + n * HOUR) for n, d in enumerate((3.0, 9.0, 5.0))]
     won = {}
     for policy in (Policy(), Policy("last"), Policy("highest", "departure_delay")):
-        (sample,) = samples(replace(lake, contract=replace(lake.contract, policy=policy)), records)
+        (sample,) = samples(lake.variant(contract=replace(lake.contract, policy=policy)), records)
         won[policy.winner] = values_of(sample)["departure_delay"][0]
         assert [copy.winner for copy in sample.copies] == [True, False, False]
     assert won == {"first": "3.0", "last": "5.0", "highest": "9.0"}
@@ -177,7 +177,7 @@ def test_the_report_of_a_day_shows_its_conflicts_and_where_its_layers_differ(
     stream(lake)
     lake.ingest([on(1, 4), on(3, 3)])
     run(lake, ONE)
-    done = report(lake.spark, lake.config, lake.contract, ONE, tmp_path)
+    done = report(lake.pipeline, ONE, tmp_path)
     written = json.loads(Path(done["json"]).read_text())
     (sample,) = written["conflict_samples"]
     assert sample["columns"] == [{"column": "tailnum", "personal": None, "values": ["N14228", "<b>"]}]

@@ -18,7 +18,7 @@ HOUR = timedelta(hours=1)
 
 
 def ask(lake: Lake, *given: str, limit: int = 20) -> Explained:
-    return explain(lake.spark, lake.config, lake.contract, asked_key(lake.contract, given), limit)
+    return explain(lake.pipeline, asked_key(lake.contract, given), limit)
 
 
 def told(found: Explained) -> list[tuple[int, tuple[str, ...], str, str]]:
@@ -48,8 +48,8 @@ def test_what_became_of_each_record_of_a_key(make_lake: Callable[..., Lake], sma
     lake.ingest([on(1, 4, sent=LATER), on(3, 4), on(2, 8, sent=EPOCH)])
     stream(lake)
     run(lake, ONE, TWO)
-    (late,) = samples_of(lake.spark, lake.config, ONE, "run")
-    (other,) = samples_of(lake.spark, lake.config, TWO, "run")
+    (late,) = samples_of(lake.pipeline, ONE, "run")
+    (other,) = samples_of(lake.pipeline, TWO, "run")
     assert [(each.difference, each.batch, each.speed) for each in (late, other)] == [
         ("late", at(7), None),
         ("other_copy", at(9), at(5)),

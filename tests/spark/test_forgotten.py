@@ -41,6 +41,7 @@ from pipelines.ledger.retention_marks import WHOLE_FROM
 from pipelines.lineage.key_filter import asked_key
 from pipelines.lineage.searches import OfKey, again
 from pipelines.spark.failures import explain_stream_failure
+from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.session import forget_tables
 from pipelines.steps import forget as forgetting
 from pipelines.steps import speed as speed_layer
@@ -61,10 +62,9 @@ def lake(make_lake: Callable[..., Lake], small: DataContract) -> Lake:
 
 
 def forget_key(lake: Lake, *given: str, dry_run: bool = False) -> tuple[Forgotten, dict[str, Any]]:
-    spark, config, contract = lake.spark, lake.config, lake.contract
-    search = OfKey(spark, config, contract, asked_key(contract, given))
-    found = forget(spark, config, contract, "forget", search, dry_run=dry_run)
-    return found, completed(spark, config, contract, "forget", found, dry_run=dry_run)
+    search = OfKey(lake.pipeline, asked_key(lake.contract, given))
+    found = forget(lake.pipeline, "forget", search, dry_run=dry_run)
+    return found, completed(lake.pipeline, "forget", found, dry_run=dry_run)
 
 
 def of(day: int, number: int, **changes: Any) -> Record:
@@ -85,7 +85,7 @@ def fill(lake: Lake) -> None:
 
 
 def served(lake: Lake) -> list[int]:
-    return sorted(row["flight"] for row in read_serving(lake.spark, lake.config).toLocalIterator())
+    return sorted(row["flight"] for row in read_serving(lake.pipeline).toLocalIterator())
 
 
 def checks(lake: Lake, day: date) -> dict[str, str]:
@@ -147,7 +147,7 @@ def test_what_is_forgotten_is_gone_from_every_layer_and_stays_gone(lake: Lake, s
         (None,) * 3
     }
     assert table_property(lake.spark, lake.config.table("bronze"), "delta.appendOnly") == "true"
-    verdict = history(lake.spark, lake.config)[-1]
+    verdict = history(lake.pipeline)[-1]
     assert (verdict.cause, verdict.removed, verdict.rows, verdict.records) == ("forgotten", 1, 1, 1)
     assert (verdict.bronze, verdict.quarantined, verdict.other_days) == (4, 2, 1)
 
@@ -158,7 +158,7 @@ def test_what_is_forgotten_is_gone_from_every_layer_and_stays_gone(lake: Lake, s
 
     # A contract that takes what was broken, and a speed layer made anew, find nothing of it either.
     lake.contract = replace(small, row_rules=(), version="2")
-    replay(lake.spark, lake.config, lake.contract, "replay", Selection(), dry_run=False)
+    replay(lake.pipeline, "replay", Selection(), dry_run=False)
     # As `checkpoint reset` leaves it: what the stream writes to goes with its checkpoint.
     for place in (
         lake.config.table("speed"),
@@ -179,14 +179,13 @@ def test_what_is_forgotten_is_gone_from_every_layer_and_stays_gone(lake: Lake, s
 def test_a_run_that_dies_anywhere_is_completed_by_the_next_and_upkeep_removes_what_old_files_hold(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spark, config = lake.spark, lake.config
     lake.ingest([of(1, 1, sent=LATER), on(1, 2), of(1, 1, distance=-1.0)])
     stream(lake)
     lake.ingest([of(1, 1)])
     stream(lake)
     run(lake, ONE)
-    samples = read(spark, config.ops_table("layer_samples"))
-    results = read(spark, config.ops_table("validation_results")).where("result IS NOT NULL")
+    samples = read(lake.spark, lake.config.ops_table("layer_samples"))
+    results = read(lake.spark, lake.config.ops_table("validation_results")).where("result IS NOT NULL")
     assert not samples.isEmpty()
     assert not results.isEmpty()
 
@@ -210,19 +209,19 @@ def test_a_run_that_dies_anywhere_is_completed_by_the_next_and_upkeep_removes_wh
     for step in ("empty", "delete_records", "delete_records"):
         dies_after(step)
     # As it is left where the process dies before the table refuses changes again.
-    set_table_property(spark, config.table("bronze"), "delta.appendOnly", "false")
+    set_table_property(lake.spark, lake.config.table("bronze"), "delta.appendOnly", "false")
     found, told = forget_key(lake, "flight=1")
     assert (found.counts, told["days"]) == (
         {"bronze": 0, "quarantine": 0, "speed": 0, "batch": 1},
         {"2013-01-01": "certified"},
     )
-    assert table_property(spark, config.table("bronze"), "delta.appendOnly") == "true"
+    assert table_property(lake.spark, lake.config.table("bronze"), "delta.appendOnly") == "true"
     assert served(lake) == [2]
-    assert read(spark, config.ops_table("layer_samples")).isEmpty()
+    assert read(lake.spark, lake.config.ops_table("layer_samples")).isEmpty()
 
-    assert files_with(Path(config.root))
-    maintain(spark, config, lake.contract, "upkeep", dry_run=False, vacuum_now=True)
-    assert files_with(Path(config.root)) == []
+    assert files_with(Path(lake.config.root))
+    maintain(lake.pipeline, "upkeep", dry_run=False, vacuum_now=True)
+    assert files_with(Path(lake.config.root)) == []
     assert served(lake) == [2]
     # Nor does Delta's log say whom it was: conditions of a DELETE would stand there.
     assert said_by_commits(lake, "speed") & {"DELETE", "flight"} == set()
@@ -315,7 +314,7 @@ def test_values_and_keys_that_checks_have_kept_go_with_the_days_records(lake: La
         for name, (kind, observed, detail, result) in shapes.items()
     ]
     append(small_frame(spark, rows, shape(RESULTS)), table)
-    delete_values(spark, lake.config, [ONE])
+    delete_values(Pipeline(spark, lake.config, lake.contract), [ONE])
 
     def kept(day: date) -> dict[str, tuple[Any, ...]]:
         rows = read(spark, table).where(F.col("day") == day)
@@ -356,22 +355,21 @@ def put_back(tmp_path: Path, *places: str) -> None:
 def test_a_layer_that_is_put_back_brings_nothing_back(
     lake: Lake, small: DataContract, tmp_path: Path
 ) -> None:
-    spark, config = lake.spark, lake.config
     fill(lake)
-    decided = config.table("batch"), config.ops_table("certifications")
-    streamed = config.table("speed"), config.table("quarantine"), config.checkpoint("speed")
+    decided = lake.config.table("batch"), lake.config.ops_table("certifications")
+    streamed = lake.config.table("speed"), lake.config.table("quarantine"), lake.config.checkpoint("speed")
     back_up(tmp_path, *decided, *streamed)
     forget_key(lake, "flight=1")
     put_back(tmp_path, *decided)
     assert 1 in served(lake)
     run(lake, TWO)
-    assert [(v.day, v.cause) for v in history(spark, config)[-2:]] == [(ONE, "forgotten"), (TWO, "asked")]
+    assert [(v.day, v.cause) for v in history(lake.pipeline)[-2:]] == [(ONE, "forgotten"), (TWO, "asked")]
     assert served(lake) == [2, 3]
 
-    put_back(tmp_path, config.table("quarantine"))
+    put_back(tmp_path, lake.config.table("quarantine"))
     assert who_is_in(lake, "quarantine") == 1
     lake.contract = replace(small, row_rules=(), version="2")
-    done = replay(spark, config, lake.contract, "replay", Selection(), dry_run=False)
+    done = replay(lake.pipeline, "replay", Selection(), dry_run=False)
     assert (done.counts["rows"], done.counts["closed"]) == (0, 0)
 
     put_back(tmp_path, *streamed)
@@ -379,9 +377,9 @@ def test_a_layer_that_is_put_back_brings_nothing_back(
     with pytest.raises(SourceError, match=match) as refused:
         stream(lake)
     assert refused.value.exit_code == 4
-    search = again(spark, config, lake.contract)
+    search = again(lake.pipeline)
     assert search is not None
-    found = forget(spark, config, lake.contract, "again", search, dry_run=False)
+    found = forget(lake.pipeline, "again", search, dry_run=False)
     assert found.counts == {"bronze": 0, "quarantine": 1, "speed": 2, "batch": 0}
     stream(lake)
     assert [who_is_in(lake, layer) for layer in ("bronze", "quarantine", "speed", "batch")] == [0] * 4
@@ -390,9 +388,8 @@ def test_a_layer_that_is_put_back_brings_nothing_back(
 def test_a_rebuild_that_is_refused_is_told_and_done_by_the_next_night_also_where_the_index_was_lost(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spark, config = lake.spark, lake.config
     fill(lake)
-    shutil.rmtree(config.ops_table("bronze_index"))
+    shutil.rmtree(lake.config.ops_table("bronze_index"))
 
     def refuse(*_: Any, **__: Any) -> Any:
         raise SourceError("bronze is behind")
@@ -405,17 +402,18 @@ def test_a_rebuild_that_is_refused_is_told_and_done_by_the_next_night_also_where
     assert refused.value.summary["counts"]["bronze"] == 4
     assert served(lake) == [1, 2, 3]
     # Not by its lookback.
-    nightly(spark, config.model_copy(update={"batch": config.batch.model_copy(update={"lookback_days": 0})}),
-            lake.contract, "night", [TWO], "late and missed")  # fmt: skip
+    batch = lake.config.batch.model_copy(update={"lookback_days": 0})
+    without = replace(lake.pipeline, config=lake.config.model_copy(update={"batch": batch}))
+    nightly(without, "night", [TWO], "late and missed")
     assert served(lake) == [2, 3]
-    assert [(v.day, v.cause) for v in history(spark, config)[-2:]] == [(ONE, "forgotten"), (TWO, "asked")]
+    assert [(v.day, v.cause) for v in history(lake.pipeline)[-2:]] == [(ONE, "forgotten"), (TWO, "asked")]
 
 
 def test_another_pipeline_of_the_topic_keeps_nothing_that_was_forgotten(
     make_lake: Callable[..., Lake], small: DataContract
 ) -> None:
     lake = make_lake(contract=small)
-    other = Lake(lake.spark, lake.config.model_copy(update={"name": "flights_2"}), small)
+    other = Lake(Pipeline(lake.spark, lake.config.model_copy(update={"name": "flights_2"}), small))
     for each in (lake, other):
         each.ingest([of(1, 1), on(1, 2)])
         set_table_property(each.spark, each.config.table("bronze"), TOPIC_ID, hidden("the topic's id"))
@@ -423,9 +421,9 @@ def test_another_pipeline_of_the_topic_keeps_nothing_that_was_forgotten(
     forget_key(lake, "flight=1")
     with pytest.raises(SourceError, match=r"1 records that were forgotten.*--pipeline flights_2 --again"):
         run(other, ONE)
-    search = again(other.spark, other.config, small)
+    search = again(replace(other.pipeline, contract=small))
     assert search is not None
-    found = forget(other.spark, other.config, small, "again", search, dry_run=False)
+    found = forget(replace(other.pipeline, contract=small), "again", search, dry_run=False)
     assert (found.counts["bronze"], found.counts["speed"]) == (1, 1)
     run(other, ONE)
     assert served(other) == [2]
@@ -440,22 +438,21 @@ def test_what_is_late_by_a_forgotten_record_is_late_still(lake: Lake) -> None:
     assert counts["late"] == 2
     forget_key(lake, "scheduled_departure=2013-01-09T05:15:00-05:00")
     run(lake, ONE)
-    assert history(lake.spark, lake.config)[-1].late == 2
+    assert history(lake.pipeline)[-1].late == 2
 
 
 @pytest.mark.thorough
 def test_bronze_of_an_earlier_version_gets_its_mark_when_it_is_needed(lake: Lake) -> None:
-    spark, config = lake.spark, lake.config
     properties = {"delta.appendOnly": "true", "delta.enableChangeDataFeed": "true"}
-    ensure_table(spark, config.table("bronze"), shape(BRONZE), properties=properties)
+    ensure_table(lake.spark, lake.config.table("bronze"), shape(BRONZE), properties=properties)
     lake.ingest([of(1, 1), on(1, 2)])
     stream(lake)
     assert "_forgotten" not in lake.table("bronze").columns
     seen: list[int] = []
-    rows = speed_layer._bronze(spark, config).writeStream.foreachBatch(
+    rows = speed_layer._bronze(lake.pipeline).writeStream.foreachBatch(
         lambda got, _: seen.append(got.count())
     )
-    running = rows.option("checkpointLocation", f"{config.root}/ops/checkpoints/other").start()
+    running = rows.option("checkpointLocation", f"{lake.config.root}/ops/checkpoints/other").start()
     try:
         running.processAllAvailable()
         forget_key(lake, "flight=1")
@@ -466,7 +463,7 @@ def test_bronze_of_an_earlier_version_gets_its_mark_when_it_is_needed(lake: Lake
     said = explain_stream_failure(failed.value)
     assert isinstance(said, InfrastructureError)
     assert "Start the job again" in str(said)
-    append(lake.envelopes([on(1, 3)]), config.table("bronze"))
+    append(lake.envelopes([on(1, 3)]), lake.config.table("bronze"))
     assert stream(lake)["counts"]["rows"] == 1
     run(lake, ONE)
     assert (served(lake), seen) == ([2, 3], [2])
@@ -474,14 +471,13 @@ def test_bronze_of_an_earlier_version_gets_its_mark_when_it_is_needed(lake: Lake
 
 @pytest.mark.thorough
 def test_a_day_past_its_retention_is_certified_again_without_what_is_forgotten(lake: Lake) -> None:
-    spark, config = lake.spark, lake.config
     fill(lake)
     # As retention leaves a lake: what it removed from bronze it has told before.
-    delete_rows(spark, config.table("bronze"), "_offset < 6", {WHOLE_FROM: "2013-01-02"})
+    delete_rows(lake.spark, lake.config.table("bronze"), "_offset < 6", {WHOLE_FROM: "2013-01-02"})
     found, told = forget_key(lake, "flight=1")
     assert (found.days, found.final, told["days"]) == ((), (ONE,), {})
     assert served(lake) == [2, 3]
-    verdict = history(spark, config)[-1]
+    verdict = history(lake.pipeline)[-1]
     assert (verdict.day, verdict.status, verdict.rows, verdict.removed) == (ONE, "certified", 1, 1)
     assert set(forget_key(lake, "flight=1")[0].counts.values()) == {0}
 
@@ -489,10 +485,9 @@ def test_a_day_past_its_retention_is_certified_again_without_what_is_forgotten(l
 def test_a_bronze_that_is_put_back_is_used_by_nobody_until_it_is_emptied_again(
     lake: Lake, tmp_path: Path
 ) -> None:
-    spark, config, contract = lake.spark, lake.config, lake.contract
     fill(lake)
-    assert again(spark, config, contract) is None
-    bronze = Path(config.table("bronze"))
+    assert again(lake.pipeline) is None
+    bronze = Path(lake.config.table("bronze"))
     shutil.copytree(bronze, tmp_path / "backup")
     forget_key(lake, "flight=1")
     shutil.rmtree(bronze)
@@ -500,48 +495,49 @@ def test_a_bronze_that_is_put_back_is_used_by_nobody_until_it_is_emptied_again(
     uses: list[Callable[[], object]] = [
         lambda: stream(lake),
         lambda: run(lake, ONE),
-        lambda: validate(spark, config, contract, "validate", ONE),
+        lambda: validate(lake.pipeline, "validate", ONE),
     ]
     for use in uses:
         with pytest.raises(SourceError, match="4 records that were forgotten") as refused:
             use()
         assert refused.value.exit_code == 4
-    search = again(spark, config, contract)
+    search = again(lake.pipeline)
     assert search is not None
-    found = forget(spark, config, contract, "again", search, dry_run=False)
+    found = forget(lake.pipeline, "again", search, dry_run=False)
     assert found.counts == {"bronze": 4, "quarantine": 0, "speed": 0, "batch": 0}
     # What ingest reads once more is empty on arrival, and the rest of the micro-batch is as it came.
     lake.ingest([on(2, 4)])
     read_again = lake.envelopes([of(1, 1), replace(on(2, 5), offset=20)])
     read_again = read_again.withColumn("_offset", F.expr("CASE _offset WHEN 9 THEN 0 ELSE _offset END"))
-    append(emptied_on_arrival(read_again, places(spark, config)), config.table("bronze"))
+    append(emptied_on_arrival(read_again, places(lake.pipeline)), lake.config.table("bronze"))
     assert who_is_in(lake, "bronze") == 0
     assert lake.table("bronze").where("_forgotten IS NOT NULL AND _offset = 0").count() == 2
     assert stream(lake)["counts"]["rows"] == 2
     # Offsets that are missing are found all the same.
-    delete_rows(spark, config.table("bronze"), "_offset = 1", {})
+    delete_rows(lake.spark, lake.config.table("bronze"), "_offset = 1", {})
     with pytest.raises(SourceError, match="records are gone that nightly runs have seen"):
         run(lake, ONE)
 
 
 def test_a_loss_beside_what_is_forgotten_is_found(lake: Lake) -> None:
-    spark, config = lake.spark, lake.config
     lake.ingest([of(1, 1), on(1, 2), on(1, 3), on(1, 4)])
     stream(lake)
     run(lake, ONE)
     forget_key(lake, "flight=1")
     # One that nobody has forgotten is emptied, and not marked.
     emptied = {"key": "NULL", "value": "NULL", "headers": "NULL"}
-    change_rows(spark, config.table("bronze"), lambda rows: rows.update("_offset = 2", dict(emptied)), {})
+    change_rows(
+        lake.spark, lake.config.table("bronze"), lambda rows: rows.update("_offset = 2", dict(emptied)), {}
+    )
     lake.ingest([on(2, 5)])
     stream(lake)
     with pytest.raises(AuditFailed):
-        validate(spark, config, lake.contract, "validate", ONE)
+        validate(lake.pipeline, "validate", ONE)
     assert served(lake) == [2, 3, 4, 5]
     # Rows of the speed layer that were changed by no command: nobody knows what was published of them.
-    speed = config.table("speed")
-    before = version(spark, speed)
-    assert [*forgetting_commits(spark, speed, -1, before).values()] == [(ONE,)]
-    change_rows(spark, speed, lambda rows: rows.update("flight = 5", {"tailnum": "NULL"}), {})
+    speed = lake.config.table("speed")
+    before = version(lake.spark, speed)
+    assert [*forgetting_commits(lake.spark, speed, -1, before).values()] == [(ONE,)]
+    change_rows(lake.spark, speed, lambda rows: rows.update("flight = 5", {"tailnum": "NULL"}), {})
     with pytest.raises(SourceError, match=f"version {before + 1} .UPDATE. has changed or deleted rows"):
-        forgetting_commits(spark, speed, -1, before + 1)
+        forgetting_commits(lake.spark, speed, -1, before + 1)

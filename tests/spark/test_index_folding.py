@@ -177,9 +177,7 @@ def lake(make_lake: Callable[..., Lake], small: DataContract) -> Lake:
 
 
 def index_of(lake: Lake) -> BronzeIndex:
-    return index_bronze(
-        lake.spark, lake.config, lake.contract, version(lake.spark, lake.config.table("bronze"))
-    )
+    return index_bronze(lake.pipeline, version(lake.spark, lake.config.table("bronze")))
 
 
 def index_rows(lake: Lake) -> int:
@@ -200,15 +198,15 @@ def test_a_day_is_repaired_and_compared_with_the_speed_layer_by_a_folded_index(l
     lake.ingest([on(1, 6, sent=LATER)])
     stream(lake)
     run(lake, TWO)
-    dry = fold_index(lake.spark, lake.config, None)
-    told = maintain(lake.spark, lake.config, lake.contract, "upkeep", dry_run=False)
+    dry = fold_index(lake.pipeline, None)
+    told = maintain(lake.pipeline, "upkeep", dry_run=False)
     # Of each day what came until the first verdict, and what came after it; and the broken record. And one
     # piece of offsets instead of two.
     assert (dry, told["counts"]["index_rows"], index_rows(lake)) == (6, 6, 5)
-    assert fold_index(lake.spark, lake.config, None) == 0
-    repaired = nightly(lake.spark, lake.config, lake.contract, "repair", [TWO], "late")
+    assert fold_index(lake.pipeline, None) == 0
+    repaired = nightly(lake.pipeline, "repair", [TWO], "late")
     assert repaired["days"] == {"2013-01-01": "certified", "2013-01-02": "certified"}
-    verdict = newest_certified(history(lake.spark, lake.config))[ONE]
+    verdict = newest_certified(history(lake.pipeline))[ONE]
     assert (verdict.cause, verdict.came_late, verdict.rows, verdict.late) == ("late", 1, 6, 1)
 
 
@@ -218,18 +216,18 @@ def test_of_a_fold_and_a_night_that_lost_its_lease_the_later_one_stands(lake: La
     lake.ingest([on(1, 2)])
     run(lake, ONE)
     lake.ingest([on(1, 3)])
-    with lease(lake.spark, lake.config, "night") as night:
+    with lease(lake.pipeline, "night") as night:
         # It stands still, and is taken for dead.
         DeltaTable.forPath(lake.spark, lake.config.ops_table("leases")).update(
             set={"until": "timestamp_seconds(0)"}
         )
-        with lease(lake.spark, lake.config, "upkeep") as upkeep:
-            assert fold_index(lake.spark, lake.config, upkeep) == 1
+        with lease(lake.pipeline, "upkeep") as upkeep:
+            assert fold_index(lake.pipeline, upkeep) == 1
             at = version(lake.spark, lake.config.table("bronze"))
             with pytest.raises(StaleEpoch):
-                index_bronze(lake.spark, lake.config, lake.contract, at, night)
+                index_bronze(lake.pipeline, at, night)
             with pytest.raises(StaleEpoch):
-                fold_index(lake.spark, lake.config, night)
+                fold_index(lake.pipeline, night)
     assert index_of(lake).counts() == ({ONE: 3}, 0)
 
 
@@ -239,8 +237,8 @@ def test_an_index_that_is_made_anew_knows_of_folded_micro_batches_when_they_came
         lake.ingest([on(1, number)])
     run(lake, ONE)
     before = index_of(lake).micro_batches().orderBy("at").toArrow().to_pylist()
-    with lease(lake.spark, lake.config, "upkeep") as held:
-        assert fold_index(lake.spark, lake.config, held) == 2
+    with lease(lake.pipeline, "upkeep") as held:
+        assert fold_index(lake.pipeline, held) == 2
     lake.contract = replace(lake.contract, row_rules=lake.contract.row_rules[1:])
     anew = index_of(lake)
     assert anew.micro_batches().orderBy("at").toArrow().to_pylist() == before

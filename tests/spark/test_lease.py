@@ -62,14 +62,14 @@ def dead_process() -> dict[str, Any]:
 
 
 def refused(lake: Lake, match: str) -> None:
-    with pytest.raises(InfrastructureError, match=match), lease(lake.spark, lake.config, "mine"):
+    with pytest.raises(InfrastructureError, match=match), lease(lake.pipeline, "mine"):
         pass
     assert held(lake)["holder"] == "other"
 
 
 def test_a_lease_that_is_held_prolongs_itself(make_lake: Callable[..., Lake]) -> None:
     lake = make_lake("batch.lease_duration=3 seconds")
-    with lease(lake.spark, lake.config, "mine") as mine:
+    with lease(lake.pipeline, "mine") as mine:
         first = held(lake)["until"]
         wait_until(lambda: held(lake)["until"] > first, "the lease is prolonged", 60)
         mine.require()
@@ -89,7 +89,7 @@ def test_a_commit_whose_answer_was_lost_does_not_cost_the_lease(
             raise InfrastructureError("no answer")
         return made
 
-    with lease(lake.spark, lake.config, "mine") as mine:
+    with lease(lake.pipeline, "mine") as mine:
         monkeypatch.setattr("pipelines.ledger.leases.replace_fenced", without_an_answer)
         wait_until(lambda: bool(ends) and held(lake)["until"] > ends[0], "the lease is prolonged again", 60)
         mine.require()
@@ -98,7 +98,7 @@ def test_a_commit_whose_answer_was_lost_does_not_cost_the_lease(
 
 def test_a_run_that_hangs_does_not_hold_its_lease_for_ever(make_lake: Callable[..., Lake]) -> None:
     lake = make_lake("batch.lease_duration=1 second", "batch.max_duration=2 seconds")
-    with lease(lake.spark, lake.config, "hangs") as hanging:
+    with lease(lake.pipeline, "hangs") as hanging:
         # Before that it may lapse for a moment and be prolonged all the same, where the machine is slow.
         most = held(lake)["since"].astimezone(UTC) + timedelta(seconds=2)
         wait_until(lambda: most <= datetime.now(UTC), "the lease has ended", 60)
@@ -108,7 +108,7 @@ def test_a_run_that_hangs_does_not_hold_its_lease_for_ever(make_lake: Callable[.
             retry=retry_if_exception_type(InfrastructureError), stop=stop_after_delay(60), reraise=True
         )
         with ExitStack() as stack:
-            following = again(lambda: stack.enter_context(lease(lake.spark, lake.config, "next")))
+            following = again(lambda: stack.enter_context(lease(lake.pipeline, "next")))
             assert following.epoch == hanging.epoch + 1
             with pytest.raises(InfrastructureError, match="lost its lease to next"):
                 hanging.require()
@@ -122,7 +122,7 @@ def test_epochs_grow_with_each_taking_also_where_the_table_of_leases_was_lost(la
     for name in ("first", "second", "after a loss"):
         if name == "after a loss":
             shutil.rmtree(lake.config.ops_table("leases"))
-        with lease(lake.spark, lake.config, name) as taken:
+        with lease(lake.pipeline, name) as taken:
             epochs.append(taken.epoch)
     assert epochs == [1, 2, 3]
 
@@ -134,7 +134,7 @@ def test_of_two_that_find_the_lease_free_one_takes_it(lake: Lake, monkeypatch: p
     def looked_at_and_then_overtaken(*args: Any) -> Any:
         found = inner(*args)
         if not others:
-            others.append(lease(lake.spark, lake.config, "other"))
+            others.append(lease(lake.pipeline, "other"))
             others[0].__enter__()
         return found
 
@@ -144,7 +144,7 @@ def test_of_two_that_find_the_lease_free_one_takes_it(lake: Lake, monkeypatch: p
 
 
 def test_a_run_that_lost_its_lease_says_so_and_leaves_the_other_s_alone(lake: Lake) -> None:
-    with lease(lake.spark, lake.config, "mine") as mine:
+    with lease(lake.pipeline, "mine") as mine:
         hand_to(lake)
         with pytest.raises(InfrastructureError, match=r"lost its lease to other, so it certifies nothing"):
             mine.require()
@@ -161,7 +161,7 @@ def test_a_run_that_lost_its_lease_says_so_and_leaves_the_other_s_alone(lake: La
 )
 def test_a_dead_run_s_lease_is_taken_over(lake: Lake, left: Callable[[], dict[str, Any]]) -> None:
     hand_to(lake, **left())
-    with lease(lake.spark, lake.config, "mine"):
+    with lease(lake.pipeline, "mine"):
         assert held(lake)["holder"] == "mine"
 
 
@@ -185,7 +185,7 @@ def test_a_lease_of_the_code_of_before_epochs_is_believed_and_then_taken_over(la
     hand_to(lake, OLD, **dead_process())
     refused(lake, r"run other on \S+ \(pid \d+\) is at work")
     hand_to(lake, until=datetime.now(UTC))
-    with lease(lake.spark, lake.config, "mine") as mine:
+    with lease(lake.pipeline, "mine") as mine:
         assert mine.epoch == 1
 
 

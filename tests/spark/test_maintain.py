@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -51,13 +52,13 @@ def lake(make_lake: Callable[..., Lake], small: DataContract) -> Lake:
 def upkeep(lake: Lake, *, dry_run: bool = False, **changes: Any) -> tuple[dict[str, int], str]:
     """Runs `maintain`, with settings that a configuration file would not get past its checks."""
     config = lake.config.model_copy(update={"maintain": lake.config.maintain.model_copy(update=changes)})
-    done = maintain(lake.spark, config, lake.contract, "upkeep", dry_run=dry_run)
+    done = maintain(replace(lake.pipeline, config=config), "upkeep", dry_run=dry_run)
     return done["counts"], "\n".join(done["lines"])
 
 
 def kept_in_bronze(lake: Lake) -> str:
     """What keeps records in bronze; nothing of it may be removed."""
-    found = from_bronze(lake.spark, lake.config, lake.contract, MONTH)
+    found = from_bronze(lake.pipeline, MONTH)
     assert (found.rows, found.condition) == (0, "false")
     return "\n".join(found.lines)
 
@@ -83,7 +84,7 @@ def offsets_left(lake: Lake) -> list[tuple[int, ...]]:
 
 def reader(lake: Lake, seen: list[int]) -> StreamingQuery:
     """A query that reads bronze as the speed stream does, and notes how many rows it gets."""
-    rows = speed_layer._bronze(lake.spark, lake.config)
+    rows = speed_layer._bronze(lake.pipeline)
     writer = rows.writeStream.foreachBatch(lambda batch, _: seen.append(batch.count()))
     writer = writer.option("checkpointLocation", f"{lake.config.root}/ops/checkpoints/other")
     return writer.trigger(processingTime="100 milliseconds").start()
@@ -99,10 +100,10 @@ def hold_on(lake: Lake) -> None:
     stream(lake)
     assert "speed_stream" not in kept_in_bronze(lake)
     assert "quarantine holds open records, the first sent at 2013-01-01 12:00" in kept_in_bronze(lake)
-    discard(lake.spark, lake.config, "discard", Selection(), dry_run=False)
+    discard(lake.pipeline, "discard", Selection(), dry_run=False)
     assert kept_in_bronze(lake) == f"bronze: kept from 2012-12-19 on: {NOT_CERTIFIED}"
     run(lake, ONE, TWO)
-    removal = from_speed(lake.spark, lake.config, timedelta(days=8))
+    removal = from_speed(lake.pipeline, timedelta(days=8))
     assert (removal.rows, removal.lines) == (0, (f"speed: kept from 2012-12-20 on: {NOT_CERTIFIED}",))
 
 
@@ -113,10 +114,9 @@ def die(*args: Any, **kwargs: Any) -> None:
 def test_upkeep_removes_what_nothing_needs_and_readers_and_streams_find_what_they_had(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spark, config = lake.spark, lake.config
     hold_on(lake)
     run(lake, EARLY)
-    serving = rows(read_serving(spark, config))
+    serving = rows(read_serving(lake.pipeline))
     with monkeypatch.context() as patched:
         patched.setattr("pipelines.steps.nightly.audit", die)
         with pytest.raises(KeyboardInterrupt):
@@ -129,7 +129,7 @@ def test_upkeep_removes_what_nothing_needs_and_readers_and_streams_find_what_the
         before = files(lake)
         counts, said = upkeep(lake, dry_run=True)
         assert files(lake) == before
-        assert whole_from(spark, config) is None
+        assert whole_from(lake.pipeline) is None
         removed = {"bronze_rows": 4, "speed_rows": 1, "quarantine_rows": 0}
         assert {name: counts[name] for name in removed} == removed
 
@@ -147,13 +147,13 @@ def test_upkeep_removes_what_nothing_needs_and_readers_and_streams_find_what_the
         assert "batch/flights: files removed: 1" in really
 
         # One day of dedup horizon behind the first day of which nothing is gone.
-        assert whole_from(spark, config) == date(2013, 1, 12)
-        assert speed_from(spark, config) == date(2012, 12, 24)
-        assert rows(read_serving(spark, config)) == serving
+        assert whole_from(lake.pipeline) == date(2013, 1, 12)
+        assert speed_from(lake.pipeline) == date(2012, 12, 24)
+        assert rows(read_serving(lake.pipeline)) == serving
         # The next run finds the certified state in place, although commits lie behind it.
-        assert holds_certified(spark, config)
+        assert holds_certified(lake.pipeline)
         assert offsets_left(lake) == [(0, 4, 5, 2), (1, 0, 0, 1)]
-        assert table_property(spark, config.table("bronze"), "delta.appendOnly") == "true"
+        assert table_property(lake.spark, lake.config.table("bronze"), "delta.appendOnly") == "true"
 
         # A copy of an event that the stream read before, and one that is new.
         lake.ingest([on(12, 5), on(12, 7)])
@@ -164,8 +164,8 @@ def test_upkeep_removes_what_nothing_needs_and_readers_and_streams_find_what_the
         running.stop()
     restarted = stream(lake)["counts"]
     assert (restarted["records"], restarted["rows"], restarted["duplicates"]) == (2, 1, 1)
-    assert from_quarantine(spark, config, MONTH).rows == 0
-    assert from_quarantine(spark, config, timedelta(seconds=-10)).rows == 1
+    assert from_quarantine(lake.pipeline, MONTH).rows == 0
+    assert from_quarantine(lake.pipeline, timedelta(seconds=-10)).rows == 1
 
 
 def test_upkeep_does_not_believe_a_clock_that_is_far_ahead_of_bronze(lake: Lake) -> None:
@@ -183,14 +183,14 @@ def test_upkeep_does_not_believe_a_clock_that_is_far_ahead_of_bronze(lake: Lake)
 def test_upkeep_waits_for_the_lease(lake: Lake) -> None:
     lake.ingest([on(1, 1)])
     with (
-        lease(lake.spark, lake.config, "first"),
+        lease(lake.pipeline, "first"),
         pytest.raises(InfrastructureError, match=r"run first on .* is at work on this pipeline now"),
     ):
         upkeep(lake, compact=False)
 
 
 def test_a_version_of_the_batch_layer_stays_readable_however_old_it_gets(lake: Lake) -> None:
-    ensure_batch(lake.spark, lake.config, lake.contract)
+    ensure_batch(lake.pipeline)
     batch, other = lake.config.table("batch"), f"{lake.config.root}/other"
     ensure_table(lake.spark, other, events_schema(lake.contract))
     long_ago = time.time() - timedelta(days=40).total_seconds()

@@ -28,7 +28,7 @@ def verdicts(lake: Lake, values: list[bytes]) -> list[Any]:
 
 
 def served(lake: Lake, *columns: str) -> list[Any]:
-    rows = read_serving(lake.spark, lake.config).selectExpr(*columns).toLocalIterator()
+    rows = read_serving(lake.pipeline).selectExpr(*columns).toLocalIterator()
     return sorted(tuple(row) for row in rows)
 
 
@@ -109,9 +109,7 @@ def test_a_key_that_lies_in_an_object_deduplicates_in_stream_and_night(lake: Lak
 
     assert done["days"] == {ONE.isoformat(): "certified"}
     assert (done["counts"]["rows"], done["counts"]["conflicts"]) == (2, 1)
-    ids = sorted(
-        row["id"] for row in read_serving(lake.spark, lake.config).select("order.id").toLocalIterator()
-    )
+    ids = sorted(row["id"] for row in read_serving(lake.pipeline).select("order.id").toLocalIterator())
     assert ids == ["a-1", "ä-2 😀"]
 
 
@@ -126,17 +124,13 @@ def test_a_part_that_is_added_inside_is_added_to_the_tables(lake: Lake, nested: 
     schema = StructType(
         [StructField(f.name, wider.get(f.name, f.dataType), f.nullable) for f in nested.schema]
     )
-    later = replace(lake, contract=replace(nested, schema=schema, version="1.1.0"))
+    later = lake.variant(contract=replace(nested, schema=schema, version="1.1.0"))
     later.ingest([order(order={"id": "b-1", "shop": "s"}, items=[{"sku": "x", "count": 2**40}])])
 
     stream(later)
 
-    served = read_serving(later.spark, later.config).selectExpr(
-        "order.id", "order.shop", "items[0].count AS n"
-    )
+    served = read_serving(later.pipeline).selectExpr("order.id", "order.shop", "items[0].count AS n")
     assert sorted(map(tuple, served.toLocalIterator()), key=str) == [("a-1", None, 2)]
     run(later, ONE)
-    served = read_serving(later.spark, later.config).selectExpr(
-        "order.id", "order.shop", "items[0].count AS n"
-    )
+    served = read_serving(later.pipeline).selectExpr("order.id", "order.shop", "items[0].count AS n")
     assert sorted(map(tuple, served.toLocalIterator())) == [("a-1", None, 2), ("b-1", "s", 2**40)]

@@ -15,7 +15,7 @@ from tests.support.lakes import Lake
 
 def test_a_store_that_keeps_the_first_file_passes_again_and_again(lake: Lake) -> None:
     for _ in range(2):
-        check_put_if_absent(lake.spark, lake.config)
+        check_put_if_absent(lake.pipeline)
     (probe,) = Path(lake.config.root).rglob("*.json")
     assert probe.relative_to(lake.config.root).as_posix().startswith("ops/_put_if_absent/")
 
@@ -27,13 +27,13 @@ def test_a_store_that_overwrites_is_refused(lake: Lake, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(log_store, "_put", overwrites)
     with pytest.raises(ConfigError, match="was written over"):
-        check_put_if_absent(lake.spark, lake.config)
+        check_put_if_absent(lake.pipeline)
 
 
 def test_a_store_without_its_jars_is_refused(make_lake: Callable[..., Lake]) -> None:
     lake = make_lake("lake.root=s3a://bucket/lake")
     with pytest.raises(ConfigError, match=r"a class is missing: .*S3AFileSystem"):
-        check_put_if_absent(lake.spark, lake.config)
+        check_put_if_absent(lake.pipeline)
 
 
 def test_a_file_system_without_conditional_writes_is_refused(
@@ -50,7 +50,7 @@ def test_a_file_system_without_conditional_writes_is_refused(
 
     monkeypatch.setattr(log_store, "_put", conditional)
     with pytest.raises(ConfigError, match=r"cannot put a file only if it is absent.*hadoop-aws 3\.4\.2"):
-        check_put_if_absent(lake.spark, lake.config)
+        check_put_if_absent(lake.pipeline)
 
 
 def test_a_lake_that_cannot_be_written_is_left_to_the_job(
@@ -58,5 +58,5 @@ def test_a_lake_that_cannot_be_written_is_left_to_the_job(
 ) -> None:
     (tmp_path / "file").touch()
     lake = make_lake(f"lake.root={tmp_path}/file/lake")
-    check_put_if_absent(lake.spark, lake.config)
+    check_put_if_absent(lake.pipeline)
     assert "was not tried" in caplog.text

@@ -43,11 +43,11 @@ def lake(make_lake: Callable[..., Lake], strict: DataContract) -> Lake:
 
 
 def with_contract(lake: Lake, contract: DataContract) -> Lake:
-    return replace(lake, contract=contract)
+    return lake.variant(contract=contract)
 
 
 def replay(lake: Lake, selection: Selection = OPEN, *, dry_run: bool = False) -> Replay:
-    return step.replay(lake.spark, lake.config, lake.contract, "replay", selection, dry_run=dry_run)
+    return step.replay(lake.pipeline, "replay", selection, dry_run=dry_run)
 
 
 def numbers(rows: DataFrame) -> list[int]:
@@ -154,16 +154,16 @@ def test_a_replayed_record_enters_an_open_day_once(lake: Lake, small: DataContra
 def test_a_replayed_record_of_a_certified_day_comes_by_its_rebuild(lake: Lake, small: DataContract) -> None:
     lake.ingest([on(1, 1), on(1, 2, **FAR), on(2, 3, **FAR), on(3, 4)])
     stream(lake)
-    nightly(lake.spark, lake.config, lake.contract, "run", [ONE])
+    nightly(lake.pipeline, "run", [ONE])
     mended = with_contract(lake, small)
     done = replay(mended)
     assert (done.days, done.counts["closed"], done.counts["rows"]) == ((ONE,), 1, 1)
     assert [status for status, *_ in kept(lake)] == ["open", "replayed"]
-    again = nightly(lake.spark, lake.config, small, "again", [ONE, TWO])
+    again = nightly(replace(lake.pipeline, contract=small), "again", [ONE, TWO])
     assert again["days"] == {"2013-01-01": "certified", "2013-01-02": "certified"}
-    rebuilt(lake.spark, lake.config, done, done.days)
+    rebuilt(lake.pipeline, done, done.days)
     assert [status for status, *_ in kept(lake)] == ["replayed", "replayed"]
-    assert numbers(read_serving(lake.spark, lake.config)) == [1, 2, 3, 4]
+    assert numbers(read_serving(lake.pipeline)) == [1, 2, 3, 4]
 
 
 @pytest.mark.thorough
@@ -176,15 +176,15 @@ def test_a_certified_day_that_fails_its_rebuild_does_not_hold_up_the_others(
     lake.ingest([on(1, n + 1) for n in range(60)])
     lake.ingest([*(on(day, 1002, **FAR) for day in (1, 3)), on(4, 1)])
     stream(lake)
-    nightly(lake.spark, lake.config, lake.contract, "run", days_of(ONE, three))
+    nightly(lake.pipeline, "run", days_of(ONE, three))
     done = replay(with_contract(lake, small))
     assert done.days == (ONE, three)
-    verdicts, failure = rebuild(lake.spark, lake.config, small, "again", done.days)
+    verdicts, failure = rebuild(replace(lake.pipeline, contract=small), "again", done.days)
     assert verdicts == {"2013-01-01": "failed", "2013-01-03": "certified"}
     assert failure is not None
-    rebuilt(lake.spark, lake.config, done, [three])
+    rebuilt(lake.pipeline, done, [three])
     assert [(status, attempts) for status, _, attempts in kept(lake)] == [("open", 1), ("replayed", 2)]
-    far = read_serving(lake.spark, lake.config).where("flight = 1002")
+    far = read_serving(lake.pipeline).where("flight = 1002")
     assert [row["_event_date"] for row in far.toLocalIterator()] == [three]
 
 
@@ -195,18 +195,18 @@ def test_what_is_still_broken_gets_its_new_reason_and_what_is_given_up_stays_awa
     stream(lake)
     stricter = replace(small, version="2.0.0", row_rules=(RowRule("carrier", "values", ("XX",)),))
     replay(with_contract(lake, stricter), Selection(reasons=("rule_failed",)))
-    groups = summarise(lake.spark, lake.config, OPEN)
+    groups = summarise(lake.pipeline, OPEN)
     assert [(g["reason"], g["column"], g["contract_version"], g["records"]) for g in groups] == [
         ("rule_failed", "carrier", "2.0.0", 2),
         ("malformed_json", None, "0.9.0", 1),
     ]
     second = Selection(contract_versions=("2.0.0",))
     for dry_run in (True, False):
-        given_up = discard(lake.spark, lake.config, "run", second, dry_run=dry_run)
+        given_up = discard(lake.pipeline, "run", second, dry_run=dry_run)
         assert given_up["counts"] == {"records": 2}
-    assert [row["value"] for row in examples(lake.spark, lake.config, OPEN, 10)] == [b"poison"]
+    assert [row["value"] for row in examples(lake.pipeline, OPEN, 10)] == [b"poison"]
     assert replay(with_contract(lake, small)).counts["rows"] == 0
-    assert summarise(lake.spark, lake.config, Selection(status="discarded"))[0]["records"] == 2
+    assert summarise(lake.pipeline, Selection(status="discarded"))[0]["records"] == 2
 
 
 def test_records_are_chosen_by_reason_time_and_partition(lake: Lake) -> None:
@@ -215,7 +215,7 @@ def test_records_are_chosen_by_reason_time_and_partition(lake: Lake) -> None:
     stream(lake)
 
     def chosen(**filters: Any) -> list[bytes]:
-        return [r["value"] for r in examples(lake.spark, lake.config, Selection(**filters), 10)]
+        return [r["value"] for r in examples(lake.pipeline, Selection(**filters), 10)]
 
     assert chosen(reasons=("missing_field",)) == chosen(since=later) == [b"{}"]
     assert chosen(until=later, partitions=(1,)) == [b"b"]
@@ -226,7 +226,7 @@ def test_one_replay_at_a_time(lake: Lake, small: DataContract) -> None:
     lake.ingest([on(1, 1), b"poison"])
     stream(lake)
     with (
-        lease(lake.spark, lake.config, "a nightly run"),
+        lease(lake.pipeline, "a nightly run"),
         pytest.raises(InfrastructureError, match="nightly run"),
     ):
         replay(with_contract(lake, small))

@@ -30,18 +30,18 @@ def lake(make_lake: Callable[..., Lake], small: DataContract) -> Lake:
 
 def read_at(lake: Lake, moment: datetime, *numbers: int, sent: datetime = TEN) -> None:
     """A micro-batch of ingest, on a machine whose clock says so."""
-    ensure_bronze(lake.spark, lake.config)
+    ensure_bronze(lake.pipeline)
     rows = lake.envelopes([on(1, n, sent=sent) for n in numbers])
     append(rows.withColumn("_ingested_at", F.lit(moment)), lake.config.table("bronze"))
 
 
 def flights(lake: Lake) -> list[int]:
-    return sorted(row["flight"] for row in read_serving(lake.spark, lake.config).toLocalIterator())
+    return sorted(row["flight"] for row in read_serving(lake.pipeline).toLocalIterator())
 
 
 def reasons(lake: Lake) -> list[str | None]:
     bronze = lake.table("bronze").orderBy("_offset")
-    judged = decode_all(lake.spark, lake.config, lake.contract, bronze)
+    judged = decode_all(lake.pipeline, bronze)
     return [row["reason"] for row in judged.select(f"{ERROR}.reason").toLocalIterator()]
 
 
@@ -70,9 +70,9 @@ def test_records_that_a_clock_further_behind_put_aside_have_a_way_back(lake: Lak
     assert flights(lake) == [1]
     decode = lake.config.decode.model_copy(update={"max_future": timedelta(days=300)})
     config = lake.config.model_copy(update={"decode": decode})
-    counts = replay(lake.spark, config, lake.contract, "r", Selection(), dry_run=False).counts
+    counts = replay(replace(lake.pipeline, config=config), "r", Selection(), dry_run=False).counts
     assert (counts["still_broken"], counts["closed"]) == (0, 1)
-    nightly(lake.spark, config, lake.contract, "again", [ONE])
+    nightly(replace(lake.pipeline, config=config), "again", [ONE])
     assert flights(lake) == [1, 2]
 
 

@@ -30,12 +30,12 @@ def repaired(make_lake: Callable[..., Lake], contract: DataContract) -> tuple[La
     lake.ingest([on(1, 2, sent=EPOCH - HOUR, tailnum=None, dest="MIA"), on(1, 4), on(1, 5), on(1, 6), b"?"])
     stream(lake)
     run(lake, ONE)
-    first, second = (v for v in history(lake.spark, lake.config) if v.day == ONE)
+    first, second = (v for v in history(lake.pipeline) if v.day == ONE)
     return lake, first, second
 
 
 def told(lake: Lake, out: Path, day: date | None = None) -> dict[str, Any]:
-    done = report(lake.spark, lake.config, lake.contract, day, out, "json")
+    done = report(lake.pipeline, day, out, "json")
     found: dict[str, Any] = json.loads(Path(done["json"]).read_text())
     return found
 
@@ -46,7 +46,7 @@ def test_a_repair_is_told_with_rows_history_and_trend_until_the_old_version_is_g
     personal: Any = {"dest": "drop", "tailnum": "hash"}
     lake, first, second = repaired(make_lake, replace(small, personal=personal))
     assert second.previous_version == first.batch_version
-    done = report(lake.spark, lake.config, lake.contract, ONE, tmp_path)
+    done = report(lake.pipeline, ONE, tmp_path)
     found = json.loads(Path(done["json"]).read_text())
     assert Path(done["index"]).read_text().count('href="flights-2013-01-01.html"') == 2
     told_of = found["comparison"]
@@ -67,7 +67,7 @@ def test_a_repair_is_told_with_rows_history_and_trend_until_the_old_version_is_g
     (day,) = found["trend"]
     assert (day["repairs"], day["quarantined"]) == (1, 1)
 
-    prom = metrics(lake.spark, lake.config, lake.contract, "local", tmp_path)["prometheus"]
+    prom = metrics(lake.pipeline, "local", tmp_path)["prometheus"]
     assert 'oncelake_last_run_repairs{pipeline="flights",env="local"} 1\n' in Path(prom).read_text()
 
     compact_and_vacuum(lake.spark, lake.config.table("batch"))

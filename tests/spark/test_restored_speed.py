@@ -41,7 +41,7 @@ def refused(lake: Lake, why: str) -> None:
 
 def fixed(lake: Lake, expected: list[int], broken: int) -> None:
     """The command is followed, and all of bronze is there once."""
-    reset(lake.spark, lake.config, "reset", "speed")
+    reset(lake.pipeline, "reset", "speed")
     stream(lake)
     assert numbers(lake) == expected
     assert lake.count("quarantine") == broken
@@ -90,7 +90,7 @@ def test_what_does_not_go_together_is_refused(lake: Lake, tmp_path: Path) -> Non
         put_back(lake, what, after)
     lost(lake, "speed", before)
     with pytest.raises(SourceError, match="speed/flights: there is no such table"):
-        replay(lake.spark, lake.config, lake.contract, "replay", Selection(), dry_run=False)
+        replay(lake.pipeline, "replay", Selection(), dry_run=False)
     assert not folder(lake, "speed").exists()
     put_back(lake, "speed", after)
     put_back(lake, "checkpoint", before)
@@ -107,7 +107,7 @@ def test_what_is_read_further_than_it_was_put_back_is_refused(lake: Lake, tmp_pa
     refused(lake, r"bronze/flights: found version \d+, expected \d+ or later, which speed_stream has read")
     # Nor may upkeep bring it to that version by commits of its own.
     with pytest.raises(SourceError, match="which speed_stream has read"):
-        maintain(lake.spark, lake.config, lake.contract, "upkeep", dry_run=False)
+        maintain(lake.pipeline, "upkeep", dry_run=False)
     # What ingest reads once more.
     fixed(lake, [1], 0)
     lake.ingest([on(1, 2), on(1, 3)])
@@ -142,13 +142,13 @@ def test_what_goes_together_goes_on(lake: Lake) -> None:
 
 @pytest.mark.thorough
 def test_a_lake_of_before_whose_stream_has_found_nothing_goes_on(lake: Lake, tmp_path: Path) -> None:
-    ensure_bronze(lake.spark, lake.config)
+    ensure_bronze(lake.pipeline)
     stream(lake)
     # That code committed no micro-batch without rows, and noted nothing.
     for made in ("speed", "quarantine"):
         lost(lake, made, tmp_path)
-    ensure_speed(lake.spark, lake.config, lake.contract)
-    ensure_quarantine(lake.spark, lake.config)
+    ensure_speed(lake.pipeline)
+    ensure_quarantine(lake.pipeline)
     checkpoint = lake.config.checkpoint("speed")
     Path(note_path(checkpoint)).unlink()
     assert query_files(lake.spark, checkpoint).next_batch > 0

@@ -35,17 +35,17 @@ def test_old_and_new_producers_share_a_topic_through_an_evolution(
     # A new producer is there before the contract: what it says more is kept in bronze.
     old.ingest([on(1, 1), on(1, 2, gate="A2")])
     stream(old)
-    new = replace(old, contract=newer)
+    new = old.variant(contract=newer)
     new.ingest([on(1, 3), on(1, 4, gate="B4"), on(1, 2, gate="A2"), on(1, 5, gate="?")])
     new.ingest([on(3, 9, dest=None)])
     counts = stream(new)["counts"]
     assert (counts["rows"], counts["duplicates"], counts["quarantined"]) == (3, 1, 1)
-    rows = {row["flight"]: row["gate"] for row in read_serving(new.spark, new.config).toLocalIterator()}
+    rows = {row["flight"]: row["gate"] for row in read_serving(new.pipeline).toLocalIterator()}
     assert rows == {1: None, 2: None, 3: None, 4: "B4", 9: None}
     assert new.table("speed").schema["air_time"].dataType == DoubleType()
 
     assert run(new, ONE)["days"] == {"2013-01-01": "certified"}
-    rows = {row["flight"]: row["gate"] for row in read_serving(new.spark, new.config).toLocalIterator()}
+    rows = {row["flight"]: row["gate"] for row in read_serving(new.pipeline).toLocalIterator()}
     assert rows == {1: None, 2: "A2", 3: None, 4: "B4", 9: None}
 
 

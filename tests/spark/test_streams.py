@@ -26,22 +26,22 @@ from tests.support.lakes import Lake, flight
 
 def test_a_checkpoint_without_its_identity_is_refused(lake: Lake) -> None:
     lake.ingest([flight()])
-    counts = speed(lake.spark, lake.config, lake.contract, once=True)["counts"]
+    counts = speed(lake.pipeline, once=True)["counts"]
     assert (counts["records"], counts["rows"]) == (1, 1)
     Path(lake.config.checkpoint("speed"), "metadata").unlink()
     with pytest.raises(SourceError, match=r"its checkpoint .* is not there") as refused:
-        speed(lake.spark, lake.config, lake.contract, once=True)
+        speed(lake.pipeline, once=True)
     assert refused.value.exit_code == 4
     assert not lake.spark.streams.active
 
 
 def test_another_bronze_under_the_same_name_is_refused(lake: Lake) -> None:
     lake.ingest([flight()])
-    speed(lake.spark, lake.config, lake.contract, once=True)
+    speed(lake.pipeline, once=True)
     shutil.rmtree(lake.config.table("bronze"))
     lake.ingest([flight(flight=2)])
     with pytest.raises(SourceError, match="the table is not the one that this checkpoint has read"):
-        speed(lake.spark, lake.config, lake.contract, once=True)
+        speed(lake.pipeline, once=True)
     assert lake.table("speed").count() == 1
 
 

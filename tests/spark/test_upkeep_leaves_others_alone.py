@@ -1,5 +1,6 @@
 """Upkeep of a pipeline rewrites no file of another pipeline in the ledgers that they share."""
 
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -28,9 +29,9 @@ def decide(lake: Lake, config: PipelineConfig, day: int) -> None:
         bronze=1,
         decided_at=datetime(2013, 1, day, tzinfo=UTC),
     )
-    ensure_ledger(lake.spark, config)
+    ensure_ledger(replace(lake.pipeline, config=config))
     _, stamp = Epoch(config.name, verdict.run_id, day).after("certify")
-    record_verdicts(lake.spark, config, [verdict], stamp)
+    record_verdicts(replace(lake.pipeline, config=config), [verdict], stamp)
 
 
 def live_files(lake: Lake, pipeline: str) -> set[str]:
@@ -46,8 +47,8 @@ def test_a_ledger_is_compacted_for_the_own_pipeline_alone(lake: Lake) -> None:
         decide(lake, other, day)
     lake.ingest([flight()])
     before = live_files(lake, "flights_2")
-    maintain(lake.spark, lake.config, lake.contract, "upkeep", dry_run=False)
+    maintain(lake.pipeline, "upkeep", dry_run=False)
     assert len(live_files(lake, "flights")) == 1
     assert live_files(lake, "flights_2") == before
     assert len(before) == 3
-    assert [verdict.day.day for verdict in history(lake.spark, lake.config)] == [1, 2, 3]
+    assert [verdict.day.day for verdict in history(lake.pipeline)] == [1, 2, 3]

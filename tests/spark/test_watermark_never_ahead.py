@@ -58,7 +58,7 @@ def test_one_event_dated_ahead_makes_no_other_late(lake: Lake) -> None:
     with pytest.raises(AuditFailed, match=r"lacks 0 late, .* and 1 unexplained keys"):
         run(lake, ONE)
     asked = asked_key(lake.contract, ["flight=2"])
-    ((_, fate),) = explain(lake.spark, lake.config, lake.contract, asked, 1).records
+    ((_, fate),) = explain(lake.pipeline, asked, 1).records
     assert fate.verdict == "missing"
 
 

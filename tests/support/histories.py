@@ -25,6 +25,7 @@ from pipelines.errors import AuditFailed, InfrastructureError
 from pipelines.ledger.certifications import certified, history, newest_certified
 from pipelines.ledger.quarantine import Selection
 from pipelines.nightly.rebuild_plan import Repair
+from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.maintain import maintain
 from pipelines.steps.nightly import nightly
 from pipelines.steps.replay import rebuilt, replay
@@ -125,6 +126,11 @@ class History(RuleBasedStateMachine):
         # A copy that comes after its event was put back is not recognised by the stream.
         self.put_back = False
 
+    @property
+    def pipeline(self) -> Pipeline:
+        """What steps are given."""
+        return Pipeline(self.spark, self.config, self.contract)
+
     def teardown(self) -> None:
         self.spark.catalog.clearCache()
         shutil.rmtree(self._folder)
@@ -136,7 +142,7 @@ class History(RuleBasedStateMachine):
         short = RowRule("distance", "maximum", 3000)
         strict = replace(self.contract, version="0.9.0", row_rules=(*self.contract.row_rules, short))
         self.of_stream = strict
-        self.lake = Lake(self.spark, self.config, self.contract)
+        self.lake = Lake(self.pipeline)
         self.produce([Draft(1, day, False, 1.0, False, 0, 0) for day in (DAYS[0], DAYS[2])], [])
 
     @rule(drafts=st.lists(_drafts, min_size=1, max_size=5), poison=st.lists(_poison, max_size=2))
@@ -163,12 +169,12 @@ class History(RuleBasedStateMachine):
     @rule()
     def stream(self) -> None:
         self.streamed = True
-        speed(self.spark, self.config, self.of_stream, once=True)
+        speed(replace(self.pipeline, contract=self.of_stream), once=True)
 
     @rule()
     def stream_dies_between_its_tables(self) -> None:
         with _dying("pipelines.steps.speed.events_of"), suppress(InfrastructureError):
-            speed(self.spark, self.config, self.of_stream, once=True)
+            speed(replace(self.pipeline, contract=self.of_stream), once=True)
 
     @rule(last=st.sampled_from(DAYS[1:]), repair=st.sampled_from(["late and missed", "late"]))
     def night(self, last: date, repair: Repair) -> None:
@@ -220,11 +226,11 @@ class History(RuleBasedStateMachine):
         """The stream's contract is mended, and what it refused is put back."""
         self.of_stream = self.contract
         before = self._rows_of_certified()
-        done = replay(self.spark, self.config, self.contract, "replay", _MENDABLE, dry_run=False)
+        done = replay(self.pipeline, "replay", _MENDABLE, dry_run=False)
         self.put_back = self.put_back or done.counts["rows"] > 0
         days = self._run(list(done.days), "nothing") if done.days else set()
-        rebuilt(self.spark, self.config, done, sorted(days))
-        again = replay(self.spark, self.config, self.contract, "replay", _MENDABLE, dry_run=False)
+        rebuilt(self.pipeline, done, sorted(days))
+        again = replay(self.pipeline, "replay", _MENDABLE, dry_run=False)
         assert (again.counts["records"], again.counts["rows"]) == (0, 0)
         self._hold(days, before)
 
@@ -236,7 +242,7 @@ class History(RuleBasedStateMachine):
             update={"vacuum_after": timedelta(0), "speed_retention": timedelta(days=1)}
         )
         config = self.config.model_copy(update={"maintain": short})
-        maintain(self.spark, config, self.contract, "upkeep", dry_run=False)
+        maintain(replace(self.pipeline, config=config), "upkeep", dry_run=False)
         assert (self._rows_of_certified(), self._served()) == before
 
     def _next_offset(self, partition: int) -> int:
@@ -250,7 +256,7 @@ class History(RuleBasedStateMachine):
 
     def _nightly(self, days: list[date], repair: Repair, contract: DataContract) -> dict[str, str]:
         self.runs += 1
-        done = nightly(self.spark, self.config, contract, f"run {self.runs}", days, repair)
+        done = nightly(replace(self.pipeline, contract=contract), f"run {self.runs}", days, repair)
         return dict(done["days"])
 
     def _hold(self, days: set[date], before: dict[date, set[Row]]) -> None:
@@ -266,7 +272,7 @@ class History(RuleBasedStateMachine):
 
         Copies that have come since with later days are counted when these days are closed.
         """
-        certified = newest_certified(history(self.spark, self.config))
+        certified = newest_certified(history(self.pipeline))
         built = certified[day].bronze_version
         known = max(count for at, count in self.ingested.items() if at <= built)
         since = [sent for sent in self.sent[known:] if sent.day <= last or sent.day in certified]
@@ -290,7 +296,7 @@ class History(RuleBasedStateMachine):
             assert min(apart, default=HORIZON + 1) > HORIZON, (key, found)
 
     def _rows_of_certified(self) -> dict[date, set[Row]]:
-        state = certified(self.spark, self.config)
+        state = certified(self.pipeline)
         found: dict[date, set[Row]] = {day: set() for day in state.days} if state else {}
         if state:
             columns = ("_event_date", "_partition", "_offset", "departure_delay")
@@ -306,7 +312,7 @@ class History(RuleBasedStateMachine):
         if not exists(self.spark, self.config.table("speed")) and not self._rows_of_certified():
             return {}
         columns = ("_partition", "_offset", "departure_delay", "_event_date")
-        rows = list(map(tuple, read_serving(self.spark, self.config).select(*columns).toLocalIterator()))
+        rows = list(map(tuple, read_serving(self.pipeline).select(*columns).toLocalIterator()))
         served = {(partition, offset, delay): day for partition, offset, delay, day in rows}
         assert len(served) == len(rows)
         return served

@@ -3,7 +3,7 @@
 import itertools
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import append, read
 from pipelines.delta.tables import BRONZE, ensure_bronze, exists, shape, small_frame
 from pipelines.delta.upkeep import compact, vacuum
+from pipelines.spark.pipeline import Pipeline
 
 EPOCH = datetime(2013, 1, 1, 12, tzinfo=UTC)
 FLIGHT = {
@@ -54,11 +55,36 @@ class Record:
 class Lake:
     """A lake in a temporary folder, whose bronze is filled by hand."""
 
-    spark: SparkSession
-    config: PipelineConfig
-    contract: DataContract
+    pipeline: Pipeline
     _offsets: dict[int, "itertools.count[int]"] = field(default_factory=dict)
     _ingested: "itertools.count[int]" = field(default_factory=itertools.count)
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session."""
+        return self.pipeline.spark
+
+    @property
+    def config(self) -> PipelineConfig:
+        """The configuration."""
+        return self.pipeline.config
+
+    @config.setter
+    def config(self, config: PipelineConfig) -> None:
+        self.pipeline = replace(self.pipeline, config=config)
+
+    @property
+    def contract(self) -> DataContract:
+        """The contract."""
+        return self.pipeline.contract
+
+    @contract.setter
+    def contract(self, contract: DataContract) -> None:
+        self.pipeline = replace(self.pipeline, contract=contract)
+
+    def variant(self, **changes: Any) -> "Lake":
+        """The same lake under another contract or configuration."""
+        return replace(self, pipeline=replace(self.pipeline, **changes))
 
     def envelopes(self, records: Sequence[Record | bytes | None]) -> DataFrame:
         """Records as one micro-batch of ingest would write them."""
@@ -84,7 +110,7 @@ class Lake:
 
     def ingest(self, records: Sequence[Record | bytes | None]) -> None:
         """Appends one micro-batch to bronze."""
-        ensure_bronze(self.spark, self.config)
+        ensure_bronze(self.pipeline)
         append(self.envelopes(records), self.config.table("bronze"))
 
     def count(self, layer: Any) -> int:

@@ -21,11 +21,11 @@ def on(day: int, number: int, sent: datetime | None = None, partition: int = 0, 
 
 
 def run(lake: Lake, first: date, last: date | None = None) -> dict[str, Any]:
-    return nightly(lake.spark, lake.config, lake.contract, "run", days_of(first, last or first))
+    return nightly(lake.pipeline, "run", days_of(first, last or first))
 
 
 def stream(lake: Lake) -> dict[str, Any]:
-    return speed(lake.spark, lake.config, lake.contract, once=True)
+    return speed(lake.pipeline, once=True)
 
 
 def flights_of(frame: Any, day: date) -> list[tuple[int, float]]:

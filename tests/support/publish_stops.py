@@ -34,5 +34,5 @@ def stop_in_the_middle(lake: Lake, slow: Fault, condition: Callable[[], bool]) -
         ThreadPoolExecutor(1) as beside,
     ):
         stopping = beside.submit(stop)
-        publish(lake.spark, lake.config, lake.contract, once=False)
+        publish(lake.pipeline, once=False)
         stopping.result(60)

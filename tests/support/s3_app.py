@@ -5,21 +5,19 @@ import sys
 import time
 from pathlib import Path
 
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.config.loader import load_config
-from pipelines.config.model import PipelineConfig
 from pipelines.delta.io import append
-from pipelines.spark.session import spark_session, stop_session
+from pipelines.spark.pipeline import Pipeline
+from pipelines.spark.session import open_pipeline, stop_session
 from pipelines.steps.serving import read_serving
 
 ROWS = 10
 
 
-def write(spark: SparkSession, config: PipelineConfig, commits: str, start: str) -> None:
+def write(pipeline: Pipeline, commits: str, start: str) -> None:
     """Says that it is ready, waits for the start, and appends rows, each time by a commit."""
-    rows, table = spark.range(ROWS).coalesce(1), f"{config.root}/table"
+    rows, table = pipeline.spark.range(ROWS).coalesce(1), f"{pipeline.config.root}/table"
     append(rows, table)
     print("ready", flush=True)
     while not Path(start).exists():
@@ -28,18 +26,17 @@ def write(spark: SparkSession, config: PipelineConfig, commits: str, start: str)
         append(rows, table)
 
 
-def serve(spark: SparkSession, config: PipelineConfig) -> None:
+def serve(pipeline: Pipeline) -> None:
     """Prints what readers find: origin and hour of each record."""
     hour = F.date_format("time_hour", "yyyy-MM-dd HH:mm")
-    print(json.dumps([list(row) for row in read_serving(spark, config).select("origin", hour).collect()]))
+    print(json.dumps([list(row) for row in read_serving(pipeline).select("origin", hour).collect()]))
 
 
 if __name__ == "__main__":
     program, given, *arguments = sys.argv[1:]
-    its_config = load_config("weather", environ={}, settings=given.split())
-    its_session = spark_session(its_config, program)
+    its_pipeline = open_pipeline("weather", settings=given.split())
     if program == "write":
-        write(its_session, its_config, *arguments)
+        write(its_pipeline, *arguments)
     else:
-        serve(its_session, its_config)
+        serve(its_pipeline)
     stop_session()

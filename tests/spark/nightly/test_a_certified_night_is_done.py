@@ -52,14 +52,14 @@ def test_a_view_of_another_state_is_told(make_lake: Callable[..., Lake], small: 
     lake = make_lake("serving.view=stale_flights", contract=small)
     lake.ingest([on(1, 1), on(2, 2)])
     run(lake, ONE)
-    refresh_view(lake.spark, lake.config)
+    refresh_view(lake.pipeline)
     try:
-        assert stale_view(lake.spark, lake.config) == []
+        assert stale_view(lake.pipeline) == []
         lake.ingest([on(1, 3)])
         run(lake, ONE)
-        (told,) = stale_view(lake.spark, lake.config)
+        (told,) = stale_view(lake.pipeline)
         assert "stale_flights is stale: it shows version" in told
-        refresh_view(lake.spark, lake.config)
-        assert stale_view(lake.spark, lake.config) == []
+        refresh_view(lake.pipeline)
+        assert stale_view(lake.pipeline) == []
     finally:
         lake.spark.sql("DROP VIEW stale_flights")

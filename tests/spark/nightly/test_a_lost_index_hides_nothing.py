@@ -49,12 +49,12 @@ def put_back(lake: Lake) -> None:
 
 def repaired(lake: Lake) -> dict[str, Any]:
     """A night of the third day that takes late records up."""
-    days = nightly(lake.spark, lake.config, lake.contract, "night", [THREE], "late")["days"]
+    days = nightly(lake.pipeline, "night", [THREE], "late")["days"]
     return {day[-2:]: status for day, status in days.items()}
 
 
 def verdicts(lake: Lake) -> dict[Any, Verdict]:
-    return newest_certified(history(lake.spark, lake.config))
+    return newest_certified(history(lake.pipeline))
 
 
 def test_what_comes_late_for_a_bronze_that_was_put_back_with_its_index_is_rebuilt(
@@ -67,7 +67,7 @@ def test_what_comes_late_for_a_bronze_that_was_put_back_with_its_index_is_rebuil
     lake.ingest([flown(1, 3), flown(1, 4, sent=LATER), flown(2, 5), flown(3, 6)])
     assert version(lake.spark, lake.config.table("bronze")) == before
     with pytest.raises(SourceError, match="the verdict on 2013-01-02 speaks of version"):
-        report(lake.spark, lake.config, lake.contract, TWO, tmp_path / "reports")
+        report(lake.pipeline, TWO, tmp_path / "reports")
     assert repaired(lake) == {"01": "certified", "03": "certified"}
     assert (verdicts(lake)[ONE].records, verdicts(lake)[ONE].came_late) == (4, 1)
     # Also when the index goes on again.

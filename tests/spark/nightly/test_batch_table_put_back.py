@@ -41,7 +41,7 @@ def table_made_anew(lake: Lake, copy: Path) -> None:
     lake.ingest([on(2, 2)])
     run(lake, TWO)
     Path(lake.config.table("batch")).rename(copy)
-    ensure_batch(lake.spark, lake.config, lake.contract)
+    ensure_batch(lake.pipeline)
 
 
 @pytest.mark.parametrize(
@@ -54,38 +54,37 @@ def test_days_of_another_batch_table_are_not_read_as_certified(
     run(lake, ONE)
     copy = tmp_path / "copy"
     accident(lake, copy)
-    before = history(lake.spark, lake.config)
+    before = history(lake.pipeline)
     at = max(verdict.batch_version for verdict in before)
     write_until(lake, at)
-    spark, config = lake.spark, lake.config
     for reads in (
-        lambda: read_serving(spark, config),
+        lambda: read_serving(lake.pipeline),
         lambda: run(lake, TWO),
-        lambda: validate(spark, config, lake.contract, "validation", TWO),
-        lambda: maintain(spark, config, lake.contract, "upkeep", dry_run=True),
+        lambda: validate(lake.pipeline, "validation", TWO),
+        lambda: maintain(lake.pipeline, "upkeep", dry_run=True),
     ):
         with pytest.raises(SourceError, match=IS_ANOTHER):
             reads()
-    assert history(spark, config) == before
+    assert history(lake.pipeline) == before
 
     # Nor are they taken for what publishing has sent.
     commit = max(before, key=lambda verdict: verdict.batch_version).batch_commit
-    record_settled(spark, config, "query", 0, Settled(at, (ONE, TWO), commit))
+    record_settled(lake.pipeline, "query", 0, Settled(at, (ONE, TWO), commit))
     with pytest.raises(SourceError, match="is not the one that days were published by"):
-        settled_before(spark, config, "query", 1)
+        settled_before(lake.pipeline, "query", 1)
     for verdict in before:
-        record_publication(spark, config, verdict, "topic", "run")
-    sent = publications(spark, config, "topic")
+        record_publication(lake.pipeline, verdict, "topic", "run")
+    sent = publications(lake.pipeline, "topic")
     assert {day: (found.count, found.version >= 0) for day, found in sent.items()} == {
         ONE: (1, accident is restored_copy),
         TWO: (1, False),
     }
 
     # As the runbook says for a folder that nobody has a copy of.
-    Path(config.table("batch")).rename(tmp_path / "aside")
-    DeltaTable.forPath(spark, config.ops_table("certifications")).delete("pipeline = 'flights'")
+    Path(lake.config.table("batch")).rename(tmp_path / "aside")
+    DeltaTable.forPath(lake.spark, lake.config.ops_table("certifications")).delete("pipeline = 'flights'")
     run(lake, ONE, TWO)
-    found = certified(spark, config)
+    found = certified(lake.pipeline)
     assert found is not None
     assert found.days == (ONE, TWO)
-    assert read_serving(spark, config).count() == 2
+    assert read_serving(lake.pipeline).count() == 2

@@ -29,10 +29,10 @@ def test_a_failed_audit_certifies_nothing_and_readers_keep_the_last_certified_st
         run(lake, ONE, TWO)
     assert failed.value.exit_code == 3
     assert failed.value.summary["days"] == {"2013-01-01": "failed", "2013-01-02": "certified"}
-    serving = read_serving(lake.spark, lake.config)
+    serving = read_serving(lake.pipeline)
     assert [number for number, _ in flights_of(serving, ONE)] == [1]
     assert [number for number, _ in flights_of(serving, TWO)] == [2, 4]
-    failed_day, passed_day = verdicts(lake.spark, lake.config)
+    failed_day, passed_day = verdicts(lake.pipeline)
     assert (failed_day.status, passed_day.status) == ("failed", "certified")
     # Each verdict names the version that it speaks of, also the one that was taken back.
     batch_table = lake.config.table("batch")
@@ -55,10 +55,10 @@ def test_what_a_dead_run_left_in_the_batch_table_is_never_shown(
         with pytest.raises(KeyboardInterrupt):
             run(lake, ONE)
     assert flights_of(lake.table("batch"), ONE) == [(1, 2.0), (2, 2.0)]
-    assert flights_of(read_serving(lake.spark, lake.config), ONE) == [(1, 2.0)]
+    assert flights_of(read_serving(lake.pipeline), ONE) == [(1, 2.0)]
     run(lake, TWO)
-    assert flights_of(read_serving(lake.spark, lake.config), ONE) == [(1, 2.0)]
-    state = certified(lake.spark, lake.config)
+    assert flights_of(read_serving(lake.pipeline), ONE) == [(1, 2.0)]
+    state = certified(lake.pipeline)
     assert state is not None
     assert flights_of(read(lake.spark, lake.config.table("batch"), state.version), ONE) == [(1, 2.0)]
 
@@ -66,7 +66,7 @@ def test_what_a_dead_run_left_in_the_batch_table_is_never_shown(
 def test_of_two_runs_at_once_one_wins_and_the_other_says_so(lake: Lake) -> None:
     lake.ingest([on(1, 1), on(3, 3)])
     with (
-        lease(lake.spark, lake.config, "first"),
+        lease(lake.pipeline, "first"),
         pytest.raises(InfrastructureError, match=r"run first on .* is at work on this pipeline now"),
     ):
         run(lake, ONE)
@@ -77,10 +77,10 @@ def test_of_two_runs_at_once_one_wins_and_the_other_says_so(lake: Lake) -> None:
 def test_a_certified_day_is_valid_until_events_come_late(lake: Lake) -> None:
     lake.ingest([on(1, 1), on(3, 3)])
     run(lake, ONE)
-    assert validate(lake.spark, lake.config, lake.contract, "v", ONE)["counts"]["rows"] == 1
+    assert validate(lake.pipeline, "v", ONE)["counts"]["rows"] == 1
     lake.ingest([on(1, 2)])
     with pytest.raises(AuditFailed, match="counts_add_up"):
-        validate(lake.spark, lake.config, lake.contract, "v", ONE)
+        validate(lake.pipeline, "v", ONE)
 
 
 @pytest.mark.thorough
@@ -145,27 +145,27 @@ def test_a_day_that_breaks_a_rule_on_whole_days_is_not_certified(lake: Lake) -> 
         at_most_one,
     )
     with pytest.raises(AuditFailed, match=r"2013-01-01 .* hours_without_events") as failed:
-        run(replace(lake, contract=replace(lake.contract, day_rules=strict)), ONE)
+        run(lake.variant(contract=replace(lake.contract, day_rules=strict)), ONE)
     assert "tailnum_duplicates" in str(failed.value)
     assert "dest_duplicates" not in str(failed.value)
     enough = (DayRule("freshness", None, None, 19), at_most_one)
-    done = run(replace(lake, contract=replace(lake.contract, day_rules=enough)), ONE)
+    done = run(lake.variant(contract=replace(lake.contract, day_rules=enough)), ONE)
     assert done["days"] == {ONE.isoformat(): "certified"}
 
 
 @pytest.mark.thorough
 def test_days_are_not_certified_by_two_rules(lake: Lake) -> None:
-    changed = replace(lake, contract=replace(lake.contract, day_time_zone="UTC", key=("carrier", "flight")))
+    changed = lake.variant(contract=replace(lake.contract, day_time_zone="UTC", key=("carrier", "flight")))
     # While no day has rows a rule may change.
     for each in (lake, changed):
-        ensure_batch(lake.spark, lake.config, each.contract)
+        ensure_batch(replace(lake.pipeline, contract=each.contract))
     lake.ingest([on(1, 1), on(2, 2)])
     run(changed, ONE)
-    served = read_serving(lake.spark, lake.config).count()
+    served = read_serving(lake.pipeline).count()
     with pytest.raises(ConfigError, match="its days were made by another rule") as refused:
         run(lake, TWO)
     assert "day time zone: found 'UTC', expected 'America/New_York'" in str(refused.value)
     assert "dedup key: found 'carrier, flight', expected 'carrier, flight, origin" in str(refused.value)
     with pytest.raises(ConfigError, match="its days were made by another rule"):
-        validate(lake.spark, lake.config, lake.contract, "v", ONE)
-    assert read_serving(lake.spark, lake.config).count() == served
+        validate(lake.pipeline, "v", ONE)
+    assert read_serving(lake.pipeline).count() == served

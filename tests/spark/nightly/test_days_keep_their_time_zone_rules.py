@@ -31,7 +31,7 @@ def test_days_that_were_made_by_other_rules_have_none_built_beside_them(
         run(lake, TWO)
     assert refused.value.exit_code == 4
     with pytest.raises(SourceError, match=OTHERS):
-        validate(lake.spark, lake.config, lake.contract, "validation", ONE)
+        validate(lake.pipeline, "validation", ONE)
     assert lake.count("batch") == 1
     monkeypatch.undo()
     assert run(lake, TWO)["days"] == {"2013-01-02": "certified"}

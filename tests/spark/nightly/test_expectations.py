@@ -54,7 +54,7 @@ def test_the_expectations_of_the_document_are_asked_of_each_day_and_shown(lake: 
         run(lake, ONE, TWO)
     assert failed.value.summary["days"] == {"2013-01-01": "certified", "2013-01-02": "failed"}
     assert "expect_column_values_to_be_between departure_delay_mean: found 200.0" in str(failed.value)
-    first = report(lake.spark, lake.config, lake.contract, ONE, tmp_path / "out")
+    first = report(lake.pipeline, ONE, tmp_path / "out")
     page = Path(first["html"]).read_text()
     site = tmp_path / "out" / "data_docs" / "flights-2013-01-01"
     assert 'href="data_docs/flights-2013-01-01/index.html"' in page

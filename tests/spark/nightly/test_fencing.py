@@ -39,7 +39,7 @@ def lake(make_lake: Callable[..., Lake], small: DataContract) -> Lake:
 
 def begun(lake: Lake, until: str, days: list[date]) -> Iterator[str]:
     """A run that has come to a step, and stands still until it has lost the right to its lease."""
-    night = steps(Night(lake.spark, lake.config, lake.contract, "stood still", days))
+    night = steps(Night(lake.pipeline, "stood still", days))
     assert until in iter(night)
     lease_ends(lake)
     return night
@@ -54,7 +54,7 @@ def lease_ends(lake: Lake) -> None:
 
 
 def served(lake: Lake) -> dict[int, list[int]]:
-    state, rows = certified(lake.spark, lake.config), read_serving(lake.spark, lake.config)
+    state, rows = certified(lake.pipeline), read_serving(lake.pipeline)
     assert state is not None
     return {day.day: [number for number, _ in flights_of(rows, day)] for day in state.days}
 
@@ -68,11 +68,11 @@ def test_a_run_that_is_overtaken_before_a_commit_cannot_make_it(lake: Lake) -> N
         lake.ingest([on(1, number)])
         holds.append(number)
         assert run(lake, ONE)["days"] == {"2013-01-01": "certified"}
-        before = len(history(lake.spark, lake.config)), commits(lake)
+        before = len(history(lake.pipeline)), commits(lake)
         with pytest.raises(StaleEpoch, match="this run lost its lease to a later one") as lost:
             list(overtaken)
         assert lost.value.exit_code == 1
-        assert (len(history(lake.spark, lake.config)), commits(lake)) == before
+        assert (len(history(lake.pipeline)), commits(lake)) == before
         assert served(lake) == {1: holds}
 
 
@@ -125,7 +125,7 @@ def test_a_run_that_is_overtaken_while_it_writes_cannot_commit(
 
 
 def test_rows_of_others_are_not_certified_and_the_next_night_removes_them(lake: Lake) -> None:
-    night = steps(Night(lake.spark, lake.config, lake.contract, "beside another", [TWO]))
+    night = steps(Night(lake.pipeline, "beside another", [TWO]))
     assert "build" in iter(night)
     append(lake.table("batch").where("flight = 1"), lake.config.table("batch"))
     with pytest.raises(SourceError, match=r"others wrote to it .* version \d+ \(WRITE\)") as refused:
@@ -138,7 +138,7 @@ def test_rows_of_others_are_not_certified_and_the_next_night_removes_them(lake: 
 
 @pytest.mark.thorough
 def test_upkeep_and_properties_between_are_no_rows_of_others(lake: Lake) -> None:
-    night = Night(lake.spark, lake.config, lake.contract, "beside upkeep", [TWO])
+    night = Night(lake.pipeline, "beside upkeep", [TWO])
     for step in steps(night):
         if step in ("build", "audit"):
             batch = lake.config.table("batch")

@@ -24,6 +24,7 @@ from pipelines.ledger.decoding_fingerprint import decoding_key
 from pipelines.ledger.leases import lease
 from pipelines.ledger.retention_marks import WHOLE_FROM
 from pipelines.nightly.rebuild_plan import due_days
+from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.report import report
 from tests.support.lakes import EPOCH, Lake, Record
 from tests.support.nights import LATER, ONE, TWO, on, run
@@ -43,9 +44,9 @@ def lake(make_lake: Callable[..., Lake], small: DataContract) -> Lake:
 def index_of(lake: Lake, *, keep: bool = True) -> BronzeIndex:
     at = version(lake.spark, lake.config.table("bronze"))
     if not keep:
-        return index_bronze(lake.spark, lake.config, lake.contract, at)
-    with lease(lake.spark, lake.config, "index") as held:
-        return index_bronze(lake.spark, lake.config, lake.contract, at, held)
+        return index_bronze(lake.pipeline, at)
+    with lease(lake.pipeline, "index") as held:
+        return index_bronze(lake.pipeline, at, held)
 
 
 def put_aside(lake: Lake) -> Path:
@@ -75,7 +76,7 @@ def test_a_day_of_a_bronze_that_was_made_anew_is_certified_with_all_that_it_hold
         120,
         120,
     )
-    one, two = newest_certified(history(lake.spark, lake.config)).values()
+    one, two = newest_certified(history(lake.pipeline)).values()
     assert two.bronze_id is not None
     assert two.bronze_id.startswith(table_id(lake.spark, lake.config.table("bronze")))
     assert (one.bronze_id == two.bronze_id, two.bronze) == (False, 120)
@@ -84,7 +85,7 @@ def test_a_day_of_a_bronze_that_was_made_anew_is_certified_with_all_that_it_hold
         "holds fewer records than when they were built; they are left as they are: 2013-01-01" in caplog.text
     )
     with pytest.raises(SourceError, match="the verdict on 2013-01-01 speaks of version 6 of another table"):
-        report(lake.spark, lake.config, lake.contract, ONE, tmp_path / "reports")
+        report(lake.pipeline, ONE, tmp_path / "reports")
 
 
 @pytest.mark.thorough
@@ -146,7 +147,7 @@ def test_a_bronze_that_was_put_back_from_a_copy_and_went_on_is_not_taken_for_wha
         bronze_id=first.bronze_id,
         **counts,
     )
-    due = due_days(lake.spark, lake.config, lake.contract, second, [TWO], "late", [before])
+    due = due_days(lake.pipeline, second, [TWO], "late", [before])
     assert due.came_late == {ONE: 3}
 
     # The same table, cut by hand.
@@ -170,8 +171,8 @@ def test_an_index_from_before_bronze_had_a_name_goes_on_to_tell_what_came_late(l
     append(rows, table)
     lake.ingest([replace(on(1, 9, sent=LATER), offset=5)])
     index = index_of(lake)
-    verdicts = history(lake.spark, lake.config)
-    due = due_days(lake.spark, lake.config, lake.contract, index, [TWO], "late", verdicts)
+    verdicts = history(lake.pipeline)
+    due = due_days(lake.pipeline, index, [TWO], "late", verdicts)
     assert (due.causes, due.came_late) == ({ONE: "late", TWO: "asked"}, {ONE: 1})
     named = replace(verdicts[0], bronze_id="another")
     assert of_bronze([*verdicts, named], index.bronze_id) == []
@@ -194,13 +195,13 @@ def test_the_audit_counts_bronze_without_its_index(lake: Lake) -> None:
     lake.ingest(flights(1, range(3)))
     lake.ingest(flights(2, range(3, 5)))
     index = index_of(lake)
-    ensure_batch(lake.spark, lake.config, lake.contract)
+    ensure_batch(lake.pipeline)
     for rows, status in (
         (index.rows, "passed"),
         (index.rows.where("NOT day <=> DATE'2013-01-02'"), "failed"),
     ):
-        of_two = bronze_slice(lake.spark, lake.config, replace(index, rows=rows), [TWO], index.version)
-        found = audit(lake.spark, lake.config, lake.contract, Span([TWO], [TWO], 0), [TWO], of_two, 0)
+        of_two = bronze_slice(lake.pipeline, replace(index, rows=rows), [TWO], index.version)
+        found = audit(lake.pipeline, Span([TWO], [TWO], 0), [TWO], of_two, 0)
         [check] = [check for check in found.checks if check.name == "index_is_whole"]
         assert (check.status, check.expected) == (status, "5 records in bronze")
 
@@ -209,7 +210,7 @@ def test_whatever_decides_how_records_decode_decides_for_which_index(
     make_lake: Callable[..., Lake], small: DataContract
 ) -> None:
     lake = make_lake(contract=small)
-    ensure_bronze(lake.spark, lake.config)
+    ensure_bronze(lake.pipeline)
     longer = lake.config.model_copy(
         update={"decode": lake.config.decode.model_copy(update={"max_future": timedelta(hours=3)})}
     )
@@ -222,6 +223,9 @@ def test_whatever_decides_how_records_decode_decides_for_which_index(
         (lake.config, small, ("other", None)),
         (lake.config, small, ("id", date(2013, 1, 1))),
     ]
-    keys = [decoding_key(lake.spark, *other) for other in ((lake.config, small, bronze), *others)]
+    keys = [
+        decoding_key(Pipeline(lake.spark, config, contract), name)
+        for config, contract, name in ((lake.config, small, bronze), *others)
+    ]
     assert len({*keys}) == len(keys)
-    assert decoding_key(lake.spark, lake.config, small, bronze) == keys[0]
+    assert decoding_key(replace(lake.pipeline, contract=small), bronze) == keys[0]

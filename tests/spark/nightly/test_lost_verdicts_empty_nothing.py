@@ -39,33 +39,32 @@ def older(ledger: Path) -> None:
 def test_what_was_certified_stays_until_the_verdicts_are_back(
     lake: Lake, tmp_path: Path, accident: Callable[[Path], None], found: str
 ) -> None:
-    spark, config = lake.spark, lake.config
-    ledger, batch = Path(config.ops_table("certifications")), config.table("batch")
+    ledger, batch = Path(lake.config.ops_table("certifications")), lake.config.table("batch")
     lake.ingest([on(1, 1), on(2, 2), on(3, 3)])
     run(lake, ONE)
     shutil.copytree(ledger, ledger.with_name("copy"))
     run(lake, TWO)
     shutil.copytree(ledger, whole := tmp_path / "whole")
     accident(ledger)
-    before = version(spark, batch)
+    before = version(lake.spark, batch)
     for does in (
         lambda: run(lake, THREE),
-        lambda: maintain(spark, config, lake.contract, "upkeep", dry_run=True),
-        lambda: maintain(spark, config, lake.contract, "upkeep", dry_run=False),
-        lambda: validate(spark, config, lake.contract, "validation", ONE),
-        lambda: read_serving(spark, config),
+        lambda: maintain(lake.pipeline, "upkeep", dry_run=True),
+        lambda: maintain(lake.pipeline, "upkeep", dry_run=False),
+        lambda: validate(lake.pipeline, "validation", ONE),
+        lambda: read_serving(lake.pipeline),
     ):
         with pytest.raises(SourceError, match=f"verdicts on flights are gone: found {found}") as refused:
             does()
         assert refused.value.exit_code == 4
-    assert version(spark, batch) == before
+    assert version(lake.spark, batch) == before
     # Nothing is made in its place that the copy would be laid into.
     assert ledger.exists() is (accident is older)
 
     shutil.rmtree(ledger, ignore_errors=True)
     shutil.copytree(whole, ledger)
     run(lake, THREE)
-    rows = read_serving(spark, config)
+    rows = read_serving(lake.pipeline)
     assert [len(flights_of(rows, day)) for day in (ONE, TWO, THREE)] == [1, 1, 1]
 
 
@@ -80,18 +79,18 @@ def test_a_pipeline_whose_verdicts_are_gone_for_good_begins_anew(lake: Lake) -> 
     batch = Path(lake.config.table("batch"))
     batch.rename(batch.with_name("aside"))
     run(lake, ONE, TWO)
-    assert read_serving(lake.spark, lake.config).count() == 2
+    assert read_serving(lake.pipeline).count() == 2
 
 
 def test_a_first_night_that_died_before_its_verdict_is_taken_back_as_ever(lake: Lake) -> None:
     lake.ingest([on(1, 1), on(2, 2)])
-    died = steps(Night(lake.spark, lake.config, lake.contract, "died", [ONE]))
+    died = steps(Night(lake.pipeline, "died", [ONE]))
     assert isinstance(died, Generator)
     assert "certify" in iter(died)
     died.close()
-    assert (lake.count("batch"), certified_mark(lake.spark, lake.config)) == (1, None)
+    assert (lake.count("batch"), certified_mark(lake.pipeline)) == (1, None)
     run(lake, TWO)
-    found = certified(lake.spark, lake.config)
+    found = certified(lake.pipeline)
     assert found is not None
     assert (found.days, lake.count("batch")) == ((TWO,), 1)
 
@@ -102,13 +101,13 @@ def test_a_batch_table_from_before_it_told_tells_from_the_next_run_on(lake: Lake
     run(lake, ONE)
     batch = lake.config.table("batch")
     lake.spark.sql(f"ALTER TABLE delta.`{batch}` UNSET TBLPROPERTIES ('{CERTIFIED}')")
-    at = max(verdict.batch_version for verdict in history(lake.spark, lake.config))
-    maintain(lake.spark, lake.config, lake.contract, "upkeep", dry_run=False)
+    at = max(verdict.batch_version for verdict in history(lake.pipeline))
+    maintain(lake.pipeline, "upkeep", dry_run=False)
     assert table_property(lake.spark, batch, CERTIFIED) == str(at)
 
 
 def upkeep(lake: Lake, _: date) -> None:
-    maintain(lake.spark, lake.config, lake.contract, "upkeep", dry_run=False)
+    maintain(lake.pipeline, "upkeep", dry_run=False)
 
 
 @pytest.mark.parametrize("told", [True, pytest.param(False, marks=pytest.mark.thorough)])

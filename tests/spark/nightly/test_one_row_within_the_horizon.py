@@ -30,7 +30,7 @@ Copy = tuple[int, int, int]
 
 
 def days_of_flight(lake: Lake, number: int) -> list[int]:
-    rows = read_serving(lake.spark, lake.config).where(F.col("flight") == number)
+    rows = read_serving(lake.pipeline).where(F.col("flight") == number)
     return sorted(row["_event_date"].day for row in rows.select("_event_date").toLocalIterator())
 
 
@@ -136,7 +136,7 @@ def test_nothing_hangs_on_days_that_retention_has_removed(lake: Lake) -> None:
     events = frame(lake.spark, [(1, 1, 0), (1, 2, 1), (2, 6, 0), (2, 7, 1)])
 
     def chosen_of(whole: date | None) -> tuple[set[Copy], set[Copy]]:
-        span = span_of(lake.config, contract, [THREE], whole)
+        span = span_of(replace(lake.pipeline, contract=contract), [THREE], whole)
         rows = chosen(events.where(F.col("_event_date").isin(span.near)), contract, span.horizon, span.known)
         return found(rows.where(f"NOT {UNDECIDED}")), found(rows.where(UNDECIDED))
 

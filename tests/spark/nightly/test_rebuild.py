@@ -84,10 +84,10 @@ def test_a_day_that_lost_all_its_rows_becomes_empty(lake: Lake) -> None:
     run(lake, ONE, TWO)
     assert flights_of(lake.table("batch"), TWO) == [(2, 2.0)]
     far_only = (*lake.contract.row_rules, RowRule("distance", "minimum", 1_000_000))
-    stricter = replace(lake, contract=replace(lake.contract, row_rules=far_only))
+    stricter = lake.variant(contract=replace(lake.contract, row_rules=far_only))
     run(stricter, TWO)
     assert flights_of(lake.table("batch"), TWO) == []
-    assert flights_of(read_serving(lake.spark, lake.config), TWO) == []
+    assert flights_of(read_serving(lake.pipeline), TWO) == []
 
 
 def test_streams_may_go_on_while_a_day_is_rebuilt(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,16 +115,16 @@ def test_a_late_event_is_known_as_late_and_put_into_its_day(lake: Lake) -> None:
     counts = stream(lake)["counts"]
     assert (counts["records"], counts["rows"], counts["late"]) == (2, 1, 1)
     assert run(lake, ONE)["counts"]["late"] == 1
-    assert [number for number, _ in flights_of(read_serving(lake.spark, lake.config), ONE)] == [1, 3]
+    assert [number for number, _ in flights_of(read_serving(lake.pipeline), ONE)] == [1, 3]
 
 
 def test_readers_take_certified_days_from_batch_and_all_others_from_speed(lake: Lake) -> None:
     lake.ingest([on(1, 1), on(1, 1), on(2, 2)])
     stream(lake)
-    assert flights_of(read_serving(lake.spark, lake.config), ONE) == [(1, 2.0)]
+    assert flights_of(read_serving(lake.pipeline), ONE) == [(1, 2.0)]
     run(lake, ONE)
     DeltaTable.forPath(lake.spark, lake.config.table("speed")).delete("_event_date = '2013-01-01'")
-    serving = read_serving(lake.spark, lake.config)
+    serving = read_serving(lake.pipeline)
     assert flights_of(serving, ONE) == [(1, 2.0)]
     assert flights_of(serving, TWO) == [(2, 2.0)]
 
@@ -137,12 +137,12 @@ def test_the_view_shows_what_read_serving_shows(
     lake.ingest([on(1, 1), on(1, 1), on(2, 2)])
     stream(lake)
     run(lake, ONE)
-    refresh_view(lake.spark, lake.config)
+    refresh_view(lake.pipeline)
     assert "serving_of_flights is gone when this job ends" in caplog.text
     try:
         viewed = lake.spark.table("serving_of_flights")
         assert sorted(map(str, viewed.toLocalIterator())) == sorted(
-            map(str, read_serving(lake.spark, lake.config).select(*viewed.columns).toLocalIterator())
+            map(str, read_serving(lake.pipeline).select(*viewed.columns).toLocalIterator())
         )
     finally:
         lake.spark.sql("DROP VIEW serving_of_flights")
@@ -157,20 +157,20 @@ def test_an_optional_column_added_and_a_type_made_wider_change_the_tables(
     stream(lake)
     run(lake, ONE)
     wider = replace(small, schema=StructType([*small.schema.fields, StructField("gate", StringType())]))
-    later = Lake(lake.spark, lake.config, wider)
-    refresh_view(lake.spark, lake.config)
+    later = Lake(replace(lake.pipeline, contract=wider))
+    refresh_view(lake.pipeline)
     # What was certified before lacks the column, and is audited and read all the same.
     with pytest.raises(AuditFailed, match="rows_are_the_winners"):
-        validate(lake.spark, lake.config, wider, "v", ONE)
+        validate(replace(lake.pipeline, contract=wider), "v", ONE)
     later.ingest([on(2, 3, gate="C3"), on(4, 4)])
     stream(later)
-    for reader in (read_serving(lake.spark, lake.config), _viewed(lake)):
+    for reader in (read_serving(lake.pipeline), _viewed(lake)):
         gates = {row["flight"]: row["gate"] for row in reader.toLocalIterator()}
         assert gates == {1: None, 2: None, 3: "C3", 4: None}
     run(later, ONE, TWO)
-    gates = {row["flight"]: row["gate"] for row in read_serving(lake.spark, lake.config).toLocalIterator()}
+    gates = {row["flight"]: row["gate"] for row in read_serving(lake.pipeline).toLocalIterator()}
     assert gates == {1: "A1", 2: "B2", 3: "C3", 4: None}
-    assert read_serving(lake.spark, lake.config).schema["air_time"].dataType == DoubleType()
+    assert read_serving(lake.pipeline).schema["air_time"].dataType == DoubleType()
     with pytest.raises(ConfigError, match="Only optional columns can be added"):
         run(lake, ONE)
 
@@ -180,5 +180,5 @@ def replaced(field: StructField, kind: DataType) -> StructField:
 
 
 def _viewed(lake: Lake) -> Any:
-    refresh_view(lake.spark, lake.config)
+    refresh_view(lake.pipeline)
     return lake.spark.table("serving_of_flights")

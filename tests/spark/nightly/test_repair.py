@@ -28,13 +28,13 @@ THREE, TEN = date(2013, 1, 3), date(2013, 1, 10)
 def due(lake: Lake, day: date, repair: Repair = "late") -> Due:
     """What a night would rebuild, and what it would leave."""
     at = version(lake.spark, lake.config.table("bronze"))
-    index = index_bronze(lake.spark, lake.config, lake.contract, at)
-    ledger = history(lake.spark, lake.config)
-    return due_days(lake.spark, lake.config, lake.contract, index, [day], repair, ledger)
+    index = index_bronze(lake.pipeline, at)
+    ledger = history(lake.pipeline)
+    return due_days(lake.pipeline, index, [day], repair, ledger)
 
 
 def night(lake: Lake, day: date, repair: Repair = "late", run_id: str = "run") -> dict[str, Any]:
-    return nightly(lake.spark, lake.config, lake.contract, run_id, [day], repair)
+    return nightly(lake.pipeline, run_id, [day], repair)
 
 
 def test_the_next_run_rebuilds_just_the_days_for_which_records_came_late(
@@ -51,8 +51,8 @@ def test_the_next_run_rebuilds_just_the_days_for_which_records_came_late(
         "2013-01-01 (late): certified; 1 rows added, 0 removed, 0 changed",
         "2013-01-02 (late): certified; 1 rows added, 0 removed, 0 changed",
     ]
-    assert [number for number, _ in flights_of(read_serving(lake.spark, lake.config), ONE)] == [1, 4]
-    first = [verdict for verdict in history(lake.spark, lake.config) if verdict.day == ONE]
+    assert [number for number, _ in flights_of(read_serving(lake.pipeline), ONE)] == [1, 4]
+    first = [verdict for verdict in history(lake.pipeline) if verdict.day == ONE]
     assert [(v.cause, v.came_late, v.added) for v in first] == [("asked", 0, None), ("late", 2, 1)]
     steps = read(lake.spark, lake.config.ops_table("runs")).where("run_id = 'third'").orderBy("started_at")
     assert [(row["step"], row["status"], row["days"]) for row in steps.toLocalIterator()] == [
@@ -74,10 +74,10 @@ def test_only_what_a_day_needs_of_bronze_is_read(lake: Lake) -> None:
     night(lake, date(2013, 1, 8))
     lake.ingest([on(2, 9, sent=LATER)])
     at = version(lake.spark, lake.config.table("bronze"))
-    index = index_bronze(lake.spark, lake.config, lake.contract, at)
-    known = history(lake.spark, lake.config)[-1].bronze_version
+    index = index_bronze(lake.pipeline, at)
+    known = history(lake.pipeline)[-1].bronze_version
     # Micro-batches of this lake are a minute apart, and those that are close are read as one.
-    assert bronze_slice(lake.spark, lake.config, index, [], known).envelopes.count() == 1
+    assert bronze_slice(lake.pipeline, index, [], known).envelopes.count() == 1
     assert index.came_since({TWO: known, THREE: known}, lake.spark) == {TWO: 1}
     counts, broken = index.counts()
     assert (counts[TWO], sum(counts.values()), broken) == (2, 9, 0)
@@ -88,7 +88,7 @@ def test_days_without_a_verdict_are_caught_up_with_also_those_without_data(lake:
     night(lake, ONE)
     summary = night(lake, date(2013, 1, 5), "late and missed")
     assert summary["days"] == dict.fromkeys(map(str, days_of(TWO, date(2013, 1, 5))), "certified")
-    causes = {verdict.day: (verdict.cause, verdict.rows) for verdict in history(lake.spark, lake.config)}
+    causes = {verdict.day: (verdict.cause, verdict.rows) for verdict in history(lake.pipeline)}
     assert causes[THREE] == ("missed", 0)
 
 
@@ -104,7 +104,7 @@ def test_a_copy_that_comes_with_another_day_moves_the_event_wherever_it_wins(
     lake.ingest([on(2, 1, sent=noon), on(2, 2, sent=LATER)])
     summary = night(lake, TWO, "nothing")
     assert summary["lines"] == ["2013-01-01 (neighbour): certified; 0 rows added, 1 removed, 0 changed"]
-    serving = read_serving(lake.spark, lake.config)
+    serving = read_serving(lake.pipeline)
     assert [number for number, _ in flights_of(serving, ONE)] == [2]
     assert [number for number, _ in flights_of(serving, TWO)] == [1, 3]
     # Nothing came since: the neighbour is left alone.
@@ -117,7 +117,7 @@ def test_days_that_share_an_event_are_rebuilt_together_fail_together_and_are_tri
     lake = make_lake(contract=small_by_flight)
     lake.ingest([on(1, 9), on(2, 1, sent=LATER), on(2, 8)])
     run(lake, ONE, TWO)
-    served = partial(read_serving, lake.spark, lake.config)
+    served = partial(read_serving, lake.pipeline)
 
     def numbers() -> list[list[int]]:
         return [[number for number, _ in flights_of(served(), day)] for day in (ONE, TWO)]
@@ -152,4 +152,4 @@ def test_an_event_that_may_win_on_an_open_day_holds_up_nobody_and_days_left_out_
     assert summary["days"] == {"2013-01-02": "certified"}
     assert summary["missed_days_left"] == ["2013-01-01"]
     assert "days that no run has certified, and this one leaves so: 2013-01-01" in caplog.text
-    assert [number for number, _ in flights_of(read_serving(lake.spark, lake.config), TWO)] == [8]
+    assert [number for number, _ in flights_of(read_serving(lake.pipeline), TWO)] == [8]
