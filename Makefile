@@ -24,7 +24,7 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 SCHEDULERS := .venv-schedulers
 SCHEDULERS_MADE := $(SCHEDULERS)/.made-$(call key,requirements/schedulers.txt)
 
-.PHONY: help setup java demo test test-fast test-thorough test-long lint format package bench rack-bench lock lock-jars configuration schema clean distclean
+.PHONY: help setup java demo test test-fast test-thorough test-long lint format package bench rack-bench lock lock-jars pages schema clean distclean
 
 help: ## Show this help
 	@echo "Oncelake. Every target does the set-up it needs; the first time takes minutes and the network."
@@ -86,8 +86,9 @@ lock: ## Maintainers: pin the Python dependencies again (needs uv)
 lock-jars: $(PACKAGE) java ## Maintainers: fetch what conf/ivy.xml names and write conf/jars.lock
 	$(PY) scripts/lock_jars.py
 
-configuration: $(PACKAGE) ## Maintainers: write docs/configuration.md anew from the models
+pages: $(PACKAGE) ## Maintainers: write docs/configuration.md and docs/checks.md anew from the code
 	@$(PY) -m scripts.configuration_page
+	@$(PY) -m scripts.checks_page
 
 schema: $(PACKAGE) ## Maintainers: write docs/report.schema.json anew from the models
 	@$(PY) scripts/report_schema.py

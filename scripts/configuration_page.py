@@ -1,4 +1,4 @@
-"""Write docs/configuration.md, the settings of a pipeline, from the models: `make configuration`."""
+"""Write docs/configuration.md, the settings of a pipeline, from the models: `make pages`."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -36,7 +36,7 @@ Intervals are written as `10 seconds` or `1 day 12 hours`, in milliseconds, seco
 and weeks.
 A key without a default is required, unless its section is optional.
 
-This page is generated from the models in `pipelines/config` by `make configuration`.
+This page is generated from the models in `pipelines/config` by `make pages`.
 """
 
 

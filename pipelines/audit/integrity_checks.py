@@ -1,175 +1,155 @@
 """Integrity checks: do the layers hold exactly what bronze says they must?
 
-Facts in, verdicts out: nothing here touches a table.
+To add one, write a function here that asks `AuditedDays` for what it needs, and register it by `integrity`.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from datetime import date
-from typing import Literal
+from typing import Final, Literal
 
-from pipelines.audit.recount import BronzeFacts, LayerDay
+from pipelines.audit.audited_days import AuditedDays
 from pipelines.ledger.checks import LATE_WITHIN_LIMIT, LAYERS_AGREE, Check, Status
-from pipelines.ledger.layer_sample import LayerDifference
-from pipelines.ledger.offset_ranges import PartitionOffsets
+
+FAILED: Final = "Audit failed"
+WARNED: Final = "A check has warned"
+
+Severity = Literal["fails", "warns", "fails or warns"]
 
 
-def _check(
-    day: date, name: str, failed: bool | Status, observed: str, expected: str, detail: str = ""
-) -> Check:
-    status: Status = failed if isinstance(failed, str) else ("failed" if failed else "passed")
-    return Check(day, name, "integrity", status, observed, expected, detail if status != "passed" else "")
+@dataclass(frozen=True)
+class Finding:
+    """What an integrity check found on one day.
+
+    Attributes:
+        status: Whether it passed.
+        observed: What was found, in words.
+        expected: What had to be found, in words.
+        detail: What to do about it; not shown where the check passed.
+    """
+
+    status: Status
+    observed: str
+    expected: str
+    detail: str = ""
 
 
-def no_duplicate_key(day: date, doubled: Mapping[date, int]) -> Check:
-    """No key stands twice, neither on the day nor once here and once on a neighbouring day."""
-    n = doubled.get(day, 0)
-    return _check(
-        day,
-        "no_duplicate_key",
-        n > 0,
+@dataclass(frozen=True)
+class IntegrityCheck:
+    """An integrity check that every audit makes.
+
+    Attributes:
+        name: Its name, as `ops/validation_results` has it.
+        question: What it asks of a day.
+        severity: Whether it keeps a day from being certified, only warns, or does either by what it finds and
+            by the configuration.
+        runbook: The heading of `docs/runbook.md` under which its row stands.
+        find: Looks at one of the days; returns None where the question does not apply.
+    """
+
+    name: str
+    question: str
+    severity: Severity
+    runbook: str
+    find: Callable[[AuditedDays, date], Finding | None]
+
+
+INTEGRITY_CHECKS: Final[list[IntegrityCheck]] = []
+"""All integrity checks, in the order in which an audit makes them."""
+
+_Find = Callable[[AuditedDays, date], Finding | None]
+
+
+def integrity(
+    name: str, question: str, severity: Severity = "fails", runbook: str = FAILED
+) -> Callable[[_Find], _Find]:
+    """Register a function as an integrity check, see `IntegrityCheck`."""
+
+    def register(find: _Find) -> _Find:
+        INTEGRITY_CHECKS.append(IntegrityCheck(name, question, severity, runbook, find))
+        return find
+
+    return register
+
+
+def integrity_checks(audited: AuditedDays) -> list[Check]:
+    """Make every integrity check on every day."""
+    checks: list[Check] = []
+    for check in INTEGRITY_CHECKS:
+        for day in audited.span.days:
+            if (found := check.find(audited, day)) is not None:
+                checks.append(_as_check(check.name, day, found))
+    return checks
+
+
+def _as_check(name: str, day: date, found: Finding) -> Check:
+    detail = "" if found.status == "passed" else found.detail
+    return Check(day, name, "integrity", found.status, found.observed, found.expected, detail)
+
+
+def _failed(is_wrong: bool) -> Status:
+    return "failed" if is_wrong else "passed"
+
+
+def _warned(is_wrong: bool) -> Status:
+    return "warned" if is_wrong else "passed"
+
+
+@integrity("no_duplicate_key", "Does no key stand twice, on the day or on a neighbouring day?")
+def _no_duplicate_key(audited: AuditedDays, day: date) -> Finding:
+    n = audited.doubled.get(day, 0)
+    return Finding(
+        _failed(n > 0),
         f"{n:,} keys stand more than once",
         "no key stands more than once, neighbouring days included",
         "rebuild the day and its neighbours together with --from and --to",
     )
 
 
-def each_event_has_a_row(day: date, lacking: Mapping[date, int], horizon: int) -> Check:
-    """Each valid record of the day, or of a certified neighbour, has a row of its key within the horizon."""
-    n = sum(of for other, of in lacking.items() if abs((other - day).days) <= horizon)
-    return _check(
-        day,
-        "each_event_has_a_row",
-        n > 0,
-        f"{n:,} records have no row of their key within {horizon} days of them",
-        "each has one, neighbouring days included",
-        "rebuild the day and its neighbours together with --from and --to",
-    )
-
-
-def keys_come_to_an_end(day: date, bronze: BronzeFacts) -> Check:
-    """No key recurs for so long that days which were not looked at decide on its rows."""
+@integrity("counts_add_up", "Does bronze equal rows, duplicates, quarantined records and other days?")
+def _counts_add_up(audited: AuditedDays, day: date) -> Finding:
+    bronze, rows = audited.bronze, audited.layer[day].rows
     facts = bronze.days[day]
-    named = f"{'; '.join(facts.recurring)}. " if facts.recurring else ""
-    return _check(
-        day,
-        "keys_come_to_an_end",
-        facts.undecided > 0,
-        f"{facts.undecided:,} keys recur day after day, for longer than a run looks",
-        "copies of a key lie on a few days",
-        f"{named}A key that recurs daily is no dedup key: let it name the event, e.g. primaryKey on the event"
-        " time as well. If copies do come for so long: a higher batch.chain_horizons",
-    )
-
-
-def fail_together(failed: Collection[date], moves: Collection[tuple[date, date]]) -> list[Check]:
-    """A failed check for each day that must not be certified without another one, which failed.
-
-    Args:
-        failed: the days that failed.
-        moves: pairs of days between which the rebuild moves events.
-    """
-    reached, checks = set(failed), list[Check]()
-    both_ways = [*moves, *((after, before) for before, after in moves)]
-    while more := {day: other for other, day in both_ways if other in reached and day not in reached}:
-        checks += [
-            _check(
-                day,
-                "moves_with_its_neighbour",
-                True,
-                f"events move between this day and {other}, which failed",
-                "days between which events move are certified together",
-                f"mend what is wrong with {other}, and rebuild both together",
-            )
-            for day, other in sorted(more.items())
-        ]
-        reached |= more.keys()
-    return checks
-
-
-def counts_add_up(day: date, bronze: BronzeFacts, layer: LayerDay) -> Check:
-    """Bronze = rows + duplicates + quarantined + other days; the rows are counted in the batch layer."""
-    facts = bronze.days[day]
-    other_days = facts.other_days
     duplicates = facts.records - facts.rows
-    total = layer.rows + duplicates + bronze.quarantined + other_days
-    return _check(
-        day,
-        "counts_add_up",
-        total != bronze.total,
-        f"{layer.rows:,} rows + {duplicates:,} duplicates + {bronze.quarantined:,} quarantined"
-        f" + {other_days:,} of other days = {total:,}",
+    total = rows + duplicates + bronze.quarantined + facts.other_days
+    return Finding(
+        _failed(total != bronze.total),
+        f"{rows:,} rows + {duplicates:,} duplicates + {bronze.quarantined:,} quarantined"
+        f" + {facts.other_days:,} of other days = {total:,}",
         f"{bronze.total:,} records in bronze",
         "rows are missing from the batch layer, or there are too many",
     )
 
 
-def index_is_whole(day: date, bronze: BronzeFacts, there: int) -> Check:
-    """The index, which leads to the records of a day, counts as many records as bronze has.
-
-    Args:
-        day: the event day.
-        bronze: what the audit counts, by the index as far as other days are concerned.
-        there: the records that bronze has by the statistics of its own files.
-    """
-    return _check(
-        day,
-        "index_is_whole",
-        bronze.total != there,
-        f"{bronze.total:,} records in the index of bronze",
-        f"{there:,} records in bronze",
-        "records of the day may stand where the rebuild did not look. The next run makes the index anew",
-    )
-
-
-def conflicts_within_limit(day: date, bronze: BronzeFacts, max_percent: float) -> Check:
-    """Of the day's events no more were told in two ways than the contract allows."""
-    facts = bronze.days[day]
-    share = 100 * facts.conflicts / facts.rows if facts.rows else 0.0
-    return _check(
-        day,
-        "conflicts_within_limit",
-        share > max_percent,
-        f"{facts.conflicts:,} of {facts.rows:,} events have copies with different payloads ({share:.2f} %)",
-        f"{max_percent:g} % at most",
-        "a producer sends two versions of an event; `oncelake report` counts them by hour",
-    )
-
-
-def rows_are_the_winners(day: date, bronze: BronzeFacts, layer: LayerDay) -> Check:
-    """The rows are the winning records, with their payloads: same coordinates, same content."""
-    return _check(
-        day,
-        "rows_are_the_winners",
-        bronze.days[day].checksum != layer.checksum,
-        f"checksum {layer.checksum}",
-        f"checksum {bronze.days[day].checksum} of the winning records in bronze",
+@integrity("rows_are_the_winners", "Are the rows the winning records, with the same coordinates and content?")
+def _rows_are_the_winners(audited: AuditedDays, day: date) -> Finding:
+    found, expected = audited.layer[day].checksum, audited.bronze.days[day].checksum
+    return Finding(
+        _failed(expected != found),
+        f"checksum {found}",
+        f"checksum {expected} of the winning records in bronze",
         "some row is not the record that wins its key, or its content is another",
     )
 
 
-def rows_in_their_day(day: date, layer: LayerDay) -> Check:
-    """No row stands in the partition of another day."""
-    return _check(
-        day,
-        "rows_in_their_day",
-        layer.misplaced > 0,
-        f"{layer.misplaced:,} rows of another day",
-        "no row of another day",
-    )
+@integrity("rows_in_their_day", "Does no row stand in the partition of another day?")
+def _rows_in_their_day(audited: AuditedDays, day: date) -> Finding:
+    n = audited.layer[day].misplaced
+    return Finding(_failed(n > 0), f"{n:,} rows of another day", "no row of another day")
 
 
-def offsets_contiguous(
-    day: date, ranges: Sequence[PartitionOffsets], gaps_are: Literal["fail", "warn"]
-) -> Check:
-    """In each Kafka partition bronze holds every offset from its first to its last."""
+@integrity(
+    "offsets_contiguous",
+    "Does bronze hold every offset of each Kafka partition, from its first to its last?",
+    "fails or warns",
+)
+def _offsets_contiguous(audited: AuditedDays, day: date) -> Finding:
+    ranges, gaps_are = audited.offsets, audited.pipeline.config.audit.offset_gaps
     gaps = [(r, r.last - r.first + 1 - (r.distinct or 0)) for r in ranges]
     missing, known = sum(n for _, n in gaps), sum(r.known for r in ranges)
     where = ", ".join(f"{r.topic}-{r.partition}: {n:,} of {r.first}..{r.last}" for r, n in gaps if n)
-    status: Status = "failed" if missing > known and gaps_are == "fail" else "warned" if missing else "passed"
-    return _check(
-        day,
-        "offsets_contiguous",
-        status,
+    return Finding(
+        "failed" if missing > known and gaps_are == "fail" else _warned(missing > 0),
         f"{missing:,} offsets missing in {len(ranges)} partitions"
         + (f", {known:,} of them by audit.known_gaps" if known else ""),
         "no offset missing but those of audit.known_gaps" if known else "no offset missing",
@@ -178,29 +158,70 @@ def offsets_contiguous(
     )
 
 
-def offsets_once(day: date, ranges: Sequence[PartitionOffsets]) -> Check:
-    """Bronze holds each offset once; if not, a checkpoint was lost, and the rebuild removes the copies."""
-    doubled = sum(r.records - (r.distinct or 0) for r in ranges)
-    return _check(
-        day,
-        "offsets_once",
-        "warned" if doubled else "passed",
+@integrity("offsets_once", "Does bronze hold each offset once?", "warns", WARNED)
+def _offsets_once(audited: AuditedDays, day: date) -> Finding:
+    doubled = sum(r.records - (r.distinct or 0) for r in audited.offsets)
+    return Finding(
+        _warned(doubled > 0),
         f"{doubled:,} records were read from Kafka again",
         "each record read once",
         "a checkpoint was lost or replaced; the rows above are right all the same",
     )
 
 
-def layers_agree(day: date, difference: LayerDifference, differences_are: Literal["fail", "warn"]) -> Check:
-    """Speed and batch layer differ only by what is known: late rows and conflicting copies."""
+@integrity("index_is_whole", "Does the index of bronze count as many records as bronze itself?")
+def _index_is_whole(audited: AuditedDays, day: date) -> Finding:
+    indexed, there = audited.bronze.total, audited.records_in_table
+    return Finding(
+        _failed(indexed != there),
+        f"{indexed:,} records in the index of bronze",
+        f"{there:,} records in bronze",
+        "records of the day may stand where the rebuild did not look. The next run makes the index anew",
+    )
+
+
+@integrity("each_event_has_a_row", "Has each valid record a row of its key within the horizon?")
+def _each_event_has_a_row(audited: AuditedDays, day: date) -> Finding | None:
+    horizon = audited.span.horizon
+    if not horizon:
+        return None
+    n = sum(of for other, of in audited.without_row.items() if abs((other - day).days) <= horizon)
+    return Finding(
+        _failed(n > 0),
+        f"{n:,} records have no row of their key within {horizon} days of them",
+        "each has one, neighbouring days included",
+        "rebuild the day and its neighbours together with --from and --to",
+    )
+
+
+@integrity("keys_come_to_an_end", "Does no key recur for longer than a run looks?")
+def _keys_come_to_an_end(audited: AuditedDays, day: date) -> Finding | None:
+    if not audited.span.horizon:
+        return None
+    facts = audited.bronze.days[day]
+    named = f"{'; '.join(facts.recurring)}. " if facts.recurring else ""
+    return Finding(
+        _failed(facts.undecided > 0),
+        f"{facts.undecided:,} keys recur day after day, for longer than a run looks",
+        "copies of a key lie on a few days",
+        f"{named}A key that recurs daily is no dedup key: let it name the event, e.g. primaryKey on the event"
+        " time as well. If copies do come for so long: a higher batch.chain_horizons",
+    )
+
+
+@integrity(
+    LAYERS_AGREE,
+    "Do speed and batch layer differ only by late rows, quarantined records and other copies?",
+    "fails or warns",
+)
+def _layers_agree(audited: AuditedDays, day: date) -> Finding | None:
+    difference = audited.differences.get(day)
+    if difference is None:
+        return None
     unexplained = difference.missing + difference.extra
-    status: Status = "warned" if unexplained or difference.pending else "passed"
-    if unexplained and differences_are == "fail":
-        status = "failed"
-    return _check(
-        day,
-        LAYERS_AGREE,
-        status,
+    fails = bool(unexplained) and audited.pipeline.config.audit.layer_differences == "fail"
+    return Finding(
+        "failed" if fails else _warned(bool(unexplained or difference.pending)),
         f"speed lacks {difference.late:,} late, {difference.pending:,} pending, {difference.quarantined:,}"
         f" quarantined and {difference.missing:,} unexplained keys, has {difference.extra:,} too many;"
         f" {difference.other_copy:,} from another copy",
@@ -212,46 +233,86 @@ def layers_agree(day: date, difference: LayerDifference, differences_are: Litera
     )
 
 
-def late_within_limit(day: date, late: int, rows: int, limit: tuple[float, int]) -> Check:
-    """Few events of the day came too late for real time: a warning, since the rebuild has put them in.
+@integrity("speed_layer_deduplicated", "Does the speed layer hold each key once?", "warns", WARNED)
+def _speed_layer_deduplicated(audited: AuditedDays, day: date) -> Finding | None:
+    if day not in audited.differences:
+        return None
+    n = audited.doubled_in_speed.get(day, 0)
+    return Finding(
+        _warned(n > 0),
+        f"{n:,} keys stand more than once in the speed layer",
+        "each key once within the watermark's delay",
+        "copies came further apart than speed.watermark_delay",
+    )
 
-    Args:
-        day: the day.
-        late: its events that the speed layer dropped as late.
-        rows: all its events.
-        limit: above which share it warns, and among how many events at least.
-    """
-    share, enough = limit
-    return _check(
-        day,
-        LATE_WITHIN_LIMIT,
-        "warned" if rows >= enough and late > share * rows else "passed",
+
+@integrity(LATE_WITHIN_LIMIT, "Did few events come too late for the speed layer?", "warns", WARNED)
+def _late_within_limit(audited: AuditedDays, day: date) -> Finding | None:
+    if day not in audited.differences:
+        return None
+    late, rows = audited.differences[day].late, audited.layer[day].rows
+    speed = audited.pipeline.config.speed
+    return Finding(
+        _warned(rows >= speed.late_warn_records and late > speed.late_warn_share * rows),
         f"{late:,} of {rows:,} events came too late for the speed layer",
-        f"at most {100 * share:g} % (speed.late_warn_share)",
+        f"at most {100 * speed.late_warn_share:g} % (speed.late_warn_share)",
         "readers did not have them until now; see docs/runbook.md, 'Many late records'",
     )
 
 
-def quarantine_is_whole(day: date, bronze: BronzeFacts, lacking: int) -> Check:
-    """Every record of bronze that breaks the contract stands in quarantine, of whatever day it is."""
-    return _check(
-        day,
-        "quarantine_is_whole",
-        "warned" if lacking else "passed",
-        f"{lacking:,} of {bronze.quarantined:,} records that break the contract are not in quarantine",
+@integrity("conflicts_within_limit", "Do no more events have copies with different payloads than allowed?")
+def _conflicts_within_limit(audited: AuditedDays, day: date) -> Finding | None:
+    limit = audited.pipeline.contract.max_conflicts
+    if limit is None:
+        return None
+    facts = audited.bronze.days[day]
+    share = 100 * facts.conflicts / facts.rows if facts.rows else 0.0
+    return Finding(
+        _failed(share > limit),
+        f"{facts.conflicts:,} of {facts.rows:,} events have copies with different payloads ({share:.2f} %)",
+        f"{limit:g} % at most",
+        "a producer sends two versions of an event; `oncelake report` counts them by hour",
+    )
+
+
+@integrity(
+    "quarantine_is_whole", "Does every record that breaks the contract stand in quarantine?", "warns", WARNED
+)
+def _quarantine_is_whole(audited: AuditedDays, day: date) -> Finding | None:
+    lacking = audited.lacking_in_quarantine
+    if lacking is None:
+        return None
+    return Finding(
+        _warned(lacking > 0),
+        f"{lacking:,} of {audited.bronze.quarantined:,} records that break the contract"
+        " are not in quarantine",
         "each of them in quarantine",
         "speed_stream has not read all of bronze yet, or the contract was changed since",
     )
 
 
-def doubled_in_speed(day: date, doubled: Mapping[date, int]) -> Check:
-    """How many keys real time let through twice: a warning, since the rebuild has repaired them."""
-    n = doubled.get(day, 0)
-    return _check(
-        day,
-        "speed_layer_deduplicated",
-        "warned" if n else "passed",
-        f"{n:,} keys stand more than once in the speed layer",
-        "each key once within the watermark's delay",
-        "copies came further apart than speed.watermark_delay",
-    )
+def fail_together(failed: Collection[date], moves: Collection[tuple[date, date]]) -> list[Check]:
+    """Make a failed check for each day that must not be certified without another one, which failed.
+
+    Args:
+        failed: the days that failed.
+        moves: pairs of days between which the rebuild moves events.
+    """
+    reached, checks = set(failed), list[Check]()
+    both_ways = [*moves, *((after, before) for before, after in moves)]
+    while more := {day: other for other, day in both_ways if other in reached and day not in reached}:
+        checks += [
+            _as_check(
+                "moves_with_its_neighbour",
+                day,
+                Finding(
+                    "failed",
+                    f"events move between this day and {other}, which failed",
+                    "days between which events move are certified together",
+                    f"mend what is wrong with {other}, and rebuild both together",
+                ),
+            )
+            for day, other in sorted(more.items())
+        ]
+        reached |= more.keys()
+    return checks

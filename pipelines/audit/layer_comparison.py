@@ -36,15 +36,27 @@ class Limits:
     examples: int = 0
 
 
-def layer_differences(
-    speed: DataFrame,
-    batch: DataFrame,
-    of_open_days: DataFrame | None,
-    newest_events: DataFrame,
-    quarantine: DataFrame,
-    contract: DataContract,
-    limits: Limits,
-) -> dict[date, LayerDifference]:
+@dataclass(frozen=True)
+class Layers:
+    """What is compared, and what explains differences.
+
+    Attributes:
+        speed: The whole speed layer, as far as it knows no more than the audited version of bronze.
+        batch: The batch layer's rows of the days in question and of their neighbours.
+        of_open_days: `_event_date` and the key, as `with_key` gives it, of valid records of neighbouring days
+            that the batch layer does not have; None where copies of a key lie on one day.
+        quarantine: The rows of the quarantine.
+        newest_events: What moved the watermark, as `watermarks` takes it.
+    """
+
+    speed: DataFrame
+    batch: DataFrame
+    of_open_days: DataFrame | None
+    quarantine: DataFrame
+    newest_events: DataFrame
+
+
+def layer_differences(layers: Layers, contract: DataContract, limits: Limits) -> dict[date, LayerDifference]:
     """Compares the layers by key and explains each difference.
 
     A row is late if records that were ingested with it or before it put the watermark at or past its event
@@ -52,29 +64,24 @@ def layer_differences(
     can have been, so it never excuses a row that the watermark let through.
 
     Args:
-        speed: the whole speed layer, as far as it knows no more than the audited version of bronze.
-        batch: the batch layer's rows of the days in question and of their neighbours.
-        of_open_days: `_event_date` and the key, as `with_key` gives it, of valid records of neighbouring days
-            that the batch layer does not have; None where copies of a key lie on one day.
-        newest_events: what moved the watermark, as `watermarks` takes it.
-        quarantine: the rows of the quarantine.
+        layers: the layers.
         contract: names the key and the event time.
         limits: the days in question, and what else bounds the comparison.
     """
-    reached = speed.where(F.col("_ingested_at") >= F.lit(limits.since)).agg(
+    reached = layers.speed.where(F.col("_ingested_at") >= F.lit(limits.since)).agg(
         F.max("_ingested_at").alias("_reached")
     )
-    here = with_key(batch, contract).select(
+    here = with_key(layers.batch, contract).select(
         *contract.key_names, contract.event_time, EVENT_DATE, "_ingested_at", _coordinates().alias("_b")
     )
-    near = speed.where(on_days(around(limits.days, limits.horizon)))
+    near = layers.speed.where(on_days(around(limits.days, limits.horizon)))
     there = near.select(*other_names(contract), _coordinates().alias("_s"))
-    there = _with_elsewhere(there, of_open_days, contract, limits.horizon)
+    there = _with_elsewhere(there, layers.of_open_days, contract, limits.horizon)
     both = here.join(there, same_event(contract, limits.horizon), "full_outer")
     # Not broadcast: there are as many as micro-batches since the first record of the days.
-    behind = watermarks(newest_events, limits.delay)
+    behind = watermarks(layers.newest_events, limits.delay)
     both = both.join(behind, "_ingested_at", "left").crossJoin(F.broadcast(reached))
-    kept_out = quarantine.select(_coordinates().alias("_q")).distinct()
+    kept_out = layers.quarantine.select(_coordinates().alias("_q")).distinct()
     both = both.join(kept_out, F.col("_s").isNull() & (F.col("_b") == F.col("_q")), "left")
     verdict = _verdict(contract.event_time)
     day = F.coalesce(F.col(EVENT_DATE), F.col(OTHER_DAY)).alias("_day")

@@ -1,9 +1,13 @@
-"""A check's outcome, the same for integrity checks and for expectations."""
+"""A check's outcome, the same for integrity checks and for expectations, and the table that keeps it."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from datetime import date
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, date, datetime
 from typing import Final, Literal
+
+from pipelines.delta.io import append
+from pipelines.delta.tables import ensure_table, shape, small_frame
+from pipelines.spark.pipeline import Pipeline
 
 RESULTS: Final = (
     "pipeline string, day date, run_id string, name string, kind string, status string, observed string,"
@@ -51,3 +55,24 @@ def worst(checks: Iterable[Check]) -> Status:
     """The status of a whole: that of its worst part; `passed` for no checks at all."""
     found = {check.status for check in checks}
     return next((status for status in _WORST_FIRST if status in found), "passed")
+
+
+def record_checks(
+    pipeline: Pipeline,
+    checks: Sequence[Check],
+    *,
+    run_id: str,
+    bronze_version: int,
+    batch_version: int,
+) -> None:
+    """Appends the outcome of checks to `ops/validation_results`, as one commit."""
+    table = pipeline.ops_table("validation_results")
+    ensure_table(pipeline.spark, table, shape(RESULTS), partitions=["pipeline"])
+    run = {
+        "pipeline": pipeline.config.name,
+        "run_id": run_id,
+        "batch_version": batch_version,
+        "bronze_version": bronze_version,
+        "checked_at": datetime.now(UTC),
+    }
+    append(small_frame(pipeline.spark, [asdict(check) | run for check in checks], shape(RESULTS)), table)

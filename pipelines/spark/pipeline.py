@@ -34,8 +34,7 @@ class Pipeline:
         """Over how many neighbouring days, each way, copies of a key are one event.
 
         That is `batch.dedup_horizon_days`, or 0 where the key holds the event time. What is kept for later
-        runs
-        goes by the setting instead, since they may have another key.
+        runs goes by the setting instead, since they may have another key.
         """
         return effective_horizon(self.contract, self.config.batch.dedup_horizon_days)
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any
 
-from pipelines.audit.audit import Audit, audit, record_checks
+from pipelines.audit.audit import Audit, audit
+from pipelines.audit.audited_days import AuditedDays
 from pipelines.audit.integrity_checks import fail_together
 from pipelines.audit.rebuild_diff import Changes, changes, moves
 from pipelines.config.commands import command
@@ -31,6 +32,7 @@ from pipelines.ledger.certifications import (
     record_verdicts,
     require_certified,
 )
+from pipelines.ledger.checks import record_checks
 from pipelines.ledger.forgotten_places import require_forgotten
 from pipelines.ledger.layer_samples import record_samples
 from pipelines.ledger.leases import Lease, lease
@@ -161,7 +163,7 @@ class Night:
         days, built = self._due.days, self._versions[-1]
         with self._steps.step("audit") as detail:
             closed = {*days, *(self._before.days if self._before else ())}
-            found = audit(self.pipeline, self._span, closed, self._pieces, built)
+            found = audit(AuditedDays(self.pipeline, self._span, closed, self._pieces, built))
             self._found = _with_moves(self.pipeline, found, days, self._before, built)
             _record(self.pipeline, self.run_id, self._found, self._index.version, built)
             detail.append(
@@ -239,7 +241,7 @@ def validate(pipeline: Pipeline, run_id: str, day: date) -> dict[str, Any]:
     span = span_of(pipeline, [day], first_whole_day(pipeline))
     audited = newest_audited(own_verdicts(pipeline, ledger, index))
     pieces = bronze_slice(pipeline, index, span.near, audited)
-    found = audit(pipeline, span, state.days, pieces, state.version)
+    found = audit(AuditedDays(pipeline, span, state.days, pieces, state.version))
     _record(pipeline, run_id, found, index.version, state.version)
     if not found.passed(day):
         again = command(pipeline.config, "nightly_batch", f"--date {day}")

@@ -21,6 +21,7 @@ from demo.mending import refused
 from demo.replay import plan_replay
 from demo.sends import Sort
 from demo.source import demo_days, read_flights, read_weather
+from pipelines.audit.integrity_checks import INTEGRITY_CHECKS
 from pipelines.cli.app import oncelake
 from pipelines.cli.publish import DayByDefault
 from pipelines.config.loader import load_config
@@ -29,7 +30,7 @@ from pipelines.contracts.contract import load_contract
 from pipelines.errors import OncelakeError
 from pipelines.records.reasons import REASONS, Reason
 from pipelines.runtime.scaffold import lay_out
-from scripts.configuration_page import PAGE, page_text
+from scripts import checks_page, configuration_page
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -253,8 +254,8 @@ def test_the_files_of_the_second_pipeline_are_shown_as_they_are() -> None:
 
 
 def test_the_page_of_settings_is_that_of_the_models() -> None:
-    page = text(ROOT / PAGE)
-    assert page == page_text(), "run make configuration"
+    page = text(ROOT / configuration_page.PAGE)
+    assert page == configuration_page.page_text(), "run make pages"
     assert sorted(re.findall(r"^\| `([\w.]+)` \|", page, re.MULTILINE)) == sorted(keys(PipelineConfig))
     assert not re.search(r"\|\s*\|$", page, re.MULTILINE), "a setting without a meaning"
 
@@ -358,6 +359,19 @@ def test_the_runbook_finds_messages_that_jobs_say() -> None:
 def test_documents_name_no_place_of_one_machine() -> None:
     for document in DOCUMENTS:
         assert not re.search(r"/(home|Users|root|tmp|work)/", text(document)), document.name
+
+
+def test_each_integrity_check_has_its_row_in_the_pages_of_checks_and_in_the_runbook() -> None:
+    assert text(ROOT / checks_page.PAGE) == checks_page.page_text(), "run make pages"
+    runbook = text(ROOT / "docs" / "runbook.md")
+    for check in INTEGRITY_CHECKS:
+        section = re.split(rf"^##+ {re.escape(check.runbook)}$", runbook, flags=re.MULTILINE)[1]
+        rows = [
+            line.split("|")[1]
+            for line in re.split(r"^##", section, flags=re.MULTILINE)[0].split("\n")
+            if line.startswith("|")
+        ]
+        assert any(f"`{check.name}`" in row for row in rows), check.name
 
 
 def test_the_architecture_says_what_bounds_each_module_that_collects_on_the_driver() -> None:

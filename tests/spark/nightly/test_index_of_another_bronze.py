@@ -11,6 +11,7 @@ import pytest
 from delta.tables import DeltaTable
 
 from pipelines.audit.audit import audit
+from pipelines.audit.audited_days import AuditedDays
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import Span
 from pipelines.delta.event_tables import ensure_batch
@@ -201,7 +202,7 @@ def test_the_audit_counts_bronze_without_its_index(lake: Lake) -> None:
         (index.rows.where("NOT day <=> DATE'2013-01-02'"), "failed"),
     ):
         of_two = bronze_slice(lake.pipeline, replace(index, rows=rows), [TWO], index.version)
-        found = audit(lake.pipeline, Span([TWO], [TWO], 0), [TWO], of_two, 0)
+        found = audit(AuditedDays(lake.pipeline, Span([TWO], [TWO], 0), [TWO], of_two, 0))
         [check] = [check for check in found.checks if check.name == "index_is_whole"]
         assert (check.status, check.expected) == (status, "5 records in bronze")
 

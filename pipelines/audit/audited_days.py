@@ -1,0 +1,214 @@
+"""Days under audit: what bronze, the batch layer and the speed layer hold of them."""
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import date
+from functools import cached_property
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.audit import recount
+from pipelines.audit.layer_comparison import Layers, Limits, layer_differences
+from pipelines.audit.recount import BronzeFacts, LayerDay
+from pipelines.contracts.event_days import Span, around
+from pipelines.delta.event_tables import by_clock_since
+from pipelines.delta.io import on_days, read, small_rows
+from pipelines.delta.tables import QUARANTINE, conform, events_schema, exists, shape, small_frame
+from pipelines.kafka.known_gaps import known_missing
+from pipelines.ledger.bronze_index import BronzeSlice
+from pipelines.ledger.bronze_state import records_in
+from pipelines.ledger.forgotten import emptied_in
+from pipelines.ledger.layer_sample import LayerDifference
+from pipelines.ledger.offset_ranges import PartitionOffsets
+from pipelines.ledger.retention_marks import speed_from
+from pipelines.ledger.writer_schemas import decode_all
+from pipelines.records.decode import EVENT_DATE, VALID
+from pipelines.records.dedup import with_key
+from pipelines.spark.pipeline import Pipeline
+
+
+@dataclass(frozen=True)
+class AuditedDays:
+    """Days under audit. A check asks it for facts, each of which is counted once, when it is first asked for.
+
+    Attributes:
+        pipeline: The pipeline.
+        span: The days, and those that decide on them.
+        closed: These days and all that are certified.
+        pieces: The pieces of bronze that hold all records of these.
+        batch_version: The version of the batch table to look at.
+    """
+
+    pipeline: Pipeline
+    span: Span
+    closed: Collection[date]
+    pieces: BronzeSlice
+    batch_version: int
+
+    @contextmanager
+    def cached(self) -> Iterator[None]:
+        """Keep records and rows on the executors while a block looks at them again and again."""
+        frames = (self.records, self._near)
+        for frame in frames:
+            frame.persist()
+        try:
+            yield
+        finally:
+            for frame in frames:
+                frame.unpersist()
+
+    @cached_property
+    def records(self) -> DataFrame:
+        """The records of the days and of those that decide on them, as `audit_columns` gives them."""
+        decoded = decode_all(self.pipeline, self.pieces.envelopes)
+        return recount.audit_columns(decoded, self.pipeline.contract)
+
+    @property
+    def rows(self) -> DataFrame:
+        """The rows of the batch layer of the days."""
+        return self._near.where(on_days(self.span.days))
+
+    @cached_property
+    def bronze(self) -> BronzeFacts:
+        """What the batch layer must hold, by the records of bronze."""
+        counted, examples = self.pieces.index.counts(), self.pipeline.config.audit.examples
+        return recount.bronze_facts(self.records, self.pipeline.contract, self.span, counted, examples)
+
+    @cached_property
+    def layer(self) -> dict[date, LayerDay]:
+        """What the batch layer holds."""
+        found = recount.layer_facts(self.rows, self.pipeline.contract)
+        return {day: found.get(day, LayerDay()) for day in self.span.days}
+
+    @cached_property
+    def doubled(self) -> dict[date, int]:
+        """Keys that stand more than once in the batch layer, by day."""
+        return recount.doubled_keys(self._near, self.pipeline.contract, self.pipeline.horizon)
+
+    @cached_property
+    def records_in_table(self) -> int:
+        """The records of bronze that were not forgotten, by what the table itself says."""
+        version = self.pieces.index.version
+        return records_in(self.pipeline, version) - emptied_in(self.pipeline, version)
+
+    @cached_property
+    def without_row(self) -> dict[date, int]:
+        """Valid records of closed days that have no row, by day, by other means than the rebuild's.
+
+        Of neighbouring days only keys are looked at of which these days have copies as well. A copy on a day
+        that is open may stand for a record: the audit of that day sees whether it does.
+        """
+        contract, horizon = self.pipeline.contract, self.span.horizon
+        records = self.records.where(VALID)
+        near, wide = (around(self.span.days, reach) for reach in (horizon, 2 * horizon))
+        rows = with_key(self._batch.where(on_days(wide)), contract)
+        of_days = records.where(on_days(self.span.days)).select(*contract.key_names).distinct()
+        of_closed = records.where(on_days([day for day in near if day in self.closed]))
+        of_closed = of_closed.join(of_days, contract.key_names, "left_semi")
+        lacking = recount.without_row(of_closed, rows, contract, horizon)
+        if open_days := [day for day in wide if day not in self.closed]:
+            lacking = recount.without_row(lacking, records.where(on_days(open_days)), contract, horizon)
+        return {row[EVENT_DATE]: row["count"] for row in small_rows(lacking.groupBy(EVENT_DATE).count())}
+
+    @cached_property
+    def offsets(self) -> list[PartitionOffsets]:
+        """The offsets that bronze has of each Kafka partition, with those that are known to be lost."""
+        index, gaps = self.pieces.index, self.pipeline.config.audit.known_gaps
+        found = index.offsets()
+        if not gaps and all(offsets.distinct is not None for offsets in found):
+            return found
+        bronze = read(self.pipeline.spark, self.pipeline.table("bronze"), index.version)
+        found = _counted(found, bronze)
+        topic = self.pipeline.config.kafka.topic
+        within = {each.partition: range(each.first, each.last + 1) for each in found if each.topic == topic}
+        known = known_missing(bronze.where(F.col("_topic") == topic), gaps, within)
+        return [
+            replace(offsets, known=known.get(offsets.partition, 0)) if offsets.topic == topic else offsets
+            for offsets in found
+        ]
+
+    @cached_property
+    def differences(self) -> dict[date, LayerDifference]:
+        """How the speed layer differs, by day; days of which it holds no rows any more are left out."""
+        if self._speed is None:
+            return {}
+        config, since = self.pipeline.config, self.pieces.since
+        layers = Layers(
+            speed=self._speed,
+            batch=self._near,
+            of_open_days=self._of_open_days,
+            quarantine=self._quarantine,
+            newest_events=self.pieces.index.newest_events(since, by_clock_since(self.pipeline)),
+        )
+        delay, examples = config.speed.watermark_delay, config.audit.examples
+        limits = Limits(self._days_of_speed, self.pipeline.horizon, delay, since, examples)
+        found = layer_differences(layers, self.pipeline.contract, limits)
+        return {day: found.get(day, LayerDifference()) for day in self._days_of_speed}
+
+    @cached_property
+    def doubled_in_speed(self) -> dict[date, int]:
+        """Keys that stand more than once in the speed layer, by day."""
+        if self._speed is None:
+            return {}
+        of_days = self._speed.where(on_days(self._days_of_speed))
+        return recount.doubled_keys(of_days, self.pipeline.contract, self.pipeline.horizon)
+
+    @cached_property
+    def lacking_in_quarantine(self) -> int | None:
+        """Broken records of bronze that are not in quarantine; None where there is no quarantine yet."""
+        if not exists(self.pipeline.spark, self.pipeline.table("quarantine")):
+            return None
+        return recount.lacking_in_quarantine(self.records, self._quarantine)
+
+    @cached_property
+    def _batch(self) -> DataFrame:
+        path, schema = self.pipeline.table("batch"), events_schema(self.pipeline.contract)
+        return conform(read(self.pipeline.spark, path, self.batch_version), schema)
+
+    @cached_property
+    def _near(self) -> DataFrame:
+        return self._batch.where(on_days(around(self.span.days, self.pipeline.horizon)))
+
+    @cached_property
+    def _days_of_speed(self) -> list[date]:
+        first = speed_from(self.pipeline) or date.min
+        return [day for day in self.span.days if day >= first]
+
+    @cached_property
+    def _speed(self) -> DataFrame | None:
+        """The speed layer as it was when bronze was as it is audited: streams go on meanwhile."""
+        path = self.pipeline.table("speed")
+        if not self._days_of_speed or not exists(self.pipeline.spark, path):
+            return None
+        return read(self.pipeline.spark, path).where(F.col("_ingested_at") <= F.lit(self.pieces.until))
+
+    @property
+    def _of_open_days(self) -> DataFrame | None:
+        """The valid records of neighbouring days that are open; None where copies of a key lie on one day."""
+        near = around(self.span.days, self.pipeline.horizon)
+        open_days = [day for day in near if day not in self.closed]
+        return self.records.where(VALID).where(on_days(open_days)) if open_days else None
+
+    @property
+    def _quarantine(self) -> DataFrame:
+        """The rows of the quarantine ingested since the first record; files of older ones are not read."""
+        spark, table = self.pipeline.spark, self.pipeline.table("quarantine")
+        if not exists(spark, table):
+            return small_frame(spark, [], shape(QUARANTINE))
+        return read(spark, table).where(F.col("_ingested_at") >= F.lit(self.pieces.since))
+
+
+def _counted(found: list[PartitionOffsets], bronze: DataFrame) -> list[PartitionOffsets]:
+    """Offsets whose distinct ones the index does not know are counted in bronze."""
+    unsure = [(offsets.topic, offsets.partition) for offsets in found if offsets.distinct is None]
+    if not unsure:
+        return found
+    counts = recount.distinct_offsets(bronze, unsure)
+    return [
+        replace(offsets, distinct=counts[offsets.topic, offsets.partition])
+        if offsets.distinct is None
+        else offsets
+        for offsets in found
+    ]
