@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -88,10 +89,28 @@ def by_us(rows: DataFrame, servers: str, topic: str, checkpoint: str) -> Any:
     return writer.trigger(processingTime="1 second").start()
 
 
-def measure(
-    spark: SparkSession, servers: str, folder: Path, name: str, start: Any, appends: int, rows: int
-) -> dict[str, float]:
+@dataclass(frozen=True)
+class Commits:
+    """What is appended to a table.
+
+    Attributes:
+        number: How many times, once each second.
+        rows: Of each commit.
+    """
+
+    number: int
+    rows: int
+
+
+def measure(name: str, start: Any, appends: Commits, servers: str, folder: Path) -> dict[str, float]:
     """Appends rows to a table, one commit each second, and sees when readers of the topic have them.
+
+    Args:
+        name: of the sink.
+        start: starts the query that publishes the table.
+        appends: what is appended.
+        servers: the broker.
+        folder: where table and checkpoint are.
 
     Returns:
         Seconds, each as the median over the appends, and what nine of ten do not exceed: from the end of an
@@ -99,16 +118,10 @@ def measure(
         the first row that a reader of all sees to the last that a reader of committed ones does; and how
         long a micro-batch took.
     """
+    spark = SparkSession.active()
     topic, source = f"latency-{name}", str(folder / name)
     client = AdminClient({"bootstrap.servers": servers})
     client.create_topics([NewTopic(topic, _PARTITIONS, 1)])[topic].result(30)
-
-    def append(number: int) -> float:
-        frame = spark.range(rows).selectExpr(
-            "CAST(id AS STRING) AS key", f"concat('{number}/', repeat('x', 240)) AS value"
-        )
-        frame.coalesce(1).write.format("delta").mode("append").save(source)
-        return time.time()
 
     spark.range(0).selectExpr("CAST(id AS STRING) AS key", "'' AS value").write.format("delta").save(source)
     readers = {level: Reader(servers, topic, level) for level in ("read_uncommitted", "read_committed")}
@@ -116,17 +129,17 @@ def measure(
         spark.readStream.format("delta").load(source), servers, topic, str(folder / f"{name}-checkpoint")
     )
     ended = []
-    for number in range(appends):
+    for number in range(appends.number):
         begun = time.monotonic()
-        ended.append(append(number))
+        ended.append(_append(source, number, appends.rows))
         time.sleep(max(0.0, 1 - (time.monotonic() - begun)))
     for reader in readers.values():
-        reader.wait(appends, rows)
+        reader.wait(appends.number, appends.rows)
     took = [
         each["durationMs"]["triggerExecution"] / 1000 for each in query.recentProgress if each["numInputRows"]
     ]
     query.stop()
-    counted = range(_WARM_UP, appends)
+    counted = range(_WARM_UP, appends.number)
     every, committed = readers["read_uncommitted"].seen, readers["read_committed"].seen
     return {
         **_two("to readers of all", [every[n][1] - ended[n] for n in counted]),
@@ -134,6 +147,16 @@ def measure(
         **_two("transactions add", [committed[n][1] - every[n][1] for n in counted]),
         **_two("a micro-batch takes", took[_WARM_UP:]),
     }
+
+
+def _append(table: str, number: int, rows: int) -> float:
+    frame = (
+        SparkSession.active()
+        .range(rows)
+        .selectExpr("CAST(id AS STRING) AS key", f"concat('{number}/', repeat('x', 240)) AS value")
+    )
+    frame.coalesce(1).write.format("delta").mode("append").save(table)
+    return time.time()
 
 
 def _two(name: str, values: list[float]) -> dict[str, float]:
@@ -159,12 +182,12 @@ def main(appends: int, rows: int) -> None:
     with (
         tempfile.TemporaryDirectory(prefix="oncelake-latency-") as folder,
         broker() as running,
-        _session() as spark,
+        _session(),
     ):
         told = {}
         for name, start in (("spark", by_spark), ("oncelake", by_us)):
             print(f"==> {name}: {appends} appends of {rows} rows", file=sys.stderr)
-            told[name] = measure(spark, running.bootstrap_servers, Path(folder), name, start, appends, rows)
+            told[name] = measure(name, start, Commits(appends, rows), running.bootstrap_servers, Path(folder))
     print(json.dumps(told, indent=2))
 
 

@@ -22,11 +22,11 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.rack_cluster import RACKS, Process, RackCluster, rack_cluster, wait_for_text
-from demo.cast import BRIEF_JAVA
 from demo.waiting import wait_until
 from pipelines.errors import InfrastructureError
 from pipelines.runtime.processes import graceful_shutdown
+from tests.support.brief import BRIEF_JAVA
+from tests.support.rack_cluster import RACKS, Process, RackCluster, rack_cluster, wait_for_text
 
 MODES: Final = ("stock", "client", "placement")
 PARTITIONS: Final = 12

@@ -29,7 +29,7 @@ from demo.replay import Plan, plan_replay
 from demo.sends import split_waves
 from demo.source import demo_days, read_flights
 from demo.topic import create_topic, delete_topic
-from demo.verdict import Nights, show_verdict
+from demo.verdict import Counts, Nights, show_verdict
 from demo.waiting import wait_until
 from pipelines.runtime.local_broker import BOOTSTRAP_VARIABLE, broker
 from pipelines.spark.session import open_pipeline
@@ -82,7 +82,7 @@ def run_demo(days: int, seed: int, folder: Path, narrator: Narrator) -> bool:
         second_night(cast, stack)
         findings, nights, put_back = _judge(cast, stack)
     bronze = count_rows(place.lake / "bronze" / PIPELINE)
-    show_verdict(narrator, cast.plan, findings, bronze=bronze, nights=nights, put_back=put_back)
+    show_verdict(narrator, cast.plan, findings, Counts(bronze, put_back, nights))
     if streams.restarted:
         narrator.say(f"Streaming jobs started again after they died: {streams.restarted}")
     narrator.say(f"Lake: {place.lake}")

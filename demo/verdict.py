@@ -23,22 +23,32 @@ class Nights(NamedTuple):
     repaired: int
 
 
-def show_verdict(
-    narrator: Narrator, plan: Plan, findings: Findings, *, bronze: int, nights: Nights, put_back: int
-) -> None:
+class Counts(NamedTuple):
+    """What the lake holds.
+
+    Attributes:
+        bronze: Rows in bronze.
+        put_back: Records that a replay took out of quarantine.
+        nights: What only nightly runs brought in.
+    """
+
+    bronze: int
+    put_back: int
+    nights: Nights
+
+
+def show_verdict(narrator: Narrator, plan: Plan, findings: Findings, counts: Counts) -> None:
     """Print the counts, the differences, examples of them, and the wall times.
 
     Args:
         narrator: Where to.
         plan: What was replayed.
         findings: How the lake differs from it.
-        bronze: Rows in bronze.
-        nights: What only nightly runs brought in.
-        put_back: Records that a replay took out of quarantine.
+        counts: What the lake holds.
     """
     console = narrator.console
     console.print()
-    console.print(_counts(plan, findings, bronze, nights, put_back))
+    console.print(_counts(plan, findings, counts))
     for example in findings.examples:
         narrator.say(example)
     console.print(narrator.times())
@@ -46,13 +56,13 @@ def show_verdict(
     console.print(f"\n[bold {_colour(not findings.sound)}]{verdict}[/]")
 
 
-def _counts(plan: Plan, findings: Findings, bronze: int, nights: Nights, put_back: int) -> Table:
+def _counts(plan: Plan, findings: Findings, counts: Counts) -> Table:
     truth, sorts = plan.truth, plan.sorts
     in_quarantine = sum(findings.quarantined.values())
     rows: list[tuple[str, int, int | None]] = [
-        ("sent", truth.sent, bronze),
+        ("sent", truth.sent, counts.bronze),
         ("unique", len(truth.events), findings.rows),
-        ("duplicates removed", truth.duplicates, bronze - findings.rows - in_quarantine),
+        ("duplicates removed", truth.duplicates, counts.bronze - findings.rows - in_quarantine),
         ("  retried soon", sorts[Sort.RETRY], None),
         ("  retried after hours", sorts[Sort.LONG_GAP_RETRY], None),
         ("  retried to another partition", sorts[Sort.OTHER_PARTITION_RETRY], None),
@@ -61,9 +71,9 @@ def _counts(plan: Plan, findings: Findings, bronze: int, nights: Nights, put_bac
     ]
     for reason in sorted(truth.quarantined.keys() | findings.quarantined.keys()):
         rows.append((f"  {reason}", truth.quarantined.get(reason, 0), findings.quarantined.get(reason, 0)))
-    rows.append(("put back after the contract was mended", refused(plan), put_back))
-    rows.append(("late, brought in at night", truth.late, nights.late))
-    rows.append(("  after their day was certified", sorts[Sort.OVERDUE], nights.repaired))
+    rows.append(("put back after the contract was mended", refused(plan), counts.put_back))
+    rows.append(("late, brought in at night", truth.late, counts.nights.late))
+    rows.append(("  after their day was certified", sorts[Sort.OVERDUE], counts.nights.repaired))
     table = Table("", "replayed", "in the lake", title="The truth, and the lake")
     for column in table.columns[1:]:
         column.justify = "right"

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from demo.cast import BRIEF_SPARK
 from pipelines.config.loader import load_config
 from pipelines.contracts.contract import DataContract, load_contract
 from pipelines.contracts.rules import DayRule
 from pipelines.runtime.processes import graceful_shutdown
 from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.session import forget_tables, spark_session
+from tests.support.brief import BRIEF_SPARK
 from tests.support.java_link import drop_if_out_of_step
 from tests.support.lakes import Lake
 from tests.support.processes import LASTING_JAVA

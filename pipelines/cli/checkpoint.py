@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from pipelines.cli.job_runner import run_job
+from pipelines.cli.job_runner import Job, run_job
 from pipelines.cli.options import CommonOptions, common_options
 from pipelines.delta.stream_check import Query
 from pipelines.steps import checkpoints as step
@@ -26,7 +26,6 @@ def checkpoint() -> None:
 def reset(query: Query, **common: Any) -> None:
     """Move the checkpoint of a stopped stream aside, without loss or duplicates."""
     run_job(
-        "checkpoint reset",
+        Job("checkpoint reset", lambda pipeline, run_id: step.reset(pipeline, run_id, query)),
         CommonOptions(**common),
-        lambda pipeline, run_id: step.reset(pipeline, run_id, query),
     )

@@ -23,9 +23,11 @@ def expectations() -> None:
 @place_options
 def generate(pipeline: str | None, check: bool, **places: Any) -> None:
     """Update suites from their contracts; keep expectations that people added."""
-    conf_dir, outdated = places["conf_dir"], []
+    conf_dir, outdated = places["conf_dir"], list[Path]()
     for name in [pipeline] if pipeline else pipeline_names(conf_dir):
-        outdated += _one(name, check=check, **places)
+        config = load_config(name, env=places["env"], conf_dir=conf_dir, settings=places["settings"])
+        contract = load_contract(places["contracts_dir"] / config.contract)
+        outdated += (outdated_suites if check else write_suites)(conf_dir, name, contract)
     if check and outdated:
         raise ConfigError(
             f"{', '.join(map(str, outdated))}: not what the contract asks for today;"
@@ -35,11 +37,3 @@ def generate(pipeline: str | None, check: bool, **places: Any) -> None:
         click.echo(f"{path}: written")
     if not outdated:
         click.echo("all suites are up to date")
-
-
-def _one(
-    pipeline: str, *, check: bool, env: str, conf_dir: Path, contracts_dir: Path, settings: tuple[str, ...]
-) -> list[Path]:
-    config = load_config(pipeline, env=env, conf_dir=conf_dir, settings=settings)
-    contract = load_contract(contracts_dir / config.contract)
-    return (outdated_suites if check else write_suites)(conf_dir, pipeline, contract)

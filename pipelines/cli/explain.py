@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import click
 
-from pipelines.cli.job_runner import harmless, run_job
+from pipelines.cli.job_runner import Job, harmless, run_job
 from pipelines.cli.options import CommonOptions, LogFormat, common_options, key_option
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
@@ -57,7 +57,7 @@ def explain(given: tuple[str, ...], limit: int, output: LogFormat | None, **comm
     def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
         return _summary(look(pipeline, asked, limit), pipeline.contract)
 
-    run_job("explain", CommonOptions(**common), body, check=check, output=output)
+    run_job(Job("explain", body, check=check), CommonOptions(**common), output)
 
 
 def _summary(found: Explained, contract: DataContract) -> dict[str, Any]:

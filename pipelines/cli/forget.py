@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import click
 
-from pipelines.cli.job_runner import refuse_unfit_expectations, run_job
+from pipelines.cli.job_runner import Job, refuse_unfit_expectations, run_job
 from pipelines.cli.options import CommonOptions, common_options, key_option
 from pipelines.cli.quarantine import rebuild
 from pipelines.config.commands import command
@@ -67,7 +67,7 @@ def forget(given: tuple[str, ...], repeats: bool, dry_run: bool, **common: Any) 
         found = take_out(pipeline, run_id, search, dry_run=dry_run)
         return completed(pipeline, run_id, found, dry_run=dry_run)
 
-    run_job("forget", CommonOptions(**common), body, check=check)
+    run_job(Job("forget", body, check=check), CommonOptions(**common))
 
 
 def completed(

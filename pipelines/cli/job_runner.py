@@ -33,81 +33,66 @@ Body = Callable[[Pipeline, str], dict[str, Any]]
 Check = Callable[[PipelineConfig, DataContract], None]
 
 
-def run_job(
-    job: str,
-    options: CommonOptions,
-    body: Body,
-    *,
-    check: Check | None = None,
-    is_done_when_stopped: bool = False,
-    output: LogFormat | None = None,
-    notifies: bool = False,
-) -> NoReturn:
-    """Runs a job to its end and leaves the process with the exit code that its outcome has.
+@dataclass(frozen=True)
+class Job:
+    """A command that works on a pipeline.
+
+    Attributes:
+        name: Its name.
+        body: Does the work; gets pipeline and run id, returns its summary.
+        check: Looks at arguments once configuration and contract are known, before Spark starts.
+        is_stream: Whether it runs until it is stopped, so that a signal to stop is a good end.
+        notifies: Whether the hooks of the configuration are called on failure.
+    """
+
+    name: str
+    body: Body
+    check: Check | None = None
+    is_stream: bool = False
+    notifies: bool = False
+
+
+def run_job(job: Job, options: CommonOptions, output: LogFormat | None = None) -> NoReturn:
+    """Run a job to its end and leave the process with the exit code that its outcome has.
 
     Args:
-        job: the job's name.
-        options: what the user said.
-        body: does the work; gets session, configuration, contract and run id, returns its summary.
-        check: looks at arguments once configuration and contract are known, before Spark starts.
-        is_done_when_stopped: whether a signal to stop is a good end, as it is for a stream.
-        output: how the summary is printed; as the log if it is None.
-        notifies: whether the hooks of the configuration are called on failure.
+        job: The job.
+        options: What the user said.
+        output: How the summary is printed; as the log if it is None.
     """
     set_up_logging(options.log_format)
-    summary = run_pipeline(
-        job,
-        options,
-        body,
-        StopRequest(),
-        check=check,
-        is_done_when_stopped=is_done_when_stopped,
-        notifies=notifies,
-    )
+    summary = run_pipeline(job, options, StopRequest())
     stop_session()
     print_summary(summary, output or options.log_format)
     sys.exit(summary["exit_code"])
 
 
-def run_pipeline(
-    job: str,
-    options: CommonOptions,
-    body: Body,
-    told: "StopRequest",
-    *,
-    check: Check | None = None,
-    is_done_when_stopped: bool = False,
-    notifies: bool = False,
-) -> dict[str, Any]:
-    """Runs a job for one pipeline, whatever comes of it; the Spark session is left running.
+def run_pipeline(job: Job, options: CommonOptions, told: "StopRequest") -> dict[str, Any]:
+    """Run a job for one pipeline, whatever comes of it; the Spark session is left running.
 
     Args:
-        job: as for `run_job`, and so the others.
-        options: what the user said.
-        body: does the work.
-        told: whether the process has been told to stop; a run that finds it so does nothing.
-        check: looks at arguments before Spark starts.
-        is_done_when_stopped: whether a stop is a good end.
-        notifies: whether hooks are called on failure.
+        job: The job.
+        options: What the user said.
+        told: Whether the process has been told to stop; a run that finds it so does nothing.
 
     Returns:
         The summary, with `status` (`done`, `failed`, `stopped`) and `exit_code`.
     """
     began, run_id = time.monotonic(), uuid.uuid4().hex[:12]
     summary: dict[str, Any] = {
-        "job": job,
+        "job": job.name,
         "pipeline": options.pipeline,
         "env": options.env,
         "run_id": run_id,
         "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    attempt = _Attempt(job, options, body, told, check)
+    attempt = _Attempt(job, options, told)
     outcome = attempt.run(run_id)
     if not outcome:
-        code = 0 if is_done_when_stopped else OncelakeError.exit_code
+        code = 0 if job.is_stream else OncelakeError.exit_code
         outcome = {"status": "stopped", "exit_code": code}
     summary |= outcome | {"duration_s": round(time.monotonic() - began, 3)}
-    if notifies and attempt.config:
+    if job.notifies and attempt.config:
         notify(attempt.config.notify, summary)
     return summary
 
@@ -117,19 +102,15 @@ class _Attempt:
     """A job for one pipeline, and what is known of it.
 
     Attributes:
-        job: as for `run_job`, and so the others.
+        job: the job.
         options: what the user said.
-        body: does the work.
         told: whether the process has been told to stop.
-        check: looks at arguments before Spark starts.
         config: the configuration, once it is read.
     """
 
-    job: str
+    job: Job
     options: CommonOptions
-    body: Body
     told: "StopRequest"
-    check: Check | None
     config: PipelineConfig | None = None
 
     def run(self, run_id: str) -> dict[str, Any]:
@@ -138,9 +119,9 @@ class _Attempt:
         try:
             told.listen()
             self.config, contract = self.options.load()
-            if self.check:
-                self.check(self.config, contract)
-            done = self.body(_pipeline(self.job, self.config, contract, told), run_id)
+            if self.job.check:
+                self.job.check(self.config, contract)
+            done = self.job.body(_pipeline(self.job.name, self.config, contract, told), run_id)
             outcome = {"status": "done", **done, "exit_code": 0}
         except OncelakeError as error:
             outcome = _failed(str(error), error.exit_code) | error.summary
@@ -152,7 +133,7 @@ class _Attempt:
             told.no_more()
             # A process group is told as a whole, and the JVM may have gone first.
             if not told.to_stop:
-                outcome = _failed(_unforeseen(error, self.job, self.options.log_format))
+                outcome = _failed(_unforeseen(error, self.job.name, self.options.log_format))
         finally:
             told.no_more()
         return outcome

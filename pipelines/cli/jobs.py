@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from pipelines.cli.job_runner import refuse_unfit_expectations, run_job
+from pipelines.cli.job_runner import Job, refuse_unfit_expectations, run_job
 from pipelines.cli.options import (
     DAY,
     CommonOptions,
@@ -37,10 +37,8 @@ _once = click.option("--once", is_flag=True, help="Process what is available now
 def ingest_stream(once: bool, **common: Any) -> None:
     """Copy every Kafka record to bronze."""
     run_job(
-        "ingest_stream",
+        Job("ingest_stream", lambda pipeline, run_id: ingest(pipeline, once=once), is_stream=True),
         CommonOptions(**common),
-        lambda pipeline, run_id: ingest(pipeline, once=once),
-        is_done_when_stopped=True,
     )
 
 
@@ -50,10 +48,8 @@ def ingest_stream(once: bool, **common: Any) -> None:
 def speed_stream(once: bool, **common: Any) -> None:
     """Decode and deduplicate bronze into the speed layer; quarantine broken records."""
     run_job(
-        "speed_stream",
+        Job("speed_stream", lambda pipeline, run_id: speed(pipeline, once=once), is_stream=True),
         CommonOptions(**common),
-        lambda pipeline, run_id: speed(pipeline, once=once),
-        is_done_when_stopped=True,
     )
 
 
@@ -89,9 +85,10 @@ def nightly_batch(
             raise
         return _warn(summary, refresh_or_tell(pipeline))
 
+    job = Job("nightly_batch", body, check=check, notifies=True)
     if pipeline is None:
-        run_all("nightly_batch", common, body, check)
-    run_job("nightly_batch", CommonOptions(pipeline=pipeline, **common), body, check=check, notifies=True)
+        run_all(job, common)
+    run_job(job, CommonOptions(pipeline=pipeline, **common))
 
 
 @click.command("validate")
@@ -113,7 +110,7 @@ def validate_day(day: datetime | None, **common: Any) -> None:
             raise
         return _warn(found, stale)
 
-    run_job("validate", CommonOptions(**common), body, check=check, notifies=True)
+    run_job(Job("validate", body, check=check, notifies=True), CommonOptions(**common))
 
 
 def _warn(summary: Summary, told: list[str]) -> Summary:

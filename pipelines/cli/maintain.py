@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from pipelines.cli.job_runner import run_job
+from pipelines.cli.job_runner import Job, run_job
 from pipelines.cli.options import CommonOptions, common_options
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.maintain import maintain
@@ -28,4 +28,4 @@ def maintain_tables(vacuum_now: bool, dry_run: bool, **common: Any) -> None:
             refresh_view(pipeline)
         return maintain(pipeline, run_id, dry_run=dry_run, vacuum_now=vacuum_now)
 
-    run_job("maintain", CommonOptions(**common), body)
+    run_job(Job("maintain", body), CommonOptions(**common))

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from pipelines.cli.job_runner import run_job
+from pipelines.cli.job_runner import Job, run_job
 from pipelines.cli.options import DAY, CommonOptions, common_options, days_between
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
@@ -24,11 +24,13 @@ from pipelines.steps.publish_reset import reset as reset_progress
 def publish_stream(once: bool, **common: Any) -> None:
     """Publish the speed layer to Kafka, each event exactly once for read_committed readers."""
     run_job(
-        "publish_stream",
+        Job(
+            "publish_stream",
+            lambda pipeline, run_id: step.publish(pipeline, once=once),
+            check=_require_topic,
+            is_stream=True,
+        ),
         CommonOptions(**common),
-        lambda pipeline, run_id: step.publish(pipeline, once=once),
-        check=_require_topic,
-        is_done_when_stopped=True,
     )
 
 
@@ -73,7 +75,7 @@ def publish_day(
         days = days_of(*closed_days(pipeline.contract, *between))
         return publish_days(pipeline, run_id, days, again=again)
 
-    run_job("publish", CommonOptions(**common), body, check=check)
+    run_job(Job("publish", body, check=check), CommonOptions(**common))
 
 
 @publish.command()
@@ -81,10 +83,8 @@ def publish_day(
 def status(**common: Any) -> None:
     """Show the progress of publishing in the checkpoint and in the cluster."""
     run_job(
-        "publish status",
+        Job("publish status", lambda pipeline, run_id: step.status(pipeline), check=_require_topic),
         CommonOptions(**common),
-        lambda pipeline, run_id: step.status(pipeline),
-        check=_require_topic,
     )
 
 
@@ -93,10 +93,8 @@ def status(**common: Any) -> None:
 def doctor(**common: Any) -> None:
     """Check the cluster for misconfiguration that affects publishing: limits, topic, replicas."""
     run_job(
-        "publish doctor",
+        Job("publish doctor", lambda pipeline, run_id: step.doctor(pipeline.config), check=_require_topic),
         CommonOptions(**common),
-        lambda pipeline, run_id: step.doctor(pipeline.config),
-        check=_require_topic,
     )
 
 
@@ -118,10 +116,12 @@ def reset(to: ResetTo, in_flight: InFlight | None, **common: Any) -> None:
     if in_flight and to == "beginning":
         raise click.UsageError("--in-flight goes with --to checkpoint")
     run_job(
-        "publish reset",
+        Job(
+            "publish reset",
+            lambda pipeline, run_id: reset_progress(pipeline, to, in_flight),
+            check=_require_topic,
+        ),
         CommonOptions(**common),
-        lambda pipeline, run_id: reset_progress(pipeline, to, in_flight),
-        check=_require_topic,
     )
 
 

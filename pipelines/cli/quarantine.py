@@ -5,7 +5,7 @@ from typing import Any, Final, get_args
 
 import click
 
-from pipelines.cli.job_runner import harmless, refuse_unfit_expectations, run_job
+from pipelines.cli.job_runner import Job, harmless, refuse_unfit_expectations, run_job
 from pipelines.cli.options import Command, CommonOptions, common_options
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import OncelakeError
@@ -77,7 +77,7 @@ def summary(status: str, **given: Any) -> None:
         ]
         return {"counts": {"records": sum(g["records"] for g in groups)}, "lines": lines, "groups": groups}
 
-    run_job("quarantine summary", common, body)
+    run_job(Job("quarantine summary", body), common)
 
 
 @quarantine.command()
@@ -100,7 +100,7 @@ def show(status: str, limit: int, **given: Any) -> None:
         ]
         return {"counts": {"records": len(found)}, "lines": lines, "records": found}
 
-    run_job("quarantine show", common, body)
+    run_job(Job("quarantine show", body), common)
 
 
 @quarantine.command()
@@ -137,7 +137,7 @@ def replay(dry_run: bool, **given: Any) -> None:
             raise type(failure)(str(failure), summary)
         return summary
 
-    run_job("quarantine replay", common, body, check=refuse_unfit_expectations)
+    run_job(Job("quarantine replay", body, check=refuse_unfit_expectations), common)
 
 
 def _of_gone(done: Replay) -> list[str]:
@@ -171,9 +171,11 @@ def discard(everything: bool, dry_run: bool, **given: Any) -> None:
     if selection == Selection() and not everything:
         raise click.UsageError("no filter is given, so all open records are meant: say --all")
     run_job(
-        "quarantine discard",
+        Job(
+            "quarantine discard",
+            lambda pipeline, run_id: step.discard(pipeline, run_id, selection, dry_run=dry_run),
+        ),
         common,
-        lambda pipeline, run_id: step.discard(pipeline, run_id, selection, dry_run=dry_run),
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from pipelines.cli.job_runner import run_job
+from pipelines.cli.job_runner import Job, run_job
 from pipelines.cli.options import Command, CommonOptions, LogFormat, common_options
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
@@ -68,10 +68,9 @@ def doctor(
 ) -> None:
     """Show the share of bytes that can stay within the rack, and how to raise it."""
     run_job(
-        "rack doctor",
+        Job("rack doctor", lambda pipeline, run_id: step.doctor(pipeline, executors, gigabytes, price)),
         _beside(common),
-        lambda pipeline, run_id: step.doctor(pipeline, executors, gigabytes, price),
-        output=output,
+        output,
     )
 
 
@@ -88,10 +87,9 @@ def doctor(
 def moves(output: LogFormat | None, out: Path | None, throttle: int, **common: Any) -> None:
     """Plan the fewest replica moves that spread replicas over racks (kafka-reassign-partitions)."""
     run_job(
-        "rack moves",
+        Job("rack moves", lambda pipeline, run_id: step.plan_moves(pipeline, out, throttle)),
         _beside(common),
-        lambda pipeline, run_id: step.plan_moves(pipeline, out, throttle),
-        output=output,
+        output,
     )
 
 
@@ -101,11 +99,9 @@ def moves(output: LogFormat | None, out: Path | None, throttle: int, **common: A
 def measure(output: LogFormat | None, records: int, **common: Any) -> None:
     """Read the newest records as ingest does, store none, and count the bytes per rack."""
     run_job(
-        "rack measure",
+        Job("rack measure", lambda pipeline, run_id: step.measure(pipeline, records), check=_require_racks),
         CommonOptions(**common),
-        lambda pipeline, run_id: step.measure(pipeline, records),
-        check=_require_racks,
-        output=output,
+        output,
     )
 
 

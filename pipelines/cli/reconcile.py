@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from pipelines.cli.job_runner import run_job
+from pipelines.cli.job_runner import Job, run_job
 from pipelines.cli.options import CommonOptions, LogFormat, common_options
 from pipelines.steps.reconcile import reconcile as compare
 
@@ -22,9 +22,4 @@ def reconcile(output: LogFormat | None, **common: Any) -> None:
 
     Exit code 4 if records are missing that nothing explains.
     """
-    run_job(
-        "reconcile",
-        CommonOptions(**common),
-        lambda pipeline, run_id: compare(pipeline),
-        output=output,
-    )
+    run_job(Job("reconcile", lambda pipeline, run_id: compare(pipeline)), CommonOptions(**common), output)

@@ -7,7 +7,7 @@ from typing import Any, Final, cast
 
 import click
 
-from pipelines.cli.job_runner import run_job
+from pipelines.cli.job_runner import Job, run_job
 from pipelines.cli.options import CommonOptions, place_options
 from pipelines.report.render.files import FORMATS, ReportFormat, write_index
 from pipelines.spark.pipeline import Pipeline
@@ -67,7 +67,7 @@ def write_day_report(day: datetime | None, wanted: str | None, index: bool, out:
         told = report(pipeline, day.date() if day else None, out, form)
         return told | {"warnings": stale_view(pipeline)}
 
-    run_job("report", options, body)
+    run_job(Job("report", body), options)
 
 
 def _index(out: Path, log_format: str) -> None:

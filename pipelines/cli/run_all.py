@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any, Final, NoReturn
 
-from pipelines.cli.job_runner import Body, Check, StopRequest, print_summary, run_pipeline, set_up_logging
+from pipelines.cli.job_runner import Check, Job, StopRequest, print_summary, run_pipeline, set_up_logging
 from pipelines.cli.options import CommonOptions
 from pipelines.config.loader import pipeline_names
 from pipelines.config.model import SparkConfig
@@ -36,7 +36,7 @@ class _Planned:
     spark: SparkConfig | None
 
 
-def run_all(job: str, common: dict[str, Any], body: Body, check: Check) -> NoReturn:
+def run_all(job: Job, common: dict[str, Any]) -> NoReturn:
     """Runs a job for every pipeline and leaves the process with the gravest exit code.
 
     Pipelines that are refused come first, so that a mistake is told before anything starts. Those that want
@@ -44,29 +44,27 @@ def run_all(job: str, common: dict[str, Any], body: Body, check: Check) -> NoRet
     that nobody knows, the next pipeline gets a new one with a Java of its own.
 
     Args:
-        job: the job's name.
+        job: the job.
         common: what the user said, as `CommonOptions` takes it, without the pipeline.
-        body: does the work for one pipeline.
-        check: looks at arguments once a pipeline's configuration and contract are known.
     """
     log_format = common["log_format"]
     set_up_logging(log_format)
     told, began = StopRequest(), time.monotonic()
     summary: dict[str, Any] = {
-        "job": job,
+        "job": job.name,
         "pipelines": [],
         "env": common["env"],
         "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     try:
-        planned = _plan(common, check)
+        planned = _plan(common, job.check)
         _require_one_application(planned)
     except ConfigError as error:
         if log_format == "text":
             print(f"error: {error}", file=sys.stderr)
         summary |= {"status": "failed", "error": str(error), "exit_code": error.exit_code}
     else:
-        for ended in _run(job, planned, body, check, told):
+        for ended in _run(job, planned, told):
             summary["pipelines"].append(ended)
             if log_format == "text":
                 print_summary(ended, log_format)
@@ -77,7 +75,7 @@ def run_all(job: str, common: dict[str, Any], body: Body, check: Check) -> NoRet
     sys.exit(summary["exit_code"])
 
 
-def _plan(common: dict[str, Any], check: Check) -> list[_Planned]:
+def _plan(common: dict[str, Any], check: Check | None) -> list[_Planned]:
     names = pipeline_names(common["conf_dir"], common["env"])
     if not names:
         raise ConfigError(
@@ -87,10 +85,11 @@ def _plan(common: dict[str, Any], check: Check) -> list[_Planned]:
     return sorted(found, key=lambda one: one.spark is not None)
 
 
-def _planned(options: CommonOptions, check: Check) -> _Planned:
+def _planned(options: CommonOptions, check: Check | None) -> _Planned:
     try:
         config, contract = options.load()
-        check(config, contract)
+        if check:
+            check(config, contract)
     except OncelakeError:
         # It is told when its turn comes, which is at once.
         return _Planned(options, None)
@@ -108,15 +107,13 @@ def _require_one_application(planned: list[_Planned]) -> None:
             )
 
 
-def _run(
-    job: str, planned: list[_Planned], body: Body, check: Check, told: StopRequest
-) -> Iterator[dict[str, Any]]:
+def _run(job: Job, planned: list[_Planned], told: StopRequest) -> Iterator[dict[str, Any]]:
     last: SparkConfig | None = None
     for number, one in enumerate(planned, start=1):
         _log.info("pipeline %s, %d of %d", one.options.pipeline, number, len(planned))
         if last and one.spark != last:
             end_application()
-        ended = run_pipeline(job, one.options, body, told, check=check, notifies=True)
+        ended = run_pipeline(job, one.options, told)
         last = one.spark
         if (ended["status"], ended["exit_code"]) == ("failed", OncelakeError.exit_code):
             # Whatever it was, it is not passed on: a Java without memory fails the next one, too.

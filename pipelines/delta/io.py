@@ -1,6 +1,7 @@
 """Writes to Delta tables: exactly once from a stream, atomically from a batch."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any, Final
 
@@ -32,14 +33,26 @@ CONFLICTS: Final = (
 """A commit that failed for one of others. In Python, unlike Java, the first is not a base of the rest."""
 
 
+@dataclass(frozen=True)
+class Trigger:
+    """When micro-batches start.
+
+    Attributes:
+        once: Take what is there now and stop, instead of going on.
+        interval: The time between the starts of two micro-batches, when going on.
+    """
+
+    once: bool
+    interval: timedelta
+
+
 def each_batch(
     rows: DataFrame,
     write: Callable[[DataFrame, int], None],
     *,
     name: str,
     checkpoint: str,
-    once: bool,
-    interval: timedelta,
+    trigger: Trigger,
 ) -> StreamingQuery:
     """Starts a query that gives each micro-batch, with its number, to a function.
 
@@ -51,20 +64,17 @@ def each_batch(
         write: gets the rows of one micro-batch and its number.
         name: the query's name, for logs and metrics.
         checkpoint: the path of its checkpoint.
-        once: take what is there now and stop, instead of going on.
-        interval: the time between the starts of two micro-batches, when going on.
+        trigger: when micro-batches start.
     """
     writer = rows.writeStream.foreachBatch(write).outputMode("append")
-    return _scheduled(writer, name, checkpoint, once, interval).start()
+    return _scheduled(writer, name, checkpoint, trigger).start()
 
 
-def _scheduled(
-    writer: DataStreamWriter, name: str, checkpoint: str, once: bool, interval: timedelta
-) -> DataStreamWriter:
+def _scheduled(writer: DataStreamWriter, name: str, checkpoint: str, trigger: Trigger) -> DataStreamWriter:
     writer = writer.queryName(name).option("checkpointLocation", checkpoint)
-    if once:
+    if trigger.once:
         return writer.trigger(availableNow=True)
-    return writer.trigger(processingTime=format_interval(interval))
+    return writer.trigger(processingTime=format_interval(trigger.interval))
 
 
 def query_of(spark: SparkSession) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice, repeat
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -199,7 +199,7 @@ def _produce(batches: Iterator[pa.RecordBatch], producer: Producer, topic: str) 
         if "partition" in batch.schema.names:
             partitions = batch.column("partition").fill_null(_ANY).to_pylist()
         for key, value, partition, pairs in zip(keys, values, partitions, headers, strict=False):
-            _send(producer, topic, value, key, partition, pairs)
+            _send(producer, topic=topic, value=value, key=key, partition=partition, headers=pairs)
         producer.poll(0)
 
 
@@ -215,17 +215,10 @@ def headers_of(column: pa.ListArray) -> Iterator[list[Header]]:
         yield list(islice(pairs, length))
 
 
-def _send(
-    producer: Producer,
-    topic: str,
-    value: bytes | None,
-    key: bytes | None,
-    partition: int,
-    headers: list[Header],
-) -> None:
+def _send(producer: Producer, **record: Any) -> None:
     while True:
         try:
-            producer.produce(topic, value, key, partition, headers=headers)
+            producer.produce(**record)
             return
         except BufferError:
             # The queue is full: what the broker has taken makes room.

@@ -113,7 +113,7 @@ def _silent(seconds: float) -> str:
 class _NoRedirect(HTTPRedirectHandler):
     """Following would turn the POST into a GET, and show the headers to another host."""
 
-    def redirect_request(
+    def redirect_request(  # noqa: PLR0913, PLR0917 - as urllib calls it
         self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
     ) -> None:
         return None

@@ -11,7 +11,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pipelines.delta.checkpoint_fit import BEGIN
 from pipelines.delta.clocks import require_not_behind, require_order
 from pipelines.delta.idempotent_writer import OnceWriter
-from pipelines.delta.io import each_batch
+from pipelines.delta.io import Trigger, each_batch
 from pipelines.delta.read_ahead import require_not_read_ahead
 from pipelines.delta.stream_check import check_ingest, note_tables, require_fit
 from pipelines.delta.tables import TOPIC_ID, ensure_bronze, hidden
@@ -112,8 +112,7 @@ class IngestJob:
             self._write,
             name="ingest",
             checkpoint=self.pipeline.checkpoint("ingest"),
-            once=once,
-            interval=config.ingest.trigger_interval,
+            trigger=Trigger(once, config.ingest.trigger_interval),
         )
 
     def _write(self, rows: DataFrame, batch: int) -> None:

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from pipelines.config.model import PipelineConfig
 from pipelines.delta.event_tables import ensure_speed
-from pipelines.delta.io import each_batch, query_of, small_rows
+from pipelines.delta.io import Trigger, each_batch, query_of, small_rows
 from pipelines.delta.read_ahead import require_not_read_ahead
 from pipelines.delta.stream_check import refuse_lost_speed
 from pipelines.delta.tables import keep_versions
@@ -221,8 +221,7 @@ class _Job:
             self._write,
             name="publish",
             checkpoint=self.pipeline.checkpoint("publish"),
-            once=once,
-            interval=asked.trigger_interval,
+            trigger=Trigger(once, asked.trigger_interval),
         )
 
     def _write(self, rows: DataFrame, batch: int) -> None:

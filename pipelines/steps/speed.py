@@ -11,7 +11,7 @@ from pyspark.storagelevel import StorageLevel
 
 from pipelines.config.model import QuarantineConfig
 from pipelines.delta.event_tables import adopt_clock, ensure_speed
-from pipelines.delta.io import each_batch
+from pipelines.delta.io import Trigger, each_batch
 from pipelines.delta.read_ahead import require_not_read_ahead
 from pipelines.delta.read_order import files_before_older, hold_back
 from pipelines.delta.speed_writer import SpeedWriter
@@ -126,8 +126,7 @@ class _Job:
             self._write,
             name="speed",
             checkpoint=config.checkpoint("speed"),
-            once=once,
-            interval=config.speed.trigger_interval,
+            trigger=Trigger(once, config.speed.trigger_interval),
         )
 
     def _in_order(self, bronze: DataFrame) -> tuple[DataFrame, list[str]]:

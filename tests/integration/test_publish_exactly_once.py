@@ -16,12 +16,12 @@ import pyarrow.parquet as pq
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from benchmarks.rack_cluster import RackCluster, rack_cluster
-from demo.cast import BRIEF_JAVA, BRIEF_SPARK
 from demo.waiting import wait_until
+from tests.support.brief import BRIEF_JAVA, BRIEF_SPARK
 from tests.support.kafka import make_topic
 from tests.support.publish_app import TIMES, Stream, save
 from tests.support.publish_faults import IN_DRIVER, IN_TASKS, Fault, Point, Victim
+from tests.support.rack_cluster import RackCluster, rack_cluster
 from tests.support.readers import messages_of
 
 BATCHES, ROWS, SLOTS = 3, 60, 3

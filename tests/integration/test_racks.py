@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from benchmarks.rack_cluster import RackCluster, rack_cluster
 from benchmarks.racks import EXECUTORS, measured, replicas
 from demo.waiting import wait_until
 from pipelines.config.loader import load_config
@@ -18,6 +17,7 @@ from pipelines.config.model import KafkaConfig
 from pipelines.kafka.admin import admin_client
 from pipelines.racks.advice import advise
 from pipelines.racks.topology import describe_racks
+from tests.support.rack_cluster import RackCluster, rack_cluster
 
 RECORDS, SIZE, PARTITIONS = 24_000, 1_000, 12
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from demo.cast import BRIEF_SPARK
 from demo.source import read_weather
 from pipelines.runtime.jars import ensure_jars
+from tests.support.brief import BRIEF_SPARK
 from tests.support.kafka import MakeTopic
 from tests.support.processes import Job, start_job
 from tests.support.s3 import BUCKET, Store, s3_double

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from demo.cast import BRIEF_SPARK
 from pipelines.resources import home
+from tests.support.brief import BRIEF_SPARK
 from tests.support.processes import BRIEF_ENVIRONMENT
 
 WITHIN_S = 600

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from demo.waiting import wait_until
 from pipelines.delta.idempotent_writer import OnceWriter
-from pipelines.delta.io import append, each_batch, query_of, read
+from pipelines.delta.io import Trigger, append, each_batch, query_of, read
 from pipelines.delta.table_state import last_batch
 from pipelines.delta.tables import ensure_table, set_table_property, shape
 from pipelines.errors import InfrastructureError, SourceError
@@ -60,7 +60,7 @@ def test_a_property_of_a_table_that_is_changed_meanwhile_does_not_end_a_stream(l
         writer.append(rows, batch, 3)
 
     def start() -> list[StreamingQuery]:
-        query = each_batch(slow, write, name="slow", checkpoint=kept, once=True, interval=every)
+        query = each_batch(slow, write, name="slow", checkpoint=kept, trigger=Trigger(True, every))
         runs.append(query)
         return [query]
 
@@ -90,7 +90,7 @@ def test_what_a_signal_to_the_whole_group_breaks_is_no_failure_of_a_stream_that_
 
     def start() -> Iterator[StreamingQuery]:
         kept = f"{source}-checkpoint"
-        query = each_batch(rows, write, name="told", checkpoint=kept, once=True, interval=timedelta(1))
+        query = each_batch(rows, write, name="told", checkpoint=kept, trigger=Trigger(True, timedelta(1)))
         wait_until(lambda: query.exception() is not None, "it has failed", 60)
         os.kill(os.getpid(), signal.SIGTERM)
         yield query
@@ -130,7 +130,7 @@ def test_a_micro_batch_that_another_run_has_written_is_not_passed_over(
     def start() -> list[StreamingQuery]:
         stream = spark.readStream.format("delta").load(source)
         at, every = f"{target}-checkpoint", timedelta(1)
-        return [each_batch(stream, write, name="copied", checkpoint=at, once=True, interval=every)]
+        return [each_batch(stream, write, name="copied", checkpoint=at, trigger=Trigger(True, every))]
 
     with pytest.raises(InfrastructureError):
         run_streams(spark, start)

@@ -136,11 +136,11 @@ def _struck(
             fault.strike()
         begin(self, done)
 
-    def struck_send(*words: Any) -> None:
-        send(*words)
+    def struck_send(producer: Any, **record: Any) -> None:
+        send(producer, **record)
         if fault.point == "mid-produce":
             # What was sent so far is in the topic, and stays there.
-            words[0].flush(_PATIENCE_S)
+            producer.flush(_PATIENCE_S)
             fault.strike()
 
     def struck_commit(self: Any) -> None:

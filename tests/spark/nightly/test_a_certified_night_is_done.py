@@ -19,10 +19,10 @@ def night(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What `nightly_batch --date 2013-01-01` does once there is a session."""
     bodies: list[Any] = []
     with monkeypatch.context() as patched:
-        patched.setattr(jobs, "run_job", lambda job, options, body, **_: bodies.append(body))
+        patched.setattr(jobs, "run_job", lambda job, options: bodies.append(job.body))
         words = ["--pipeline", "flights", "--date", ONE.isoformat()]
         CliRunner().invoke(jobs.nightly_batch, words, catch_exceptions=False)
-    told: dict[str, Any] = bodies[0](lake.spark, lake.config, lake.contract, "run")
+    told: dict[str, Any] = bodies[0](lake.pipeline, "run")
     return told
 
 

@@ -14,12 +14,12 @@ import pyspark
 from confluent_kafka import ElectionType, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from demo.cast import BRIEF_JAVA
 from demo.waiting import wait_until
 from pipelines.errors import InfrastructureError
 from pipelines.runtime.broker_files import CLUSTER_ID, LOG4J
 from pipelines.runtime.jars import ensure_jars
 from pipelines.runtime.java import find_java
+from tests.support.brief import BRIEF_JAVA
 
 RACKS: Final = ("a", "b", "c")
 SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
@@ -175,13 +175,18 @@ def rack_cluster(
     ports = _free_ports(2 * count + 1)
     clients, controllers, master_port = ports[:count], ports[count : 2 * count], ports[-1]
     voters = ",".join(f"{n}@127.0.0.1:{port}" for n, port in enumerate(controllers, 1))
+    shared = (
+        f"controller.quorum.voters={voters}\n"
+        f"offsets.topic.replication.factor={replicas}\n"
+        f"transaction.state.log.replication.factor={replicas}\n"
+    )
     servers = ",".join(f"127.0.0.1:{port}" for port in clients)
     cluster = RackCluster(servers, f"spark://127.0.0.1:{master_port}", folder, hosts or {})
     with ExitStack() as stack:
         stack.callback(cluster.stop)
         for number, rack in enumerate(brokers, 1):
             ours = (clients[number - 1], controllers[number - 1])
-            cluster.brokers[number] = _broker(folder, number, rack, ours, voters, replicas)
+            cluster.brokers[number] = _broker(folder / f"broker-{number}", number, rack, ours, shared)
         wait_until(lambda: _answers(cluster, count), f"{count} brokers answer")
         if not workers:
             yield cluster
@@ -201,10 +206,7 @@ def _answers(cluster: RackCluster, count: int) -> bool:
     return False
 
 
-def _broker(
-    folder: Path, number: int, rack: str, ports: tuple[int, int], voters: str, replicas: int
-) -> Server:
-    home = folder / f"broker-{number}"
+def _broker(home: Path, number: int, rack: str, ports: tuple[int, int], shared: str) -> Server:
     home.mkdir()
     (home / "log4j2.properties").write_text(LOG4J)
     properties = home / "server.properties"
@@ -214,15 +216,12 @@ process.roles=broker,controller
 node.id={number}
 broker.rack={rack}
 replica.selector.class={SELECTOR}
-controller.quorum.voters={voters}
 controller.listener.names=CONTROLLER
 listeners=PLAINTEXT://127.0.0.1:{ports[0]},CONTROLLER://127.0.0.1:{ports[1]}
 advertised.listeners=PLAINTEXT://127.0.0.1:{ports[0]}
 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
 log.dirs={home}/data
-offsets.topic.replication.factor={replicas}
 offsets.topic.num.partitions=1
-transaction.state.log.replication.factor={replicas}
 transaction.state.log.num.partitions=1
 transaction.state.log.min.isr=1
 share.coordinator.state.topic.replication.factor=1
@@ -231,14 +230,14 @@ auto.create.topics.enable=false
 auto.leader.rebalance.enable=false
 replica.lag.time.max.ms=5000
 broker.session.timeout.ms=6000
-"""
+{shared}"""
     )
     java = [str(find_java().executable), "-Xmx320m", *BRIEF_JAVA.split()]
     java += [f"-Dlog4j2.configurationFile={home}/log4j2.properties"]
     java += ["-cp", os.pathsep.join(map(str, ensure_jars("broker")))]
     formatting = ["kafka.tools.StorageTool", "format", "--cluster-id", CLUSTER_ID, "--config"]
     subprocess.run([*java, *formatting, str(properties)], check=True, stdout=subprocess.DEVNULL)
-    return _start([*java, "kafka.Kafka", str(properties)], folder / f"broker-{number}.log", {})
+    return _start([*java, "kafka.Kafka", str(properties)], home.with_suffix(".log"), {})
 
 
 def _spark(command: Sequence[str], log: Path, told: Mapping[str, str]) -> Server:

@@ -1,0 +1,11 @@
+"""Settings for sessions and processes that live so briefly that compiling does not pay."""
+
+from typing import Final
+
+BRIEF_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+"""Options for Java: it compiles once, and quickly."""
+BRIEF_SPARK: Final = (
+    "spark.conf.spark.sql.codegen.wholeStage=false",
+    "spark.conf.spark.sql.codegen.factoryMode=NO_CODEGEN",
+)
+"""Settings, as `--set` takes them: Spark does not compile its plans."""
