@@ -24,10 +24,10 @@ from pipelines.delta.tables import (
     version,
 )
 from pipelines.ledger.bronze_index import INDEX, OFFSETS, RECORDS
+from pipelines.ledger.bronze_indexer import decoding_key
 from pipelines.ledger.bronze_state import bronze_id, bronze_state
 from pipelines.ledger.certifications import CERTIFICATIONS, ensure_ledger
 from pipelines.ledger.checks import RESULTS
-from pipelines.ledger.decoding_fingerprint import decoding_key
 from pipelines.ledger.runs import RUNS
 from pipelines.records.decode import broken_of, decode, events_of, routed
 from pipelines.spark.pipeline import Pipeline

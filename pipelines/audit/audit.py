@@ -8,7 +8,7 @@ from pipelines.audit.audited_days import AuditedDays
 from pipelines.audit.integrity_checks import integrity_checks
 from pipelines.audit.recount import BronzeFacts
 from pipelines.ledger.checks import Check, worst
-from pipelines.ledger.layer_sample import LayerDifference
+from pipelines.ledger.layer_samples import LayerDifference
 
 
 @dataclass(frozen=True)

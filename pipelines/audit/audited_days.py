@@ -20,7 +20,7 @@ from pipelines.kafka.known_gaps import known_missing
 from pipelines.ledger.bronze_index import BronzeSlice
 from pipelines.ledger.bronze_state import records_in
 from pipelines.ledger.forgotten import emptied_in
-from pipelines.ledger.layer_sample import LayerDifference
+from pipelines.ledger.layer_samples import LayerDifference
 from pipelines.ledger.offset_ranges import PartitionOffsets
 from pipelines.ledger.retention_marks import speed_from
 from pipelines.ledger.writer_schemas import decode_all

@@ -10,9 +10,8 @@ import click
 from pipelines.cli.contract_git import gone, in_use
 from pipelines.cli.contract_registry import REGISTRY, against_producers, refuse_half
 from pipelines.cli.options import place_options
-from pipelines.contracts.change import BOTH, Change
 from pipelines.contracts.contract import load_contract
-from pipelines.contracts.diff import changes
+from pipelines.contracts.diff import BOTH, Change, changes
 from pipelines.errors import ConfigError, ContractError
 
 _FILE: Final = click.Path(dir_okay=False, path_type=Path)

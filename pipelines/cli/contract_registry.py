@@ -7,7 +7,7 @@ import click
 from click.core import ParameterSource
 
 from pipelines.cli.options import CommonOptions
-from pipelines.contracts.change import Change
+from pipelines.contracts.diff import Change
 from pipelines.errors import ConfigError, ContractError
 from pipelines.registry.client import Registry, registry_of
 from pipelines.registry.compatibility import fit

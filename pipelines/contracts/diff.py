@@ -11,8 +11,10 @@ All else is compatible: every record that kept the old contract keeps the new on
 they were promised.
 """
 
+import re
 from collections.abc import Iterator
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Literal
 
 from pyspark.sql.types import (
     ArrayType,
@@ -28,11 +30,156 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from pipelines.contracts.change import BOTH, PRODUCERS, READERS, Change, Party, figure, place, shown
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.custom_properties import Policy
-from pipelines.contracts.rule_diff import rule_changes
+from pipelines.contracts.rules import DayRule, RowRule
 from pipelines.schema_paths import MAP_KEY, flat, holder, holders
+
+Party = Literal["producers", "readers", "state"]
+
+PRODUCERS: Final[tuple[Party, ...]] = ("producers",)
+READERS: Final[tuple[Party, ...]] = ("readers",)
+BOTH: Final[tuple[Party, ...]] = ("producers", "readers")
+
+
+@dataclass(frozen=True)
+class Change:
+    """One difference between two contracts.
+
+    Attributes:
+        place: what changed, such as `schema.properties.origin`.
+        what: how, in words, with the old and the new value.
+        breaks: whom it breaks; nobody if it is compatible.
+    """
+
+    place: str
+    what: str
+    breaks: tuple[Party, ...] = ()
+
+    @property
+    def is_breaking(self) -> bool:
+        """Whether it breaks anybody."""
+        return bool(self.breaks)
+
+
+def place(column: str) -> str:
+    """Where the contract speaks of a column."""
+    return f"schema.properties.{column}"
+
+
+def shown(rule: RowRule) -> str:
+    """The value of a rule, in words."""
+    return ", ".join(map(repr, rule.value)) if rule.kind == "values" else repr(rule.value)
+
+
+def figure(value: float) -> str:
+    """A number with all its digits, since a change may lie in the last."""
+    return str(int(value)) if value == int(value) else repr(value)
+
+
+_QUOTED: Final = re.compile(r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`)""", re.DOTALL)
+
+
+def rule_changes(old: DataContract, new: DataContract) -> Iterator[Change]:
+    """Every difference between the rules on records, then between those on days.
+
+    Args:
+        old: the contract as it is in use.
+        new: the contract as it is meant to become.
+    """
+    yield from _of_row_rules(old, new)
+    yield from _of_conditions(old, new)
+    yield from _of_day_rules(old, new)
+
+
+def _of_row_rules(old: DataContract, new: DataContract) -> Iterator[Change]:
+    before = {(rule.column, rule.kind): rule for rule in old.row_rules}
+    after = {(rule.column, rule.kind): rule for rule in new.row_rules}
+    shared = flat(old.schema).keys() & flat(new.schema).keys()
+    for column, kind in dict.fromkeys([*before, *after]):
+        was, now = before.get((column, kind)), after.get((column, kind))
+        if column not in shared:
+            # What a rule says of a column that is new or gone is part of that change.
+            continue
+        if was is None and now is not None:
+            yield Change(place(column), f"new rule: {kind} {shown(now)}", PRODUCERS)
+        elif was is not None and now is None:
+            yield Change(place(column), f"rule gone: {kind} {shown(was)}", READERS)
+        elif was is not None and now is not None and was.value != now.value:
+            what = f"{kind}: {shown(was)} became {shown(now)}"
+            yield Change(place(column), what, _broken_by(was, now))
+
+
+def _broken_by(was: RowRule, now: RowRule) -> tuple[Party, ...]:
+    match now.kind:
+        case "minimum" | "min_length":
+            return PRODUCERS if now.value > was.value else READERS
+        case "maximum" | "max_length":
+            return PRODUCERS if now.value < was.value else READERS
+        case "values":
+            refused, allowed = set(was.value) - set(now.value), set(now.value) - set(was.value)
+            return (*(PRODUCERS if refused else ()), *(READERS if allowed else ()))
+        case "pattern":
+            return BOTH
+
+
+def _of_conditions(old: DataContract, new: DataContract) -> Iterator[Change]:
+    before = {condition.name: condition.sql for condition in old.conditions}
+    after = {condition.name: condition.sql for condition in new.conditions}
+    for name in dict.fromkeys([*before, *after]):
+        if name not in before:
+            yield Change("schema.quality", f"new condition '{name}': {after[name]}", PRODUCERS)
+        elif name not in after:
+            yield Change("schema.quality", f"condition gone '{name}': {before[name]}", READERS)
+        elif _tokens(before[name]) != _tokens(after[name]):
+            what = f"condition '{name}': {before[name]} became {after[name]}"
+            yield Change("schema.quality", what, BOTH)
+
+
+def _tokens(sql: str) -> list[str]:
+    """A condition in parts that are equal if it is but for white space; with a comment it is one part."""
+    if "--" in sql or "/*" in sql:
+        return [sql]
+    parts = _QUOTED.split(sql)
+    return [part if number % 2 else " ".join(part.split()) for number, part in enumerate(parts)]
+
+
+def _of_day_rules(old: DataContract, new: DataContract) -> Iterator[Change]:
+    before = {(rule.metric, rule.column): rule for rule in old.day_rules}
+    after = {(rule.metric, rule.column): rule for rule in new.day_rules}
+    for (metric, column), rule in before.items():
+        now = after.get((metric, column))
+        if now is None:
+            yield Change(_day_place(rule), f"rule on days gone: {metric} {_bounds(rule)}", READERS)
+        elif now != rule:
+            what = f"{metric}: {_bounds(rule)} became {_bounds(now)}"
+            loosened = _least(now) < _least(rule) or _most(now) > _most(rule)
+            # A tighter rule breaks no record: it may keep a day from being certified.
+            yield Change(_day_place(now), what, READERS if loosened else ())
+    for key, rule in after.items():
+        if key not in before:
+            yield Change(_day_place(rule), f"new rule on days: {rule.metric} {_bounds(rule)}")
+
+
+def _least(rule: DayRule) -> float:
+    return float("-inf") if rule.minimum is None else rule.minimum
+
+
+def _most(rule: DayRule) -> float:
+    return float("inf") if rule.maximum is None else rule.maximum
+
+
+def _bounds(rule: DayRule) -> str:
+    if rule.minimum is not None and rule.maximum is not None:
+        return f"{figure(rule.minimum)} to {figure(rule.maximum)}"
+    if rule.minimum is not None:
+        return f"at least {figure(rule.minimum)}"
+    return "any" if rule.maximum is None else f"at most {figure(rule.maximum)}"
+
+
+def _day_place(rule: DayRule) -> str:
+    return f"{place(rule.column)}.quality" if rule.column else "schema.quality"
+
 
 _STATE: Final[tuple[Party, ...]] = ("readers", "state")
 

@@ -7,6 +7,7 @@ refused.
 """
 
 import math
+import re
 from collections.abc import Iterator
 from typing import Final, cast
 
@@ -18,8 +19,37 @@ from open_data_contract_standard.model import (
 )
 
 from pipelines.contracts.rules import Condition, DayMetric, DayRule
-from pipelines.contracts.sql_escapes import doubled, lost_backslashes
 from pipelines.contracts.types import Refuse, nested
+
+# A text in SQL, or what begins like one and is none: a name in backticks, a comment.
+_PART: Final = re.compile(
+    r"`[^`]*`|--[^\n]*|/\*.*?\*/|(?P<raw>\b[rR])?(?P<text>'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")", re.DOTALL
+)
+_ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
+# Of others Spark drops the backslash. That \b is a backspace for it surprises as much.
+_KEPT: Final = set("0123456789'\"nrtZuU\\%_")
+
+
+def lost_backslashes(sql: str) -> str | None:
+    r"""The first text of a condition in which a backslash is lost: in SQL `'\d'` is `d`.
+
+    Args:
+        sql: the condition.
+
+    Returns:
+        The text as it stands there, with its quotes; None if there is none.
+    """
+    for part in _PART.finditer(sql):
+        text = part["text"]
+        if text and not part["raw"] and any(sign not in _KEPT for sign in _ESCAPE.findall(text)):
+            return text
+    return None
+
+
+def doubled(text: str) -> str:
+    """A text with every backslash twice."""
+    return text.replace("\\", "\\\\")
+
 
 _BOUNDS: Final = ("mustBeBetween", "mustBeGreaterOrEqualTo", "mustBeLessOrEqualTo")
 _HOURS: Final = {

@@ -1,7 +1,9 @@
 """Makes the index of bronze, from what has come since it was made last, by the one way to decode."""
 
+import hashlib
 import logging
 from dataclasses import dataclass, fields
+from datetime import date
 from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
@@ -13,6 +15,7 @@ from pipelines.delta.fenced_commits import replace_fenced
 from pipelines.delta.io import read, small_rows
 from pipelines.delta.tables import ensure_table, shape
 from pipelines.delta.tables import version as table_version
+from pipelines.durations import format_interval
 from pipelines.ledger.bronze_index import EMPTIED, INDEX, OFFSETS, RECORDS, BronzeIndex
 from pipelines.ledger.bronze_state import (
     BronzeState,
@@ -23,15 +26,61 @@ from pipelines.ledger.bronze_state import (
     records_in,
     require_held,
 )
-from pipelines.ledger.decoding_fingerprint import decoding_key
-from pipelines.ledger.forgotten import emptied_in, is_emptied, with_event_time
+from pipelines.ledger.forgotten import emptied_in, forgotten_by, is_emptied, with_event_time
 from pipelines.ledger.leases import Lease
-from pipelines.ledger.writer_schemas import decode_all
+from pipelines.ledger.writer_schemas import ask_again, decode_all
 from pipelines.records.decode import ERROR, EVENT_DATE, VALID, sent_at
+from pipelines.records.json_types import typed
+from pipelines.records.validation import faults_of, wire
 from pipelines.records.watermark import clock
+from pipelines.registry.wire_format import NO_WRITERS
 from pipelines.spark.failures import first_line
 from pipelines.spark.pipeline import Pipeline
 from pipelines.sql import literal
+
+# To be raised whenever the same contract comes to decode otherwise.
+_RULES: Final = 5
+_SETTINGS: Final = (
+    "spark.sql.ansi.enabled",
+    "spark.sql.caseSensitive",
+    "spark.sql.legacy.timeParserPolicy",
+    "spark.sql.session.timeZone",
+)
+
+
+def decoding_key(pipeline: Pipeline, bronze: tuple[str, date | None]) -> str:
+    """A text that is another one when records may be decoded to something else.
+
+    Args:
+        pipeline: The pipeline.
+        bronze: its id, and the first day of which retention has removed nothing.
+    """
+    spark, config, contract = pipeline.spark, pipeline.config, pipeline.contract
+    jvm: Any = spark.sparkContext._jvm
+    decoding = (
+        _RULES,
+        bronze,
+        spark.version,
+        [spark.conf.get(setting) for setting in _SETTINGS],
+        contract.schema.json(),
+        contract.key,
+        contract.event_time,
+        contract.day_time_zone,
+        # A zone changes its rules by a decree, and gets them with another Java.
+        jvm.java.time.ZoneId.of(contract.day_time_zone).getRules().hashCode(),
+        contract.row_rules,
+        contract.conditions,
+        contract.value_format,
+        format_interval(config.decode.max_future),
+        # The rules as this version of Oncelake reads them.
+        faults_of(contract, config.decode.max_future, NO_WRITERS),
+        [typed(wire(column.name), column.dataType) for column in contract.schema],
+        config.registry.url if config.registry else None,
+        ask_again(pipeline),
+        *forgotten_by(pipeline),
+    )
+    return hashlib.sha256(repr(decoding).encode()).hexdigest()[:16]
+
 
 _COMMIT: Final = "_commit_version"
 # Kafka's `TimestampType` of a record to which the broker gave its own time when it wrote it.

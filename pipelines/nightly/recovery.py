@@ -4,8 +4,7 @@ import logging
 
 from pipelines.delta.fenced_commits import is_as_at, restore_fenced
 from pipelines.delta.tables import keep_versions
-from pipelines.ledger.certifications import Certified, certified
-from pipelines.ledger.certified_mark import mark_certified
+from pipelines.ledger.certifications import Certified, certified, mark_certified
 from pipelines.ledger.leases import Lease
 from pipelines.spark.pipeline import Pipeline
 

@@ -22,7 +22,7 @@ BY_CLOCK_SINCE: Final = "oncelake.watermark.byClockSince"
 ALWAYS: Final = datetime(1970, 1, 1, tzinfo=UTC)
 NOT_YET: Final = datetime(9999, 1, 1, tzinfo=UTC)
 HELD_BACK: Final = "_held_back"
-"""Whether a record comes to the stream before one of an earlier ingestion: `pipelines.delta.read_order`."""
+"""Whether a record comes before one of an earlier ingestion, see `pipelines.delta.stream_position`."""
 
 _CLOCK: Final = "_clock"
 # `EventTimeWatermark.delayKey` of Spark: marks the column that operators compare with the watermark.

@@ -26,9 +26,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pipelines.contracts.change import PRODUCERS, Change, Party
 from pipelines.contracts.contract import DataContract
-from pipelines.contracts.diff import kind_name
+from pipelines.contracts.diff import PRODUCERS, Change, Party, kind_name
 from pipelines.registry.json_schema import ANYTHING, AnyInteger, AnyNumber
 from pipelines.registry.spark_columns import columns_of
 from pipelines.registry.wire_format import SCHEMA_KINDS, WriterSchema

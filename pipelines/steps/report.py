@@ -28,7 +28,7 @@ from pipelines.report.model.flow import flow_of, flow_so_far
 from pipelines.report.model.layer_differences import layer_differences
 from pipelines.report.model.report import DayStatus, ReportCheck, ReportData, TrendDay, Verdict
 from pipelines.report.queries import conflicts, profile
-from pipelines.report.queries.comparison import comparison
+from pipelines.report.queries.row_changes import comparison
 from pipelines.report.render.data_docs import Audited, write_data_docs
 from pipelines.report.render.files import ReportFormat, write_report
 from pipelines.spark.pipeline import Pipeline

@@ -19,8 +19,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pipelines.cli.broker import broker as broker_command
 from pipelines.errors import InfrastructureError
 from pipelines.runtime import local_broker as broker_module
-from pipelines.runtime.broker_files import server_properties
-from pipelines.runtime.local_broker import EmbeddedBroker, broker, running_broker, start_broker
+from pipelines.runtime.local_broker import (
+    EmbeddedBroker,
+    broker,
+    running_broker,
+    server_properties,
+    start_broker,
+)
 
 pytestmark = pytest.mark.integration
 WITHIN_S = 60

@@ -21,8 +21,7 @@ from pipelines.delta.fenced_commits import replace_fenced
 from pipelines.delta.io import read
 from pipelines.delta.tables import ensure_table, shape, small_frame
 from pipelines.errors import InfrastructureError
-from pipelines.ledger.holder import Holder, started, this_process
-from pipelines.ledger.leases import LEASES, lease
+from pipelines.ledger.leases import LEASES, Holder, lease, started, this_process
 from tests.support.lakes import Lake
 
 OLD = (
@@ -202,7 +201,7 @@ def _may_unshare() -> bool:
 def test_a_living_run_in_another_pid_namespace_is_not_taken_for_dead() -> None:
     """Two containers with one host name: the process of the one cannot be seen from the other."""
     script = (
-        "import sys; from dataclasses import astuple; from pipelines.ledger.holder import this_process;"
+        "import sys; from dataclasses import astuple; from pipelines.ledger.leases import this_process;"
         "print(repr(astuple(this_process())), flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(

@@ -13,7 +13,7 @@ from pipelines.delta.tables import ensure_bronze
 from pipelines.ledger.quarantine import Selection
 from pipelines.ledger.writer_schemas import decode_all
 from pipelines.records.decode import ERROR
-from pipelines.retention.offset_cuts import first_kept
+from pipelines.retention.removal import first_kept
 from pipelines.steps.nightly import nightly
 from pipelines.steps.replay import replay
 from pipelines.steps.serving import read_serving

@@ -16,9 +16,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from demo.waiting import wait_until
 from pipelines.errors import InfrastructureError
-from pipelines.runtime.broker_files import CLUSTER_ID, LOG4J
 from pipelines.runtime.jars import ensure_jars
 from pipelines.runtime.java import find_java
+from pipelines.runtime.local_broker import CLUSTER_ID, LOG4J
 from tests.support.brief import BRIEF_JAVA
 
 RACKS: Final = ("a", "b", "c")

@@ -16,7 +16,7 @@ from typing import Final
 from unittest.mock import patch
 
 from pipelines.runtime import local_broker as embedded
-from pipelines.runtime.broker_files import server_properties
+from pipelines.runtime.local_broker import server_properties
 
 PRODUCE: Final = 0
 END_TXN: Final = 26

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.runtime.broker_files import server_properties
+from pipelines.runtime.local_broker import server_properties
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ r"""A backslash that Spark would drop is found: `'\d'` would be the letter d."""
 
 import pytest
 
-from pipelines.contracts.sql_escapes import lost_backslashes
+from pipelines.contracts.quality import lost_backslashes
 
 
 @pytest.mark.parametrize(

@@ -25,9 +25,9 @@ from pyspark.sql.types import (
 )
 
 from pipelines.cli.contract import contract as command
-from pipelines.contracts.change import Change
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.custom_properties import ValueFormat
+from pipelines.contracts.diff import Change
 from pipelines.errors import ConfigError
 from pipelines.registry.compatibility import fit
 from pipelines.registry.wire_format import WriterSchema

@@ -9,9 +9,9 @@ import pytest
 
 from pipelines.errors import ConfigError, InfrastructureError
 from pipelines.runtime import ivy, jars
+from pipelines.runtime.ivy import write_truststore
 from pipelines.runtime.jars import USES, ensure_jars, locked_jars
 from pipelines.runtime.java import Java
-from pipelines.runtime.truststore import write_truststore
 
 CONTENT = {"a-1.jar": b"first", "b-2.jar": b"second"}
 

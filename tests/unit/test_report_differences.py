@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import UTC, date, datetime
 
-from pipelines.ledger.layer_sample import LayerSample
+from pipelines.ledger.layer_samples import LayerSample
 from pipelines.report.model.layer_differences import layer_differences
 from pipelines.report.model.report import Flow, ReportData, Verdict
 from pipelines.report.render import html_page

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Final
 
-from pipelines.ledger.layer_sample import Difference, LayerSample
+from pipelines.ledger.layer_samples import Difference, LayerSample
 from pipelines.report.model.records import Count, KeyPart, Model, Text
 
 _TITLES: Final[dict[Difference, tuple[str, str]]] = {

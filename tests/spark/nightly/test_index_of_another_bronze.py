@@ -19,9 +19,8 @@ from pipelines.delta.io import append, read
 from pipelines.delta.tables import ensure_bronze, ensure_table, set_table_property, shape, table_id, version
 from pipelines.errors import SourceError
 from pipelines.ledger.bronze_index import BronzeIndex, bronze_slice
-from pipelines.ledger.bronze_indexer import index_bronze
+from pipelines.ledger.bronze_indexer import decoding_key, index_bronze
 from pipelines.ledger.certifications import Verdict, history, newest_certified, of_bronze
-from pipelines.ledger.decoding_fingerprint import decoding_key
 from pipelines.ledger.leases import lease
 from pipelines.ledger.retention_marks import WHOLE_FROM
 from pipelines.nightly.rebuild_plan import due_days

@@ -10,8 +10,7 @@ from delta.tables import DeltaTable
 
 from pipelines.delta.tables import exists, table_property, version
 from pipelines.errors import OncelakeError, SourceError
-from pipelines.ledger.certifications import certified, history
-from pipelines.ledger.certified_mark import CERTIFIED, certified_mark
+from pipelines.ledger.certifications import CERTIFIED, certified, certified_mark, history
 from pipelines.nightly.commit_order import steps
 from pipelines.steps.maintain import maintain
 from pipelines.steps.nightly import Night, validate
