@@ -35,7 +35,7 @@ class Changes:
     changed: int = 0
 
 
-def changes(before: DataFrame, after: DataFrame, contract: DataContract) -> dict[date, Changes]:
+def row_changes(before: DataFrame, after: DataFrame, contract: DataContract) -> dict[date, Changes]:
     """Compares two versions of some days, key by key.
 
     Args:
@@ -70,7 +70,7 @@ def differing(before: DataFrame, after: DataFrame, contract: DataContract) -> Da
     return both.selectExpr(*columns, f"{_WHICH} AS {CHANGE}").where(f"{CHANGE} IS NOT NULL")
 
 
-def moves(
+def moved_days(
     before: DataFrame, after: DataFrame, contract: DataContract, horizon: int
 ) -> set[tuple[date, date]]:
     """Between which days events move from one version to another: the day before, and the day after.

@@ -26,6 +26,6 @@ def checkpoint() -> None:
 def reset(query: Query, **common: Any) -> None:
     """Move the checkpoint of a stopped stream aside, without loss or duplicates."""
     run_job(
-        Job("checkpoint reset", lambda pipeline, run_id: step.reset(pipeline, run_id, query)),
+        Job("checkpoint reset", lambda pipeline, run_id: step.reset_checkpoint(pipeline, run_id, query)),
         CommonOptions(**common),
     )

@@ -11,7 +11,7 @@ from pipelines.cli.contract_git import gone, in_use
 from pipelines.cli.contract_registry import REGISTRY, against_producers, refuse_half
 from pipelines.cli.options import place_options
 from pipelines.contracts.contract import load_contract
-from pipelines.contracts.diff import BOTH, Change, changes
+from pipelines.contracts.diff import BOTH, Change, contract_changes
 from pipelines.errors import ConfigError, ContractError
 
 _FILE: Final = click.Path(dir_okay=False, path_type=Path)
@@ -42,7 +42,7 @@ def lint(files: tuple[Path, ...]) -> None:
 @_format
 def diff(old: Path, new: Path, form: Form) -> None:
     """Show what changes from contract OLD to NEW, and whom each change breaks."""
-    found = changes(load_contract(old), load_contract(new))
+    found = contract_changes(load_contract(old), load_contract(new))
     _show(found, str(new), form)
 
 
@@ -89,7 +89,7 @@ def _against_contracts(
         old = in_use(path, new.id, against)
         if not old and form == "text":
             click.echo(f"{path}: new, there is none at {against}")
-        yield path, changes(old, new) if old else []
+        yield path, contract_changes(old, new) if old else []
     # Of files that were named, nobody says that they are all there are.
     for path in gone(_FOLDER, ids, against) if not files else []:
         what = "removed: nobody reads the topic by it, and its tables get no more rows"

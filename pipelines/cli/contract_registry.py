@@ -10,7 +10,7 @@ from pipelines.cli.options import CommonOptions
 from pipelines.contracts.diff import Change
 from pipelines.errors import ConfigError, ContractError
 from pipelines.registry.client import Registry, registry_of
-from pipelines.registry.compatibility import fit
+from pipelines.registry.compatibility import producer_changes
 from pipelines.registry.wire_format import is_framed
 
 REGISTRY: Final = "registry"
@@ -73,6 +73,6 @@ def against_producers(files: tuple[Path, ...], **options: Any) -> tuple[Path, li
             " topic register their schema under (Confluent's TopicNameStrategy); see kafka.topic"
         )
     try:
-        return path, fit(contract, schema)
+        return path, producer_changes(contract, schema)
     except ContractError as error:
         raise ContractError(f"registry.url: {registry.url}: subject {subject}: {error}") from None

@@ -11,7 +11,7 @@ from pipelines.cli.options import CommonOptions, LogFormat, common_options, key_
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.lineage.key_filter import AskedPart, asked_key
-from pipelines.lineage.outcome import Facts, Fate, place
+from pipelines.lineage.outcome import Facts, Fate, coordinates_text
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.explain import MOST_RECORDS, Explained
 from pipelines.steps.explain import explain as look
@@ -105,7 +105,7 @@ def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 def _row(facts: Facts, fate: Fate) -> tuple[str, ...]:
     return (
-        place({"_topic": facts.topic, "_partition": facts.partition, "_offset": facts.offset}),
+        coordinates_text({"_topic": facts.topic, "_partition": facts.partition, "_offset": facts.offset}),
         facts.kafka_timestamp or "-",
         facts.ingested_at,
         facts.event_time or "-",

@@ -15,7 +15,7 @@ from pipelines.spark.pipeline import Pipeline
 from pipelines.steps import publish as step
 from pipelines.steps.publish_days import publish_days
 from pipelines.steps.publish_reset import InFlight, ResetTo
-from pipelines.steps.publish_reset import reset as reset_progress
+from pipelines.steps.publish_reset import reset_publishing as reset_progress
 
 
 @click.command("publish_stream")
@@ -83,7 +83,9 @@ def publish_day(
 def status(**common: Any) -> None:
     """Show the progress of publishing in the checkpoint and in the cluster."""
     run_job(
-        Job("publish status", lambda pipeline, run_id: step.status(pipeline), check=_require_topic),
+        Job(
+            "publish status", lambda pipeline, run_id: step.publishing_status(pipeline), check=_require_topic
+        ),
         CommonOptions(**common),
     )
 
@@ -93,7 +95,11 @@ def status(**common: Any) -> None:
 def doctor(**common: Any) -> None:
     """Check the cluster for misconfiguration that affects publishing: limits, topic, replicas."""
     run_job(
-        Job("publish doctor", lambda pipeline, run_id: step.doctor(pipeline.config), check=_require_topic),
+        Job(
+            "publish doctor",
+            lambda pipeline, run_id: step.diagnose_publishing(pipeline.config),
+            check=_require_topic,
+        ),
         CommonOptions(**common),
     )
 

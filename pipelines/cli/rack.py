@@ -68,7 +68,9 @@ def doctor(
 ) -> None:
     """Show the share of bytes that can stay within the rack, and how to raise it."""
     run_job(
-        Job("rack doctor", lambda pipeline, run_id: step.doctor(pipeline, executors, gigabytes, price)),
+        Job(
+            "rack doctor", lambda pipeline, run_id: step.diagnose_racks(pipeline, executors, gigabytes, price)
+        ),
         _beside(common),
         output,
     )
@@ -99,7 +101,11 @@ def moves(output: LogFormat | None, out: Path | None, throttle: int, **common: A
 def measure(output: LogFormat | None, records: int, **common: Any) -> None:
     """Read the newest records as ingest does, store none, and count the bytes per rack."""
     run_job(
-        Job("rack measure", lambda pipeline, run_id: step.measure(pipeline, records), check=_require_racks),
+        Job(
+            "rack measure",
+            lambda pipeline, run_id: step.measure_traffic(pipeline, records),
+            check=_require_racks,
+        ),
         CommonOptions(**common),
         output,
     )

@@ -62,12 +62,12 @@ class Change:
         return bool(self.breaks)
 
 
-def place(column: str) -> str:
+def change_location(column: str) -> str:
     """Where the contract speaks of a column."""
     return f"schema.properties.{column}"
 
 
-def shown(rule: RowRule) -> str:
+def rule_value(rule: RowRule) -> str:
     """The value of a rule, in words."""
     return ", ".join(map(repr, rule.value)) if rule.kind == "values" else repr(rule.value)
 
@@ -102,12 +102,12 @@ def _of_row_rules(old: DataContract, new: DataContract) -> Iterator[Change]:
             # What a rule says of a column that is new or gone is part of that change.
             continue
         if was is None and now is not None:
-            yield Change(place(column), f"new rule: {kind} {shown(now)}", PRODUCERS)
+            yield Change(change_location(column), f"new rule: {kind} {rule_value(now)}", PRODUCERS)
         elif was is not None and now is None:
-            yield Change(place(column), f"rule gone: {kind} {shown(was)}", READERS)
+            yield Change(change_location(column), f"rule gone: {kind} {rule_value(was)}", READERS)
         elif was is not None and now is not None and was.value != now.value:
-            what = f"{kind}: {shown(was)} became {shown(now)}"
-            yield Change(place(column), what, _broken_by(was, now))
+            what = f"{kind}: {rule_value(was)} became {rule_value(now)}"
+            yield Change(change_location(column), what, _broken_by(was, now))
 
 
 def _broken_by(was: RowRule, now: RowRule) -> tuple[Party, ...]:
@@ -178,13 +178,13 @@ def _bounds(rule: DayRule) -> str:
 
 
 def _day_place(rule: DayRule) -> str:
-    return f"{place(rule.column)}.quality" if rule.column else "schema.quality"
+    return f"{change_location(rule.column)}.quality" if rule.column else "schema.quality"
 
 
 _STATE: Final[tuple[Party, ...]] = ("readers", "state")
 
 
-def changes(old: DataContract, new: DataContract) -> list[Change]:
+def contract_changes(old: DataContract, new: DataContract) -> list[Change]:
     """Every difference that matters to records, tables or days, in the order of the contract.
 
     Args:
@@ -244,7 +244,7 @@ def _of_personal(old: DataContract, new: DataContract) -> Iterator[Change]:
             continue
         hides_more = before == "nothing" or after == "drop"
         what = f"personal: {before} became {after}"
-        yield Change(f"{place(path)}.customProperties", what, () if hides_more else READERS)
+        yield Change(f"{change_location(path)}.customProperties", what, () if hides_more else READERS)
 
 
 def _words(policy: Policy) -> str:
@@ -261,7 +261,7 @@ def _of_columns(old: DataContract, new: DataContract) -> Iterator[Change]:
         if path in after:
             yield from _of_column(field, after[path], in_key=path in new.key)
         elif holder(path) in after or not holder(path):
-            yield Change(place(path), "removed: later rows have no value", READERS)
+            yield Change(change_location(path), "removed: later rows have no value", READERS)
     for path, field in after.items():
         if path in before or (holder(path) and holder(path) not in before):
             # What a part that is new holds is part of that change.
@@ -271,7 +271,7 @@ def _of_columns(old: DataContract, new: DataContract) -> Iterator[Change]:
             what = f"{what}, with rules ({'; '.join(demands)}), which records may break that send it already"
         if not field.nullable:
             what = f"{what}: records without it are refused"
-        yield Change(place(path), what, PRODUCERS if demands or not field.nullable else ())
+        yield Change(change_location(path), what, PRODUCERS if demands or not field.nullable else ())
 
 
 def _demands(contract: DataContract, parts: dict[str, StructField], path: str) -> list[str]:
@@ -279,13 +279,13 @@ def _demands(contract: DataContract, parts: dict[str, StructField], path: str) -
     rules = [rule for rule in contract.row_rules if rule.column == path or path in holders(rule.column)]
     required = [name for name, part in parts.items() if path in holders(name) and not part.nullable]
     return [
-        *(f"{rule.column.removeprefix(path)} {rule.kind} {shown(rule)}".strip() for rule in rules),
+        *(f"{rule.column.removeprefix(path)} {rule.kind} {rule_value(rule)}".strip() for rule in rules),
         *(f"{name.removeprefix(path)} required" for name in required),
     ]
 
 
 def _of_column(old: StructField, new: StructField, *, in_key: bool) -> Iterator[Change]:
-    here = place(old.name)
+    here = change_location(old.name)
     if old.dataType != new.dataType:
         what = f"{kind_name(old.dataType)} became {kind_name(new.dataType)}"
         if widens(old.dataType, new.dataType):

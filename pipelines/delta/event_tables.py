@@ -18,8 +18,8 @@ from pipelines.delta.tables import (
     keep_versions,
     readable_for,
     set_table_property,
-    shown,
     table_property,
+    unhidden,
 )
 from pipelines.delta.zone_rules import keep_rules, require_same_rules
 from pipelines.durations import format_interval
@@ -45,7 +45,7 @@ def ensure_speed(pipeline: Pipeline) -> None:
     kept = hidden(json.dumps(wanted))
     known = table_property(spark, path, _DEDUP) if exists(spark, path) else kept
     if known is not None:
-        _same_dedup(path, json.loads(shown(known)), wanted)
+        _same_dedup(path, json.loads(unhidden(known)), wanted)
     schema = events_schema(pipeline.contract)
     properties = {_DEDUP: kept, BY_CLOCK_SINCE: ALWAYS.isoformat()}
     ensure_table(spark, path, schema, partitions=["_event_date"], properties=properties)
@@ -142,7 +142,7 @@ def require_same_days(pipeline: Pipeline) -> None:
 def _same_days(spark: SparkSession, table: str, contract: DataContract) -> str | None:
     """The rule that the table remembers, hidden; None for one that was made before it did."""
     known = table_property(spark, table, _DAYS)
-    changes = _changes(json.loads(shown(known)), _days(contract)) if known else []
+    changes = _changes(json.loads(unhidden(known)), _days(contract)) if known else []
     if changes and not DeltaTable.forPath(spark, table).toDF().isEmpty():
         raise ConfigError(
             f"{table}: its days were made by another rule than is asked for now. {'; '.join(changes)}."

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from pipelines.errors import InfrastructureError
 
 
-def moment() -> str:
+def timestamp_suffix() -> str:
     """What is added to the names of things that are moved aside now."""
     return datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
 

@@ -90,7 +90,7 @@ def fitted(value: str, have: DataType, want: DataType, depth: int = 0) -> str:
             return f"CAST({value} AS {want.simpleString()})"
 
 
-def fit(have: StructType, want: StructType) -> list[str]:
+def fitted_columns(have: StructType, want: StructType) -> list[str]:
     """SQL for each column of a later schema, from rows of an earlier one."""
     there = {field.name: field.dataType for field in have}
     return [

@@ -18,7 +18,7 @@ from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random_
 from pipelines.config.commands import command
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import CONFLICTS
-from pipelines.delta.schema_evolution import alterations, fit
+from pipelines.delta.schema_evolution import alterations, fitted_columns
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.schema_paths import optional
 from pipelines.spark.failures import first_line
@@ -168,7 +168,7 @@ def hidden(value: str) -> str:
     return value.encode().hex()
 
 
-def shown(kept: str) -> str:
+def unhidden(kept: str) -> str:
     """What `hidden` made a property of."""
     return bytes.fromhex(kept).decode()
 
@@ -253,7 +253,7 @@ def conform(rows: DataFrame, schema: StructType) -> DataFrame:
         rows: rows of a table at a version that may be older than some of its columns and types.
         schema: the columns of now.
     """
-    return rows.selectExpr(*fit(rows.schema, schema))
+    return rows.selectExpr(*fitted_columns(rows.schema, schema))
 
 
 def small_frame(spark: SparkSession, rows: Sequence[Mapping[str, Any]], schema: StructType) -> DataFrame:

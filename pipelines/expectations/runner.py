@@ -23,7 +23,7 @@ from pipelines.contracts.rules import SuiteName
 from pipelines.delta.io import on_days
 from pipelines.errors import ConfigError
 from pipelines.expectations.day_metrics import ROWS, figures
-from pipelines.expectations.suites import Json, asked, columns_of
+from pipelines.expectations.suites import Json, asked, columns_named
 from pipelines.ledger.checks import Check, Status
 from pipelines.records.dedup import with_key
 from pipelines.spark.failures import first_line
@@ -117,7 +117,7 @@ def expectation_checks(
     """
     began = time.monotonic()
     suites = asked(contract)
-    named = [column for expectation in suites["days"] for column in columns_of(expectation)]
+    named = [column for expectation in suites["days"] for column in columns_named(expectation)]
     numbers = figures(rows, contract, days, named)
     checkpoints = _Checkpoints(pipeline, examples)
 
@@ -137,7 +137,7 @@ def expectation_checks(
         checks.append(_check(day, f"{pipeline}.rows", kept))
     for day, found in _by_day(ask_days, suites["days"], days):
         _count(found, 1)
-        for column in columns_of(found["expectation_config"]):
+        for column in columns_named(found["expectation_config"]):
             found["result"]["observed_value"] = numbers[day][column]
         checks.append(_check(day, f"{pipeline}.days", found))
     number, took = sum(map(len, suites.values())), time.monotonic() - began
@@ -254,7 +254,7 @@ def _without_values(found: Json, contract: DataContract) -> Json:
     """A result with counts, but with nothing that might be a value of the data."""
     result = {key: value for key, value in found["result"].items() if key in _COUNTS}
     observed = found["result"].get("observed_value")
-    personal = any(contract.treatment(column) for column in columns_of(found["expectation_config"]))
+    personal = any(contract.treatment(column) for column in columns_named(found["expectation_config"]))
     if isinstance(observed, int | float) and not personal:
         result["observed_value"] = observed
     info = found["exception_info"]
@@ -266,7 +266,7 @@ def _without_values(found: Json, contract: DataContract) -> Json:
 def _check(day: date, suite: str, found: Json) -> Check:
     config, result = found["expectation_config"], found["result"]
     arguments = dict(config["kwargs"])
-    about = ", ".join(columns_of(config)) or config.get("description") or ""
+    about = ", ".join(columns_named(config)) or config.get("description") or ""
     for column in ("column", "column_list"):
         arguments.pop(column, None)
     unexpected = result.get("unexpected_count") or 0

@@ -46,7 +46,7 @@ def asked(contract: DataContract) -> dict[SuiteName, list[Json]]:
     return {name: expectations + own[name] for name, expectations in generated(contract).items()}
 
 
-def columns_of(expectation: Json) -> list[str]:
+def columns_named(expectation: Json) -> list[str]:
     """The columns that an expectation names."""
     found: list[str] = []
     for argument in _COLUMN_ARGUMENTS:
@@ -62,7 +62,7 @@ def refuse_unknown_columns(own: OwnExpectation, contract: DataContract) -> None:
         ConfigError: it names a column that the contract does not have, or a figure that there is not.
     """
     known = {*contract.columns, *contract.key_names, EVENT_DATE, *ORIGIN}
-    for column in columns_of(dict(own.config)):
+    for column in columns_named(dict(own.config)):
         reason = None
         if own.suite == "days":
             reason = unknown_figure(column, contract)

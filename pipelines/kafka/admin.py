@@ -64,14 +64,14 @@ def admin_client(spark: SparkSession, kafka: KafkaConfig) -> Iterator[Admin]:
     try:
         client = jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
     except Py4JJavaError as error:
-        said = f"{where}: the Kafka client refuses to start: {cause(error)}"
+        said = f"{where}: the Kafka client refuses to start: {kafka_error_text(error)}"
         # A name that is not found today may be found again in a minute.
         raise (InfrastructureError if _UNRESOLVED in said else ConfigError)(said) from None
     try:
         yield Admin(jvm, client, timeout_ms)
     except Py4JJavaError as error:
         raise InfrastructureError(
-            f"{where}: no answer within {timeout_ms / 1000:g} s ({cause(error)});"
+            f"{where}: no answer within {timeout_ms / 1000:g} s ({kafka_error_text(error)});"
             " is the cluster up, may this machine reach it, and does it want another security.protocol in"
             " kafka.options?"
         ) from None
@@ -79,7 +79,7 @@ def admin_client(spark: SparkSession, kafka: KafkaConfig) -> Iterator[Admin]:
         client.close(jvm.java.time.Duration.ofSeconds(1))
 
 
-def cause(error: Py4JJavaError) -> str:
+def kafka_error_text(error: Py4JJavaError) -> str:
     """What lies at the bottom of a failure of the client."""
     found = error.java_exception
     while found.getCause() is not None:

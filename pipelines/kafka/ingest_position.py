@@ -18,7 +18,7 @@ from pipelines.kafka.topic_offsets import records_within
 from pipelines.kafka.topics import Topic, list_offsets
 from pipelines.spark.checkpoints import (
     QueryFiles,
-    first_kept,
+    first_micro_batch,
     first_offsets,
     query_files,
 )
@@ -120,7 +120,7 @@ def _behind(read: Mapping[int, range], held: Mapping[int, int]) -> dict[int, ran
 def _window(pipeline: Pipeline) -> tuple[dict[int, int], datetime] | None:
     """The offsets at which what the checkpoint still knows begins, and since when its records came."""
     checkpoint = pipeline.checkpoint("ingest")
-    oldest = first_kept(pipeline.spark, checkpoint)
+    oldest = first_micro_batch(pipeline.spark, checkpoint)
     planned = None if oldest is None else plan_of(pipeline, oldest)
     if planned is None:
         return None

@@ -46,7 +46,7 @@ def known_missing(
     return {partition: n for partition, n in missing.items() if n}
 
 
-def is_known(partition: int, offsets: range, gaps: Sequence[KnownGap]) -> bool:
+def is_known_gap(partition: int, offsets: range, gaps: Sequence[KnownGap]) -> bool:
     """Whether all of some offsets are known to be lost."""
     of_partition = (gap.offsets for gap in gaps if gap.partition == partition)
     return sum(len(_common(gap, offsets)) for gap in of_partition) == len(offsets)

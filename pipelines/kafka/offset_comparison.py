@@ -73,7 +73,7 @@ class TopicPolicy:
 
 
 @dataclass(frozen=True)
-class Finding:
+class OffsetDifference:
     """A difference between Kafka and bronze.
 
     Attributes:
@@ -96,7 +96,7 @@ def compare_offsets(
     held: Mapping[int, BronzeOffsets],
     habits: TopicPolicy,
     tails: Mapping[int, Tail],
-) -> list[Finding]:
+) -> list[OffsetDifference]:
     """Compares what Kafka has with what bronze has, partition by partition.
 
     Ingest's checkpoint must have been looked at before bronze, and bronze before Kafka was asked, so that
@@ -111,7 +111,7 @@ def compare_offsets(
     Returns:
         The differences, in the order of the partitions; none if bronze holds what Kafka has.
     """
-    found: list[Finding] = []
+    found: list[OffsetDifference] = []
     for partition in sorted({*kept, *held}):
         here, there = kept.get(partition), held.get(partition)
         if habits.is_anew or (there and (here is None or there.last >= here.end)):
@@ -147,9 +147,9 @@ def asked_behind(
 
 def _of_both(
     partition: int, kept: BrokerOffsets, held: BronzeOffsets, habits: TopicPolicy
-) -> Iterator[Finding]:
+) -> Iterator[OffsetDifference]:
     if kept.earliest > held.last + 1:
-        yield Finding(
+        yield OffsetDifference(
             partition,
             "deleted",
             kept.earliest - held.last - 1,
@@ -163,7 +163,9 @@ def _of_both(
         yield from _gaps(partition, held, habits)
 
 
-def _behind(partition: int, offsets: range, tail: Tail | None, habits: TopicPolicy) -> Iterator[Finding]:
+def _behind(
+    partition: int, offsets: range, tail: Tail | None, habits: TopicPolicy
+) -> Iterator[OffsetDifference]:
     """What is behind the last record of bronze: lost if it was read, and to be read if not."""
     end = min(tail.until, offsets.stop) if tail else offsets.start
     read = range(offsets.start, max(end, offsets.start))
@@ -173,10 +175,10 @@ def _behind(partition: int, offsets: range, tail: Tail | None, habits: TopicPoli
             f"{lost:,} records within {_span(read.start, read.stop - 1)}: ingest's checkpoint says they were"
             " read, Kafka has them, and bronze has not"
         )
-        yield Finding(partition, "gap", lost, alarm=True, words=words)
+        yield OffsetDifference(partition, "gap", lost, alarm=True, words=words)
     if len(read) > lost:
         words = f"{len(read) - lost:,} offsets within {_span(read.start, read.stop - 1)}: {_empty(habits)}"
-        yield Finding(partition, "gap", len(read) - lost, alarm=False, words=words)
+        yield OffsetDifference(partition, "gap", len(read) - lost, alarm=False, words=words)
     if read.stop < offsets.stop:
         yield _lag(partition, read.stop, offsets.stop)
 
@@ -189,29 +191,29 @@ def _empty(habits: TopicPolicy) -> str:
 
 def _before(
     partition: int, kept: BrokerOffsets, held: BronzeOffsets, habits: TopicPolicy
-) -> Iterator[Finding]:
+) -> Iterator[OffsetDifference]:
     if held.skipped:
         why = "kafka.starting_offsets: latest" if habits.began_late else "Kafka has them, and bronze has not"
         span = _span(kept.earliest, held.first - 1)
         words = f"{held.skipped:,} records of {span}: not read: {why}"
-        yield Finding(partition, "skipped", held.skipped, alarm=not habits.began_late, words=words)
+        yield OffsetDifference(partition, "skipped", held.skipped, alarm=not habits.began_late, words=words)
     elif kept.earliest >= held.first:
         words = f"{_span(0, held.first - 1)}: from before bronze began; Kafka has not got them any more"
-        yield Finding(partition, "before", held.first, alarm=False, words=words)
+        yield OffsetDifference(partition, "before", held.first, alarm=False, words=words)
 
 
-def _gaps(partition: int, held: BronzeOffsets, habits: TopicPolicy) -> Iterator[Finding]:
+def _gaps(partition: int, held: BronzeOffsets, habits: TopicPolicy) -> Iterator[OffsetDifference]:
     first_few = ", ".join(_span(*hole) for hole in held.holes)
     where = f"within {_span(held.first, held.last)} (the first: {first_few})"
     if held.lost:
         words = f"{held.lost:,} records {where}: Kafka has them, and bronze has not"
-        yield Finding(partition, "gap", held.lost, alarm=True, words=words)
+        yield OffsetDifference(partition, "gap", held.lost, alarm=True, words=words)
     if held.empty:
         words = f"{held.empty:,} offsets {where}: {_empty(habits)}"
-        yield Finding(partition, "gap", held.empty, alarm=False, words=words)
+        yield OffsetDifference(partition, "gap", held.empty, alarm=False, words=words)
     if held.known:
         words = f"{held.known:,} offsets {where}, which Kafka has not got any more: {_KNOWN}"
-        yield Finding(partition, "gap", held.known, alarm=False, words=words)
+        yield OffsetDifference(partition, "gap", held.known, alarm=False, words=words)
     if gone := held.gone - held.known:
         known = {
             "the topic is compacted": habits.is_compacted,
@@ -221,18 +223,18 @@ def _gaps(partition: int, held: BronzeOffsets, habits: TopicPolicy) -> Iterator[
         words = f"{gone:,} offsets {where}, which Kafka has not got any more: " + (
             lawful or "nothing can tell now whether these were records"
         )
-        yield Finding(partition, "gap", gone, alarm=lawful is None, words=words)
+        yield OffsetDifference(partition, "gap", gone, alarm=lawful is None, words=words)
 
 
-def _made_anew(partition: int, kept: BrokerOffsets | None, held: BronzeOffsets) -> Finding:
+def _made_anew(partition: int, kept: BrokerOffsets | None, held: BronzeOffsets) -> OffsetDifference:
     has = f"Kafka ends before {kept.end}" if kept else "Kafka has no such partition"
     words = f"bronze has {_span(held.first, held.last)}, {has}: the topic was made anew, or is another"
-    return Finding(partition, "made_anew", held.last - held.first + 1, alarm=True, words=words)
+    return OffsetDifference(partition, "made_anew", held.last - held.first + 1, alarm=True, words=words)
 
 
-def _lag(partition: int, start: int, end: int) -> Finding:
+def _lag(partition: int, start: int, end: int) -> OffsetDifference:
     words = f"{_span(start, end - 1)}: not read yet, or markers of transactions"
-    return Finding(partition, "lag", end - start, alarm=False, words=words)
+    return OffsetDifference(partition, "lag", end - start, alarm=False, words=words)
 
 
 def _span(first: int, last: int) -> str:

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from pipelines.config.audit import KnownGap
 from pipelines.delta.io import small_rows
-from pipelines.kafka.known_gaps import is_known, known_missing
+from pipelines.kafka.known_gaps import is_known_gap, known_missing
 from pipelines.kafka.offset_comparison import BronzeOffsets
 from pipelines.kafka.topic_offsets import BrokerOffsets
 
@@ -82,7 +82,7 @@ def with_known(
         partition: replace(
             there,
             known=known.get(partition, 0),
-            is_end_known=is_known(partition, range(there.last + 1, here.earliest), gaps),
+            is_end_known=is_known_gap(partition, range(there.last + 1, here.earliest), gaps),
         )
         for partition, (there, here) in both.items()
     }

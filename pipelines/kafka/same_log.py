@@ -21,7 +21,7 @@ from pipelines.errors import SourceError
 from pipelines.kafka.admin import admin_client
 from pipelines.kafka.source import records_between
 from pipelines.kafka.topics import Topic, list_offsets
-from pipelines.spark.checkpoints import first_kept, offsets_of, planned_at
+from pipelines.spark.checkpoints import first_micro_batch, offsets_of, planned_at
 from pipelines.spark.pipeline import Pipeline
 
 DIVERGENCE_ACCEPTED: Final = "oncelake.divergence_accepted"
@@ -54,7 +54,7 @@ def last_offsets(pipeline: Pipeline, topic: Topic) -> dict[int, int]:
     """
     bronze = _bronze(pipeline).select("_partition", "_offset", "_ingested_at")
     checkpoint = pipeline.checkpoint("ingest")
-    oldest = first_kept(pipeline.spark, checkpoint)
+    oldest = first_micro_batch(pipeline.spark, checkpoint)
     text = None if oldest is None else offsets_of(pipeline.spark, checkpoint, oldest)
     recent = _last(bronze.where(F.col("_ingested_at") >= F.lit(planned_at(text)))) if text else {}
     others = [number for number in range(topic.partitions) if number not in recent]

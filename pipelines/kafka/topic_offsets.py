@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.config.model import KafkaConfig
 from pipelines.delta.io import small_rows
-from pipelines.kafka.admin import Admin, admin_client, cause
+from pipelines.kafka.admin import Admin, admin_client, kafka_error_text
 from pipelines.kafka.source import offsets_between
 from pipelines.kafka.topics import Topic, end_offsets, find_topic, list_offsets
 
@@ -115,6 +115,6 @@ def _cleanup_policy(admin: Admin, topic: str) -> str | None:
         found = admin.answer(admin.client.describeConfigs(asked).all())
     except Py4JJavaError as error:
         # That is a right of its own, which a pipeline need not have.
-        _log.warning("the cluster does not say how %s is cleaned: %s", topic, cause(error))
+        _log.warning("the cluster does not say how %s is cleaned: %s", topic, kafka_error_text(error))
         return None
     return str(found.get(resource).get(_POLICY).value())

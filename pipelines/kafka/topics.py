@@ -7,7 +7,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from pipelines.config.model import KafkaConfig
-from pipelines.delta.tables import TOPIC_ID, hidden, set_table_property, shown, table_property
+from pipelines.delta.tables import TOPIC_ID, hidden, set_table_property, table_property, unhidden
 from pipelines.errors import ConfigError, SourceError
 from pipelines.kafka.admin import Admin, admin_client
 from pipelines.spark.pipeline import Pipeline
@@ -105,9 +105,9 @@ def require_same_topic(pipeline: Pipeline, topic: Topic) -> None:
     known = table_property(pipeline.spark, bronze, TOPIC_ID)
     if known is None:
         set_table_property(pipeline.spark, bronze, TOPIC_ID, hidden(topic.topic_id))
-    elif shown(known) != topic.topic_id:
+    elif unhidden(known) != topic.topic_id:
         raise SourceError(
             f"kafka.topic: '{topic.name}' is not the topic that {bronze} was filled from: found id"
-            f" {topic.topic_id}, expected {shown(known)}. It was deleted and made anew, or the address is"
+            f" {topic.topic_id}, expected {unhidden(known)}. It was deleted and made anew, or the address is"
             " that of another cluster. See docs/runbook.md, 'The topic was made anew'"
         )

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.delta.io import read, small_rows
-from pipelines.delta.tables import TOPIC_ID, shape, shown, small_frame, table_id, table_property
+from pipelines.delta.tables import TOPIC_ID, shape, small_frame, table_id, table_property, unhidden
 from pipelines.delta.time_travel import commit_hash
 from pipelines.errors import SourceError
 from pipelines.ledger.offset_ranges import PartitionOffsets
@@ -70,7 +70,7 @@ def bronze_state(pipeline: Pipeline, version: int) -> BronzeState:
         version,
         table_id(spark, table),
         commit_hash(spark, table, version),
-        shown(topic) if topic else None,
+        unhidden(topic) if topic else None,
         first_whole_day(pipeline),
     )
 

@@ -61,7 +61,7 @@ def emptied_in(pipeline: Pipeline, at: int) -> int:
     return emptied_of(read(pipeline.spark, pipeline.table("bronze"), at)).count()
 
 
-def mark(event_time: str) -> str:
+def forgotten_mark(event_time: str) -> str:
     """What marks an emptied record, in SQL.
 
     Args:
@@ -89,7 +89,12 @@ def empty(spark: SparkSession, table: str, records: DataFrame, run_id: str) -> N
         run_id: the run.
     """
     ensure_forgettable(spark, table)
-    emptied = {"key": "NULL", "value": "NULL", "headers": "NULL", FORGOTTEN: mark(f"f.{EVENT_TIME}")}
+    emptied = {
+        "key": "NULL",
+        "value": "NULL",
+        "headers": "NULL",
+        FORGOTTEN: forgotten_mark(f"f.{EVENT_TIME}"),
+    }
 
     def change(bronze: DeltaTable) -> None:
         merge = bronze.alias("t").merge(_beside(records).alias("f"), _same_place())

@@ -20,13 +20,13 @@ from pipelines.delta.tables import (
     ensure_table,
     exists,
     shape,
-    shown,
     small_frame,
     table_property,
+    unhidden,
 )
 from pipelines.errors import SourceError
 from pipelines.ledger.certifications import Certified
-from pipelines.ledger.forgotten import EVENT_TIME, emptied_of, mark, remembered
+from pipelines.ledger.forgotten import EVENT_TIME, emptied_of, forgotten_mark, remembered
 from pipelines.records.decode import COORDINATES, ENVELOPE, EVENT_DATE
 from pipelines.spark.ingest_plans import read_until
 from pipelines.spark.pipeline import Pipeline
@@ -54,7 +54,7 @@ def remember_places(pipeline: Pipeline, records: DataFrame, run_id: str) -> None
         new = new.join(known.select(*COORDINATES), [*COORDINATES], "left_anti")
     told = {
         "pipeline": F.lit(pipeline.config.name),
-        "topic_id": F.lit(topic_id(pipeline)).cast("string"),
+        "topic_id": F.lit(topic_of_bronze(pipeline)).cast("string"),
         "forgotten_at": F.current_timestamp(),
         "run_id": F.lit(run_id),
     }
@@ -69,7 +69,7 @@ def places(pipeline: Pipeline) -> DataFrame | None:
     table = pipeline.ops_table("forgotten")
     if not exists(pipeline.spark, table):
         return None
-    known = topic_id(pipeline)
+    known = topic_of_bronze(pipeline)
     of_topic = F.col("topic_id") == known if known else F.expr("topic_id IS NULL")
     if known is None:
         of_topic &= F.col("pipeline") == pipeline.config.name
@@ -122,7 +122,7 @@ def emptied_on_arrival(envelopes: DataFrame, ahead: DataFrame | None) -> DataFra
     """
     if ahead is None:
         return envelopes
-    known = ahead.withColumn(FORGOTTEN, F.expr(mark(EVENT_TIME))).drop(EVENT_TIME)
+    known = ahead.withColumn(FORGOTTEN, F.expr(forgotten_mark(EVENT_TIME))).drop(EVENT_TIME)
     joined = envelopes.join(known, [*COORDINATES], "left")
     empty = (F.expr(f"CASE WHEN {FORGOTTEN} IS NULL THEN {name} END").alias(name) for name in ENVELOPE)
     kept = [name for name in envelopes.columns if name not in ENVELOPE]
@@ -218,7 +218,7 @@ def _days_near(known: DataFrame) -> list[date]:
     return sorted({row["day"] + timedelta(days=n) for row in found for n in (-1, 0, 1)})
 
 
-def topic_id(pipeline: Pipeline) -> str | None:
+def topic_of_bronze(pipeline: Pipeline) -> str | None:
     """Kafka's id of the topic that bronze was filled from; None if bronze does not know it."""
     kept = table_property(pipeline.spark, pipeline.table("bronze"), TOPIC_ID)
-    return None if kept is None else shown(kept)
+    return None if kept is None else unhidden(kept)

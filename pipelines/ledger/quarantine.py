@@ -68,7 +68,7 @@ def picked(pipeline: Pipeline, selection: Selection, at: int | None = None) -> D
 
 
 def tried(status: str) -> dict[str, str | Column]:
-    """The changes of a row that was tried once more, for `mark`."""
+    """The changes of a row that was tried once more, for `update_open`."""
     return {
         "_status": F.lit(status),
         "_attempts": F.col("q._attempts") + 1,
@@ -82,7 +82,7 @@ def tried(status: str) -> dict[str, str | Column]:
     stop=stop_after_attempt(6),
     reraise=True,
 )
-def mark(pipeline: Pipeline, chosen: DataFrame, changes: Mapping[str, str | Column]) -> None:
+def update_open(pipeline: Pipeline, chosen: DataFrame, changes: Mapping[str, str | Column]) -> None:
     """Changes columns of the open rows whose coordinates are among `chosen`."""
     same = [f"q.{name} = o.{name}" for name in COORDINATES]
     (

@@ -116,7 +116,9 @@ def _of_open_day(facts: Facts) -> Fate:
     if facts.in_speed:
         return Fate("winner", f"{would_be}; readers have it from the speed layer")
     if facts.speed_copy is not None:
-        return Fate("winner", f"{would_be}; readers have {place(facts.speed_copy)} from the speed layer")
+        return Fate(
+            "winner", f"{would_be}; readers have {coordinates_text(facts.speed_copy)} from the speed layer"
+        )
     if facts.behind and not facts.unread:
         return Fate("late", f"{would_be}{_dropped(facts)}")
     if facts.beyond:
@@ -126,13 +128,15 @@ def _of_open_day(facts: Facts) -> Fate:
 
 def _copy(facts: Facts, contract: DataContract) -> Fate:
     if facts.reading > 1:
-        return Fate("duplicate", f"of {place(_coordinates(facts))}: the same record, read from Kafka again")
+        return Fate(
+            "duplicate", f"of {coordinates_text(_coordinates(facts))}: the same record, read from Kafka again"
+        )
     shown = _still_shown(facts)
     if not facts.differing:
-        return Fate("duplicate", f"of {place(facts.winner)}{shown}")
+        return Fate("duplicate", f"of {coordinates_text(facts.winner)}{shown}")
     paths = [path for path, _ in leaves(contract.schema)]
     differs_in = tuple(paths[number] for number in facts.differing)
-    reason = f"with {place(facts.winner)}, which wins; differs in {', '.join(differs_in)}{shown}"
+    reason = f"with {coordinates_text(facts.winner)}, which wins; differs in {', '.join(differs_in)}{shown}"
     return Fate("conflict", reason, differs_in)
 
 
@@ -169,7 +173,7 @@ def _coordinates(facts: Facts) -> Place:
     return {"_topic": facts.topic, "_partition": facts.partition, "_offset": facts.offset}
 
 
-def place(coordinates: Place | None) -> str:
+def coordinates_text(coordinates: Place | None) -> str:
     """Coordinates of a record as text."""
     found = coordinates or {}
     return f"{found['_topic']}-{found['_partition']} @ {found['_offset']}"

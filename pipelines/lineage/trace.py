@@ -33,7 +33,7 @@ _HEADER: Final = 5
 
 
 @dataclass(frozen=True)
-class Layers:
+class LayerRows:
     """What the layers hold of a key, by coordinates.
 
     Attributes:
@@ -123,7 +123,7 @@ def first_keys(records: DataFrame, contract: DataContract, limit: int) -> DataFr
 def traced(
     records: DataFrame,
     bronze: DataFrame,
-    layers: Layers,
+    layers: LayerRows,
     contract: DataContract,
     limits: tuple[int, timedelta],
 ) -> DataFrame:

@@ -12,7 +12,7 @@ from pipelines.contracts.contract import DataContract
 from pipelines.delta.tables import version
 from pipelines.errors import ConfigError, SourceError
 from pipelines.kafka.ingest_position import ends_since
-from pipelines.kafka.known_gaps import is_known
+from pipelines.kafka.known_gaps import is_known_gap
 from pipelines.kafka.same_log import require_same_log
 from pipelines.kafka.topic_offsets import BrokerOffsets, readable_offsets, records_within
 from pipelines.kafka.topics import find_topic, require_same_topic
@@ -120,7 +120,7 @@ class _Topic:
         gone = {
             number: behind.start
             for number, behind in above.items()
-            if not is_known(number, range(behind.start, self.kept[number].earliest), audit.known_gaps)
+            if not is_known_gap(number, range(behind.start, self.kept[number].earliest), audit.known_gaps)
         }
         if gone and audit.offset_gaps == "fail":
             raise SourceError(_gone(self._pipeline.config, gone, self.kept))

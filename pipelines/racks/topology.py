@@ -8,7 +8,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from pipelines.config.model import KafkaConfig
-from pipelines.kafka.admin import Admin, admin_client, cause
+from pipelines.kafka.admin import Admin, admin_client, kafka_error_text
 from pipelines.kafka.topics import find_topic
 
 _SELECTOR: Final = "replica.selector.class"
@@ -120,7 +120,7 @@ def _selectors(admin: Admin, brokers: list[int]) -> dict[int, str] | None:
         found = admin.answer(admin.client.describeConfigs(wanted).all())
         entries = {number: found.get(each).get(_SELECTOR) for number, each in asked.items()}
     except Py4JJavaError as error:
-        if "Authorization" in cause(error):
+        if "Authorization" in kafka_error_text(error):
             return None
         raise
     return {number: (entry.value() or "") if entry is not None else "" for number, entry in entries.items()}
@@ -134,7 +134,7 @@ def _sizes(admin: Admin, brokers: list[int], topic: str) -> dict[tuple[int, int]
     try:
         found = admin.answer(admin.client.describeLogDirs(wanted).allDescriptions())
     except Py4JJavaError as error:
-        if "Authorization" in cause(error):
+        if "Authorization" in kafka_error_text(error):
             return {}
         raise
     sizes: dict[tuple[int, int], int] = {}

@@ -45,7 +45,7 @@ class Reading:
 
         Returns:
             `mode`; `bytes`: by reading rack and serving rack, such as `{"a": {"a": 10, "b": 1}}`, with `?`
-            for who has told none; `share`: of the bytes that stayed in the rack, None without bytes;
+            for who has told none; `rack_share`: of the bytes that stayed in the rack, None without bytes;
             `placement`: what the driver decided, if it did.
         """
         found = traffic(since(self._before, _settled(self._spark)), self._racks)
@@ -53,7 +53,7 @@ class Reading:
         return {
             "mode": self._mode,
             "bytes": found,
-            "share": share(found),
+            "share": rack_share(found),
             **({"placement": placement} if placement else {}),
         }
 
@@ -97,7 +97,7 @@ def traffic(got: Received, racks: Mapping[int, str | None]) -> dict[str, dict[st
     return {reader: dict(served) for reader, served in pairs.items()}
 
 
-def share(pairs: Mapping[str, Mapping[str, int]]) -> float | None:
+def rack_share(pairs: Mapping[str, Mapping[str, int]]) -> float | None:
     """The share of the bytes that stayed in their rack; None without any. Who has told none is elsewhere."""
     whole = sum(sum(served.values()) for served in pairs.values())
     near = sum(served.get(reader, 0) for reader, served in pairs.items() if reader != _UNKNOWN)

@@ -38,7 +38,7 @@ def with_document(envelopes: DataFrame, contract: DataContract, writers: Writers
         return envelopes.selectExpr("*", f"CAST(_value AS STRING) AS {_TEXT}").selectExpr("*", _wrapped())
     framed = envelopes.selectExpr("*", f"{schema_id()} AS {ID}")
     if contract.value_format == "json_schema":
-        text = f"CASE WHEN {is_known(writers)} THEN CAST({payload()} AS STRING) END AS {_TEXT}"
+        text = f"CASE WHEN {knows_schema(writers)} THEN CAST({payload()} AS STRING) END AS {_TEXT}"
         return framed.selectExpr("*", text).selectExpr("*", _wrapped())
     # Each has a column of its own, since each has a type of its own; and a column is computed once.
     read = (
@@ -73,7 +73,7 @@ def helpers(contract: DataContract, writers: Writers) -> tuple[str, ...]:
     return (ID, _TEXT, DOCUMENT) if is_framed(contract) else (_TEXT, DOCUMENT)
 
 
-def is_known(writers: Writers) -> str:
+def knows_schema(writers: Writers) -> str:
     """An SQL condition that is true if the id is that of a known schema, and never null."""
     return f"coalesce({ID} IN ({', '.join(map(str, writers)) or 'NULL'}), false)"
 

@@ -7,7 +7,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType, Timestam
 
 from pipelines.contracts.contract import DataContract
 from pipelines.records.fingerprints import canonical
-from pipelines.records.validation import FOUND_LENGTH, shown
+from pipelines.records.validation import FOUND_LENGTH, shown_value
 from pipelines.sql import literal, name
 
 # By default Spark writes milliseconds, and instants that differ would look equal.
@@ -47,7 +47,7 @@ def text_of(contract: DataContract, path: str, kind: DataType, column: str | Non
             value = f"concat(CAST({found} AS STRING), ' UTC')"
         case _:
             value = found
-    text = shown(contract, path, value) or "CAST(NULL AS STRING)"
+    text = shown_value(contract, path, value) or "CAST(NULL AS STRING)"
     cut = f"concat(left({text}, {FOUND_LENGTH}), '… (', format_number(length({text}), 0), ' characters)')"
     return f"CASE WHEN length({text}) > {FOUND_LENGTH} THEN {cut} ELSE {text} END"
 

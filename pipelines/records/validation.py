@@ -16,7 +16,7 @@ from pipelines.contracts.rules import RowRule
 from pipelines.durations import format_interval
 from pipelines.records.avro_to_json import VALUE
 from pipelines.records.exact_keys import inexact_parts
-from pipelines.records.json_documents import DOCUMENT, is_known, malformed, undecodable
+from pipelines.records.json_documents import DOCUMENT, knows_schema, malformed, undecodable
 from pipelines.records.json_types import flaws
 from pipelines.records.reasons import Reason
 from pipelines.records.unsafe_decimals import UNSAFE, has_decimals
@@ -79,18 +79,20 @@ def faults_of(contract: DataContract, max_future: timedelta, writers: Writers) -
     faults.append(
         (
             f"{event_time} > {limit}",
-            _reason("event_time_future", contract.event_time, shown(contract, contract.event_time)),
+            _reason("event_time_future", contract.event_time, shown_value(contract, contract.event_time)),
         )
     )
     first = datetime.combine(FIRST_DAY, time.min, contract.zone).astimezone(UTC)
     faults.append(
         (
             f"{event_time} < timestamp_seconds({first.timestamp():.0f})",
-            _reason("event_time_past", contract.event_time, shown(contract, contract.event_time)),
+            _reason("event_time_past", contract.event_time, shown_value(contract, contract.event_time)),
         )
     )
     for rule in contract.row_rules:
-        faults.append((_broken(rule), _reason("rule_failed", rule.column, shown(contract, rule.column))))
+        faults.append(
+            (_broken(rule), _reason("rule_failed", rule.column, shown_value(contract, rule.column)))
+        )
     for number, condition in enumerate(contract.conditions):
         faults.append(
             (f"NOT {condition_column(number)}", _reason("rule_failed", found=literal(condition.name)))
@@ -113,7 +115,7 @@ def _document_faults(contract: DataContract, writers: Writers) -> list[Fault]:
     faults = []
     if is_framed(contract):
         unknown = _reason("unknown_schema", found=f"CAST({ID} AS STRING)")
-        faults += [(f"{ID} IS NULL", _reason("no_schema_id")), (f"NOT {is_known(writers)}", unknown)]
+        faults += [(f"{ID} IS NULL", _reason("no_schema_id")), (f"NOT {knows_schema(writers)}", unknown)]
     if contract.value_format == "avro":
         faults.append((undecodable(), _reason("undecodable")))
     else:
@@ -127,13 +129,13 @@ def _type_faults(contract: DataContract, reason: Literal["wrong_type", "missing_
     for field in contract.schema.fields:
         found_here = flaws(wire(field.name), name(field.name), field.dataType, field.name)
         for flaw in (flaw for flaw in found_here if flaw.reason == reason):
-            found = flaw.found and shown(contract, flaw.path, flaw.found)
+            found = flaw.found and shown_value(contract, flaw.path, flaw.found)
             yield flaw.condition, _reason(flaw.reason, flaw.path, found)
 
 
 def _key_faults(contract: DataContract) -> Iterator[Fault]:
     for path, condition, found in inexact_parts(contract, wire):
-        yield condition, _reason("wrong_type", path, shown(contract, path, found))
+        yield condition, _reason("wrong_type", path, shown_value(contract, path, found))
 
 
 def _path(column: str) -> str:
@@ -141,7 +143,7 @@ def _path(column: str) -> str:
     return literal(f"$.{VALUE}" + "".join(f"['{part}']" for part in column.split(".")))
 
 
-def shown(contract: DataContract, column: str, value: str | None = None) -> str | None:
+def shown_value(contract: DataContract, column: str, value: str | None = None) -> str | None:
     """SQL for what may be shown of a column's value; None if nothing may be.
 
     Args:
@@ -175,7 +177,7 @@ def _corrupt_reason(contract: DataContract) -> str:
     for path in _leaves(contract.schema):
         found = f"get_json_object({DOCUMENT}, {_path(path)})"
         broken = f"{found} IS NOT NULL AND {wire(path)} IS NULL"
-        cases.append((broken, _reason("wrong_type", path, shown(contract, path, found))))
+        cases.append((broken, _reason("wrong_type", path, shown_value(contract, path, found))))
     # Sound JSON, so what Spark could not read is within an array or a map.
     return first_fault([*cases, ("true", _reason("wrong_type"))])
 

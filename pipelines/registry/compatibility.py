@@ -39,7 +39,7 @@ _DIGITS_OF_INT: Final = 10
 _DIGITS_OF_LONG: Final = 19
 
 
-def fit(contract: DataContract, schema: WriterSchema) -> list[Change]:
+def producer_changes(contract: DataContract, schema: WriterSchema) -> list[Change]:
     """What of a contract producers break who write by a schema, and what is only worth knowing.
 
     Args:

@@ -34,7 +34,7 @@ from pipelines.retention.blockers import (
 from pipelines.spark.pipeline import Pipeline
 
 
-def first_kept(bronze: DataFrame, sent: datetime) -> list[dict[str, Any]]:
+def first_offsets_kept(bronze: DataFrame, sent: datetime) -> list[dict[str, Any]]:
     """For each Kafka partition `topic, partition, offset`: the first offset sent at a moment or later.
 
     A partition without such a record keeps its last one, from which the audit tells that none is missing.
@@ -103,7 +103,7 @@ def from_bronze(pipeline: Pipeline, retention: timedelta) -> Removal:
         return Removal(lines=lines)
     sent = first_moment_of(day, config.decode.max_future, pipeline.contract.zone)
     bronze = read(pipeline.spark, table)
-    condition = below(first_kept(bronze, sent))
+    condition = below(first_offsets_kept(bronze, sent))
     rows = bronze.where(condition).count()
     if not rows:
         return Removal(lines=lines)

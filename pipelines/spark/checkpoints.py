@@ -47,7 +47,7 @@ def offsets_of(spark: SparkSession, path: str, batch: int) -> str | None:
     return _Files(spark, path).text(f"{path}/offsets/{batch}")
 
 
-def first_kept(spark: SparkSession, path: str) -> int | None:
+def first_micro_batch(spark: SparkSession, path: str) -> int | None:
     """The oldest micro-batch of which a checkpoint still says how far it goes; Spark keeps a hundred."""
     return min(_Files(spark, path).numbers("offsets"), default=None)
 

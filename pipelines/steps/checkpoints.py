@@ -5,7 +5,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from pipelines.delta.checkpoint_fit import BEGIN
-from pipelines.delta.moved_aside import moment, move_aside
+from pipelines.delta.moved_aside import move_aside, timestamp_suffix
 from pipelines.delta.stream_check import Query
 from pipelines.delta.tables import exists
 from pipelines.kafka.ingest_position import continuation
@@ -15,7 +15,7 @@ from pipelines.spark.checkpoints import note_path, write_note
 from pipelines.spark.pipeline import Pipeline
 
 
-def reset(pipeline: Pipeline, run_id: str, query: Query) -> dict[str, Any]:
+def reset_checkpoint(pipeline: Pipeline, run_id: str, query: Query) -> dict[str, Any]:
     """Moves the checkpoint of a stream aside, and what the stream would else write twice.
 
     The stream must not run. Ingest then begins after the last record of each partition in bronze, which is
@@ -72,7 +72,7 @@ def _reset_speed(pipeline: Pipeline) -> dict[str, Any]:
 
 
 def _moved(spark: SparkSession, paths: list[str]) -> dict[str, str]:
-    suffix = moment()
+    suffix = timestamp_suffix()
     places = {path: move_aside(spark, path, suffix) for path in paths}
     return {path: there for path, there in places.items() if there}
 

@@ -87,7 +87,7 @@ def explain(
     )
 
 
-def _layers(pipeline: Pipeline, asked: Sequence[AskedPart]) -> trace.Layers:
+def _layers(pipeline: Pipeline, asked: Sequence[AskedPart]) -> trace.LayerRows:
     spark = pipeline.spark
     state = certified(pipeline)
     days = state.days if state else ()
@@ -97,7 +97,7 @@ def _layers(pipeline: Pipeline, asked: Sequence[AskedPart]) -> trace.Layers:
     batch = read(spark, pipeline.table("batch"), state.version) if state else nothing
     wanted = of_key(pipeline.contract, asked)
     quarantine = pipeline.table("quarantine")
-    return trace.Layers(
+    return trace.LayerRows(
         speed=speed.where(wanted),
         batch=batch.where(f"({wanted}) AND {closed}"),
         quarantine=read(spark, quarantine)

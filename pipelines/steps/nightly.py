@@ -10,7 +10,7 @@ from typing import Any
 from pipelines.audit.audit import Audit, audit
 from pipelines.audit.audited_days import AuditedDays
 from pipelines.audit.integrity_checks import fail_together
-from pipelines.audit.rebuild_diff import Changes, changes, moves
+from pipelines.audit.rebuild_diff import Changes, moved_days, row_changes
 from pipelines.config.commands import command
 from pipelines.contracts.event_days import Span
 from pipelines.delta.epochs import Stamp
@@ -282,7 +282,8 @@ def _with_moves(
         for at in (before.version, built)
     )
     return replace(
-        found, checks=(*found.checks, *fail_together(failed, moves(old, new, pipeline.contract, horizon)))
+        found,
+        checks=(*found.checks, *fail_together(failed, moved_days(old, new, pipeline.contract, horizon))),
     )
 
 
@@ -301,4 +302,4 @@ def _changes(
         conform(read(pipeline.spark, pipeline.table("batch"), at).where(on_days(again)), schema)
         for at in (before.version, built)
     )
-    return changes(old, new, pipeline.contract)
+    return row_changes(old, new, pipeline.contract)

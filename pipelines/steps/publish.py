@@ -64,7 +64,7 @@ def publish(pipeline: Pipeline, *, once: bool) -> dict[str, Any]:
         InfrastructureError: the cluster or the lake does not answer, or the query failed.
     """
     config = pipeline.config
-    for warning in doctor(config)["warnings"]:
+    for warning in diagnose_publishing(config)["warnings"]:
         _log.warning("%s", warning)
     _ensure_sources(pipeline)
     avro = values_of(pipeline)
@@ -98,7 +98,7 @@ def _ensure_sources(pipeline: Pipeline) -> None:
     keep_versions(pipeline.spark, pipeline.ops_table("certifications"), kept, is_shared=True)
 
 
-def status(pipeline: Pipeline) -> dict[str, Any]:
+def publishing_status(pipeline: Pipeline) -> dict[str, Any]:
     """Tells how far publishing is, by the checkpoint and by the cluster, and whether the two agree.
 
     Returns:
@@ -147,7 +147,7 @@ def status(pipeline: Pipeline) -> dict[str, Any]:
     }
 
 
-def doctor(config: PipelineConfig) -> dict[str, Any]:
+def diagnose_publishing(config: PipelineConfig) -> dict[str, Any]:
     """Checks what publishing needs of the cluster, and warns of misconfiguration.
 
     Returns:

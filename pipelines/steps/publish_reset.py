@@ -25,7 +25,7 @@ ResetTo = Literal["beginning", "checkpoint"]
 InFlight = Literal["published", "unpublished"]
 
 
-def reset(pipeline: Pipeline, to: ResetTo, in_flight: InFlight | None) -> dict[str, Any]:
+def reset_publishing(pipeline: Pipeline, to: ResetTo, in_flight: InFlight | None) -> dict[str, Any]:
     """Makes progress and checkpoint agree again, by what an operator has found out.
 
     Args:

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from pipelines.delta.io import small_rows
 from pipelines.delta.tables import require_table, version
 from pipelines.ledger.leases import lease
-from pipelines.ledger.quarantine import Selection, mark, picked
+from pipelines.ledger.quarantine import Selection, picked, update_open
 from pipelines.records.decode import COORDINATES
 from pipelines.spark.pipeline import Pipeline
 
@@ -67,5 +67,5 @@ def discard(pipeline: Pipeline, run_id: str, selection: Selection, *, dry_run: b
     if not dry_run:
         with lease(pipeline, run_id):
             changes = {"_status": F.lit("discarded"), "_tried_at": F.current_timestamp()}
-            mark(pipeline, chosen, changes)
+            update_open(pipeline, chosen, changes)
     return {"counts": {"records": chosen.count()}}

@@ -19,7 +19,7 @@ from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.streams import run_streams
 
 
-def doctor(
+def diagnose_racks(
     pipeline: Pipeline,
     executors: Sequence[str],
     gigabytes: float | None,
@@ -109,7 +109,7 @@ def plan_moves(pipeline: Pipeline, out: Path | None, throttle: int) -> dict[str,
     return {"moves": len(moved), "plan": plan, "lines": lines}
 
 
-def measure(pipeline: Pipeline, records: int) -> dict[str, Any]:
+def measure_traffic(pipeline: Pipeline, records: int) -> dict[str, Any]:
     """Reads the newest records of the topic as ingest would, keeps none, and counts bytes by rack.
 
     Args:

@@ -8,12 +8,12 @@ from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
 from pipelines.delta.io import read
-from pipelines.delta.tables import TOPIC_ID, require_table, shown, table_property, version
+from pipelines.delta.tables import TOPIC_ID, require_table, table_property, unhidden, version
 from pipelines.errors import SourceError
 from pipelines.kafka import offset_gaps
 from pipelines.kafka.offset_comparison import (
     BronzeOffsets,
-    Finding,
+    OffsetDifference,
     Tail,
     TopicPolicy,
     asked_behind,
@@ -52,7 +52,7 @@ def reconcile(pipeline: Pipeline) -> dict[str, Any]:
     known = table_property(spark, table, TOPIC_ID)
     habits = TopicPolicy(
         is_compacted=topic.is_compacted,
-        is_anew=known is not None and shown(known) != topic.topic_id,
+        is_anew=known is not None and unhidden(known) != topic.topic_id,
         gaps_are_lawful=config.audit.offset_gaps == "warn",
         began_late=config.kafka.starting_offsets == "latest",
     )
@@ -82,7 +82,7 @@ def _summary(
     config: PipelineConfig,
     topic: TopicOffsets,
     held: dict[int, BronzeOffsets],
-    findings: list[Finding],
+    findings: list[OffsetDifference],
     at: int,
 ) -> dict[str, Any]:
     name = config.kafka.topic

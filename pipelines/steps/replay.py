@@ -16,7 +16,7 @@ from pipelines.delta.tables import exists, require_table, version
 from pipelines.ledger.certifications import certified
 from pipelines.ledger.forgotten_places import places
 from pipelines.ledger.leases import Lease, lease
-from pipelines.ledger.quarantine import Selection, mark, picked, tried
+from pipelines.ledger.quarantine import Selection, picked, tried, update_open
 from pipelines.ledger.retention_marks import whole_from
 from pipelines.ledger.writer_schemas import decode_all
 from pipelines.records.decode import (
@@ -117,7 +117,7 @@ def _put_back(
         if held:
             if counts["rows"]:
                 append_fenced(new, pipeline.table("speed"), held.stamp("replay"))
-            mark(pipeline, passed.where(~is_closed).select(*COORDINATES), tried("replayed"))
+            update_open(pipeline, passed.where(~is_closed).select(*COORDINATES), tried("replayed"))
             _mark_broken(pipeline, judged.where(~F.col(VALID)))
         return Replay(
             counts,
@@ -135,7 +135,7 @@ def rebuilt(pipeline: Pipeline, done: Replay, days: Sequence[date]) -> None:
     """Marks the records of these days, which were rebuilt and certified, as replayed."""
     if days:
         of_days = done.closed.where(F.col(EVENT_DATE).isin(*days)).select(*COORDINATES)
-        mark(pipeline, of_days, tried("replayed"))
+        update_open(pipeline, of_days, tried("replayed"))
 
 
 def _unknown(
@@ -166,4 +166,4 @@ def _mark_broken(pipeline: Pipeline, broken: DataFrame) -> None:
     found = broken.select(*COORDINATES, *(value.alias(f"_new{name}") for name, value in error.items()))
     changes: dict[str, str | Column] = {name: F.col(f"o._new{name}") for name in error}
     changes["_contract_version"] = F.lit(pipeline.contract.version)
-    mark(pipeline, found, changes | tried("open"))
+    update_open(pipeline, found, changes | tried("open"))

@@ -25,8 +25,8 @@ from pipelines.ledger.writer_schemas import decode_all
 from pipelines.records.decode import invalid, valid
 from pipelines.report.model import verdict_history
 from pipelines.report.model.flow import flow_of, flow_so_far
-from pipelines.report.model.layer_differences import layer_differences
-from pipelines.report.model.report import DayStatus, ReportCheck, ReportData, TrendDay, Verdict
+from pipelines.report.model.layer_differences import group_samples
+from pipelines.report.model.report import DayStatus, DayVerdict, ReportCheck, ReportData, TrendDay
 from pipelines.report.queries import conflicts, profile
 from pipelines.report.queries.row_changes import comparison
 from pipelines.report.render.data_docs import Audited, write_data_docs
@@ -122,10 +122,10 @@ def _decided(
             conflict_samples=conflicts.samples(events, contract, pipeline.config.audit.examples)
             if verdict.conflicts
             else (),
-            layer_differences=layer_differences(samples_of(pipeline, verdict.day, verdict.run_id)),
+            layer_differences=group_samples(samples_of(pipeline, verdict.day, verdict.run_id)),
             checks=checks,
             trend=trend,
-            history=verdict_history.history(verdicts, day),
+            history=verdict_history.past_verdicts(verdicts, day),
             repairs=verdict_history.repairs(verdicts, [entry.day for entry in trend]),
             comparison=comparison(pipeline, verdict, rows),
             data_docs=data_docs,
@@ -179,7 +179,7 @@ def _undecided(
     )
     return ReportData(
         **_heading(pipeline, day),
-        verdict=Verdict(status=status, bronze_version=bronze_version, passed=0, failed=0, warned=0),
+        verdict=DayVerdict(status=status, bronze_version=bronze_version, passed=0, failed=0, warned=0),
         flow=flow,
         quarantine=reasons,
         trend=(*trend, this),
@@ -270,9 +270,9 @@ def _checks(pipeline: Pipeline, verdict: certifications.Verdict) -> tuple[Report
     return tuple(ReportCheck(**row) for row in results.select(*names).toArrow().to_pylist())
 
 
-def _verdict(verdict: certifications.Verdict, checks: tuple[ReportCheck, ...]) -> Verdict:
+def _verdict(verdict: certifications.Verdict, checks: tuple[ReportCheck, ...]) -> DayVerdict:
     statuses = [check.status for check in checks]
-    return Verdict(
+    return DayVerdict(
         status=verdict.status,
         certified_at=verdict.decided_at if verdict.status == "certified" else None,
         run_id=verdict.run_id,

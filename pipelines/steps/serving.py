@@ -15,7 +15,7 @@ from pyspark.sql.types import DataType, StructType
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
 from pipelines.delta.io import days_condition, read
-from pipelines.delta.schema_evolution import fit, merged
+from pipelines.delta.schema_evolution import fitted_columns, merged
 from pipelines.delta.tables import conform, exists
 from pipelines.errors import ConfigError, OncelakeError
 from pipelines.ledger.certifications import certified
@@ -140,7 +140,7 @@ def _definition(pipeline: Pipeline) -> str | None:
     columns = _both(layers.values())
     # A view can hold no parameters; all parts come from checked configuration and from the ledger.
     parts = [
-        f"SELECT {', '.join(fit(rows.schema, columns))} FROM {source}"  # noqa: S608
+        f"SELECT {', '.join(fitted_columns(rows.schema, columns))} FROM {source}"  # noqa: S608
         for source, rows in layers.items()
     ]
     return " UNION ALL ".join(parts)

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 
 from pipelines.errors import InfrastructureError
-from pipelines.steps.checkpoints import reset
+from pipelines.steps.checkpoints import reset_checkpoint
 from pipelines.steps.ingest import ingest
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import Lake, flight
@@ -68,5 +68,5 @@ def test_a_clock_that_is_put_back_stops_the_micro_batch(lake: Lake) -> None:
         with pytest.raises(InfrastructureError, match=r"clock .* was put back: found micro-batch 1 "):
             read(lake)
     assert lake.count("bronze") == 1
-    reset(lake.pipeline, "reset", "ingest")
+    reset_checkpoint(lake.pipeline, "reset", "ingest")
     assert read(lake) == 1

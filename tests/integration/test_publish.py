@@ -29,9 +29,9 @@ from pipelines.ledger.quarantine import Selection
 from pipelines.publishing.progress_check import publisher
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.maintain import maintain
-from pipelines.steps.publish import doctor, publish, status
+from pipelines.steps.publish import diagnose_publishing, publish, publishing_status
 from pipelines.steps.publish_days import publish_days
-from pipelines.steps.publish_reset import reset
+from pipelines.steps.publish_reset import reset_publishing
 from pipelines.steps.replay import replay
 from pipelines.steps.speed import speed
 from tests.support.kafka import MakeTopic, make_topic
@@ -99,7 +99,7 @@ def test_what_enters_the_speed_layer_is_published_once(
     utils = java.org.apache.kafka.common.utils.Utils
     for message in messages_of(broker, output):
         assert utils.toPositive(utils.murmur2(bytearray(message.key or b""))) % 2 == message.partition
-    told = status(lake.pipeline)
+    told = publishing_status(lake.pipeline)
     assert (told["agrees"], told["slots"]) == (True, {"0": 2, "1": 2})
     assert (told["checkpoint"]["next_batch"], told["checkpoint"]["in_flight"]) == (2, None)
 
@@ -154,7 +154,7 @@ def test_a_speed_layer_that_was_put_back_with_its_checkpoint_writes_nothing_that
     # As the message says.
     publishing = Path(lake.config.checkpoint("publish"))
     publishing.rename(publishing.with_name("aside"))
-    reset(lake.pipeline, "beginning", None)
+    reset_publishing(lake.pipeline, "beginning", None)
     stream(lake)
     send(lake)
     assert published(broker, output) == Counter({1: 2, 2: 2, 3: 2, 4: 1})
@@ -179,15 +179,15 @@ def test_a_lost_checkpoint_is_refused_until_somebody_says_what_it_means(
     lake = make()
     stream(lake, 1)
     with pytest.raises(ConfigError, match="there is no checkpoint to go on from"):
-        reset(lake.pipeline, "checkpoint", None)
+        reset_publishing(lake.pipeline, "checkpoint", None)
     send(lake)
     with pytest.raises(ConfigError, match="the checkpoint is still there"):
-        reset(lake.pipeline, "beginning", None)
+        reset_publishing(lake.pipeline, "beginning", None)
     shutil.rmtree(lake.config.checkpoint("publish"))
     with pytest.raises(SourceError, match=r"its checkpoint .* is not there"):
         send(lake)
-    assert not status(lake.pipeline)["agrees"]
-    reset(lake.pipeline, "beginning", None)
+    assert not publishing_status(lake.pipeline)["agrees"]
+    reset_publishing(lake.pipeline, "beginning", None)
     assert send(lake)["rows"] == 1
     assert published(broker, output) == Counter({1: 2})
 
@@ -313,6 +313,6 @@ def test_a_time_out_that_the_cluster_refuses_is_refused_by_all_who_would_publish
 ) -> None:
     lake = make("publish.transaction_timeout=1 hour")
     publish_whole = partial(publish_days, lake.pipeline, "run", [], again=False)
-    for begin in (partial(doctor, lake.config), partial(send, lake), publish_whole):
+    for begin in (partial(diagnose_publishing, lake.config), partial(send, lake), publish_whole):
         with pytest.raises(ConfigError, match=r"transaction_timeout: expected 15 minutes .* got 1 hour"):
             begin()

@@ -13,7 +13,7 @@ from pipelines.contracts.contract import DataContract
 from pipelines.errors import SourceError
 from pipelines.publishing.progress_check import publisher
 from pipelines.publishing.settings import sink_of
-from pipelines.steps.publish import publish, status
+from pipelines.steps.publish import publish, publishing_status
 from pipelines.steps.speed import speed
 from tests.support.kafka import MakeTopic, make_anew, make_topic
 from tests.support.lakes import Lake, flight
@@ -76,7 +76,7 @@ def test_offsets_that_expired_are_known_from_records(
     assert send(lake)["rows"] == 2
     forget(admin, output, records=False)
     under_way(lake, 1)
-    assert status(lake.pipeline)["slots"] == {"0": 2, "1": 2}
+    assert publishing_status(lake.pipeline)["slots"] == {"0": 2, "1": 2}
     # What is done in all slots is not even read.
     assert send(lake) == {"rows": 2, "batches": 0, "slots_done_before": 2}
     each_once(broker, output, 4)
@@ -84,7 +84,7 @@ def test_offsets_that_expired_are_known_from_records(
     producer = Producer({"bootstrap.servers": broker})
     producer.produce(progress, None, sink_of(lake.config).name.encode(), 1)
     assert not producer.flush(30)
-    assert status(lake.pipeline)["slots"] == {"0": 2}
+    assert publishing_status(lake.pipeline)["slots"] == {"0": 2}
     # The topic's id is known beside the checkpoint, too.
     admin.delete_topics([progress])[progress].result(30)
     make_anew(admin, output, 4)

@@ -18,7 +18,7 @@ from pipelines.publishing.slots import SlotProgress
 from pipelines.publishing.topic_lookup import published_slots
 from pipelines.steps import publish as publishing
 from pipelines.steps.publish import publish
-from pipelines.steps.publish_reset import reset
+from pipelines.steps.publish_reset import reset_publishing
 from pipelines.steps.speed import speed
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import Lake, flight
@@ -98,7 +98,7 @@ def test_a_slot_of_which_a_part_was_committed_in_its_middle_goes_on_with_that_pa
     tell(lake, 1, part=2, is_begun=True, written=None)
     with pytest.raises(SourceError, match=r"of micro-batch 0 slots 1 were committed before all"):
         send(lake)
-    (said,) = reset(lake.pipeline, "checkpoint", "unpublished")["lines"]
+    (said,) = reset_publishing(lake.pipeline, "checkpoint", "unpublished")["lines"]
     assert said.endswith("micro-batch 0 goes on with part 2 of 3")
     send(lake)
     each_once(lake)
@@ -113,15 +113,15 @@ def test_what_the_cluster_knows_of_parts_is_not_overruled(
     dies_after(2, lake)
     other = make("publish.slots=3")
     with pytest.raises(SourceError, match=r"begun with 2.*publish_stream .*--once --set publish\.slots=2"):
-        reset(replace(lake.pipeline, config=other.config), "checkpoint", answer)
-    (said,) = reset(lake.pipeline, "checkpoint", answer)["lines"]
+        reset_publishing(replace(lake.pipeline, config=other.config), "checkpoint", answer)
+    (said,) = reset_publishing(lake.pipeline, "checkpoint", answer)["lines"]
     assert said.endswith("micro-batch 0 goes on with part 3 of 3")
     # Neither answer is right of a slot that has sent some parts, and nobody knows how many.
     tell(lake, 1, part=0, parts=1, is_lost=True)
     with pytest.raises(
         SourceError, match=r"slots 1 .* 2 of 3 parts.*publish reset .*--to beginning"
     ) as refused:
-        reset(lake.pipeline, "checkpoint", answer)
+        reset_publishing(lake.pipeline, "checkpoint", answer)
     assert refused.value.exit_code == 4
     # The topic tells.
     send(lake)
@@ -148,6 +148,6 @@ def test_progress_that_is_looked_for_part_by_part_is_looked_for_until_the_last(
         send(lake)
     assert {mark.position for mark in progress_of(lake).values()} == {(0, 1)}
     with pytest.raises(SourceError, match=r"slots 0, 1 .* 1 of 3 parts"):
-        reset(lake.pipeline, "checkpoint", "published")
+        reset_publishing(lake.pipeline, "checkpoint", "published")
     send(lake)
     each_once(lake)

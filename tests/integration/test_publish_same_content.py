@@ -18,8 +18,8 @@ from pipelines.publishing.settings import sink_of
 from pipelines.publishing.slots import SlotProgress
 from pipelines.publishing.transactional_sink import TransactionalSink, publish_rows
 from pipelines.spark.pipeline import Pipeline
-from pipelines.steps.publish import publish, status
-from pipelines.steps.publish_reset import reset
+from pipelines.steps.publish import publish, publishing_status
+from pipelines.steps.publish_reset import reset_publishing
 from pipelines.steps.speed import speed
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import Lake, flight
@@ -141,8 +141,8 @@ def test_a_transaction_that_was_committed_in_the_middle_is_told(
     write_progress(sink, take_all(sink, {}), begun)
     with pytest.raises(SourceError, match=r"slots 1 were committed before all .* --in-flight unpublished"):
         publish(lake.pipeline, once=True)
-    assert not status(lake.pipeline)["agrees"]
-    reset(lake.pipeline, "checkpoint", "unpublished")
+    assert not publishing_status(lake.pipeline)["agrees"]
+    reset_publishing(lake.pipeline, "checkpoint", "unpublished")
     counts = publish(lake.pipeline, once=True)["counts"]
     assert counts == {"rows": 8, "slots_done_before": 1, "batches": 1}
 

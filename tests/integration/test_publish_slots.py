@@ -27,8 +27,8 @@ from pipelines.publishing.slots import SlotProgress
 from pipelines.publishing.transactional_sink import TransactionalSink, in_slots, publish_rows
 from pipelines.spark.checkpoints import QueryFiles
 from pipelines.spark.pipeline import Pipeline
-from pipelines.steps.publish import publish, status
-from pipelines.steps.publish_reset import reset
+from pipelines.steps.publish import publish, publishing_status
+from pipelines.steps.publish_reset import reset_publishing
 from pipelines.steps.speed import speed
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import Lake, flight
@@ -211,8 +211,8 @@ def test_a_topic_that_has_got_more_partitions_is_refused_until_somebody_says_tha
     stream(lake, 3)
     with pytest.raises(SourceError, match=r"found 5 partitions, expected the 4 .* reset .*--to checkpoint"):
         send(lake)
-    assert not status(lake.pipeline)["agrees"]
-    reset(lake.pipeline, "checkpoint", None)
+    assert not publishing_status(lake.pipeline)["agrees"]
+    reset_publishing(lake.pipeline, "checkpoint", None)
     assert send(lake) == 1
     assert len(messages_of(broker, sink.topic)) == 3
 

@@ -9,7 +9,7 @@ import pytest
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import days_of
 from pipelines.publishing.published_days import how_to_send
-from pipelines.steps.publish import publish, status
+from pipelines.steps.publish import publish, publishing_status
 from pipelines.steps.publish_days import publish_days
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import Lake
@@ -41,10 +41,10 @@ def test_a_stream_that_begins_after_nights_says_what_it_leaves_and_how_it_is_sen
     stream(lake)
     again = publish(lake.pipeline, once=True)
     assert (again["counts"]["rows"], again["lines"]) == (1, [line])
-    assert line in status(lake.pipeline)["lines"]
+    assert line in publishing_status(lake.pipeline)["lines"]
     days = days_of(date.fromisoformat(command[2]), date.fromisoformat(command[3]))
     publish_days(lake.pipeline, "run", days, again=False)
-    assert status(lake.pipeline)["unsent_days"] == []
+    assert publishing_status(lake.pipeline)["unsent_days"] == []
     assert publish(lake.pipeline, once=True)["lines"] == []
 
 

@@ -27,7 +27,7 @@ from pipelines.steps.maintain import maintain
 from pipelines.steps.nightly import nightly
 from pipelines.steps.publish import publish
 from pipelines.steps.publish_days import publish_days
-from pipelines.steps.publish_reset import reset
+from pipelines.steps.publish_reset import reset_publishing
 from pipelines.steps.serving import read_serving
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import EPOCH, Lake, compact_and_vacuum
@@ -186,7 +186,7 @@ def test_after_a_checkpoint_was_restored_the_topic_comes_to_the_same(make: Calla
     backup.rename(checkpoint)
     with pytest.raises(SourceError, match="was restored from a backup"):
         send(lake)
-    reset(lake.pipeline, "checkpoint", None)
+    reset_publishing(lake.pipeline, "checkpoint", None)
     lake.ingest([on(1, 1, sent=EARLIER, departure_delay=9.0), on(2, 4)])
     stream(lake)
     night(lake, ONE)
@@ -320,7 +320,7 @@ def test_an_event_that_moves_between_days_sent_as_a_whole_stays_on_the_topic(
     checkpoint = lake.config.checkpoint("publish")
     with caplog.at_level("WARNING"):
         shutil.rmtree(checkpoint)
-        reset(lake.pipeline, "beginning", None)
+        reset_publishing(lake.pipeline, "beginning", None)
         send(lake)
         shutil.rmtree(checkpoint)
         whole(again=True)

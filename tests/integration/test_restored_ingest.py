@@ -15,7 +15,7 @@ from pipelines.errors import SourceError
 from pipelines.kafka.source import read_envelopes
 from pipelines.lineage.key_filter import asked_key
 from pipelines.lineage.searches import OfKey
-from pipelines.steps.checkpoints import reset
+from pipelines.steps.checkpoints import reset_checkpoint
 from pipelines.steps.forget import forget
 from pipelines.steps.ingest import ingest
 from pipelines.steps.reconcile import reconcile
@@ -58,7 +58,7 @@ class Source:
 
     def fixed(self) -> None:
         """The command is followed, and bronze has each record once."""
-        reset(self.lake.pipeline, "reset", "ingest")
+        reset_checkpoint(self.lake.pipeline, "reset", "ingest")
         self.ingest()
         offsets = self.lake.table("bronze").select("_partition", "_offset")
         found = Counter(tuple(row) for row in offsets.toLocalIterator())

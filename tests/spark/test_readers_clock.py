@@ -13,7 +13,7 @@ from pipelines.delta.tables import ensure_bronze
 from pipelines.ledger.quarantine import Selection
 from pipelines.ledger.writer_schemas import decode_all
 from pipelines.records.decode import ERROR
-from pipelines.retention.removal import first_kept
+from pipelines.retention.removal import first_offsets_kept
 from pipelines.steps.nightly import nightly
 from pipelines.steps.replay import replay
 from pipelines.steps.serving import read_serving
@@ -78,4 +78,4 @@ def test_records_that_a_clock_further_behind_put_aside_have_a_way_back(lake: Lak
 
 def test_retention_takes_them_for_as_new_as_they_are(lake: Lake) -> None:
     read_at(lake, TEN - timedelta(days=2), 1, 2)
-    assert [cut["offset"] for cut in first_kept(lake.table("bronze"), TEN)] == [0]
+    assert [cut["offset"] for cut in first_offsets_kept(lake.table("bronze"), TEN)] == [0]

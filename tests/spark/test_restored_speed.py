@@ -16,7 +16,7 @@ from pipelines.delta.upkeep import compact, delete_rows
 from pipelines.errors import SourceError
 from pipelines.ledger.quarantine import Selection
 from pipelines.spark.checkpoints import note_path, query_files
-from pipelines.steps.checkpoints import reset
+from pipelines.steps.checkpoints import reset_checkpoint
 from pipelines.steps.maintain import maintain
 from pipelines.steps.replay import replay
 from tests.support.lakes import Lake
@@ -41,7 +41,7 @@ def refused(lake: Lake, why: str) -> None:
 
 def fixed(lake: Lake, expected: list[int], broken: int) -> None:
     """The command is followed, and all of bronze is there once."""
-    reset(lake.pipeline, "reset", "speed")
+    reset_checkpoint(lake.pipeline, "reset", "speed")
     stream(lake)
     assert numbers(lake) == expected
     assert lake.count("quarantine") == broken

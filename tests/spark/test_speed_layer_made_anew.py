@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 from delta.tables import DeltaTable
 
-from pipelines.steps.checkpoints import reset
+from pipelines.steps.checkpoints import reset_checkpoint
 from tests.support.lakes import Lake
 from tests.support.nights import on, run, stream
 
@@ -49,7 +49,7 @@ def test_following_the_runbook_ends_in_a_certified_night(lake: Lake) -> None:
     small = fill(lake)
     stream(lake)
     optimize(lake, int(2.7 * small))
-    reset(lake.pipeline, "reset", "speed")
+    reset_checkpoint(lake.pipeline, "reset", "speed")
     counts = stream(lake)["counts"]
     assert (counts["records"], counts["rows"], counts["late"]) == (27, 27, 0)
     assert counts["batches"] > 3

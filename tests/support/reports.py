@@ -21,13 +21,13 @@ from pipelines.report.model.records import (
 )
 from pipelines.report.model.report import (
     DayStatus,
+    DayVerdict,
     Flow,
     HourCount,
     LatenessBucket,
     ReportCheck,
     ReportData,
     TrendDay,
-    Verdict,
 )
 
 NEW_YORK = ZoneInfo("America/New_York")
@@ -214,7 +214,7 @@ def sample(status: DayStatus = "certified", day: date = date(2013, 1, 5)) -> Rep
         time_zone="America/New_York",
         generated_at=datetime(2013, 1, 6, 7, 4, 5, tzinfo=UTC),
         version="0.1.0",
-        verdict=Verdict(
+        verdict=DayVerdict(
             status=status,
             certified_at=datetime(2013, 1, 6, 7, 0, 1, tzinfo=UTC) if status == "certified" else None,
             run_id="nightly-20130106T070000Z-3f9c",
@@ -244,7 +244,7 @@ def empty(status: DayStatus = "open") -> ReportData:
         time_zone="America/New_York",
         generated_at=datetime(2013, 1, 20, 7, tzinfo=UTC),
         version="0.1.0",
-        verdict=Verdict(status=status, passed=0, failed=0, warned=0),
+        verdict=DayVerdict(status=status, passed=0, failed=0, warned=0),
         flow=Flow(bronze=0, other_days=0, quarantined=0, day_records=0, duplicates=0, conflicts=0, batch=0,
                   speed=0, late=0),
     )  # fmt: skip

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import altair as alt
 import pytest
 
-from pipelines.report.model.report import Flow, HourCount, LatenessBucket, ReportData, TrendDay, Verdict
+from pipelines.report.model.report import DayVerdict, Flow, HourCount, LatenessBucket, ReportData, TrendDay
 from pipelines.report.render import charts
 from pipelines.report.render.flow_chart import flow_chart
 from pipelines.report.render.svg import to_svg
@@ -37,7 +37,7 @@ def report(flow: Flow = SOUND, **parts: object) -> ReportData:
             "time_zone": "UTC",
             "generated_at": datetime(2013, 1, 6, tzinfo=UTC),
             "version": "0.1.0",
-            "verdict": Verdict(status="certified", passed=1, failed=0, warned=0),
+            "verdict": DayVerdict(status="certified", passed=1, failed=0, warned=0),
             "flow": flow,
             **parts,
         }

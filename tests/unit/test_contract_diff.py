@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from pipelines.cli.contract import contract
 from pipelines.contracts.contract import load_contract
 from pipelines.contracts.custom_properties import Personal, Policy
-from pipelines.contracts.diff import changes
+from pipelines.contracts.diff import contract_changes
 from pipelines.errors import ConfigError, ContractError
 
 SOUND = {
@@ -282,13 +282,13 @@ def edited(change: Edit) -> dict[str, Any]:
 def test_a_change_breaks_whom_it_breaks(tmp_path: Path, change: Edit, broken: set[str]) -> None:
     old = load_contract(write(tmp_path / "old", SOUND))
     new = load_contract(write(tmp_path / "new", edited(change)))
-    assert {party for found in changes(old, new) for party in found.breaks} == broken
+    assert {party for found in contract_changes(old, new) for party in found.breaks} == broken
 
 
 def test_another_policy_breaks_readers_and_so_does_data_shown_again(tmp_path: Path) -> None:
     old = replace(load_contract(write(tmp_path, SOUND)), personal={"code": "drop"})
     new = replace(old, policy=Policy("highest", "count"), personal={"code": "hash"})
-    found = changes(old, new)
+    found = contract_changes(old, new)
     assert [change.what for change in found] == [
         "first became highest count: other copies win",
         "personal: drop became hash",
@@ -300,7 +300,7 @@ def test_personal_data_is_compared_by_how_it_is_shown(tmp_path: Path) -> None:
     whole = load_contract(write(tmp_path, SOUND))
 
     def told(before: dict[str, Personal], after: dict[str, Personal]) -> list[tuple[str, str, bool]]:
-        found = changes(replace(whole, personal=before), replace(whole, personal=after))
+        found = contract_changes(replace(whole, personal=before), replace(whole, personal=after))
         return [(c.place.split(".")[2], c.what.removeprefix("personal: "), c.is_breaking) for c in found]
 
     assert told({"place.town": "drop"}, {"place": "drop"}) == [
@@ -316,7 +316,7 @@ def test_personal_data_is_compared_by_how_it_is_shown(tmp_path: Path) -> None:
 def test_a_new_rule_is_told_with_the_column(tmp_path: Path) -> None:
     old = load_contract(write(tmp_path / "old", SOUND))
     new = load_contract(write(tmp_path / "new", edited(add(enum=[{"value": "A"}]))))
-    (found,) = changes(old, new)
+    (found,) = contract_changes(old, new)
     assert found.what == (
         "added, optional, string, with rules (values 'A'), which records may break that send it already"
     )
@@ -325,7 +325,7 @@ def test_a_new_rule_is_told_with_the_column(tmp_path: Path) -> None:
 def test_figures_are_told_to_the_last_digit(tmp_path: Path) -> None:
     old = load_contract(write(tmp_path / "old", edited(rows(mustBeBetween=[1, 1234567]))))
     new = load_contract(write(tmp_path / "new", edited(rows(mustBeBetween=[1, 1234568]))))
-    (found,) = changes(old, new)
+    (found,) = contract_changes(old, new)
     assert found.what == "rowCount: 1 to 1234567 became 1 to 1234568"
 
 
@@ -343,12 +343,12 @@ def test_white_space_is_no_change_of_a_condition(tmp_path: Path, old: str, new: 
         load_contract(write(tmp_path / str(number), edited(condition(sql))))
         for number, sql in enumerate((old, new))
     )
-    assert (changes(before, after) == []) is same
+    assert (contract_changes(before, after) == []) is same
 
 
 def test_what_is_the_same_has_not_changed(tmp_path: Path) -> None:
     same = load_contract(write(tmp_path, SOUND))
-    assert changes(same, same) == []
+    assert contract_changes(same, same) == []
 
 
 def test_the_difference_is_told_in_words_and_as_json(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from pipelines.config.audit import AuditConfig, KnownGap
-from pipelines.kafka.known_gaps import is_known
+from pipelines.kafka.known_gaps import is_known_gap
 
 GAPS = [
     KnownGap(partition=0, first=10, last=19, why="retention"),
@@ -26,7 +26,7 @@ GAPS = [
     ],
 )
 def test_what_is_lost_is_known_if_all_of_it_is(partition: int, offsets: range, known: bool) -> None:
-    assert is_known(partition, offsets, GAPS) is known
+    assert is_known_gap(partition, offsets, GAPS) is known
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pipelines.config.loader import load_config
 from pipelines.config.model import KafkaConfig
 from pipelines.errors import ConfigError
 from pipelines.kafka.source import client_options, source_format, source_options
-from pipelines.racks.traffic import share, since, traffic
+from pipelines.racks.traffic import rack_share, since, traffic
 
 
 def kafka(*settings: str) -> KafkaConfig:
@@ -69,7 +69,7 @@ def test_bytes_by_rack_and_the_share_that_stayed() -> None:
     brokers: dict[int, Any] = {1: "a", 2: "b", 3: None}
     pairs = traffic(got, brokers)
     assert pairs == {"a": {"a": 90, "b": 5}, "?": {"?": 5}}
-    assert share(pairs) == pytest.approx(0.9)
-    assert share({}) is None
+    assert rack_share(pairs) == pytest.approx(0.9)
+    assert rack_share({}) is None
     later = {("0", "a"): {1: 90, 2: 9}, ("2", "b"): {3: 1}}
     assert since(got, later) == {("0", "a"): {1: 0, 2: 4}, ("2", "b"): {3: 1}}

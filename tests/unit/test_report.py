@@ -31,7 +31,7 @@ from pipelines.report.model.report import ReportCheck, ReportData
 from pipelines.report.render import html_page
 from pipelines.report.render.files import ReportFormat, render_json, write_report
 from pipelines.report.render.findings import doubts, headline, ordered_checks
-from pipelines.report.render.text import share, visible
+from pipelines.report.render.text import percentage, visible
 from tests.support.pages import Page
 from tests.support.reports import POISON, empty, huge, sample, trend_until
 
@@ -447,7 +447,7 @@ def test_json_reads_back_as_the_same_report() -> None:
 )  # fmt: skip
 def test_share_never_rounds_something_away(part: int, whole: int, expected: str) -> None:
     """One lost record in ten millions is not 0 %."""
-    assert share(part, whole) == expected
+    assert percentage(part, whole) == expected
 
 
 def test_write_report_leaves_complete_files(tmp_path: Path) -> None:

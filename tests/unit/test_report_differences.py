@@ -4,8 +4,8 @@ from dataclasses import replace
 from datetime import UTC, date, datetime
 
 from pipelines.ledger.layer_samples import LayerSample
-from pipelines.report.model.layer_differences import layer_differences
-from pipelines.report.model.report import Flow, ReportData, Verdict
+from pipelines.report.model.layer_differences import group_samples
+from pipelines.report.model.report import DayVerdict, Flow, ReportData
 from pipelines.report.render import html_page
 from pipelines.report.render.files import render_json
 
@@ -41,9 +41,9 @@ def page(*samples: LayerSample) -> str:
         time_zone="UTC",
         generated_at=datetime(2013, 1, 6, tzinfo=UTC),
         version="0.1.0",
-        verdict=Verdict(status="certified", passed=1, failed=0, warned=0),
+        verdict=DayVerdict(status="certified", passed=1, failed=0, warned=0),
         flow=flow,
-        layer_differences=layer_differences(samples),
+        layer_differences=group_samples(samples),
     )
     assert ReportData.model_validate_json(render_json(data)) == data
     return html_page.render_html(data)

@@ -69,7 +69,7 @@ class LayerDifferences(Model):
     samples: tuple[DifferenceSample, ...]
 
 
-def layer_differences(samples: Iterable[LayerSample]) -> tuple[LayerDifferences, ...]:
+def group_samples(samples: Iterable[LayerSample]) -> tuple[LayerDifferences, ...]:
     """Puts samples under their classes, what is unexplained first.
 
     Args:

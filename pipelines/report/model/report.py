@@ -39,7 +39,7 @@ CheckKind: TypeAlias = Literal["integrity", "expectation"]
 CheckStatus: TypeAlias = Literal["passed", "failed", "warned", "skipped"]
 
 
-class Verdict(Model):
+class DayVerdict(Model):
     """What the audit said about the day.
 
     Attributes:
@@ -249,7 +249,7 @@ class ReportData(Model):
     time_zone: Zone
     generated_at: AwareDatetime
     version: Text
-    verdict: Verdict
+    verdict: DayVerdict
     flow: Flow
     duplicates_by_hour: tuple[HourCount, ...] = ()
     lateness: tuple[LatenessBucket, ...] = ()

@@ -53,7 +53,7 @@ def trend_days(past: Iterable[Verdict], until: date) -> list[date]:
     return sorted({v.day for v in past if v.day <= until})[-TREND_DAYS:]
 
 
-def history(past: Iterable[Verdict], day: date) -> tuple[PastVerdict, ...]:
+def past_verdicts(past: Iterable[Verdict], day: date) -> tuple[PastVerdict, ...]:
     """Every verdict on a day, in the order of `past`."""
     wanted = PastVerdict.model_fields.keys()
     return tuple(

@@ -5,7 +5,7 @@ from importlib import resources
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 
-from pipelines.report.render.text import plural, share, visible
+from pipelines.report.render.text import percentage, plural, visible
 
 
 def template(name: str) -> Template:
@@ -28,5 +28,5 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(plural=plural, share=share, n=lambda count: f"{count:,}", cut=visible)
+    environment.filters.update(plural=plural, share=percentage, n=lambda count: f"{count:,}", cut=visible)
     return environment

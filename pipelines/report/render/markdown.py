@@ -10,7 +10,7 @@ from typing import Final
 from pipelines.report.model.history import ChangedRow, Comparison
 from pipelines.report.model.report import ReportData
 from pipelines.report.render.findings import Sum, doubts, headline, ordered_checks, sums
-from pipelines.report.render.text import NOTHING, plural, share, visible
+from pipelines.report.render.text import NOTHING, percentage, plural, visible
 
 _TREND_DAYS: Final = 7
 _TEXT: Final = 160
@@ -132,7 +132,7 @@ def _trend(data: ReportData) -> list[str]:
             day.day.isoformat() + (" (repaired)" if day.repairs else ""),
             day.status.replace("_", " "),
             f"{day.rows:,}",
-            f"{day.duplicates:,} ({share(day.duplicates, day.records)})",
+            f"{day.duplicates:,} ({percentage(day.duplicates, day.records)})",
             f"{day.late:,}",
             _count(day.quarantined),
         )

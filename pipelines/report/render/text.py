@@ -17,7 +17,7 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-def share(part: int, whole: int) -> str:
+def percentage(part: int, whole: int) -> str:
     """Part of a whole in per cent; never rounds something to 0 % or not all to 100 %."""
     if not whole:
         return NOTHING
