@@ -8,7 +8,6 @@ import click
 
 from pipelines.cli.job_runner import Job, refuse_unfit_expectations, run_job
 from pipelines.cli.options import CommonOptions, common_options, key_option
-from pipelines.cli.quarantine import rebuild
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
@@ -16,9 +15,7 @@ from pipelines.ledger.kept_values import LEDGERS
 from pipelines.lineage.key_filter import AskedPart, asked_key
 from pipelines.lineage.searches import OfKey, again
 from pipelines.spark.pipeline import Pipeline
-from pipelines.steps.forget import Forgotten
-from pipelines.steps.forget import forget as take_out
-from pipelines.steps.serving import refresh_or_tell
+from pipelines.steps.forget import ForgetResult, Forgotten, forget_and_rebuild
 
 _DONE: Final = {
     "bronze": "bronze: {:,} records {}emptied",
@@ -64,50 +61,42 @@ def forget(given: tuple[str, ...], repeats: bool, dry_run: bool, **common: Any) 
         search = again(pipeline) if repeats else OfKey(pipeline, asked)
         if search is None:
             return {"counts": {}, "lines": ["nothing was ever forgotten here"]}
-        found = take_out(pipeline, run_id, search, dry_run=dry_run)
-        return completed(pipeline, run_id, found, dry_run=dry_run)
+        done = forget_and_rebuild(pipeline, run_id, search, dry_run=dry_run)
+        return summary_of(pipeline.config, done, dry_run=dry_run)
 
     run_job(Job("forget", body, check=check), CommonOptions(**common))
 
 
-def completed(
-    pipeline: Pipeline,
-    run_id: str,
-    found: Forgotten,
-    *,
-    dry_run: bool,
-) -> dict[str, Any]:
-    """Rebuilds the certified days that held events which are forgotten, and tells what was done.
+def summary_of(config: PipelineConfig, done: ForgetResult, *, dry_run: bool) -> dict[str, Any]:
+    """Tell what was forgotten.
 
     Args:
-        pipeline: The pipeline.
-        run_id: recorded with the verdicts.
-        found: what was forgotten.
-        dry_run: tell what would be done.
+        config: The pipeline's configuration.
+        done: What was done.
+        dry_run: Nothing was done yet.
 
     Returns:
         `counts` by layer; `days`, the verdict on each rebuilt one; `lines`.
 
     Raises:
-        OncelakeError: readers keep the events, since a day failed its audit or the rebuild could not be done;
+        OncelakeError: Readers keep the events, since a day failed its audit or the rebuild could not be done;
             of the kind of that failure.
     """
-    verdicts, failure = ({}, None) if dry_run else rebuild(pipeline, run_id, found.days, "forgotten")
-    told = refresh_or_tell(pipeline) if verdicts or (found.final and not dry_run) else []
+    found, failure = done.found, done.rebuild.failure
+    names = [day.isoformat() for day in found.days]
     summary = {
         "counts": found.counts,
-        "days": verdicts,
-        "days_to_rebuild": [day.isoformat() for day in found.days] if dry_run else [],
+        "days": done.rebuild.verdicts,
+        "days_to_rebuild": names if dry_run else [],
         "looked_in": found.looked_in,
-        "warnings": told,
-        "lines": list(_lines(pipeline.config, found, verdicts, dry_run=dry_run)),
+        "warnings": done.warnings,
+        "lines": list(_lines(config, found, done.rebuild.verdicts, dry_run=dry_run)),
     }
     if failure:
-        days = ", ".join(day.isoformat() for day in found.days)
         raise type(failure)(
             "what is to be forgotten is gone from bronze, quarantine and speed layer, and readers have it"
-            f" still, on {days}: {failure}. When that is mended, the next nightly_batch takes it from"
-            f" them, or {command(pipeline.config, 'forget', '--again')}",
+            f" still, on {', '.join(names)}: {failure}. When that is fixed, the next nightly_batch"
+            f" takes it from them, or {command(config, 'forget', '--again')}",
             summary,
         )
     return summary

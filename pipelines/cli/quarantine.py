@@ -1,6 +1,6 @@
 """`oncelake quarantine`: look at broken records, put them back, or give them up."""
 
-from datetime import UTC, date
+from datetime import UTC
 from typing import Any, Final, get_args
 
 import click
@@ -8,16 +8,11 @@ import click
 from pipelines.cli.job_runner import Job, harmless, refuse_unfit_expectations, run_job
 from pipelines.cli.options import Command, CommonOptions, common_options
 from pipelines.contracts.contract import DataContract
-from pipelines.errors import OncelakeError
 from pipelines.ledger.quarantine import STATUSES, Selection
-from pipelines.nightly.rebuild_plan import Cause
 from pipelines.records.reasons import Reason
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps import quarantine as step
-from pipelines.steps.nightly import nightly
-from pipelines.steps.replay import Replay, rebuilt
-from pipelines.steps.replay import replay as put_back
-from pipelines.steps.serving import refresh_or_tell
+from pipelines.steps.replay import Replay, replay_and_rebuild
 
 _VALUE_LENGTH: Final = 500
 _MOMENT: Final = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
@@ -115,22 +110,19 @@ def replay(dry_run: bool, **given: Any) -> None:
     selection, common = _split(given, "open")
 
     def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
-        done = put_back(pipeline, run_id, selection, dry_run=dry_run)
+        result = replay_and_rebuild(pipeline, run_id, selection, dry_run=dry_run)
+        done, verdicts, failure = result.done, result.rebuild.verdicts, result.rebuild.failure
         days = [day.isoformat() for day in done.days]
         if dry_run:
             return {
                 "counts": done.counts,
                 "days_to_rebuild": days,
-                "lines": [*(f"to rebuild: {d}" for d in days), *_of_gone(done)],
+                "lines": [*(f"to rebuild: {day}" for day in days), *_of_gone(done)],
             }
-        verdicts, failure = rebuild(pipeline, run_id, done.days)
-        told = refresh_or_tell(pipeline) if done.days else []
-        passed = [day for day in done.days if verdicts.get(day.isoformat()) == "certified"]
-        rebuilt(pipeline, done, passed)
         summary = {
             "counts": done.counts,
             "days": verdicts,
-            "warnings": told,
+            "warnings": result.warnings,
             "lines": [*(f"rebuilt: {day}: {verdict}" for day, verdict in verdicts.items()), *_of_gone(done)],
         }
         if failure:
@@ -143,21 +135,6 @@ def replay(dry_run: bool, **given: Any) -> None:
 def _of_gone(done: Replay) -> list[str]:
     why = "maintain.bronze_retention has removed records of the day, so it cannot be rebuilt"
     return [f"left open: {day}: {why}; discard them" for day in done.gone]
-
-
-def rebuild(
-    pipeline: Pipeline,
-    run_id: str,
-    days: tuple[date, ...],
-    cause: Cause = "asked",
-) -> tuple[dict[str, str], OncelakeError | None]:
-    """Rebuilds and audits days, if there are any; the verdict on each, and what kept it from its end."""
-    if not days:
-        return {}, None
-    try:
-        return nightly(pipeline, run_id, days, cause=cause)["days"], None
-    except OncelakeError as failure:
-        return failure.summary.get("days", {}), failure
 
 
 @quarantine.command()

@@ -27,6 +27,8 @@ from pipelines.nightly.cut_days import cut_days
 from pipelines.records.decode import ENVELOPE, EVENT_DATE, ORIGIN, PLACE
 from pipelines.spark.checkpoints import query_files
 from pipelines.spark.pipeline import Pipeline
+from pipelines.steps.rebuild import Rebuild, rebuild
+from pipelines.steps.serving import refresh_or_tell
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ def forget(
 ) -> Forgotten:
     """Empties records in bronze, and deletes their rows of quarantine and speed layer.
 
-    Certified days are left to a rebuild, which the caller has to run. Every layer is searched by what it
+    Certified days are left to a rebuild, see `forget_and_rebuild`. Every layer is searched by what it
     holds itself, so a run that died is completed by another one.
 
     Args:
@@ -86,6 +88,41 @@ def forget(
             return work.done(records, f"{total:,} records of {bronze} (version {at})", held, run_id)
         finally:
             records.unpersist()
+
+
+@dataclass(frozen=True)
+class ForgetResult:
+    """What was forgotten, and what became of the certified days that held it.
+
+    Attributes:
+        found: What was found and taken out.
+        rebuild: The rebuild of the days that held it.
+        warnings: What keeps the view from the state of now.
+    """
+
+    found: Forgotten
+    rebuild: Rebuild
+    warnings: list[str]
+
+
+def forget_and_rebuild(pipeline: Pipeline, run_id: str, search: Search, *, dry_run: bool) -> ForgetResult:
+    """Forget, then rebuild the certified days that held what is forgotten, and make the view anew.
+
+    Args:
+        pipeline: The pipeline.
+        run_id: The holder of the lease meanwhile; recorded with the verdicts.
+        search: What is to be forgotten.
+        dry_run: Count, and change nothing.
+
+    Raises:
+        InfrastructureError: As `forget`.
+        SourceError: As `forget`.
+    """
+    found = forget(pipeline, run_id, search, dry_run=dry_run)
+    if dry_run:
+        return ForgetResult(found, Rebuild({}), [])
+    done = rebuild(pipeline, run_id, found.days, "forgotten")
+    return ForgetResult(found, done, refresh_or_tell(pipeline) if done.verdicts or found.final else [])
 
 
 @dataclass(frozen=True)

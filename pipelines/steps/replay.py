@@ -31,6 +31,8 @@ from pipelines.records.decode import (
 )
 from pipelines.records.dedup import other_names, same_event, winners, with_key, without_key
 from pipelines.spark.pipeline import Pipeline
+from pipelines.steps.rebuild import Rebuild, rebuild
+from pipelines.steps.serving import refresh_or_tell
 
 
 @dataclass(frozen=True)
@@ -129,6 +131,45 @@ def _put_back(
     finally:
         new.unpersist()
         judged.unpersist()
+
+
+@dataclass(frozen=True)
+class ReplayResult:
+    """What was replayed, and what became of the certified days that got events.
+
+    Attributes:
+        done: What was put where it belongs.
+        rebuild: The rebuild of the days.
+        warnings: What keeps the view from the state of now.
+    """
+
+    done: Replay
+    rebuild: Rebuild
+    warnings: list[str]
+
+
+def replay_and_rebuild(
+    pipeline: Pipeline, run_id: str, selection: Selection, *, dry_run: bool
+) -> ReplayResult:
+    """Replay, then rebuild the certified days that get events, make the view anew, and mark the records.
+
+    Args:
+        pipeline: The pipeline.
+        run_id: The holder of the lease meanwhile; recorded with the verdicts.
+        selection: Which of the open records.
+        dry_run: Count, and change nothing.
+
+    Raises:
+        InfrastructureError: As `replay`.
+        SourceError: As `replay`.
+    """
+    done = replay(pipeline, run_id, selection, dry_run=dry_run)
+    if dry_run or not done.days:
+        return ReplayResult(done, Rebuild({}), [])
+    of_days = rebuild(pipeline, run_id, done.days)
+    warnings = refresh_or_tell(pipeline)
+    rebuilt(pipeline, done, of_days.certified(done.days))
+    return ReplayResult(done, of_days, warnings)
 
 
 def rebuilt(pipeline: Pipeline, done: Replay, days: Sequence[date]) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.cli.forget import completed
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import days_of
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
@@ -22,7 +21,7 @@ from pipelines.lineage.searches import OfKey
 from pipelines.publishing.kafka_records import messages
 from pipelines.publishing.published_days import waiting
 from pipelines.publishing.transactional_sink import publish_rows
-from pipelines.steps.forget import forget
+from pipelines.steps.forget import forget_and_rebuild
 from pipelines.steps.maintain import maintain
 from pipelines.steps.nightly import nightly
 from pipelines.steps.publish import publish
@@ -377,8 +376,8 @@ def test_publishing_begins_with_the_days_that_are_not_certified(make: Callable[.
 
 def forget_carrier(lake: Lake, carrier: str) -> None:
     asked = asked_key(lake.contract, [f"carrier={carrier}"])
-    found = forget(lake.pipeline, "forget", OfKey(lake.pipeline, asked), dry_run=False)
-    completed(lake.pipeline, "forget", found, dry_run=False)
+    done = forget_and_rebuild(lake.pipeline, "forget", OfKey(lake.pipeline, asked), dry_run=False)
+    assert done.rebuild.failure is None
 
 
 @pytest.mark.thorough

@@ -15,7 +15,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.cli.forget import completed
+from pipelines.cli.forget import summary_of
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import append, read
 from pipelines.delta.tables import (
@@ -45,7 +45,7 @@ from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.session import forget_tables
 from pipelines.steps import forget as forgetting
 from pipelines.steps import speed as speed_layer
-from pipelines.steps.forget import Forgotten, forget
+from pipelines.steps.forget import Forgotten, forget, forget_and_rebuild
 from pipelines.steps.maintain import maintain
 from pipelines.steps.nightly import nightly, validate
 from pipelines.steps.replay import replay
@@ -63,8 +63,8 @@ def lake(make_lake: Callable[..., Lake], small: DataContract) -> Lake:
 
 def forget_key(lake: Lake, *given: str, dry_run: bool = False) -> tuple[Forgotten, dict[str, Any]]:
     search = OfKey(lake.pipeline, asked_key(lake.contract, given))
-    found = forget(lake.pipeline, "forget", search, dry_run=dry_run)
-    return found, completed(lake.pipeline, "forget", found, dry_run=dry_run)
+    result = forget_and_rebuild(lake.pipeline, "forget", search, dry_run=dry_run)
+    return result.found, summary_of(lake.config, result, dry_run=dry_run)
 
 
 def of(day: int, number: int, **changes: Any) -> Record:
@@ -395,7 +395,7 @@ def test_a_rebuild_that_is_refused_is_told_and_done_by_the_next_night_also_where
         raise SourceError("bronze is behind")
 
     with monkeypatch.context() as patched:
-        patched.setattr("pipelines.cli.quarantine.nightly", refuse)
+        patched.setattr("pipelines.steps.rebuild.nightly", refuse)
         told = r"gone from bronze.* readers have it still, on 2013-01-01: bronze is behind.*forget .*--again"
         with pytest.raises(SourceError, match=told) as refused:
             forget_key(lake, "flight=1")

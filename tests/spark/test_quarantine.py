@@ -10,7 +10,6 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StringType, StructField, StructType
 
-from pipelines.cli.quarantine import rebuild
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import days_of
 from pipelines.contracts.rules import RowRule
@@ -21,6 +20,7 @@ from pipelines.ledger.quarantine import Selection
 from pipelines.steps import replay as step
 from pipelines.steps.nightly import nightly
 from pipelines.steps.quarantine import discard, examples, summarise
+from pipelines.steps.rebuild import rebuild
 from pipelines.steps.replay import Replay, rebuilt
 from pipelines.steps.serving import read_serving
 from tests.support.lakes import EPOCH, Lake, Record, flight
@@ -179,9 +179,9 @@ def test_a_certified_day_that_fails_its_rebuild_does_not_hold_up_the_others(
     nightly(lake.pipeline, "run", days_of(ONE, three))
     done = replay(with_contract(lake, small))
     assert done.days == (ONE, three)
-    verdicts, failure = rebuild(replace(lake.pipeline, contract=small), "again", done.days)
-    assert verdicts == {"2013-01-01": "failed", "2013-01-03": "certified"}
-    assert failure is not None
+    done_again = rebuild(replace(lake.pipeline, contract=small), "again", done.days)
+    assert done_again.verdicts == {"2013-01-01": "failed", "2013-01-03": "certified"}
+    assert done_again.failure is not None
     rebuilt(lake.pipeline, done, [three])
     assert [(status, attempts) for status, _, attempts in kept(lake)] == [("open", 1), ("replayed", 2)]
     far = read_serving(lake.pipeline).where("flight = 1002")

@@ -1,0 +1,44 @@
+"""Rebuild: certified days that another step has changed the records of are rebuilt and audited."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+
+from pipelines.errors import OncelakeError
+from pipelines.nightly.rebuild_plan import Cause
+from pipelines.spark.pipeline import Pipeline
+from pipelines.steps.nightly import nightly
+
+
+@dataclass(frozen=True)
+class Rebuild:
+    """What became of the days.
+
+    Attributes:
+        verdicts: The verdict on each day that was audited, by its name.
+        failure: What kept the rebuild from its end, or days from being certified; None if nothing did.
+    """
+
+    verdicts: dict[str, str]
+    failure: OncelakeError | None = None
+
+    def certified(self, days: Sequence[date]) -> list[date]:
+        """The days among these that are certified."""
+        return [day for day in days if self.verdicts.get(day.isoformat()) == "certified"]
+
+
+def rebuild(pipeline: Pipeline, run_id: str, days: Sequence[date], cause: Cause = "asked") -> Rebuild:
+    """Rebuild and audit days, if there are any. A failure is returned, so that the caller can report its own.
+
+    Args:
+        pipeline: The pipeline.
+        run_id: Recorded with the verdicts.
+        days: The days.
+        cause: Why, as recorded with the verdicts.
+    """
+    if not days:
+        return Rebuild({})
+    try:
+        return Rebuild(nightly(pipeline, run_id, days, cause=cause)["days"])
+    except OncelakeError as failure:
+        return Rebuild(failure.summary.get("days", {}), failure)
