@@ -117,7 +117,7 @@ def _beside(common: dict[str, Any]) -> CommonOptions:
 
 
 def _require_racks(config: PipelineConfig, contract: DataContract) -> None:
-    if config.kafka.rack.mode == "off":
+    if config.kafka.rack.executor_variable is None:
         raise ConfigError(
             "kafka.rack.mode: off, so executors would not count their bytes; add --set kafka.rack.mode=client"
             " or placement"

@@ -33,7 +33,7 @@ from pipelines.config.values import (
     Options,
     Place,
     PositiveInterval,
-    RackMode,
+    RackModeSetting,
     Servers,
     SparkSettings,
     Topic,
@@ -60,8 +60,18 @@ class RackConfig(_Model):
             `SPARK_EXECUTOR_ATTRIBUTE_RACK`, from which the driver learns the rack.
     """
 
-    mode: RackMode = "off"
+    mode: RackModeSetting = "off"
     variable: Variable = "NODE_RACK"
+
+    @property
+    def executor_variable(self) -> str | None:
+        """The variable from which clients on executors take their rack; None where racks are ignored."""
+        return None if self.mode == "off" else self.variable
+
+    @property
+    def assigns_partitions(self) -> bool:
+        """Whether the driver assigns partitions to executors by rack."""
+        return self.mode == "placement"
 
 
 class KafkaConfig(_Model):
@@ -95,7 +105,7 @@ class KafkaConfig(_Model):
 
     @model_validator(mode="after")
     def _one_rack(self) -> "KafkaConfig":
-        if self.rack.mode != "off" and "client.rack" in {*self.options, *self.secrets}:
+        if self.rack.executor_variable and "client.rack" in {*self.options, *self.secrets}:
             raise ValueError(
                 "kafka.options has client.rack, which would be the same on all executors, beside kafka.rack:"
                 " remove it, or say kafka.rack.mode: off"

@@ -34,7 +34,7 @@ def client_options(kafka: KafkaConfig, *, show_secrets: bool = True) -> dict[str
 
 def source_format(kafka: KafkaConfig) -> str:
     """The name of the source; a checkpoint of one is read by the other."""
-    return "rack-aware-kafka" if kafka.rack.mode == "placement" else "kafka"
+    return "rack-aware-kafka" if kafka.rack.assigns_partitions else "kafka"
 
 
 def rack_options(kafka: KafkaConfig) -> dict[str, str]:
@@ -43,13 +43,14 @@ def rack_options(kafka: KafkaConfig) -> dict[str, str]:
     The client resolves them where it is built, which for Spark is inside the executor. Kafka's own
     `EnvVarConfigProvider` would send the text `${env:NODE_RACK}` where the variable is not set.
     """
-    if kafka.rack.mode == "off":
+    variable = kafka.rack.executor_variable
+    if variable is None:
         return {}
     others = client_options(kafka).get("config.providers", "")
     return {
         "config.providers": ",".join(filter(None, [others, _PROVIDER])),
         f"config.providers.{_PROVIDER}.class": "oncelake.rack.RackProvider",
-        "client.rack": f"${{{_PROVIDER}:{kafka.rack.variable}}}",
+        "client.rack": f"${{{_PROVIDER}:{variable}}}",
     }
 
 

@@ -42,7 +42,7 @@ def sink_of(config: PipelineConfig) -> TransactionalSink:
             **asked.options,
             **{key: value.get_secret_value() for key, value in asked.secrets.items()},
         },
-        rack_variable=None if config.kafka.rack.mode == "off" else config.kafka.rack.variable,
+        rack_variable=config.kafka.rack.executor_variable,
         progress_topic=asked.progress_topic,
         timeout=config.kafka.connect_timeout,
         transaction_timeout=asked.transaction_timeout,

@@ -3,12 +3,12 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, get_args
 
+from pipelines.config.values import RackMode
 from pipelines.racks.topology import Partition, RackedTopic
 
-Mode = Literal["off", "client", "placement"]
-MODES: Final[tuple[Mode, ...]] = ("off", "client", "placement")
+MODES: Final[tuple[RackMode, ...]] = get_args(RackMode)
 _WHOLE: Final = 0.995
 
 
@@ -24,12 +24,12 @@ class Advice:
         hints: what would raise the share that the configuration has now, the largest obstacle first.
     """
 
-    shares: dict[Mode, float]
+    shares: dict[RackMode, float]
     near: dict[int, list[str]]
     hints: list[str]
 
 
-def advise(topic: RackedTopic, executors: Sequence[str], mode: Mode) -> Advice:
+def advise(topic: RackedTopic, executors: Sequence[str], mode: RackMode) -> Advice:
     """Weighs a topic's replicas against the racks of executors.
 
     Args:
@@ -54,7 +54,7 @@ def crossing(share: float, gigabytes: float, price: float) -> tuple[float, float
     return crossed, crossed * price
 
 
-def _share(topic: RackedTopic, executors: Sequence[str], mode: Mode) -> float:
+def _share(topic: RackedTopic, executors: Sequence[str], mode: RackMode) -> float:
     weights = _weights(topic.partitions)
     return sum(
         weight * _local(topic, partition, executors, mode)
@@ -70,7 +70,7 @@ def _weights(partitions: Sequence[Partition]) -> list[float]:
     return [size / sum(sizes) for size in sizes]
 
 
-def _local(topic: RackedTopic, partition: Partition, executors: Sequence[str], mode: Mode) -> float:
+def _local(topic: RackedTopic, partition: Partition, executors: Sequence[str], mode: RackMode) -> float:
     """The chance that a partition is read within the rack."""
     if not executors:
         return 0.0
@@ -80,7 +80,9 @@ def _local(topic: RackedTopic, partition: Partition, executors: Sequence[str], m
     return float(hits > 0) if mode == "placement" else hits / len(executors)
 
 
-def _hints(topic: RackedTopic, executors: Sequence[str], mode: Mode, shares: dict[Mode, float]) -> list[str]:
+def _hints(
+    topic: RackedTopic, executors: Sequence[str], mode: RackMode, shares: dict[RackMode, float]
+) -> list[str]:
     hints = []
     named = {broker for partition in topic.partitions for broker in partition.replicas}
     if away := sorted(named - set(topic.racks)):
@@ -98,7 +100,7 @@ def _hints(topic: RackedTopic, executors: Sequence[str], mode: Mode, shares: dic
         )
     best = shares["placement"]
     if shares[mode] < best - (1 - _WHOLE):
-        wanted: Mode = "client" if shares["client"] >= _WHOLE * best else "placement"
+        wanted: RackMode = "client" if shares["client"] >= _WHOLE * best else "placement"
         hints.append(f"kafka.rack.mode: {wanted} would raise the share to {shares[wanted]:.2f}")
     racks = {rack for rack in topic.racks.values() if rack}
     if empty := sorted(racks - set(executors)):

@@ -151,13 +151,14 @@ def _class_path(config: PipelineConfig) -> dict[str, str]:
 
 def _rack_settings(config: PipelineConfig, submitted: str | None) -> dict[str, str]:
     """Settings of the plugin that tells racks, beside the plugins that were named and submitted."""
-    if config.kafka.rack.mode == "off":
+    variable = config.kafka.rack.executor_variable
+    if variable is None:
         return {}
     # What the builder sets wins over what spark-submit was given.
     named = [*config.spark.conf.get("spark.plugins", "").split(","), *(submitted or "").split(","), PLUGIN]
     return {
         "spark.plugins": ",".join(dict.fromkeys(filter(None, named))),
-        RACK_VARIABLE: config.kafka.rack.variable,
+        RACK_VARIABLE: variable,
     }
 
 

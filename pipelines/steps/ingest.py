@@ -60,7 +60,7 @@ def ingest(pipeline: Pipeline, *, once: bool) -> dict[str, Any]:
     starting = _starting(pipeline, topic, files)
     note_tables(pipeline, "ingest", files)
     _log.info("reading topic %s, %d partitions", topic.name, topic.partitions)
-    reading = None if config.kafka.rack.mode == "off" else Reading(spark, config.kafka)
+    reading = Reading(spark, config.kafka) if config.kafka.rack.executor_variable else None
     writer = OnceWriter(pipeline.table("bronze"), files.in_flight)
     job = IngestJob(pipeline, writer, starting, forgotten=places_ahead(pipeline))
     try:
