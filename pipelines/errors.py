@@ -1,7 +1,7 @@
 """One tree of errors; each knows the exit code with which a job ends.
 
 The message of an error is what the user reads, so it stands alone: where, what was found, what was
-expected, how to mend it.
+expected, how to fix it.
 """
 
 from typing import Any, ClassVar

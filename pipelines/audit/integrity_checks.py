@@ -309,7 +309,7 @@ def fail_together(failed: Collection[date], moves: Collection[tuple[date, date]]
                     "failed",
                     f"events move between this day and {other}, which failed",
                     "days between which events move are certified together",
-                    f"mend what is wrong with {other}, and rebuild both together",
+                    f"fix what is wrong with {other}, and rebuild both together",
                 ),
             )
             for day, other in sorted(more.items())

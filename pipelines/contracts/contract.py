@@ -143,7 +143,7 @@ def load_contract(path: Path) -> DataContract:
 
 
 class _Reader:
-    """Collects every reason for a refusal, so that a contract is mended in one go."""
+    """Collects every reason for a refusal, so that a contract is fixed in one go."""
 
     def __init__(self, path: str) -> None:
         self.path = path

@@ -93,7 +93,7 @@ def require_table(pipeline: Pipeline, layer: Literal["bronze", "quarantine"]) ->
     table = pipeline.table(layer)
     if not exists(pipeline.spark, table):
         made_by = command(pipeline.config, _MADE_BY[layer], "--once")
-        raise SourceError(f"{table}: no such table; run first: {made_by}; or mend lake.root")
+        raise SourceError(f"{table}: no such table; run first: {made_by}; or fix lake.root")
     return table
 
 

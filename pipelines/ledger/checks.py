@@ -37,7 +37,7 @@ class Check:
         status: `failed` keeps the day from being certified, `warned` does not.
         observed: what was found, in words.
         expected: what had to be found, in words.
-        detail: examples, or how to mend it; may be empty.
+        detail: examples, or how to fix it; may be empty.
         result: what Great Expectations said, as JSON, with `suite`; None for an integrity check.
     """
 

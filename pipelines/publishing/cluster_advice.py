@@ -80,7 +80,7 @@ def facts(cluster: Cluster, topic: str) -> ClusterFacts:
 
 
 def advice(sink: TransactionalSink, retraction: Retraction, found: ClusterFacts) -> list[str]:
-    """What is wrong with a cluster for a sink, in words; each has what was found and how to mend it.
+    """What is wrong with a cluster for a sink, in words; each has what was found and how to fix it.
 
     Args:
         sink: the sink.

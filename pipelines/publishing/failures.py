@@ -50,7 +50,7 @@ def explained(text: str, error: OncelakeError, sink: TransactionalSink) -> Oncel
         )
         return InfrastructureError(
             f"{sink.name}: Kafka refused, or did not answer: {found['said']}. What was not committed is"
-            f" rolled back: start again when the cause is mended.{why}"
+            f" rolled back: start again when the cause is fixed.{why}"
         )
     if found := _GONE.search(text):
         return SourceError(

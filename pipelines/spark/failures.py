@@ -61,7 +61,7 @@ def explain_stream_failure(failure: BaseException) -> OncelakeError:
         )
     return InfrastructureError(
         f"the stream stopped: {cause(failure)}. It goes on from there:"
-        " start the job again when the cause is mended"
+        " start the job again when the cause is fixed"
     )
 
 

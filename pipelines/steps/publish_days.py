@@ -233,6 +233,6 @@ class _Day:
                     raise
                 unknown = InfrastructureError(
                     f"{sink.name}: {cause(error)}. What was not committed is rolled back: start again when"
-                    " the cause is mended"
+                    " the cause is fixed"
                 )
                 raise explained(f"{type(error).__name__}: {error}", unknown, sink) from None

@@ -55,7 +55,7 @@ def reset_publishing(pipeline: Pipeline, to: ResetTo, in_flight: InFlight | None
         if to == "beginning":
             wanted = dict.fromkeys(range(sink.slots), replace(ours, next_batch=0))
         else:
-            wanted = mended(sink, ours, known, files, in_flight)
+            wanted = repaired_progress(sink, ours, known, files, in_flight)
         write_progress(sink, taken, wanted)
     if to == "beginning":
         return {"lines": [f"{sink.name}: all days that are not certified will be published again"]}
@@ -84,7 +84,7 @@ def _require_answer(files: QueryFiles, in_flight: InFlight | None) -> None:
         )
 
 
-def mended(
+def repaired_progress(
     sink: TransactionalSink, ours: SlotProgress, known: Marks, files: QueryFiles, in_flight: InFlight | None
 ) -> dict[int, SlotProgress]:
     """What is to be written as progress of the slots that do not know themselves how far they are.

@@ -45,7 +45,7 @@ def read_serving(pipeline: Pipeline) -> DataFrame:
     speed, batch = pipeline.table("speed"), pipeline.table("batch")
     if not exists(spark, speed) and state is None:
         jobs = (command(pipeline.config, job, "--once") for job in ("ingest_stream", "speed_stream"))
-        raise ConfigError(f"{speed}: no such table; run first: {' && '.join(jobs)}; or mend lake.root")
+        raise ConfigError(f"{speed}: no such table; run first: {' && '.join(jobs)}; or fix lake.root")
     if state is None:
         return read(spark, speed)
     closed = F.expr(days_condition(state.days))

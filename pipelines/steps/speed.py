@@ -230,7 +230,7 @@ def _refusal(broken: int, new: int, limit: QuarantineConfig) -> SourceError:
     return SourceError(
         f"{broken:,} of {new:,} new records of a micro-batch break the contract, which is more than"
         f" quarantine.max_share allows ({limit.max_share:g}); nothing of it was written. If producers have"
-        " changed, mend them or the contract; if such records are to go to quarantine:"
+        " changed, fix them or the contract; if such records are to go to quarantine:"
         " --set quarantine.max_share=1. See docs/runbook.md, 'Too many broken records'"
     )
 

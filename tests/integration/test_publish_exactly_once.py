@@ -102,7 +102,7 @@ def move_coordinator(cluster: RackCluster, stream: Stream) -> None:
         (before,) = cluster.leaders("__transaction_state")
         cluster.brokers[before].kill()
         wait_until(lambda: cluster.leaders("__transaction_state") not in ([before], [-1]), "another leads")
-        Path(f"{stream.fault.marker}.mended").touch()
+        Path(f"{stream.fault.marker}.fixed").touch()
 
 
 def mend_broker(cluster: RackCluster, stream: Stream) -> None:
@@ -112,7 +112,7 @@ def mend_broker(cluster: RackCluster, stream: Stream) -> None:
         struck.unlink()
         cluster.brokers[1].kill()
         cluster.brokers[1].again()
-        Path(f"{stream.fault.marker}.mended").touch()
+        Path(f"{stream.fault.marker}.fixed").touch()
 
 
 def publish(
@@ -121,7 +121,7 @@ def publish(
     folder: Path,
     master: str = "local[2,4]",
     *settings: str,
-    mend: Callable[[RackCluster, Stream], None] = mend_broker,
+    fix: Callable[[RackCluster, Stream], None] = mend_broker,
     then: str | None = None,
 ) -> None:
     """Publishes streams to their end: the app is started again as often as a fault has killed it.
@@ -132,7 +132,7 @@ def publish(
         folder: for the app's files.
         master: Spark's.
         settings: more of Spark.
-        mend: puts right what a fault has broken.
+        fix: puts right what a fault has broken.
         then: Spark's master when the app is started again, if it is another.
     """
     kills = sum(stream.fault is not None and stream.fault.victim == "driver" for stream in streams)
@@ -141,7 +141,7 @@ def publish(
         try:
             while app.poll() is None:
                 for stream in streams:
-                    mend(cluster, stream)
+                    fix(cluster, stream)
                 with suppress(subprocess.TimeoutExpired):
                     app.wait(0.1)
         finally:
@@ -235,7 +235,7 @@ def test_each_row_once_when_the_coordinator_moves(stream: Callable[..., Stream],
     folder.mkdir()
     with rack_cluster(folder, workers=(), replicas=3) as three:
         one = stream("before commit", "broker", on=three)
-        publish(three, [one], tmp_path, mend=move_coordinator)
+        publish(three, [one], tmp_path, fix=move_coordinator)
         hold(one)
         assert any(not broker.process.is_running() for broker in three.brokers.values())
 

@@ -222,8 +222,8 @@ def test_a_recursive_schema_stops_nothing_and_is_asked_for_again(
         assert verdicts(lake, [value]) == [("unknown_schema", None, "7")]
     table = lake.config.ops_table("writer_schemas")
     assert lake.spark.read.format("delta").load(table).count() == 1
-    mended = WriterSchema(7, "AVRO", json.dumps(record(FIELDS)))
-    monkeypatch.setattr(Registry, "schema", lambda self, number: mended)
+    fixed = WriterSchema(7, "AVRO", json.dumps(record(FIELDS)))
+    monkeypatch.setattr(Registry, "schema", lambda self, number: fixed)
     assert verdicts(lake, [value]) == [(None, None, None)]
 
 

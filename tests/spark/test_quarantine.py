@@ -140,14 +140,14 @@ def test_a_replayed_record_enters_an_open_day_once(lake: Lake, small: DataContra
     stream(lake)
     lake.ingest([on(1, 3)])
     stream(lake)
-    mended = with_contract(lake, small)
+    fixed = with_contract(lake, small)
     expected = {"records": 4, "still_broken": 1, "rows": 1, "copies": 2, "closed": 0}
-    assert replay(mended, dry_run=True).counts == expected
+    assert replay(fixed, dry_run=True).counts == expected
     assert numbers(lake.table("speed")) == [1, 3]
-    assert replay(mended).counts == expected
+    assert replay(fixed).counts == expected
     assert numbers(lake.table("speed")) == [1, 2, 3]
     assert kept(lake) == [("replayed", "rule_failed", 2)] * 3 + [("open", "malformed_json", 2)]
-    assert replay(mended).counts == {"records": 1, "still_broken": 1, "rows": 0, "copies": 0, "closed": 0}
+    assert replay(fixed).counts == {"records": 1, "still_broken": 1, "rows": 0, "copies": 0, "closed": 0}
     assert numbers(lake.table("speed")) == [1, 2, 3]
 
 
@@ -155,8 +155,8 @@ def test_a_replayed_record_of_a_certified_day_comes_by_its_rebuild(lake: Lake, s
     lake.ingest([on(1, 1), on(1, 2, **FAR), on(2, 3, **FAR), on(3, 4)])
     stream(lake)
     nightly(lake.pipeline, "run", [ONE])
-    mended = with_contract(lake, small)
-    done = replay(mended)
+    fixed = with_contract(lake, small)
+    done = replay(fixed)
     assert (done.days, done.counts["closed"], done.counts["rows"]) == ((ONE,), 1, 1)
     assert [status for status, *_ in kept(lake)] == ["open", "replayed"]
     again = nightly(replace(lake.pipeline, contract=small), "again", [ONE, TWO])
@@ -171,7 +171,7 @@ def test_a_certified_day_that_fails_its_rebuild_does_not_hold_up_the_others(
     lake: Lake, small: DataContract
 ) -> None:
     three = ONE + timedelta(days=2)
-    # The mended contract allows fifty rows of a day.
+    # The fixed contract allows fifty rows of a day.
     lake.contract = replace(lake.contract, day_rules=())
     lake.ingest([on(1, n + 1) for n in range(60)])
     lake.ingest([*(on(day, 1002, **FAR) for day in (1, 3)), on(4, 1)])

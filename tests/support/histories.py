@@ -223,7 +223,7 @@ class History(RuleBasedStateMachine):
     @precondition(lambda self: self.streamed)
     @rule()
     def mend_and_replay(self) -> None:
-        """The stream's contract is mended, and what it refused is put back."""
+        """The stream's contract is fixed, and what it refused is put back."""
         self.of_stream = self.contract
         before = self._rows_of_certified()
         done = replay(self.pipeline, "replay", _MENDABLE, dry_run=False)

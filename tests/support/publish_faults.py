@@ -69,7 +69,7 @@ class Fault:
                 kill_tree(self.driver)
             case "broker":
                 Path(f"{self.marker}.struck").touch()
-                _wait_for(f"{self.marker}.mended")
+                _wait_for(f"{self.marker}.fixed")
             case "straggler":
                 # Spark makes a copy of a task that takes so long, and ends this one when the copy is done.
                 _wait_for(f"{self.marker}.done")

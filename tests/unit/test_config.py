@@ -1,4 +1,4 @@
-"""Configuration is layered, typed and refused in one message that names the file and the mend."""
+"""Configuration is layered, typed and refused in one message that names the file and the fix."""
 
 from pathlib import Path
 

@@ -17,10 +17,10 @@ from pydantic import BaseModel
 
 from demo.__main__ import demo
 from demo.compare import compare
-from demo.mending import refused
 from demo.replay import plan_replay
 from demo.sends import Sort
 from demo.source import demo_days, read_flights, read_weather
+from demo.strict_contract import refused
 from pipelines.audit.integrity_checks import INTEGRITY_CHECKS
 from pipelines.cli.app import oncelake
 from pipelines.cli.publish import DayByDefault
@@ -283,7 +283,7 @@ def test_the_readme_shows_what_the_default_demo_sends() -> None:
         "conflicts": truth.conflicts,
         "quarantined": sum(truth.quarantined.values()),
         **truth.quarantined,
-        "put back after the contract was mended": refused(plan),
+        "replayed after the contract was fixed": refused(plan),
         "late, brought in at night": truth.late,
         "after their day was certified": sorts[Sort.OVERDUE],
         **dict.fromkeys(compare([], {}, truth).differences, 0),

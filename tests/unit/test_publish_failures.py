@@ -32,7 +32,7 @@ TRACE = 'Traceback (most recent call last):\n  File "slot_writer.py", line 1, in
         (
             'cimpl.KafkaException: KafkaError{code=TOPIC_AUTHORIZATION_FAILED,str="no"}',
             InfrastructureError,
-            "start again when the cause is mended.",
+            "start again when the cause is fixed.",
         ),
         (
             "[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file /lake/speed/x.parquet",

@@ -13,7 +13,7 @@ from pipelines.publishing.slots import ProgressError, SlotProgress, Written, wha
 from pipelines.publishing.topic_lookup import Row, slots_with_all
 from pipelines.publishing.transactional_sink import TransactionalSink
 from pipelines.spark.checkpoints import QueryFiles
-from pipelines.steps.publish_reset import InFlight, mended
+from pipelines.steps.publish_reset import InFlight, repaired_progress
 
 DONE = SlotProgress(8, "query", "topic-id", 3)
 """What progress says once micro-batch 7 is published."""
@@ -177,10 +177,12 @@ def test_a_reset_leaves_alone_only_what_the_start_accepts() -> None:
     assert fits_in(replace(begun, source=""), begun, files(0, under_way=True))
 
 
-def mend(
+def fix(
     known: dict[int, SlotProgress], answer: InFlight = "unpublished", batch: int = 7
 ) -> dict[int, SlotProgress]:
-    return mended(SINK, replace(DONE, next_batch=batch), known, files(batch, under_way=True), answer)
+    return repaired_progress(
+        SINK, replace(DONE, next_batch=batch), known, files(batch, under_way=True), answer
+    )
 
 
 @pytest.mark.parametrize(("answer", "expected"), [("unpublished", (7, 1)), ("published", (7, 2))])
@@ -188,15 +190,15 @@ def test_a_reset_takes_back_the_part_that_was_begun_and_no_other(
     answer: InFlight, expected: tuple[int, int]
 ) -> None:
     known = marks(7, 7, 7, part=1, parts=3)
-    assert mend(known, answer) == {}
+    assert fix(known, answer) == {}
     begun = replace(known[1], part=2, is_begun=True)
-    found = mend(known | {1: begun}, answer)
+    found = fix(known | {1: begun}, answer)
     assert {slot: mark.position for slot, mark in found.items()} == {1: expected}
     assert (found[1].parts, found[1].is_begun) == (3, False)
     last = replace(known[1], next_batch=8, part=0, is_begun=True)
-    assert mend(known | {1: last})[1].position == (7, 2)
+    assert fix(known | {1: last})[1].position == (7, 2)
     # Of a micro-batch that is sent at once the only part is all of it.
-    assert mend(marks(7, 8, 7) | {1: replace(DONE, is_begun=True)})[1].position == (7, 0)
+    assert fix(marks(7, 8, 7) | {1: replace(DONE, is_begun=True)})[1].position == (7, 0)
 
 
 def test_a_reset_refuses_to_answer_for_parts_that_nobody_knows() -> None:
@@ -204,17 +206,17 @@ def test_a_reset_refuses_to_answer_for_parts_that_nobody_knows() -> None:
     for unknown in (known, known | {2: replace(DONE, next_batch=7, is_lost=True)}):
         for answer in InFlight.__args__:  # type: ignore[attr-defined]
             with pytest.raises(SourceError, match=r"slots 2 have sent, and 1 of 3 .* reset --to beginning"):
-                mend(unknown, answer)
+                fix(unknown, answer)
     # Where nothing is known of parts the answer is for the whole.
-    assert mend(marks(8, 8), "published")[2].position == (8, 0)
-    assert mend({}, "unpublished")[0].position == (7, 0)
+    assert fix(marks(8, 8), "published")[2].position == (8, 0)
+    assert fix({}, "unpublished")[0].position == (7, 0)
 
 
 def test_a_reset_refuses_other_slots_than_a_micro_batch_was_begun_with() -> None:
     with pytest.raises(SourceError, match=r"found 3, but micro-batch 7 was begun with 4.*publish\.slots=4"):
-        mend(marks(8, 8, 7, 7, slots=4))
+        fix(marks(8, 8, 7, 7, slots=4))
     # Nothing of it is published.
-    assert mend(marks(7, 7, 7, 7, slots=4)).keys() == {0, 1, 2}
+    assert fix(marks(7, 7, 7, 7, slots=4)).keys() == {0, 1, 2}
 
 
 def test_a_new_stream_gets_progress_before_its_query_has_an_id() -> None:

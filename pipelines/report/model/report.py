@@ -150,7 +150,7 @@ class ReportCheck(Model):
         status: verdict; ``skipped`` says that the check did not apply or could not run.
         observed: what was found, in words or numbers.
         expected: what would have been right.
-        detail: more for the one who has to mend it; may be empty.
+        detail: more for the one who has to fix it; may be empty.
     """
 
     name: Text

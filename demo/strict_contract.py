@@ -1,4 +1,4 @@
-"""The demo's bad contract: a limit that real flights break, mended before the night."""
+"""The demo's bad contract: a limit that real flights break, fixed before the night."""
 
 from pathlib import Path
 from typing import Any
