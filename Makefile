@@ -86,9 +86,10 @@ lock: ## Maintainers: pin the Python dependencies again (needs uv)
 lock-jars: $(PACKAGE) java ## Maintainers: fetch what conf/ivy.xml names and write conf/jars.lock
 	$(PY) scripts/lock_jars.py
 
-pages: $(PACKAGE) ## Maintainers: write docs/configuration.md and docs/checks.md anew from the code
+pages: $(PACKAGE) ## Maintainers: write docs/configuration.md, docs/checks.md and docs/tables.md anew
 	@$(PY) -m scripts.configuration_page
 	@$(PY) -m scripts.checks_page
+	@$(PY) -m scripts.tables_page
 
 schema: $(PACKAGE) ## Maintainers: write docs/report.schema.json anew from the models
 	@$(PY) scripts/report_schema.py

@@ -17,18 +17,16 @@ from pipelines.delta.tables import (
     QUARANTINE,
     ensure_bronze,
     ensure_quarantine,
-    ensure_table,
     events_schema,
     first_try,
     shape,
     version,
 )
-from pipelines.ledger.bronze_index import INDEX, OFFSETS, RECORDS
+from pipelines.ledger.bronze_index import OFFSETS, RECORDS
 from pipelines.ledger.bronze_indexer import decoding_key
 from pipelines.ledger.bronze_state import bronze_id, bronze_state
-from pipelines.ledger.certifications import CERTIFICATIONS, ensure_ledger
-from pipelines.ledger.checks import RESULTS
-from pipelines.ledger.runs import RUNS
+from pipelines.ledger.catalog import BRONZE_INDEX, CERTIFICATIONS, RUNS, VALIDATION_RESULTS, TableSpec
+from pipelines.ledger.certifications import ensure_ledger
 from pipelines.records.decode import broken_of, decode, events_of, routed
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.nightly import nightly
@@ -160,7 +158,7 @@ class Aged:
     def _index(self) -> None:
         pipeline = self.pipeline
         table = pipeline.ops_table("bronze_index")
-        ensure_table(pipeline.spark, table, shape(INDEX), partitions=["pipeline"])
+        BRONZE_INDEX.ensure(pipeline.spark, table)
         state = bronze_state(pipeline, self.age.batches)
         name = bronze_id(state, None, is_same=False)
         made = {
@@ -190,7 +188,7 @@ class Aged:
         renamed = pieces.withColumnsRenamed({"_topic": "topic", "_partition": "partition"})
         kinds = records.unionByName(renamed.withColumn("kind", F.lit(OFFSETS)), allowMissingColumns=True)
         named = kinds.withColumns({name: F.lit(value) for name, value in made.items()})
-        append(self._cast(named, INDEX), table)
+        append(self._cast(named, BRONZE_INDEX.ddl), table)
 
     def _layers(self) -> None:
         """A row for each day in speed and batch layer; the latter as after so many nights."""
@@ -237,13 +235,12 @@ class Aged:
             repairs.selectExpr("night", f"night - {_REPAIR_AFTER} AS day")
         )
         rows = days.selectExpr(*(f"{text} AS {name}" for name, text in columns.items()))
-        self._for_all(rows, CERTIFICATIONS, "certifications")
+        self._for_all(rows, CERTIFICATIONS)
 
     def _others(self) -> None:
         """What nights have written of themselves, and the indices of the other pipelines."""
-        table = self.pipeline.config.ops_table
-        for name, ddl in (("validation_results", RESULTS), ("runs", RUNS)):
-            ensure_table(self.pipeline.spark, table(name), shape(ddl), partitions=["pipeline"])
+        for spec in (VALIDATION_RESULTS, RUNS):
+            spec.ensure(self.pipeline.spark, self.pipeline.ops_table(spec.name))
         nights = self.pipeline.spark.range(self.age.days).selectExpr(
             "id AS night", f"date_add(DATE'{self.age.begin.date()}', int(id)) AS day"
         )
@@ -256,14 +253,13 @@ class Aged:
             "'passed' AS status",
             said,
         )
-        self._for_all(checks, RESULTS, "validation_results")
+        self._for_all(checks, VALIDATION_RESULTS)
         step = F.explode(F.array(*map(F.lit, ("seal", "build", "audit", "certify")))).alias("step")
         self._for_all(
             nights.select(F.expr("concat('night ', night) AS run_id"), "day", step).selectExpr(
                 "run_id", "step", "'done' AS status", "day AS first_day", "day AS last_day", "1 AS days"
             ),
             RUNS,
-            "runs",
         )
         hours = nights.withColumn("hour", F.explode(F.sequence(F.lit(0), F.lit(23)))).selectExpr(
             f"'{RECORDS}' AS kind",
@@ -273,15 +269,15 @@ class Aged:
             "day",
             "360L AS records",
         )
-        self._for_all(hours, INDEX, "bronze_index", own=False)
+        self._for_all(hours, BRONZE_INDEX, own=False)
 
-    def _for_all(self, rows: DataFrame, ddl: str, ledger: str, *, own: bool = True) -> None:
+    def _for_all(self, rows: DataFrame, ledger: TableSpec, *, own: bool = True) -> None:
         """Appends the same rows for each pipeline to a ledger, a file for each."""
         others = [f"pipeline_{n:03}" for n in range(1, self.age.pipelines)]
         named = [self.pipeline.config.name, *others] if own else others
         names = self.pipeline.spark.createDataFrame([(name,) for name in named], "pipeline string")
-        every = self._cast(names.crossJoin(F.broadcast(rows)), ddl)
-        append(every.repartition("pipeline"), self.pipeline.ops_table(ledger))
+        every = self._cast(names.crossJoin(F.broadcast(rows)), ledger.ddl)
+        append(every.repartition("pipeline"), self.pipeline.ops_table(ledger.name))
 
     def _recent(self) -> None:
         """The events of the last days, as the streams would have written them."""

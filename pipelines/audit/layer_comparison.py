@@ -20,7 +20,7 @@ from pipelines.sql import literal, moment, name
 
 
 def sample_aggregate(contract: DataContract, number: int) -> Column:
-    """An aggregate: the first samples by coordinates, in bounded memory (`ledger.layer_sample.SAMPLE`).
+    """An aggregate: the first samples by coordinates, in bounded memory (`ledger.catalog.SAMPLE`).
 
     Args:
         contract: names the key, and says what may be shown of it.

@@ -20,13 +20,6 @@ from pipelines.ledger.offset_ranges import PartitionOffsets, partition_offsets
 from pipelines.records.watermark import moved_by
 from pipelines.spark.pipeline import Pipeline
 
-INDEX: Final = (
-    "pipeline string, made_for string, until bigint, kind string, commit bigint, ingested_at timestamp,"
-    " day date, reason string, records bigint, newest timestamp, topic string, partition int, first bigint,"
-    " last bigint, distinct bigint, sent timestamp, appended timestamp, bronze_id string,"
-    " until_commit string, topic_id string, whole_from date, clock timestamp, ingested_from timestamp,"
-    " batches array<struct<at: timestamp, commit: bigint, newest: timestamp, clock: timestamp>>"
-)
 RECORDS: Final = "records"
 OFFSETS: Final = "offsets"
 EMPTIED: Final = "emptied"
@@ -44,10 +37,10 @@ class BronzeIndex:
         version: the version of bronze.
         bronze_id: under which name its versions can be compared with others: the id of its table; where the
             table was replaced or put back meanwhile, with a part of the commit at which that was found.
-        rows: the rows of the index, in the shape of `INDEX`. Of kind `records`: the `records` of one
-            micro-batch (`commit`, `ingested_at`) with one event `day`, their `newest` event time and newest
-            `clock` (see `pipelines.records.watermark`); or, with no day, those that broke the contract for
-            one `reason`. Of kind `offsets`: the `first` and `last` offset of a Kafka partition among what
+        rows: the rows of the index, in the shape of `catalog.BRONZE_INDEX`. Of kind `records`: the `records`
+            of one micro-batch (`commit`, `ingested_at`) with one event `day`, their `newest` event time and
+            newest `clock` (see `pipelines.records.watermark`); or, with no day, those that broke the contract
+            for one `reason`. Of kind `offsets`: the `first` and `last` offset of a Kafka partition among what
             came until one version, how many `records` and how many `distinct` offsets, when the newest was
             `sent`, and when the newest was `appended`, if the broker's clock says so. Of kind `emptied`: the
             `records` of one micro-batch that were forgotten, and the `newest` event time and `clock` that

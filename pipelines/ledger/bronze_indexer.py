@@ -13,10 +13,9 @@ from pyspark.sql import functions as F
 
 from pipelines.delta.fenced_commits import replace_fenced
 from pipelines.delta.io import read, small_rows
-from pipelines.delta.tables import ensure_table, shape
 from pipelines.delta.tables import version as table_version
 from pipelines.durations import format_interval
-from pipelines.ledger.bronze_index import EMPTIED, INDEX, OFFSETS, RECORDS, BronzeIndex
+from pipelines.ledger.bronze_index import EMPTIED, OFFSETS, RECORDS, BronzeIndex
 from pipelines.ledger.bronze_state import (
     BronzeState,
     Indexed,
@@ -26,6 +25,7 @@ from pipelines.ledger.bronze_state import (
     records_in,
     require_held,
 )
+from pipelines.ledger.catalog import BRONZE_INDEX
 from pipelines.ledger.forgotten import emptied_in, forgotten_by, is_emptied, with_event_time
 from pipelines.ledger.leases import Lease
 from pipelines.ledger.writer_schemas import ask_again, decode_all
@@ -218,7 +218,7 @@ class _Making:
 
     def _named(self, rows: DataFrame) -> DataFrame:
         """Rows as the index has them, with what they were made from."""
-        bronze, of_index = self.bronze, shape(INDEX)
+        bronze, of_index = self.bronze, BRONZE_INDEX.schema
         common: dict[str, Any] = {
             "pipeline": self.pipeline.config.name,
             "made_for": self.made_for,
@@ -245,7 +245,7 @@ class _Making:
 def _making(pipeline: Pipeline, version: int) -> _Making:
     spark = pipeline.spark
     table = pipeline.ops_table("bronze_index")
-    ensure_table(spark, table, shape(INDEX), partitions=["pipeline"])
+    BRONZE_INDEX.ensure(spark, table)
     stored = read(spark, table, table_version(spark, table)).where(F.col("pipeline") == pipeline.config.name)
     known = _indexed(stored)
     bronze = bronze_state(pipeline, version)

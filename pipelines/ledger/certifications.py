@@ -16,16 +16,15 @@ from pipelines.delta.epochs import Stamp
 from pipelines.delta.fenced_commits import append_fenced
 from pipelines.delta.io import read, small_rows
 from pipelines.delta.tables import (
-    ensure_table,
     exists,
     set_table_property,
-    shape,
     small_frame,
     table_property,
 )
 from pipelines.delta.time_travel import commit_hash
 from pipelines.delta.transaction import version_gone
 from pipelines.errors import SourceError
+from pipelines.ledger.catalog import CERTIFICATIONS
 from pipelines.spark.failures import first_line
 from pipelines.spark.pipeline import Pipeline
 
@@ -76,14 +75,6 @@ def require_ledger(config: PipelineConfig, mark: int | None, certified: int | No
         " back as they were at one time, or begin anew: see docs/runbook.md, 'Verdicts are gone'"
     )
 
-
-CERTIFICATIONS: Final = (
-    "pipeline string, day date, status string, run_id string, batch_version bigint, bronze_version bigint,"
-    " records bigint, rows bigint, duplicates bigint, conflicts bigint, late bigint, quarantined bigint,"
-    " other_days bigint, bronze bigint, decided_at timestamp, cause string, came_late bigint,"
-    " previous_version bigint, added bigint, removed bigint, changed bigint, bronze_id string,"
-    " base_version bigint, epoch bigint, batch_commit string, bronze_commit string"
-)
 
 _ANOTHER: Final = (
     "is not the one by which days are certified. Put the folder back as it was then: docs/runbook.md,"
@@ -180,7 +171,7 @@ def record_verdicts(pipeline: Pipeline, verdicts: Iterable[Verdict], stamp: Stam
         StaleEpoch: another run has taken the lease over. Nothing was written.
     """
     verdicts = list(verdicts)
-    rows = small_frame(pipeline.spark, [asdict(verdict) for verdict in verdicts], shape(CERTIFICATIONS))
+    rows = small_frame(pipeline.spark, [asdict(verdict) for verdict in verdicts], CERTIFICATIONS.schema)
     append_fenced(rows, pipeline.ops_table("certifications"), stamp)
     if (version := _highest(verdicts)) is not None:
         mark_certified(pipeline, version)
@@ -194,9 +185,7 @@ def ensure_ledger(pipeline: Pipeline) -> None:
     """
     if not exists(pipeline.spark, pipeline.ops_table("certifications")):
         require_ledger(pipeline.config, certified_mark(pipeline), None)
-    ensure_table(
-        pipeline.spark, pipeline.ops_table("certifications"), shape(CERTIFICATIONS), partitions=["pipeline"]
-    )
+    CERTIFICATIONS.ensure(pipeline.spark, pipeline.ops_table("certifications"))
 
 
 def history(pipeline: Pipeline, at: int | None = None) -> list[Verdict]:

@@ -6,15 +6,10 @@ from datetime import UTC, date, datetime
 from typing import Final, Literal
 
 from pipelines.delta.io import append
-from pipelines.delta.tables import ensure_table, shape, small_frame
+from pipelines.delta.tables import small_frame
+from pipelines.ledger.catalog import VALIDATION_RESULTS
 from pipelines.spark.pipeline import Pipeline
 
-RESULTS: Final = (
-    "pipeline string, day date, run_id string, name string, kind string, status string, observed string,"
-    " expected string, detail string, batch_version bigint, bronze_version bigint, checked_at timestamp,"
-    " result string"
-)
-"""The columns of `ops/validation_results`."""
 Status = Literal["passed", "failed", "warned"]
 Kind = Literal["integrity", "expectation"]
 
@@ -67,7 +62,7 @@ def record_checks(
 ) -> None:
     """Appends the outcome of checks to `ops/validation_results`, as one commit."""
     table = pipeline.ops_table("validation_results")
-    ensure_table(pipeline.spark, table, shape(RESULTS), partitions=["pipeline"])
+    VALIDATION_RESULTS.ensure(pipeline.spark, table)
     run = {
         "pipeline": pipeline.config.name,
         "run_id": run_id,
@@ -75,4 +70,7 @@ def record_checks(
         "bronze_version": bronze_version,
         "checked_at": datetime.now(UTC),
     }
-    append(small_frame(pipeline.spark, [asdict(check) | run for check in checks], shape(RESULTS)), table)
+    append(
+        small_frame(pipeline.spark, [asdict(check) | run for check in checks], VALIDATION_RESULTS.schema),
+        table,
+    )

@@ -6,7 +6,7 @@ more, and no run decides by a table that holds one. All pipelines that read a to
 
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta
-from typing import Final, Literal
+from typing import Literal
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -17,7 +17,6 @@ from pipelines.delta.tables import (
     FORGOTTEN,
     TOPIC_ID,
     ensure_forgettable,
-    ensure_table,
     exists,
     shape,
     small_frame,
@@ -25,17 +24,12 @@ from pipelines.delta.tables import (
     unhidden,
 )
 from pipelines.errors import SourceError
+from pipelines.ledger.catalog import FORGOTTEN_PLACES
 from pipelines.ledger.certifications import Certified
 from pipelines.ledger.forgotten import EVENT_TIME, emptied_of, forgotten_mark, remembered
 from pipelines.records.decode import COORDINATES, ENVELOPE, EVENT_DATE
 from pipelines.spark.ingest_plans import read_until
 from pipelines.spark.pipeline import Pipeline
-
-PLACES: Final = (
-    "pipeline string, topic_id string, _topic string, _partition int, _offset bigint,"
-    f" {EVENT_TIME} timestamp, forgotten_at timestamp, run_id string"
-)
-"""The columns of `ops/forgotten`."""
 
 
 def remember_places(pipeline: Pipeline, records: DataFrame, run_id: str) -> None:
@@ -47,7 +41,7 @@ def remember_places(pipeline: Pipeline, records: DataFrame, run_id: str) -> None
         run_id: the run.
     """
     table = pipeline.ops_table("forgotten")
-    ensure_table(pipeline.spark, table, shape(PLACES), partitions=["pipeline"])
+    FORGOTTEN_PLACES.ensure(pipeline.spark, table)
     new = records.groupBy(*COORDINATES).agg(F.max(EVENT_TIME).alias(EVENT_TIME))
     known = places(pipeline)
     if known is not None:
@@ -58,7 +52,7 @@ def remember_places(pipeline: Pipeline, records: DataFrame, run_id: str) -> None
         "forgotten_at": F.current_timestamp(),
         "run_id": F.lit(run_id),
     }
-    append(new.withColumns(told).select(*shape(PLACES).names), table)
+    append(new.withColumns(told).select(*FORGOTTEN_PLACES.schema.names), table)
 
 
 def places(pipeline: Pipeline) -> DataFrame | None:

@@ -15,8 +15,9 @@ from pyspark.sql import functions as F
 
 from pipelines.delta.fenced_commits import claim, replace_fenced
 from pipelines.delta.io import read, small_rows
-from pipelines.delta.tables import ensure_table, exists, shape, small_frame
-from pipelines.ledger.bronze_index import INDEX, OFFSETS, RECORDS
+from pipelines.delta.tables import exists, shape, small_frame
+from pipelines.ledger.bronze_index import OFFSETS, RECORDS
+from pipelines.ledger.catalog import BRONZE_INDEX
 from pipelines.ledger.leases import Lease
 from pipelines.ledger.offset_ranges import in_a_row
 from pipelines.spark.pipeline import Pipeline
@@ -49,7 +50,7 @@ def fold_index(pipeline: Pipeline, held: Lease | None) -> int:
     if not exists(spark, table):
         return 0
     if held is not None:
-        ensure_table(spark, table, shape(INDEX), partitions=["pipeline"])
+        BRONZE_INDEX.ensure(spark, table)
         # From here on no run that held the lease before can add to what is read now.
         claim(spark, table, held.stamp("fold"))
     of_pipeline = f"pipeline = {literal(pipeline.config.name)}"
@@ -75,13 +76,13 @@ def fold(rows: DataFrame, versions: Iterable[int]) -> DataFrame:
     """The same in fewer rows.
 
     Args:
-        rows: rows of the index of one pipeline, folded or not, in the shape of `INDEX`.
+        rows: rows of the index of one pipeline, folded or not, in the shape of `catalog.BRONZE_INDEX`.
         versions: the versions of bronze that verdicts name: of each it must stay known what came after it.
 
     Returns:
         Rows in the same shape, in the order of ingestion.
     """
-    names = shape(INDEX).names
+    names = BRONZE_INDEX.schema.names
     records = _folded_records(rows.where(F.col("kind") == RECORDS), versions)
     offsets = _folded_offsets(rows.where(F.col("kind") == OFFSETS))
     every = records.unionByName(offsets, allowMissingColumns=True)

@@ -7,13 +7,13 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from pipelines.delta.io import days_condition, read
-from pipelines.delta.tables import ensure_table, exists, shape
+from pipelines.delta.tables import exists
 from pipelines.delta.upkeep import change_rows
-from pipelines.ledger.checks import RESULTS
+from pipelines.ledger.catalog import LAYER_SAMPLES, VALIDATION_RESULTS
 from pipelines.spark.pipeline import Pipeline
 from pipelines.sql import literal
 
-LEDGERS: Final = ("layer_samples", "validation_results")
+LEDGERS: Final = (LAYER_SAMPLES.name, VALIDATION_RESULTS.name)
 """The ledgers that hold such values."""
 _GONE: Final = "a value, which was forgotten with a record of the day"
 # What an expectation observed is a value, or counts them (`pipelines.expectations.runner`).
@@ -40,7 +40,7 @@ def delete_values(pipeline: Pipeline, days: Sequence[date]) -> None:
         change_rows(spark, samples, lambda rows: rows.delete(of_days), {})
     if not exists(spark, results):
         return
-    ensure_table(spark, results, shape(RESULTS), partitions=["pipeline"])
+    VALIDATION_RESULTS.ensure(spark, results)
     # Expectations quote values that they did not expect, or the greatest; our own checks quote keys.
     quoting = f"{of_days} AND (result IS NOT NULL OR detail <> '' OR ({_OBSERVES}))"
     if _holds(spark, results, quoting):

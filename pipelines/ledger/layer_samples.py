@@ -3,21 +3,16 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from pyspark.sql import functions as F
 
 from pipelines.delta.io import append, read, small_rows
-from pipelines.delta.tables import ensure_table, exists, shape, small_frame
+from pipelines.delta.tables import exists, shape, small_frame
+from pipelines.ledger.catalog import LAYER_SAMPLES, SAMPLE
 from pipelines.spark.pipeline import Pipeline
 
 Difference = Literal["late", "quarantined", "pending", "missing", "extra", "other_copy"]
-
-_PLACE: Final = "struct<topic: string, partition: int, offset: bigint>"
-SAMPLE: Final = (
-    f"key array<struct<column: string, value: string>>, batch {_PLACE}, speed {_PLACE},"
-    " event_time string, ingested_at string, watermark string"
-)
 
 
 @dataclass(frozen=True)
@@ -67,19 +62,14 @@ class LayerDifference:
     samples: tuple[LayerSample, ...] = ()
 
 
-_SHAPE: Final = (
-    f"pipeline string, day date, run_id string, difference string, {SAMPLE}, recorded_at timestamp"
-)
-
-
 def record_samples(pipeline: Pipeline, differences: Mapping[date, LayerDifference], run_id: str) -> None:
     """Appends the samples of an audit to `ops/layer_samples`, as one commit; does nothing without any."""
     run = {"pipeline": pipeline.config.name, "run_id": run_id, "recorded_at": datetime.now(UTC)}
     rows = [asdict(each) | run | {"day": day} for day, found in differences.items() for each in found.samples]
     if rows:
         table = pipeline.ops_table("layer_samples")
-        ensure_table(pipeline.spark, table, shape(_SHAPE), partitions=["pipeline"])
-        append(small_frame(pipeline.spark, rows, shape(_SHAPE)), table)
+        LAYER_SAMPLES.ensure(pipeline.spark, table)
+        append(small_frame(pipeline.spark, rows, LAYER_SAMPLES.schema), table)
 
 
 def samples_of(pipeline: Pipeline, day: date, run_id: str) -> tuple[LayerSample, ...]:

@@ -24,9 +24,10 @@ from pipelines.config.model import PipelineConfig
 from pipelines.delta.epochs import Epoch, Stamp, application, is_free, lease_end, next_epoch
 from pipelines.delta.fenced_commits import claim, number_taken, replace_fenced
 from pipelines.delta.io import read
-from pipelines.delta.tables import ensure_table, exists, shape, small_frame
+from pipelines.delta.tables import exists, small_frame
 from pipelines.delta.transaction import StaleEpoch
 from pipelines.errors import InfrastructureError
+from pipelines.ledger.catalog import LEASES
 from pipelines.ledger.certifications import ensure_ledger
 from pipelines.spark.failures import first_line
 from pipelines.spark.pipeline import Pipeline
@@ -87,11 +88,6 @@ def started(process: psutil.Process) -> float:
     """Seconds from the machine's start to the process's: setting the clock changes nothing about it."""
     return float(process.create_time() - psutil.boot_time())
 
-
-LEASES: Final = (
-    "pipeline string, holder string, host string, pid bigint, process_started double, since timestamp,"
-    " until timestamp, epoch bigint, boot string, pid_namespace string"
-)
 
 _log = logging.getLogger(__name__)
 
@@ -220,7 +216,7 @@ class Lease:
             f"lease {self._epoch.run_id} ({self.epoch}, {following})",
         )
         replace_fenced(
-            small_frame(self._pipeline.spark, [row], shape(LEASES)),
+            small_frame(self._pipeline.spark, [row], LEASES.schema),
             self._pipeline.config.ops_table("leases"),
             f"pipeline = {literal(self._pipeline.name)}",
             stamp,
@@ -241,7 +237,7 @@ def lease(pipeline: Pipeline, run_id: str) -> Iterator[Lease]:
     """
     spark, config = pipeline.spark, pipeline.config
     table = pipeline.ops_table("leases")
-    ensure_table(spark, table, shape(LEASES), partitions=["pipeline"])
+    LEASES.ensure(spark, table)
     # Before the row, so that whoever writes the row from here on makes this run's commit fail.
     number = number_taken(spark, table, application(config.name))
     held = _held(pipeline)

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -12,14 +12,10 @@ from pyspark.sql import SparkSession
 
 from pipelines.config.model import PipelineConfig
 from pipelines.delta.io import append
-from pipelines.delta.tables import ensure_table, shape, small_frame
+from pipelines.delta.tables import small_frame
 from pipelines.errors import OncelakeError
+from pipelines.ledger.catalog import RUNS
 from pipelines.spark.failures import first_line
-
-RUNS: Final = (
-    "pipeline string, run_id string, step string, status string, first_day date, last_day date, days int,"
-    " detail string, started_at timestamp, ended_at timestamp"
-)
 
 _log = logging.getLogger(__name__)
 
@@ -76,8 +72,8 @@ class RunRecorder:
         """
         table = self._config.ops_table("runs")
         try:
-            ensure_table(spark, table, shape(RUNS), partitions=["pipeline"])
-            append(small_frame(spark, self._rows, shape(RUNS)), table)
+            RUNS.ensure(spark, table)
+            append(small_frame(spark, self._rows, RUNS.schema), table)
         except (PySparkException, Py4JError, OncelakeError) as error:
             told = f"{table}: the steps of run {self._run_id} are not recorded: {first_line(str(error))}"
             _log.warning("%s", told)

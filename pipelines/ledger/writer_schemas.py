@@ -17,8 +17,9 @@ from pyspark.sql import functions as F
 
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import append, read, small_rows
-from pipelines.delta.tables import ensure_table, exists, shape, small_frame
+from pipelines.delta.tables import exists, small_frame
 from pipelines.errors import InfrastructureError
+from pipelines.ledger.catalog import WRITER_SCHEMAS
 from pipelines.records.decode import decode
 from pipelines.records.json_documents import check_readable
 from pipelines.registry.client import Registry, registry_of
@@ -39,7 +40,6 @@ NO_ID: Final = -1
 """The id of the row that says that some ids were taken for unknown and are not kept."""
 
 _PASSED_OVER: Final = "PASSED_OVER"
-_TABLE: Final = "pipeline string, registry string, id bigint, kind string, text string, fetched_at timestamp"
 
 
 def kept_schemas(pipeline: Pipeline) -> Writers:
@@ -68,8 +68,7 @@ def fitting(schemas: Writers, contract: DataContract) -> Writers:
 def keep(pipeline: Pipeline, schemas: Writers) -> None:
     """Keeps what the registry has answered."""
     table = pipeline.ops_table("writer_schemas")
-    columns = shape(_TABLE)
-    ensure_table(pipeline.spark, table, columns)
+    WRITER_SCHEMAS.ensure(pipeline.spark, table)
     now = datetime.now(UTC)
     rows = [
         {
@@ -82,7 +81,7 @@ def keep(pipeline: Pipeline, schemas: Writers) -> None:
         }
         for s in schemas.values()
     ]
-    append(small_frame(pipeline.spark, rows, columns), table)
+    append(small_frame(pipeline.spark, rows, WRITER_SCHEMAS.schema), table)
 
 
 def keep_passed_over(pipeline: Pipeline) -> None:

@@ -3,21 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from typing import Final
 
 from pyspark.sql import functions as F
 
 from pipelines.delta.io import append, read, small_rows
-from pipelines.delta.tables import conform, ensure_table, exists, shape, small_frame
+from pipelines.delta.tables import conform, exists, small_frame
 from pipelines.delta.time_travel import commit_hash
+from pipelines.ledger.catalog import PUBLICATIONS
 from pipelines.ledger.certifications import Verdict
 from pipelines.spark.pipeline import Pipeline
-
-_SHAPE: Final = (
-    "pipeline string, day date, batch_version bigint, topic_id string, run_id string,"
-    " published_at timestamp, batch_commit string"
-)
-_TABLE: Final = "publications"
 
 
 @dataclass(frozen=True)
@@ -42,10 +36,10 @@ def publications(pipeline: Pipeline, topic_id: str, at: int | None = None) -> di
         topic_id: the cluster's identifier of the topic.
         at: the newest version of the batch table that counts; None for any.
     """
-    table = pipeline.ops_table(_TABLE)
+    table = pipeline.ops_table(PUBLICATIONS.name)
     if not exists(pipeline.spark, table):
         return {}
-    rows = conform(read(pipeline.spark, table), shape(_SHAPE))
+    rows = conform(read(pipeline.spark, table), PUBLICATIONS.schema)
     rows = rows.where((F.col("pipeline") == pipeline.config.name) & (F.col("topic_id") == topic_id))
     if at is not None:
         rows = rows.where(F.col("batch_version") <= at)
@@ -75,8 +69,8 @@ def _of_another(pipeline: Pipeline, commits: Mapping[int, str | None]) -> set[in
 
 def record_publication(pipeline: Pipeline, verdict: Verdict, topic_id: str, run_id: str) -> None:
     """Records that a day was published as a whole, as a verdict has certified it."""
-    table = pipeline.ops_table(_TABLE)
-    ensure_table(pipeline.spark, table, shape(_SHAPE), partitions=["pipeline"])
+    table = pipeline.ops_table(PUBLICATIONS.name)
+    PUBLICATIONS.ensure(pipeline.spark, table)
     row = {
         "pipeline": pipeline.config.name,
         "day": verdict.day,
@@ -86,4 +80,4 @@ def record_publication(pipeline: Pipeline, verdict: Verdict, topic_id: str, run_
         "run_id": run_id,
         "published_at": datetime.now(UTC),
     }
-    append(small_frame(pipeline.spark, [row], shape(_SHAPE)), table)
+    append(small_frame(pipeline.spark, [row], PUBLICATIONS.schema), table)

@@ -10,18 +10,15 @@ from pyspark.sql import functions as F
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
 from pipelines.delta.io import read, replace_rows, small_rows
-from pipelines.delta.tables import conform, ensure_table, exists, shape, small_frame
+from pipelines.delta.tables import conform, exists, small_frame
 from pipelines.durations import days_in_a_row
+from pipelines.ledger.catalog import PUBLISHED_DAYS
 from pipelines.ledger.certifications import Verdict, certified_in, history, newest_certified, require_commit
 from pipelines.publishing.publications import publications
 from pipelines.spark.checkpoints import query_files
 from pipelines.spark.pipeline import Pipeline
 from pipelines.sql import literal
 
-_SHAPE: Final = (
-    "pipeline string, query string, batch bigint, day date, batch_version bigint, batch_commit string"
-)
-_TABLE: Final = "published_days"
 _RUNS_TOLD: Final = 3
 _ANOTHER: Final = (
     "is not the one that days were published by. Publish anew: docs/publishing.md, 'When versions are gone'"
@@ -79,11 +76,11 @@ def settled_before(pipeline: Pipeline, query: str, batch: int) -> Settled:
     Raises:
         SourceError: they were settled by another batch table than the one at hand.
     """
-    table = pipeline.ops_table(_TABLE)
+    table = pipeline.ops_table(PUBLISHED_DAYS.name)
     if not exists(pipeline.spark, table):
         return Settled()
     rows = (
-        conform(read(pipeline.spark, table), shape(_SHAPE))
+        conform(read(pipeline.spark, table), PUBLISHED_DAYS.schema)
         .where(_of(pipeline.config, query))
         .where(F.col("batch") < batch)
     )
@@ -122,7 +119,7 @@ def unsent(pipeline: Pipeline, topic_id: str) -> list[date]:
         topic_id: the cluster's identifier of the topic.
     """
     spark = pipeline.spark
-    files, table = query_files(spark, pipeline.checkpoint("publish")), pipeline.ops_table(_TABLE)
+    files, table = query_files(spark, pipeline.checkpoint("publish")), pipeline.ops_table(PUBLISHED_DAYS.name)
     if files.query is None or not exists(spark, table):
         return []
     rows = read(spark, table).where(_of(pipeline.config, files.query)).where(F.col("batch") == 0)
@@ -154,8 +151,8 @@ def record_settled(pipeline: Pipeline, query: str, batch: int, settled: Settled)
         batch: the number of the micro-batch.
         settled: the days, and the version at which they are settled.
     """
-    table = pipeline.ops_table(_TABLE)
-    ensure_table(pipeline.spark, table, shape(_SHAPE), partitions=["pipeline"])
+    table = pipeline.ops_table(PUBLISHED_DAYS.name)
+    PUBLISHED_DAYS.ensure(pipeline.spark, table)
     one = {
         "pipeline": pipeline.config.name,
         "query": query,
@@ -163,20 +160,20 @@ def record_settled(pipeline: Pipeline, query: str, batch: int, settled: Settled)
         "batch_version": settled.version,
         "batch_commit": settled.commit,
     }
-    rows = small_frame(pipeline.spark, [{**one, "day": day} for day in settled.days], shape(_SHAPE))
+    rows = small_frame(pipeline.spark, [{**one, "day": day} for day in settled.days], PUBLISHED_DAYS.schema)
     replace_rows(rows, table, f"{_of(pipeline.config, query)} AND batch = {batch}")
 
 
 def forget_unknown(pipeline: Pipeline) -> None:
     """Forgets what micro-batches have settled of which the checkpoint does not know: it was restored."""
     spark = pipeline.spark
-    files, table = query_files(spark, pipeline.checkpoint("publish")), pipeline.ops_table(_TABLE)
+    files, table = query_files(spark, pipeline.checkpoint("publish")), pipeline.ops_table(PUBLISHED_DAYS.name)
     if files.query is None or not exists(spark, table):
         return
     begun = files.next_batch + (files.in_flight is not None)
     condition = f"{_of(pipeline.config, files.query)} AND batch >= {begun}"
     if not read(spark, table).where(condition).isEmpty():
-        replace_rows(small_frame(spark, [], shape(_SHAPE)), table, condition)
+        replace_rows(small_frame(spark, [], PUBLISHED_DAYS.schema), table, condition)
 
 
 def _of(config: PipelineConfig, query: str) -> str:

@@ -24,9 +24,9 @@ from pipelines.delta.upkeep import (
     small_files,
     vacuum,
 )
+from pipelines.ledger.catalog import CATALOG
 from pipelines.ledger.certifications import certified
 from pipelines.ledger.index_folding import fold_index
-from pipelines.ledger.kept_values import LEDGERS
 from pipelines.ledger.leases import Lease, lease
 from pipelines.nightly.recovery import back_to_certified, holds_certified
 from pipelines.publishing.published_days import Settled, settled_so_far, waiting
@@ -37,20 +37,6 @@ from pipelines.sql import literal
 Layer = Literal["bronze", "speed", "batch", "quarantine"]
 _LAYERS: Final = get_args(Layer)
 
-# Shared by all pipelines of a lake, and divided by pipeline.
-_LEDGERS: Final = (
-    "bronze_index",
-    "certifications",
-    "validation_results",
-    "runs",
-    "layer_samples",
-    "published_days",
-    "publications",
-    "forgotten",
-)
-# Of these whole files are rewritten, or values of records taken out, and nobody reads old versions for long.
-# What goes is old in all partitions, so no run of another pipeline can be in need of it.
-_REWRITTEN: Final = ("bronze_index", "leases", *LEDGERS)
 _COUNTS: Final = (
     *("files_compacted", "bytes_compacted"),
     *("bronze_rows", "speed_rows", "quarantine_rows", "index_rows"),
@@ -139,9 +125,10 @@ class _Work:
 
     def compact_ledgers(self) -> None:
         """Puts small files of the pipeline together in the ledgers that all pipelines share."""
-        for table in map(self.pipeline.config.ops_table, _LEDGERS):
-            # The rest belongs to pipelines whose runs may be at work now.
-            self.compact(table, f"pipeline = {literal(self.pipeline.config.name)}")
+        for spec in CATALOG:
+            if spec.is_compacted:
+                # The rest belongs to pipelines whose runs may be at work now.
+                self.compact(self.pipeline.ops_table(spec.name), f"pipeline = {literal(self.pipeline.name)}")
 
     def fold_index(self) -> None:
         """Folds the micro-batches of the index that are old."""
@@ -164,11 +151,11 @@ class _Work:
         for layer in _LAYERS:
             if may_lose[layer]:
                 self._vacuum(self.pipeline.table(layer), self.pipeline.config.maintain.vacuum_after)
-        for ledger in _REWRITTEN:
-            # Shared by all pipelines, so no property of it is changed for one of them.
-            self._vacuum(
-                self.pipeline.ops_table(ledger), min(self.pipeline.config.maintain.vacuum_after, DELTAS_OWN)
-            )
+        # Shared by all pipelines, so no property of them is changed for one.
+        after = min(self.pipeline.config.maintain.vacuum_after, DELTAS_OWN)
+        for spec in CATALOG:
+            if spec.is_vacuumed:
+                self._vacuum(self.pipeline.ops_table(spec.name), after)
 
     def _vacuum(self, path: str, after: timedelta) -> None:
         if self.held:

@@ -31,8 +31,8 @@ from pipelines.delta.tables import (
 )
 from pipelines.delta.upkeep import change_rows, delete_rows, old_files, vacuum
 from pipelines.errors import AuditFailed, InfrastructureError, SourceError
+from pipelines.ledger.catalog import VALIDATION_RESULTS
 from pipelines.ledger.certifications import history
-from pipelines.ledger.checks import RESULTS
 from pipelines.ledger.forgotten import forgetting_commits
 from pipelines.ledger.forgotten_places import emptied_on_arrival, places
 from pipelines.ledger.kept_values import delete_values
@@ -305,15 +305,15 @@ def test_values_and_keys_that_checks_have_kept_go_with_the_days_records(lake: La
         "expect_table_row_count_to_be_between": ("expectation", "2", "", None),
         "keys_come_to_an_end": ("integrity", "1 keys recur", "UA, 1545, EWR", None),
     }
-    ensure_table(spark, table, shape(RESULTS), partitions=["pipeline"])
+    VALIDATION_RESULTS.ensure(spark, table)
     rows = [
-        dict.fromkeys(shape(RESULTS).names)
+        dict.fromkeys(VALIDATION_RESULTS.schema.names)
         | {"pipeline": "flights", "day": day, "name": name, "kind": kind}
         | {"observed": observed, "detail": detail, "result": result}
         for day in (ONE, TWO)
         for name, (kind, observed, detail, result) in shapes.items()
     ]
-    append(small_frame(spark, rows, shape(RESULTS)), table)
+    append(small_frame(spark, rows, VALIDATION_RESULTS.schema), table)
     delete_values(Pipeline(spark, lake.config, lake.contract), [ONE])
 
     def kept(day: date) -> dict[str, tuple[Any, ...]]:

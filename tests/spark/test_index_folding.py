@@ -13,10 +13,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import read
-from pipelines.delta.tables import shape, small_frame, version
+from pipelines.delta.tables import small_frame, version
 from pipelines.delta.transaction import StaleEpoch
-from pipelines.ledger.bronze_index import INDEX, OFFSETS, RECORDS, BronzeIndex
+from pipelines.ledger.bronze_index import OFFSETS, RECORDS, BronzeIndex
 from pipelines.ledger.bronze_indexer import index_bronze
+from pipelines.ledger.catalog import BRONZE_INDEX
 from pipelines.ledger.certifications import history, newest_certified
 from pipelines.ledger.index_folding import fold, fold_index
 from pipelines.ledger.leases import lease
@@ -149,7 +150,7 @@ def test_any_history_is_told_as_before(
     others: list[int],
     minutes: tuple[int, int],
 ) -> None:
-    frame = small_frame(spark, rows_of(pieces), shape(INDEX)).persist()
+    frame = small_frame(spark, rows_of(pieces), BRONZE_INDEX.schema).persist()
     versions = dict(zip(DAYS, known, strict=True))
     since, clock = (BEGIN + timedelta(minutes=after) for after in minutes)
     before = BronzeIndex(99, "b", frame)

@@ -21,7 +21,8 @@ from pipelines.delta.fenced_commits import replace_fenced
 from pipelines.delta.io import read
 from pipelines.delta.tables import ensure_table, shape, small_frame
 from pipelines.errors import InfrastructureError
-from pipelines.ledger.leases import LEASES, Holder, lease, started, this_process
+from pipelines.ledger.catalog import LEASES
+from pipelines.ledger.leases import Holder, lease, started, this_process
 from tests.support.lakes import Lake
 
 OLD = (
@@ -37,7 +38,7 @@ def held(lake: Lake) -> dict[str, Any]:
     return row.asDict()
 
 
-def hand_to(lake: Lake, columns: str = LEASES, **changes: Any) -> None:
+def hand_to(lake: Lake, columns: str = LEASES.ddl, **changes: Any) -> None:
     """Writes a lease of somebody else's, as that run would, without a look at what is there."""
     row = {
         "pipeline": "flights",

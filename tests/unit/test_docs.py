@@ -28,9 +28,10 @@ from pipelines.config.loader import load_config
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import load_contract
 from pipelines.errors import OncelakeError
+from pipelines.ledger.catalog import CATALOG
 from pipelines.records.reasons import REASONS, Reason
 from pipelines.runtime.scaffold import lay_out
-from scripts import checks_page, configuration_page
+from scripts import checks_page, configuration_page, tables_page
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -372,6 +373,12 @@ def test_each_integrity_check_has_its_row_in_the_pages_of_checks_and_in_the_runb
             if line.startswith("|")
         ]
         assert any(f"`{check.name}`" in row for row in rows), check.name
+
+
+def test_each_table_under_ops_is_in_the_page_of_tables_and_in_the_architecture() -> None:
+    assert text(ROOT / tables_page.PAGE) == tables_page.page_text(), "run make pages"
+    described = re.findall(r"^\| `ops/(\w+)` \|", text(ROOT / "docs/architecture.md"), re.MULTILINE)
+    assert sorted(described) == sorted(spec.name for spec in CATALOG)
 
 
 def test_the_architecture_says_what_bounds_each_module_that_collects_on_the_driver() -> None:

@@ -1,0 +1,137 @@
+"""The tables under `ops/`, in which a lake remembers what its jobs have done.
+
+All pipelines of a lake share them. DDL, schemas, the lists of upkeep and `docs/tables.md` come from here.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from pipelines.delta.tables import ensure_table, shape
+
+_PLACE: Final = "struct<topic: string, partition: int, offset: bigint>"
+SAMPLE: Final = (
+    f"key array<struct<column: string, value: string>>, batch {_PLACE}, speed {_PLACE},"
+    " event_time string, ingested_at string, watermark string"
+)
+"""The columns of an event by which the layers differ."""
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """A table under `ops/`.
+
+    Attributes:
+        name: Its name.
+        meaning: What a row is.
+        ddl: Its columns, as SQL has them.
+        partitions: The columns by which its files are divided.
+        is_compacted: Whether upkeep compacts the partition of its pipeline.
+        is_vacuumed: Whether upkeep deletes files that no version of the last days needs: of tables whose
+            files are rewritten, or from which values of records are taken out. Nobody reads old versions
+            of these for long, and what is deleted is old in all partitions, so no run of another pipeline
+            needs it.
+    """
+
+    name: str
+    meaning: str
+    ddl: str
+    partitions: tuple[str, ...] = ("pipeline",)
+    is_compacted: bool = True
+    is_vacuumed: bool = False
+
+    @property
+    def schema(self) -> StructType:
+        """Its columns."""
+        return shape(self.ddl)
+
+    def ensure(self, spark: SparkSession, path: str) -> None:
+        """Make the table if there is none, and add columns that a table of an earlier release lacks.
+
+        Raises:
+            ConfigError: There is a table with columns that do not fit.
+            InfrastructureError: The place cannot be written.
+        """
+        ensure_table(spark, path, self.schema, partitions=self.partitions)
+
+
+BRONZE_INDEX: Final = TableSpec(
+    "bronze_index",
+    "Counts of records by micro-batch, event day and reason, and offsets by partition: where the records of a"
+    " day are in bronze.",
+    "pipeline string, made_for string, until bigint, kind string, commit bigint, ingested_at timestamp,"
+    " day date, reason string, records bigint, newest timestamp, topic string, partition int, first bigint,"
+    " last bigint, distinct bigint, sent timestamp, appended timestamp, bronze_id string,"
+    " until_commit string, topic_id string, whole_from date, clock timestamp, ingested_from timestamp,"
+    " batches array<struct<at: timestamp, commit: bigint, newest: timestamp, clock: timestamp>>",
+    is_vacuumed=True,
+)
+CERTIFICATIONS: Final = TableSpec(
+    "certifications",
+    "A verdict on an event day.",
+    "pipeline string, day date, status string, run_id string, batch_version bigint, bronze_version bigint,"
+    " records bigint, rows bigint, duplicates bigint, conflicts bigint, late bigint, quarantined bigint,"
+    " other_days bigint, bronze bigint, decided_at timestamp, cause string, came_late bigint,"
+    " previous_version bigint, added bigint, removed bigint, changed bigint, bronze_id string,"
+    " base_version bigint, epoch bigint, batch_commit string, bronze_commit string",
+)
+FORGOTTEN_PLACES: Final = TableSpec(
+    "forgotten",
+    "The coordinates of a record that `oncelake forget` has emptied.",
+    "pipeline string, topic_id string, _topic string, _partition int, _offset bigint,"
+    " event_time timestamp, forgotten_at timestamp, run_id string",
+)
+LAYER_SAMPLES: Final = TableSpec(
+    "layer_samples",
+    "An event by which speed and batch layer differed in an audit.",
+    f"pipeline string, day date, run_id string, difference string, {SAMPLE}, recorded_at timestamp",
+    is_vacuumed=True,
+)
+LEASES: Final = TableSpec(
+    "leases",
+    "Which run holds the lease of a pipeline, in which epoch, and in which process.",
+    "pipeline string, holder string, host string, pid bigint, process_started double, since timestamp,"
+    " until timestamp, epoch bigint, boot string, pid_namespace string",
+    is_compacted=False,
+    is_vacuumed=True,
+)
+PUBLICATIONS: Final = TableSpec(
+    "publications",
+    "A day that was published as a whole.",
+    "pipeline string, day date, batch_version bigint, topic_id string, run_id string,"
+    " published_at timestamp, batch_commit string",
+)
+PUBLISHED_DAYS: Final = TableSpec(
+    "published_days",
+    "A certified day that the output topic follows, at which version, and since which micro-batch.",
+    "pipeline string, query string, batch bigint, day date, batch_version bigint, batch_commit string",
+)
+RUNS: Final = TableSpec(
+    "runs",
+    "A step of a nightly run: how it ended and how long it took.",
+    "pipeline string, run_id string, step string, status string, first_day date, last_day date, days int,"
+    " detail string, started_at timestamp, ended_at timestamp",
+)
+VALIDATION_RESULTS: Final = TableSpec(
+    "validation_results",
+    "What a check of a run found on a day.",
+    "pipeline string, day date, run_id string, name string, kind string, status string, observed string,"
+    " expected string, detail string, batch_version bigint, bronze_version bigint, checked_at timestamp,"
+    " result string",
+    is_vacuumed=True,
+)
+WRITER_SCHEMAS: Final = TableSpec(
+    "writer_schemas",
+    "What the schema registry has answered for an id.",
+    "pipeline string, registry string, id bigint, kind string, text string, fetched_at timestamp",
+    partitions=(),
+    is_compacted=False,
+)
+
+CATALOG: Final = (
+    *(BRONZE_INDEX, CERTIFICATIONS, VALIDATION_RESULTS, RUNS, LAYER_SAMPLES),
+    *(PUBLISHED_DAYS, PUBLICATIONS, FORGOTTEN_PLACES, LEASES, WRITER_SCHEMAS),
+)
+"""All of them, in the order in which upkeep takes them."""
