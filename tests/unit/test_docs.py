@@ -375,6 +375,17 @@ def test_each_integrity_check_has_its_row_in_the_pages_of_checks_and_in_the_runb
         assert any(f"`{check.name}`" in row for row in rows), check.name
 
 
+def test_each_guarantee_names_its_tests_and_each_test_of_a_guarantee_is_named() -> None:
+    guaranteed = text(ROOT / "docs/semantics.md").split("## Guaranteed")[1].split("## What becomes")[0]
+    rows = [line for line in guaranteed.split("\n") if line.startswith("|") and "---" not in line]
+    named = [re.findall(r"`((?:nightly/)?test_\w+\.py)`", row) for row in rows if "| tests |" not in row]
+    assert all(named), "a guarantee without a test"
+    there = ROOT / "tests/guarantees"
+    assert {each for row in named for each in row} == {
+        str(path.relative_to(there)) for path in there.rglob("test_*.py")
+    }
+
+
 def test_each_table_under_ops_is_in_the_page_of_tables_and_in_the_architecture() -> None:
     assert text(ROOT / tables_page.PAGE) == tables_page.page_text(), "run make pages"
     described = re.findall(r"^\| `ops/(\w+)` \|", text(ROOT / "docs/architecture.md"), re.MULTILINE)
