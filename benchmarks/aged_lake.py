@@ -94,7 +94,7 @@ def _in_a_process(lake: Path, step: Step, options: dict[str, int]) -> dict[str, 
 
 
 def _work(lake: Path, step: Step, age: Age) -> dict[str, Any]:
-    """Does a step on a lake; what it cost."""
+    """Do a step on a lake; what it cost."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO)
     logging.getLogger("py4j").setLevel(logging.WARNING)
     settings = (f"lake.root={lake.resolve()}", *_SETTINGS)
@@ -116,7 +116,7 @@ def _work(lake: Path, step: Step, age: Age) -> dict[str, Any]:
 
 
 def _memory(spark: SparkSession) -> dict[str, int]:
-    """Megabytes that the driver's processes took at most, and what its heap holds."""
+    """Return megabytes that the driver's processes took at most, and what its heap holds."""
     java: Any = spark.sparkContext._jvm.java.lang  # type: ignore[union-attr]
     pid = java.ProcessHandle.current().pid()
     runtime = java.Runtime.getRuntime()

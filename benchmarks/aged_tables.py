@@ -100,7 +100,7 @@ class Aged:
     age: Age
 
     def fill(self) -> None:
-        """Writes the tables, and lets a night decide on all days but the last."""
+        """Write the tables, and let a night decide on all days but the last."""
         ensure_bronze(self.pipeline)
         ensure_quarantine(self.pipeline)
         ensure_speed(self.pipeline)
@@ -112,7 +112,7 @@ class Aged:
         nightly(self.pipeline, "fill", days)
 
     def _old(self) -> None:
-        """What was before the days that hold events."""
+        """Write what was before the days that hold events."""
         append(self._cast(self._micro_batches(), BRONZE), self.pipeline.table("bronze"))
         # Each micro-batch was a commit; their log is cleaned up.
         renumber(self.pipeline.spark, self.pipeline.table("bronze"), self.age.batches)
@@ -124,7 +124,7 @@ class Aged:
         self._others()
 
     def _micro_batches(self) -> DataFrame:
-        """The micro-batches of before, of one record each: `n`, its `day`, and columns of bronze."""
+        """Return the micro-batches of before, of one record each: `n`, its `day`, and columns of bronze."""
         age = self.age
         moment = f"TIMESTAMP'{age.begin:%Y-%m-%d %H:%M:%S}Z' + make_dt_interval(0, 0, 0, n * {age.trigger})"
         came = f"date_add(DATE'{age.begin.date()}', int(n div {age.a_day}))"
@@ -191,7 +191,7 @@ class Aged:
         append(self._cast(named, BRONZE_INDEX.ddl), table)
 
     def _layers(self) -> None:
-        """A row for each day in speed and batch layer; the latter as after so many nights."""
+        """Write a row for each day in speed and batch layer; the latter as after so many nights."""
         begin, names = f"TIMESTAMP'{self.age.begin:%Y-%m-%d %H:%M:%S}Z'", ("site", "device", "status")
         rows = self.pipeline.spark.range(0, self.age.days, 1, 8).selectExpr(
             *(f"'x' AS {name}" for name in names),
@@ -214,7 +214,7 @@ class Aged:
         renumber(self.pipeline.spark, self.pipeline.table("batch"), _COMMITS_A_NIGHT * self.age.days)
 
     def _verdicts(self) -> None:
-        """The verdicts on all days, and on those that were repaired, of all pipelines."""
+        """Write the verdicts on all days, and on those that were repaired, of all pipelines."""
         counts = ("records", "rows", "duplicates", "conflicts", "late", "quarantined", "other_days", "bronze")
         bronze = bronze_id(bronze_state(self.pipeline, self.age.batches), None, is_same=False)
         begin = f"TIMESTAMP'{self.age.begin:%Y-%m-%d %H:%M:%S}Z'"
@@ -238,7 +238,7 @@ class Aged:
         self._for_all(rows, CERTIFICATIONS)
 
     def _others(self) -> None:
-        """What nights have written of themselves, and the indices of the other pipelines."""
+        """Write what nights have written of themselves, and the indices of the other pipelines."""
         for spec in (VALIDATION_RESULTS, RUNS):
             spec.ensure(self.pipeline.spark, self.pipeline.ops_table(spec.name))
         nights = self.pipeline.spark.range(self.age.days).selectExpr(
@@ -272,7 +272,7 @@ class Aged:
         self._for_all(hours, BRONZE_INDEX, own=False)
 
     def _for_all(self, rows: DataFrame, ledger: TableSpec, *, own: bool = True) -> None:
-        """Appends the same rows for each pipeline to a ledger, a file for each."""
+        """Append the same rows for each pipeline to a ledger, a file for each."""
         others = [f"pipeline_{n:03}" for n in range(1, self.age.pipelines)]
         named = [self.pipeline.config.name, *others] if own else others
         names = self.pipeline.spark.createDataFrame([(name,) for name in named], "pipeline string")
@@ -280,7 +280,7 @@ class Aged:
         append(every.repartition("pipeline"), self.pipeline.ops_table(ledger.name))
 
     def _recent(self) -> None:
-        """The events of the last days, as the streams would have written them."""
+        """Write the events of the last days, as the streams would have written them."""
         contract = self.pipeline.contract
         for nth in range(RECENT):
             append(self._cast(self._events(nth), BRONZE), self.pipeline.table("bronze"))
@@ -292,7 +292,7 @@ class Aged:
         append(first_try(broken_of(routes, contract)), self.pipeline.table("quarantine"))
 
     def _events(self, nth: int) -> DataFrame:
-        """The records of a day: a tenth are copies, some come a day late, some are broken."""
+        """Return the records of a day: a tenth are copies, some come a day late, some are broken."""
         age = self.age
         a_day = age.a_day * age.records
         begin = f"TIMESTAMP'{age.first + nth * _DAY} 00:00:00Z'"
@@ -320,7 +320,7 @@ class Aged:
 
     @staticmethod
     def _cast(rows: DataFrame, ddl: str) -> DataFrame:
-        """Rows in a shape; columns that they lack are empty."""
+        """Return rows in a shape; columns that they lack are empty."""
         known = {*rows.columns}
         return rows.select(
             *(
@@ -333,7 +333,7 @@ class Aged:
 
 
 def renumber(spark: SparkSession, table: str, to: int) -> None:
-    """Gives the newest version of a Delta table another number, as if its earlier log were cleaned up."""
+    """Give the newest version of a Delta table another number, as if its earlier log were cleaned up."""
     at, log = version(spark, table), Path(table) / "_delta_log"
     jvm: Any = spark.sparkContext._jvm
     delta = jvm.org.apache.spark.sql.delta.DeltaLog

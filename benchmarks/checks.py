@@ -13,12 +13,12 @@ from pipelines.delta.io import read
 
 
 def check_json(work: Work) -> None:
-    """Each valid record became an event."""
+    """Check that each valid record became an event."""
     _check_decoded(work, decoding.from_json(work.pipeline))
 
 
 def check_avro(work: Work) -> None:
-    """Each valid record became an event, in Avro, too."""
+    """Check that each valid record became an event, in Avro, too."""
     _check_decoded(work, decoding.from_avro(work.pipeline))
 
 
@@ -29,7 +29,7 @@ def _check_decoded(work: Work, events: DataFrame) -> None:
 
 
 def check_raw(work: Work) -> None:
-    """The raw append has every record once."""
+    """Check that the raw append has every record once."""
     _check_envelopes(
         work,
         work.pipeline.spark.read.format("delta").load(f"{work.pipeline.config.root}/raw"),
@@ -44,7 +44,7 @@ def check_bronze(work: Work) -> None:
 
 
 def check_speed(work: Work) -> None:
-    """The speed layer has every event once, and quarantine every broken record."""
+    """Check that the speed layer has every event once, and quarantine every broken record."""
     _check_events(work, "speed")
     _expect("rows of quarantine", work.table("quarantine").count(), work.truth.broken)
 
@@ -56,7 +56,7 @@ def check_both(work: Work) -> None:
 
 
 def check_batch(work: Work) -> None:
-    """The batch layer has every event once."""
+    """Check that the batch layer has every event once."""
     _check_events(work, "batch")
 
 
@@ -71,13 +71,13 @@ def check_month(work: Work) -> None:
 
 
 def check_copy(work: Work) -> None:
-    """The copy has what the batch layer has."""
+    """Check that the copy has what the batch layer has."""
     rows = read(work.pipeline.spark, copy_of_days(work.pipeline.config)).count()
     _expect("rows of the copy", rows, work.table("batch").count())
 
 
 def sizes(work: Work) -> dict[str, dict[str, float]]:
-    """Files and megabytes of every table there is."""
+    """Return files and megabytes of every table there is."""
     found = {}
     for name in ("raw", "bronze/events", "speed/events", "quarantine/events", "batch/events"):
         path = f"{work.pipeline.config.root}/{name}"

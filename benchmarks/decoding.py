@@ -32,12 +32,12 @@ _WRITERS: Final[Writers] = {_ID: WriterSchema(_ID, "AVRO", _AVRO)}
 
 
 def avro_table(config: PipelineConfig) -> str:
-    """Where the events in Avro are."""
+    """Return where the events in Avro are."""
     return f"{config.root}/bronze/in_avro"
 
 
 def write_in_avro(pipeline: Pipeline) -> None:
-    """Writes the valid events of bronze again, as Avro in the wire format of a registry."""
+    """Write the valid events of bronze again, as Avro in the wire format of a registry."""
     bronze = read(pipeline.spark, pipeline.table("bronze"))
     decoded = decode(bronze, pipeline.contract, pipeline.config.decode.max_future).where(F.col(VALID))
     fields = ", ".join(f"`{name}`" for name in pipeline.contract.columns)
@@ -53,7 +53,7 @@ def read_bytes(pipeline: Pipeline) -> DataFrame:
 
 
 def from_json(pipeline: Pipeline) -> DataFrame:
-    """The events of bronze."""
+    """Return the events of bronze."""
     decoded = decode(
         read(pipeline.spark, pipeline.table("bronze")),
         pipeline.contract,
@@ -64,7 +64,7 @@ def from_json(pipeline: Pipeline) -> DataFrame:
 
 
 def from_avro(pipeline: Pipeline) -> DataFrame:
-    """The events of the table in Avro."""
+    """Return the events of the table in Avro."""
     in_avro = replace(pipeline.contract, value_format="avro")
     decoded = decode(
         read(pipeline.spark, avro_table(pipeline.config)),

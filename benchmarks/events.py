@@ -76,7 +76,7 @@ class Chunk:
 
 
 def chunks(records: int, seed: int) -> Iterator[Chunk]:
-    """Makes records; the same arguments give the same bytes.
+    """Make records; the same arguments give the same bytes.
 
     Event times rise with the order of sending, with up to ten minutes of disorder, and all lie on `DAY`.
 
@@ -109,7 +109,7 @@ def chunks(records: int, seed: int) -> Iterator[Chunk]:
 
 
 def add_up(made: Truth | None, chunk: Chunk) -> Truth:
-    """The truth of the records so far, with those of one more chunk."""
+    """Return the truth of the records so far, with those of one more chunk."""
     before = made or Truth(0, 0, 0, 0, 0)
     return Truth(
         before.records + len(chunk.values),
@@ -121,7 +121,7 @@ def add_up(made: Truth | None, chunk: Chunk) -> Truth:
 
 
 def _render(event: Integers, records: int) -> list[bytes]:
-    """The JSON of events, a function of their numbers alone: a retry has the bytes of the first copy."""
+    """Return JSON of events, a function of their numbers alone: a retry has the bytes of the first copy."""
     device = _device(event)
     noise = event * 2_654_435_761 % 1_000_003
     # Numbers of events run slower than those of records, so no event is measured after it was sent.

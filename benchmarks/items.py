@@ -44,7 +44,7 @@ from pipelines.steps.speed import speed
 
 
 def raw_append(work: Work) -> None:
-    """The reference: Kafka -> Delta as Spark alone does it, with the defaults of both."""
+    """Run the reference: Kafka -> Delta as Spark alone does it, with the defaults of both."""
     kafka = work.pipeline.config.kafka
     reader = work.pipeline.spark.readStream.format("kafka").option(
         "kafka.bootstrap.servers", kafka.bootstrap_servers
@@ -68,7 +68,7 @@ def speed_once(work: Work) -> None:
 
 
 def speed_until_drained(work: Work) -> None:
-    """The speed job as it runs in production, while another process fills bronze."""
+    """Run the speed job as it runs in production, while another process fills bronze."""
     _stop_when_drained(work)
     speed(work.pipeline, once=False)
 
@@ -84,12 +84,12 @@ def together(work: Work) -> None:
 
 
 def rebuild(work: Work) -> None:
-    """The nightly run of the one day that all events lie on: build, audit, certification."""
+    """Run the nightly run of the one day that all events lie on: build, audit, certification."""
     nightly(work.pipeline, "benchmark", [DAY])
 
 
 def steps(work: Work) -> list[dict[str, Any]]:
-    """What the last nightly run has recorded of its four steps: `step`, `seconds`, `detail`."""
+    """Return what the last nightly run has recorded of its four steps: `step`, `seconds`, `detail`."""
     rows = small_rows(read(work.pipeline.spark, work.pipeline.ops_table("runs")).orderBy("started_at"))
     return [
         {
@@ -102,7 +102,7 @@ def steps(work: Work) -> list[dict[str, Any]]:
 
 
 def built_at(work: Work) -> float:
-    """When the rebuild had written the day, before its audit; seconds since the epoch."""
+    """Return when the rebuild had written the day, before its audit; seconds since the epoch."""
     history = DeltaTable.forPath(work.pipeline.spark, work.pipeline.table("batch")).history()
     row = history.where("userMetadata LIKE 'build benchmark%'").select(F.unix_millis("timestamp")).first()
     if row is None:
@@ -121,12 +121,12 @@ def decode_json(work: Work) -> None:
 
 
 def decode_avro(work: Work) -> None:
-    """The same events in Avro are decoded and dropped."""
+    """Check that the same events in Avro are decoded and dropped."""
     _drop(decoding.from_avro(work.pipeline))
 
 
 def write_in_avro(work: Work) -> None:
-    """What `decode_avro` reads."""
+    """Write what `decode_avro` reads."""
     decoding.write_in_avro(work.pipeline)
 
 
@@ -135,7 +135,7 @@ def _drop(rows: DataFrame) -> None:
 
 
 def _stop_when_drained(work: Work) -> None:
-    """Sends this process an operator's signal once speed and quarantine have taken everything."""
+    """Send this process an operator's signal once speed and quarantine have taken everything."""
 
     def watch() -> None:
         work.progress.wait_for(work.truth.records, "speed")

@@ -23,7 +23,7 @@ _BY_US: Final = "published"
 
 
 def _of(work: Work, name: str) -> str:
-    """A name that no other lake has: repetitions share a cluster."""
+    """Return a name that no other lake has: repetitions share a cluster."""
     return f"{name}-{hashlib.sha256(work.pipeline.config.root.encode()).hexdigest()[:8]}"
 
 
@@ -57,7 +57,7 @@ def send_by_spark(work: Work) -> None:
 
 
 def send_by_rows(work: Work) -> None:
-    """The same messages by `rdd.foreachPartition`, with a producer for each task and no transactions."""
+    """Return same messages by `rdd.foreachPartition`, with a producer for each task and no transactions."""
     rows = messages(
         work.pipeline.spark.read.format("delta").load(work.pipeline.table("speed")), work.pipeline.contract
     )
@@ -94,7 +94,7 @@ def check_sent(work: Work) -> None:
 
 
 def check_sent_by_rows(work: Work) -> None:
-    """Tasks have."""
+    """Return tasks have."""
     _check(work, _of(work, _BY_ROWS))
 
 

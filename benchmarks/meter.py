@@ -49,7 +49,7 @@ class Meter:
         self._look()
 
     def cost(self, until: float | None = None) -> Cost:
-        """The cost of the block, once it has ended.
+        """Return the cost of the block, once it has ended.
 
         Args:
             until: leaves out what came later than this, in seconds since the epoch.

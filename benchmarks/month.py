@@ -27,7 +27,7 @@ _SHIFTED: Final = (
 
 
 def fill_month(work: Work) -> None:
-    """Fills bronze with the events of the lake beside it, dealt out over the days; one commit for each day.
+    """Fill bronze with the events of the lake beside it, dealt out over the days; one commit for each day.
 
     All copies of an event go to the same day. A few records of one day are held back, see `come_late`.
     """
@@ -42,7 +42,7 @@ def fill_month(work: Work) -> None:
 
 
 def come_late(work: Work) -> None:
-    """Appends the records that were held back: a fiftieth of one day, weeks later."""
+    """Append the records that were held back: a fiftieth of one day, weeks later."""
     append(_records(work.pipeline, _LATE, later=25), work.pipeline.table("bronze"))
 
 
@@ -57,13 +57,13 @@ def repair(work: Work) -> None:
 
 
 def copy(work: Work) -> None:
-    """Writes the days of the batch layer to another table, as a staging table would ask of each run."""
+    """Write the days of the batch layer to another table, as a staging table would ask of each run."""
     rows = by_day_and_key(work.table("batch"), work.pipeline.contract.key)
     rows.write.format("delta").partitionBy(EVENT_DATE).save(copy_of_days(work.pipeline.config))
 
 
 def copy_of_days(config: PipelineConfig) -> str:
-    """Where `copy_days` writes."""
+    """Return where `copy_days` writes."""
     return f"{config.root}/copy"
 
 

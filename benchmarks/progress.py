@@ -27,7 +27,7 @@ class Progress(StreamingQueryListener):
         self._changed = threading.Condition()
 
     def wait_for(self, records: int, *queries: str) -> None:
-        """Waits until each of the queries has taken so many records."""
+        """Wait until each of the queries has taken so many records."""
         with self._changed:
             self._changed.wait_for(lambda: all(self._records[name] >= records for name in queries))
 
@@ -40,7 +40,7 @@ class Progress(StreamingQueryListener):
             }
 
     def add(self, progress: dict[str, Any]) -> None:
-        """Adds one micro-batch, as Spark's JSON has it."""
+        """Add one micro-batch, as Spark's JSON has it."""
         name = str(progress["name"])
         with self._changed:
             self._records[name] += progress["numInputRows"]
@@ -56,18 +56,18 @@ class Progress(StreamingQueryListener):
         """Nothing to add yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
-        """Adds a micro-batch."""
+        """Add a micro-batch."""
         self.add(json.loads(event.progress.json))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
-        """Waiting costs nothing that is measured here."""
+        """Ignore waiting, which costs nothing that is measured here."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
-        """The totals stay."""
+        """Keep the totals."""
 
 
 def watch(spark: SparkSession) -> Progress:
-    """Listens to all queries of a session from now on."""
+    """Listen to all queries of a session from now on."""
     progress = Progress()
     spark.streams.addListener(progress)
     return progress

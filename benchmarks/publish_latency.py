@@ -49,7 +49,7 @@ class Reader:
         self._thread.start()
 
     def wait(self, appends: int, rows: int) -> None:
-        """Waits until all rows of all appends were seen, then stops."""
+        """Wait until all rows of all appends were seen, then stop."""
         until = time.monotonic() + _WITHIN_S
         while any(self._rows.get(number, 0) < rows for number in range(appends)):
             if time.monotonic() > until:
@@ -78,7 +78,7 @@ def by_spark(rows: DataFrame, servers: str, topic: str, checkpoint: str) -> Any:
 
 
 def by_us(rows: DataFrame, servers: str, topic: str, checkpoint: str) -> Any:
-    """Ours."""
+    """Return ours."""
     sink = TransactionalSink(topic, topic, _SLOTS, {"bootstrap.servers": servers})
     publish = publisher(rows.sparkSession, sink, checkpoint)
 
@@ -103,7 +103,7 @@ class Commits:
 
 
 def measure(name: str, start: Any, appends: Commits, servers: str, folder: Path) -> dict[str, float]:
-    """Appends rows to a table, one commit each second, and sees when readers of the topic have them.
+    """Append rows to a table, one commit each second, and see when readers of the topic have them.
 
     Args:
         name: of the sink.
@@ -178,7 +178,7 @@ def _session() -> Iterator[SparkSession]:
 @click.option("--rows", default=1_000, show_default=True, type=click.IntRange(min=1), help="Of one append.")
 @graceful_shutdown()
 def main(appends: int, rows: int) -> None:
-    """Measures both sinks one after the other, and prints JSON."""
+    """Measure both sinks one after the other, and print JSON."""
     with (
         tempfile.TemporaryDirectory(prefix="oncelake-latency-") as folder,
         broker() as running,

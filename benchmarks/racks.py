@@ -55,7 +55,7 @@ EXECUTORS: Final = (
 
 
 def replicas(factor: int, partitions: int = PARTITIONS) -> list[list[int]]:
-    """Brokers of each partition for a replication factor; each leads as many partitions as any other.
+    """Return brokers of each partition for a replication factor; each leads as many partitions as any other.
 
     In no order: where brokers take turns, Spark's own placement, by turns as well, has all or nothing in the
     rack by chance.
@@ -75,7 +75,7 @@ def measured(
     *settings: str,
     meanwhile: Callable[[], None] | None = None,
 ) -> dict[str, Any]:
-    """Reads a topic with an executor in each rack.
+    """Read a topic with an executor in each rack.
 
     Args:
         cluster: what runs.
@@ -115,7 +115,7 @@ def measured(
 
 
 def _command(cluster: RackCluster, records: int, settings: Sequence[str]) -> list[str]:
-    """The run of `oncelake rack measure` on a cluster, with further settings."""
+    """Return the run of `oncelake rack measure` on a cluster, with further settings."""
     given = [
         f"lake.root={cluster.folder}/lake",
         f"kafka.bootstrap_servers={cluster.bootstrap_servers}",
@@ -129,7 +129,7 @@ def _command(cluster: RackCluster, records: int, settings: Sequence[str]) -> lis
 
 
 def _start(command: Sequence[str], out: Path) -> Process:
-    """Starts a command that writes to a file, and to a log beside it."""
+    """Start a command that writes to a file, and to a log beside it."""
     log = out.with_suffix(".log")
     with out.open("w") as to_out, log.open("w") as to_log:
         run = psutil.Popen(
@@ -161,7 +161,7 @@ class Bench:
     found: list[dict[str, Any]] = field(default_factory=list)
 
     def fill(self, topic: str, factor: int) -> str:
-        """Makes and fills a topic."""
+        """Make and fill a topic."""
         self.cluster.create(topic, replicas(factor))
         self.cluster.fill(topic, PARTITIONS, self.records, self.size)
         return topic
@@ -169,7 +169,7 @@ class Bench:
     def row(
         self, case: str, topic: str, mode: str, *settings: str, meanwhile: Callable[[], None] | None = None
     ) -> None:
-        """Measures one case in one mode."""
+        """Measure one case in one mode."""
         self.console.print(f"{case}, {mode} ...", highlight=False)
         summary = measured(self.cluster, topic, mode, self.records, *settings, meanwhile=meanwhile)
         records, racks = summary["counts"]["records"], summary["racks"]
@@ -178,13 +178,13 @@ class Bench:
         self.found.append({**racks, "case": case, "mode": mode, "seconds": summary["query_s"]})
 
     def rows(self, case: str, topic: str, *settings: str) -> None:
-        """Measures one case in each mode."""
+        """Measure one case in each mode."""
         for mode in MODES:
             self.row(case, topic, mode, *settings)
 
 
 def replication(bench: Bench) -> None:
-    """The replication factors, and the time that it takes, in turns."""
+    """Measure the replication factors, and the time that it takes, in turns."""
     for factor in (3, 2, 1):
         bench.rows(f"replication {factor}", bench.fill(f"replicated-{factor}", factor))
     for _ in range(_PAIRS - 1):
@@ -192,7 +192,7 @@ def replication(bench: Bench) -> None:
 
 
 def changes_during_the_query(bench: Bench) -> None:
-    """Leaders move, an executor dies, executors come one by one."""
+    """Return leaders move, an executor dies, executors come one by one."""
     cluster = bench.cluster
     for mode in ("client", "placement"):
         topic = f"moving-{mode}"

@@ -20,7 +20,7 @@ _LABELS: Final = {**{name: item.label for name, item in ITEMS.items()}, "build":
 
 
 def summarize(runs: Sequence[Run], records: int) -> list[dict[str, Any]]:
-    """Medians over the repetitions.
+    """Return medians over the repetitions.
 
     Args:
         runs: the results of each repetition; each begins with the item `raw`.
@@ -55,7 +55,7 @@ def summarize(runs: Sequence[Run], records: int) -> list[dict[str, Any]]:
 
 
 def show(console: Console, summary: Sequence[dict[str, Any]]) -> None:
-    """Prints the summary as a table."""
+    """Print the summary as a table."""
     table = Table(title="Against a raw append of the same run (1.00; more is faster)")
     table.add_column("work")
     for title in ("wall s", "CPU s", "records/s", "ratio wall", "ratio CPU"):
@@ -75,7 +75,7 @@ def show(console: Console, summary: Sequence[dict[str, Any]]) -> None:
 
 
 def show_nights(console: Console, run: Run) -> None:
-    """Prints what nightly runs consisted of: their steps, and the bytes they read and wrote."""
+    """Print what nightly runs consisted of: their steps, and the bytes they read and wrote."""
     for result in run:
         parts = result.details.get("steps")
         if not parts:
@@ -92,7 +92,7 @@ def show_nights(console: Console, run: Run) -> None:
 
 
 def write(path: Path, setup: Setup, runs: Sequence[Run], summary: Sequence[dict[str, Any]]) -> None:
-    """Writes everything as JSON: where and how it was measured, the summary, each repetition."""
+    """Write everything as JSON: where and how it was measured, the summary, each repetition."""
     content = {
         "machine": {
             "cpus": psutil.cpu_count(),

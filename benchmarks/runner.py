@@ -61,7 +61,7 @@ class Result:
 
 
 def chosen(only: Sequence[str]) -> list[str]:
-    """The items to run, in order: those named (none: all), what they need, and the reference."""
+    """Return the items to run, in order: those named (none: all), what they need, and the reference."""
     wanted = set(only or ITEMS) | {"raw"}
     for name in tuple(wanted):
         wanted.update(ITEMS[name].needs)
@@ -69,7 +69,7 @@ def chosen(only: Sequence[str]) -> list[str]:
 
 
 def run_items(setup: Setup, names: Sequence[str], number: int) -> Iterator[Result]:
-    """Runs items one after the other on empty lakes.
+    """Run items one after the other on empty lakes.
 
     Args:
         setup: what they share.

@@ -13,7 +13,7 @@ _SECONDS = 60.0
 def fill_topic(
     bootstrap_servers: str, topic: str, records: int, seed: int, progress: Callable[[int], None]
 ) -> Truth:
-    """Sends generated records.
+    """Send generated records.
 
     Args:
         bootstrap_servers: where the cluster is.

@@ -50,7 +50,7 @@ class Order:
 
 
 def main() -> None:
-    """Does what the order says."""
+    """Do what the order says."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
     order = Order(**json.loads(sys.stdin.readline()))
     item = ITEMS[order.item]
@@ -81,7 +81,7 @@ def main() -> None:
 
 
 def _plain_session(config: PipelineConfig) -> SparkSession:
-    """A session with what Delta's and Spark's own manuals ask for, and nothing of Oncelake."""
+    """Return a session with what Delta's and Spark's own manuals ask for, and nothing of Oncelake."""
     use_java()
     builder = SparkSession.builder.appName("raw").master(config.spark.master or "local[*]")
     settings = {

@@ -64,7 +64,7 @@ class Cast:
         return 4 * _MINUTES + self.plan.truth.sent / 200
 
     def config(self) -> PipelineConfig:
-        """The configuration that the jobs have."""
+        """Return the configuration that the jobs have."""
         return load_config(PIPELINE, conf_dir=ROOT / "conf", settings=self.settings)
 
     def job(self, command: str, *flags: str) -> Job:

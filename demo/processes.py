@@ -42,7 +42,7 @@ class Job:
         return self._process.pid if self._process and self._process.poll() is None else None
 
     def start(self) -> None:
-        """Start it in a session of its own: Ctrl-C reaches the demo alone, which then ends the job."""
+        """Start it in a session of its own: Ctrl-C reaches the demo alone, which then end the job."""
         with self.out.open("ab") as out, self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command,

@@ -58,7 +58,7 @@ class Plan:
 
     @property
     def sorts(self) -> Counter[Sort]:
-        """Number of sends for each reason to send."""
+        """Return the number of sends for each reason to send."""
         return Counter(send.sort for send in self.sends)
 
     @property

@@ -62,12 +62,12 @@ class Truth:
 
     @property
     def conflicts(self) -> int:
-        """Number of events of which copies differ."""
+        """Return the number of events of which copies differ."""
         return sum(bool(expected.losers) for expected in self.events.values())
 
     @property
     def rows_by_day(self) -> dict[date, int]:
-        """Number of events of each event day, ascending."""
+        """Return the number of events of each event day, ascending."""
         return dict(sorted(Counter(expected.day for expected in self.events.values()).items()))
 
     def acceptable(self, key: FlightKey) -> frozenset[FlightPayload]:

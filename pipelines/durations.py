@@ -19,7 +19,7 @@ _PART: Final = re.compile(r"(\d{1,15}) ?(" + "|".join(_UNITS) + r")s?\b *")
 
 
 def parse_interval(text: object) -> timedelta:
-    """Reads an interval.
+    """Read an interval.
 
     Args:
         text: one or more numbers with units, such as `2 hours` or `1 day 12 hours`.
@@ -48,14 +48,14 @@ def parse_interval(text: object) -> timedelta:
 
 
 def format_interval(interval: timedelta) -> str:
-    """Writes an interval as Spark and `parse_interval` read it, in the largest unit that divides it."""
+    """Write an interval as Spark and `parse_interval` read it, in the largest unit that divides it."""
     unit = next(name for name, length in reversed(_UNITS.items()) if not interval % length)
     number = interval // _UNITS[unit]
     return f"{number} {unit}{'' if number == 1 else 's'}"
 
 
 def days_in_a_row(days: Sequence[date]) -> list[tuple[date, date]]:
-    """The first and the last day of each run of sorted days without a gap."""
+    """Return the first and the last day of each run of sorted days without a gap."""
     runs: list[tuple[date, date]] = []
     for day in days:
         if runs and day - runs[-1][1] == timedelta(days=1):

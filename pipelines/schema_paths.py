@@ -13,7 +13,10 @@ MAP_KEY: Final = "{key}"
 
 
 def optional(kind: DataType) -> DataType:
-    """A type whose nested parts may all be absent, as tables keep it: decoding holds what is required."""
+    """Return a type whose nested parts may all be absent, as tables keep it.
+
+    Decoding holds what is required.
+    """
     match kind:
         case StructType():
             return StructType([StructField(f.name, optional(f.dataType)) for f in kind])
@@ -26,7 +29,7 @@ def optional(kind: DataType) -> DataType:
 
 
 def flat(schema: StructType) -> dict[str, StructField]:
-    """Every part of a schema by its path, each after the one that it lies in.
+    """Return every part of a schema by its path, each after the one that it lies in.
 
     A part that holds others stands with an empty type of its kind; only parts without parts have a whole one.
     """
@@ -63,7 +66,7 @@ def _hollow(kind: DataType) -> DataType:
 
 
 def holder(path: str) -> str:
-    """The path of what a part lies in; empty for a column."""
+    """Return the path of what a part lies in; empty for a column."""
     for end in ("[]", "{}", MAP_KEY):
         if path.endswith(end):
             return path.removesuffix(end)
@@ -71,6 +74,6 @@ def holder(path: str) -> str:
 
 
 def holders(path: str) -> list[str]:
-    """The paths of all that a part lies in, the outermost first."""
+    """Return the paths of all that a part lies in, the outermost first."""
     above = holder(path)
     return [*holders(above), above] if above else []

@@ -2,12 +2,12 @@
 
 
 def name(column: str) -> str:
-    """A column in SQL; dots lead into objects, as no name of a contract has one."""
+    """Return a column in SQL; dots lead into objects, as no name of a contract has one."""
     return ".".join("`" + part.replace("`", "``") + "`" for part in column.split("."))
 
 
 def literal(value: object) -> str:
-    """A value in SQL."""
+    """Return a value in SQL."""
     match value:
         case bool():
             return str(value).lower()
@@ -20,5 +20,8 @@ def literal(value: object) -> str:
 
 
 def moment(value: str) -> str:
-    """SQL for an instant as text, in UTC: Kafka takes timestamps of any year, and Python's end with 9999."""
+    """Return SQL for an instant as text, in UTC.
+
+    Kafka takes timestamps of any year, and Python's end with 9999.
+    """
     return f"date_format({value}, 'yyyy-MM-dd HH:mm:ss.SSS')"

@@ -25,7 +25,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def parse_yaml(text: str, origin: str, refusal: type[OncelakeError]) -> Any:
-    """Reads one YAML document.
+    """Read one YAML document.
 
     Args:
         text: the document.

@@ -41,7 +41,7 @@ This page is generated from the models in `pipelines/config` by `make pages`.
 
 
 def page_text() -> str:
-    """The page: a table of settings for each section of the configuration."""
+    """Return the page: a table of settings for each section of the configuration."""
     tables = [_HEAD, _section("The pipeline", list(_top()))]
     for name, field in PipelineConfig.model_fields.items():
         if model := _model_of(field):
@@ -94,7 +94,10 @@ def _default(field: FieldInfo) -> str:
 
 
 def _model_of(field: FieldInfo) -> type[BaseModel] | None:
-    """The model of a section; None for a value, and for the items of a list, which its meaning explains."""
+    """Return the model of a section.
+
+    None for a value, and for the items of a list, which its meaning explains.
+    """
     if get_origin(field.annotation) in (tuple, Literal):
         return None
     kinds = (field.annotation, *get_args(field.annotation))
@@ -102,7 +105,7 @@ def _model_of(field: FieldInfo) -> type[BaseModel] | None:
 
 
 def _documented(model: type[BaseModel]) -> tuple[str, dict[str, str]]:
-    """What a model's docstring says of it, and of each of its settings."""
+    """Return what a model's docstring says of it, and of each of its settings."""
     found = parse(model.__doc__ or "")
     meanings = {entry.arg_name: " ".join((entry.description or "").split()) for entry in found.params}
     return " ".join((found.description or "").split()), meanings

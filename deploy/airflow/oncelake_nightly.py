@@ -51,7 +51,7 @@ class NightlyBatch(BaseOperator):
         self._process = SubprocessHook()
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Runs the command; its log becomes that of the task.
+        """Run the command; its log becomes that of the task.
 
         Raises:
             AirflowFailException: another try would give the same.
@@ -68,7 +68,7 @@ class NightlyBatch(BaseOperator):
         raise AirflowException(f"{self.pipeline}: exit code {done.exit_code}: {error}")
 
     def on_kill(self) -> None:
-        """Stops the run, as nobody else would: Airflow ends its own process only."""
+        """Stop the run, as nobody else would: Airflow ends its own process only."""
         self._process.send_sigterm()
 
 
@@ -82,7 +82,7 @@ def _summary(last_line: str) -> dict[str, Any]:
 
 
 def _day(context: Context) -> list[str]:
-    """The option that names the day of the run, which is the one on which its data interval begins.
+    """Return the option that names the day of the run, which is the one on which its data interval begins.
 
     The newest run names none: then `nightly_batch` takes yesterday and, with it, what came late.
     """

@@ -30,11 +30,11 @@ class Audit:
     expectations_s: float
 
     def failed_checks(self, day: date) -> list[Check]:
-        """The checks that keep a day from being certified."""
+        """Return the checks that keep a day from being certified."""
         return [check for check in self.checks if check.day == day and check.status == "failed"]
 
     def passed(self, day: date) -> bool:
-        """Whether no check on the day failed."""
+        """Return whether no check on the day failed."""
         return worst(check for check in self.checks if check.day == day) != "failed"
 
 
@@ -54,7 +54,7 @@ def audit(audited: AuditedDays) -> Audit:
 
 
 def _expectation_checks(audited: AuditedDays) -> list[Check]:
-    """What Great Expectations says of the rows, by the rules of the contract."""
+    """Return what Great Expectations says of the rows, by the rules of the contract."""
     # It takes seconds to import, which streaming jobs and plans need not wait for.
     from pipelines.expectations.runner import expectation_checks
 

@@ -201,7 +201,7 @@ class AuditedDays:
 
 
 def _counted(found: list[PartitionOffsets], bronze: DataFrame) -> list[PartitionOffsets]:
-    """Offsets whose distinct ones the index does not know are counted in bronze."""
+    """Return offsets whose distinct ones the index does not know are counted in bronze."""
     unsure = [(offsets.topic, offsets.partition) for offsets in found if offsets.distinct is None]
     if not unsure:
         return found

@@ -20,7 +20,7 @@ from pipelines.sql import literal, moment, name
 
 
 def sample_aggregate(contract: DataContract, number: int) -> Column:
-    """An aggregate: the first samples by coordinates, in bounded memory (`ledger.catalog.SAMPLE`).
+    """Return an aggregate: the first samples by coordinates, in bounded memory (`ledger.catalog.SAMPLE`).
 
     Args:
         contract: names the key, and says what may be shown of it.
@@ -89,7 +89,7 @@ class Layers:
 
 
 def layer_differences(layers: Layers, contract: DataContract, limits: Limits) -> dict[date, LayerDifference]:
-    """Compares the layers by key and explains each difference.
+    """Compare the layers by key and explains each difference.
 
     A row is late if records that were ingested with it or before it put the watermark at or past its event
     time, see `pipelines.records.watermark.watermarks`. That is the latest that the speed layer's watermark
@@ -126,7 +126,10 @@ def layer_differences(layers: Layers, contract: DataContract, limits: Limits) ->
 
 
 def _verdict(event_time: str) -> Column:
-    """What a pair of rows, one of each layer, says: the first explanation that holds; null if they agree."""
+    """Return what a pair of rows, one of each layer, says: the first explanation that holds.
+
+    Null if they agree.
+    """
     only_batch = F.col("_s").isNull()
     late = only_batch & (F.col(event_time) <= F.col("_watermark"))
     pending = only_batch & F.coalesce(F.col("_ingested_at") >= F.col("_reached"), F.lit(True))

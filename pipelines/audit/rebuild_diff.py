@@ -36,7 +36,7 @@ class Changes:
 
 
 def row_changes(before: DataFrame, after: DataFrame, contract: DataContract) -> dict[date, Changes]:
-    """Compares two versions of some days, key by key.
+    """Compare two versions of some days, key by key.
 
     Args:
         before: rows of the batch layer at one version, with all the contract's columns.
@@ -57,7 +57,7 @@ def row_changes(before: DataFrame, after: DataFrame, contract: DataContract) -> 
 
 
 def differing(before: DataFrame, after: DataFrame, contract: DataContract) -> DataFrame:
-    """The keys in which two versions of some days differ, with `_event_date` and how: `_change`.
+    """Return the keys in which two versions of some days differ, with `_event_date` and how: `_change`.
 
     Args:
         before: rows of the batch layer at one version, with all the contract's columns.

@@ -81,7 +81,7 @@ class LayerDay:
 
 
 def audit_columns(decoded: DataFrame, contract: DataContract) -> DataFrame:
-    """What the audit needs of each record: key, event time and day, origin, payload hash, validity."""
+    """Return what the audit needs of each record: key, event time and day, origin, payload hash, validity."""
     others = [contract.event_time, *preference(contract), EVENT_DATE, *ORIGIN]
     columns = dict.fromkeys([*contract.key_names, *others])
     return with_key(decoded, contract).select(*columns, payload_hash(contract).alias(_PAYLOAD), VALID)
@@ -94,7 +94,7 @@ def bronze_facts(
     known: tuple[Mapping[date, int], int],
     examples: int,
 ) -> BronzeFacts:
-    """Counts records and, for some days, the rows that the batch layer must have.
+    """Count records and, for some days, the rows that the batch layer must have.
 
     The records of a day are counted twice, here and by the index, and a check compares the two.
 
@@ -136,7 +136,7 @@ def _won(figures: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _recurring(contract: DataContract, examples: int) -> list[Column]:
-    """Aggregates of the keys of a day on which records of further days decide, in bounded memory."""
+    """Aggregate of the keys of a day on which records of further days decide, in bounded memory."""
     if contract.event_time in contract.key:
         return []
     found = [F.count_if(F.col(UNDECIDED)).alias("undecided")]
@@ -154,7 +154,7 @@ def _recurring(contract: DataContract, examples: int) -> list[Column]:
 
 
 def _winning(events: DataFrame, contract: DataContract, span: Span) -> DataFrame:
-    """The winning records, with `_conflict`: whether the copies differ.
+    """Return the winning records, with `_conflict`: whether the copies differ.
 
     Where a key has but one day, they are found by other means than the rebuild's, so that a fault of
     either is seen.
@@ -171,7 +171,7 @@ def _winning(events: DataFrame, contract: DataContract, span: Span) -> DataFrame
 
 
 def layer_facts(rows: DataFrame, contract: DataContract) -> dict[date, LayerDay]:
-    """Counts what a layer holds, by event day.
+    """Count what a layer holds, by event day.
 
     Args:
         rows: rows of the speed or the batch layer.
@@ -190,7 +190,7 @@ def layer_facts(rows: DataFrame, contract: DataContract) -> dict[date, LayerDay]
 
 
 def doubled_keys(rows: DataFrame, contract: DataContract, horizon: int) -> dict[date, int]:
-    """Counts, by event day, the rows whose key stands more than once within the horizon."""
+    """Count, by event day, the rows whose key stands more than once within the horizon."""
     copies = F.count(F.lit(1)).over(neighbours(contract, horizon))
     keys = with_key(rows, contract).select(*contract.key_names, EVENT_DATE)
     doubled = keys.withColumn("_copies", copies).where("_copies > 1")
@@ -198,7 +198,7 @@ def doubled_keys(rows: DataFrame, contract: DataContract, horizon: int) -> dict[
 
 
 def without_row(records: DataFrame, rows: DataFrame, contract: DataContract, horizon: int) -> DataFrame:
-    """The records for which no row stands: none of their key within the horizon of them.
+    """Return the records for which no row stands: none of their key within the horizon of them.
 
     Args:
         records: with the key, as `with_key` gives it, and `_event_date`.
@@ -212,7 +212,7 @@ def without_row(records: DataFrame, rows: DataFrame, contract: DataContract, hor
 
 
 def lacking_in_quarantine(records: DataFrame, quarantine: DataFrame) -> int:
-    """How many Kafka records break the contract and do not stand in quarantine.
+    """Return how many Kafka records break the contract and do not stand in quarantine.
 
     Args:
         records: a frame made by `audit_columns`.
@@ -223,7 +223,7 @@ def lacking_in_quarantine(records: DataFrame, quarantine: DataFrame) -> int:
 
 
 def distinct_offsets(bronze: DataFrame, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
-    """Counts the different offsets that bronze holds of some Kafka partitions; it reads the whole of it."""
+    """Count the different offsets that bronze holds of some Kafka partitions; it reads the whole of it."""
     wanted = ", ".join(f"({literal(topic)}, {partition})" for topic, partition in partitions)
     of_them = bronze.where(f"(_topic, _partition) IN ({wanted})").groupBy("_topic", "_partition")
     counted = of_them.agg(F.count_distinct("_offset").alias("n"))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs a command and leaves the process with its exit code.
+    """Run a command and leave the process with its exit code.
 
     Args:
         arguments: the words after the program's name; None for those of the command line.

@@ -60,7 +60,7 @@ for command in (
 
 
 def run(arguments: Sequence[str] | None) -> None:
-    """Runs a command and leaves the process with its exit code.
+    """Run a command and leave the process with its exit code.
 
     Args:
         arguments: the words after the program's name; None for those of the command line.

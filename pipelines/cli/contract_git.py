@@ -10,7 +10,7 @@ from pipelines.errors import ConfigError, ContractError
 
 
 def in_use(path: Path, identifier: str, against: str) -> DataContract | None:
-    """The contract that is in use where a new one is to be.
+    """Return the contract that is in use where a new one is to be.
 
     Args:
         path: the file of the new contract.
@@ -41,7 +41,7 @@ def in_use(path: Path, identifier: str, against: str) -> DataContract | None:
 
 
 def gone(folder: Path, ids: set[str], against: str) -> Iterator[Path]:
-    """The contracts that a revision has in a folder, and that are there no more under any name.
+    """Yield the contracts that a revision has in a folder, and that are there no more under any name.
 
     Args:
         folder: of the contracts.
@@ -69,7 +69,7 @@ def _missing(folder: Path, against: str) -> list[Path]:
 
 
 def _at(path: Path, against: str) -> DataContract | None:
-    """A contract as a revision has it; None if it has none of that name."""
+    """Return a contract as a revision has it; None if it has none of that name."""
     # A path that begins with ./ is taken from the folder, not from the top of the repository.
     text = _git(path.parent, "show", f"{against}:./{path.name}")
     if text is None:
@@ -84,7 +84,7 @@ def _at(path: Path, against: str) -> DataContract | None:
 
 
 def _git(folder: Path, *arguments: str) -> bytes | None:
-    """What git says, run in a folder; None if it fails."""
+    """Return what git says, run in a folder; None if it fails."""
     try:
         done = subprocess.run(
             ["git", "-C", str(folder), *arguments],  # noqa: S607 - the user's own git

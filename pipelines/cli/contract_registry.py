@@ -17,7 +17,7 @@ REGISTRY: Final = "registry"
 
 
 def refuse_half(context: click.Context, against: str) -> None:
-    """Refuses the registry without a pipeline, and what belongs to a pipeline without the registry.
+    """Refuse the registry without a pipeline, and what belongs to a pipeline without the registry.
 
     Args:
         context: of the command, which knows the options that were given.
@@ -42,7 +42,7 @@ def refuse_half(context: click.Context, against: str) -> None:
 
 
 def against_producers(files: tuple[Path, ...], **options: Any) -> tuple[Path, list[Change]]:
-    """Compares a pipeline's contract with the newest schema that producers registered for its topic.
+    """Compare a pipeline's contract with the newest schema that producers registered for its topic.
 
     Args:
         files: nothing, or the pipeline's contract.

@@ -122,7 +122,7 @@ def _lines(
 
 
 def _left_until(config: PipelineConfig) -> Iterator[str]:
-    """Which files hold it still, until when, and how they go before."""
+    """Yield which files hold it still, until when, and how they go before."""
     until = datetime.now(UTC) + config.maintain.vacuum_after
     folders = [config.table(layer) for layer in ("bronze", "quarantine", "speed", "batch")]
     folders += map(config.ops_table, LEDGERS)

@@ -114,7 +114,7 @@ class _Attempt:
     config: PipelineConfig | None = None
 
     def run(self, run_id: str) -> dict[str, Any]:
-        """Does the work; returns what came of it, and nothing if it was told to stop before it was done."""
+        """Do the work; return what came of it, and nothing if it was told to stop before it was done."""
         told, outcome = self.told, dict[str, Any]()
         try:
             told.listen()
@@ -144,7 +144,7 @@ def _failed(error: str, code: int = OncelakeError.exit_code) -> dict[str, Any]:
 
 
 def _pipeline(job: str, config: PipelineConfig, contract: DataContract, told: "StopRequest") -> Pipeline:
-    """A pipeline whose session can keep the contract, and which a signal interrupts."""
+    """Return a pipeline whose session can keep the contract, and which a signal interrupts."""
     spark = spark_session(config, job)
     # Spark has put a handler of its own in place.
     told.listen()
@@ -158,7 +158,7 @@ def _pipeline(job: str, config: PipelineConfig, contract: DataContract, told: "S
 
 
 def _unforeseen(error: Exception, job: str, log_format: LogFormat) -> str:
-    """Tells of an error that is none of ours; returns what the summary says of it."""
+    """Tell of an error that is none of ours; return what the summary says of it."""
     if isinstance(error, PySparkException | Py4JJavaError):
         # Its text is a trace of some hundred lines, of which one says what it was.
         said = f"Spark failed in {_steps(error)}: {cause(error)}"
@@ -174,14 +174,14 @@ def _tell(error: str, log_format: LogFormat) -> None:
 
 
 def _steps(error: Exception) -> str:
-    """The way of an error through our own modules, the last one last."""
+    """Return the way of an error through our own modules, the last one last."""
     frames = ((frame, Path(frame.filename).parts) for frame in traceback.extract_tb(error.__traceback__))
     ours = [(frame, parts) for frame, parts in frames if "pipelines" in parts]
     return " > ".join(f"{frame.name} ({'/'.join(parts[-2:])}:{frame.lineno})" for frame, parts in ours[-3:])
 
 
 def refuse_unfit_expectations(config: PipelineConfig, contract: DataContract) -> None:
-    """Sees to it, before a job that audits starts, that Great Expectations takes what people wrote.
+    """See to it, before a job that audits starts, that Great Expectations takes what people wrote.
 
     Raises:
         ConfigError: it does not.
@@ -222,7 +222,7 @@ class StopRequest:
 
 
 def set_up_logging(log_format: LogFormat) -> None:
-    """Sends the log to standard error, as text or as one JSON object a line."""
+    """Send the log to standard error, as text or as one JSON object a line."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         _JsonFormatter()
@@ -251,12 +251,12 @@ class _JsonFormatter(logging.Formatter):
 
 
 def harmless(text: str) -> str:
-    """The text with escapes for what a terminal would obey."""
+    """Return the text with escapes for what a terminal would obey."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def print_summary(summary: dict[str, Any], log_format: LogFormat) -> None:
-    """Prints how a job ended: as one JSON object, or in lines for people."""
+    """Print how a job ended: as one JSON object, or in lines for people."""
     if log_format == "json":
         print(json.dumps(summary, default=str), flush=True)
         return

@@ -41,7 +41,7 @@ class CommonOptions:
     log_format: LogFormat
 
     def load(self) -> tuple[PipelineConfig, DataContract]:
-        """Reads and checks configuration and contract, and what people want to be asked beside it.
+        """Read and check configuration and contract, and what people want to be asked beside it.
 
         Raises:
             ConfigError: the configuration or a suite of expectations is refused.
@@ -88,17 +88,17 @@ _OPTIONS_OF_MANY = (
 
 
 def common_options(command: Command) -> Command:
-    """Adds the shared options to a click command, which takes them as keywords."""
+    """Add the shared options to a click command, which takes them as keywords."""
     return _with(_OPTIONS, command)
 
 
 def options_of_many(command: Command) -> Command:
-    """Adds the shared options, with --all beside --pipeline; `require_one_or_all` refuses both or none."""
+    """Add the shared options, with --all beside --pipeline; `require_one_or_all` refuses both or none."""
     return _with(_OPTIONS_OF_MANY, command)
 
 
 def key_option(*, required: bool = False) -> Callable[[Command], Command]:
-    """Adds `--key`, which names a dedup key or parts of it; a command gets the texts as `given`."""
+    """Add `--key`, which names a dedup key or parts of it; a command gets the texts as `given`."""
     return click.option(
         "--key",
         "given",
@@ -110,7 +110,7 @@ def key_option(*, required: bool = False) -> Callable[[Command], Command]:
 
 
 def require_one_or_all(pipeline: str | None, everything: bool) -> None:
-    """Refuses a command line that names a pipeline and all of them, or none.
+    """Refuse a command line that names a pipeline and all of them, or none.
 
     Raises:
         UsageError: `--pipeline` and `--all` are both there, or none of them.
@@ -126,7 +126,7 @@ def require_one_or_all(pipeline: str | None, everything: bool) -> None:
 def days_between(
     day: datetime | None, first: datetime | None = None, last: datetime | None = None
 ) -> tuple[date | None, date | None]:
-    """The first and the last of the days that --date, or --from and --to, name; None where they do not.
+    """Return first and the last of the days that --date, or --from and --to, name; None where they do not.
 
     Raises:
         UsageError: they contradict each other, or one is missing.
@@ -140,7 +140,7 @@ def days_between(
 
 
 def place_options(command: Command) -> Command:
-    """Adds those that say where a pipeline's configuration and contract are, without the pipeline itself."""
+    """Add those that say where a pipeline's configuration and contract are, without the pipeline itself."""
     return _with(_PLACES, command)
 
 

@@ -38,12 +38,12 @@ class DayByDefault(click.Group):
     """A group whose options alone stand for its command `day`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Reads the words after the group's name."""
+        """Read the words after the group's name."""
         return super().parse_args(ctx, self.completed(args))
 
     @staticmethod
     def completed(words: list[str]) -> list[str]:
-        """The words, with the command that they stand for."""
+        """Return the words, with the command that they stand for."""
         return ["day", *words] if words and words[0].startswith("-") and words[0] != "--help" else words
 
 

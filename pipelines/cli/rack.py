@@ -112,7 +112,7 @@ def measure(output: LogFormat | None, records: int, **common: Any) -> None:
 
 
 def _beside(common: dict[str, Any]) -> CommonOptions:
-    """Questions to Kafka alone need no executors, so no cluster is troubled for them."""
+    """Return questions to Kafka alone need no executors, so no cluster is troubled for them."""
     return CommonOptions(**{**common, "settings": (*common["settings"], "spark.master=local[1]")})
 
 

@@ -37,7 +37,7 @@ class _Planned:
 
 
 def run_all(job: Job, common: dict[str, Any]) -> NoReturn:
-    """Runs a job for every pipeline and leaves the process with the gravest exit code.
+    """Run a job for every pipeline and leave the process with the gravest exit code.
 
     Pipelines that are refused come first, so that a mistake is told before anything starts. Those that want
     the same Spark settings share an application; where the settings change, and after a failure for a reason

@@ -53,7 +53,7 @@ def load_config(
     settings: Sequence[str] = (),
     environ: Mapping[str, str] = os.environ,
 ) -> PipelineConfig:
-    """Merges and checks the configuration of one pipeline.
+    """Merge and check the configuration of one pipeline.
 
     Args:
         name: the pipeline's name, that of its file in `conf_dir/base/pipelines`.
@@ -83,7 +83,7 @@ def load_config(
 
 
 def pipeline_names(conf_dir: Path, *envs: str) -> list[str]:
-    """The names of all pipelines that the folder of configuration has, sorted.
+    """Return the names of all pipelines that the folder of configuration has, sorted.
 
     Args:
         conf_dir: the folder of configuration.
@@ -115,7 +115,7 @@ def _files(name: str, env: str, conf_dir: Path) -> Iterator[_Source]:
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """Reads a YAML file whose top level is a mapping; an empty file is an empty one.
+    """Read a YAML file whose top level is a mapping; an empty file is an empty one.
 
     Raises:
         ConfigError: the file cannot be read, is not YAML or holds something else.
@@ -188,7 +188,7 @@ def _expand(
 
 
 def _origin(layers: Sequence[_Source], location: Sequence[str | int]) -> str:
-    """The last layer that says anything of this key, else of the nearest key above it."""
+    """Return the last layer that says anything of this key, else of the nearest key above it."""
     for length in range(len(location), 0, -1):
         for layer in reversed(layers):
             value: Any = layer.values

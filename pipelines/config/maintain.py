@@ -51,7 +51,7 @@ class MaintainConfig(BaseModel):
 
 
 def check_retentions(maintain: MaintainConfig, lookback: int, horizon: int, max_future: timedelta) -> None:
-    """Makes sure that what one step needs is not removed by another's retention.
+    """Make sure that what one step needs is not removed by another's retention.
 
     Args:
         maintain: the retentions.

@@ -317,15 +317,15 @@ class PipelineConfig(_Model):
         return publish
 
     def table(self, layer: Literal["bronze", "speed", "batch", "quarantine"]) -> str:
-        """The path of one of this pipeline's tables."""
+        """Return the path of one of this pipeline's tables."""
         return f"{self.root}/{layer}/{self.name}"
 
     def ops_table(self, table: str) -> str:
-        """The path of a table that all pipelines of a lake share."""
+        """Return the path of a table that all pipelines of a lake share."""
         return f"{self.root}/ops/{table}"
 
     def checkpoint(self, query: Literal["ingest", "speed", "publish"]) -> str:
-        """The path of a streaming query's checkpoint."""
+        """Return the path of a streaming query's checkpoint."""
         return f"{self.root}/ops/checkpoints/{self.name}/{query}"
 
     @property

@@ -89,7 +89,7 @@ class PublishConfig(BaseModel):
 def check_publish(
     publish: PublishConfig, servers: str, taken: Set[str | None], *, has_registry: bool
 ) -> None:
-    """Makes sure that publishing has what it needs, and takes nothing that others need.
+    """Make sure that publishing has what it needs, and take nothing that others need.
 
     Args:
         publish: what is said of publishing.

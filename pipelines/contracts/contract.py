@@ -96,7 +96,7 @@ class DataContract:
         return ZoneInfo(self.day_time_zone)
 
     def treatment(self, path: str) -> Personal | None:
-        """How what lies at a path is shown: as personal as what it lies in, and as what lies in it."""
+        """Return how what lies at a path is shown: as personal as what it lies in, and as what lies in it."""
         around = [self.personal.get(above) for above in (*holders(path), path)]
         within = [
             how
@@ -126,7 +126,7 @@ class DataContract:
 
 
 def load_contract(path: Path) -> DataContract:
-    """Reads and checks a contract.
+    """Read and check a contract.
 
     Args:
         path: an ODCS v3 file in YAML.

@@ -35,7 +35,7 @@ class Policy:
 
 
 def event_time(item: SchemaObject, schema: StructType, refuse: Refuse) -> str:
-    """The timestamp column that decides the event day: `eventTime`."""
+    """Return the timestamp column that decides the event day: `eventTime`."""
     name = _custom(item).get("eventTime")
     stamps = [f.name for f in schema.fields if f.dataType.typeName() == "timestamp"]
     if name not in stamps:
@@ -50,7 +50,7 @@ def event_time(item: SchemaObject, schema: StructType, refuse: Refuse) -> str:
 
 
 def day_time_zone(item: SchemaObject, refuse: Refuse) -> str:
-    """The zone in which an event day begins and ends: `dayTimeZone`, UTC if it is not there."""
+    """Return the zone in which an event day begins and ends: `dayTimeZone`, UTC if it is not there."""
     zone = str(_custom(item).get("dayTimeZone", "UTC"))
     try:
         ZoneInfo(zone)
@@ -67,7 +67,7 @@ def day_time_zone(item: SchemaObject, refuse: Refuse) -> str:
 
 
 def max_conflicts(item: SchemaObject, refuse: Refuse) -> float | None:
-    """How many of a day's events may have been told in two ways, in percent: `maxConflictsPercent`."""
+    """Return how many of a day's events may have been told in two ways, in percent: `maxConflictsPercent`."""
     limit = _custom(item).get("maxConflictsPercent")
     if limit is None:
         return None
@@ -81,7 +81,7 @@ def max_conflicts(item: SchemaObject, refuse: Refuse) -> float | None:
 
 
 def value_format(item: SchemaObject, refuse: Refuse) -> ValueFormat:
-    """How the bytes of a value are to be read: `valueFormat`, json if it is not there."""
+    """Return how the bytes of a value are to be read: `valueFormat`, json if it is not there."""
     found = _custom(item).get("valueFormat", "json")
     if found not in get_args(ValueFormat):
         expected = ", ".join(get_args(ValueFormat))
@@ -92,7 +92,7 @@ def value_format(item: SchemaObject, refuse: Refuse) -> ValueFormat:
 def personal(
     properties: Iterable[tuple[str, SchemaProperty, bool]], refuse: Refuse
 ) -> Iterator[tuple[str, Personal]]:
-    """The columns with personal data, and how their values are shown: `personal` of a property."""
+    """Yield the columns with personal data, and how their values are shown: `personal` of a property."""
     for path, item, _ in properties:
         treatment = _custom(item).get("personal")
         if treatment in get_args(Personal):
@@ -105,7 +105,7 @@ def personal(
 
 
 def policy(item: SchemaObject, schema: StructType, key: Sequence[str], refuse: Refuse) -> Policy:
-    """Which copy of a key wins: `dedupPolicy`, and for `highest` the column `dedupSequence`."""
+    """Return which copy of a key wins: `dedupPolicy`, and for `highest` the column `dedupSequence`."""
     given = _custom(item)
     winner, sequence = given.get("dedupPolicy", "first"), given.get("dedupSequence")
     place = "schema.customProperties.dedupPolicy"

@@ -63,17 +63,17 @@ class Change:
 
 
 def change_location(column: str) -> str:
-    """Where the contract speaks of a column."""
+    """Return where the contract speaks of a column."""
     return f"schema.properties.{column}"
 
 
 def rule_value(rule: RowRule) -> str:
-    """The value of a rule, in words."""
+    """Return the value of a rule, in words."""
     return ", ".join(map(repr, rule.value)) if rule.kind == "values" else repr(rule.value)
 
 
 def figure(value: float) -> str:
-    """A number with all its digits, since a change may lie in the last."""
+    """Return a number with all its digits, since a change may lie in the last."""
     return str(int(value)) if value == int(value) else repr(value)
 
 
@@ -81,7 +81,7 @@ _QUOTED: Final = re.compile(r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`)"""
 
 
 def rule_changes(old: DataContract, new: DataContract) -> Iterator[Change]:
-    """Every difference between the rules on records, then between those on days.
+    """Yield every difference between the rules on records, then between those on days.
 
     Args:
         old: the contract as it is in use.
@@ -137,7 +137,10 @@ def _of_conditions(old: DataContract, new: DataContract) -> Iterator[Change]:
 
 
 def _tokens(sql: str) -> list[str]:
-    """A condition in parts that are equal if it is but for white space; with a comment it is one part."""
+    """Return a condition in parts that are equal if it is but for white space.
+
+    With a comment it is one part.
+    """
     if "--" in sql or "/*" in sql:
         return [sql]
     parts = _QUOTED.split(sql)
@@ -185,7 +188,7 @@ _STATE: Final[tuple[Party, ...]] = ("readers", "state")
 
 
 def contract_changes(old: DataContract, new: DataContract) -> list[Change]:
-    """Every difference that matters to records, tables or days, in the order of the contract.
+    """Return every difference that matters to records, tables or days, in the order of the contract.
 
     Args:
         old: the contract as it is in use.
@@ -275,7 +278,7 @@ def _of_columns(old: DataContract, new: DataContract) -> Iterator[Change]:
 
 
 def _demands(contract: DataContract, parts: dict[str, StructField], path: str) -> list[str]:
-    """What a part asks for beyond its type, and what lies in it."""
+    """Return what a part asks for beyond its type, and what lies in it."""
     rules = [rule for rule in contract.row_rules if rule.column == path or path in holders(rule.column)]
     required = [name for name, part in parts.items() if path in holders(name) and not part.nullable]
     return [
@@ -303,7 +306,7 @@ def _of_column(old: StructField, new: StructField, *, in_key: bool) -> Iterator[
 
 
 def _rounds(old: StructField, new: StructField) -> bool:
-    """Whether later rows have fewer decimal places."""
+    """Return whether later rows have fewer decimal places."""
     match old.dataType, new.dataType:
         case DecimalType() as before, DecimalType() as after:
             return after.scale < before.scale
@@ -312,13 +315,13 @@ def _rounds(old: StructField, new: StructField) -> bool:
 
 
 def kind_name(kind: DataType) -> str:
-    """A type in a word; what holds others without them, since those are told of by themselves."""
+    """Return a type in a word; what holds others without them, since those are told of by themselves."""
     has_parts = isinstance(kind, StructType | ArrayType | MapType)
     return kind.typeName() if has_parts else kind.simpleString()
 
 
 def widens(old: DataType, new: DataType) -> bool:
-    """Whether every value of the old type is one of the new, and Delta can widen the column.
+    """Return whether every value of the old type is one of the new, and Delta can widen the column.
 
     Source: Delta Lake's type widening, https://docs.delta.io/latest/delta-type-widening.html
     """

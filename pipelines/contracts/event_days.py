@@ -15,12 +15,12 @@ _DAY: Final = timedelta(days=1)
 
 
 def days_of(first: date, last: date) -> list[date]:
-    """All days from the first to the last."""
+    """Return all days from the first to the last."""
     return [first + n * _DAY for n in range((last - first).days + 1)]
 
 
 def around(days: Iterable[date], horizon: int) -> list[date]:
-    """The days and their neighbours within the horizon, sorted."""
+    """Return the days and their neighbours within the horizon, sorted."""
     return sorted({day + n * _DAY for day in days for n in range(-horizon, horizon + 1)})
 
 
@@ -58,7 +58,7 @@ class Span:
 
 
 def closed_days(contract: DataContract, first: date | None, last: date | None) -> tuple[date, date]:
-    """The range of days to work on; yesterday in the contract's zone if none is named.
+    """Return the range of days to work on; yesterday in the contract's zone if none is named.
 
     Raises:
         ConfigError: the range is empty, or a day of it is not over yet.

@@ -54,7 +54,7 @@ Reason = tuple[str, str]
 
 
 def read_document(path: Path) -> tuple[OpenDataContractStandard, list[Reason]]:
-    """Reads a file as the standard has it.
+    """Read a file as the standard has it.
 
     Args:
         path: a file in YAML.
@@ -99,7 +99,7 @@ def _as_text(node: Any) -> Any:
 
 
 def _place(content: Any, steps: tuple[int | str, ...]) -> str:
-    """Where a value is, with the names of properties instead of their numbers."""
+    """Return where a value is, with the names of properties instead of their numbers."""
     words: list[str] = []
     for step in steps:
         inside = isinstance(content, dict | list)
@@ -173,7 +173,7 @@ def _unknown(item: Mapping[str, Any], place: str, known: Mapping[str, Any]) -> I
 
 
 def _custom(item: Mapping[str, Any], place: str, read: tuple[str, ...]) -> Iterator[Reason]:
-    """What of custom properties would be ignored, though it was meant for Oncelake."""
+    """Yield what of custom properties would be ignored, though it was meant for Oncelake."""
     here, seen = f"{place}customProperties", set()
     for given in _dicts(item.get("customProperties")):
         name = str(given.get("property"))

@@ -31,7 +31,7 @@ _KEPT: Final = set("0123456789'\"nrtZuU\\%_")
 
 
 def lost_backslashes(sql: str) -> str | None:
-    r"""The first text of a condition in which a backslash is lost: in SQL `'\d'` is `d`.
+    r"""Return the first text of a condition in which a backslash is lost: in SQL `'\d'` is `d`.
 
     Args:
         sql: the condition.
@@ -47,7 +47,7 @@ def lost_backslashes(sql: str) -> str | None:
 
 
 def doubled(text: str) -> str:
-    """A text with every backslash twice."""
+    """Return a text with every backslash twice."""
     return text.replace("\\", "\\\\")
 
 
@@ -70,7 +70,7 @@ _SHOWN: Final = 60
 
 
 def conditions(item: SchemaObject, refuse: Refuse) -> Iterator[Condition]:
-    """The conditions that every record must keep."""
+    """Yield the conditions that every record must keep."""
     known: set[str] = set()
     for quality in filter(_is_condition, item.quality or []):
         place, text = "schema.quality", quality.implementation
@@ -99,7 +99,7 @@ def conditions(item: SchemaObject, refuse: Refuse) -> Iterator[Condition]:
 def day_rules(
     document: OpenDataContractStandard, item: SchemaObject, event_time: str, refuse: Refuse
 ) -> tuple[DayRule, ...]:
-    """The rules on the rows of a day.
+    """Return the rules on the rows of a day.
 
     Args:
         document: the contract, for its `slaProperties`.

@@ -89,7 +89,7 @@ class DayRule:
 
 
 def row_rules(item: SchemaProperty, path: str) -> tuple[list[RowRule], list[str]]:
-    """The rules of a property on single records, and the reasons why some cannot be kept."""
+    """Return the rules of a property on single records, and the reasons why some cannot be kept."""
     options, logical = item.logicalTypeOptions or {}, item.logicalType or ""
     rules: list[RowRule] = []
     reasons: list[str] = []
@@ -120,7 +120,7 @@ def row_rules(item: SchemaProperty, path: str) -> tuple[list[RowRule], list[str]
 
 
 def _within(value: Any, options: Mapping[str, Any]) -> bool:
-    """Whether a value keeps bounds that are sound; whether it keeps a pattern, only Java knows."""
+    """Return whether a value keeps bounds that are sound; whether it keeps a pattern, only Java knows."""
     size = len(value) if isinstance(value, str) else value
     least, most = (
         options.get("minimum", options.get("minLength")),
@@ -136,7 +136,10 @@ def _crossed(options: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _as_stored(value: Any, item: SchemaProperty) -> Any:
-    """A rule's value as the column can hold it: 0.1 in a column of 32 bits is another number than 0.1."""
+    """Return a rule's value as the column can hold it.
+
+    0.1 in a column of 32 bits is another number than 0.1.
+    """
     is_single = (item.logicalTypeOptions or {}).get("format") == "f32"
     return ctypes.c_float(value).value if is_single and isinstance(value, float) else value
 

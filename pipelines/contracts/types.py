@@ -48,7 +48,7 @@ Refuse = Callable[[str, str], None]
 
 
 def columns(properties: Sequence[SchemaProperty], place: str, refuse: Refuse) -> StructType:
-    """The columns that properties stand for; one that is required, or in the key, is not nullable.
+    """Return the columns that properties stand for; one that is required, or in the key, is not nullable.
 
     Args:
         properties: of the contract's object, or of a property that is an object.
@@ -78,7 +78,7 @@ def columns(properties: Sequence[SchemaProperty], place: str, refuse: Refuse) ->
 def nested(
     properties: Sequence[SchemaProperty], prefix: str = ""
 ) -> Iterator[tuple[str, SchemaProperty, bool]]:
-    """All properties, and those within objects, each after the one that it lies in.
+    """Yield all properties, and those within objects, each after the one that it lies in.
 
     Args:
         properties: of the contract's object.
@@ -139,7 +139,7 @@ def _map(item: SchemaProperty, place: str, refuse: Refuse) -> DataType | None:
 
 
 def spark_type(item: SchemaProperty) -> DataType:
-    """The Spark type in which a property without parts is stored.
+    """Return the Spark type in which a property without parts is stored.
 
     Raises:
         ValueError: the type is unknown; the message names the ones that are known.

@@ -33,7 +33,7 @@ class StreamTable:
 
 
 def misfit(files: QueryFiles, table: StreamTable) -> str | None:
-    """Compares a table with the checkpoint of the stream that writes it, before the stream starts.
+    """Compare a table with the checkpoint of the stream that writes it, before the stream starts.
 
     A micro-batch is planned in the checkpoint (`offsets`), then committed to the table (`txn`), then done in
     the checkpoint (`commits`). So the table knows the last micro-batch that is done, or the one in flight.

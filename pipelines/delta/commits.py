@@ -30,7 +30,7 @@ class Made:
 
 
 def commits_between(spark: SparkSession, table: str, after: int, until: int) -> Iterator[tuple[int, Made]]:
-    """The commits after one version and until another, in their order; those that the log lacks are left out.
+    """Yield the commits after one version and until another, in order; those that the log lacks are left out.
 
     Args:
         spark: the session.
@@ -46,7 +46,7 @@ def commits_between(spark: SparkSession, table: str, after: int, until: int) -> 
 
 
 def adds_nothing(spark: SparkSession, table: str, after: int, until: int) -> bool:
-    """Whether no commit after one version and until another added rows; False where the log lacks one.
+    """Return whether no commit after one version and until another added rows; False where the log lacks one.
 
     A commit that also removes files has written rows anew that were there.
     """
@@ -54,7 +54,10 @@ def adds_nothing(spark: SparkSession, table: str, after: int, until: int) -> boo
 
 
 def changes_nothing(spark: SparkSession, table: str, after: int, until: int) -> bool:
-    """Whether no commit after one version and until another changed rows; False where the log lacks one."""
+    """Return whether no commit after one version and until another changed rows.
+
+    False where the log lacks one.
+    """
     return _none(spark, table, after, until, lambda made: made.adds or made.removes)
 
 
@@ -71,7 +74,7 @@ def _none(spark: SparkSession, table: str, after: int, until: int, does: Callabl
 
 
 def made_by(commit: str) -> Made:
-    """What the file of a commit says, a JSON object in each line."""
+    """Return what the file of a commit says, a JSON object in each line."""
     actions = [json.loads(line) for line in commit.splitlines() if line]
     told: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
 

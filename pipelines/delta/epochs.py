@@ -54,7 +54,7 @@ class Epoch:
     steps: int = 0
 
     def after(self, what: str) -> tuple["Epoch", Stamp]:
-        """The stamp of the run's next commit, and the epoch after it.
+        """Return the stamp of the run's next commit, and the epoch after it.
 
         Args:
             what: what the commit does, in a word.
@@ -80,12 +80,12 @@ class Commit:
 
 
 def application(pipeline: str) -> str:
-    """The `txnAppId` of the runs of a pipeline."""
+    """Return the `txnAppId` of the runs of a pipeline."""
     return f"oncelake.lease.{pipeline}"
 
 
 def next_epoch(known: int | None, numbers: Iterable[int]) -> int:
-    """The epoch that a run takes: one above all that are known.
+    """Return the epoch that a run takes: one above all that are known.
 
     Args:
         known: the epoch in the lease, if it has one. It may have been lost, or put back from a backup.
@@ -95,7 +95,7 @@ def next_epoch(known: int | None, numbers: Iterable[int]) -> int:
 
 
 def is_free(until: datetime, now: datetime, *, is_gone: bool) -> bool:
-    """Whether a lease may be taken.
+    """Return whether a lease may be taken.
 
     Args:
         until: its end.
@@ -118,7 +118,7 @@ def lease_end(since: datetime, now: datetime, duration: timedelta, most: timedel
 
 
 def foreign(commits: Iterable[Commit], base: int, kept: int, own: Collection[int]) -> list[Commit]:
-    """The commits by which others changed rows between the version that a run began with and its last one.
+    """Return commits by which others changed rows between the version that a run began with and its last one.
 
     Args:
         commits: the history of the table.

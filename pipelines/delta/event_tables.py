@@ -33,7 +33,7 @@ _DAYS: Final = "oncelake.days"
 
 
 def ensure_speed(pipeline: Pipeline) -> None:
-    """Makes the speed layer's table if there is none, and keeps with it how its rows are deduplicated.
+    """Make the speed layer's table if there is none, and keep with it how its rows are deduplicated.
 
     Raises:
         ConfigError: it was made with another dedup key, event time, zone or watermark, so the state in the
@@ -54,7 +54,7 @@ def ensure_speed(pipeline: Pipeline) -> None:
 
 
 def adopt_clock(pipeline: Pipeline) -> None:
-    """Keeps with a speed layer of before that from now on another clock moves its watermark.
+    """Keep with a speed layer of before that from now on another clock moves its watermark.
 
     What its query had read until now it had held against the event times alone; an audit has to know.
     """
@@ -104,7 +104,7 @@ def _dedup(pipeline: Pipeline) -> dict[str, str]:
 
 
 def ensure_batch(pipeline: Pipeline) -> None:
-    """Makes the batch layer's table if there is none, and keeps with it by what rule events have a day.
+    """Make the batch layer's table if there is none, and keep with it by what rule events have a day.
 
     Its versions stay readable, however old they get.
 
@@ -127,7 +127,7 @@ def ensure_batch(pipeline: Pipeline) -> None:
 
 
 def require_same_days(pipeline: Pipeline) -> None:
-    """Makes sure that the batch layer's rows were given their days by the rule of this contract.
+    """Make sure that the batch layer's rows were given their days by the rule of this contract.
 
     Raises:
         ConfigError: they were not, so that an event could be on two days, or on none.
@@ -140,7 +140,7 @@ def require_same_days(pipeline: Pipeline) -> None:
 
 
 def _same_days(spark: SparkSession, table: str, contract: DataContract) -> str | None:
-    """The rule that the table remembers, hidden; None for one that was made before it did."""
+    """Return the rule that the table remembers, hidden; None for one that was made before it did."""
     known = table_property(spark, table, _DAYS)
     changes = _changes(json.loads(unhidden(known)), _days(contract)) if known else []
     if changes and not DeltaTable.forPath(spark, table).toDF().isEmpty():

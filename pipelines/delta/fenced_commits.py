@@ -32,7 +32,7 @@ from pipelines.errors import InfrastructureError
 
 
 def number_taken(spark: SparkSession, table: str, application: str) -> int:
-    """The highest number of an application that a Delta table has taken; -1 if it has taken none."""
+    """Return the highest number of an application that a Delta table has taken; -1 if it has taken none."""
     return Transaction(spark, table).number_taken(application)
 
 
@@ -53,7 +53,7 @@ _AGAIN: Final = retry(
 
 @_AGAIN
 def claim(spark: SparkSession, table: str, stamp: Stamp) -> int:
-    """Makes a table refuse the commits of all earlier epochs, by a commit without rows.
+    """Make a table refuse the commits of all earlier epochs, by a commit without rows.
 
     Args:
         spark: the session.
@@ -70,7 +70,7 @@ def claim(spark: SparkSession, table: str, stamp: Stamp) -> int:
 
 
 def append_fenced(rows: DataFrame, table: str, stamp: Stamp) -> int:
-    """Appends rows to a Delta table, as one commit; returns the version of the table that it made.
+    """Append rows to a Delta table, as one commit; return the version of the table that it made.
 
     Raises:
         StaleEpoch: a later epoch has claimed the table. Nothing was written.
@@ -79,7 +79,7 @@ def append_fenced(rows: DataFrame, table: str, stamp: Stamp) -> int:
 
 
 def replace_days_fenced(rows: DataFrame, table: str, days: Sequence[date], stamp: Stamp) -> int:
-    """Truncates event days and writes their rows, as one atomic commit.
+    """Truncate event days and write their rows, as one atomic commit.
 
     Args:
         rows: rows whose `_event_date` is one of the days; Delta refuses any other.
@@ -98,7 +98,7 @@ def replace_days_fenced(rows: DataFrame, table: str, days: Sequence[date], stamp
 
 
 def replace_fenced(rows: DataFrame, table: str, condition: str, stamp: Stamp) -> int:
-    """Deletes the rows for which a condition holds and writes others; as `replace_days_fenced`."""
+    """Delete the rows for which a condition holds and write others; as `replace_days_fenced`."""
     writer = _stamped(rows, stamp).mode("overwrite").option("replaceWhere", condition)
     return _written(writer, rows.sparkSession, table, stamp)
 
@@ -106,7 +106,7 @@ def replace_fenced(rows: DataFrame, table: str, condition: str, stamp: Stamp) ->
 def restore_fenced(
     spark: SparkSession, table: str, to: int | None, stamp: Stamp, days: Sequence[date] = ()
 ) -> tuple[int, bool]:
-    """Puts a table, or some of its event days, back to an earlier version, as a new commit; copies no data.
+    """Put a table, or some of its event days, back to an earlier version, as a new commit; copie no data.
 
     As Delta's `RESTORE` it takes the very files of that version up again, so that a `VACUUM` spares them for
     those who read the version by its number. A table that holds nothing else gets a commit all the same,
@@ -152,12 +152,12 @@ def _restored(
 
 
 def is_as_at(spark: SparkSession, table: str, at: int | None) -> bool:
-    """Whether a table consists of the files that it had at a version; with None, of no files."""
+    """Return whether a table consists of the files that it had at a version; with None, of no files."""
     return not any(Transaction(spark, table).differences(at, ()))
 
 
 def commits_since(spark: SparkSession, table: str, base: int) -> list[Commit]:
-    """The commits of a table after a version."""
+    """Return the commits of a table after a version."""
     since = Transaction(spark, table).version - base
     if since <= 0:
         return []

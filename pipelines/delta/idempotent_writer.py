@@ -42,7 +42,7 @@ class OnceWriter:
     last: tuple[int, int] | None = None
 
     def append(self, rows: DataFrame, batch: int, count: int, **said: int | None) -> bool:
-        """Appends a micro-batch, unless an earlier try has done so; one without rows is a commit, too.
+        """Append a micro-batch, unless an earlier try has done so; one without rows is a commit, too.
 
         Args:
             rows: a frame derived from the micro-batch that `each_batch` gave.
@@ -76,7 +76,7 @@ class OnceWriter:
         return False
 
     def rows_before(self, batch: int) -> int:
-        """How many rows the table took of the micro-batches before one."""
+        """Return how many rows the table took of the micro-batches before one."""
         return self.rows + (self.last[1] if self.last and self.last[0] < batch else 0)
 
     def _another_run(self, known: int | None, query: str, batch: int) -> SourceError:

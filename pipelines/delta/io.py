@@ -54,7 +54,7 @@ def each_batch(
     checkpoint: str,
     trigger: Trigger,
 ) -> StreamingQuery:
-    """Starts a query that gives each micro-batch, with its number, to a function.
+    """Start a query that gives each micro-batch, with its number, to a function.
 
     The function may get the same micro-batch again after a crash, so what it does must be done once:
     `pipelines.delta.idempotent_writer` writes so.
@@ -78,7 +78,7 @@ def _scheduled(writer: DataStreamWriter, name: str, checkpoint: str, trigger: Tr
 
 
 def query_of(spark: SparkSession) -> str:
-    """The id of the query whose micro-batch is under way in this thread; it lives as long as the checkpoint.
+    """Return the id of the query whose micro-batch runs in this thread; it lives as long as the checkpoint.
 
     Raises:
         RuntimeError: there is none.
@@ -90,7 +90,7 @@ def query_of(spark: SparkSession) -> str:
 
 
 def by_day_and_key(rows: DataFrame, key: Sequence[str]) -> DataFrame:
-    """Rows as `replace_days_fenced` ought to get them: few files for each day, each sorted by the dedup key.
+    """Return rows as `replace_days_fenced` needs them: few files for each day, each sorted by the dedup key.
 
     A reader who asks for one key of one day then skips most of a file by Parquet's own indexes.
 
@@ -102,7 +102,7 @@ def by_day_and_key(rows: DataFrame, key: Sequence[str]) -> DataFrame:
 
 
 def replace_rows(rows: DataFrame, table: str, condition: str) -> None:
-    """Deletes the rows for which a condition holds and writes others, as one atomic commit.
+    """Delete the rows for which a condition holds and write others, as one atomic commit.
 
     Args:
         rows: rows for which the condition holds; Delta refuses any other.
@@ -113,12 +113,12 @@ def replace_rows(rows: DataFrame, table: str, condition: str) -> None:
 
 
 def append(rows: DataFrame, table: str) -> None:
-    """Appends rows to a Delta table, as one commit."""
+    """Append rows to a Delta table, as one commit."""
     rows.write.format("delta").mode("append").save(table)
 
 
 def read(spark: SparkSession, table: str, at: int | None = None) -> DataFrame:
-    """A Delta table as a frame, of now or of an earlier version."""
+    """Return a Delta table as a frame, of now or of an earlier version."""
     reader = spark.read.format("delta")
     if at is not None:
         reader = reader.option("versionAsOf", at)
@@ -126,17 +126,17 @@ def read(spark: SparkSession, table: str, at: int | None = None) -> DataFrame:
 
 
 def small_rows(aggregated: DataFrame) -> list[dict[str, Any]]:
-    """The rows of a small, aggregated frame."""
+    """Return the rows of a small, aggregated frame."""
     return list(aggregated.toArrow().to_pylist())
 
 
 def on_days(days: Sequence[date]) -> Column:
-    """Whether a row's `_event_date` is one of the given, sorted days."""
+    """Return whether a row's `_event_date` is one of the given, sorted days."""
     return F.expr(days_condition(days))
 
 
 def days_condition(days: Sequence[date], column: str = "_event_date") -> str:
-    """An SQL condition on a column that holds for the given, sorted days, of which there must be one.
+    """Return an SQL condition on a column that holds for the given, sorted days, of which there must be one.
 
     Ranges stand for days in a row, so that years of days stay a short condition.
     """

@@ -9,12 +9,12 @@ from pipelines.errors import InfrastructureError
 
 
 def timestamp_suffix() -> str:
-    """What is added to the names of things that are moved aside now."""
+    """Return what is added to the names of things that are moved aside now."""
     return datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
 
 
 def move_aside(spark: SparkSession, path: str, suffix: str) -> str | None:
-    """Renames a folder or a file; nothing is copied where the file system can rename.
+    """Rename a folder or a file; nothing is copied where the file system can rename.
 
     Args:
         spark: the session.

@@ -17,7 +17,7 @@ _READER: Final[dict[str, Literal["speed", "publish"]]] = {"bronze": "speed", "sp
 
 
 def require_not_read_ahead(pipeline: Pipeline, *tables: Literal["bronze", "speed"]) -> None:
-    """Makes sure that tables have all versions that the stream behind each has read.
+    """Make sure that tables have all versions that the stream behind each has read.
 
     It is asked before anything is written to a table, and before the stream reads on.
 

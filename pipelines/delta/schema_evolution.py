@@ -8,7 +8,7 @@ from pipelines.sql import name
 
 
 def alterations(found: StructType, wanted: StructType) -> list[str] | None:
-    """What brings a table's columns to those of a contract, as ends of `ALTER TABLE`; None if nothing does.
+    """Return what makes a table's columns those of a contract, as ends of `ALTER TABLE`; None if it is so.
 
     Optional parts may be added, types made wider, and what was required become optional.
 
@@ -41,7 +41,7 @@ def alterations(found: StructType, wanted: StructType) -> list[str] | None:
 
 
 def merged(one: DataType, other: DataType) -> DataType:
-    """The type that holds the values of both, where one is an earlier state of the other."""
+    """Return the type that holds the values of both, where one is an earlier state of the other."""
     match one, other:
         case StructType(), StructType():
             there = {field.name: field.dataType for field in other}
@@ -59,7 +59,7 @@ def merged(one: DataType, other: DataType) -> DataType:
 
 
 def fitted(value: str, have: DataType, want: DataType, depth: int = 0) -> str:
-    """SQL for a value in a later type; parts that it lacks are null.
+    """Return SQL for a value in a later type; parts that it lacks are null.
 
     Args:
         value: SQL for the value.
@@ -91,7 +91,7 @@ def fitted(value: str, have: DataType, want: DataType, depth: int = 0) -> str:
 
 
 def fitted_columns(have: StructType, want: StructType) -> list[str]:
-    """SQL for each column of a later schema, from rows of an earlier one."""
+    """Return SQL for each column of a later schema, from rows of an earlier one."""
     there = {field.name: field.dataType for field in have}
     return [
         f"{fitted(name(f.name), there[f.name], f.dataType)} AS {name(f.name)}"
@@ -102,7 +102,7 @@ def fitted_columns(have: StructType, want: StructType) -> list[str]:
 
 
 def _delta(path: str) -> str:
-    """A path as Delta's commands name it."""
+    """Return a path as Delta's commands name it."""
     return name(path.replace("[]", ".element").replace("{}", ".value"))
 
 

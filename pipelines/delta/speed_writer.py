@@ -31,7 +31,7 @@ class SpeedWriter:
 
     @classmethod
     def of(cls, config: PipelineConfig, found: SpeedCheck) -> "SpeedWriter":
-        """What writes the tables of a pipeline, once they have been checked."""
+        """Return what writes the tables of a pipeline, once they have been checked."""
         begun = found.files.in_flight
         return cls(
             found.files.path,
@@ -41,7 +41,7 @@ class SpeedWriter:
         )
 
     def put_aside(self, rows: DataFrame, batch: int, count: int) -> None:
-        """Writes the broken records of a micro-batch, of which there must be one.
+        """Write the broken records of a micro-batch, of which there must be one.
 
         Raises:
             SourceError: another run writes by a copy of the checkpoint.
@@ -50,7 +50,7 @@ class SpeedWriter:
         self.quarantined = batch
 
     def add(self, rows: DataFrame, batch: int, count: int) -> None:
-        """Writes the events of a micro-batch, if there are any or it has read anything.
+        """Write the events of a micro-batch, if there are any or it has read anything.
 
         Raises:
             SourceError: another run writes by a copy of the checkpoint.
@@ -61,5 +61,5 @@ class SpeedWriter:
             self.events.append(rows.limit(0), batch, 0, quarantined=self.quarantined)
 
     def written(self, until: int) -> tuple[int, int]:
-        """How many rows speed layer and quarantine took of the micro-batches before one."""
+        """Return how many rows speed layer and quarantine took of the micro-batches before one."""
         return self.events.rows_before(until), self.broken.rows_before(until)

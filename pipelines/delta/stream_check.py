@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 def check_ingest(pipeline: Pipeline) -> QueryFiles:
-    """Compares bronze with the checkpoint of ingest; changes nothing.
+    """Compare bronze with the checkpoint of ingest; change nothing.
 
     Returns:
         What the checkpoint says.
@@ -63,7 +63,7 @@ class SpeedCheck:
 
 
 def check_speed(pipeline: Pipeline) -> SpeedCheck:
-    """Compares speed layer and quarantine with the checkpoint of the speed stream; changes nothing.
+    """Compare speed layer and quarantine with the checkpoint of the speed stream; change nothing.
 
     Raises:
         SourceError: they do not go together, or bronze is gone; the message has the command that fixes it.
@@ -97,7 +97,7 @@ def check_speed(pipeline: Pipeline) -> SpeedCheck:
 
 
 def refuse_lost_speed(pipeline: Pipeline) -> None:
-    """Sees to it that no job beside the speed stream makes an empty speed layer in the place of a lost one.
+    """See to it that no job beside the speed stream makes an empty speed layer in the place of a lost one.
 
     Raises:
         SourceError: the table is gone, and the stream has written to it.
@@ -109,7 +109,7 @@ def refuse_lost_speed(pipeline: Pipeline) -> None:
 
 
 def _last_of_speed(pipeline: Pipeline, files: QueryFiles, states: dict[str, TableState | None]) -> int | None:
-    """The last micro-batch that the speed layer must know: each that reads anything commits to it.
+    """Return the last micro-batch that the speed layer must know: each that reads anything commits to it.
 
     Earlier versions of this code committed only those with rows: of them the table must know some one, unless
     bronze was empty.
@@ -124,7 +124,10 @@ def _last_of_speed(pipeline: Pipeline, files: QueryFiles, states: dict[str, Tabl
 
 
 def _has_read(pipeline: Pipeline) -> bool:
-    """Whether there were rows in what the speed stream has read of bronze; True where that is not seen."""
+    """Return whether there were rows in what the speed stream has read of bronze.
+
+    True where that is not seen.
+    """
     first = first_unread_version(pipeline)
     if not first:
         return True
@@ -136,7 +139,7 @@ def _has_read(pipeline: Pipeline) -> bool:
 
 
 def note_tables(pipeline: Pipeline, query: Query, files: QueryFiles) -> None:
-    """Writes beside a checkpoint which tables it writes to, if that is not there yet.
+    """Write beside a checkpoint which tables it writes to, if that is not there yet.
 
     Args:
         pipeline: The pipeline.
@@ -155,12 +158,12 @@ def note_tables(pipeline: Pipeline, query: Query, files: QueryFiles) -> None:
 
 
 def reset_command(config: PipelineConfig, query: Query) -> str:
-    """The command that lets a stream go on without the checkpoint that it has."""
+    """Return the command that lets a stream go on without the checkpoint that it has."""
     return command(config, "checkpoint reset", f"--query {query}")
 
 
 def require_fit(config: PipelineConfig, query: Query, problem: str | None) -> None:
-    """Refuses to start a stream whose tables do not go together with its checkpoint.
+    """Refuse to start a stream whose tables do not go together with its checkpoint.
 
     Args:
         config: the pipeline's configuration.
@@ -179,7 +182,7 @@ def require_fit(config: PipelineConfig, query: Query, problem: str | None) -> No
 
 
 def _require_bronze(pipeline: Pipeline, files: QueryFiles) -> None:
-    """Makes sure that no empty bronze is made in the place of one that is gone."""
+    """Make sure that no empty bronze is made in the place of one that is gone."""
     bronze = pipeline.table("bronze")
     if exists(pipeline.spark, bronze):
         return
@@ -192,5 +195,5 @@ def _require_bronze(pipeline: Pipeline, files: QueryFiles) -> None:
 
 
 def _has_rows(spark: SparkSession, files: QueryFiles, path: str) -> bool:
-    """Whether a table has rows; asked only where no micro-batch was ever finished."""
+    """Return whether a table has rows; asked only where no micro-batch was ever finished."""
     return not files.next_batch and exists(spark, path) and not read(spark, path).isEmpty()

@@ -21,7 +21,7 @@ _UNTIL: Final = "_until"
 
 
 def files_before_older(spark: SparkSession, table: str, at: int) -> DataFrame | None:
-    """The files of bronze with records that a new query gets before records of an earlier ingestion.
+    """Return the files of bronze with records that a new query gets before records of an earlier ingestion.
 
     Args:
         spark: the session.
@@ -46,7 +46,7 @@ def files_before_older(spark: SparkSession, table: str, at: int) -> DataFrame | 
 
 
 def hold_back(bronze: DataFrame, files: DataFrame) -> DataFrame:
-    """A stream of bronze, with whether a record comes before one of an earlier ingestion.
+    """Return a stream of bronze, with whether a record comes before one of an earlier ingestion.
 
     Such a record may not move the watermark, which would make the older ones late that are still to come.
 
@@ -69,7 +69,7 @@ def _name(path: Column) -> Column:
 
 
 def unread_rows(pipeline: Pipeline) -> DataFrame:
-    """The rows of bronze that `speed_stream` has not read; all of them where that cannot be told.
+    """Return the rows of bronze that `speed_stream` has not read; all of them where that cannot be told.
 
     Ingest's clock may have been put back, by `ingest.max_clock_behind` at most.
     """
@@ -94,7 +94,7 @@ def unread_rows(pipeline: Pipeline) -> DataFrame:
 
 
 def first_unread_version(pipeline: Pipeline, query: Literal["speed", "publish"] = "speed") -> int | None:
-    """The version of its source before which a query has read every commit and written what it makes of it.
+    """Return the version of its source before which a query has read every commit and written its output.
 
     Args:
         pipeline: The pipeline.
@@ -112,7 +112,7 @@ def first_unread_version(pipeline: Pipeline, query: Literal["speed", "publish"] 
 
 
 def start_version(pipeline: Pipeline, batch: int | None = None) -> int | None:
-    """The version of bronze whose rows `speed_stream` reads, all of them, before any later commit.
+    """Return the version of bronze whose rows `speed_stream` reads, all of them, before any later commit.
 
     Args:
         pipeline: The pipeline.
@@ -159,7 +159,7 @@ _FIRST_FILE: Final = 0
 
 
 def positions_of(offsets: str) -> list[Position | None]:
-    """How far a micro-batch goes in each of its sources, which are Delta tables.
+    """Return how far a micro-batch goes in each of its sources, which are Delta tables.
 
     Args:
         offsets: the text of its offset file: a line for its own version, one for the query, and one for each

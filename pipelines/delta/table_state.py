@@ -35,7 +35,7 @@ class TableState:
 
 
 def table_state(spark: SparkSession, path: str) -> TableState | None:
-    """The state of a Delta table; None if there is none at the path."""
+    """Return the state of a Delta table; None if there is none at the path."""
     if not exists(spark, path):
         return None
     snapshot = _snapshot(spark, path)
@@ -45,7 +45,7 @@ def table_state(spark: SparkSession, path: str) -> TableState | None:
 
 
 def last_batch(spark: SparkSession, path: str, query: str) -> int | None:
-    """The number of the last micro-batch that a query has committed to a table; None if it has not."""
+    """Return the number of the last micro-batch that a query has committed to a table; None if it has not."""
     found = _snapshot(spark, path).transactions().get(query)
     return int(found.get()) if found.isDefined() else None
 
@@ -58,7 +58,7 @@ def _snapshot(spark: SparkSession, path: str) -> Any:
 
 
 def removed_files(spark: SparkSession, path: str) -> DataFrame:
-    """The files that commits have removed from a table and its log still names, and those of its change feed.
+    """Return the files that commits have removed and the log still names, and those of the change feed.
 
     What is in the change feed was committed, unless somebody is changing or deleting rows: hold the lease.
 
@@ -87,7 +87,7 @@ def removed_files(spark: SparkSession, path: str) -> DataFrame:
 
 
 def last_commit_at(spark: SparkSession, path: str) -> datetime | None:
-    """The time of a table's newest commit; None if there is no table."""
+    """Return the time of a table's newest commit; None if there is no table."""
     if not exists(spark, path):
         return None
     newest = DeltaTable.forPath(spark, path).history(1).select(F.unix_millis("timestamp").alias("at"))
@@ -124,7 +124,7 @@ class StreamCommit:
 
 
 def recent_commits(spark: SparkSession, path: str, most: int) -> list[StreamCommit]:
-    """The newest commits of a table, the newest first.
+    """Return the newest commits of a table, the newest first.
 
     Args:
         spark: the session.
@@ -154,7 +154,7 @@ def _commit(row: Row) -> StreamCommit:
 
 
 def has_taken_back(commits: Sequence[StreamCommit]) -> bool:
-    """Whether a RESTORE took rows back that had been written, and nothing brought them again.
+    """Return whether a RESTORE took rows back that had been written, and nothing brought them again.
 
     Args:
         commits: the newest commits of a table, the newest first.

@@ -51,19 +51,19 @@ _INTERVAL: Final = re.compile(r"interval (\d+) (hour|day)s?")
 
 
 def shape(ddl: str) -> StructType:
-    """The schema that a list of columns in SQL stands for."""
+    """Return the schema that a list of columns in SQL stands for."""
     return cast(StructType, DataType.fromDDL(ddl))
 
 
 def events_schema(contract: DataContract) -> StructType:
-    """The shape of the speed and the batch layer: the contract's columns, the event day, the origin."""
+    """Return shape of the speed and the batch layer: the contract's columns, the event day, the origin."""
     added = shape(f"_event_date date, {ORIGIN}")
     columns = (StructField(f.name, optional(f.dataType), f.nullable) for f in contract.schema)
     return StructType([*columns, *added.fields])
 
 
 def ensure_bronze(pipeline: Pipeline, properties: Mapping[str, str] | None = None) -> None:
-    """Makes the bronze table, with these properties, if there is none. It refuses updates and deletes."""
+    """Make the bronze table, with these properties, if there is none. It refuses updates and deletes."""
     spark = pipeline.spark
     ours = {"delta.appendOnly": "true", "delta.enableChangeDataFeed": "true"}
     properties = {**ours, **(properties or {})}
@@ -75,17 +75,17 @@ def ensure_bronze(pipeline: Pipeline, properties: Mapping[str, str] | None = Non
 
 
 def ensure_forgettable(spark: SparkSession, table: str) -> None:
-    """Gives a bronze table the column that marks emptied records, if an earlier version made it without."""
+    """Give a bronze table the column that marks emptied records, if an earlier version made it without."""
     ensure_table(spark, table, shape(f"{BRONZE}, {_FORGOTTEN}"))
 
 
 def ensure_quarantine(pipeline: Pipeline) -> None:
-    """Makes the quarantine table if there is none."""
+    """Make the quarantine table if there is none."""
     ensure_table(pipeline.spark, pipeline.table("quarantine"), shape(QUARANTINE))
 
 
 def require_table(pipeline: Pipeline, layer: Literal["bronze", "quarantine"]) -> str:
-    """The path of a table that a streaming job makes.
+    """Return the path of a table that a streaming job makes.
 
     Raises:
         SourceError: there is none yet.
@@ -98,7 +98,7 @@ def require_table(pipeline: Pipeline, layer: Literal["bronze", "quarantine"]) ->
 
 
 def first_try(broken: DataFrame) -> DataFrame:
-    """Records as they enter the quarantine: first seen now, open, tried once."""
+    """Record as they enter the quarantine: first seen now, open, tried once."""
     return broken.withColumns(
         {
             "_quarantined_at": F.current_timestamp(),
@@ -110,7 +110,7 @@ def first_try(broken: DataFrame) -> DataFrame:
 
 
 def readable_for(duration: timedelta) -> dict[str, str]:
-    """The properties of a table whose versions can be named for so long.
+    """Return the properties of a table whose versions can be named for so long.
 
     Delta reads no version by its number that is older than removed files are kept, whatever is there.
     """
@@ -128,7 +128,7 @@ def removed_files_kept(spark: SparkSession, path: str) -> timedelta | None:
 def keep_versions(
     spark: SparkSession, path: str, duration: timedelta = TEN_YEARS, *, is_shared: bool = False
 ) -> None:
-    """Lets readers of a table name an old version: Delta's defaults refuse it after 7 days.
+    """Let readers of a table name an old version: Delta's defaults refuse it after 7 days.
 
     Its log, which they drop after 30 days, is kept as well. Which files go is for `maintain` to say.
 
@@ -146,35 +146,38 @@ def keep_versions(
 
 
 def table_property(spark: SparkSession, path: str, key: str) -> str | None:
-    """A property of a Delta table; None if it has none of that name."""
+    """Return a property of a Delta table; None if it has none of that name."""
     # Not DeltaTable.detail(), which reads the whole log.
     row = spark.sql(f"SHOW TBLPROPERTIES delta.`{path}`").where(F.col("key") == key).first()
     return None if row is None else str(row["value"])
 
 
 def set_table_property(spark: SparkSession, path: str, key: str, value: str) -> None:
-    """Sets a property of a Delta table to a value without quotes."""
+    """Set a property of a Delta table to a value without quotes."""
     set_table_properties(spark, path, {key: value})
 
 
 def set_table_properties(spark: SparkSession, path: str, properties: Mapping[str, str]) -> None:
-    """Sets properties of a Delta table, as one commit, to values without quotes."""
+    """Set properties of a Delta table, as one commit, to values without quotes."""
     pairs = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
     spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ({pairs})")
 
 
 def hidden(value: str) -> str:
-    """A value as a table property keeps it: Spark shows asterisks for one with `url` or `token` in it."""
+    """Return a value as a table property keeps it.
+
+    Spark shows asterisks for one with `url` or `token` in it.
+    """
     return value.encode().hex()
 
 
 def unhidden(kept: str) -> str:
-    """What `hidden` made a property of."""
+    """Return what `hidden` made a property of."""
     return bytes.fromhex(kept).decode()
 
 
 def _is_race(error: BaseException) -> bool:
-    """Whether another job may have been making the same table at the same time.
+    """Return whether another job may have been making the same table at the same time.
 
     Delta has many names for what it finds half made: no table, another table, a folder that is not empty.
     A column that the other job has added first is Spark's error.
@@ -199,7 +202,7 @@ def ensure_table(
     partitions: Sequence[str] = (),
     properties: Mapping[str, str] | None = None,
 ) -> None:
-    """Makes a Delta table if there is none; two jobs may do so at the same time.
+    """Make a Delta table if there is none; two jobs may do so at the same time.
 
     A table that lacks nothing but optional columns gets them; rows that are there have no value in them.
     A column whose type has become wider is widened, one that need not be there any more becomes optional.
@@ -247,7 +250,7 @@ def _evolve(spark: SparkSession, path: str, schema: StructType) -> None:
 
 
 def conform(rows: DataFrame, schema: StructType) -> DataFrame:
-    """The columns and types of a schema; parts that rows of an earlier version lack have no value.
+    """Return the columns and types of a schema; parts that rows of an earlier version lack have no value.
 
     Args:
         rows: rows of a table at a version that may be older than some of its columns and types.
@@ -257,7 +260,7 @@ def conform(rows: DataFrame, schema: StructType) -> DataFrame:
 
 
 def small_frame(spark: SparkSession, rows: Sequence[Mapping[str, Any]], schema: StructType) -> DataFrame:
-    """A frame of a few rows of ours, as one partition.
+    """Return a frame of a few rows of ours, as one partition.
 
     It goes to Spark by Arrow: rows of Python objects would start Python workers to be read.
 
@@ -271,7 +274,7 @@ def small_frame(spark: SparkSession, rows: Sequence[Mapping[str, Any]], schema: 
 
 
 def exists(spark: SparkSession, path: str) -> bool:
-    """Whether there is a Delta table at a path."""
+    """Return whether there is a Delta table at a path."""
     try:
         return DeltaTable.isDeltaTable(spark, path)
     except AnalysisException:
@@ -279,7 +282,10 @@ def exists(spark: SparkSession, path: str) -> bool:
 
 
 def table_id(spark: SparkSession, path: str) -> str:
-    """The id that Delta gave a table when it was made (`Metadata.id`); a copy of its files has it as well."""
+    """Return the id that Delta gave a table when it was made (`Metadata.id`).
+
+    A copy of its files has it as well.
+    """
     # Not DeltaTable.detail(), which reads the whole log.
     jvm: Any = spark.sparkContext._jvm
     log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path)
@@ -288,7 +294,7 @@ def table_id(spark: SparkSession, path: str) -> str:
 
 
 def version(spark: SparkSession, path: str) -> int:
-    """The newest version of a Delta table."""
+    """Return the newest version of a Delta table."""
     row = DeltaTable.forPath(spark, path).history(1).select("version").first()
     if row is None:
         raise ConfigError(f"{path}: the Delta table has no history; is its _delta_log whole?")

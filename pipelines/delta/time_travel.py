@@ -17,7 +17,7 @@ _GONE: Final = {
 
 
 def read_kept(spark: SparkSession, table: str, at: int, days: Sequence[date] = ()) -> DataFrame | None:
-    """A table as it was at a version; None if that version is gone.
+    """Return a table as it was at a version; None if that version is gone.
 
     A version is gone when Delta has cleaned its log, or `VACUUM` has removed its files.
 
@@ -43,7 +43,7 @@ def read_kept(spark: SparkSession, table: str, at: int, days: Sequence[date] = (
 
 
 def commit_hash(spark: SparkSession, table: str, at: int) -> str | None:
-    """The SHA-256 of the file of a commit, which no other commit shares; None if the log has not got it.
+    """Return SHA-256 of the file of a commit, which no other commit shares; None if the log has not got it.
 
     Delta writes each commit to `_delta_log/VERSION.json` with an id of its own (`txnId`), so a table that was
     put back and went on from there has other files under the same versions.
@@ -58,7 +58,10 @@ def commit_hash(spark: SparkSession, table: str, at: int) -> str | None:
 
 
 def commit_hashes(spark: SparkSession, table: str, versions: Collection[int]) -> dict[int, str]:
-    """What `commit_hash` says of some versions, without those that the log has not got; it is listed once."""
+    """Return what `commit_hash` says of some versions, without those that the log has not got.
+
+    It is listed once.
+    """
     jvm: Any = spark.sparkContext._jvm
     log = jvm.org.apache.hadoop.fs.Path(f"{table}/_delta_log")
     system = log.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
@@ -85,7 +88,7 @@ def commit_file(spark: SparkSession, table: str, at: int) -> Any | None:
 
 
 def bytes_of(rows: DataFrame) -> int:
-    """The size of the files that a frame of one table is read from."""
+    """Return the size of the files that a frame of one table is read from."""
     spark = rows.sparkSession
     return sum(system.getFileStatus(path).getLen() for system, path in _places(spark, rows.inputFiles()))
 

@@ -46,11 +46,11 @@ class Transaction:
         return int(self._inner.readVersion())
 
     def number_taken(self, application: str) -> int:
-        """The highest number of an application that was taken; the commit conflicts with another one."""
+        """Return highest number of an application that was taken; the commit conflicts with another one."""
         return int(self._inner.txnVersion(application))
 
     def differences(self, at: int | None, days: Sequence[date]) -> tuple[list[File], list[File]]:
-        """The files that only a version has, and those that only the table of now has, of some days or all.
+        """Return files that only a version has, and those that only the table has now, of some days or all.
 
         The commit conflicts with whatever others write to the table meanwhile.
         """
@@ -62,7 +62,7 @@ class Transaction:
         return _only(then, now), _only(now, then)
 
     def require(self, files: Sequence[File], at: int | None) -> None:
-        """Makes sure that files of a version are there.
+        """Make sure that files of a version are there.
 
         Raises:
             SourceError: one is gone.
@@ -76,11 +76,11 @@ class Transaction:
                 raise version_gone(self._table, at)
 
     def added(self, file: File) -> Any:
-        """The action by which a file becomes one of the table."""
+        """Return the action by which a file becomes one of the table."""
         return self._delta.actions.Action.fromJson(json.dumps({"add": {**file, "dataChange": True}}))
 
     def take_columns_of(self, at: int) -> None:
-        """Gives the table the columns and properties back that it had at a version."""
+        """Give the table the columns and properties back that it had at a version."""
         then = self._snapshot(at).metadata()
         if then.schemaString() != self._inner.metadata().schemaString():
             self._inner.updateMetadata(then, False)
@@ -88,7 +88,7 @@ class Transaction:
     def commit(
         self, actions: Sequence[Any], stamp: Stamp, mode: str = "Append", condition: str | None = None
     ) -> int:
-        """Commits actions, and the stamp; returns the version that this made."""
+        """Commit actions, and the stamp; return the version that this made."""
         if self.number_taken(stamp.application) >= stamp.number:
             raise stale(self._table)
         some, none = self._jvm.scala.Option.apply, self._none
@@ -120,7 +120,7 @@ class Transaction:
 
 
 def _only(files: DataFrame, others: DataFrame) -> list[File]:
-    """The files that are not among others; as many as a run wrote, unless others rewrote the table."""
+    """Return the files that are not among others; as many as a run wrote, unless others rewrote the table."""
     same_path = F.col("a.path") == F.col("b.path")
     # One file may be there with and without rows that were deleted since.
     same_rows = F.col("a.deletionVector").eqNullSafe(F.col("b.deletionVector"))
@@ -131,7 +131,7 @@ def _only(files: DataFrame, others: DataFrame) -> list[File]:
 
 @contextmanager
 def refused(table: str) -> Iterator[None]:
-    """Says of a commit that a later epoch has overtaken that it was.
+    """Say of a commit that a later epoch has overtaken that it was.
 
     Raises:
         StaleEpoch: it was.
@@ -143,7 +143,7 @@ def refused(table: str) -> Iterator[None]:
 
 
 def stale(table: str) -> StaleEpoch:
-    """What is said of a commit of an earlier epoch than the table's."""
+    """Return what is said of a commit of an earlier epoch than the table's."""
     return StaleEpoch(
         f"{table}: this run lost its lease to a later one, so it writes nothing more and certifies nothing."
         " Start again when that has ended; raise batch.lease_duration if the machine stood still, or the lake"
@@ -152,7 +152,7 @@ def stale(table: str) -> StaleEpoch:
 
 
 def version_gone(table: str, at: int | None) -> SourceError:
-    """What is said of a version that readers read, or would, and that is not whole any more."""
+    """Return what is said of a version that readers read, or would, and that is not whole any more."""
     return SourceError(
         f"{table}: version {at}, by which days are certified, is not whole any more: its log or its files"
         " were removed, so what readers have cannot be kept. Put the folder back from a backup; see"

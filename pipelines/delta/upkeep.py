@@ -58,7 +58,7 @@ class Files:
 
 
 def small_files(spark: SparkSession, table: str, where: str | None = None) -> Files:
-    """The files that `compact` would put together: those that are small, and not alone in their folder."""
+    """Return files that `compact` would put together: those that are small, and not alone in their folder."""
     files = (
         read(spark, table)
         .where(where or "true")
@@ -73,7 +73,7 @@ def small_files(spark: SparkSession, table: str, where: str | None = None) -> Fi
 
 
 def compact(spark: SparkSession, table: str, where: str | None = None) -> Files:
-    """Puts small files together, without a change of the data: a stream that reads the table sees nothing.
+    """Put small files together, without a change of the data: a stream that reads the table sees nothing.
 
     Args:
         spark: the session.
@@ -96,7 +96,7 @@ def compact(spark: SparkSession, table: str, where: str | None = None) -> Files:
 
 
 def old_files(spark: SparkSession, table: str, after: timedelta, *, now: bool = False) -> Files:
-    """The files that `vacuum` would remove."""
+    """Return the files that `vacuum` would remove."""
     unneeded = _vacuum(spark, table, after, how="DRY RUN")
     if now:
         unneeded = unneeded.union(_vacuum(spark, table, timedelta(), _REMOVED, "DRY RUN")).distinct()
@@ -106,7 +106,7 @@ def old_files(spark: SparkSession, table: str, after: timedelta, *, now: bool = 
 
 
 def vacuum(spark: SparkSession, table: str, after: timedelta, *, now: bool = False) -> Files:
-    """Removes files that the table has not needed for some time, and those that no commit names.
+    """Remove files that the table has not needed for some time, and those that no commit names.
 
     Args:
         spark: the session.
@@ -150,7 +150,7 @@ def _vacuum(spark: SparkSession, table: str, after: timedelta, among: str = "", 
 
 
 def committed_at(spark: SparkSession, table: str, at: int) -> datetime:
-    """When a version of a table was committed; long ago, if its log does not know any more."""
+    """Return when a version of a table was committed; long ago, if its log does not know any more."""
     # Not by the table's history, which reads all commits that its log has.
     status = commit_file(spark, table, at)
     if status is None:
@@ -159,7 +159,7 @@ def committed_at(spark: SparkSession, table: str, at: int) -> datetime:
 
 
 def delete_rows(spark: SparkSession, table: str, condition: str, properties: Mapping[str, str]) -> None:
-    """Deletes rows, as `change_rows` does.
+    """Delete rows, as `change_rows` does.
 
     Args:
         spark: the session.
@@ -180,7 +180,7 @@ def change_rows(
     properties: Mapping[str, str],
     note: str | None = None,
 ) -> None:
-    """Changes or deletes rows, after the table has been told so in its properties.
+    """Change or delete rows, after the table has been told so in its properties.
 
     A table that refuses this is made to take this one change, and refuses again afterwards, also if it
     fails.
@@ -207,7 +207,7 @@ def change_rows(
 
 @contextmanager
 def _noted(spark: SparkSession, note: str | None) -> Iterator[None]:
-    """Has commits carry a note: Delta takes it from nowhere else for a DELETE or a MERGE."""
+    """Have commits carry a note: Delta takes it from nowhere else for a DELETE or a MERGE."""
     if note is None:
         yield
         return
@@ -219,12 +219,12 @@ def _noted(spark: SparkSession, note: str | None) -> Iterator[None]:
 
 
 def refuse_deletes(spark: SparkSession, table: str) -> None:
-    """Makes a table refuse updates and deletes, if it does not."""
+    """Make a table refuse updates and deletes, if it does not."""
     _set_once(spark, table, _APPEND_ONLY, "true")
 
 
 def keep_with(spark: SparkSession, table: str, properties: Mapping[str, str]) -> None:
-    """Sets properties of a table, if there are any; again where others committed meanwhile."""
+    """Set properties of a table, if there are any; again where others committed meanwhile."""
     if properties:
         _again(table, lambda: set_table_properties(spark, table, properties))
 

@@ -23,7 +23,7 @@ _LAST: Final = int(datetime(2051, 1, 1, tzinfo=UTC).timestamp())
 
 
 def zone_rules(spark: SparkSession, zone: str) -> str:
-    """The offsets of a zone from 1970 to 2050 as Java has them, as `MOMENT+OFFSET` in seconds."""
+    """Return the offsets of a zone from 1970 to 2050 as Java has them, as `MOMENT+OFFSET` in seconds."""
     jvm: Any = spark.sparkContext._jvm
     rules = jvm.java.time.ZoneId.of(zone).getRules()
     begins = jvm.java.time.Instant.ofEpochSecond(_FIRST)
@@ -47,7 +47,7 @@ def days_that_differ(known: str, wanted: str) -> list[tuple[date, date]]:
 
 
 def require_same_rules(spark: SparkSession, table: str, zone: str) -> str | None:
-    """Makes sure that the days of a table were made by the zone's rules of now.
+    """Make sure that the days of a table were made by the zone's rules of now.
 
     Args:
         spark: the session.
@@ -79,7 +79,7 @@ def require_same_rules(spark: SparkSession, table: str, zone: str) -> str | None
 
 
 def keep_rules(spark: SparkSession, table: str, zone: str) -> None:
-    """Keeps the zone's rules of now with a table of event days.
+    """Keep the zone's rules of now with a table of event days.
 
     Raises:
         SourceError: days of it were made by others. The table is as it was.

@@ -39,7 +39,7 @@ _OF_NUMBERS: Final = {
 def figures(
     rows: DataFrame, contract: DataContract, days: Sequence[date], names: Iterable[str]
 ) -> dict[date, Figures]:
-    """The figures of each day, also of days without rows.
+    """Return the figures of each day, also of days without rows.
 
     Args:
         rows: rows of the batch layer.

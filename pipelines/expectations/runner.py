@@ -31,7 +31,7 @@ from pipelines.spark.failures import first_line
 
 @contextmanager
 def _main_with_a_file() -> Iterator[None]:
-    """Gives the main module a file for a while.
+    """Give the main module a file for a while.
 
     PySpark takes a main module without one (`python -c`, a worker of pytest) for a run of its own doctests,
     and ends the process, with exit code 0, when Great Expectations asks it for Spark Connect.
@@ -83,7 +83,7 @@ _LONGEST: Final = 200
 
 
 def refuse_unfit(contract: DataContract) -> None:
-    """Sees to it that Great Expectations knows every expectation that people wrote, and its arguments.
+    """See to it that Great Expectations knows every expectation that people wrote, and its arguments.
 
     Raises:
         ConfigError: it does not; the message has the place.
@@ -106,7 +106,7 @@ def _refuse_empty_ranges(arguments: Json) -> None:
 def expectation_checks(
     rows: DataFrame, pipeline: str, contract: DataContract, days: Sequence[date], examples: int
 ) -> list[Check]:
-    """Validates the rows of some days against the pipeline's suites.
+    """Validate the rows of some days against the pipeline's suites.
 
     Args:
         rows: rows of the batch layer of these days, best cached.
@@ -170,7 +170,7 @@ class _Checkpoints:
     def run(
         self, suite: SuiteName, frame: DataFrame | pd.DataFrame, expectations: Sequence[Json], *, brief: bool
     ) -> list[Json]:
-        """Runs one checkpoint.
+        """Run one checkpoint.
 
         Args:
             suite: what is asked.
@@ -202,7 +202,7 @@ class _Checkpoints:
 
 
 def _by_day(ask: Ask, expectations: Sequence[Json], days: Sequence[date]) -> Iterator[tuple[date, Json]]:
-    """Asks of all days at once what can be, and of each day alone what is left or does not hold."""
+    """Ask of all days at once what can be, and of each day alone what is left or does not hold."""
     if not expectations or not days:
         return
     held: dict[int, Json] = {}
@@ -218,7 +218,7 @@ def _by_day(ask: Ask, expectations: Sequence[Json], days: Sequence[date]) -> Ite
 
 
 def _holds_for_parts(expectation: Json) -> bool:
-    """Whether what holds of the rows of all days holds of those of each day."""
+    """Return whether what holds of the rows of all days holds of those of each day."""
     arguments = expectation.get("kwargs", {})
     kind = get_expectation_impl(expectation["type"])
     # A z-score compares a row with all others.
@@ -227,7 +227,7 @@ def _holds_for_parts(expectation: Json) -> bool:
 
 
 def _plain(result: ExpectationValidationResult) -> Json:
-    """A result as JSON, without what is of this run only: ids, and the traces of exceptions."""
+    """Return a result as JSON, without what is of this run only: ids, and the traces of exceptions."""
     found: Json = result.to_json_dict()
     config = found["expectation_config"]
     config.pop("id", None)
@@ -245,13 +245,13 @@ def _plain(result: ExpectationValidationResult) -> Json:
 
 
 def _count(found: Json, elements: float | None) -> None:
-    """Puts in the counts of an expectation that holds of every row, which a brief answer leaves out."""
+    """Put in the counts of an expectation that holds of every row, which a brief answer leaves out."""
     if found["success"] and not found["result"]:
         found["result"] |= {"element_count": elements, "unexpected_count": 0, "unexpected_percent": 0.0}
 
 
 def _without_values(found: Json, contract: DataContract) -> Json:
-    """A result with counts, but with nothing that might be a value of the data."""
+    """Return a result with counts, but with nothing that might be a value of the data."""
     result = {key: value for key, value in found["result"].items() if key in _COUNTS}
     observed = found["result"].get("observed_value")
     personal = any(contract.treatment(column) for column in columns_named(found["expectation_config"]))

@@ -27,7 +27,7 @@ _SEVERITIES: Final = ("critical", "warning", "info")
 
 
 def own_expectations(conf_dir: Path, pipeline: str, contract: DataContract) -> tuple[OwnExpectation, ...]:
-    """What people wrote into a pipeline's suites; nothing where there are no files.
+    """Return what people wrote into a pipeline's suites; nothing where there are no files.
 
     Raises:
         ConfigError: a file is no suite of that name, an expectation asks for a column that there is not, or
@@ -54,12 +54,12 @@ def own_expectations(conf_dir: Path, pipeline: str, contract: DataContract) -> t
 
 
 def suite_path(conf_dir: Path, pipeline: str, suite: SuiteName) -> Path:
-    """The file of a suite, where Great Expectations looks for one of the name `PIPELINE.SUITE`."""
+    """Return the file of a suite, where Great Expectations looks for one of the name `PIPELINE.SUITE`."""
     return conf_dir.joinpath(_FOLDER, "expectations", *pipeline.split("."), f"{suite}.json")
 
 
 def outdated_suites(conf_dir: Path, pipeline: str, contract: DataContract) -> list[Path]:
-    """The files of a pipeline's suites that are missing, or lack what the contract asks for today.
+    """Return the files of a pipeline's suites that are missing, or lack what the contract asks for today.
 
     Raises:
         ConfigError: a file cannot be taken, see `own_expectations`.
@@ -68,7 +68,7 @@ def outdated_suites(conf_dir: Path, pipeline: str, contract: DataContract) -> li
 
 
 def write_suites(conf_dir: Path, pipeline: str, contract: DataContract) -> list[Path]:
-    """Brings a pipeline's suites up to date: what people wrote stays, after what the contract asks for.
+    """Bring a pipeline's suites up to date: what people wrote stays, after what the contract asks for.
 
     Returns:
         The files that were written.
@@ -129,7 +129,7 @@ def _mark_of(expectation: Json) -> str | None:
 
 
 def _hash(expectation: Json) -> str:
-    """A hash of all that an expectation says, but not of what only identifies it."""
+    """Return a hash of all that an expectation says, but not of what only identifies it."""
     said = {key: value for key, value in expectation.items() if key not in ("id", "meta") and value}
     said |= {key: value for key, value in (expectation.get("meta") or {}).items() if key != _MARK}
     return hashlib.sha256(json.dumps(_plain(said), sort_keys=True).encode()).hexdigest()[:16]
@@ -149,7 +149,7 @@ def _plain(value: Any) -> Any:
 
 
 def _read(path: Path, name: str) -> Json:
-    """The suite in a file; empty if there is none."""
+    """Return the suite in a file; empty if there is none."""
     if not path.exists():
         return {}
     try:

@@ -19,7 +19,7 @@ _COLUMN_ARGUMENTS: Final = ("column", "column_A", "column_B", "column_list")
 
 
 def generated(contract: DataContract) -> dict[SuiteName, list[Json]]:
-    """What the contract asks: of every row and the set of rows, and of the figures of every day."""
+    """Return what the contract asks: of every row and the set of rows, and of the figures of every day."""
     return {
         "rows": [
             *(_expectation("expect_column_values_to_not_be_null", column=c) for c in contract.required),
@@ -39,7 +39,7 @@ def generated(contract: DataContract) -> dict[SuiteName, list[Json]]:
 
 
 def asked(contract: DataContract) -> dict[SuiteName, list[Json]]:
-    """What the audit asks: what the contract stands for, then what people wrote beside it."""
+    """Return what the audit asks: what the contract stands for, then what people wrote beside it."""
     own: dict[SuiteName, list[Json]] = {
         name: [dict(item.config) for item in contract.expectations if item.suite == name] for name in SUITES
     }
@@ -47,7 +47,7 @@ def asked(contract: DataContract) -> dict[SuiteName, list[Json]]:
 
 
 def columns_named(expectation: Json) -> list[str]:
-    """The columns that an expectation names."""
+    """Return the columns that an expectation names."""
     found: list[str] = []
     for argument in _COLUMN_ARGUMENTS:
         named = expectation.get("kwargs", {}).get(argument, [])
@@ -56,7 +56,7 @@ def columns_named(expectation: Json) -> list[str]:
 
 
 def refuse_unknown_columns(own: OwnExpectation, contract: DataContract) -> None:
-    """Sees to it that an expectation asks of columns that there are.
+    """See to it that an expectation asks of columns that there are.
 
     Raises:
         ConfigError: it names a column that the contract does not have, or a figure that there is not.
@@ -73,7 +73,7 @@ def refuse_unknown_columns(own: OwnExpectation, contract: DataContract) -> None:
 
 
 def figure_of(rule: DayRule) -> str:
-    """The figure that a rule on days speaks of."""
+    """Return the figure that a rule on days speaks of."""
     match rule.metric:
         case "rowCount":
             return ROWS

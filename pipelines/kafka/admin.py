@@ -32,7 +32,7 @@ class Admin:
     timeout_ms: int
 
     def answer(self, future: Any) -> Any:
-        """What a question is answered with.
+        """Return what a question is answered with.
 
         Raises:
             Py4JJavaError: the cluster refuses, or does not answer in time.
@@ -42,7 +42,7 @@ class Admin:
 
 @contextmanager
 def admin_client(spark: SparkSession, kafka: KafkaConfig) -> Iterator[Admin]:
-    """An admin client for some questions; closed afterwards.
+    """Yield an admin client for some questions; closed afterwards.
 
     Args:
         spark: the session, whose JVM has the Kafka client.
@@ -80,7 +80,7 @@ def admin_client(spark: SparkSession, kafka: KafkaConfig) -> Iterator[Admin]:
 
 
 def kafka_error_text(error: Py4JJavaError) -> str:
-    """What lies at the bottom of a failure of the client."""
+    """Return what lies at the bottom of a failure of the client."""
     found = error.java_exception
     while found.getCause() is not None:
         found = found.getCause()

@@ -22,7 +22,7 @@ _HEADERS: Final = {
 
 
 def send_dead_letters(broken: DataFrame, kafka: KafkaConfig, topic: str) -> None:
-    """Sends broken records to a topic, whole, with the reason in headers whose names begin with `oncelake.`.
+    """Send broken records to a topic, whole, with the reason in headers whose names begin with `oncelake.`.
 
     A micro-batch that is done again is sent again: Spark's Kafka sink knows no transactions. The headers
     `oncelake.topic`, `oncelake.partition` and `oncelake.offset` tell which copies are the same.

@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 def ends_since(pipeline: Pipeline, moment: datetime) -> dict[int, int]:
-    """Where Kafka's partitions ended at some time after a moment, as ingest has found it.
+    """Return where Kafka's partitions ended at some time after a moment, as ingest has found it.
 
     A micro-batch whose size nothing bounds goes to the end of each partition, as it is when it is planned.
     Whether anything did is said by ingest's own commit: the configuration of whoever asks here may be
@@ -58,7 +58,7 @@ def ends_since(pipeline: Pipeline, moment: datetime) -> dict[int, int]:
 
 
 def behind_or_ahead(pipeline: Pipeline, topic: Topic, files: QueryFiles) -> str | None:
-    """Compares the records in bronze with those that ingest's checkpoint says were read.
+    """Compare the records in bronze with those that ingest's checkpoint says were read.
 
     Looked at is what came with the micro-batches that the checkpoint still has, a hundred of them. Whether an
     offset behind the last record of bronze was one, or the marker of a transaction, Kafka is asked.
@@ -112,13 +112,13 @@ def _lost(topic: Topic, lost: Mapping[int, int], tails: Mapping[int, range]) -> 
 
 
 def _behind(read: Mapping[int, range], held: Mapping[int, int]) -> dict[int, range]:
-    """What was read of each partition and lies behind its last record in bronze."""
+    """Return what was read of each partition and lies behind its last record in bronze."""
     behind = {p: range(max(offsets.start, held.get(p, -1) + 1), offsets.stop) for p, offsets in read.items()}
     return {p: offsets for p, offsets in behind.items() if offsets}
 
 
 def _window(pipeline: Pipeline) -> tuple[dict[int, int], datetime] | None:
-    """The offsets at which what the checkpoint still knows begins, and since when its records came."""
+    """Return the offsets at which what the checkpoint still knows begins, and since when its records came."""
     checkpoint = pipeline.checkpoint("ingest")
     oldest = first_micro_batch(pipeline.spark, checkpoint)
     planned = None if oldest is None else plan_of(pipeline, oldest)
@@ -142,7 +142,7 @@ def _last_offsets(rows: DataFrame) -> dict[int, int]:
 
 
 def _covered(pipeline: Pipeline, topic: Topic, asked: Mapping[int, range]) -> dict[int, range]:
-    """What of some offsets Kafka still covers; the log tells of the others."""
+    """Return what of some offsets Kafka still covers; the log tells of the others."""
     if not asked:
         return {}
     with admin_client(pipeline.spark, pipeline.config.kafka) as admin:
@@ -180,7 +180,7 @@ class Continuation:
 
 
 def continuation(pipeline: Pipeline, topic: Topic) -> Continuation:
-    """Where ingest goes on after the last record of each partition in bronze.
+    """Return where ingest goes on after the last record of each partition in bronze.
 
     A partition of which bronze has nothing begins with the earliest offset that Kafka has.
 

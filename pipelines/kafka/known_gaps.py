@@ -15,7 +15,7 @@ from pipelines.delta.io import small_rows
 def known_missing(
     offsets: DataFrame, gaps: Sequence[KnownGap], within: Mapping[int, range]
 ) -> dict[int, int]:
-    """How many offsets of each partition are missing and known to be.
+    """Return how many offsets of each partition are missing and known to be.
 
     Args:
         offsets: `_partition int, _offset bigint` of bronze, of one topic; files without offsets of the gaps
@@ -47,7 +47,7 @@ def known_missing(
 
 
 def is_known_gap(partition: int, offsets: range, gaps: Sequence[KnownGap]) -> bool:
-    """Whether all of some offsets are known to be lost."""
+    """Return whether all of some offsets are known to be lost."""
     of_partition = (gap.offsets for gap in gaps if gap.partition == partition)
     return sum(len(_common(gap, offsets)) for gap in of_partition) == len(offsets)
 

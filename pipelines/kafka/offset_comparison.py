@@ -97,7 +97,7 @@ def compare_offsets(
     habits: TopicPolicy,
     tails: Mapping[int, Tail],
 ) -> list[OffsetDifference]:
-    """Compares what Kafka has with what bronze has, partition by partition.
+    """Compare what Kafka has with what bronze has, partition by partition.
 
     Ingest's checkpoint must have been looked at before bronze, and bronze before Kafka was asked, so that
     what comes meanwhile is not read yet.
@@ -128,7 +128,7 @@ def compare_offsets(
 def asked_behind(
     kept: Mapping[int, BrokerOffsets], held: Mapping[int, BronzeOffsets], until: Mapping[int, int]
 ) -> dict[int, range]:
-    """The offsets behind the last records of bronze that Kafka covers and that ingest has read.
+    """Return the offsets behind the last records of bronze that Kafka covers and that ingest has read.
 
     Args:
         kept: what Kafka has.
@@ -166,7 +166,7 @@ def _of_both(
 def _behind(
     partition: int, offsets: range, tail: Tail | None, habits: TopicPolicy
 ) -> Iterator[OffsetDifference]:
-    """What is behind the last record of bronze: lost if it was read, and to be read if not."""
+    """Yield what is behind the last record of bronze: lost if it was read, and to be read if not."""
     end = min(tail.until, offsets.stop) if tail else offsets.start
     read = range(offsets.start, max(end, offsets.start))
     lost = tail.lost if tail else 0

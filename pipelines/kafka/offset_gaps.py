@@ -18,7 +18,7 @@ HOLES: Final = 5
 
 
 def held_offsets(offsets: DataFrame, kept: Mapping[int, BrokerOffsets]) -> dict[int, BronzeOffsets]:
-    """What bronze has of each partition; what it lacks counts as `gone` or as `empty`.
+    """Return what bronze has of each partition; what it lacks counts as `gone` or as `empty`.
 
     The offsets are put in order only of partitions that lack some.
 
@@ -67,7 +67,7 @@ def with_known(
     gaps: Sequence[KnownGap],
     offsets: DataFrame,
 ) -> dict[int, BronzeOffsets]:
-    """What bronze has, once it is known which of its gaps somebody has accepted.
+    """Return what bronze has, once it is known which of its gaps somebody has accepted.
 
     Args:
         held: as `held_offsets` gives it.
@@ -91,7 +91,7 @@ def with_known(
 def asked_of_kafka(
     held: Mapping[int, BronzeOffsets], kept: Mapping[int, BrokerOffsets], *, from_start: bool
 ) -> dict[int, range]:
-    """The offsets of each partition that Kafka still covers and among which bronze lacks some.
+    """Return the offsets of each partition that Kafka still covers and among which bronze lacks some.
 
     Args:
         held: what bronze has.
@@ -114,7 +114,7 @@ def asked_of_kafka(
 def with_lost(
     held: Mapping[int, BronzeOffsets], given: DataFrame, offsets: DataFrame
 ) -> dict[int, BronzeOffsets]:
-    """What bronze has, once it is known under which offsets Kafka gives a record.
+    """Return what bronze has, once it is known under which offsets Kafka gives a record.
 
     Args:
         held: as `held_offsets` gives it.

@@ -47,7 +47,7 @@ class _Compared:
 
 
 def last_offsets(pipeline: Pipeline, topic: Topic) -> dict[int, int]:
-    """The last offset of each partition in bronze.
+    """Return the last offset of each partition in bronze.
 
     The records of the micro-batches that ingest's checkpoint still knows are looked at first. Only of a
     partition without any among them the offsets in all of bronze are.
@@ -62,7 +62,7 @@ def last_offsets(pipeline: Pipeline, topic: Topic) -> dict[int, int]:
 
 
 def require_same_log(pipeline: Pipeline, topic: Topic, last: Mapping[int, int]) -> None:
-    """Compares the last record of each partition in bronze with the one that Kafka has under its offset.
+    """Compare the last record of each partition in bronze with the one that Kafka has under its offset.
 
     Kafka is asked for this one record. Where it was compacted, the nearest before it is compared, if there is
     one; of a partition that Kafka has deleted up to there nothing can be said.
@@ -104,7 +104,7 @@ def require_same_log(pipeline: Pipeline, topic: Topic, last: Mapping[int, int]) 
 
 
 def _since(pipeline: Pipeline, kept: Mapping[int, range], others: Mapping[int, int]) -> dict[int, int]:
-    """The first offset from which on records differ, as far back as it is looked for."""
+    """Return the first offset from which on records differ, as far back as it is looked for."""
     since: dict[int, int] = {}
     for width in _LOOKED_BACK:
         windows = {n: _up_to(at, kept[n], width) for n, at in others.items() if n not in since}
@@ -120,7 +120,7 @@ def _up_to(last: int, kept: range, width: int) -> range:
 
 
 def _compare(pipeline: Pipeline, ranges: Mapping[int, range]) -> dict[int, _Compared]:
-    """Compares records within some offsets; a partition of which both have none is not in the result."""
+    """Compare records within some offsets; a partition of which both have none is not in the result."""
     asked = {number: offsets for number, offsets in ranges.items() if offsets}
     if not asked:
         return {}

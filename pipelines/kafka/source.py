@@ -15,7 +15,7 @@ _PROVIDER: Final = "oncelakerack"
 
 
 def client_options(kafka: KafkaConfig, *, show_secrets: bool = True) -> dict[str, str]:
-    """The Kafka client's own settings, by its own names.
+    """Return the Kafka client's own settings, by its own names.
 
     Args:
         kafka: the configuration.
@@ -33,12 +33,12 @@ def client_options(kafka: KafkaConfig, *, show_secrets: bool = True) -> dict[str
 
 
 def source_format(kafka: KafkaConfig) -> str:
-    """The name of the source; a checkpoint of one is read by the other."""
+    """Return the name of the source; a checkpoint of one is read by the other."""
     return "rack-aware-kafka" if kafka.rack.assigns_partitions else "kafka"
 
 
 def rack_options(kafka: KafkaConfig) -> dict[str, str]:
-    """Settings by which each executor's client takes its rack from its own environment.
+    """Return settings by which each executor's client takes its rack from its own environment.
 
     The client resolves them where it is built, which for Spark is inside the executor. Kafka's own
     `EnvVarConfigProvider` would send the text `${env:NODE_RACK}` where the variable is not set.
@@ -55,7 +55,7 @@ def rack_options(kafka: KafkaConfig) -> dict[str, str]:
 
 
 def source_options(kafka: KafkaConfig, *, show_secrets: bool = True) -> dict[str, str]:
-    """The options of the source, by Spark's names."""
+    """Return the options of the source, by Spark's names."""
     client = {**client_options(kafka, show_secrets=show_secrets), **rack_options(kafka)}
     options = {
         "subscribe": kafka.topic,
@@ -71,7 +71,7 @@ def source_options(kafka: KafkaConfig, *, show_secrets: bool = True) -> dict[str
 
 
 def read_envelopes(spark: SparkSession, kafka: KafkaConfig, starting: str | None = None) -> DataFrame:
-    """A stream of Kafka records as they are.
+    """Return a stream of Kafka records as they are.
 
     Args:
         spark: the session.
@@ -102,7 +102,7 @@ def read_envelopes(spark: SparkSession, kafka: KafkaConfig, starting: str | None
 def records_between(
     spark: SparkSession, kafka: KafkaConfig, ranges: Mapping[int, range], *, headers: bool = False
 ) -> DataFrame:
-    """The records that Kafka gives within some offsets, as ingest would get them, at this moment.
+    """Return the records that Kafka gives within some offsets, as ingest would get them, at this moment.
 
     Args:
         spark: the session.
@@ -125,13 +125,16 @@ def records_between(
 
 
 def offsets_between(spark: SparkSession, kafka: KafkaConfig, ranges: Mapping[int, range]) -> DataFrame:
-    """The offsets under which `records_between` finds a record: `_partition int, _offset bigint`."""
+    """Return the offsets under which `records_between` finds a record: `_partition int, _offset bigint`."""
     source = records_between(spark, kafka, ranges)
     return source.select(F.col("partition").alias("_partition"), F.col("offset").alias("_offset"))
 
 
 def describe(kafka: KafkaConfig) -> dict[str, str]:
-    """What a plan shows of the source: its options without secrets, and the time allowed to connect."""
+    """Return what a plan shows of the source.
+
+    Its options without secrets, and the time allowed to connect.
+    """
     return {
         "source": source_format(kafka),
         **source_options(kafka, show_secrets=False),

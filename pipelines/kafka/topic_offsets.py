@@ -50,7 +50,7 @@ class TopicOffsets:
 
 
 def topic_offsets(spark: SparkSession, kafka: KafkaConfig) -> TopicOffsets:
-    """Asks the cluster for the first and the newest offsets of the topic, and how it is cleaned.
+    """Ask the cluster for the first and the newest offsets of the topic, and how it is cleaned.
 
     Raises:
         ConfigError: there is no such topic, or the client refuses its settings.
@@ -65,7 +65,7 @@ def topic_offsets(spark: SparkSession, kafka: KafkaConfig) -> TopicOffsets:
 
 
 def readable_offsets(spark: SparkSession, kafka: KafkaConfig, topic: Topic) -> dict[int, BrokerOffsets]:
-    """The first offset of each partition, and the one after the last that the pipeline may read now.
+    """Return the first offset of each partition, and the one after the last that the pipeline may read now.
 
     Raises:
         InfrastructureError: the cluster does not answer in time.
@@ -79,7 +79,7 @@ def readable_offsets(spark: SparkSession, kafka: KafkaConfig, topic: Topic) -> d
 def records_within(
     spark: SparkSession, kafka: KafkaConfig, ranges: Mapping[int, range], *, one_is_enough: bool = False
 ) -> dict[int, int]:
-    """How many records Kafka gives within ranges of offsets, as ingest would get them.
+    """Return how many records Kafka gives within ranges of offsets, as ingest would get them.
 
     There are none where these are markers of transactions, records of aborted ones, or were compacted.
 

@@ -33,7 +33,7 @@ class Topic:
 def find_topic(
     spark: SparkSession, kafka: KafkaConfig, topic: str | None = None, setting: str = "kafka.topic"
 ) -> Topic:
-    """Asks the cluster for the topic.
+    """Ask the cluster for the topic.
 
     Args:
         spark: the session, whose JVM has the Kafka client.
@@ -62,7 +62,7 @@ def find_topic(
 
 
 def end_offsets(spark: SparkSession, kafka: KafkaConfig, topic: Topic) -> dict[int, int]:
-    """The offset after the last record of each partition that a reader may see now.
+    """Return the offset after the last record of each partition that a reader may see now.
 
     Raises:
         InfrastructureError: the cluster does not answer in time.
@@ -76,7 +76,7 @@ def end_offsets(spark: SparkSession, kafka: KafkaConfig, topic: Topic) -> dict[i
 def list_offsets(
     admin: Admin, topic: Topic, which: Literal["earliest", "latest"], *options: Any
 ) -> dict[int, int]:
-    """The earliest offsets of a topic's partitions, or those after their last.
+    """Return the earliest offsets of a topic's partitions, or those after their last.
 
     Args:
         admin: a client of the cluster.
@@ -96,7 +96,7 @@ def list_offsets(
 
 
 def require_same_topic(pipeline: Pipeline, topic: Topic) -> None:
-    """Makes sure that the topic is the one that bronze was filled from; the first one is remembered.
+    """Make sure that the topic is the one that bronze was filled from; the first one is remembered.
 
     Raises:
         SourceError: it is another.

@@ -55,7 +55,7 @@ class BronzeIndex:
     rows: DataFrame
 
     def until(self, version: int) -> "BronzeIndex":
-        """What the index said at an earlier version; records are read from the same version as before.
+        """Return what the index said at an earlier version; records are read from the same version as before.
 
         Exact for a version that a verdict names, and for recent ones; of offsets for recent ones alone.
         """
@@ -68,18 +68,18 @@ class BronzeIndex:
         return self.rows.where(F.col("kind") == RECORDS)
 
     def offsets(self) -> list[PartitionOffsets]:
-        """What bronze holds of each Kafka partition, in their order."""
+        """Return what bronze holds of each Kafka partition, in their order."""
         rows = self.rows.where(F.col("kind") == OFFSETS)
         return [PartitionOffsets(**row) for row in small_rows(partition_offsets(rows))]
 
     def counts(self) -> tuple[dict[date, int], int]:
-        """Valid records of each event day, and records that break the contract."""
+        """Return valid records of each event day, and records that break the contract."""
         found = {row["day"]: row["n"] for row in small_rows(self.records.groupBy("day").agg(_sum("n")))}
         broken = found.pop(None, 0)
         return found, broken
 
     def total(self) -> int:
-        """All records that the index counts, those that were forgotten among them."""
+        """Return all records that the index counts, those that were forgotten among them."""
         return self._number(RECORDS, EMPTIED)
 
     def emptied(self) -> int:
@@ -91,7 +91,7 @@ class BronzeIndex:
         return int(small_rows(counted.agg(_sum("n")))[0]["n"] or 0)
 
     def reasons(self) -> dict[str, int]:
-        """How many records break the contract for each reason."""
+        """Return how many records break the contract for each reason."""
         broken = self.records.where("day IS NULL").groupBy("reason").agg(_sum("n"))
         return {row["reason"]: row["n"] for row in small_rows(broken)}
 
@@ -110,7 +110,7 @@ class BronzeIndex:
         return {row["day"]: row["n"] for row in small_rows(late.groupBy("day").agg(_sum("n")))}
 
     def ranges(self, days: Sequence[date], since: int) -> list[tuple[datetime, datetime]]:
-        """Spans of `_ingested_at` that hold all records of some days, and all that came since a version.
+        """Return spans of `_ingested_at` with all records of some days, and all that came since a version.
 
         At most 64, whatever the days: of the gaps between micro-batches the largest are left out.
 
@@ -132,7 +132,7 @@ class BronzeIndex:
         return list(zip(starts, [*(after for after, _ in found), ends["last"]], strict=True))
 
     def newest_events(self, since: datetime, by_clock: datetime) -> DataFrame:
-        """What moved the speed layer's watermark: `_ingested_at timestamp, _newest timestamp`.
+        """Return what moved the speed layer's watermark: `_ingested_at timestamp, _newest timestamp`.
 
         Args:
             since: micro-batches before this moment are taken together, as one.
@@ -162,14 +162,14 @@ class BronzeIndex:
         return single.unionByName(folded).groupBy("at").agg(F.min("commit").alias("commit"))
 
     def first_commit(self) -> int | None:
-        """The oldest version of bronze that it tells micro-batches of; None if it has none.
+        """Return the oldest version of bronze that it tells micro-batches of; None if it has none.
 
         An index that was made without one before it takes all that is there for one micro-batch.
         """
         return cast(int | None, small_rows(self.records.agg(F.min("commit").alias("v")))[0]["v"])
 
     def newest_ingest(self) -> datetime | None:
-        """When the last micro-batch was ingested; None if there is none."""
+        """Return when the last micro-batch was ingested; None if there is none."""
         return cast(datetime | None, small_rows(self.records.agg(F.max("ingested_at").alias("t")))[0]["t"])
 
 
@@ -191,7 +191,7 @@ class BronzeSlice:
 
 
 def bronze_slice(pipeline: Pipeline, index: BronzeIndex, days: Sequence[date], since: int) -> BronzeSlice:
-    """The micro-batches that hold all records of some days, and those that came since a version of bronze.
+    """Return micro-batches that hold all records of some days, and those that came since a version of bronze.
 
     Args:
         pipeline: The pipeline.

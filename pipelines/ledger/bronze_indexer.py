@@ -49,7 +49,7 @@ _SETTINGS: Final = (
 
 
 def decoding_key(pipeline: Pipeline, bronze: tuple[str, date | None]) -> str:
-    """A text that is another one when records may be decoded to something else.
+    """Return a text that is another one when records may be decoded to something else.
 
     Args:
         pipeline: The pipeline.
@@ -94,7 +94,7 @@ def index_bronze(
     version: int,
     held: Lease | None = None,
 ) -> BronzeIndex:
-    """The index of bronze at a version; what it lacks is made.
+    """Return the index of bronze at a version; what it lacks is made.
 
     It holds for one table and one way to decode. After a change of the contract, when the registry has come
     to know a schema that it did not know, or when bronze is another table, or was put back, it is made anew,
@@ -125,7 +125,7 @@ def index_bronze(
 
 
 def index_as_of(pipeline: Pipeline, at: int) -> BronzeIndex:
-    """What the index said at an earlier version of bronze, for reading records from bronze as it is now.
+    """Return what the index said at an earlier version of bronze, to read records from bronze as it is now.
 
     Delta lets no old version be read for long, and need not: bronze is only added to, and the index tells
     which micro-batches there were. Nothing is decoded that a nightly run has decoded already.
@@ -168,7 +168,7 @@ class _Making:
         return self.known is not None and self.known.made_for == self.made_for
 
     def continued(self, held: Lease | None) -> BronzeIndex | None:
-        """The index with what came since it was made last; None if it has to be made anew."""
+        """Return the index with what came since it was made last; None if it has to be made anew."""
         version = self.bronze.version
         if self.known is None or not self.fits:
             return None
@@ -193,7 +193,7 @@ class _Making:
         return self._written(rows, f"{self._of_pipeline} AND until > {last}", held)
 
     def anew(self, held: Lease | None) -> BronzeIndex:
-        """The index, made from the whole of bronze.
+        """Return the index, made from the whole of bronze.
 
         Raises:
             SourceError: bronze lacks records that it had: it was replaced, put back or cut.
@@ -217,7 +217,7 @@ class _Making:
         return f"pipeline = {literal(self.pipeline.config.name)}"
 
     def _named(self, rows: DataFrame) -> DataFrame:
-        """Rows as the index has them, with what they were made from."""
+        """Return rows as the index has them, with what they were made from."""
         bronze, of_index = self.bronze, BRONZE_INDEX.schema
         common: dict[str, Any] = {
             "pipeline": self.pipeline.config.name,
@@ -234,7 +234,7 @@ class _Making:
         return rows.withColumns(values).select(*of_index.names)
 
     def _written(self, rows: DataFrame, condition: str, held: Lease) -> BronzeIndex:
-        """The index as written; a run keeps to the version that its own commit made."""
+        """Return the index as written; a run keeps to the version that its own commit made."""
         table = self.pipeline.ops_table("bronze_index")
         at = replace_fenced(self._named(rows), table, condition, held.stamp("index"))
         rows.unpersist()

@@ -61,7 +61,7 @@ class BronzeState:
 
 
 def bronze_state(pipeline: Pipeline, version: int) -> BronzeState:
-    """What tells bronze at a version from other tables, and from other states of itself."""
+    """Return what tells bronze at a version from other tables, and from other states of itself."""
     spark = pipeline.spark
     table = pipeline.table("bronze")
     topic = table_property(spark, table, TOPIC_ID)
@@ -76,7 +76,7 @@ def bronze_state(pipeline: Pipeline, version: int) -> BronzeState:
 
 
 def continues(spark: SparkSession, bronze: BronzeState, known: Indexed) -> bool:
-    """Whether bronze is the table that an index was made from, and has gone on from what the index knows.
+    """Return whether bronze is the table that an index was made from, and continues what the index knows.
 
     A table that was put back from a copy has the same id, and soon the same versions, made by other commits.
     """
@@ -88,12 +88,12 @@ def continues(spark: SparkSession, bronze: BronzeState, known: Indexed) -> bool:
 
 
 def records_in(pipeline: Pipeline, version: int) -> int:
-    """The records of bronze at a version, by the statistics of its files; where these lack, by a scan."""
+    """Return records of bronze at a version, by the statistics of its files; where these lack, by a scan."""
     return read(pipeline.spark, pipeline.table("bronze"), version).count()
 
 
 def bronze_id(bronze: BronzeState, known: Indexed | None, *, is_same: bool) -> str:
-    """The name under which versions of bronze can be compared: the table's id, with a commit if need be.
+    """Return name under which versions of bronze can be compared: the table's id, with a commit if need be.
 
     A bronze that took the place of another gets the commit at which that was found into its name.
 
@@ -112,7 +112,7 @@ def bronze_id(bronze: BronzeState, known: Indexed | None, *, is_same: bool) -> s
 def require_held(
     spark: SparkSession, bronze: BronzeState, known: Indexed, held: list[PartitionOffsets]
 ) -> None:
-    """Makes sure that bronze holds every offset that the bronze held from which an index was made.
+    """Make sure that bronze holds every offset that the bronze held from which an index was made.
 
     Bronze that says itself, since then, from which day on it is whole is taken at its word.
 
@@ -168,7 +168,7 @@ def _lacking(spark: SparkSession, bronze: BronzeState, held: list[PartitionOffse
 
 
 def _within(bronze: DataFrame, ranges: DataFrame) -> DataFrame:
-    """What bronze holds within ranges of offsets, by partition."""
+    """Return what bronze holds within ranges of offsets, by partition."""
     offsets = bronze.selectExpr("_topic AS topic", "_partition AS partition", "_offset AS offset")
     return (
         offsets.join(ranges, ["topic", "partition"])

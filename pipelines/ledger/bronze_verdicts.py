@@ -36,7 +36,7 @@ class Compared:
 
 
 def own_verdicts(pipeline: Pipeline, ledger: Sequence[Verdict], index: BronzeIndex) -> list[Verdict]:
-    """The verdicts whose versions of bronze are versions of the bronze of now.
+    """Return the verdicts whose versions of bronze are versions of the bronze of now.
 
     A table that was put back from a copy has the id that it had, and soon the same versions, made by other
     commits. Of a commit that is not in the log any more nothing is held against the verdict.
@@ -55,7 +55,7 @@ def own_verdicts(pipeline: Pipeline, ledger: Sequence[Verdict], index: BronzeInd
 def compared(
     own: Sequence[Verdict], ledger: Sequence[Verdict], index: BronzeIndex, forgotten: Mapping[date, int]
 ) -> Compared:
-    """Holds the certified days against bronze.
+    """Hold the certified days against bronze.
 
     An index that was made anew without the one before it does not know when records came: then their number
     tells. Where it does know, and holds fewer valid records, they are there and break the contract of now,
@@ -79,7 +79,7 @@ def compared(
 
 
 def require_no_fewer(config: PipelineConfig, asked: Collection[date], fewer: Collection[date]) -> None:
-    """Makes sure that no day that is asked for would be certified with fewer records than it was built from.
+    """Make sure that no day that is asked for would be certified with fewer records than it was built from.
 
     Others are left as they are: the rows that are certified may be all that is left of them.
 

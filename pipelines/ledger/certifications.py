@@ -33,14 +33,17 @@ CERTIFIED: Final = "oncelake.certified"
 
 
 def certified_mark(pipeline: Pipeline) -> int | None:
-    """The highest version of the batch table that was certified, as it says itself; None if it does not."""
+    """Return the highest version of the batch table that was certified, as it says itself.
+
+    None if it does not.
+    """
     table = pipeline.table("batch")
     kept = table_property(pipeline.spark, table, CERTIFIED) if exists(pipeline.spark, table) else None
     return None if kept is None else int(kept)
 
 
 def mark_certified(pipeline: Pipeline, version: int) -> None:
-    """Lets the batch table say that a version of it is certified, if it does not.
+    """Let the batch table say that a version of it is certified, if it does not.
 
     Readers go by the verdicts, so that it cannot be said changes nothing of how a run ends.
     """
@@ -55,7 +58,7 @@ def mark_certified(pipeline: Pipeline, version: int) -> None:
 
 
 def require_ledger(config: PipelineConfig, mark: int | None, certified: int | None) -> None:
-    """Makes sure that the ledger knows what was certified of the batch table.
+    """Make sure that the ledger knows what was certified of the batch table.
 
     Args:
         config: names the tables.
@@ -165,7 +168,7 @@ class Certified:
 
 
 def record_verdicts(pipeline: Pipeline, verdicts: Iterable[Verdict], stamp: Stamp) -> None:
-    """Appends verdicts as one commit; from then on readers see the days that are certified.
+    """Append verdicts as one commit; from then on readers see the days that are certified.
 
     Raises:
         StaleEpoch: another run has taken the lease over. Nothing was written.
@@ -178,7 +181,7 @@ def record_verdicts(pipeline: Pipeline, verdicts: Iterable[Verdict], stamp: Stam
 
 
 def ensure_ledger(pipeline: Pipeline) -> None:
-    """Makes the table of verdicts if there is none.
+    """Make the table of verdicts if there is none.
 
     Raises:
         SourceError: there was one, see `history`.
@@ -189,7 +192,7 @@ def ensure_ledger(pipeline: Pipeline) -> None:
 
 
 def history(pipeline: Pipeline, at: int | None = None) -> list[Verdict]:
-    """The verdicts on the pipeline's days that stand, oldest first; see `standing`.
+    """Return the verdicts on the pipeline's days that stand, oldest first; see `standing`.
 
     Args:
         pipeline: The pipeline.
@@ -218,12 +221,12 @@ def _all_verdicts(pipeline: Pipeline, at: int | None) -> list[Verdict]:
 
 
 def _highest(found: Iterable[Verdict]) -> int | None:
-    """The highest version of the batch table that verdicts certify; None if they certify none."""
+    """Return the highest version of the batch table that verdicts certify; None if they certify none."""
     return max((v.batch_version for v in found if v.status == "certified"), default=None)
 
 
 def standing(config: PipelineConfig, found: Sequence[Verdict]) -> list[Verdict]:
-    """The verdicts that count: a day is certified only if the version that readers get holds its own build.
+    """Return the verdicts that count: a day is certified only if the version readers get holds its build.
 
     Readers get the newest certified version, which holds what was certified at the version that it was built
     upon, and so on. A verdict on another version, as two runs left it that did not know of each other, is as
@@ -250,7 +253,7 @@ def standing(config: PipelineConfig, found: Sequence[Verdict]) -> list[Verdict]:
 
 
 def newest(ledger: Iterable[Verdict]) -> dict[date, Verdict]:
-    """The newest verdict on each day, in the order of the days.
+    """Return the newest verdict on each day, in the order of the days.
 
     Args:
         ledger: verdicts as `history` gives them.
@@ -260,7 +263,7 @@ def newest(ledger: Iterable[Verdict]) -> dict[date, Verdict]:
 
 
 def newest_certified(ledger: Iterable[Verdict]) -> dict[date, Verdict]:
-    """The newest verdict on each day by which it was certified, in the order of the days.
+    """Return the newest verdict on each day by which it was certified, in the order of the days.
 
     A rebuild that failed since has changed nothing: what came for the day still waits for one that passes.
 
@@ -271,12 +274,12 @@ def newest_certified(ledger: Iterable[Verdict]) -> dict[date, Verdict]:
 
 
 def verdicts(pipeline: Pipeline) -> list[Verdict]:
-    """The newest verdict on each day of the pipeline, in the order of the days."""
+    """Return the newest verdict on each day of the pipeline, in the order of the days."""
     return list(newest(history(pipeline)).values())
 
 
 def certified_in(ledger: Iterable[Verdict]) -> Certified | None:
-    """The certified state of the batch layer; None if no day was ever certified.
+    """Return the certified state of the batch layer; None if no day was ever certified.
 
     A day stays certified when a later rebuild of it fails: readers keep the state that passed.
 
@@ -292,7 +295,7 @@ def certified_in(ledger: Iterable[Verdict]) -> Certified | None:
 
 
 def certified(pipeline: Pipeline) -> Certified | None:
-    """The certified state of the batch layer, as it is written down; see `certified_in`.
+    """Return the certified state of the batch layer, as it is written down; see `certified_in`.
 
     Raises:
         SourceError: see `require_certified`.
@@ -303,7 +306,7 @@ def certified(pipeline: Pipeline) -> Certified | None:
 
 
 def require_certified(pipeline: Pipeline, state: Certified | None) -> None:
-    """Makes sure that the batch table is the one that was certified.
+    """Make sure that the batch table is the one that was certified.
 
     A table that took its place, or was put back from a copy, comes to the same version by other commits.
 
@@ -321,7 +324,7 @@ def require_certified(pipeline: Pipeline, state: Certified | None) -> None:
 
 
 def require_commit(pipeline: Pipeline, version: int, commit: str | None, otherwise: str) -> None:
-    """Makes sure that a version of the batch table was made by a commit.
+    """Make sure that a version of the batch table was made by a commit.
 
     Args:
         pipeline: The pipeline.
@@ -347,7 +350,7 @@ def require_commit(pipeline: Pipeline, version: int, commit: str | None, otherwi
 
 
 def of_bronze(ledger: Iterable[Verdict], bronze_id: str) -> list[Verdict]:
-    """The verdicts whose versions of bronze can be compared with those of the bronze of now.
+    """Return the verdicts whose versions of bronze can be compared with those of the bronze of now.
 
     A verdict that names no bronze was given before verdicts did. It is taken for one of this bronze, unless
     others name another.
@@ -363,7 +366,7 @@ def of_bronze(ledger: Iterable[Verdict], bronze_id: str) -> list[Verdict]:
 
 
 def newest_audited(ledger: Iterable[Verdict]) -> int:
-    """The newest version of bronze that a verdict speaks of; -1 if there is none.
+    """Return the newest version of bronze that a verdict speaks of; -1 if there is none.
 
     Args:
         ledger: verdicts as `of_bronze` gives them.

@@ -47,7 +47,7 @@ class Check:
 
 
 def worst(checks: Iterable[Check]) -> Status:
-    """The status of a whole: that of its worst part; `passed` for no checks at all."""
+    """Return the status of a whole: that of its worst part; `passed` for no checks at all."""
     found = {check.status for check in checks}
     return next((status for status in _WORST_FIRST if status in found), "passed")
 
@@ -60,7 +60,7 @@ def record_checks(
     bronze_version: int,
     batch_version: int,
 ) -> None:
-    """Appends the outcome of checks to `ops/validation_results`, as one commit."""
+    """Append the outcome of checks to `ops/validation_results`, as one commit."""
     table = pipeline.ops_table("validation_results")
     VALIDATION_RESULTS.ensure(pipeline.spark, table)
     run = {

@@ -29,12 +29,12 @@ _MOST_BESIDE: Final = 1_000_000
 
 
 def is_emptied(bronze: DataFrame) -> str:
-    """An SQL condition on the rows of bronze, or of a frame made of it by `decode`: never null."""
+    """Return an SQL condition on the rows of bronze, or of a frame made of it by `decode`: never null."""
     return f"{FORGOTTEN} IS NOT NULL" if FORGOTTEN in bronze.columns else "false"
 
 
 def with_event_time(decoded: DataFrame, column: str) -> DataFrame:
-    """A frame made of bronze by `decode`, in which emptied records have the event time that they had.
+    """Return a frame made of bronze by `decode`, in which emptied records have the event time that they had.
 
     Args:
         decoded: the frame.
@@ -47,22 +47,22 @@ def with_event_time(decoded: DataFrame, column: str) -> DataFrame:
 
 
 def remembered(bronze: DataFrame) -> DataFrame:
-    """The records of bronze that were not emptied."""
+    """Return the records of bronze that were not emptied."""
     return bronze.where(f"NOT ({is_emptied(bronze)})")
 
 
 def emptied_of(bronze: DataFrame) -> DataFrame:
-    """The records of bronze that were emptied; of its files those without one are not read."""
+    """Return the records of bronze that were emptied; of its files those without one are not read."""
     return bronze.where(f"{FORGOTTEN}.at IS NOT NULL" if FORGOTTEN in bronze.columns else "false")
 
 
 def emptied_in(pipeline: Pipeline, at: int) -> int:
-    """How many records of bronze were emptied, at a version."""
+    """Return how many records of bronze were emptied, at a version."""
     return emptied_of(read(pipeline.spark, pipeline.table("bronze"), at)).count()
 
 
 def forgotten_mark(event_time: str) -> str:
-    """What marks an emptied record, in SQL.
+    """Return what marks an emptied record, in SQL.
 
     Args:
         event_time: the event time that it had, in SQL.
@@ -71,13 +71,13 @@ def forgotten_mark(event_time: str) -> str:
 
 
 def forgotten_by(pipeline: Pipeline) -> tuple[str, ...]:
-    """The last run that has emptied records of bronze; nothing if none ever did."""
+    """Return the last run that has emptied records of bronze; nothing if none ever did."""
     run_id = table_property(pipeline.spark, pipeline.table("bronze"), FORGETTING)
     return () if run_id is None else (run_id,)
 
 
 def empty(spark: SparkSession, table: str, records: DataFrame, run_id: str) -> None:
-    """Empties records of bronze, as one commit.
+    """Empty records of bronze, as one commit.
 
     Before and after that the table is told that a run does so: the index of bronze is not made from the
     commits of before and after, but anew.
@@ -110,7 +110,7 @@ def _told(spark: SparkSession, table: str, run_id: str) -> dict[str, str]:
 
 
 def delete_records(spark: SparkSession, table: str, records: DataFrame, run_id: str) -> None:
-    """Deletes the rows of a table that stand for records, as one commit that `forgetting_commits` finds.
+    """Delete the rows of a table that stand for records, as one commit that `forgetting_commits` finds.
 
     They are named by their place. Delta keeps the condition of a DELETE in its log, so one on the columns
     would leave the key there.
@@ -131,7 +131,7 @@ def delete_records(spark: SparkSession, table: str, records: DataFrame, run_id: 
 def forgetting_commits(
     spark: SparkSession, table: str, after: int, until: int
 ) -> dict[int, tuple[date, ...] | None]:
-    """The versions of the speed layer, after one and until another, that `delete_records` made.
+    """Return the versions of the speed layer, after one and until another, that `delete_records` made.
 
     Returns:
         Of each version the event days of which it has removed files; None if it does not tell.
@@ -153,7 +153,7 @@ def forgetting_commits(
 
 
 def _beside(records: DataFrame) -> DataFrame:
-    """Records, so that the table is not shuffled: what it holds stays in files with its micro-batch.
+    """Record, so that the table is not shuffled: what it holds stays in files with its micro-batch.
 
     Where they are too many for the driver, it is.
     """

@@ -33,7 +33,7 @@ from pipelines.spark.pipeline import Pipeline
 
 
 def remember_places(pipeline: Pipeline, records: DataFrame, run_id: str) -> None:
-    """Writes down where records stood that are to be emptied, before they are; what is there stays.
+    """Write down where records stood that are to be emptied, before they are; what is there stays.
 
     Args:
         pipeline: The pipeline.
@@ -56,7 +56,7 @@ def remember_places(pipeline: Pipeline, records: DataFrame, run_id: str) -> None
 
 
 def places(pipeline: Pipeline) -> DataFrame | None:
-    """All that was forgotten of this topic, by whichever pipeline: coordinates, `event_time`, `forgotten_at`.
+    """Return what was forgotten of this topic, by any pipeline: coordinates, `event_time`, `forgotten_at`.
 
     None if nothing ever was.
     """
@@ -73,7 +73,7 @@ def places(pipeline: Pipeline) -> DataFrame | None:
 
 
 def forgotten_after(pipeline: Pipeline, decided: Mapping[date, datetime]) -> dict[date, int]:
-    """How many records of event days were forgotten after the days were decided on.
+    """Return how many records of event days were forgotten after the days were decided on.
 
     Args:
         pipeline: The pipeline.
@@ -93,7 +93,7 @@ def forgotten_after(pipeline: Pipeline, decided: Mapping[date, datetime]) -> dic
 
 
 def places_ahead(pipeline: Pipeline) -> DataFrame | None:
-    """The places that ingest, by its checkpoint, will come to: of a topic that it reads once more."""
+    """Return the places that ingest, by its checkpoint, will come to: of a topic that it reads once more."""
     found = places(pipeline)
     if found is None:
         return None
@@ -108,7 +108,7 @@ def places_ahead(pipeline: Pipeline) -> DataFrame | None:
 
 
 def emptied_on_arrival(envelopes: DataFrame, ahead: DataFrame | None) -> DataFrame:
-    """A micro-batch of ingest, in which records from places that were forgotten are empty.
+    """Return a micro-batch of ingest, in which records from places that were forgotten are empty.
 
     Args:
         envelopes: the micro-batch, in the shape of bronze.
@@ -124,7 +124,10 @@ def emptied_on_arrival(envelopes: DataFrame, ahead: DataFrame | None) -> DataFra
 
 
 def _came_back(bronze: DataFrame, known: DataFrame) -> int:
-    """How many records of bronze were forgotten and are not empty; only files that may hold one are read."""
+    """Return how many records of bronze were forgotten and are not empty.
+
+    Only files that may hold one are read.
+    """
     emptied = emptied_of(bronze).select(*COORDINATES)
     others = known.select(*COORDINATES).join(emptied, [*COORDINATES], "left_anti")
     ranges = small_rows(
@@ -139,7 +142,7 @@ def _came_back(bronze: DataFrame, known: DataFrame) -> int:
 
 
 def require_forgotten(pipeline: Pipeline, *layers: Literal["speed", "quarantine"]) -> None:
-    """Makes sure that bronze, and these layers, hold nothing that was forgotten.
+    """Make sure that bronze, and these layers, hold nothing that was forgotten.
 
     Raises:
         SourceError: one does; the message has the command that fixes it.
@@ -163,7 +166,7 @@ def require_forgotten(pipeline: Pipeline, *layers: Literal["speed", "quarantine"
 
 
 def require_none_held(pipeline: Pipeline, state: Certified | None, days: Sequence[date]) -> None:
-    """Makes sure that certified days that no rebuild reaches hold nothing that was forgotten.
+    """Make sure that certified days that no rebuild reaches hold nothing that was forgotten.
 
     Args:
         pipeline: The pipeline.
@@ -188,7 +191,7 @@ def require_none_held(pipeline: Pipeline, state: Certified | None, days: Sequenc
 
 
 def held_of(rows: DataFrame, known: DataFrame) -> int:
-    """How many rows stand for records that were forgotten.
+    """Return how many rows stand for records that were forgotten.
 
     Args:
         rows: of a layer, with coordinates.
@@ -198,7 +201,10 @@ def held_of(rows: DataFrame, known: DataFrame) -> int:
 
 
 def _near(rows: DataFrame, known: DataFrame) -> DataFrame:
-    """Rows that may stand for a forgotten record; in a table by event day those of the days around it."""
+    """Return rows that may stand for a forgotten record.
+
+    In a table by event day those of the days around it.
+    """
     if EVENT_DATE not in rows.columns:
         return rows
     days = _days_near(known)
@@ -207,7 +213,7 @@ def _near(rows: DataFrame, known: DataFrame) -> DataFrame:
 
 
 def _days_near(known: DataFrame) -> list[date]:
-    """The event days that places may have, in whatever zone, sorted."""
+    """Return the event days that places may have, in whatever zone, sorted."""
     found = small_rows(known.select(F.to_date(EVENT_TIME).alias("day")).where("day IS NOT NULL").distinct())
     return sorted({row["day"] + timedelta(days=n) for row in found for n in (-1, 0, 1)})
 

@@ -33,7 +33,7 @@ _MADE_FROM: Final = ("until", "made_for", "bronze_id", "until_commit", "topic_id
 
 
 def fold_index(pipeline: Pipeline, held: Lease | None) -> int:
-    """Folds what of the pipeline's index is old, as one commit that later runs' commits keep from being made.
+    """Fold what of the pipeline's index is old, as one commit that later runs' commits keep from being made.
 
     Args:
         pipeline: The pipeline.
@@ -73,7 +73,7 @@ def fold_index(pipeline: Pipeline, held: Lease | None) -> int:
 
 
 def fold(rows: DataFrame, versions: Iterable[int]) -> DataFrame:
-    """The same in fewer rows.
+    """Return the same in fewer rows.
 
     Args:
         rows: rows of the index of one pipeline, folded or not, in the shape of `catalog.BRONZE_INDEX`.
@@ -91,7 +91,7 @@ def fold(rows: DataFrame, versions: Iterable[int]) -> DataFrame:
 
 
 def _old(stored: DataFrame, before: datetime) -> str | None:
-    """The rows that are folded now, as a condition; None if none of them is new to it.
+    """Return the rows that are folded now, as a condition; None if none of them is new to it.
 
     Whole hours, from the first one on of which not all is folded.
     """

@@ -25,7 +25,7 @@ _OBSERVES: Final = (
 
 
 def delete_values(pipeline: Pipeline, days: Sequence[date]) -> None:
-    """Deletes what audits have kept of the values of some days' records; outcomes and counts of checks stay.
+    """Delete what audits have kept of the values of some days' records; outcomes and counts of checks stay.
 
     Args:
         pipeline: The pipeline.

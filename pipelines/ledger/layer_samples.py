@@ -63,7 +63,7 @@ class LayerDifference:
 
 
 def record_samples(pipeline: Pipeline, differences: Mapping[date, LayerDifference], run_id: str) -> None:
-    """Appends the samples of an audit to `ops/layer_samples`, as one commit; does nothing without any."""
+    """Append the samples of an audit to `ops/layer_samples`, as one commit; do nothing without any."""
     run = {"pipeline": pipeline.config.name, "run_id": run_id, "recorded_at": datetime.now(UTC)}
     rows = [asdict(each) | run | {"day": day} for day, found in differences.items() for each in found.samples]
     if rows:
@@ -73,7 +73,7 @@ def record_samples(pipeline: Pipeline, differences: Mapping[date, LayerDifferenc
 
 
 def samples_of(pipeline: Pipeline, day: date, run_id: str) -> tuple[LayerSample, ...]:
-    """The samples that a run has kept of a day, by difference and coordinates."""
+    """Return the samples that a run has kept of a day, by difference and coordinates."""
     table = pipeline.ops_table("layer_samples")
     if not exists(pipeline.spark, table):
         return ()

@@ -56,7 +56,7 @@ class Holder:
     process_started: float
 
     def is_gone(self) -> bool:
-        """Whether the process is known to have ended.
+        """Return whether the process is known to have ended.
 
         That can be told of a process of this boot and this PID namespace alone. Host names are no proof: two
         containers may have the same, and a process of the one cannot be seen from the other.
@@ -73,7 +73,7 @@ class Holder:
 
 
 def this_process() -> Holder:
-    """The process that asks."""
+    """Return the process that asks."""
     process = psutil.Process()
     return Holder(
         socket.gethostname(),
@@ -85,7 +85,10 @@ def this_process() -> Holder:
 
 
 def started(process: psutil.Process) -> float:
-    """Seconds from the machine's start to the process's: setting the clock changes nothing about it."""
+    """Return seconds from the machine's start to the process's.
+
+    Setting the clock changes nothing about it.
+    """
     return float(process.create_time() - psutil.boot_time())
 
 
@@ -122,7 +125,7 @@ class Lease:
         return self._epoch.run_id
 
     def stamp(self, what: str) -> Stamp:
-        """What the run's next commit to a table that others rely on carries.
+        """Return what the run's next commit to a table that others rely on carries.
 
         Args:
             what: what the commit does, in a word.
@@ -131,7 +134,7 @@ class Lease:
         return stamp
 
     def require(self) -> None:
-        """Makes sure that the lease is still this run's, before work that is in vain without it.
+        """Make sure that the lease is still this run's, before work that is in vain without it.
 
         This is a look and no fence: what others rely on is written with a `stamp`.
 
@@ -146,7 +149,7 @@ class Lease:
             )
 
     def give_back(self) -> None:
-        """Frees the lease, if it is still this run's."""
+        """Free the lease, if it is still this run's."""
         self._given_back.set()
         self._prolonging.join()
         if not self._is_mine(_held(self._pipeline)):
@@ -175,7 +178,7 @@ class Lease:
         return held is not None and (held["holder"], held["epoch"]) == (self._epoch.run_id, self.epoch)
 
     def _write(self, duration: timedelta) -> None:
-        """Writes the lease, if nobody else has since this one wrote it, or looked at it.
+        """Write the lease, if nobody else has since this one wrote it, or looked at it.
 
         A commit of this run whose answer was lost, as in an outage of the store, is not somebody else's.
 
@@ -226,7 +229,7 @@ class Lease:
 
 @contextmanager
 def lease(pipeline: Pipeline, run_id: str) -> Iterator[Lease]:
-    """Holds the pipeline's lease for as long as the block runs, in an epoch of its own.
+    """Hold the pipeline's lease for as long as the block runs, in an epoch of its own.
 
     The ledger of verdicts is claimed for the epoch at once: what it says from then on changes by this run
     alone. A run that died frees its lease when `batch.lease_duration` is over, or at once when the next run

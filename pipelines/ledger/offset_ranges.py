@@ -36,7 +36,7 @@ class PartitionOffsets:
 
 
 def partition_offsets(pieces: DataFrame) -> DataFrame:
-    """Adds up the pieces of each partition: one row for each, in the columns of `PartitionOffsets`.
+    """Add up the pieces of each partition: one row for each, in the columns of `PartitionOffsets`.
 
     Args:
         pieces: `topic, partition, first, last, records, distinct, sent, appended` of each piece.
@@ -63,7 +63,7 @@ def partition_offsets(pieces: DataFrame) -> DataFrame:
 
 
 def in_a_row(pieces: DataFrame) -> DataFrame:
-    """Numbers the pieces, in `run`: those of a partition that follow on each other without a gap are alike.
+    """Add `run`, which is the same for pieces of a partition that follow each other without a gap.
 
     Added up, such pieces are one that tells of the partition what they told apart.
 

@@ -44,7 +44,7 @@ class Selection:
     contract_versions: tuple[str, ...] = ()
 
     def condition(self) -> Column:
-        """Whether a row of the quarantine is meant."""
+        """Return whether a row of the quarantine is meant."""
         parts = [F.lit(True)]
         if self.status:
             parts.append(F.col("_status") == self.status)
@@ -63,12 +63,12 @@ class Selection:
 
 
 def picked(pipeline: Pipeline, selection: Selection, at: int | None = None) -> DataFrame:
-    """The rows that are meant, of the table as it is or of an earlier version."""
+    """Return the rows that are meant, of the table as it is or of an earlier version."""
     return read(pipeline.spark, require_table(pipeline, "quarantine"), at).where(selection.condition())
 
 
 def tried(status: str) -> dict[str, str | Column]:
-    """The changes of a row that was tried once more, for `update_open`."""
+    """Return the changes of a row that was tried once more, for `update_open`."""
     return {
         "_status": F.lit(status),
         "_attempts": F.col("q._attempts") + 1,
@@ -83,7 +83,7 @@ def tried(status: str) -> dict[str, str | Column]:
     reraise=True,
 )
 def update_open(pipeline: Pipeline, chosen: DataFrame, changes: Mapping[str, str | Column]) -> None:
-    """Changes columns of the open rows whose coordinates are among `chosen`."""
+    """Change columns of the open rows whose coordinates are among `chosen`."""
     same = [f"q.{name} = o.{name}" for name in COORDINATES]
     (
         DeltaTable.forPath(pipeline.spark, require_table(pipeline, "quarantine"))

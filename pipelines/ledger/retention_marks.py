@@ -19,7 +19,7 @@ _DAY: Final = timedelta(days=1)
 
 
 def whole_from(pipeline: Pipeline) -> date | None:
-    """The first day that can still be rebuilt and audited; None if bronze has never lost records.
+    """Return the first day that can still be rebuilt and audited; None if bronze has never lost records.
 
     Bronze holds all records of this day and of the days within `batch.dedup_horizon_days` of it.
     """
@@ -28,7 +28,7 @@ def whole_from(pipeline: Pipeline) -> date | None:
 
 
 def require_whole(pipeline: Pipeline, days: Sequence[date]) -> None:
-    """Makes sure that bronze still holds all records of some days and of their neighbours.
+    """Make sure that bronze still holds all records of some days and of their neighbours.
 
     Raises:
         ConfigError: retention has removed some.
@@ -43,12 +43,12 @@ def require_whole(pipeline: Pipeline, days: Sequence[date]) -> None:
 
 
 def first_whole_day(pipeline: Pipeline) -> date | None:
-    """The first day of which no record was removed from bronze; None if none ever was."""
+    """Return the first day of which no record was removed from bronze; None if none ever was."""
     return _kept_day(pipeline.spark, pipeline.table("bronze"), WHOLE_FROM)
 
 
 def speed_from(pipeline: Pipeline) -> date | None:
-    """The first day of which no row was removed from the speed layer; None if none ever was.
+    """Return the first day of which no row was removed from the speed layer; None if none ever was.
 
     Earlier days cannot be compared with the speed layer any more; readers have them from the batch layer.
     """
@@ -61,7 +61,7 @@ def _kept_day(spark: SparkSession, table: str, key: str) -> date | None:
 
 
 def first_day_by_age(config: PipelineConfig, retention: timedelta, now: datetime, zone: ZoneInfo) -> date:
-    """The first day that bronze has to keep whole for its age alone.
+    """Return the first day that bronze has to keep whole for its age alone.
 
     Days that the nightly run looks back to are kept, however short the retention, and so are those that may
     have to be rebuilt with them, and their neighbours.
@@ -72,10 +72,10 @@ def first_day_by_age(config: PipelineConfig, retention: timedelta, now: datetime
 
 
 def last_event_day(sent: datetime, max_future: timedelta, zone: ZoneInfo) -> date:
-    """The last day on which an event may lie whose record was sent at a moment."""
+    """Return the last day on which an event may lie whose record was sent at a moment."""
     return (sent + max_future).astimezone(zone).date()
 
 
 def first_moment_of(day: date, max_future: timedelta, zone: ZoneInfo) -> datetime:
-    """The moment before which no record of a day, or of a later one, was sent."""
+    """Return the moment before which no record of a day, or of a later one, was sent."""
     return datetime.combine(day, time.min, zone).astimezone(UTC) - max_future

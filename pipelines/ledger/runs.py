@@ -39,7 +39,7 @@ class RunRecorder:
 
     @contextmanager
     def step(self, name: Step) -> Iterator[list[str]]:
-        """Takes down a step that the block is; what is put into the list is kept as its detail."""
+        """Take down a step that the block is; what is put into the list is kept as its detail."""
         began, detail = datetime.now(UTC), list[str]()
         status = "failed"
         try:
@@ -65,7 +65,7 @@ class RunRecorder:
             )
 
     def write(self, spark: SparkSession) -> None:
-        """Appends the steps to `ops/runs`, as one commit.
+        """Append the steps to `ops/runs`, as one commit.
 
         It comes when all is decided, or when the run has failed: that it cannot be done is told in
         `warnings`, and changes nothing of how the run ends.

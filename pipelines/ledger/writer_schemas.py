@@ -43,12 +43,15 @@ _PASSED_OVER: Final = "PASSED_OVER"
 
 
 def kept_schemas(pipeline: Pipeline) -> Writers:
-    """What the registry has answered last, by id; also that it has none, or one that cannot be read by."""
+    """Return what the registry has answered last, by id.
+
+    Also that it has none, or one that cannot be read by.
+    """
     return {schema.id: schema for schema in answers(pipeline)}
 
 
 def answers(pipeline: Pipeline) -> list[WriterSchema]:
-    """What the registry has answered, in the order of time."""
+    """Return what the registry has answered, in the order of time."""
     table = pipeline.ops_table("writer_schemas")
     if not exists(pipeline.spark, table):
         return []
@@ -60,13 +63,13 @@ def answers(pipeline: Pipeline) -> list[WriterSchema]:
 
 
 def fitting(schemas: Writers, contract: DataContract) -> Writers:
-    """Those of the contract's format, which can be read by."""
+    """Return those of the contract's format, which can be read by."""
     kind = SCHEMA_KINDS[contract.value_format]
     return {number: schema for number, schema in schemas.items() if schema.kind == kind}
 
 
 def keep(pipeline: Pipeline, schemas: Writers) -> None:
-    """Keeps what the registry has answered."""
+    """Keep what the registry has answered."""
     table = pipeline.ops_table("writer_schemas")
     WRITER_SCHEMAS.ensure(pipeline.spark, table)
     now = datetime.now(UTC)
@@ -85,7 +88,7 @@ def keep(pipeline: Pipeline, schemas: Writers) -> None:
 
 
 def keep_passed_over(pipeline: Pipeline) -> None:
-    """Keeps that some ids were taken for unknown which are not kept as such."""
+    """Keep that some ids were taken for unknown which are not kept as such."""
     keep(pipeline, {NO_ID: WriterSchema(NO_ID, _PASSED_OVER, "")})
 
 
@@ -102,7 +105,7 @@ def decode_all(
     *,
     asks: bool = False,
 ) -> DataFrame:
-    """Decodes a bounded frame of envelopes by the schemas that its values name (`pipelines.records.decode`).
+    """Decode a bounded frame of envelopes by the schemas that its values name (`pipelines.records.decode`).
 
     Args:
         pipeline: The pipeline.
@@ -122,7 +125,7 @@ def writers_of(
     *,
     asks: bool = False,
 ) -> Writers:
-    """The schemas that the values of a bounded frame of envelopes name, those that can be read by.
+    """Return the schemas that the values of a bounded frame of envelopes name, those that can be read by.
 
     What the registry did not know, or Spark could not read by, is asked for again, and nothing waits for it.
     Of new ids not all are asked for, see `learn_named`.
@@ -159,7 +162,7 @@ def writers_of(
 
 
 def ask_again(pipeline: Pipeline) -> tuple[int, ...]:
-    """Asks the registry for the schemas that it did not know before, or that Spark could not read by.
+    """Ask the registry for the schemas that it did not know before, or that Spark could not read by.
 
     Returns:
         The ids of those that can be read by, or may be, since records that name them were decoded first: it
@@ -183,7 +186,7 @@ def ask_again(pipeline: Pipeline) -> tuple[int, ...]:
 
 
 def known_writers(pipeline: Pipeline) -> Writers:
-    """The schemas that the lake has kept for the pipeline, by id; none for plain JSON."""
+    """Return the schemas that the lake has kept for the pipeline, by id; none for plain JSON."""
     return fitting(kept_schemas(pipeline), pipeline.contract) if is_framed(pipeline.contract) else NO_WRITERS
 
 
@@ -205,7 +208,7 @@ class Named:
 
 
 def most_named(ids: DataFrame, known: Collection[int]) -> tuple[list[int], list[int]]:
-    """The ids that records name: those that are known, and of others the thousand that most records name.
+    """Return ids that records name: those that are known, and of others the thousand that most records name.
 
     Args:
         ids: a column `id`, null for a record that names none.
@@ -223,7 +226,7 @@ def most_named(ids: DataFrame, known: Collection[int]) -> tuple[list[int], list[
 
 
 def learn_named(pipeline: Pipeline, wanted: Sequence[int]) -> Named:
-    """Learns the schemas that records name, those that most records name first.
+    """Learn the schemas that records name, those that most records name first.
 
     Values that begin with a byte 0 by chance name another id each. So the registry is asked in rounds of
     50 ids, and no more after a round in which it had none.
@@ -256,7 +259,7 @@ def learn_named(pipeline: Pipeline, wanted: Sequence[int]) -> Named:
 
 
 def learn(pipeline: Pipeline, ids: Iterable[int]) -> Writers:
-    """Asks the registry for schemas and keeps in the lake what it answers, also that it has none.
+    """Ask the registry for schemas and keep in the lake what it answers, also that it has none.
 
     Of ids that the registry has none of the lake keeps 200; they are what the nights ask for again.
 
@@ -296,7 +299,7 @@ def learn(pipeline: Pipeline, ids: Iterable[int]) -> Writers:
 
 
 def _remember_others(pipeline: Pipeline, named: Named) -> None:
-    """Keeps, once, that ids were taken for unknown which the lake does not keep as such."""
+    """Keep, once, that ids were taken for unknown which the lake does not keep as such."""
     if not named.others and not named.in_vain:
         return
     kept = kept_schemas(pipeline)
@@ -305,7 +308,10 @@ def _remember_others(pipeline: Pipeline, named: Named) -> None:
 
 
 def _checked(spark: SparkSession, schema: WriterSchema) -> WriterSchema:
-    """The schema; one that Spark cannot read by counts as of no kind, so that its records are put aside."""
+    """Return the schema.
+
+    One that Spark cannot read by counts as of no kind, so that its records are put aside.
+    """
     if schema.kind != "AVRO":
         return schema
     try:

@@ -51,7 +51,7 @@ class AskedPart:
     fingerprint: str | None = None
 
     def holds(self, contract: DataContract, found: str) -> str:
-        """An SQL condition: whether a value is the one that is asked for.
+        """Return an SQL condition: whether a value is the one that is asked for.
 
         Args:
             contract: the contract that names the part.
@@ -64,7 +64,7 @@ class AskedPart:
 
 
 def asked_key(contract: DataContract, given: Sequence[str]) -> tuple[AskedPart, ...]:
-    """Reads the parts of a dedup key, in the order of the contract.
+    """Read the parts of a dedup key, in the order of the contract.
 
     Args:
         contract: names the key and the types of its parts.
@@ -91,7 +91,7 @@ def asked_key(contract: DataContract, given: Sequence[str]) -> tuple[AskedPart, 
 
 
 def of_key(contract: DataContract, asked: Sequence[AskedPart]) -> str:
-    """An SQL condition for rows of a layer; where the event time is asked for, only its day is read.
+    """Return an SQL condition for rows of a layer; where the event time is asked for, only its day is read.
 
     Args:
         contract: names the key and the event time.
@@ -118,7 +118,7 @@ def _part(contract: DataContract, path: str, value: str) -> AskedPart:
 
 
 def _typed(value: str, kind: DataType) -> str:
-    """SQL for a value in a type of the contract.
+    """Return SQL for a value in a type of the contract.
 
     Raises:
         ValueError, OverflowError, InvalidOperation: it is no such value.
@@ -168,7 +168,7 @@ def _decimal(value: str, kind: DecimalType) -> str:
 
 
 def _microseconds(value: str) -> int:
-    """Microseconds since 1970 of an instant as records have it, or as reports show it (`… UTC`)."""
+    """Return microseconds since 1970 of an instant as records have it, or as reports show it (`… UTC`)."""
     text = re.sub(" UTC$", "Z", value)
     if not re.match(TIMESTAMP, text):
         raise ValueError(value)

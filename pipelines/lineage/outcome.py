@@ -86,7 +86,7 @@ class Fate:
 
 
 def fate(facts: Facts, contract: DataContract) -> Fate:
-    """Decides what became of a record, as the audit would.
+    """Decide what became of a record, as the audit would.
 
     Args:
         facts: what the tables say of it.
@@ -174,6 +174,6 @@ def _coordinates(facts: Facts) -> Place:
 
 
 def coordinates_text(coordinates: Place | None) -> str:
-    """Coordinates of a record as text."""
+    """Return coordinates of a record as text."""
     found = coordinates or {}
     return f"{found['_topic']}-{found['_partition']} @ {found['_offset']}"

@@ -28,13 +28,13 @@ class Search(Protocol):
         """Whether it was forgotten before."""
 
     def records(self, envelopes: DataFrame) -> DataFrame:
-        """The records among envelopes: their place, and of the valid ones `event_time` and `day`."""
+        """Return the records among envelopes: their place, and of the valid ones `event_time` and `day`."""
 
     def rows(self, layer: DataFrame) -> DataFrame:
-        """The rows of speed or batch layer."""
+        """Return the rows of speed or batch layer."""
 
     def others(self, layer: DataFrame) -> DataFrame:
-        """The rows of the batch layer that stay."""
+        """Return the rows of the batch layer that stay."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Again:
 
 
 def again(pipeline: Pipeline) -> Again | None:
-    """All that was forgotten before; None if nothing ever was.
+    """Return all that was forgotten before; None if nothing ever was.
 
     Raises:
         SourceError: there is no bronze.

@@ -54,7 +54,7 @@ class LayerRows:
 def gathered(
     decoded: DataFrame, contract: DataContract, asked: Sequence[AskedPart], by_clock: datetime
 ) -> DataFrame:
-    """All that is needed of bronze, in one pass: records of the key, and what moved the watermark.
+    """Return all that is needed of bronze, in one pass: records of the key, and what moved the watermark.
 
     Args:
         decoded: a bounded frame made by `pipelines.records.decode.decode`, of all of bronze.
@@ -95,12 +95,12 @@ def gathered(
 
 
 def records_of(bronze: DataFrame) -> DataFrame:
-    """The records of the key, of a frame made by `gathered`."""
+    """Return the records of the key, of a frame made by `gathered`."""
     return bronze.where(f"{RECORD} IS NOT NULL").select(f"{RECORD}.*")
 
 
 def totals(bronze: DataFrame, contract: DataContract) -> tuple[int, int]:
-    """How many records a frame made by `gathered` stands for, and how many keys are among those asked for."""
+    """Return how many records a frame of `gathered` stands for, and how many of the keys asked for it has."""
     keys = ", ".join(f"{RECORD}.{name(key)}" for key in contract.key_names)
     found = bronze.selectExpr(
         f"coalesce(sum({_RECORDS}), 0) AS total",
@@ -111,7 +111,7 @@ def totals(bronze: DataFrame, contract: DataContract) -> tuple[int, int]:
 
 
 def first_keys(records: DataFrame, contract: DataContract, limit: int) -> DataFrame:
-    """The records of the first keys, in the order of the key; parts that cannot be read come last."""
+    """Return the records of the first keys, in the order of the key; parts that cannot be read come last."""
     names = contract.key_names
     order = [F.col(key).asc_nulls_last() for key in names]
     keys = records.select(*names).distinct().orderBy(*order).limit(limit)
@@ -127,7 +127,7 @@ def traced(
     contract: DataContract,
     limits: tuple[int, timedelta],
 ) -> DataFrame:
-    """What the tables say of each record, as `pipelines.lineage.outcome` reads it.
+    """Return what the tables say of each record, as `pipelines.lineage.outcome` reads it.
 
     Args:
         records: records of whole keys, as `records_of` gives them.
@@ -200,7 +200,7 @@ def _facts(contract: DataContract) -> list[str]:
 
 
 def _readable(contract: DataContract, path: str, kind: DataType) -> str:
-    """SQL for a part of the key, also of a broken record, as far as it can be read."""
+    """Return SQL for a part of the key, also of a broken record, as far as it can be read."""
     if contract.value_format == "avro":
         return name(path)
     value = f"substring(_value, {_HEADER + 1})" if is_framed(contract) else "_value"

@@ -15,29 +15,29 @@ class NightSteps(Protocol):
     """A nightly run. Each step says its name before each of its commits, where the run may be stopped."""
 
     def hold(self) -> AbstractContextManager[object]:
-        """Takes the lease and claims the ledger for its epoch; gives the lease back at the end."""
+        """Take the lease and claim the ledger for its epoch; give the lease back at the end."""
 
     def look(self) -> Iterator[str]:
-        """Reads what is certified, and which days are due."""
+        """Read what is certified, and which days are due."""
 
     def undo(self) -> Iterator[str]:
-        """Claims the batch table for the epoch, as it is certified: the run's base."""
+        """Claim the batch table for the epoch, as it is certified: the run's base."""
 
     def build(self) -> Iterator[str]:
-        """Writes the days, as one commit."""
+        """Write the days, as one commit."""
 
     def audit(self) -> Iterator[str]:
-        """Checks the days as they were written."""
+        """Check the days as they were written."""
 
     def keep(self) -> Iterator[str]:
-        """Takes back the days that did not pass."""
+        """Take back the days that did not pass."""
 
     def certify(self) -> Iterator[str]:
-        """Writes the verdicts, if no commit of others lies between the base and what is certified."""
+        """Write the verdicts, if no commit of others lies between the base and what is certified."""
 
 
 def steps(night: NightSteps) -> Iterator[str]:
-    """Lets a run take its steps, one each time that it is asked for the next name."""
+    """Let a run take its steps, one each time that it is asked for the next name."""
     yield "hold"
     with night.hold():
         for step in (night.look, night.undo, night.build, night.audit, night.keep, night.certify):

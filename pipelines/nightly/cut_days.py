@@ -30,7 +30,7 @@ def cut_days(
     gone: Mapping[date, int],
     held: Lease,
 ) -> None:
-    """Takes rows out of certified days, as one commit, and certifies the days as they are then.
+    """Take rows out of certified days, as one commit, and certifies the days as they are then.
 
     Args:
         pipeline: The pipeline.
@@ -64,7 +64,7 @@ def cut_days(
 
 
 def _without(verdict: Verdict, gone: int, before: int) -> Verdict:
-    """The verdict on a day that has lost rows; what was audited of the others holds."""
+    """Return the verdict on a day that has lost rows; what was audited of the others holds."""
     return replace(
         verdict,
         base_version=before,

@@ -42,7 +42,7 @@ def build_days(
     pieces: BronzeSlice,
     stamp: Stamp,
 ) -> int:
-    """Writes days from bronze, as one atomic commit; returns the version of the batch table that it made.
+    """Write days from bronze, as one atomic commit; return the version of the batch table that it made.
 
     Args:
         pipeline: The pipeline.
@@ -63,7 +63,7 @@ def build_days(
 
 
 def require_alone(pipeline: Pipeline, versions: Sequence[int]) -> None:
-    """Makes sure that what is about to be certified was written by this run alone.
+    """Make sure that what is about to be certified was written by this run alone.
 
     Args:
         pipeline: The pipeline.

@@ -61,7 +61,7 @@ def due_days(
     repair: Repair,
     ledger: Sequence[Verdict],
 ) -> Due:
-    """The days that are asked for, and those before them that need repair.
+    """Return the days that are asked for, and those before them that need repair.
 
     Args:
         pipeline: The pipeline.
@@ -105,7 +105,7 @@ def due_days(
 
 
 def _to_repair(repair: Repair, late: Sequence[date], missed: Sequence[date]) -> dict[date, Cause]:
-    """Days of the lookback, and why a run takes them as well."""
+    """Return days of the lookback, and why a run takes them as well."""
     causes: dict[date, Cause] = dict.fromkeys(missed if repair == "late and missed" else (), "missed")
     return {**dict.fromkeys(late if repair != "nothing" else (), "late"), **causes}
 
@@ -157,7 +157,7 @@ def _changed(
 
 
 def span_of(pipeline: Pipeline, days: Sequence[date], whole: date | None) -> Span:
-    """Days, and the days around them of which all records are looked at.
+    """Return days, and the days around them of which all records are looked at.
 
     Args:
         pipeline: The pipeline.

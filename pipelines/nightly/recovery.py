@@ -12,7 +12,7 @@ _log = logging.getLogger(__name__)
 
 
 def back_to_certified(pipeline: Pipeline, state: Certified | None, held: Lease) -> tuple[int, bool]:
-    """Makes the batch table hold the certified version, and claims it for the holder of the lease.
+    """Make the batch table hold the certified version, and claim it for the holder of the lease.
 
     Without a certified day it is emptied. From then on no run that held the lease before can change it.
 
@@ -47,6 +47,6 @@ def back_to_certified(pipeline: Pipeline, state: Certified | None, held: Lease) 
 
 
 def holds_certified(pipeline: Pipeline) -> bool:
-    """Whether the batch table holds what was certified, and nothing else."""
+    """Return whether the batch table holds what was certified, and nothing else."""
     state = certified(pipeline)
     return is_as_at(pipeline.spark, pipeline.table("batch"), state.version if state else None)

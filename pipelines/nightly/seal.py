@@ -32,7 +32,7 @@ class _NotYet(SourceError):
 
 
 def seal(pipeline: Pipeline, last: date, held: Lease) -> BronzeIndex:
-    """Waits, for as long as `batch.seal_wait` says, until bronze has all of a day and of those before it.
+    """Wait, for as long as `batch.seal_wait` says, until bronze has all of a day and of those before it.
 
     Of each Kafka partition bronze must have all records that the cluster had at some time after the day's end
     and `batch.seal_grace`: when this began, or when ingest planned its last micro-batch; or one that the
@@ -97,7 +97,7 @@ class _Topic:
         self._asked: dict[tuple[int, range], bool] = {}
 
     def require_same_log(self, found: Sequence[PartitionOffsets]) -> None:
-        """Makes sure that Kafka has the records that bronze has, as far as their last ones tell.
+        """Make sure that Kafka has the records that bronze has, as far as their last ones tell.
 
         Raises:
             SourceError: it ends before them, or has others there.
@@ -106,7 +106,7 @@ class _Topic:
         require_same_log(self._pipeline, self._topic, last)
 
     def lacking(self, found: Sequence[PartitionOffsets], end: datetime) -> dict[int, range]:
-        """The partitions with records that bronze lacks, and the offsets among which these are.
+        """Return the partitions with records that bronze lacks, and the offsets among which these are.
 
         Raises:
             SourceError: offsets are gone from Kafka, and bronze has not got them.
@@ -137,7 +137,7 @@ class _Topic:
 
 
 def require_past(config: PipelineConfig, ends: Mapping[int, int], source: str) -> None:
-    """Makes sure that nothing is accepted as lost that is still to come.
+    """Make sure that nothing is accepted as lost that is still to come.
 
     Args:
         config: the pipeline's configuration.
@@ -168,7 +168,7 @@ def above_bronze(
     end: datetime,
     began: Mapping[int, int],
 ) -> dict[int, range]:
-    """The partitions of which Kafka has offsets behind those of bronze, and which ones.
+    """Return the partitions of which Kafka has offsets behind those of bronze, and which ones.
 
     Args:
         found: what bronze holds of each partition.
@@ -211,7 +211,7 @@ def _require_records(
 
 
 def require_all(config: PipelineConfig, last: date, lacking: Mapping[int, range]) -> None:
-    """Makes sure that bronze lacks nothing that a day has to be sealed with.
+    """Make sure that bronze lacks nothing that a day has to be sealed with.
 
     Args:
         config: the pipeline's configuration.

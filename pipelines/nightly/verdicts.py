@@ -47,7 +47,7 @@ class Run:
 def decide(
     run: Run, found: Audit, due: Due, before: Certified | None, changed: Mapping[date, Changes]
 ) -> list[Verdict]:
-    """The verdict on each day.
+    """Return the verdict on each day.
 
     Args:
         run: the run.
@@ -91,12 +91,12 @@ def decide(
 
 
 def failed_days(decided: Sequence[Verdict]) -> list[date]:
-    """The days that did not pass."""
+    """Return the days that did not pass."""
     return [verdict.day for verdict in decided if verdict.status == "failed"]
 
 
 def summary(run: Run, found: Audit, decided: Sequence[Verdict], due: Due) -> dict[str, Any]:
-    """What a run tells of itself.
+    """Return what a run tells of itself.
 
     Args:
         run: the run.
@@ -138,7 +138,7 @@ def summary(run: Run, found: Audit, decided: Sequence[Verdict], due: Due) -> dic
 
 
 def _many_late(found: Audit) -> list[str]:
-    """Days of which real time lacked many events, told to people and as text for the summary."""
+    """Return days of which real time lacked many events, told to people and as text for the summary."""
     many = (check for check in found.checks if check.name == LATE_WITHIN_LIMIT and check.status == "warned")
     told = [f"late events on {check.day}: {check.observed}; expected {check.expected}" for check in many]
     for warning in told:
@@ -149,7 +149,7 @@ def _many_late(found: Audit) -> list[str]:
 def failure(
     found: Audit, days: Iterable[date], heading: str, told: dict[str, Any] | None = None
 ) -> AuditFailed:
-    """The error that says which checks failed on some days."""
+    """Return the error that says which checks failed on some days."""
     reasons = [
         f"{check.day} {check.name}: found {check.observed}; expected {check.expected}"
         + (f" ({check.detail})" if check.detail else "")
@@ -160,7 +160,7 @@ def failure(
 
 
 def words(days: Iterable[date]) -> str:
-    """Days as people write them: `2013-01-01 to 2013-01-05, 2013-01-09`."""
+    """Return days as people write them: `2013-01-01 to 2013-01-05, 2013-01-09`."""
     runs = days_in_a_row(sorted(days))
     return ", ".join(f"{first}" if first == last else f"{first} to {last}" for first, last in runs)
 

@@ -67,7 +67,7 @@ class Cluster:
 
 @contextmanager
 def asking(sink: TransactionalSink) -> Iterator[Cluster]:
-    """A client of the cluster that a sink publishes to, for some questions.
+    """Yield a client of the cluster that a sink publishes to, for some questions.
 
     Raises:
         ConfigError: librdkafka refuses its settings.
@@ -88,7 +88,7 @@ def asking(sink: TransactionalSink) -> Iterator[Cluster]:
 
 
 def topic_id(cluster: Cluster, topic: str) -> str:
-    """The cluster's own identifier of a topic: one that is deleted and made anew gets another.
+    """Return the cluster's own identifier of a topic: one that is deleted and made anew gets another.
 
     Raises:
         ConfigError: there is no such topic.
@@ -105,7 +105,7 @@ def topic_id(cluster: Cluster, topic: str) -> str:
 
 
 def make_progress_topic(cluster: Cluster, sink: TransactionalSink) -> None:
-    """Sees to it that the progress topic of a sink has a partition for each slot.
+    """See to it that the progress topic of a sink has a partition for each slot.
 
     It gets as many replicas as the output topic has: progress is written in the transactions of rows, so that
     publishing stops when either topic is not there.
@@ -141,7 +141,7 @@ def make_progress_topic(cluster: Cluster, sink: TransactionalSink) -> None:
 
 
 def _compact(cluster: Cluster, topic: str) -> None:
-    """Sees to it that a progress topic of earlier versions, which had no records, does not lose them."""
+    """See to it that a progress topic of earlier versions, which had no records, does not lose them."""
     asked = ConfigResource(ConfigResource.Type.TOPIC, topic)
     try:
         answers = cluster.client.describe_configs([asked], request_timeout=cluster.timeout_s)
@@ -161,12 +161,12 @@ def _compact(cluster: Cluster, topic: str) -> None:
 
 
 def count_partitions(cluster: Cluster, topic: str) -> int:
-    """How many partitions a topic has; 0 if it is not there."""
+    """Return how many partitions a topic has; 0 if it is not there."""
     return len(_replicas(cluster, topic))
 
 
 def known_partitions(cluster: Cluster, topic: str) -> int:
-    """How many partitions a topic has that is there.
+    """Return how many partitions a topic has that is there.
 
     Raises:
         InfrastructureError: the broker that was asked does not know them yet.
@@ -177,7 +177,7 @@ def known_partitions(cluster: Cluster, topic: str) -> int:
 
 
 def _replicas(cluster: Cluster, topic: str) -> list[int]:
-    """How many replicas each partition of a topic has; none if it is not there."""
+    """Return how many replicas each partition of a topic has; none if it is not there."""
     known = cluster.client.list_topics(timeout=cluster.timeout_s).topics.get(topic)
     if known is None or known.error:
         return []
@@ -200,7 +200,7 @@ def _wait_for_partitions(cluster: Cluster, topic: str, slots: int) -> None:
 def read_progress(
     cluster: Cluster, sink: TransactionalSink, *, is_stable: bool = False
 ) -> dict[int, SlotProgress]:
-    """What progress says of a sink, also of slots that it had before.
+    """Return what progress says of a sink, also of slots that it had before.
 
     Args:
         cluster: where it is kept.
@@ -215,7 +215,7 @@ def read_progress(
 
 
 def take_all(sink: TransactionalSink, known: Marks) -> dict[int, Producer]:
-    """Takes all slots, those that an earlier run had among them: no task of it can commit from now on.
+    """Take all slots, those that an earlier run had among them: no task of it can commit from now on.
 
     Raises:
         KafkaException: the cluster does not answer, or refuses.
@@ -226,7 +226,7 @@ def take_all(sink: TransactionalSink, known: Marks) -> dict[int, Producer]:
 
 
 def end_transactions(sink: TransactionalSink, run: str) -> None:
-    """Ends what tasks of a run have left open, as far as the cluster answers.
+    """End what tasks of a run have left open, as far as the cluster answers.
 
     Another run that has the slots by now keeps them, with its transactions.
     """
@@ -242,7 +242,7 @@ def end_transactions(sink: TransactionalSink, run: str) -> None:
 
 
 def write_progress(sink: TransactionalSink, taken: Mapping[int, Producer], wanted: Marks) -> None:
-    """Writes progress, as a task would, so that it fails if somebody has taken the slot since.
+    """Write progress, as a task would, so that it fails if somebody has taken the slot since.
 
     Args:
         sink: whose.
@@ -275,6 +275,6 @@ def write_progress(sink: TransactionalSink, taken: Mapping[int, Producer], wante
 
 
 def kafka_error_text(error: Exception) -> str:
-    """What Kafka says of a failure."""
+    """Return what Kafka says of a failure."""
     first = error.args[0] if error.args else "no answer in time"
     return str(first.str() if isinstance(first, KafkaError) else first)

@@ -55,7 +55,7 @@ class ClusterFacts:
 
 
 def facts(cluster: Cluster, topic: str) -> ClusterFacts:
-    """Asks a cluster for what matters to a sink.
+    """Ask a cluster for what matters to a sink.
 
     Args:
         cluster: the cluster.
@@ -80,7 +80,7 @@ def facts(cluster: Cluster, topic: str) -> ClusterFacts:
 
 
 def advice(sink: TransactionalSink, retraction: Retraction, found: ClusterFacts) -> list[str]:
-    """What is wrong with a cluster for a sink, in words; each has what was found and how to fix it.
+    """Return what is wrong with a cluster for a sink, in words; each has what was found and how to fix it.
 
     Args:
         sink: the sink.
@@ -91,7 +91,7 @@ def advice(sink: TransactionalSink, retraction: Retraction, found: ClusterFacts)
 
 
 def refuse_too_long(sink: TransactionalSink, found: ClusterFacts) -> None:
-    """Makes sure that the cluster allows transactions as long as a sink asks for.
+    """Make sure that the cluster allows transactions as long as a sink asks for.
 
     Raises:
         ConfigError: it would refuse all of them.

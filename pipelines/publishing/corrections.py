@@ -21,7 +21,7 @@ _KIND: Final = (
 
 
 def corrections(published: DataFrame, certified: DataFrame, contract: DataContract) -> DataFrame:
-    """The events of some days that were published otherwise than they are certified, or not at all.
+    """Return the events of some days that were published otherwise than they are certified, or not at all.
 
     An event whose columns are the same is right, whichever of its copies was published.
 
@@ -48,7 +48,7 @@ def corrections(published: DataFrame, certified: DataFrame, contract: DataContra
 def instead(
     found: DataFrame, certified: DataFrame, others: DataFrame, contract: DataContract, horizon: int
 ) -> DataFrame:
-    """Puts, in place of events that were removed from a day, those that stand for them on another.
+    """Put, in place of events that were removed from a day, those that stand for them on another.
 
     Copies of an event may carry different days. One that is not on this day any more may be on a
     neighbour: readers who keep one row for each key would lose it if they were told that it is gone.

@@ -18,7 +18,7 @@ _GONE: Final = re.compile(rf"[^\n]*(?:{TABLE_IS_GONE})[^\n]*")
 
 
 def explained(text: str, error: OncelakeError, sink: TransactionalSink) -> OncelakeError:
-    """A failure in words: what a task raised stands in a trace.
+    """Return a failure in words: what a task raised stands in a trace.
 
     Args:
         text: what Spark says.

@@ -28,7 +28,7 @@ def messages(
     avro: AvroValues | None = None,
     retraction: Retraction = "tombstone",
 ) -> DataFrame:
-    """Rows as records for `pipelines.publishing.transactional_sink`.
+    """Return rows as records for `pipelines.publishing.transactional_sink`.
 
     Args:
         rows: with the contract's columns and `_topic`, `_partition`, `_offset`; and `_correction`, if some

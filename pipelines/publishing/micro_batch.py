@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 def stream(pipeline: Pipeline) -> DataFrame:
-    """The speed layer and the ledger of verdicts as one stream, for `BatchMaker`.
+    """Return the speed layer and the ledger of verdicts as one stream, for `BatchMaker`.
 
     Verdicts are in it since each begins a micro-batch; what they say is read from the ledger.
     """
@@ -70,7 +70,7 @@ class BatchMaker:
     _next: tuple[int | None, Settled] | None = None
 
     def make(self, rows: DataFrame, query: str, batch: int) -> DataFrame:
-        """The rows that a micro-batch publishes.
+        """Return the rows that a micro-batch publishes.
 
         Args:
             rows: the micro-batch, of `stream`.
@@ -111,13 +111,13 @@ class BatchMaker:
         return found.unionByName(corrected)
 
     def done(self) -> None:
-        """Says that the micro-batch made last was published."""
+        """Say that the micro-batch made last was published."""
         self._known = self._next
 
     def _settle(
         self, query: str, batch: int, events: Position | None, verdicts: int | None
     ) -> tuple[Settled, Settled | None]:
-        """What was settled before a micro-batch, and what it settles."""
+        """Return what was settled before a micro-batch, and what it settles."""
         if self._known and self._known[0] == verdicts:
             # No verdict has come since all that had come were settled.
             self._next = self._known
@@ -143,7 +143,10 @@ class BatchMaker:
         return events, verdicts.last if verdicts else None
 
     def _forgotten(self, batch: int, events: Position | None) -> DataFrame | None:
-        """The rows that were forgotten in the speed layer since the micro-batch before; None if none were."""
+        """Return the rows that were forgotten in the speed layer since the micro-batch before.
+
+        None if none were.
+        """
         before = self._positions(batch - 1)[0] if batch else None
         if before is None or events is None:
             return None
@@ -155,7 +158,7 @@ class BatchMaker:
         return gone
 
     def _taken_back(self, gone: DataFrame, after: Settled, events: Position | None) -> DataFrame:
-        """Corrections for forgotten rows of open days; those of settled ones come by their rebuild."""
+        """Return corrections for forgotten rows of open days; those of settled ones come by their rebuild."""
         still_open = gone.where(~on_days(after.days)) if after.days else gone
         days = sorted(row[EVENT_DATE] for row in small_rows(still_open.select(EVENT_DATE).distinct()))
         # A copy may have come since, which is an event like any other.
@@ -170,7 +173,7 @@ class BatchMaker:
         events: Position | None,
         gone: DataFrame | None,
     ) -> DataFrame:
-        """What was published of the days that a micro-batch settles."""
+        """Return what was published of the days that a micro-batch settles."""
         again = [day for day in settles.days if day in before.days]
         open_before = [day for day in settles.days if day not in before.days]
         first = self._speed(events, open_before)
@@ -180,7 +183,7 @@ class BatchMaker:
         return self._batch(before.version, again).unionByName(_without(first, came))
 
     def _published_whole(self, settles: Settled) -> tuple[DataFrame, list[date]]:
-        """What was published of days as a whole, at earlier versions, and which days that are."""
+        """Return what was published of days as a whole, at earlier versions, and which days that are."""
         found = publications(self.pipeline, self.topic_id, settles.version)
         by_version: dict[int, list[date]] = {}
         for day in sorted(found.keys() & {*settles.days}):
@@ -207,7 +210,7 @@ class BatchMaker:
     def _corrected(
         self, published: DataFrame, days: Sequence[date], after: Settled, events: Position | None
     ) -> DataFrame:
-        """What becomes of days that a micro-batch settles."""
+        """Return what becomes of days that a micro-batch settles."""
         contract = self.pipeline.contract
         certified = self._batch(after.version, days)
         found = corrections(published, certified, contract)
@@ -226,7 +229,7 @@ class BatchMaker:
         return self._layer(self.pipeline.table("speed"), events.last if events else None, days)
 
     def _layer(self, table: str, version: int | None, days: Sequence[date] | None = None) -> DataFrame:
-        """The rows of some days, or of all, at a version."""
+        """Return the rows of some days, or of all, at a version."""
         if version is None or (days is not None and not days):
             return small_frame(self.pipeline.spark, [], published_columns(self.pipeline.contract))
         rows = read_kept(self.pipeline.spark, table, version, days or ())
@@ -240,11 +243,11 @@ class BatchMaker:
 
 
 def _without(rows: DataFrame, others: DataFrame) -> DataFrame:
-    """The rows that did not come from the same records as others did."""
+    """Return the rows that did not come from the same records as others did."""
     return rows.join(others.select(*COORDINATES), [*COORDINATES], "left_anti").select(*rows.columns)
 
 
 def published_columns(contract: DataContract) -> StructType:
-    """The columns of events that are published, and of those by which they are told apart."""
+    """Return the columns of events that are published, and of those by which they are told apart."""
     wanted = (*contract.columns, EVENT_DATE, *COORDINATES)
     return StructType([field for field in events_schema(contract) if field.name in wanted])

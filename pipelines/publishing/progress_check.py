@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 
 def publisher(spark: SparkSession, sink: TransactionalSink, checkpoint: str) -> Publisher:
-    """Holds the cluster's progress against a stream's checkpoint, and makes what publishes the stream.
+    """Hold the cluster's progress against a stream's checkpoint, and make what publishes the stream.
 
     Args:
         spark: the session.
@@ -112,7 +112,7 @@ def _lost(sink: TransactionalSink, known: Marks, files: QueryFiles, partitions: 
 
 
 def _settle(sink: TransactionalSink, lost: _Lost, begun_ms: int, rows: DataFrame, done: SlotProgress) -> None:
-    """Writes the progress of slots of which it was lost, by what is on the topic."""
+    """Write the progress of slots of which it was lost, by what is on the topic."""
     # Of the parts that follow nobody knows yet.
     done = replace(done, partitions=lost.partitions, is_lost=done.part > 0)
     found = published_slots(rows, sink, done, lost.slots, begun_ms)
@@ -120,7 +120,7 @@ def _settle(sink: TransactionalSink, lost: _Lost, begun_ms: int, rows: DataFrame
 
 
 def partitions_of(cluster: Cluster, sink: TransactionalSink, files: QueryFiles) -> int:
-    """How many partitions the topic has, which divide keys among slots.
+    """Return how many partitions the topic has, which divide keys among slots.
 
     Args:
         cluster: where it is.
@@ -145,7 +145,7 @@ def partitions_of(cluster: Cluster, sink: TransactionalSink, files: QueryFiles) 
 
 
 def refuse_others(sink: TransactionalSink, topic: str, known: Marks, files: QueryFiles) -> None:
-    """Makes sure that progress is that of this checkpoint and this topic, whatever it says.
+    """Make sure that progress is that of this checkpoint and this topic, whatever it says.
 
     Args:
         sink: as the stream will publish.
@@ -181,7 +181,7 @@ def refuse_others(sink: TransactionalSink, topic: str, known: Marks, files: Quer
 
 
 def agree(sink: TransactionalSink, topic: str, known: Marks, files: QueryFiles) -> SlotProgress | None:
-    """Holds progress against the checkpoint, when nobody can change it any more.
+    """Hold progress against the checkpoint, when nobody can change it any more.
 
     Args:
         sink: as the stream will publish.
@@ -238,7 +238,7 @@ def _current(known: Marks) -> Marks:
 
 
 def fits_in(mark: SlotProgress | None, ours: SlotProgress, files: QueryFiles) -> bool:
-    """Whether progress of a slot can be right as it is.
+    """Return whether progress of a slot can be right as it is.
 
     Args:
         mark: what progress says.
@@ -251,7 +251,7 @@ def fits_in(mark: SlotProgress | None, ours: SlotProgress, files: QueryFiles) ->
 
 
 def _numbers(files: QueryFiles) -> set[int]:
-    """The micro-batches that may come next for a slot: one that is under way may be published."""
+    """Return the micro-batches that may come next for a slot: one that is under way may be published."""
     return {files.next_batch} | ({files.next_batch + 1} if files.in_flight is not None else set())
 
 

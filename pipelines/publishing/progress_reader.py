@@ -36,7 +36,7 @@ _tried_again = retry(
 
 @_tried_again
 def progress(connection: Connection, slots: Iterable[int], *, is_stable: bool) -> dict[int, SlotProgress]:
-    """What progress says of slots; those that have none are left out.
+    """Return what progress says of slots; those that have none are left out.
 
     Where the group's offsets have expired, or were deleted, the records of the progress topic tell.
 
@@ -61,7 +61,7 @@ def progress(connection: Connection, slots: Iterable[int], *, is_stable: bool) -
 def all_progress(
     connection: Connection, slots: int, partitions: int, *, is_stable: bool
 ) -> dict[int, SlotProgress]:
-    """What progress says of all slots of a sink, also of those that it had before.
+    """Return what progress says of all slots of a sink, also of those that it had before.
 
     The offsets of its group are its own, so all of them are asked for. Partitions of the progress topic have
     records of other sinks, too: one is read only if the sink has, or by what it says had, a slot there.
@@ -87,7 +87,7 @@ def all_progress(
 
 
 def _offsets(connection: Connection, slots: Iterable[int], *, is_stable: bool) -> dict[int, SlotProgress]:
-    """What the offsets of a sink's group say of slots."""
+    """Return what the offsets of a sink's group say of slots."""
     # A consumer, since librdkafka's AdminClient crashes when it asks a coordinator that has just moved
     # (list_consumer_group_offsets of 2.16.0: it looks for a consumer that it is not).
     consumer = connection.consumer(is_stable=is_stable)
@@ -102,7 +102,7 @@ def _offsets(connection: Connection, slots: Iterable[int], *, is_stable: bool) -
 
 
 def _records(connection: Connection, slots: list[int], *, is_stable: bool) -> dict[int, SlotProgress]:
-    """The newest record of a sink in each of some partitions of its progress topic, of those committed."""
+    """Return newest record of a sink in each of some partitions of its progress topic, of those committed."""
     found = dict[int, SlotProgress | None]()
     held = dict[int, _Held]()
     left = _ends(connection, slots) if is_stable else dict.fromkeys(slots, 0)
@@ -146,7 +146,7 @@ class _Held:
 
 
 def _held_by(connection: Connection, slot: int, hidden: range) -> _Held | None:
-    """The transaction that hides records of a sink; None if there are none among those that are hidden.
+    """Return transaction that hides records of a sink; None if there are none among those that are hidden.
 
     Args:
         connection: of the sink.
@@ -182,7 +182,7 @@ def _held_by(connection: Connection, slot: int, hidden: range) -> _Held | None:
 
 
 def _is_end(message: Any) -> bool:
-    """Whether it is no record, but says that there are no more of its partition now."""
+    """Return whether it is no record, but says that there are no more of its partition now."""
     if (error := message.error()) is None:
         return False
     if error.code() != KafkaError._PARTITION_EOF:
@@ -202,7 +202,7 @@ def _do_not_come(connection: Connection, slot: int, held: _Held | None) -> Infra
 
 
 def _ends(connection: Connection, slots: Iterable[int]) -> dict[int, int]:
-    """Where each partition of the progress topic ends, behind all that is under way."""
+    """Return where each partition of the progress topic ends, behind all that is under way."""
     consumer = connection.consumer(is_stable=False)
     try:
         places = {slot: TopicPartition(connection.progress_topic, slot) for slot in slots}

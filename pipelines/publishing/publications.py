@@ -29,7 +29,7 @@ class Publication:
 
 
 def publications(pipeline: Pipeline, topic_id: str, at: int | None = None) -> dict[date, Publication]:
-    """How days were published to a topic as a whole.
+    """Return how days were published to a topic as a whole.
 
     Args:
         pipeline: The pipeline.
@@ -55,7 +55,7 @@ def publications(pipeline: Pipeline, topic_id: str, at: int | None = None) -> di
 
 
 def _of_another(pipeline: Pipeline, commits: Mapping[int, str | None]) -> set[int]:
-    """The versions that the batch table has by other commits, if at all: it was replaced, or put back."""
+    """Return versions that the batch table has by other commits, if at all: it was replaced, or put back."""
     gone = set()
     for version, commit in sorted(commits.items(), reverse=True):
         if commit is None:
@@ -68,7 +68,7 @@ def _of_another(pipeline: Pipeline, commits: Mapping[int, str | None]) -> set[in
 
 
 def record_publication(pipeline: Pipeline, verdict: Verdict, topic_id: str, run_id: str) -> None:
-    """Records that a day was published as a whole, as a verdict has certified it."""
+    """Record that a day was published as a whole, as a verdict has certified it."""
     table = pipeline.ops_table(PUBLICATIONS.name)
     PUBLICATIONS.ensure(pipeline.spark, table)
     row = {

@@ -42,7 +42,7 @@ class Settled:
     commit: str | None = None
 
     def since(self, ledger: Iterable[Verdict]) -> "Settled | None":
-        """The days that were certified since, at the version of now; None if there are none.
+        """Return the days that were certified since, at the version of now; None if there are none.
 
         Args:
             ledger: verdicts as `history` gives them.
@@ -59,14 +59,14 @@ class Settled:
         )
 
     def and_then(self, newer: "Settled | None") -> "Settled":
-        """These days and those that were settled after them."""
+        """Return these days and those that were settled after them."""
         if newer is None:
             return self
         return Settled(newer.version, tuple(sorted({*self.days, *newer.days})), newer.commit)
 
 
 def settled_before(pipeline: Pipeline, query: str, batch: int) -> Settled:
-    """The days that a stream had settled before a micro-batch.
+    """Return the days that a stream had settled before a micro-batch.
 
     Args:
         pipeline: The pipeline.
@@ -94,13 +94,13 @@ def settled_before(pipeline: Pipeline, query: str, batch: int) -> Settled:
 
 
 def settled_so_far(pipeline: Pipeline) -> Settled | None:
-    """The days that publishing has settled, and sent; None if no stream publishes the pipeline."""
+    """Return the days that publishing has settled, and sent; None if no stream publishes the pipeline."""
     files = query_files(pipeline.spark, pipeline.checkpoint("publish"))
     return None if files.query is None else settled_before(pipeline, files.query, files.next_batch)
 
 
 def waiting(pipeline: Pipeline) -> list[Verdict]:
-    """The verdicts by which days were certified since publishing has settled what was certified then.
+    """Return the verdicts by which days were certified since publishing has settled what was certified then.
 
     There are none while no stream publishes the pipeline, or none is to do so any more.
     """
@@ -112,7 +112,7 @@ def waiting(pipeline: Pipeline) -> list[Verdict]:
 
 
 def unsent(pipeline: Pipeline, topic_id: str) -> list[date]:
-    """The days that were certified before the stream began, so that it does not send them, nor anybody did.
+    """Return days certified before the stream began, which it does not send, and which nobody has sent.
 
     Args:
         pipeline: The pipeline.
@@ -128,7 +128,7 @@ def unsent(pipeline: Pipeline, topic_id: str) -> list[date]:
 
 
 def how_to_send(config: PipelineConfig, days: list[date]) -> list[str]:
-    """Says of days that `unsent` has found how they are sent: one line, or none."""
+    """Say of days that `unsent` has found how they are sent: one line, or none."""
     if not days:
         return []
     runs = days_in_a_row(days)
@@ -143,7 +143,7 @@ def how_to_send(config: PipelineConfig, days: list[date]) -> list[str]:
 
 
 def record_settled(pipeline: Pipeline, query: str, batch: int, settled: Settled) -> None:
-    """Records what a micro-batch settles, in place of what an earlier try has recorded.
+    """Record what a micro-batch settles, in place of what an earlier try has recorded.
 
     Args:
         pipeline: The pipeline.
@@ -165,7 +165,7 @@ def record_settled(pipeline: Pipeline, query: str, batch: int, settled: Settled)
 
 
 def forget_unknown(pipeline: Pipeline) -> None:
-    """Forgets what micro-batches have settled of which the checkpoint does not know: it was restored."""
+    """Forget what micro-batches have settled of which the checkpoint does not know: it was restored."""
     spark = pipeline.spark
     files, table = query_files(spark, pipeline.checkpoint("publish")), pipeline.ops_table(PUBLISHED_DAYS.name)
     if files.query is None or not exists(spark, table):

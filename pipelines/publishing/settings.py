@@ -13,7 +13,7 @@ from pipelines.spark.pipeline import Pipeline
 
 
 def settings_of(config: PipelineConfig) -> PublishConfig:
-    """What the configuration says of publishing.
+    """Return what the configuration says of publishing.
 
     Raises:
         ConfigError: nothing.
@@ -27,7 +27,7 @@ def settings_of(config: PipelineConfig) -> PublishConfig:
 
 
 def sink_of(config: PipelineConfig) -> TransactionalSink:
-    """The sink of a pipeline.
+    """Return the sink of a pipeline.
 
     Raises:
         ConfigError: nothing is said of publishing.
@@ -53,7 +53,7 @@ def sink_of(config: PipelineConfig) -> TransactionalSink:
 
 
 def rules_of(config: PipelineConfig, contract: DataContract, avro: AvroValues | None) -> dict[str, str]:
-    """What decides a pipeline's records beside its tables, as words by name.
+    """Return what decides a pipeline's records beside its tables, as words by name.
 
     Raises:
         ConfigError: nothing is said of publishing.
@@ -69,7 +69,7 @@ def rules_of(config: PipelineConfig, contract: DataContract, avro: AvroValues | 
 
 
 def values_of(pipeline: Pipeline) -> AvroValues | None:
-    """How a pipeline's values are written in Avro, by a schema that is in the registry then; None for JSON.
+    """Return how values are written in Avro, by a schema that is in the registry then; None for JSON.
 
     Raises:
         ConfigError: nothing is said of publishing, or the registry refuses the schema.

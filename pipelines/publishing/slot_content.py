@@ -20,7 +20,7 @@ _MASK: Final = 2**64 - 1
 
 
 def with_hashes(rows: DataFrame, identity: Collection[str]) -> DataFrame:
-    """Rows with two hashes of 64 bits each, of what tells them apart.
+    """Return rows with two hashes of 64 bits each, of what tells them apart.
 
     Args:
         rows: with `key` and `value`.
@@ -48,7 +48,7 @@ class Counter:
         self._rows, self._sums = 0, [0] * len(_HASHES)
 
     def counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Takes rows in, as `with_hashes` has made them, and hands them on."""
+        """Take rows in, as `with_hashes` has made them, and hands them on."""
         for batch in batches:
             self._rows += batch.num_rows
             for number, name in enumerate(_HASHES):
@@ -58,7 +58,7 @@ class Counter:
             yield batch
 
     def drained(self, batches: Iterator[pa.RecordBatch]) -> Content:
-        """Counts rows that nobody else wants."""
+        """Count rows that nobody else wants."""
         for _ in self.counted(batches):
             pass
         return self.content
@@ -74,7 +74,7 @@ NOTHING: Final = Counter().content
 
 
 def count_slot(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Counts the rows of the slot that is the partition of the frame; yields one row as `COUNTED` has it."""
+    """Count the rows of the slot that is the partition of the frame; yields one row as `COUNTED` has it."""
     context = TaskContext.get()
     if context is None:
         raise RuntimeError("count_slot is for tasks of Spark")
@@ -90,7 +90,7 @@ def count_slot(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def refuse_other_rules(slot: int, known: SlotProgress, rules: Mapping[str, str], finish: str) -> None:
-    """Makes sure that a slot that is done was made by the rules of now.
+    """Make sure that a slot that is done was made by the rules of now.
 
     Args:
         slot: its number.
@@ -118,7 +118,7 @@ def refuse_other_rules(slot: int, known: SlotProgress, rules: Mapping[str, str],
 
 
 def refuse_other_rows(slot: int, known: SlotProgress, found: Content, begin_anew: str) -> None:
-    """Makes sure that a slot that is done was made of the rows that it has now.
+    """Make sure that a slot that is done was made of the rows that it has now.
 
     Args:
         slot: its number.

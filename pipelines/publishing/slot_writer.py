@@ -76,7 +76,7 @@ class _Slot:
         self.known, self._group = self._look(is_stable=True)
 
     def _refuse_another_run(self) -> None:
-        """Looks before the slot is taken: that would end a transaction of the run that has it by now."""
+        """Look before the slot is taken: that would end a transaction of the run that has it by now."""
         known, run = None, self._task.done.run
         # What this run has written at its start may not be there yet for a look that does not wait.
         for is_stable in (False, True):
@@ -96,7 +96,7 @@ class _Slot:
             consumer.close()
 
     def begin(self, done: SlotProgress) -> None:
-        """Begins a transaction with the progress, so that one who has lost the slot learns it at once.
+        """Begin a transaction with the progress, so that one who has lost the slot learns it at once.
 
         It says that the micro-batch is begun: if that were ever committed, a start would tell.
         """
@@ -105,7 +105,7 @@ class _Slot:
         send_progress(self.producer, self._task.connection, self._number, begun, self._group)
 
     def finish(self, done: SlotProgress) -> None:
-        """Says in the progress that these are all rows, and waits until the brokers have them.
+        """Say in the progress that these are all rows, and wait until the brokers have them.
 
         Raises:
             UnsentError: the brokers did not take them while the transaction may be open.
@@ -121,13 +121,13 @@ class _Slot:
             raise UnsentError(f"slot {self._number}: the brokers did not take {unsent} rows in time")
 
     def abort(self) -> None:
-        """Rolls back, so that readers need not wait until somebody takes the slot, or time is over."""
+        """Roll back, so that readers need not wait until somebody takes the slot, or time is over."""
         # Where the cluster does not take it either, whoever takes the slot next ends the transaction.
         with suppress(KafkaException):
             self.producer.abort_transaction(min(self._timeout_s, _ABORT_S))
 
     def commit(self) -> None:
-        """Commits; readers see the rows and the next try sees the progress.
+        """Commit; readers see the rows and the next try sees the progress.
 
         Raises:
             KafkaException: the transaction failed, or nobody knows.
@@ -143,7 +143,7 @@ class _Slot:
 
 
 def write_slot(batches: Iterator[pa.RecordBatch], task: SlotTask) -> Iterator[pa.RecordBatch]:
-    """Publishes the rows of one slot, all or none, unless that is done.
+    """Publish the rows of one slot, all or none, unless that is done.
 
     Args:
         batches: `key` and `value` as binary, and optionally `headers` and `partition`; the partition of the
@@ -204,7 +204,7 @@ def _produce(batches: Iterator[pa.RecordBatch], producer: Producer, topic: str) 
 
 
 def headers_of(column: pa.ListArray) -> Iterator[list[Header]]:
-    """The headers of each row, made of whole columns: an object for each would take most of the time.
+    """Yield the headers of each row, made of whole columns: an object for each would take most of the time.
 
     Args:
         column: `list<struct<key: string, value: binary>>`; a row without a list has none.

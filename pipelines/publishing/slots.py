@@ -100,7 +100,7 @@ class SlotProgress:
 
     @classmethod
     def of(cls, committed: TopicPartition) -> "SlotProgress | None":
-        """Reads it from what the group has committed; None if that is nothing."""
+        """Read it from what the group has committed; None if that is nothing."""
         if committed.error:
             raise KafkaException(committed.error)
         if committed.offset < 0:
@@ -109,7 +109,7 @@ class SlotProgress:
 
     @classmethod
     def of_record(cls, value: bytes) -> "SlotProgress":
-        """Reads it from the value of a record of the progress topic."""
+        """Read it from the value of a record of the progress topic."""
         text = value.decode()
         return cls._read(int(json.loads(text)["next_batch"]), text)
 
@@ -172,7 +172,7 @@ class Connection:
     transaction_timeout_ms: int
 
     def take(self, slot: int) -> Producer:
-        """A producer for a slot, which from now on nobody else can write to.
+        """Return a producer for a slot, which from now on nobody else can write to.
 
         Open transactions of those who had it before have ended when this returns.
         """
@@ -193,7 +193,7 @@ class Connection:
         return producer
 
     def consumer(self, *, is_stable: bool = True) -> Consumer:
-        """A consumer of the group that keeps the progress.
+        """Return a consumer of the group that keeps the progress.
 
         Args:
             is_stable: whether it waits for transactions that are under way when asked for the progress.
@@ -212,7 +212,7 @@ class Connection:
 def send_progress(
     producer: Producer, connection: Connection, slot: int, mark: SlotProgress, group: object
 ) -> None:
-    """Puts progress into the transaction that a producer has begun.
+    """Put progress into the transaction that a producer has begun.
 
     It goes into the group's offsets, which are quickly looked at and expire, and into a record of the
     compacted progress topic, which does not.
@@ -230,12 +230,12 @@ def send_progress(
 
 
 def transactional_id(name: str, slot: int) -> str:
-    """The `transactional.id` of a slot."""
+    """Return the `transactional.id` of a slot."""
     return f"{name}-{slot}"
 
 
 def refuse_another_run(known: SlotProgress, run: str) -> None:
-    """Makes sure that no other run has taken the slots since this one did.
+    """Make sure that no other run has taken the slots since this one did.
 
     Raises:
         ProgressError: another has: two drivers go on from one checkpoint, or from its copy.
@@ -249,7 +249,7 @@ def refuse_another_run(known: SlotProgress, run: str) -> None:
 
 
 def what_to_do(known: SlotProgress | None, done: SlotProgress, *, is_new: bool) -> Literal["publish", "skip"]:
-    """Decides whether a slot of a micro-batch is published or was so before.
+    """Decide whether a slot of a micro-batch is published or was so before.
 
     Args:
         known: what progress says, looked at after all others were fenced.

@@ -33,7 +33,7 @@ Row = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
 def published_slots(
     rows: DataFrame, sink: TransactionalSink, done: SlotProgress, slots: Collection[int], begun_ms: int
 ) -> set[int]:
-    """Which slots of a micro-batch are on the topic.
+    """Return which slots of a micro-batch are on the topic.
 
     Args:
         rows: the micro-batch, as it was tried before.
@@ -64,7 +64,7 @@ def published_slots(
 
 
 def slots_with_all(sink: TransactionalSink, wanted: Mapping[Row, int], found: Collection[Row]) -> set[int]:
-    """The slots of which all rows that were looked for were found.
+    """Return the slots of which all rows that were looked for were found.
 
     Args:
         sink: where rows went.
@@ -114,7 +114,7 @@ def _first_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _found(sink: TransactionalSink, wanted: Mapping[Row, int], since_ms: int) -> set[Row]:
-    """The rows that are on the topic, among records sent since a time."""
+    """Return the rows that are on the topic, among records sent since a time."""
     begin, left = _between(sink, since_ms)
     patience_s, found = sink.connection.transaction_timeout_ms / 1000, set[Row]()
     until = time.monotonic() + patience_s
@@ -138,7 +138,7 @@ def _found(sink: TransactionalSink, wanted: Mapping[Row, int], since_ms: int) ->
 
 
 def _between(sink: TransactionalSink, since_ms: int) -> tuple[list[TopicPartition], dict[int, int]]:
-    """Where to read since a time, and where each partition ends, behind all that is under way."""
+    """Return where to read since a time, and where each partition ends, behind all that is under way."""
     timeout_s, begin, ends = sink.connection.timeout_s, list[TopicPartition](), dict[int, int]()
     consumer = sink.connection.consumer(is_stable=False)
     try:
@@ -160,7 +160,7 @@ def _between(sink: TransactionalSink, since_ms: int) -> tuple[list[TopicPartitio
 
 
 def _row_of(sink: TransactionalSink, message: Any, left: dict[int, int]) -> Row | None:
-    """The row of a record; the end of a partition leaves none to be read there."""
+    """Return the row of a record; the end of a partition leaves none to be read there."""
     if (error := message.error()) is None:
         return _known_by(sink, message.key(), message.value(), message.headers() or ())
     if error.code() != KafkaError._PARTITION_EOF:

@@ -69,7 +69,7 @@ class TransactionalSink:
     in_commands: str = ""
 
     def command(self, name: str, options: str = "") -> str:
-        """A command for this sink, such as `oncelake publish reset --pipeline flights --to checkpoint`."""
+        """Return this sink's command, such as `oncelake publish reset --pipeline flights --to checkpoint`."""
         return " ".join(filter(None, ("oncelake", name, self.in_commands, options)))
 
     @property
@@ -143,7 +143,7 @@ class Publisher:
         return self._ours.run
 
     def __call__(self, rows: DataFrame, batch: int, parts: int = 1) -> Published:
-        """Publishes a micro-batch, unless that is done.
+        """Publish a micro-batch, unless that is done.
 
         Args:
             rows: `key` and `value` as binary or text, and optionally `headers`
@@ -186,7 +186,7 @@ class Publisher:
 
 
 def _first_part(known: Mapping[int, SlotProgress], batch: int, slots: int, parts: int) -> int:
-    """The first part of a micro-batch that some slot may lack; the last if none does."""
+    """Return the first part of a micro-batch that some slot may lack; the last if none does."""
     if len(known) < slots:
         return 0
     done = (mark.part if mark.next_batch == batch else parts for mark in known.values())
@@ -194,7 +194,7 @@ def _first_part(known: Mapping[int, SlotProgress], batch: int, slots: int, parts
 
 
 def publish_rows(rows: DataFrame, sink: TransactionalSink, done: SlotProgress, *, is_new: bool) -> Published:
-    """Publishes one in a row of bounded frames, unless that is done.
+    """Publish one in a row of bounded frames, unless that is done.
 
     Args:
         rows: as `Publisher` takes them.
@@ -242,7 +242,7 @@ def publish_rows(rows: DataFrame, sink: TransactionalSink, done: SlotProgress, *
 
 
 def refuse_other_content(rows: DataFrame, sink: TransactionalSink, done: Mapping[int, SlotProgress]) -> None:
-    """Makes sure that slots that are done were made of the rows that they have now.
+    """Make sure that slots that are done were made of the rows that they have now.
 
     While there are others to be published, a row that has gone from one of these to one of those, or the
     other way, would be lost or doubled.
@@ -268,7 +268,7 @@ def refuse_other_content(rows: DataFrame, sink: TransactionalSink, done: Mapping
 
 
 def begun_with(before: Mapping[int, SlotProgress], done: SlotProgress) -> SlotProgress:
-    """What progress is to say, with keys divided as they were in slots that are done."""
+    """Return what progress is to say, with keys divided as they were in slots that are done."""
     return replace(done, partitions=next((mark.partitions for mark in before.values()), done.partitions))
 
 
@@ -277,7 +277,7 @@ def _rules(sink: TransactionalSink) -> dict[str, str]:
 
 
 def in_slots(rows: DataFrame, sink: TransactionalSink, partitions: int) -> DataFrame:
-    """Rows as the slots publish them: partition n of the frame is slot n.
+    """Return rows as the slots publish them: partition n of the frame is slot n.
 
     Partition p of the topic belongs to slot p modulo their number, so that no two slots write to one, and
     readers of a partition wait for one transaction. All rows of a key are in one slot.

@@ -30,7 +30,7 @@ class Advice:
 
 
 def advise(topic: RackedTopic, executors: Sequence[str], mode: RackMode) -> Advice:
-    """Weighs a topic's replicas against the racks of executors.
+    """Weigh a topic's replicas against the racks of executors.
 
     Args:
         topic: the topic, with the racks of its brokers.
@@ -43,7 +43,7 @@ def advise(topic: RackedTopic, executors: Sequence[str], mode: RackMode) -> Advi
 
 
 def crossing(share: float, gigabytes: float, price: float) -> tuple[float, float]:
-    """Gigabytes that cross racks, and what they cost.
+    """Return gigabytes that cross racks, and what they cost.
 
     Args:
         share: of the bytes that stay in the rack.
@@ -63,7 +63,7 @@ def _share(topic: RackedTopic, executors: Sequence[str], mode: RackMode) -> floa
 
 
 def _weights(partitions: Sequence[Partition]) -> list[float]:
-    """The share of each partition in the bytes; all alike where sizes are not known."""
+    """Return the share of each partition in the bytes; all alike where sizes are not known."""
     sizes = [partition.size for partition in partitions]
     if not any(sizes):
         sizes = [1] * len(partitions)
@@ -71,7 +71,7 @@ def _weights(partitions: Sequence[Partition]) -> list[float]:
 
 
 def _local(topic: RackedTopic, partition: Partition, executors: Sequence[str], mode: RackMode) -> float:
-    """The chance that a partition is read within the rack."""
+    """Return the chance that a partition is read within the rack."""
     if not executors:
         return 0.0
     of_leader = {topic.racks.get(partition.leader)} if partition.leader is not None else set()

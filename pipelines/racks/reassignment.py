@@ -9,7 +9,7 @@ from pipelines.racks.topology import Partition, RackedTopic
 
 
 def spread(topic: RackedTopic) -> tuple[Partition, ...]:
-    """The partitions whose replicas have to move, as they ought to be.
+    """Return the partitions whose replicas have to move, as they ought to be.
 
     Each partition ends with its replicas in as many racks as there are, up to its number of replicas. A
     replica moves only if another of its partition is in the same rack while a rack has none, and it moves to
@@ -40,7 +40,7 @@ def spread(topic: RackedTopic) -> tuple[Partition, ...]:
 
 
 def reassignment(topic: str, partitions: Sequence[Partition]) -> dict[str, object]:
-    """What `kafka-reassign-partitions --reassignment-json-file` reads.
+    """Return what `kafka-reassign-partitions --reassignment-json-file` reads.
 
     Args:
         topic: the topic.

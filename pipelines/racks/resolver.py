@@ -53,7 +53,7 @@ class NoAnswer(Exception):
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Prints what a shell has to evaluate, or the rack alone; nothing, and a warning, if none is found."""
+    """Print what a shell has to evaluate, or the rack alone; nothing, and a warning, if none is found."""
     parser = argparse.ArgumentParser(prog="oncelake-rack", description=__doc__.splitlines()[0])
     parser.add_argument(
         "--variable", default=VARIABLE, type=_variable, help="the variable that Kafka's clients look at"
@@ -90,7 +90,7 @@ def _remark(text: str) -> None:
 
 
 def resolve(variable: str, file: str | None, aws: str) -> tuple[str, list[str]]:
-    """Finds the rack.
+    """Find the rack.
 
     Args:
         variable: an environment variable that may name it.
@@ -115,7 +115,7 @@ def resolve(variable: str, file: str | None, aws: str) -> tuple[str, list[str]]:
 
 
 def checked(text: str) -> str:
-    """A rack that may be given to a shell and to Kafka.
+    """Return a rack that may be given to a shell and to Kafka.
 
     Raises:
         NoAnswer: it is empty, was not resolved (`${...}`), or is no name of a rack.
@@ -129,7 +129,7 @@ def checked(text: str) -> str:
 
 
 def of_file(path: str | None) -> str:
-    """The rack that a file names, or one of the files of a Downward API volume.
+    """Return the rack that a file names, or one of the files of a Downward API volume.
 
     Raises:
         NoAnswer: none is named.
@@ -154,7 +154,7 @@ def of_file(path: str | None) -> str:
 
 
 def _text(place: Path) -> str:
-    """The beginning of a file as text; what is none is replaced."""
+    """Return the beginning of a file as text; what is none is replaced."""
     if place.exists() and not place.is_file():
         raise NoAnswer(f"{place} is no file")
     with place.open("rb") as opened:
@@ -162,7 +162,7 @@ def _text(place: Path) -> str:
 
 
 def of_clouds(aws: str, until: float) -> tuple[str, list[str]]:
-    """Asks the metadata services of all clouds at once; on one of them only its own answers.
+    """Ask the metadata services of all clouds at once; on one of them only its own answers.
 
     Args:
         aws: which of AWS's names to take.
@@ -182,7 +182,7 @@ def of_clouds(aws: str, until: float) -> tuple[str, list[str]]:
 
 
 def first_of(asks: dict[str, Callable[[], str]], until: float) -> tuple[str, list[str]]:
-    """Asks all at once, and takes the first that tells a rack.
+    """Ask all at once, and take the first that tells a rack.
 
     Args:
         asks: by the name of who is asked.
@@ -258,7 +258,7 @@ def of_azure(base: str, until: float) -> str:
 
 
 def _get(url: str, until: float, method: str, headers: dict[str, str]) -> tuple[str, str]:
-    """The text of an answer, and what kind of service says it is."""
+    """Return the text of an answer, and what kind of service says it is."""
     left = until - time.monotonic()
     if left <= 0:
         raise TimeoutError("no time left")

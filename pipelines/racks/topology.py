@@ -51,7 +51,7 @@ class RackedTopic:
     partitions: tuple[Partition, ...]
 
     def racks_of(self, partition: Partition) -> set[str]:
-        """The racks in which a consumer can read a partition: its leader sends it to followers, or not."""
+        """Return racks in which a consumer can read a partition: its leader sends it to followers, or not."""
         leader = () if partition.leader is None else (partition.leader,)
         is_sent = self.selectors is None or any(self.selectors.get(broker) for broker in leader)
         readable = partition.in_sync if is_sent else leader
@@ -59,7 +59,7 @@ class RackedTopic:
 
 
 def describe_racks(spark: SparkSession, kafka: KafkaConfig) -> RackedTopic:
-    """Asks the cluster for the racks of the pipeline's topic.
+    """Ask the cluster for the racks of the pipeline's topic.
 
     Args:
         spark: the session, whose JVM has the Kafka client.
@@ -80,7 +80,7 @@ def describe_racks(spark: SparkSession, kafka: KafkaConfig) -> RackedTopic:
 
 
 def broker_racks(spark: SparkSession, kafka: KafkaConfig) -> dict[int, str | None]:
-    """The rack of each broker, by its id; None if it names none.
+    """Return the rack of each broker, by its id; None if it names none.
 
     Raises:
         ConfigError: the client refuses its settings.
@@ -127,7 +127,7 @@ def _selectors(admin: Admin, brokers: list[int]) -> dict[int, str] | None:
 
 
 def _sizes(admin: Admin, brokers: list[int], topic: str) -> dict[tuple[int, int], int]:
-    """Bytes by broker and partition; nothing if the brokers may not be asked."""
+    """Return bytes by broker and partition; nothing if the brokers may not be asked."""
     wanted = admin.jvm.java.util.ArrayList()
     for number in brokers:
         wanted.add(number)

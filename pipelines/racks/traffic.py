@@ -38,7 +38,7 @@ class Reading:
         self._before = received(spark)
 
     def summary(self, metrics: Mapping[str, str]) -> dict[str, Any]:
-        """What is to be told of it.
+        """Return what is to be told of it.
 
         Args:
             metrics: the source's own, as its last progress had them.
@@ -59,7 +59,7 @@ class Reading:
 
 
 def since(before: Received, now: Received) -> Received:
-    """What has come between two looks."""
+    """Return what has come between two looks."""
     return {
         executor: {broker: count - before.get(executor, {}).get(broker, 0) for broker, count in got.items()}
         for executor, got in now.items()
@@ -67,7 +67,7 @@ def since(before: Received, now: Received) -> Received:
 
 
 def received(spark: SparkSession) -> Received:
-    """The bytes that each executor got from each broker, by the executor's name and rack."""
+    """Return the bytes that each executor got from each broker, by the executor's name and rack."""
     jvm: Any = spark.sparkContext._jvm
     plugin = jvm.oncelake.rack.RackPlugin
     racks = dict(plugin.racks())
@@ -77,7 +77,7 @@ def received(spark: SparkSession) -> Received:
 
 
 def _settled(spark: SparkSession) -> Received:
-    """What executors have counted, once they have told the last of it, which they do every second."""
+    """Return what executors have counted, once they have told the last of it, which they do every second."""
     until = time.monotonic() + _TOLD_WITHIN_S
     now, same = received(spark), 0
     while same < _SAME_TIMES and time.monotonic() < until:
@@ -88,7 +88,7 @@ def _settled(spark: SparkSession) -> Received:
 
 
 def traffic(got: Received, racks: Mapping[int, str | None]) -> dict[str, dict[str, int]]:
-    """Bytes by the rack that read them and the rack that served them."""
+    """Return bytes by the rack that read them and the rack that served them."""
     pairs: dict[str, Counter[str]] = {}
     for (_, reader), by_broker in sorted(got.items()):
         for broker, count in sorted(by_broker.items()):
@@ -98,7 +98,10 @@ def traffic(got: Received, racks: Mapping[int, str | None]) -> dict[str, dict[st
 
 
 def rack_share(pairs: Mapping[str, Mapping[str, int]]) -> float | None:
-    """The share of the bytes that stayed in their rack; None without any. Who has told none is elsewhere."""
+    """Return the share of the bytes that stayed in their rack.
+
+    None without any. Who has told none is elsewhere.
+    """
     whole = sum(sum(served.values()) for served in pairs.values())
     near = sum(served.get(reader, 0) for reader, served in pairs.items() if reader != _UNKNOWN)
     return near / whole if whole else None

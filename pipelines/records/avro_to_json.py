@@ -52,7 +52,7 @@ class _Part:
 
 
 def as_read(text: str, payload: str) -> str:
-    """SQL for what Spark reads: a struct of value and mark, in which no mark stands if it can't be read.
+    """Return SQL for what Spark reads: a struct of value and mark; without a mark it cannot be read.
 
     Args:
         text: the writer's schema.
@@ -71,7 +71,7 @@ def as_read(text: str, payload: str) -> str:
 
 
 def as_json(text: str, read: str) -> str:
-    """SQL for the JSON text `{"r": VALUE}`; null if the bytes are not one value of the schema.
+    """Return SQL for the JSON text `{"r": VALUE}`; null if the bytes are not one value of the schema.
 
     Args:
         text: the writer's schema.
@@ -84,7 +84,7 @@ def as_json(text: str, read: str) -> str:
 
 
 def has_broken_text(text: str, read: str, document: str) -> str:
-    """An SQL condition that is true if a text of a value is not UTF-8.
+    """Return an SQL condition that is true if a text of a value is not UTF-8.
 
     Args:
         text: the writer's schema.
@@ -101,7 +101,7 @@ def _root(text: str) -> _Part:
 
 
 def _part(node: Any, namespace: str, known: dict[str, _Part]) -> _Part:
-    """A part of a schema; `known` are the named types before it, by full name."""
+    """Return a part of a schema; `known` are the named types before it, by full name."""
     match node:
         case "string":
             part = _Part(node, broken=lambda v: f"NOT is_valid_utf8({v})")
@@ -139,7 +139,7 @@ def _defined(node: dict[str, Any], namespace: str, known: dict[str, _Part]) -> _
 
 
 def _names(node: Mapping[str, Any], namespace: str) -> tuple[str, str]:
-    """The full name of a type, and the namespace of names within it."""
+    """Return the full name of a type, and the namespace of names within it."""
     own = str(node.get("name", ""))
     if "." in own:
         return own, own.rpartition(".")[0]
@@ -177,7 +177,7 @@ def _record(
 
 
 def _distinct(names: list[str]) -> Iterator[str]:
-    """The names, those changed that another equals but for case."""
+    """Yield the names, those changed that another equals but for case."""
     lower = [name.lower() for name in names]
     for position, own in enumerate(names):
         changed = own
@@ -237,7 +237,7 @@ def _union(members: list[_Part]) -> _Part:
 
 
 def _any(part: _Part, value: str) -> str:
-    """SQL for a value as one of any type."""
+    """Return SQL for a value as one of any type."""
     shown = _applied(part.shown, value)
     return f"CAST({shown} AS VARIANT)" if part.is_scalar else f"to_variant_object({shown})"
 

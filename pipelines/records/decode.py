@@ -59,7 +59,7 @@ _JSON_OPTIONS: Final = {
 def decode(
     bronze: DataFrame, contract: DataContract, max_future: timedelta, writers: Writers = NO_WRITERS
 ) -> DataFrame:
-    """Decodes values by the contract.
+    """Decode values by the contract.
 
     Args:
         bronze: rows of a bronze table, streaming or not.
@@ -100,7 +100,7 @@ def decode(
 def with_conditions(
     rows: DataFrame, contract: DataContract, made: Callable[[Column], Column] = lambda column: column
 ) -> DataFrame:
-    """The rows with a boolean column for each condition of the contract, null where it cannot be told.
+    """Return the rows with a boolean column for each condition of the contract, null where it cannot be told.
 
     Spark's strict mode would end the stream over a division by zero in a condition; so these columns, and
     nothing else, are made without it. An expression keeps the mode in which it was made.
@@ -128,7 +128,7 @@ def with_conditions(
 
 
 def _tried(condition: Column) -> Column:
-    """The condition; null for a record for which it fails in any mode, as `url_decode('100%')` does."""
+    """Return condition; null for a record for which it fails in any mode, as `url_decode('100%')` does."""
     jvm: Any = SparkContext._jvm
     expressions = jvm.org.apache.spark.sql.classic.ExpressionUtils
     attempt = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(expressions.expression(condition._jc))
@@ -138,12 +138,12 @@ def _tried(condition: Column) -> Column:
 
 
 def valid(decoded: DataFrame, contract: DataContract) -> DataFrame:
-    """The events that keep their contract: its columns + `_event_date` + the columns of `ORIGIN`."""
+    """Return the events that keep their contract: its columns + `_event_date` + the columns of `ORIGIN`."""
     return decoded.where(VALID).select(*contract.columns, EVENT_DATE, *ORIGIN)
 
 
 def invalid(decoded: DataFrame, contract: DataContract) -> DataFrame:
-    """The records that break their contract, whole, as the quarantine table keeps them.
+    """Return the records that break their contract, whole, as the quarantine table keeps them.
 
     Returns:
         `key, value, headers`, the columns of `ORIGIN`, `_reason string` (one of `Reason`),
@@ -154,7 +154,7 @@ def invalid(decoded: DataFrame, contract: DataContract) -> DataFrame:
 
 
 def routed(decoded: DataFrame, contract: DataContract, *also: str) -> DataFrame:
-    """Events and broken records in one shape, so that one stream carries both and decodes each record once.
+    """Return events and broken records in one shape: one stream carries both and decodes each record once.
 
     Args:
         decoded: a frame made by `decode`.
@@ -173,12 +173,12 @@ def routed(decoded: DataFrame, contract: DataContract, *also: str) -> DataFrame:
 
 
 def events_of(routes: DataFrame, contract: DataContract) -> DataFrame:
-    """The events of a frame made by `routed`, in the shape of `valid`."""
+    """Return the events of a frame made by `routed`, in the shape of `valid`."""
     return routes.where(F.col(BAD).isNull()).select(*contract.columns, EVENT_DATE, *ORIGIN)
 
 
 def broken_of(routes: DataFrame, contract: DataContract) -> DataFrame:
-    """The broken records of a frame made by `routed`, in the shape of `invalid`."""
+    """Return the broken records of a frame made by `routed`, in the shape of `invalid`."""
     return routes.where(F.col(BAD).isNotNull()).select(
         *(F.col(f"{BAD}.{name}").alias(name) for name in ENVELOPE),
         *ORIGIN,
@@ -188,7 +188,7 @@ def broken_of(routes: DataFrame, contract: DataContract) -> DataFrame:
 
 
 def sent_at() -> Column:
-    """When a record was sent, as far as it can be believed: never after it was read.
+    """Return when a record was sent, as far as it can be believed: never after it was read.
 
     A record without a Kafka timestamp carries one before 1970; it counts as sent when it was read.
     """
@@ -196,12 +196,18 @@ def sent_at() -> Column:
 
 
 def sent_by() -> Column:
-    """The latest that a record was sent: event times are measured from it, and so is what may be removed."""
+    """Return the latest that a record was sent.
+
+    Event times are measured from it, and so is what may be removed.
+    """
     return F.expr(SENT_BY)
 
 
 def payload_hash(contract: DataContract) -> Column:
-    """A 64-bit hash of the contract's columns: equal for retries of one event, whatever their layout."""
+    """Return a 64-bit hash of the contract's columns.
+
+    Equal for retries of one event, whatever their layout.
+    """
     columns = (fingerprint(name(f.name), f.dataType) for f in contract.schema)
     return F.expr(f"xxhash64({', '.join(columns)})")
 

@@ -23,7 +23,7 @@ UNDECIDED: Final = "_undecided"
 
 
 def with_key(rows: DataFrame, contract: DataContract) -> DataFrame:
-    """The rows, with a column of its own for each part of the key that lies in an object.
+    """Return the rows, with a column of its own for each part of the key that lies in an object.
 
     Args:
         rows: rows with the contract's columns.
@@ -37,12 +37,12 @@ def with_key(rows: DataFrame, contract: DataContract) -> DataFrame:
 
 
 def without_key(rows: DataFrame, contract: DataContract) -> DataFrame:
-    """What `with_key` added is taken away."""
+    """Return what `with_key` added is taken away."""
     return rows.drop(*(part for part in contract.key_names if part not in contract.columns))
 
 
 def first_within_watermark(routes: DataFrame, contract: DataContract, delay: timedelta) -> DataFrame:
-    """The first copy of each key that the stream sees, for as long as the watermark keeps its state.
+    """Return the first copy of each key that the stream sees, for as long as the watermark keeps its state.
 
     Events whose event time is not after the watermark are dropped by Spark and counted in
     `numRowsDroppedByWatermark`; they stay in bronze, and the nightly rebuild puts them into their day. A key
@@ -65,7 +65,7 @@ def first_within_watermark(routes: DataFrame, contract: DataContract, delay: tim
 
 
 def winners(events: DataFrame, contract: DataContract, horizon: int) -> DataFrame:
-    """The copies of each key that the batch layer keeps, by the contract's policy.
+    """Return the copies of each key that the batch layer keeps, by the contract's policy.
 
     The best copy of a key is kept, and the best of those that lie beyond the horizon of all that are kept,
     and so on. So no two kept copies lie within the horizon of each other, and each copy has one that is kept
@@ -86,7 +86,7 @@ def winners(events: DataFrame, contract: DataContract, horizon: int) -> DataFram
 def chosen(
     events: DataFrame, contract: DataContract, horizon: int, known: Sequence[date] | None
 ) -> DataFrame:
-    """The winners, as far as some days decide on them.
+    """Return the winners, as far as some days decide on them.
 
     Whether a copy is kept depends on the better copies within its horizon, and on theirs. What is decided
     here is what all days together decide, so a range of days gives what its days give alone.
@@ -124,7 +124,7 @@ def chosen(
 
 
 def greedy(copies: str, contract: DataContract, horizon: int) -> str:
-    """SQL for the copies of a key that are kept.
+    """Return SQL for the copies of a key that are kept.
 
     Args:
         copies: SQL for an array of structs that begin with what `preference` names, and have `day int` (as
@@ -158,13 +158,16 @@ def _on_the_edge(horizon: int, known: Sequence[date] | None) -> Column:
 
 
 def preference(contract: DataContract) -> list[str]:
-    """The columns by which copies of a key are compared."""
+    """Return the columns by which copies of a key are compared."""
     sequence = [contract.policy.sequence] if contract.policy.sequence else []
     return [*sequence, *KAFKA_ORDER]
 
 
 def takes_least(contract: DataContract) -> bool:
-    """Whether the copy wins that is the least by the columns of `preference`; else the greatest does."""
+    """Return whether the copy wins that is the least by the columns of `preference`.
+
+    Else the greatest does.
+    """
     return contract.policy.winner == "first"
 
 
@@ -176,7 +179,7 @@ def other_names(contract: DataContract) -> list[Column]:
 
 
 def same_event(contract: DataContract, horizon: int) -> Column:
-    """Whether two rows are one event: equal keys, and days within the horizon of each other.
+    """Return whether two rows are one event: equal keys, and days within the horizon of each other.
 
     One of them has its key as `with_key` gives it, the other as `other_names` does.
 
@@ -190,6 +193,6 @@ def same_event(contract: DataContract, horizon: int) -> Column:
 
 
 def neighbours(contract: DataContract, horizon: int) -> WindowSpec:
-    """A window over rows, as `with_key` gives them, of a key and of days within the horizon."""
+    """Return a window over rows, as `with_key` gives them, of a key and of days within the horizon."""
     by_day = Window.partitionBy(*contract.key_names).orderBy(F.unix_date("_event_date"))
     return by_day.rangeBetween(-horizon, horizon)

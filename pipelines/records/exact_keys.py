@@ -43,7 +43,7 @@ Sql = Callable[[str], str]
 
 
 def sent_key(contract: DataContract) -> str | None:
-    """SQL for the numbers of the key as they were sent, letter by letter: a struct like the key's columns.
+    """Return SQL for the numbers of the key exactly as they were sent: a struct like the key's columns.
 
     Spark gives no number's text; so all numbers are put in quotes before it reads them.
 
@@ -56,7 +56,7 @@ def sent_key(contract: DataContract) -> str | None:
 
 
 def inexact_parts(contract: DataContract, wire: Sql) -> Iterator[tuple[str, str, str]]:
-    """What of the key may not be held as it was sent.
+    """Yield what of the key may not be held as it was sent.
 
     Args:
         contract: names the key.
@@ -81,7 +81,7 @@ def inexact_parts(contract: DataContract, wire: Sql) -> Iterator[tuple[str, str,
 
 
 def one_zero(contract: DataContract) -> dict[str, Column]:
-    """The columns of the key's doubles, with a zero in the place of a negative one: it is the same number.
+    """Return columns of the key's doubles, with a zero in the place of a negative one: it is the same number.
 
     Spark compares them as equal, and writes them as two, so that a reader of the output topic had two keys.
     """
@@ -97,7 +97,7 @@ def one_zero(contract: DataContract) -> dict[str, Column]:
 
 
 def _rewritten(column: str) -> str:
-    """True for a text of the key that was sent as a value that Spark writes in its own way."""
+    """Return true for a text of the key that was sent as a value that Spark writes in its own way."""
     at = literal(f"$.{VALUE}" + "".join(f"['{part}']" for part in column.split(".")))
     kind = f"schema_of_variant(try_variant_get(try_parse_json({DOCUMENT}), {at}, 'variant'))"
     # It is parsed again only for a key that looks like one. A document that has a name twice is no variant.
@@ -115,7 +115,7 @@ def _as_sent(paths: list[str]) -> str:
 
 
 def _texts(paths: list[list[str]]) -> str:
-    """The type of an object that has texts at these paths."""
+    """Return the type of an object that has texts at these paths."""
     inner: dict[str, list[list[str]]] = {}
     for first, *rest in paths:
         inner.setdefault(first, []).append(rest)
@@ -124,7 +124,7 @@ def _texts(paths: list[list[str]]) -> str:
 
 
 def _held(column: str, sent: str, kind: DataType, *, is_avro: bool) -> str:
-    """SQL for the number that a double stands for, as text.
+    """Return SQL for the number that a double stands for, as text.
 
     A fraction has no end in binary: it is held exactly if it is what the double is written as, as no other
     number is then. A large whole number must be the very number that the double is.
@@ -143,12 +143,12 @@ def _held(column: str, sent: str, kind: DataType, *, is_avro: bool) -> str:
 
 
 def _differs(sent: str, held: str) -> str:
-    """True if two texts are two numbers; false if nothing was sent."""
+    """Return true if two texts are two numbers; false if nothing was sent."""
     return f"{sent} IS NOT NULL AND NOT coalesce({_number(sent)} = {_number(held)}, false)"
 
 
 def _number(text: str) -> str:
-    """SQL for a text that is equal for equal numbers, however they are written; null for no number."""
+    """Return SQL for a text that is equal for equal numbers, however they are written; null for no number."""
     digits = "replace(_m, '.', '')"
     places = "IF(instr(_m, '.') = 0, 0, length(_m) - instr(_m, '.'))"
     exponent = "IF(_t RLIKE '[eE]', CAST(try_cast(regexp_extract(_t, '[eE](.*)$', 1) AS INT) AS BIGINT), 0)"

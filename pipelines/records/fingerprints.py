@@ -6,7 +6,7 @@ from pipelines.sql import name
 
 
 def fingerprint(value: str, kind: DataType, depth: int = 0) -> str:
-    """SQL for a hash of 64 bits that is equal for equal values, and never null.
+    """Return SQL for a hash of 64 bits that is equal for equal values, and never null.
 
     Spark's own hash of several values leaves nulls out, so (null, 5) and (5, null) would be the same. Each
     part has a hash of its own here.
@@ -33,7 +33,7 @@ def fingerprint(value: str, kind: DataType, depth: int = 0) -> str:
 
 
 def canonical(value: str, kind: DataType, depth: int = 0) -> str:
-    """SQL for a value in a form that is equal for equal values: a map's entries have no order.
+    """Return SQL for a value in a form that is equal for equal values: a map's entries have no order.
 
     Args:
         value: SQL for the value.

@@ -27,7 +27,7 @@ _HALF: Final = r"\\u[dD][89a-fA-F]"
 
 
 def with_document(envelopes: DataFrame, contract: DataContract, writers: Writers) -> DataFrame:
-    """The envelopes with their JSON text `{"r": VALUE}` and with what `malformed` and others look at.
+    """Return the envelopes with their JSON text `{"r": VALUE}` and with what `malformed` and others look at.
 
     Args:
         envelopes: rows with `_value`.
@@ -54,7 +54,7 @@ def with_document(envelopes: DataFrame, contract: DataContract, writers: Writers
 
 
 def check_readable(spark: SparkSession, schema: WriterSchema) -> None:
-    """Asks Spark whether it can read Avro by a schema.
+    """Ask Spark whether it can read Avro by a schema.
 
     Raises:
         PySparkException, Py4JJavaError, ValueError, TypeError, AttributeError, RecursionError: it cannot.
@@ -67,24 +67,24 @@ def check_readable(spark: SparkSession, schema: WriterSchema) -> None:
 
 
 def helpers(contract: DataContract, writers: Writers) -> tuple[str, ...]:
-    """The columns that `with_document` adds."""
+    """Return the columns that `with_document` adds."""
     if contract.value_format == "avro":
         return (ID, *map(_of, writers), DOCUMENT, _BROKEN_TEXT)
     return (ID, _TEXT, DOCUMENT) if is_framed(contract) else (_TEXT, DOCUMENT)
 
 
 def knows_schema(writers: Writers) -> str:
-    """An SQL condition that is true if the id is that of a known schema, and never null."""
+    """Return an SQL condition that is true if the id is that of a known schema, and never null."""
     return f"coalesce({ID} IN ({', '.join(map(str, writers)) or 'NULL'}), false)"
 
 
 def undecodable() -> str:
-    """An SQL condition that is true for Avro that its schema, which is known, cannot read."""
+    """Return an SQL condition that is true for Avro that its schema, which is known, cannot read."""
     return f"{DOCUMENT} IS NULL OR {_BROKEN_TEXT}"
 
 
 def malformed() -> str:
-    """An SQL condition that is true for text that is not one JSON document, where the wrapper cannot tell."""
+    """Return SQL that is true for text other than a JSON document where the wrapper cannot tell."""
     halves = f"regexp_replace({_TEXT}, {literal(_WHOLE)}, ' ') RLIKE {literal(_HALF)}"
     return (
         f"NOT is_valid_utf8({_TEXT})"
@@ -102,7 +102,7 @@ def _of(number: int) -> str:
 
 
 def _by_id(expressions: Mapping[int, str]) -> str:
-    """SQL for the expression of the id's schema; null for other ids."""
+    """Return SQL for the expression of the id's schema; null for other ids."""
     if not expressions:
         return "NULL"
     return f"CASE {ID} {' '.join(f'WHEN {n} THEN {sql}' for n, sql in expressions.items())} END"

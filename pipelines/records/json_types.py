@@ -51,7 +51,7 @@ class Flaw:
 
 
 def wire_type(kind: DataType) -> DataType:
-    """The type by which Spark reads the JSON of a contract's type."""
+    """Return the type by which Spark reads the JSON of a contract's type."""
     match kind:
         case TimestampType() | DateType():
             return StringType()
@@ -66,7 +66,7 @@ def wire_type(kind: DataType) -> DataType:
 
 
 def typed(wire: str, kind: DataType, depth: int = 0) -> str:
-    """SQL for a value of the contract's type; where text is no such value, it is null.
+    """Return SQL for a value of the contract's type; where text is no such value, it is null.
 
     Args:
         wire: SQL for the value as it was read.
@@ -97,7 +97,7 @@ def typed(wire: str, kind: DataType, depth: int = 0) -> str:
 
 
 def flaws(wire: str, value: str, kind: DataType, path: str, depth: int = 0) -> Iterator[Flaw]:
-    """What can be wrong with a value that Spark could read.
+    """Yield what can be wrong with a value that Spark could read.
 
     Args:
         wire: SQL for the value as it was read.

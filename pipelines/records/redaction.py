@@ -15,7 +15,7 @@ _MICROSECONDS: Final = literal("yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX")
 
 
 def leaves(schema: StructType, prefix: str = "") -> Iterator[tuple[str, DataType]]:
-    """The columns and what lies in objects, down to what is no object, by path."""
+    """Yield the columns and what lies in objects, down to what is no object, by path."""
     for field in schema:
         path = f"{prefix}{field.name}"
         if isinstance(field.dataType, StructType):
@@ -25,7 +25,7 @@ def leaves(schema: StructType, prefix: str = "") -> Iterator[tuple[str, DataType
 
 
 def text_of(contract: DataContract, path: str, kind: DataType, column: str | None = None) -> str:
-    """SQL for a value as text, as far as it may be shown, cut.
+    """Return SQL for a value as text, as far as it may be shown, cut.
 
     Args:
         contract: says which columns hold personal data.
@@ -57,7 +57,7 @@ def _json(value: str) -> str:
 
 
 def _in_order(entries: str) -> str:
-    """SQL for a map whose entries stand by their keys, so that equal ones look equal."""
+    """Return SQL for a map whose entries stand by their keys, so that equal ones look equal."""
     # No column of a contract begins with _, so the variable hides none.
     pair = f"struct(_k, element_at({entries}, _k))"
     return f"map_from_entries(transform(array_sort(map_keys({entries})), _k -> {pair}))"

@@ -32,7 +32,7 @@ _UNSAFE_TEXT: Final = f",|{_HUGE}"
 
 
 def unsafe(schema: StructType, document: str) -> str | None:
-    """An SQL condition that is true for JSON in which Spark must not look for decimals.
+    """Return an SQL condition that is true for JSON in which Spark must not look for decimals.
 
     That is where any number has an exponent of more than three digits, or a text in the place of a decimal
     has one, or a comma. Null where there is no JSON.
@@ -58,12 +58,12 @@ def unsafe(schema: StructType, document: str) -> str | None:
 
 
 def has_decimals(schema: StructType) -> bool:
-    """Whether a contract has decimals at any depth."""
+    """Return whether a contract has decimals at any depth."""
     return _texts(schema) is not None
 
 
 def _texts(kind: DataType) -> DataType | None:
-    """The type with nothing but its decimals, as text; None if it has none."""
+    """Return the type with nothing but its decimals, as text; None if it has none."""
     match kind:
         case DecimalType():
             return StringType()
@@ -96,7 +96,7 @@ def _ddl(kind: DataType) -> str:
 
 
 def _broken(value: str, kind: DataType) -> Iterator[str]:
-    """SQL conditions, true for a value that holds an unsafe text."""
+    """Yield SQL conditions, true for a value that holds an unsafe text."""
     match kind:
         case StructType():
             for field in kind:

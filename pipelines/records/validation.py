@@ -42,7 +42,7 @@ Fault = tuple[str, str]
 
 
 def no_fault(faults: list[Fault]) -> str:
-    """An SQL condition that is true if no fault's condition is, and never null."""
+    """Return an SQL condition that is true if no fault's condition is, and never null."""
     clean = " AND ".join(f"coalesce(NOT ({condition}), true)" for condition, _ in faults)
     # The first part is always true, and to the optimizer not the same twice: otherwise it splits the
     # conditions, moves them below the projections, and parses the JSON again for each of them.
@@ -50,12 +50,15 @@ def no_fault(faults: list[Fault]) -> str:
 
 
 def first_fault(faults: list[Fault]) -> str:
-    """An SQL expression for the reason of the first fault whose condition is true; null without a fault."""
+    """Return an SQL expression for the reason of the first fault whose condition is true.
+
+    Null without a fault.
+    """
     return "CASE " + " ".join(f"WHEN {condition} THEN {reason}" for condition, reason in faults) + " END"
 
 
 def faults_of(contract: DataContract, max_future: timedelta, writers: Writers) -> list[Fault]:
-    """Pairs of a condition and the reason that it stands for, both SQL over the columns of `decode`.
+    """Return pairs of a condition and the reason that it stands for, both SQL over the columns of `decode`.
 
     A reason is a `struct<reason string, column string, found string>`.
 
@@ -101,17 +104,17 @@ def faults_of(contract: DataContract, max_future: timedelta, writers: Writers) -
 
 
 def condition_column(number: int) -> str:
-    """The column of `decode` that says whether a record keeps a condition of the contract."""
+    """Return the column of `decode` that says whether a record keeps a condition of the contract."""
     return f"_condition_{number}"
 
 
 def wire(column: str) -> str:
-    """The field of the parsed JSON that a column comes from, in SQL."""
+    """Return the field of the parsed JSON that a column comes from, in SQL."""
     return f"{PARSED}.{VALUE}.{name(column)}"
 
 
 def _document_faults(contract: DataContract, writers: Writers) -> list[Fault]:
-    """What can be wrong before JSON is read for its fields."""
+    """Return what can be wrong before JSON is read for its fields."""
     faults = []
     if is_framed(contract):
         unknown = _reason("unknown_schema", found=f"CAST({ID} AS STRING)")
@@ -139,12 +142,12 @@ def _key_faults(contract: DataContract) -> Iterator[Fault]:
 
 
 def _path(column: str) -> str:
-    """The path of a column in the JSON text, as a literal."""
+    """Return the path of a column in the JSON text, as a literal."""
     return literal(f"$.{VALUE}" + "".join(f"['{part}']" for part in column.split(".")))
 
 
 def shown_value(contract: DataContract, column: str, value: str | None = None) -> str | None:
-    """SQL for what may be shown of a column's value; None if nothing may be.
+    """Return SQL for what may be shown of a column's value; None if nothing may be.
 
     Args:
         contract: says which columns hold personal data.
@@ -183,7 +186,7 @@ def _corrupt_reason(contract: DataContract) -> str:
 
 
 def _leaves(schema: StructType, prefix: str = "") -> Iterator[str]:
-    """The paths of columns, and of what lies in objects, the inner ones first."""
+    """Yield the paths of columns, and of what lies in objects, the inner ones first."""
     for field in schema:
         if isinstance(field.dataType, StructType):
             yield from _leaves(field.dataType, f"{prefix}{field.name}.")

@@ -30,12 +30,12 @@ _DELAY: Final = "spark.watermarkDelayMs"
 
 
 def clock(contract: DataContract) -> str:
-    """SQL for the moment to which a valid record lets the watermark's clock go, over columns of `decode`."""
+    """Return SQL for the time to which a valid record moves the watermark clock, over columns of `decode`."""
     return f"least({name(contract.event_time)}, {SENT_AT})"
 
 
 def with_watermark(routes: DataFrame, contract: DataContract, delay: timedelta) -> DataFrame:
-    """The stream with a watermark that `clock` moves and that event times are compared with.
+    """Return the stream with a watermark that `clock` moves and that event times are compared with.
 
     Spark takes one column for both. Its plan needs them apart: the watermark is made from one column, which
     is then dropped, and another one is marked as that which operators have to look at.
@@ -56,7 +56,7 @@ def with_watermark(routes: DataFrame, contract: DataContract, delay: timedelta) 
 
 
 def moved_by(since: datetime, ingested: str, newest: str, clocked: str) -> str:
-    """SQL for what moved the watermark at an ingestion.
+    """Return SQL for what moved the watermark at an ingestion.
 
     Args:
         since: from which ingestion on the clock moves it; before, the event time did, however far ahead.
@@ -68,7 +68,7 @@ def moved_by(since: datetime, ingested: str, newest: str, clocked: str) -> str:
 
 
 def watermarks(newest: DataFrame, delay: timedelta) -> DataFrame:
-    """The latest that the speed layer's watermark can have been when it got what an ingestion brought.
+    """Return the latest that the speed layer's watermark can have been when it got what an ingestion brought.
 
     Args:
         newest: `_ingested_at, _newest`: the newest of what `moved_by` gives, for each micro-batch of ingest.

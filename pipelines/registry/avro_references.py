@@ -11,7 +11,7 @@ Types = dict[str, Any]
 
 
 def inlined(schema: Any, definitions: Mapping[str, Any]) -> Any:
-    """An Avro schema with each type that it names defined where it is first named.
+    """Return an Avro schema with each type that it names defined where it is first named.
 
     Args:
         schema: as parsed JSON.
@@ -27,7 +27,7 @@ def inlined(schema: Any, definitions: Mapping[str, Any]) -> Any:
 
 
 def _with_full_name(definition: Any, reference: str) -> Any:
-    """A type that names no namespace is known by that of its reference."""
+    """Return a type that names no namespace is known by that of its reference."""
     match definition:
         case {"name": str() as name} if "." not in name and not definition.get("namespace"):
             return {**definition, "name": reference} if reference.rpartition(".")[2] == name else definition
@@ -36,7 +36,7 @@ def _with_full_name(definition: Any, reference: str) -> Any:
 
 
 def _apart(node: Any, space: str, found: Types) -> Any:
-    """A schema with the names of types instead of the types, which go into `found`."""
+    """Return a schema with the names of types instead of the types, which go into `found`."""
     match node:
         case list():
             return [_apart(item, space, found) for item in node]
@@ -71,7 +71,7 @@ def _inlined(node: Any, space: str, waiting: Types) -> Any:
 
 
 def _names(node: Mapping[str, Any], space: str) -> tuple[str, str]:
-    """The full name of a type, and the namespace of the names within it."""
+    """Return the full name of a type, and the namespace of the names within it."""
     name = str(node.get("name", ""))
     if "." in name or not name:
         return name, name.rpartition(".")[0] or space

@@ -55,7 +55,7 @@ class Registry:
             raise ConfigError(f"registry: the client refuses its settings: {error}") from None
 
     def schema(self, number: int) -> WriterSchema | None:
-        """The schema of an id, with all that it refers to; None if the registry has none of that id.
+        """Return the schema of an id, with all that it refers to; None if the registry has none of that id.
 
         Raises:
             InfrastructureError: the registry does not answer, or not as a registry does.
@@ -68,7 +68,7 @@ class Registry:
         return None if found is None else self._whole(number, found)
 
     def latest(self, subject: str) -> WriterSchema | None:
-        """The newest schema of a subject; None if the registry does not know the subject.
+        """Return the newest schema of a subject; None if the registry does not know the subject.
 
         Raises:
             InfrastructureError: the registry does not answer, or not as a registry does.
@@ -77,7 +77,7 @@ class Registry:
         return None if found is None else self._whole(found.schema_id, found.schema)
 
     def register(self, subject: str, text: str) -> int:
-        """Puts an Avro schema into the registry, if it is not there; returns its id.
+        """Put an Avro schema into the registry, if it is not there; return its id.
 
         Raises:
             ConfigError: the registry refuses it, e.g. since readers of earlier ones could not read by it.
@@ -115,7 +115,7 @@ class Registry:
         return WriterSchema(number, kind, text)
 
     def _definitions(self, references: "list[SchemaReference]") -> dict[str, str]:
-        """The texts of all schemas that are referred to, by the names of the references."""
+        """Return the texts of all schemas that are referred to, by the names of the references."""
         found: dict[str, str] = {}
         waiting, asked = list(references), set()
         while waiting:
@@ -166,7 +166,7 @@ class Registry:
 
 
 def registry_of(config: PipelineConfig, contract: DataContract) -> RegistryConfig:
-    """The registry that a pipeline needs.
+    """Return the registry that a pipeline needs.
 
     Raises:
         ConfigError: it has none.

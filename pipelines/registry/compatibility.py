@@ -40,7 +40,7 @@ _DIGITS_OF_LONG: Final = 19
 
 
 def producer_changes(contract: DataContract, schema: WriterSchema) -> list[Change]:
-    """What of a contract producers break who write by a schema, and what is only worth knowing.
+    """Return what of a contract producers break who write by a schema, and what is only worth knowing.
 
     Args:
         contract: a contract whose values name schemas.
@@ -130,7 +130,7 @@ def _of_value(path: str, wanted: DataType, sent: DataType) -> Iterator[Change]:
 
 
 def _fit(wanted: DataType, sent: DataType) -> Fit:
-    """How much of what is sent is read as what is wanted."""
+    """Return how much of what is sent is read as what is wanted."""
     match wanted, sent:
         case TimestampType(), TimestampNTZType():
             return "as UTC"
@@ -166,7 +166,7 @@ def _fit_of_number(wanted: DataType, sent: DataType) -> Fit:
 
 
 def _places(sent: DataType) -> tuple[float, float]:
-    """How many digits a number may have before and after its point."""
+    """Return how many digits a number may have before and after its point."""
     match sent:
         case IntegerType():
             return _DIGITS_OF_INT, 0

@@ -30,7 +30,7 @@ class AvroValues:
     schema: str
 
     def of(self, row: Column) -> Column:
-        """A struct as Avro behind the id of its schema, in Confluent's wire format.
+        """Return a struct as Avro behind the id of its schema, in Confluent's wire format.
 
         Source: https://docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop
         """
@@ -38,7 +38,7 @@ class AvroValues:
 
 
 def avro_schema(spark: SparkSession, contract: DataContract, record: str) -> str:
-    """The schema of a contract's events.
+    """Return the schema of a contract's events.
 
     What may be absent is null unless said otherwise, so that a contract that gets an optional column stays
     readable both ways.
@@ -58,7 +58,7 @@ def avro_schema(spark: SparkSession, contract: DataContract, record: str) -> str
 
 
 def _null_first(schema: Any) -> Any:
-    """The schema with null as the first type of each union that has it, and as the default of fields."""
+    """Return schema with null as the first type of each union that has it, and as the default of fields."""
     match schema:
         case list():
             return sorted((_null_first(member) for member in schema), key=lambda member: member != "null")

@@ -63,7 +63,7 @@ class JsonColumns:
         self.document = document
 
     def part(self, node: Any, seen: Names = _NONE) -> tuple[DataType, bool]:
-        """The type of a part, and whether it may be null.
+        """Return the type of a part, and whether it may be null.
 
         Args:
             node: the part.
@@ -72,7 +72,7 @@ class JsonColumns:
         return self._kind(node, seen), self._may_be_null(node, seen)
 
     def _kind(self, node: Any, seen: Names, above: Names = _NONE) -> DataType:
-        """The type of a part; `above` are names that the schemas around it require of it."""
+        """Return the type of a part; `above` are names that the schemas around it require of it."""
         if not isinstance(node, dict):
             return ANYTHING
         if isinstance(reference := node.get("$ref"), str):
@@ -112,7 +112,7 @@ class JsonColumns:
         return StructType(fields)
 
     def _required(self, node: Any, seen: Names) -> Names:
-        """The names that must be there, also by what `allOf` adds."""
+        """Return the names that must be there, also by what `allOf` adds."""
         if not isinstance(node, dict):
             return _NONE
         if isinstance(reference := node.get("$ref"), str):
@@ -123,7 +123,10 @@ class JsonColumns:
         return found.union(*(self._required(branch, seen) for branch in _branches(node, "allOf")))
 
     def _joined(self, node: Mapping[str, Any], seen: Names, above: Names) -> DataType:
-        """What several schemas say together: of objects all they name, of all else one type or null."""
+        """Return what several schemas say together.
+
+        Of objects all they name, of all else one type or null.
+        """
         required = above | self._required(node, seen)
         joined = {joint: [self._kind(b, seen, required) for b in _branches(node, joint)] for joint in _JOINTS}
         own = self._object(node, seen, above) if _types(node) else None
@@ -138,7 +141,7 @@ class JsonColumns:
         return found if found.fields else own or ANYTHING
 
     def _may_be_null(self, node: Any, seen: Names) -> bool:
-        """Whether null keeps a schema, as far as is known: what is not known may be."""
+        """Return whether null keeps a schema, as far as is known: what is not known may be."""
         if not isinstance(node, dict):
             return True
         if isinstance(reference := node.get("$ref"), str):
@@ -156,7 +159,7 @@ class JsonColumns:
         return all(says)
 
     def _target(self, reference: str) -> Any:
-        """What a reference within the document leads to; None if it leads elsewhere."""
+        """Return what a reference within the document leads to; None if it leads elsewhere."""
         own = self.document.get("$id") if isinstance(self.document, dict) else None
         place = reference.removeprefix(own) if isinstance(own, str) else reference
         if place and not place.startswith("#"):
@@ -205,7 +208,7 @@ def _are_objects(kinds: list[DataType]) -> bool:
 
 
 def _either(kinds: list[DataType]) -> StructType:
-    """What objects have of which each keeps one of these: a field of all is there, others may be."""
+    """Return what objects have of which each keeps one of these: a field of all is there, others may be."""
     objects = [kind if isinstance(kind, StructType) else StructType([]) for kind in kinds]
     fields = []
     for name in dict.fromkeys(name for kind in objects for name in kind.fieldNames()):
@@ -217,7 +220,7 @@ def _either(kinds: list[DataType]) -> StructType:
 
 
 def _both(objects: list[StructType]) -> StructType:
-    """What objects have that keep all of these."""
+    """Return what objects have that keep all of these."""
     fields = []
     for name in dict.fromkeys(name for kind in objects for name in kind.fieldNames()):
         found = [kind[name] for kind in objects if name in kind.fieldNames()]
@@ -227,7 +230,7 @@ def _both(objects: list[StructType]) -> StructType:
 
 
 def _anchored(node: Any, name: str) -> Iterator[Any]:
-    """The parts that carry a name of their own, as `$anchor`, or as `$id` in older drafts."""
+    """Yield the parts that carry a name of their own, as `$anchor`, or as `$id` in older drafts."""
     if isinstance(node, dict):
         if node.get("$anchor") == name or f"#{name}" in (node.get("$id"), node.get("id")):
             yield node

@@ -61,7 +61,7 @@ _SHOWN: Final = 60
 
 
 def columns_of(schema: WriterSchema) -> StructType:
-    """The columns that a schema stands for; one that may be null or left out is nullable.
+    """Return the columns that a schema stands for; one that may be null or left out is nullable.
 
     Args:
         schema: of the kind `AVRO` or `JSON`, with all that it refers to.
@@ -165,7 +165,7 @@ class _Avro:
 
 
 def _base(node: Any) -> str:
-    """The name of the Avro type that carries a value, whatever it means."""
+    """Return the name of the Avro type that carries a value, whatever it means."""
     return _base(node["type"]) if isinstance(node, dict) else str(node)
 
 

@@ -51,15 +51,15 @@ NO_WRITERS: Final[Writers] = {}
 
 
 def is_framed(contract: DataContract) -> bool:
-    """Whether values begin with the id of a schema."""
+    """Return whether values begin with the id of a schema."""
     return contract.value_format != "json"
 
 
 def schema_id() -> str:
-    """SQL for the id that a value names; null if the value is not in the wire format."""
+    """Return SQL for the id that a value names; null if the value is not in the wire format."""
     return _ID_OF_VALUE
 
 
 def payload() -> str:
-    """SQL for the bytes of a framed value behind the id."""
+    """Return SQL for the bytes of a framed value behind the id."""
     return f"substring(_value, {_HEADER + 1})"

@@ -29,7 +29,7 @@ class Need:
 
 
 def unread(pipeline: Pipeline) -> Need | None:
-    """The records that `speed_stream` has not read: it would never see them."""
+    """Return the records that `speed_stream` has not read: it would never see them."""
     sent = _first_sent(unread_rows(pipeline))
     if sent is None:
         return None
@@ -38,7 +38,7 @@ def unread(pipeline: Pipeline) -> Need | None:
 
 
 def in_quarantine(pipeline: Pipeline) -> Need | None:
-    """The open records of the quarantine: a replay may rebuild the days that they were late for."""
+    """Return the open records of the quarantine: a replay may rebuild the days that they were late for."""
     table = pipeline.table("quarantine")
     if not exists(pipeline.spark, table):
         return None
@@ -53,7 +53,7 @@ def in_quarantine(pipeline: Pipeline) -> Need | None:
 
 
 def records_of_days(pipeline: Pipeline) -> dict[date, int]:
-    """How many valid records bronze holds of each event day that can be certified."""
+    """Return how many valid records bronze holds of each event day that can be certified."""
     decoded = decode_all(pipeline, read(pipeline.spark, pipeline.table("bronze")))
     valid = decoded.where(F.col(VALID) & (F.col(EVENT_DATE) >= F.lit(FIRST_DAY)))
     return {row[EVENT_DATE]: row["count"] for row in small_rows(valid.groupBy(EVENT_DATE).count())}
@@ -66,7 +66,7 @@ def uncertified(
     first: date | None,
     before: date,
 ) -> Need | None:
-    """The first day that the batch layer does not hold as bronze does: it has to be rebuilt before.
+    """Return the first day that the batch layer does not hold as bronze does: it has to be rebuilt before.
 
     Args:
         config: the pipeline's configuration.
@@ -90,7 +90,7 @@ def uncertified(
 
 
 def rebuild_first(config: PipelineConfig, day: date) -> str:
-    """What to do about a day that keeps records until it is certified."""
+    """Return what to do about a day that keeps records until it is certified."""
     return f"run first: {command(config, 'nightly_batch', f'--date {day}')}"
 
 

@@ -49,7 +49,7 @@ def first_there(bronze: DataFrame) -> list[dict[str, Any]]:
 
 
 def below(cuts: Iterable[Mapping[str, Any]]) -> str:
-    """An SQL condition: whether a record's offset lies below that of its partition."""
+    """Return an SQL condition: whether a record's offset lies below that of its partition."""
     parts = (
         f"(_topic = '{cut['topic']}' AND _partition = {cut['partition']} AND _offset < {cut['offset']})"
         for cut in cuts
@@ -83,7 +83,7 @@ class Removal:
 
 
 def from_bronze(pipeline: Pipeline, retention: timedelta) -> Removal:
-    """The oldest records of bronze, up to an offset of each partition.
+    """Return the oldest records of bronze, up to an offset of each partition.
 
     They lie before the first day that must stay whole: for its age, or since something needs it.
     """
@@ -112,7 +112,7 @@ def from_bronze(pipeline: Pipeline, retention: timedelta) -> Removal:
 
 
 def from_speed(pipeline: Pipeline, retention: timedelta) -> Removal:
-    """The rows of certified days that lie further behind the last certified day than the retention."""
+    """Return the rows of certified days that lie further behind the last certified day than the retention."""
     spark = pipeline.spark
     table, state = pipeline.table("speed"), certified(pipeline)
     if state is None or not exists(spark, table):
@@ -143,7 +143,7 @@ def from_speed(pipeline: Pipeline, retention: timedelta) -> Removal:
 
 
 def from_quarantine(pipeline: Pipeline, retention: timedelta) -> Removal:
-    """The replayed and discarded records that bronze holds no more, some time after they were marked."""
+    """Return replayed and discarded records that bronze holds no more, some time after they were marked."""
     spark = pipeline.spark
     table = pipeline.table("quarantine")
     if not exists(spark, table):

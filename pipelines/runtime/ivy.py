@@ -50,7 +50,7 @@ def write_truststore(path: Path) -> list[str]:
 
 
 def _authorities() -> list[bytes]:
-    """The certificates in DER; those of a folder too, which OpenSSL itself only reads on demand."""
+    """Return the certificates in DER; those of a folder too, which OpenSSL itself only reads on demand."""
     context = ssl.create_default_context()
     folder = ssl.get_default_verify_paths().capath
     for file in sorted(Path(folder).glob("*.pem")) if folder else []:

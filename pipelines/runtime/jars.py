@@ -177,7 +177,7 @@ def _is_sound(path: Path, jar: LockedJar) -> bool:
 
 @contextmanager
 def _scratch(parent: Path) -> Iterator[Path]:
-    """A folder on the disk of `parent`, so that moving out of it is atomic; always removed."""
+    """Yield a folder on the disk of `parent`, so that moving out of it is atomic; always removed."""
     parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=".fetch-", dir=parent))
     try:
@@ -187,7 +187,10 @@ def _scratch(parent: Path) -> Iterator[Path]:
 
 
 def _fingerprint(folder: Path, jars: Iterable[LockedJar]) -> dict[str, list[str | int]]:
-    """What the stamp holds: for each jar the hash asked for, and the size and time (ns) of the file seen."""
+    """Return what the stamp holds.
+
+    For each jar the hash asked for, and the size and time (ns) of the file seen.
+    """
     result: dict[str, list[str | int]] = {}
     for jar in jars:
         status = (folder / jar.name).stat()

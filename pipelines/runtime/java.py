@@ -126,7 +126,7 @@ def _probe(executable: Path, origin: str, seen: list[str]) -> Java | None:
 
 
 def _settings(executable: Path) -> str:
-    """What a Java says of itself; a `ValueError` has the reason why it says nothing."""
+    """Return what a Java says of itself; a `ValueError` has the reason why it says nothing."""
     try:
         return subprocess.run(
             [str(executable), "-XshowSettings:properties", "-version"],
@@ -144,7 +144,7 @@ def _settings(executable: Path) -> str:
 
 
 def _said(answer: str) -> str:
-    """What Java says, with the names of the variables that may be to blame."""
+    """Return what Java says, with the names of the variables that may be to blame."""
     words = " ".join(line.strip() for line in answer.splitlines() if line.strip())[:_LENGTH]
     set_here = [f"${name} is {value!r}" for name in _OPTIONS if (value := os.environ.get(name))]
     return "; ".join([words or "nothing", *set_here])

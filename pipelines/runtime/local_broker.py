@@ -304,7 +304,7 @@ def _ports(folder: Path, wanted: int) -> tuple[int, int]:
 
 
 def _bound(port: int) -> socket.socket:
-    """A socket bound to `port` on the loopback address, or to a free one if it is taken."""
+    """Return a socket bound to `port` on the loopback address, or to a free one if it is taken."""
     bound = socket.socket()
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

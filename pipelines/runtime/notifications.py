@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 def notify(config: NotifyConfig, summary: dict[str, Any]) -> None:
-    """Gives the summary of a failed run, as JSON, to the hooks that are set; logs a hook that fails.
+    """Give the summary of a failed run, as JSON, to the hooks that are set; logs a hook that fails.
 
     Args:
         config: the hooks, and of which endings they are told.
@@ -55,7 +55,7 @@ def _say(hook: str, trouble: str | None) -> None:
 
 
 def _run(command: tuple[str, ...], body: bytes, seconds: float) -> str | None:
-    """What went wrong with the command, if anything did."""
+    """Return what went wrong with the command, if anything did."""
     # Files, not pipes: a process that the command leaves behind would keep a pipe open.
     with TemporaryFile() as given, TemporaryFile() as said:
         given.write(body)
@@ -80,7 +80,7 @@ def _run(command: tuple[str, ...], body: bytes, seconds: float) -> str | None:
 
 
 def _post(config: NotifyConfig, url: str, body: bytes, seconds: float) -> str | None:
-    """What went wrong with the webhook, if anything did."""
+    """Return what went wrong with the webhook, if anything did."""
     headers = {"Content-Type": "application/json", "User-Agent": "oncelake"}
     headers |= {name: value.get_secret_value() for name, value in config.headers.items()}
     # The configuration takes http and https alone.

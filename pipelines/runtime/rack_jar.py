@@ -45,7 +45,7 @@ def rack_jar() -> Path:
 
 
 def packaged_jar() -> Path:
-    """Where the jar is in a package that has it.
+    """Return where the jar is in a package that has it.
 
     Its name has the checksum of its source in it, and of what that was compiled against.
     """

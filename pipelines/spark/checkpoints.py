@@ -31,7 +31,7 @@ class QueryFiles:
 
 
 def query_files(spark: SparkSession, path: str) -> QueryFiles:
-    """Reads the files of a checkpoint, on whatever file system it is."""
+    """Read the files of a checkpoint, on whatever file system it is."""
     files = _Files(spark, path)
     metadata, noted = files.text(f"{path}/metadata"), files.text(note_path(path))
     note = json.loads(noted) if noted else {}
@@ -43,17 +43,17 @@ def query_files(spark: SparkSession, path: str) -> QueryFiles:
 
 
 def offsets_of(spark: SparkSession, path: str, batch: int) -> str | None:
-    """The text of the file that says how far a micro-batch of a checkpoint goes; None if it is gone."""
+    """Return text of the file that says how far a micro-batch of a checkpoint goes; None if it is gone."""
     return _Files(spark, path).text(f"{path}/offsets/{batch}")
 
 
 def first_micro_batch(spark: SparkSession, path: str) -> int | None:
-    """The oldest micro-batch of which a checkpoint still says how far it goes; Spark keeps a hundred."""
+    """Return oldest micro-batch of which a checkpoint still says how far it goes; Spark keeps a hundred."""
     return min(_Files(spark, path).numbers("offsets"), default=None)
 
 
 def first_offsets(spark: SparkSession, path: str) -> dict[str, dict[int, int]]:
-    """Where a query with Kafka as its one source began: offsets by topic and partition; empty if unknown.
+    """Return where a query with Kafka as its only source began: offsets by topic and partition, if known.
 
     Spark writes them once for a checkpoint, to `sources/0/0` (`KafkaSourceInitialOffsetWriter`): a byte 0,
     the version, and the offsets as JSON.
@@ -66,24 +66,30 @@ def first_offsets(spark: SparkSession, path: str) -> dict[str, dict[int, int]]:
 
 
 def sources_of(offsets: str) -> list[str]:
-    """How far each source goes, from the text of `offsets_of`: before them stand a version and the query."""
+    """Return how far each source goes, from the text of `offsets_of`.
+
+    Before them stand a version and the query.
+    """
     return offsets.splitlines()[2:]
 
 
 def planned_at(offsets: str) -> datetime:
-    """When a micro-batch was planned, from the text of `offsets_of`; its rows are as of that moment."""
+    """Return when a micro-batch was planned, from the text of `offsets_of`.
+
+    Its rows are as of that moment.
+    """
     stamp: int = json.loads(offsets.splitlines()[1])["batchTimestampMs"]
     return datetime.fromtimestamp(stamp / 1000, UTC)
 
 
 def reads_more(spark: SparkSession, path: str, batch: int) -> bool:
-    """Whether a micro-batch reads anything: Spark plans some without, to forget old state."""
+    """Return whether a micro-batch reads anything: Spark plans some without, to forget old state."""
     before, here = offsets_of(spark, path, batch - 1), offsets_of(spark, path, batch)
     return before is None or here is None or sources_of(before) != sources_of(here)
 
 
 def write_note(spark: SparkSession, path: str, note: Mapping[str, str | int]) -> None:
-    """Writes a few words beside a checkpoint, in place of those that are there, all of them or none."""
+    """Write a few words beside a checkpoint, in place of those that are there, all of them or none."""
     jvm: Any = spark.sparkContext._jvm
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     manager = jvm.java.lang.Class.forName(_FILE_MANAGER, True, loader).getField("MODULE$").get(None)
@@ -101,7 +107,7 @@ def write_note(spark: SparkSession, path: str, note: Mapping[str, str | int]) ->
 
 
 def note_path(path: str) -> str:
-    """Where the words beside a checkpoint are."""
+    """Return where the words beside a checkpoint are."""
     return f"{path.rstrip('/')}.note.json"
 
 

@@ -32,7 +32,7 @@ _TYPED: Final = re.compile(
 
 
 def asks_more(sql: str, plan: Any) -> str | None:
-    """What a condition asks for beyond its record: the clock, the user, other rows; or that it makes rows.
+    """Return what a condition uses beyond its record: the clock, the user, other rows; or that it makes rows.
 
     Args:
         sql: the condition.
@@ -55,7 +55,7 @@ def asks_more(sql: str, plan: Any) -> str | None:
 
 
 def _nodes(node: Any) -> Iterator[Any]:
-    """The nodes of an expression, the inner ones first, so that the first found is the one at fault."""
+    """Yield the nodes of an expression, the inner ones first, so that the first found is the one at fault."""
     for child in _listed(node.children()):
         yield from _nodes(child)
     yield node
@@ -66,7 +66,7 @@ def _listed(found: Any) -> list[Any]:
 
 
 def _is_moment(node: Any) -> bool:
-    """Whether it is a text that as a date or timestamp means another moment each time."""
+    """Return whether it is a text that as a date or timestamp means another moment each time."""
     if not node.references().isEmpty() or node.dataType().typeName() != "string":
         return False
     try:

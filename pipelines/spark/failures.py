@@ -38,12 +38,12 @@ _UNTRUSTED: Final = {
 
 
 def is_passing(failure: BaseException) -> bool:
-    """Whether a query lost a micro-batch only because a property of its table was changed meanwhile."""
+    """Return whether a query lost a micro-batch only because a table property was changed meanwhile."""
     return any("DELTA_METADATA_CHANGED" in text for text in texts(failure))
 
 
 def explain_stream_failure(failure: BaseException) -> OncelakeError:
-    """Turns the failure of a streaming query into an error that says what to do.
+    """Turn the failure of a streaming query into an error that says what to do.
 
     Returns:
         A `SourceError` if the source cannot be trusted any more, else an `InfrastructureError`. In both
@@ -66,7 +66,7 @@ def explain_stream_failure(failure: BaseException) -> OncelakeError:
 
 
 def texts(failure: BaseException) -> Iterator[str]:
-    """The text of a failure and of its causes in the JVM, which PySpark keeps as an attribute."""
+    """Yield the text of a failure and of its causes in the JVM, which PySpark keeps as an attribute."""
     cause: BaseException | None = failure
     while cause is not None:
         yield str(cause)
@@ -74,7 +74,7 @@ def texts(failure: BaseException) -> Iterator[str]:
 
 
 def cause(failure: BaseException) -> str:
-    """What an error of Spark, of its JVM or of its Python workers came from, in one line.
+    """Return what an error of Spark, of its JVM or of its Python workers came from, in one line.
 
     Named is the innermost cause with a message.
     """
@@ -86,6 +86,6 @@ def cause(failure: BaseException) -> str:
 
 
 def first_line(text: str) -> str:
-    """The first line that says something, cut to a readable length."""
+    """Return the first line that says something, cut to a readable length."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return (lines[0] if lines else "no message")[:_LENGTH]

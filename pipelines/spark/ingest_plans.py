@@ -18,19 +18,22 @@ class Plan:
 
 
 def plan_of(pipeline: Pipeline, batch: int) -> Plan | None:
-    """The plan of a micro-batch of ingest; None if the checkpoint has it no more, or not yet."""
+    """Return the plan of a micro-batch of ingest; None if the checkpoint has it no more, or not yet."""
     text = offsets_of(pipeline.spark, pipeline.checkpoint("ingest"), batch)
     return Plan(offsets_in(sources_of(text)[0], pipeline.config), planned_at(text)) if text else None
 
 
 def read_until(pipeline: Pipeline) -> dict[int, int]:
-    """The offset after the last that ingest has read of each partition; none if it has finished nothing."""
+    """Return the offset after the last that ingest has read of each partition.
+
+    None if it has finished nothing.
+    """
     done = query_files(pipeline.spark, pipeline.checkpoint("ingest")).next_batch - 1
     plan = plan_of(pipeline, done) if done >= 0 else None
     return plan.ends if plan else {}
 
 
 def offsets_in(text: str, config: PipelineConfig) -> dict[int, int]:
-    """The offsets of the pipeline's topic, by partition, as Kafka's source writes them."""
+    """Return the offsets of the pipeline's topic, by partition, as Kafka's source writes them."""
     by_topic: dict[str, dict[str, int]] = json.loads(text)
     return {int(partition): offset for partition, offset in by_topic.get(config.kafka.topic, {}).items()}

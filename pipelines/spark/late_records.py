@@ -43,7 +43,7 @@ class LateShare:
     _is_high: bool = False
 
     def add(self, records: int, late: int) -> None:
-        """Adds a micro-batch.
+        """Add a micro-batch.
 
         Args:
             records: all its records.
@@ -96,7 +96,7 @@ class _Listener(StreamingQueryListener):
 
 @contextmanager
 def late_share(spark: SparkSession, query: str, config: SpeedConfig) -> Iterator[LateShare]:
-    """Watches the share of late records of a query while the block runs.
+    """Watch the share of late records of a query while the block runs.
 
     Args:
         spark: the session.

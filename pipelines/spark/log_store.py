@@ -28,12 +28,12 @@ _log = logging.getLogger(__name__)
 
 
 def is_on_s3(root: str) -> bool:
-    """Whether a lake's root is on S3, or on a store that is addressed like it."""
+    """Return whether a lake's root is on S3, or on a store that is addressed like it."""
     return root.partition("://")[0].lower() in _S3 and "://" in root
 
 
 def require_log_store(config: PipelineConfig, settings: Mapping[str, str]) -> None:
-    """Refuses a lake on S3 whose commits are kept apart within one JVM only.
+    """Refuse a lake on S3 whose commits are kept apart within one JVM only.
 
     Args:
         config: says where the lake is.
@@ -56,7 +56,7 @@ def require_log_store(config: PipelineConfig, settings: Mapping[str, str]) -> No
 
 
 def check_put_if_absent(pipeline: Pipeline) -> None:
-    """Tries whether a version that is there is written over, by one small file that stays in the lake.
+    """Try whether a version that is there is written over, by one small file that stays in the lake.
 
     What fails for another reason, such as a lake that may only be read, is left to the job itself.
 
@@ -90,7 +90,7 @@ def check_put_if_absent(pipeline: Pipeline) -> None:
 
 
 def _put(spark: SparkSession, file: str) -> bool:
-    """Writes a file if it is absent; whether it was written."""
+    """Write a file if it is absent; whether it was written."""
     jvm: Any = spark.sparkContext._jvm
     session: Any = spark._jsparkSession
     hadoop = session.sessionState().newHadoopConf()

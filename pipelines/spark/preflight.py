@@ -17,7 +17,7 @@ from pipelines.spark.failures import cause, first_line
 
 
 def check_patterns(spark: SparkSession, contract: DataContract) -> None:
-    """Asks Java whether it can read the contract's regular expressions, which no Python can tell.
+    """Ask Java whether it can read the contract's regular expressions, which no Python can tell.
 
     Raises:
         ContractError: it cannot read one.
@@ -36,7 +36,7 @@ def check_patterns(spark: SparkSession, contract: DataContract) -> None:
 
 
 def check_zone(spark: SparkSession, contract: DataContract) -> None:
-    """Asks Java whether it knows the zone in which event days begin, since its list may be the older one.
+    """Ask Java whether it knows the zone in which event days begin, since its list may be the older one.
 
     Raises:
         ContractError: it does not.
@@ -53,7 +53,7 @@ def check_zone(spark: SparkSession, contract: DataContract) -> None:
 
 
 def check_conditions(spark: SparkSession, contract: DataContract) -> None:
-    """Asks Spark whether the contract's conditions are ones: boolean, over its columns, the same every time.
+    """Ask Spark whether the contract's conditions are ones: boolean, over its columns, the same every time.
 
     Raises:
         ContractError: one is not.
@@ -91,7 +91,7 @@ def check_conditions(spark: SparkSession, contract: DataContract) -> None:
 
 
 def check_avro(spark: SparkSession, contract: DataContract) -> None:
-    """Makes sure that no executor can be ended by a broken Avro payload; the driver has its limits already.
+    """Make sure that no executor can be ended by a broken Avro payload; the driver has its limits already.
 
     Raises:
         ConfigError: executors have no limits.

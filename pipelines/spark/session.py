@@ -86,7 +86,7 @@ def open_pipeline(
 
 
 def spark_session(config: PipelineConfig, job: str) -> SparkSession:
-    """Starts a session, or takes the one that spark-submit has prepared.
+    """Start a session, or take the one that spark-submit has prepared.
 
     Without spark-submit, Java is looked for and the pinned jars are fetched if they are missing.
 
@@ -139,7 +139,7 @@ def _is_in_one_jvm(config: PipelineConfig) -> bool:
 
 
 def _class_path(config: PipelineConfig) -> dict[str, str]:
-    """Settings by which driver and executors find the pinned jars, where spark-submit does not say it."""
+    """Return settings by which driver and executors find the pinned jars, unless spark-submit sets them."""
     java, jars = use_java(), spark_jars(s3=is_on_s3(config.root))
     # Workers, where there are any, run in the same environment as the driver.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -150,7 +150,7 @@ def _class_path(config: PipelineConfig) -> dict[str, str]:
 
 
 def _rack_settings(config: PipelineConfig, submitted: str | None) -> dict[str, str]:
-    """Settings of the plugin that tells racks, beside the plugins that were named and submitted."""
+    """Return settings of the plugin that tells racks, beside the plugins that were named and submitted."""
     variable = config.kafka.rack.executor_variable
     if variable is None:
         return {}
@@ -163,7 +163,7 @@ def _rack_settings(config: PipelineConfig, submitted: str | None) -> dict[str, s
 
 
 def stop_session() -> None:
-    """Stops the session, if there is one, and its application; its Java ends with this process."""
+    """Stop the session, if there is one, and its application; its Java ends with this process."""
     # Java may have died, and then does not answer which session is the active one.
     with suppress(Exception):
         if session := SparkSession.getActiveSession():
@@ -171,7 +171,7 @@ def stop_session() -> None:
 
 
 def forget_tables() -> None:
-    """Lets go of what Spark and Delta keep of tables that were read, plans of queries above all.
+    """Let go of what Spark and Delta keep of tables that were read, plans of queries above all.
 
     Delta keeps ten thousand tables for an hour. A driver that serves many pipelines one after the other would
     have its heap full of them.
@@ -186,7 +186,7 @@ def forget_tables() -> None:
 
 
 def end_application() -> None:
-    """Stops the session and ends its Java, so that the next session starts from nothing.
+    """Stop the session and end its Java, so that the next session starts from nothing.
 
     Under spark-submit nothing is done: application and Java are those of the submission.
     """
@@ -210,12 +210,12 @@ def end_application() -> None:
 
 
 def is_submitted() -> bool:
-    """Whether spark-submit started this process, with an application whose settings are fixed."""
+    """Return whether spark-submit started this process, with an application whose settings are fixed."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def _end_launched() -> None:
-    """Ends the JVM that was being started.
+    """End the JVM that was being started.
 
     PySpark removes the file by which the two would have met; the JVM then fails to write it, and stays.
     """

@@ -58,7 +58,7 @@ class Totals:
     source: dict[str, str] = field(default_factory=dict)
 
     def then(self, later: "Totals") -> "Totals":
-        """These totals with those of a later run of the same query."""
+        """Return these totals with those of a later run of the same query."""
         return Totals(
             self.batches + later.batches,
             self.records + later.records,
@@ -72,7 +72,7 @@ class Totals:
 
 @contextmanager
 def stop_signal(spark: SparkSession) -> Iterator[threading.Event]:
-    """An event that SIGTERM, SIGHUP or Ctrl-C sets, while the block runs.
+    """Yield an event that SIGTERM, SIGHUP or Ctrl-C sets, while the block runs.
 
     A process group gets the signal as a whole (Ctrl-C, systemd), and under spark-submit the JVM is the
     parent: without a handler of its own it would end at once and take the exit code along.
@@ -150,7 +150,7 @@ class _Recorder(StreamingQueryListener):
 
 
 def add_progress(totals: Totals, progress: dict[str, Any]) -> None:
-    """Adds one micro-batch's progress report, in Spark's JSON form, to the totals of its query."""
+    """Add one micro-batch's progress report, in Spark's JSON form, to the totals of its query."""
     totals.batches += bool(progress["numInputRows"])
     totals.records += progress["numInputRows"]
     for source in progress["sources"]:
@@ -172,7 +172,7 @@ def run_streams(
     start: Callable[[], Iterable[StreamingQuery]],
     start_again: Callable[[], bool] = lambda: False,
 ) -> dict[str, Totals]:
-    """Starts queries and waits until all have ended, one has failed or the job is told to stop.
+    """Start queries and wait until all have ended, one has failed or the job is told to stop.
 
     A query whose micro-batch met a change of its table's properties, as upkeep makes them, goes on.
 
@@ -222,7 +222,7 @@ class _Run:
 
 
 def _by_name(queries: Iterable[StreamingQuery], recorder: _Recorder) -> dict[str, Totals]:
-    """What queries did, each in all of its runs together."""
+    """Return what queries did, each in all of its runs together."""
     totals: dict[str, Totals] = {}
     for query in queries:
         of_run = recorder.totals[str(query.runId)]
@@ -257,7 +257,7 @@ def _run(
 
 
 def _end(queries: Sequence[StreamingQuery], recorder: _Recorder) -> StreamingQueryException | None:
-    """Stops queries and waits for their last figures; returns the failure of one, if one has failed."""
+    """Stop queries and wait for their last figures; return the failure of one, if one has failed."""
     failures: list[StreamingQueryException] = []
     for query in queries:
         if failure := query.exception():

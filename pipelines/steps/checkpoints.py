@@ -16,7 +16,7 @@ from pipelines.spark.pipeline import Pipeline
 
 
 def reset_checkpoint(pipeline: Pipeline, run_id: str, query: Query) -> dict[str, Any]:
-    """Moves the checkpoint of a stream aside, and what the stream would else write twice.
+    """Move the checkpoint of a stream aside, and what the stream would else write twice.
 
     The stream must not run. Ingest then begins after the last record of each partition in bronze, which is
     looked up when it starts. The speed stream makes speed layer and quarantine anew, from all of bronze.

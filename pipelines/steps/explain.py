@@ -51,7 +51,7 @@ def explain(
     asked: Sequence[AskedPart],
     limit: int,
 ) -> Explained:
-    """Looks for the records of a key in bronze and in all layers, and says what became of each.
+    """Look for the records of a key in bronze and in all layers, and say what became of each.
 
     Bronze is read and decoded once, whole, as no index leads from a key to its records.
 

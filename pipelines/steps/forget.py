@@ -57,7 +57,7 @@ def forget(
     *,
     dry_run: bool,
 ) -> Forgotten:
-    """Empties records in bronze, and deletes their rows of quarantine and speed layer.
+    """Empty records in bronze, and delete their rows of quarantine and speed layer.
 
     Certified days are left to a rebuild, see `forget_and_rebuild`. Every layer is searched by what it
     holds itself, so a run that died is completed by another one.
@@ -133,7 +133,7 @@ class _Work:
     search: Search
 
     def done(self, records: DataFrame, looked_in: str, held: Lease | None, run_id: str) -> Forgotten:
-        """Forgets; or counts, if no lease is held."""
+        """Forget; or count, if no lease is held."""
         pipeline = self.pipeline
         self._require_read(records)
         state = certified(pipeline)
@@ -162,7 +162,7 @@ class _Work:
         return Forgotten(counts, looked_in, tuple(day for day in to_rebuild if day >= whole), tuple(final))
 
     def _require_read(self, records: DataFrame) -> None:
-        """Sees to it that the speed stream reads none of these records from files of before.
+        """See to it that the speed stream reads none of these records from files of before.
 
         Nor any that an earlier run has emptied, which may have died before it could see that.
         """
@@ -213,7 +213,7 @@ class _Work:
         return self._delete(table, found.select(*PLACE), held, run_id)
 
     def _delete(self, table: str, found: DataFrame, held: Lease | None, run_id: str) -> int:
-        """Deletes rows by their place, if a lease is held; how many they are."""
+        """Delete rows by their place, if a lease is held; how many they are."""
         found = found.persist()
         try:
             number = found.count()
@@ -235,10 +235,10 @@ class _Work:
         return self._by_day(rows.where(days_condition(state.days)))
 
     def _others(self, state: Certified) -> DataFrame:
-        """The rows of the batch layer, as readers have them, that stay."""
+        """Return the rows of the batch layer, as readers have them, that stay."""
         return self.search.others(read(self.pipeline.spark, self.pipeline.table("batch"), state.version))
 
     def _by_day(self, rows: DataFrame) -> dict[date, int]:
-        """Rows that are to go, by event day."""
+        """Return rows that are to go, by event day."""
         found = self.search.rows(rows).groupBy(EVENT_DATE).count()
         return {row[EVENT_DATE]: row["count"] for row in small_rows(found)}

@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 def ingest(pipeline: Pipeline, *, once: bool) -> dict[str, Any]:
-    """Copies the topic into bronze until it is told to stop, or once what is there.
+    """Copy the topic into bronze until it is told to stop, or once what is there.
 
     Args:
         pipeline: The pipeline.
@@ -102,7 +102,7 @@ class IngestJob:
     _asks: "_Asks | None" = None
 
     def start(self, *, once: bool) -> StreamingQuery:
-        """Starts the query."""
+        """Start the query."""
         config = self.pipeline.config
         self.failures.clear()
         begun = query_files(self.pipeline.spark, self.pipeline.checkpoint("ingest")).in_flight
@@ -141,7 +141,7 @@ class _Asks:
         self._at = datetime.now(UTC)
 
     def before(self, batch: int) -> int | None:
-        """A moment before it asked, in milliseconds; None if the micro-batch may end before the ends.
+        """Return a moment before it asked, in milliseconds; None if the micro-batch may end before the ends.
 
         One that an earlier run has planned goes to the ends, or the bound, of then.
         """
@@ -150,13 +150,13 @@ class _Asks:
         return int(self._at.timestamp() * 1000)
 
     def done(self) -> None:
-        """A micro-batch is done: what is asked from now on is asked for the next."""
+        """Note that a micro-batch is done: what is asked from now on is asked for the next."""
         if not self._once:
             self._at = datetime.now(UTC)
 
 
 def _starting(pipeline: Pipeline, topic: Topic, files: QueryFiles) -> str | None:
-    """Where a stream begins that has no checkpoint since it was reset."""
+    """Return where a stream begins that has no checkpoint since it was reset."""
     if files.next_batch or files.in_flight is not None or BEGIN not in files.note:
         return None
     found = continuation(pipeline, topic)

@@ -51,7 +51,7 @@ def maintain(
     dry_run: bool,
     vacuum_now: bool = False,
 ) -> dict[str, Any]:
-    """Puts small files together; removes rows that are past their retention, and files of old versions.
+    """Put small files together; remove rows that are past their retention, and files of old versions.
 
     What a certified day, the look back of the nightly run, the speed stream or a replay still needs stays,
     and the summary says why.
@@ -118,26 +118,26 @@ class _Work:
         return timedelta() if self.vacuum_now else self.pipeline.config.maintain.vacuum_after
 
     def compact(self, path: str, where: str | None = None) -> None:
-        """Puts small files of a table together."""
+        """Put small files of a table together."""
         if self.pipeline.config.maintain.compact:
             look = small_files if self.dry_run else compact
             self._count("compacted", path, lambda: look(self.pipeline.spark, path, where))
 
     def compact_ledgers(self) -> None:
-        """Puts small files of the pipeline together in the ledgers that all pipelines share."""
+        """Put small files of the pipeline together in the ledgers that all pipelines share."""
         for spec in CATALOG:
             if spec.is_compacted:
                 # The rest belongs to pipelines whose runs may be at work now.
                 self.compact(self.pipeline.ops_table(spec.name), f"pipeline = {literal(self.pipeline.name)}")
 
     def fold_index(self) -> None:
-        """Folds the micro-batches of the index that are old."""
+        """Fold the micro-batches of the index that are old."""
         fewer = self.counts["index_rows"] = fold_index(self.pipeline, self.held)
         if fewer:
             self.lines.append(f"ops/bronze_index: {fewer:,} rows fewer: old micro-batches were folded")
 
     def vacuum(self, *, is_certified: bool) -> None:
-        """Removes files that no version since `vacuum_after` needs.
+        """Remove files that no version since `vacuum_after` needs.
 
         Args:
             is_certified: whether the batch table holds the certified version.
@@ -174,7 +174,7 @@ class _Work:
             self.lines.append(f"{table}: files {what}: {files.count:,} ({files.bytes:,} bytes)")
 
     def bring_back(self) -> bool:
-        """Brings the batch table back to the certified version; whether it holds it now.
+        """Bring the batch table back to the certified version; whether it holds it now.
 
         Before that, files of the certified version count as old.
         """
@@ -192,7 +192,7 @@ class _Work:
         return not (is_left_over and self.dry_run)
 
     def may_lose_files_of_bronze(self) -> bool:
-        """Whether the speed stream has read bronze up to a version that is younger than files are kept."""
+        """Return whether the speed stream has read bronze up to a version younger than files are kept."""
         oldest = unread_rows(self.pipeline).agg(F.min("_ingested_at").alias("t")).first()
         since = datetime.now(UTC) - self.after
         if oldest is None or oldest["t"] is None or oldest["t"].astimezone(UTC) >= since:
@@ -201,7 +201,10 @@ class _Work:
         return False
 
     def may_lose_files_of_speed(self) -> bool:
-        """Whether publishing, if the pipeline does so, has read the speed layer up to a version as young."""
+        """Return whether publishing.
+
+        If the pipeline does so, has read the speed layer up to a version as young.
+        """
         spark = self.pipeline.spark
         table = self.pipeline.table("speed")
         if self.pipeline.config.publish is None or not exists(spark, table):
@@ -217,7 +220,10 @@ class _Work:
         return False
 
     def may_lose_files_of_batch(self) -> bool:
-        """Whether publishing, if the pipeline does so, has come to what was certified that long ago."""
+        """Return whether publishing.
+
+        If the pipeline does so, has come to what was certified that long ago.
+        """
         if not waiting(self.pipeline):
             return True
         settled = settled_so_far(self.pipeline) or Settled()
@@ -235,7 +241,7 @@ class _Work:
         return "" if self.vacuum_now else " for longer than maintain.vacuum_after"
 
     def remove_rows(self, layer: Layer, retention: timedelta | None) -> None:
-        """Removes the rows of a table that are past their retention."""
+        """Remove the rows of a table that are past their retention."""
         if retention is None:
             return
         removal = self._removal(layer, retention)

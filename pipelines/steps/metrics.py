@@ -16,7 +16,7 @@ from pipelines.spark.pipeline import Pipeline
 
 
 def metrics(pipeline: Pipeline, env: str, out: Path) -> dict[str, Any]:
-    """Writes `OUT/PIPELINE.prom` for a textfile collector, complete or not at all.
+    """Write `OUT/PIPELINE.prom` for a textfile collector, complete or not at all.
 
     Args:
         pipeline: The pipeline.

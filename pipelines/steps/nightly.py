@@ -56,7 +56,7 @@ def nightly(
     repair: Repair = "nothing",
     cause: Cause = "asked",
 ) -> dict[str, Any]:
-    """Seals, rebuilds, audits and certifies closed days.
+    """Seal, rebuilds, audits and certifies closed days.
 
     All days are written as one atomic commit and audited as written. Days that fail their audit are
     taken back, so that readers and the next run find the last certified state; the others are certified.
@@ -109,7 +109,7 @@ class Night:
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """Holds the pipeline's lease, and records the steps at the end."""
+        """Hold the pipeline's lease, and record the steps at the end."""
         self._steps = RunRecorder(self.pipeline.config, self.run_id, list(self.asked))
         with lease(self.pipeline, self.run_id) as self._held:
             try:
@@ -118,7 +118,7 @@ class Night:
                 self._steps.write(self.pipeline.spark)
 
     def look(self) -> Iterator[str]:
-        """Seals the days, and finds which are due."""
+        """Seal the days, and find which are due."""
         yield "look"
         pipeline = self.pipeline
         ledger = history(pipeline)
@@ -138,7 +138,7 @@ class Night:
         self._pieces = bronze_slice(pipeline, self._index, self._span.near, audited)
 
     def undo(self) -> Iterator[str]:
-        """Puts the batch table back to the certified state if a run died between writing and deciding."""
+        """Put the batch table back to the certified state if a run died between writing and deciding."""
         if not exists(self.pipeline.spark, self.pipeline.table("batch")):
             ensure_batch(self.pipeline)
         yield "undo"
@@ -148,7 +148,7 @@ class Night:
         ensure_batch(self.pipeline)
 
     def build(self) -> Iterator[str]:
-        """Writes the days from bronze."""
+        """Write the days from bronze."""
         yield "build"
         _log.info("rebuilding %s from bronze version %d", words(self._due.causes), self._index.version)
         with self._steps.step("build") as detail:
@@ -158,7 +158,7 @@ class Night:
             detail.append(f"batch version {built}")
 
     def audit(self) -> Iterator[str]:
-        """Audits the days as written."""
+        """Audit the days as written."""
         yield "audit"
         days, built = self._due.days, self._versions[-1]
         with self._steps.step("audit") as detail:
@@ -172,7 +172,7 @@ class Night:
             )
 
     def keep(self) -> Iterator[str]:
-        """Takes back the days that failed."""
+        """Take back the days that failed."""
         yield "keep"
         stamp = self._held.stamp("keep")
         failed = [day for day in self._due.days if not self._found.passed(day)]
@@ -181,7 +181,7 @@ class Night:
             self._versions.append(kept)
 
     def certify(self) -> Iterator[str]:
-        """Writes the verdicts."""
+        """Write the verdicts."""
         spark, config, (_, built, *_) = self.pipeline.spark, self.pipeline.config, self._versions
         with self._steps.step("certify") as detail:
             changed = _changes(self.pipeline, self._due.days, self._before, built)
@@ -205,7 +205,7 @@ class Night:
             detail.append(f"{sum(v.status == 'certified' for v in decided)} of {len(decided)} days")
 
     def told(self) -> dict[str, Any]:
-        """What the run tells of itself, when it has taken all steps.
+        """Return what the run tells of itself, when it has taken all steps.
 
         Raises:
             AuditFailed: at least one day failed.
@@ -218,7 +218,7 @@ class Night:
 
 
 def validate(pipeline: Pipeline, run_id: str, day: date) -> dict[str, Any]:
-    """Audits a day as it stands, against bronze as it is now, and changes nothing but the record of checks.
+    """Audit a day as it stands, against bronze as it is now, and change nothing but the record of checks.
 
     Raises:
         AuditFailed: a check failed, e.g. since late events have come after the day was certified.
@@ -257,7 +257,7 @@ def _record(pipeline: Pipeline, run_id: str, found: Audit, bronze: int, batch: i
 def _keep_what_passed(
     pipeline: Pipeline, failed: Sequence[date], versions: Sequence[int], stamp: Stamp
 ) -> int:
-    """Takes back the days that failed; returns the version that holds those that passed."""
+    """Take back the days that failed; return the version that holds those that passed."""
     base, built = versions
     if not failed:
         return built
@@ -272,7 +272,7 @@ def _with_moves(
     before: Certified | None,
     built: int,
 ) -> Audit:
-    """Lets days fail together between which events move: one alone would hold these twice, or not at all."""
+    """Let days fail together between which events move: one alone would hold these twice, or not at all."""
     failed = {day for day in days if not found.passed(day)}
     horizon = pipeline.horizon
     if before is None or not horizon or not 0 < len(failed) < len(days):
@@ -293,7 +293,7 @@ def _changes(
     before: Certified | None,
     built: int,
 ) -> dict[date, Changes]:
-    """What the rebuild changed of days that were certified before."""
+    """Return what the rebuild changed of days that were certified before."""
     again = [day for day in days if before is not None and day in before.days]
     if before is None or not again:
         return {}

@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 
 
 def publish(pipeline: Pipeline, *, once: bool) -> dict[str, Any]:
-    """Publishes what enters the speed layer, and what the nightly rebuild makes of it.
+    """Publish what enters the speed layer, and what the nightly rebuild makes of it.
 
     That goes on until told to stop, or once with what is there.
 
@@ -87,7 +87,7 @@ def publish(pipeline: Pipeline, *, once: bool) -> dict[str, Any]:
 
 
 def _ensure_sources(pipeline: Pipeline) -> None:
-    """Sees to it that what the stream reads is there, and stays."""
+    """See to it that what the stream reads is there, and stays."""
     refuse_lost_speed(pipeline)
     require_not_read_ahead(pipeline, "speed")
     ensure_speed(pipeline)
@@ -99,7 +99,7 @@ def _ensure_sources(pipeline: Pipeline) -> None:
 
 
 def publishing_status(pipeline: Pipeline) -> dict[str, Any]:
-    """Tells how far publishing is, by the checkpoint and by the cluster, and whether the two agree.
+    """Tell how far publishing is, by the checkpoint and by the cluster, and whether the two agree.
 
     Returns:
         `checkpoint` (`query`, `next_batch`, `in_flight`); `waiting_days`: those that were certified since the
@@ -148,7 +148,7 @@ def publishing_status(pipeline: Pipeline) -> dict[str, Any]:
 
 
 def diagnose_publishing(config: PipelineConfig) -> dict[str, Any]:
-    """Checks what publishing needs of the cluster, and warns of misconfiguration.
+    """Check what publishing needs of the cluster, and warns of misconfiguration.
 
     Returns:
         `limits`, `settings` of the topic, by the names that Kafka has for them; `replicas`, by topic;
@@ -195,7 +195,7 @@ class _Job:
     is_under_way: bool = False
 
     def run(self, *, once: bool) -> Totals:
-        """Runs the query to its end; a failure is told in words, and no transaction stays open."""
+        """Run the query to its end; a failure is told in words, and no transaction stays open."""
         sink = self.publisher.sink
         try:
             return run_streams(self.pipeline.spark, lambda: [self._start(once=once)])["publish"]
@@ -242,7 +242,7 @@ class _Job:
                 _log.warning("%s", line)
 
     def _publish(self, records: DataFrame, batch: int) -> Published:
-        """Publishes a micro-batch; what the rebuild has changed is sent in parts, however much it is."""
+        """Publish a micro-batch; what the rebuild has changed is sent in parts, however much it is."""
         if not self.maker.settles:
             return self.publisher(records, batch)
         kept = records.persist(StorageLevel.DISK_ONLY)

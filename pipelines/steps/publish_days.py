@@ -65,7 +65,7 @@ def publish_days(
     *,
     again: bool,
 ) -> dict[str, Any]:
-    """Publishes certified days as a whole, unless that is done.
+    """Publish certified days as a whole, unless that is done.
 
     A run that died is gone on with: what it had committed is not sent again.
 
@@ -108,7 +108,7 @@ def publish_days(
 
 
 def _topic(sink: TransactionalSink, files: QueryFiles) -> tuple[str, int]:
-    """The id and the number of partitions of a topic that can be published to."""
+    """Return the id and the number of partitions of a topic that can be published to."""
     with asking(sink) as cluster:
         topic = topic_id(cluster, sink.topic)
         refuse_too_long(sink, facts(cluster, sink.topic))
@@ -125,7 +125,7 @@ def _require_certified(
 
 
 def _require_streamed(config: PipelineConfig, days: Sequence[date], left: Sequence[Verdict]) -> None:
-    """Makes sure that the stream does not send of a day what is older than the whole of it."""
+    """Make sure that the stream does not send of a day what is older than the whole of it."""
     if behind := sorted({verdict.day for verdict in left} & {*days}):
         raise InfrastructureError(
             f"publish_stream has not come to {behind[0]} as it is certified, and would send older rows"
@@ -145,7 +145,7 @@ class _Day:
     avro: AvroValues | None
 
     def publish(self, sink: TransactionalSink, held: Lease, partitions: int, *, again: bool) -> int | None:
-        """Publishes the day; returns its rows, or None if it was published before."""
+        """Publish the day; return its rows, or None if it was published before."""
         day, version, before = self.day, self.verdicts[self.day].batch_version, self.before
         settled = settled_so_far(self.pipeline)
         if before.count and not again:
@@ -180,7 +180,7 @@ class _Day:
         return self.verdicts[day].rows
 
     def _lost(self, rows: DataFrame) -> DataFrame:
-        """The events that were published of the day and are not of it any more, or those in their place."""
+        """Return events that were published of the day and are no longer of it, or those in their place."""
         contract = self.pipeline.contract
         was = self._rows(self.before.version, [self.day])
         if was is None:
@@ -203,7 +203,7 @@ class _Day:
         return None if rows is None else conform(rows, published_columns(self.pipeline.contract))
 
     def _send(self, records: DataFrame, sink: TransactionalSink, done: SlotProgress, held: Lease) -> None:
-        """Sends the records in parts, each of which a transaction of each slot can hold."""
+        """Send the records in parts, each of which a transaction of each slot can hold."""
         with asking(sink) as cluster:
             known = read_progress(cluster, sink, is_stable=True)
         whole = replace(done, next_batch=0)

@@ -26,7 +26,7 @@ InFlight = Literal["published", "unpublished"]
 
 
 def reset_publishing(pipeline: Pipeline, to: ResetTo, in_flight: InFlight | None) -> dict[str, Any]:
-    """Makes progress and checkpoint agree again, by what an operator has found out.
+    """Make progress and checkpoint agree again, by what an operator has found out.
 
     Args:
         pipeline: The pipeline.
@@ -87,7 +87,7 @@ def _require_answer(files: QueryFiles, in_flight: InFlight | None) -> None:
 def repaired_progress(
     sink: TransactionalSink, ours: SlotProgress, known: Marks, files: QueryFiles, in_flight: InFlight | None
 ) -> dict[int, SlotProgress]:
-    """What is to be written as progress of the slots that do not know themselves how far they are.
+    """Return what is to be written as progress of the slots that do not know themselves how far they are.
 
     Args:
         sink: as the stream will publish.
@@ -120,7 +120,7 @@ def repaired_progress(
 
 
 def _refuse_other_slots(sink: TransactionalSink, ours: SlotProgress, known: Marks, files: QueryFiles) -> None:
-    """Refuses to divide a micro-batch anew of which slots of another number are published."""
+    """Refuse to divide a micro-batch anew of which slots of another number are published."""
     others = [
         mark.slots
         for mark in known.values()
@@ -138,7 +138,7 @@ def _refuse_other_slots(sink: TransactionalSink, ours: SlotProgress, known: Mark
 
 
 def _refuse_in_parts(sink: TransactionalSink, unknown: list[int], known: Marks, files: QueryFiles) -> None:
-    """Refuses an answer for the whole of a micro-batch of which some parts are done, and others are not."""
+    """Refuse an answer for the whole of a micro-batch of which some parts are done, and others are not."""
     told = [mark for mark in known.values() if mark.batch == files.in_flight and mark.parts > 1]
     if told:
         newest = max(told, key=lambda mark: mark.position)
@@ -153,7 +153,7 @@ def _refuse_in_parts(sink: TransactionalSink, unknown: list[int], known: Marks, 
 
 
 def _what_follows(told: list[SlotProgress], files: QueryFiles) -> str:
-    """What publish_stream will do next, in words."""
+    """Return what publish_stream will do next, in words."""
     next_one = min(told, key=lambda mark: mark.position)
     parts = max((mark.parts for mark in told if mark.batch == files.in_flight), default=1)
     if parts > 1 and next_one.next_batch == files.in_flight:

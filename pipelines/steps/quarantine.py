@@ -14,7 +14,7 @@ from pipelines.spark.pipeline import Pipeline
 
 
 def summarise(pipeline: Pipeline, selection: Selection) -> list[dict[str, Any]]:
-    """Counts records by what became of them and why they are there.
+    """Count records by what became of them and why they are there.
 
     Returns:
         For each group `status, reason, column, contract_version, records, attempts` (the most tries of one
@@ -36,7 +36,7 @@ def summarise(pipeline: Pipeline, selection: Selection) -> list[dict[str, Any]]:
 
 
 def examples(pipeline: Pipeline, selection: Selection, limit: int) -> list[dict[str, Any]]:
-    """The first records in Kafka's order: the table's columns without key, headers and times, and `_sent`.
+    """Return first records in Kafka's order: the table's columns without key, headers and times, and `_sent`.
 
     `_sent` is Kafka's timestamp as text, in UTC; `value` is bytes.
     """
@@ -52,7 +52,7 @@ def _as_text(moment: Column) -> Column:
 
 
 def discard(pipeline: Pipeline, run_id: str, selection: Selection, *, dry_run: bool) -> dict[str, Any]:
-    """Marks open records as given up; they are not shown as open and not replayed any more.
+    """Mark open records as given up; they are not shown as open and not replayed any more.
 
     Nothing else changes: a rebuild that finds them valid under a later contract takes them in.
 

@@ -25,7 +25,7 @@ def diagnose_racks(
     gigabytes: float | None,
     price: float,
 ) -> dict[str, Any]:
-    """Tells which share of the topic's bytes can be read within a rack, and what would raise it.
+    """Tell which share of the topic's bytes can be read within a rack, and what would raise it.
 
     Args:
         pipeline: The pipeline.
@@ -67,7 +67,7 @@ def diagnose_racks(
 
 
 def plan_moves(pipeline: Pipeline, out: Path | None, throttle: int) -> dict[str, Any]:
-    """Plans the fewest moves that spread replicas over racks, and changes nothing.
+    """Plan the fewest moves that spread replicas over racks, and change nothing.
 
     Args:
         pipeline: The pipeline.
@@ -110,7 +110,7 @@ def plan_moves(pipeline: Pipeline, out: Path | None, throttle: int) -> dict[str,
 
 
 def measure_traffic(pipeline: Pipeline, records: int) -> dict[str, Any]:
-    """Reads the newest records of the topic as ingest would, keeps none, and counts bytes by rack.
+    """Read the newest records of the topic as ingest would, keep none, and count bytes by rack.
 
     Args:
         pipeline: The pipeline.

@@ -23,7 +23,7 @@ class Rebuild:
     failure: OncelakeError | None = None
 
     def certified(self, days: Sequence[date]) -> list[date]:
-        """The days among these that are certified."""
+        """Return the days among these that are certified."""
         return [day for day in days if self.verdicts.get(day.isoformat()) == "certified"]
 
 

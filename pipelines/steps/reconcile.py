@@ -28,7 +28,7 @@ from pipelines.spark.pipeline import Pipeline
 
 
 def reconcile(pipeline: Pipeline) -> dict[str, Any]:
-    """Compares the offsets that Kafka has with those that bronze has.
+    """Compare the offsets that Kafka has with those that bronze has.
 
     Where bronze lacks offsets that Kafka still covers, Kafka is asked for the records there, with the
     pipeline's own settings: what gives no record is a marker, an aborted record or one that was compacted.
@@ -73,7 +73,7 @@ def reconcile(pipeline: Pipeline) -> dict[str, Any]:
 
 
 def _last_within(held: Mapping[int, BronzeOffsets], topic: TopicOffsets) -> dict[int, int]:
-    """The last offset of each partition in bronze; that Kafka ends before some is a finding of its own."""
+    """Return last offset of each partition in bronze; that Kafka ends before some is a finding of its own."""
     ends = {number: kept.end for number, kept in topic.partitions.items()}
     return {number: here.last for number, here in held.items() if here.last < ends.get(number, 0)}
 

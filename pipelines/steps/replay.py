@@ -60,7 +60,7 @@ def replay(
     *,
     dry_run: bool,
 ) -> Replay:
-    """Decodes records again by today's contract and puts those that pass where they belong.
+    """Decode records again by today's contract and put those that pass where they belong.
 
     Events of days that are not certified enter the speed layer, unless their key is there. Events of
     certified days are left to a rebuild of these days, which reads them from bronze; call `rebuilt`
@@ -173,7 +173,7 @@ def replay_and_rebuild(
 
 
 def rebuilt(pipeline: Pipeline, done: Replay, days: Sequence[date]) -> None:
-    """Marks the records of these days, which were rebuilt and certified, as replayed."""
+    """Mark the records of these days, which were rebuilt and certified, as replayed."""
     if days:
         of_days = done.closed.where(F.col(EVENT_DATE).isin(*days)).select(*COORDINATES)
         update_open(pipeline, of_days, tried("replayed"))
@@ -184,7 +184,7 @@ def _unknown(
     events: DataFrame,
     certified_version: int | None,
 ) -> DataFrame:
-    """The winners among events whose keys no reader has within the horizon."""
+    """Return the winners among events whose keys no reader has within the horizon."""
     spark, contract = pipeline.spark, pipeline.contract
     horizon = pipeline.horizon
     unknown = with_key(events, contract)

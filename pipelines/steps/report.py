@@ -40,7 +40,7 @@ def report(
     out: Path,
     wanted: ReportFormat = "html",
 ) -> dict[str, Any]:
-    """Writes the data quality report of a day into a folder, as `OUT/PIPELINE-DAY.…`.
+    """Write the data quality report of a day into a folder, as `OUT/PIPELINE-DAY.…`.
 
     Beside the page of a day that a nightly run has decided on stand Great Expectations' Data Docs of it.
 
@@ -135,7 +135,7 @@ def _decided(
 
 
 def _rows_then(pipeline: Pipeline, verdict: certifications.Verdict) -> DataFrame:
-    """The rows of a day as its verdict saw them."""
+    """Return the rows of a day as its verdict saw them."""
     rows = read_kept(pipeline.spark, pipeline.table("batch"), verdict.batch_version, [verdict.day])
     if rows is None:
         raise SourceError(
@@ -150,7 +150,7 @@ def _undecided(
     day: date,
     verdicts: Sequence[certifications.Verdict],
 ) -> ReportData:
-    """What can be said of a day before any nightly run: what came, and what the speed layer has."""
+    """Return what can be said of a day before any nightly run: what came, and what the speed layer has."""
     contract = pipeline.contract
     table = require_table(pipeline, "bronze")
     bronze_version = version(pipeline.spark, table)
@@ -202,7 +202,7 @@ def _index_then(
     verdict: certifications.Verdict,
     verdicts: Sequence[certifications.Verdict],
 ) -> BronzeIndex:
-    """The index of bronze as a verdict saw it."""
+    """Return the index of bronze as a verdict saw it."""
     table = require_table(pipeline, "bronze")
     first = whole_from(pipeline)
     if first is not None and verdict.day < first:
@@ -235,7 +235,7 @@ def _quarantined(
     verdicts: Sequence[certifications.Verdict],
     day: date,
 ) -> dict[date, int] | None:
-    """Records in quarantine, but for those that were put back, by the day on which they were sent."""
+    """Record in quarantine, but for those that were put back, by the day on which they were sent."""
     table = pipeline.table("quarantine")
     if not exists(pipeline.spark, table):
         return None
@@ -254,7 +254,7 @@ def _results(pipeline: Pipeline, verdict: certifications.Verdict) -> DataFrame:
 
 
 def _audited(pipeline: Pipeline, verdict: certifications.Verdict) -> Audited | None:
-    """What Great Expectations said in the audit; None if there is nothing of it."""
+    """Return what Great Expectations said in the audit; None if there is nothing of it."""
     results = _results(pipeline, verdict)
     # An audit of an earlier version of Oncelake has kept no results.
     kept = results.where("result IS NOT NULL").select("result") if "result" in results.columns else None

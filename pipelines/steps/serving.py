@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 def read_serving(pipeline: Pipeline) -> DataFrame:
-    """What readers ought to read: every event once, each day from the best layer that has it.
+    """Return what readers ought to read: every event once, each day from the best layer that has it.
 
     Certified days come from the version of the batch table that was audited, so a rebuild that is under
     way, or has failed, is never seen. Other days come from the speed layer.
@@ -58,13 +58,13 @@ def read_serving(pipeline: Pipeline) -> DataFrame:
 
 
 def _both(layers: Iterable[DataFrame]) -> StructType:
-    """The columns of all layers: one may be older than a column that the contract has got since."""
+    """Return the columns of all layers: one may be older than a column that the contract has got since."""
     first, *others = [rows.schema for rows in layers]
     return cast(StructType, reduce(merged, others, cast(DataType, first)))
 
 
 def refresh_view(pipeline: Pipeline) -> None:
-    """Makes the configured catalog view show the certified state; does nothing without one."""
+    """Make the configured catalog view show the certified state; do nothing without one."""
     definition, view = _definition(pipeline), pipeline.config.serving.view
     if definition is None:
         return
@@ -78,7 +78,7 @@ def refresh_view(pipeline: Pipeline) -> None:
 
 
 def refresh_or_tell(pipeline: Pipeline) -> list[str]:
-    """Does the same after a run that is done: what keeps the view from it is told, and is no failure.
+    """Do the same after a run that is done: what keeps the view from it is told, and is no failure.
 
     Returns:
         What readers of the view ought to know, as text; nothing if it shows the certified state.
@@ -96,7 +96,7 @@ def refresh_or_tell(pipeline: Pipeline) -> list[str]:
 
 
 def stale_view(pipeline: Pipeline) -> list[str]:
-    """Whether the view shows another state than the certified one, by what the catalog says of it.
+    """Return whether the view shows another state than the certified one, by what the catalog says of it.
 
     Returns:
         What it shows and how to make it anew, as text; nothing if it is right or cannot be looked at.
@@ -125,7 +125,7 @@ def stale_view(pipeline: Pipeline) -> list[str]:
 
 
 def _definition(pipeline: Pipeline) -> str | None:
-    """What the view has to be; None without a view or a certified day."""
+    """Return what the view has to be; None without a view or a certified day."""
     spark = pipeline.spark
     state = certified(pipeline)
     if pipeline.config.serving.view is None or state is None:
@@ -147,7 +147,7 @@ def _definition(pipeline: Pipeline) -> str | None:
 
 
 def _is_forgotten(pipeline: Pipeline) -> bool:
-    """Whether the view lives no longer than this session."""
+    """Return whether the view lives no longer than this session."""
     in_another_catalog = str(pipeline.config.serving.view).count(".") > 1
     return (
         pipeline.spark.conf.get("spark.sql.catalogImplementation") == "in-memory" and not in_another_catalog

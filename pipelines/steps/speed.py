@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 
 def speed(pipeline: Pipeline, *, once: bool) -> dict[str, Any]:
-    """Keeps the speed layer and the quarantine up to date until told to stop, or once.
+    """Keep the speed layer and the quarantine up to date until told to stop, or once.
 
     One query decodes each record once and writes both tables, each micro-batch exactly once.
 
@@ -112,7 +112,7 @@ class _Job:
     began_with: int | None = None
 
     def start(self, *, once: bool) -> StreamingQuery:
-        """Starts the query, with a plan of all schemas that are known by now."""
+        """Start the query, with a plan of all schemas that are known by now."""
         config, contract = self.pipeline.config, self.pipeline.contract
         bronze, kept = self._in_order(_bronze(self.pipeline))
         decoded = decode(bronze, contract, config.decode.max_future, self.writers).observe(
@@ -129,7 +129,7 @@ class _Job:
         )
 
     def _in_order(self, bronze: DataFrame) -> tuple[DataFrame, list[str]]:
-        """The stream, and which column says what may not move its watermark, if something may not."""
+        """Return the stream, and which column says what may not move its watermark, if something may not."""
         self.began_with = start_version(self.pipeline)
         if self.began_with is None:
             return bronze, []
@@ -137,21 +137,21 @@ class _Job:
         return (bronze, []) if files is None else (hold_back(bronze, files), [HELD_BACK])
 
     def recover(self) -> bool:
-        """Forgets a failure for want of what a new plan knows; whether it was one."""
+        """Forget a failure for want of what a new plan knows; whether it was one."""
         if not any(isinstance(failure, _NewPlan) for failure in self.failures):
             return False
         self.failures.clear()
         return True
 
     def reason(self, error: OncelakeError) -> OncelakeError:
-        """What our own function raised, else what Spark says."""
+        """Return what our own function raised, else what Spark says."""
         if not self.failures:
             return error
         first = self.failures[0]
         return first if isinstance(first, OncelakeError) else explain_stream_failure(first)
 
     def _write(self, routes: DataFrame, batch: int) -> None:
-        """Writes a micro-batch to its two tables, after a look at how much of it is broken."""
+        """Write a micro-batch to its two tables, after a look at how much of it is broken."""
         config, contract = self.pipeline.config, self.pipeline.contract
         self._require_order(batch)
         # Kept, since its second reading would run the deduplication again.
@@ -193,7 +193,7 @@ class _Job:
             raise _NewPlan(f"schemas {', '.join(map(str, named.found))}")
 
     def _require_order(self, batch: int) -> None:
-        """Sees to it that the plan was made for the version that the query has begun with.
+        """See to it that the plan was made for the version that the query has begun with.
 
         Bronze may have been compacted between the two.
         """
@@ -216,7 +216,7 @@ def _bronze(pipeline: Pipeline) -> DataFrame:
 
 
 def too_many(broken: int, new: int, limit: QuarantineConfig) -> bool:
-    """Whether so many of a micro-batch's records are broken that nothing of it may be written.
+    """Return whether so many of a micro-batch's records are broken that nothing of it may be written.
 
     Args:
         broken: its broken records.

@@ -8,7 +8,7 @@ from pipelines.report.model.report import Flow
 
 
 def flow_of(verdict: Verdict, speed: int) -> Flow:
-    """What a verdict counted, and the rows that the speed layer has now."""
+    """Return what a verdict counted, and the rows that the speed layer has now."""
     return Flow(
         bronze=verdict.bronze,
         other_days=verdict.other_days,
@@ -23,7 +23,7 @@ def flow_of(verdict: Verdict, speed: int) -> Flow:
 
 
 def flow_so_far(counts: Mapping[date, int], broken: int, day: date, speed: int) -> Flow:
-    """What bronze has of a day that was never rebuilt.
+    """Return what bronze has of a day that was never rebuilt.
 
     Args:
         counts: records in bronze by event day.

@@ -14,7 +14,7 @@ _ATTRIBUTE: Final = re.compile(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", re.MULTILINE)
 
 
 def schema_text() -> str:
-    """The schema as indented JSON with a final newline; each field is described as in its model."""
+    """Return the schema as indented JSON with a final newline; each field is described as in its model."""
     schema = ReportData.model_json_schema(mode="serialization")
     for part in (schema, *schema["$defs"].values()):
         _describe_fields(part)
@@ -22,7 +22,7 @@ def schema_text() -> str:
 
 
 def _describe_fields(part: dict[str, Any]) -> None:
-    """Moves what a model's docstring says of its attributes to the fields of these names."""
+    """Move what a model's docstring says of its attributes to the fields of these names."""
     part["description"], _, attributes = part["description"].partition("\n\nAttributes:\n")
     for name, text in _ATTRIBUTE.findall(attributes):
         part["properties"][name]["description"] = " ".join(text.split())

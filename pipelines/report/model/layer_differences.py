@@ -70,7 +70,7 @@ class LayerDifferences(Model):
 
 
 def group_samples(samples: Iterable[LayerSample]) -> tuple[LayerDifferences, ...]:
-    """Puts samples under their classes, what is unexplained first.
+    """Put samples under their classes, what is unexplained first.
 
     Args:
         samples: as `pipelines.ledger.layer_samples` has kept them.

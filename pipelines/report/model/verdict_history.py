@@ -15,14 +15,14 @@ TREND_DAYS: Final = 60
 
 
 def is_repair(verdict: Verdict) -> bool:
-    """Whether a day that was certified before was certified again."""
+    """Return whether a day that was certified before was certified again."""
     return verdict.status == "certified" and verdict.previous_version is not None
 
 
 def trend(
     past: Sequence[Verdict], until: date, quarantined: Mapping[date, int] | None
 ) -> tuple[TrendDay, ...]:
-    """The newest verdict on each of the last days, with how often the day was repaired.
+    """Return the newest verdict on each of the last days, with how often the day was repaired.
 
     Args:
         past: all verdicts, the oldest first.
@@ -49,12 +49,12 @@ def trend(
 
 
 def trend_days(past: Iterable[Verdict], until: date) -> list[date]:
-    """The days of the trend, in their order."""
+    """Return the days of the trend, in their order."""
     return sorted({v.day for v in past if v.day <= until})[-TREND_DAYS:]
 
 
 def past_verdicts(past: Iterable[Verdict], day: date) -> tuple[PastVerdict, ...]:
-    """Every verdict on a day, in the order of `past`."""
+    """Return every verdict on a day, in the order of `past`."""
     wanted = PastVerdict.model_fields.keys()
     return tuple(
         PastVerdict(**{name: value for name, value in asdict(v).items() if name in wanted})
@@ -64,7 +64,7 @@ def past_verdicts(past: Iterable[Verdict], day: date) -> tuple[PastVerdict, ...]
 
 
 def repairs(past: Iterable[Verdict], days: Iterable[date]) -> tuple[Repair, ...]:
-    """The repairs of some days, in the order of `past`."""
+    """Return the repairs of some days, in the order of `past`."""
     wanted, among = Repair.model_fields.keys(), set(days)
     return tuple(
         Repair(**{name: value for name, value in asdict(v).items() if name in wanted})

@@ -27,7 +27,7 @@ _WINNER: Final = 1
 
 
 def samples(events: DataFrame, contract: DataContract, limit: int) -> tuple[ConflictSample, ...]:
-    """The first keys, in the order of the key, whose copies carry different payloads.
+    """Return the first keys, in the order of the key, whose copies carry different payloads.
 
     The choice depends on the records alone, not on their order in `events` nor on parallelism. Of a key with
     many copies one of each payload is shown before a second of any, so that a difference is never hidden
@@ -71,7 +71,7 @@ def samples(events: DataFrame, contract: DataContract, limit: int) -> tuple[Conf
 
 
 def _copies(events: DataFrame, contract: DataContract, limit: int) -> DataFrame:
-    """The copies to show: the rows of `events`, with the rank of each in its key and the number of all."""
+    """Return copies to show: the rows of `events`, with the rank of each in its key and the number of all."""
     keys = contract.key_names
     hashed = with_key(events, contract).withColumn(_PAYLOAD, payload_hash(contract))
     in_conflict = (

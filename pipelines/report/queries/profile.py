@@ -33,7 +33,7 @@ _LATENESS: Final[tuple[tuple[float | None, str], ...]] = (
 
 
 def by_hour(events: DataFrame, rows: DataFrame, contract: DataContract, day: date) -> tuple[HourCount, ...]:
-    """Records and removed duplicates of each hour of an event day; 23 or 25 hours where clocks change.
+    """Record and removed duplicates of each hour of an event day; 23 or 25 hours where clocks change.
 
     Args:
         events: all valid records of the day in bronze.
@@ -58,7 +58,7 @@ def by_hour(events: DataFrame, rows: DataFrame, contract: DataContract, day: dat
 
 
 def lateness(events: DataFrame, contract: DataContract) -> tuple[LatenessBucket, ...]:
-    """How long after their event time the records of a day were sent: a histogram."""
+    """Return how long after their event time the records of a day were sent: a histogram."""
     late_s = F.col("_kafka_timestamp").cast("double") - F.col(contract.event_time).cast("double")
     bucket: Column = F.lit(len(_LATENESS) - 1)
     for n, (upper, _) in reversed(list(enumerate(_LATENESS[:-1]))):
@@ -140,5 +140,5 @@ def sent_by_day(records: DataFrame, contract: DataContract, first: date, last: d
 
 
 def of_day(rows: DataFrame, day: date) -> DataFrame:
-    """The rows whose event day is the given one."""
+    """Return the rows whose event day is the given one."""
     return rows.where(F.col(EVENT_DATE) == F.lit(day))

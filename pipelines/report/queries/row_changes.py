@@ -28,7 +28,7 @@ def comparison(
     verdict: Verdict,
     rows: DataFrame,
 ) -> Comparison | None:
-    """What the run changed in the day; None if nobody had certified the day before.
+    """Return what the run changed in the day; None if nobody had certified the day before.
 
     Args:
         pipeline: The pipeline.
@@ -90,7 +90,7 @@ class RowChanges:
 
 
 def row_changes(before: DataFrame, after: DataFrame, contract: DataContract, limit: int) -> RowChanges:
-    """Compares two states of a day, key by key.
+    """Compare two states of a day, key by key.
 
     Args:
         before: the earlier rows: the contract's columns and the coordinates, one row for each key.
@@ -131,7 +131,7 @@ def _samples(
 
 
 def _shown(rows: DataFrame, few: DataFrame, contract: DataContract) -> dict[tuple[RowChange, int], Any]:
-    """What may be shown of the rows that a sample is made of, by sort and place."""
+    """Return what may be shown of the rows that a sample is made of, by sort and place."""
     parts = list(leaves(contract.schema))
     kinds = dict(parts)
     texts = ", ".join(text_of(contract, path, kind) for path, kind in parts)

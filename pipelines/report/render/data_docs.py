@@ -41,7 +41,7 @@ class Audited:
 
 
 def write_data_docs(audited: Audited, out: Path) -> Path:
-    """Writes a site of static pages as `OUT/data_docs/PIPELINE-DAY`, complete or not at all.
+    """Write a site of static pages as `OUT/data_docs/PIPELINE-DAY`, complete or not at all.
 
     The pages load nothing from elsewhere and run no script.
 
@@ -106,7 +106,7 @@ def _build(audited: Audited, folder: Path) -> None:
 
 
 def _store(context: Any, suite: str, audited: Audited, found: list[dict[str, Any]]) -> None:
-    """Puts a day's results where Great Expectations looks for those of a checkpoint."""
+    """Put a day's results where Great Expectations looks for those of a checkpoint."""
     from great_expectations import __version__
     from great_expectations.core import (
         ExpectationSuite,
@@ -155,7 +155,7 @@ def _store(context: Any, suite: str, audited: Audited, found: list[dict[str, Any
 
 
 def _shown(stored: dict[str, Any]) -> dict[str, Any]:
-    """A result whose texts from the data can neither act on the page nor hide in it.
+    """Return a result whose texts from the data can neither act on the page nor hide in it.
 
     Great Expectations puts observed values into its pages as they are.
     """

@@ -66,7 +66,7 @@ def flow_chart(data: ReportData) -> Picture:
 
 
 def _of_bronze(flow: Flow, scale: float, other: float) -> list[_Node]:
-    """What becomes of the records in bronze; those of other days have a scale of their own."""
+    """Return what becomes of the records in bronze; those of other days have a scale of their own."""
     return _column(
         1,
         [
@@ -79,7 +79,7 @@ def _of_bronze(flow: Flow, scale: float, other: float) -> list[_Node]:
 
 
 def _of_day(data: ReportData, scale: float) -> list[_Node]:
-    """What becomes of the records of the day."""
+    """Return what becomes of the records of the day."""
     flow, (lost, tone) = data.flow, _lost(data)
     return _column(
         2,
@@ -92,7 +92,7 @@ def _of_day(data: ReportData, scale: float) -> list[_Node]:
 
 
 def _of_batch(data: ReportData, scale: float) -> list[_Node]:
-    """Which rows of the batch layer the speed layer has; nothing where there is none."""
+    """Return which rows of the batch layer the speed layer has; nothing where there is none."""
     flow = data.flow
     if not flow.batch:
         return []
@@ -108,7 +108,7 @@ def _of_batch(data: ReportData, scale: float) -> list[_Node]:
 
 
 def _lost(data: ReportData) -> tuple[str, str]:
-    """What is said of rows that are not there, and its tone."""
+    """Return what is said of rows that are not there, and its tone."""
     return ("unaccounted for", "failed") if data.is_decided else ("not rebuilt yet", "open")
 
 
@@ -124,7 +124,7 @@ def _column(column: int, parts: Iterable[tuple[str, int, str, float]]) -> list[_
 
 
 def _links(source: _Node, targets: Iterable[_Node]) -> list[dict[str, object]]:
-    """Bands that leave the source one under the other, each as points of its two edges."""
+    """Return bands that leave the source one under the other, each as points of its two edges."""
     rows: list[dict[str, object]] = []
     leaves = source.top
     start = source.x + _NODE_WIDTH

@@ -9,7 +9,10 @@ from pipelines.report.render.text import percentage, plural, visible
 
 
 def template(name: str) -> Template:
-    """A template of the package. Texts pass ``visible`` and are then escaped; an unknown name is an error."""
+    """Return a template of the package. Texts pass ``visible`` and are then escaped.
+
+    An unknown name is an error.
+    """
     return _environment().get_template(name)
 
 

@@ -159,7 +159,10 @@ def _value(text: str | None) -> str:
 
 
 def _code(text: str) -> str:
-    """A text as code: behind a fence that is longer than any in it, without a bar that would end a cell."""
+    """Return a text as code.
+
+    Behind a fence that is longer than any in it, without a bar that would end a cell.
+    """
     shown = str(visible(text, _TEXT)).replace("|", "¦")
     fence = "`" * (1 + max(map(len, re.findall("`+", shown)), default=0))
     return f"{fence} {shown} {fence}" if not shown or "`" in shown else f"{fence}{shown}{fence}"

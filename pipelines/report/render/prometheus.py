@@ -36,7 +36,7 @@ class Gauge:
 
 
 def gauges(past: Sequence[Verdict], checks: Mapping[str, int], zone: ZoneInfo, now: datetime) -> list[Gauge]:
-    """What the last nightly run did, and how far certification has come.
+    """Return what the last nightly run did, and how far certification has come.
 
     Args:
         past: all verdicts of the pipeline, the oldest first; one at least.
@@ -101,7 +101,7 @@ def _one(name: str, text: str, value: float) -> Gauge:
 
 
 def exposition(metrics: Iterable[Gauge], labels: Mapping[str, str]) -> str:
-    """Metrics in the text format, version 0.0.4.
+    """Return metrics in the text format, version 0.0.4.
 
     Args:
         metrics: the metrics; no name stands twice.
