@@ -18,11 +18,11 @@ from pipelines.records.decode import COORDINATES, EVENT_DATE, ORIGIN, VALID, pay
 from pipelines.records.dedup import (
     OTHER_DAY,
     UNDECIDED,
-    chosen,
     neighbours,
     preference,
     same_event,
     takes_least,
+    winners_on_known_days,
     with_key,
 )
 from pipelines.records.redaction import text_of
@@ -162,7 +162,9 @@ def _winning(events: DataFrame, contract: DataContract, span: Span) -> DataFrame
     if contract.event_time not in contract.key:
         copies = neighbours(contract, span.horizon)
         conflict = F.min(_PAYLOAD).over(copies) != F.max(_PAYLOAD).over(copies)
-        return chosen(events.withColumn("_conflict", conflict), contract, span.horizon, span.known)
+        return winners_on_known_days(
+            events.withColumn("_conflict", conflict), contract, span.horizon, span.known
+        )
     conflict = F.min(_PAYLOAD) != F.max(_PAYLOAD)
     best = F.min if takes_least(contract) else F.max
     record = best(F.struct(*preference(contract), EVENT_DATE, _PAYLOAD))

@@ -60,16 +60,17 @@ def explain(given: tuple[str, ...], limit: int, output: LogFormat | None, **comm
     run_job(Job("explain", body, check=check), CommonOptions(**common), output)
 
 
-def _summary(found: Explained, contract: DataContract) -> dict[str, Any]:
+def _summary(explained: Explained, contract: DataContract) -> dict[str, Any]:
     shown = [
-        (key, list(records)) for key, records in groupby(found.records, key=lambda each: tuple(each[0].key))
+        (key, list(records))
+        for key, records in groupby(explained.records, key=lambda each: tuple(each[0].key))
     ]
     return {
-        "counts": {"keys": found.keys, "records": len(found.records)},
-        "looked_in": found.looked_in,
-        "is_whole": found.is_whole and len(shown) == found.keys,
-        "records": [_as_json(facts, fate, contract) for facts, fate in found.records],
-        "lines": list(_lines(found, shown, contract)),
+        "counts": {"keys": explained.keys, "records": len(explained.records)},
+        "looked_in": explained.looked_in,
+        "is_whole": explained.is_whole and len(shown) == explained.keys,
+        "records": [_as_json(facts, fate, contract) for facts, fate in explained.records],
+        "lines": list(_lines(explained, shown, contract)),
     }
 
 

@@ -67,13 +67,13 @@ def run_job(job: Job, options: CommonOptions, output: LogFormat | None = None) -
     sys.exit(summary["exit_code"])
 
 
-def run_pipeline(job: Job, options: CommonOptions, told: "StopRequest") -> dict[str, Any]:
+def run_pipeline(job: Job, options: CommonOptions, stop_request: "StopRequest") -> dict[str, Any]:
     """Run a job for one pipeline, whatever comes of it; the Spark session is left running.
 
     Args:
         job: The job.
         options: What the user said.
-        told: Whether the process has been told to stop; a run that finds it so does nothing.
+        stop_request: Whether the process has been told to stop; a run that finds it so does nothing.
 
     Returns:
         The summary, with `status` (`done`, `failed`, `stopped`) and `exit_code`.
@@ -86,7 +86,7 @@ def run_pipeline(job: Job, options: CommonOptions, told: "StopRequest") -> dict[
         "run_id": run_id,
         "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    attempt = _Attempt(job, options, told)
+    attempt = _Attempt(job, options, stop_request)
     outcome = attempt.run(run_id)
     if not outcome:
         code = 0 if job.is_stream else OncelakeError.exit_code
@@ -104,38 +104,38 @@ class _Attempt:
     Attributes:
         job: the job.
         options: what the user said.
-        told: whether the process has been told to stop.
+        stop_request: whether the process has been told to stop.
         config: the configuration, once it is read.
     """
 
     job: Job
     options: CommonOptions
-    told: "StopRequest"
+    stop_request: "StopRequest"
     config: PipelineConfig | None = None
 
     def run(self, run_id: str) -> dict[str, Any]:
         """Do the work; return what came of it, and nothing if it was told to stop before it was done."""
-        told, outcome = self.told, dict[str, Any]()
+        stop_request, outcome = self.stop_request, dict[str, Any]()
         try:
-            told.listen()
+            stop_request.listen()
             self.config, contract = self.options.load()
             if self.job.check:
                 self.job.check(self.config, contract)
-            done = self.job.body(_pipeline(self.job.name, self.config, contract, told), run_id)
+            done = self.job.body(_pipeline(self.job.name, self.config, contract, stop_request), run_id)
             outcome = {"status": "done", **done, "exit_code": 0}
         except OncelakeError as error:
             outcome = _failed(str(error), error.exit_code) | error.summary
             _tell(str(error), self.options.log_format)
         except KeyboardInterrupt:
-            told.to_stop = True
-            told.no_more()
+            stop_request.to_stop = True
+            stop_request.no_more()
         except Exception as error:  # noqa: BLE001 - whatever it is, the summary says it
-            told.no_more()
+            stop_request.no_more()
             # A process group is told as a whole, and the JVM may have gone first.
-            if not told.to_stop:
+            if not stop_request.to_stop:
                 outcome = _failed(_unforeseen(error, self.job.name, self.options.log_format))
         finally:
-            told.no_more()
+            stop_request.no_more()
         return outcome
 
 
@@ -143,11 +143,13 @@ def _failed(error: str, code: int = OncelakeError.exit_code) -> dict[str, Any]:
     return {"status": "failed", "error": error, "exit_code": code}
 
 
-def _pipeline(job: str, config: PipelineConfig, contract: DataContract, told: "StopRequest") -> Pipeline:
+def _pipeline(
+    job: str, config: PipelineConfig, contract: DataContract, stop_request: "StopRequest"
+) -> Pipeline:
     """Return a pipeline whose session can keep the contract, and which a signal interrupts."""
     spark = spark_session(config, job)
     # Spark has put a handler of its own in place.
-    told.listen()
+    stop_request.listen()
     check_zone(spark, contract)
     check_patterns(spark, contract)
     check_conditions(spark, contract)

@@ -49,7 +49,7 @@ def run_all(job: Job, common: dict[str, Any]) -> NoReturn:
     """
     log_format = common["log_format"]
     set_up_logging(log_format)
-    told, began = StopRequest(), time.monotonic()
+    stop_request, began = StopRequest(), time.monotonic()
     summary: dict[str, Any] = {
         "job": job.name,
         "pipelines": [],
@@ -64,7 +64,7 @@ def run_all(job: Job, common: dict[str, Any]) -> NoReturn:
             print(f"error: {error}", file=sys.stderr)
         summary |= {"status": "failed", "error": str(error), "exit_code": error.exit_code}
     else:
-        for ended in _run(job, planned, told):
+        for ended in _run(job, planned, stop_request):
             summary["pipelines"].append(ended)
             if log_format == "text":
                 print_summary(ended, log_format)
@@ -107,13 +107,13 @@ def _require_one_application(planned: list[_Planned]) -> None:
             )
 
 
-def _run(job: Job, planned: list[_Planned], told: StopRequest) -> Iterator[dict[str, Any]]:
+def _run(job: Job, planned: list[_Planned], stop_request: StopRequest) -> Iterator[dict[str, Any]]:
     last: SparkConfig | None = None
     for number, one in enumerate(planned, start=1):
         _log.info("pipeline %s, %d of %d", one.options.pipeline, number, len(planned))
         if last and one.spark != last:
             end_application()
-        ended = run_pipeline(job, one.options, told)
+        ended = run_pipeline(job, one.options, stop_request)
         last = one.spark
         if (ended["status"], ended["exit_code"]) == ("failed", OncelakeError.exit_code):
             # Whatever it was, it is not passed on: a Java without memory fails the next one, too.

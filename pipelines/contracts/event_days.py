@@ -53,7 +53,7 @@ class Span:
 
     @property
     def known(self) -> list[date]:
-        """The days for which no copy has to wait, see `pipelines.records.dedup.chosen`."""
+        """The days for which no copy has to wait, see `pipelines.records.dedup.winners_on_known_days`."""
         return [*self.gone, *self.near]
 
 

@@ -92,9 +92,9 @@ class OffsetDifference:
 
 
 def compare_offsets(
-    kept: Mapping[int, BrokerOffsets],
-    held: Mapping[int, BronzeOffsets],
-    habits: TopicPolicy,
+    broker_offsets: Mapping[int, BrokerOffsets],
+    bronze_offsets: Mapping[int, BronzeOffsets],
+    topic_policy: TopicPolicy,
     tails: Mapping[int, Tail],
 ) -> list[OffsetDifference]:
     """Compare what Kafka has with what bronze has, partition by partition.
@@ -103,68 +103,70 @@ def compare_offsets(
     what comes meanwhile is not read yet.
 
     Args:
-        kept: what Kafka has, of every partition.
-        held: what bronze has, of every partition that it has anything of.
-        habits: what is known of the topic.
+        broker_offsets: what Kafka has, of every partition.
+        bronze_offsets: what bronze has, of every partition that it has anything of.
+        topic_policy: what is known of the topic.
         tails: what was read behind the last records of bronze, by partition.
 
     Returns:
         The differences, in the order of the partitions; none if bronze holds what Kafka has.
     """
     found: list[OffsetDifference] = []
-    for partition in sorted({*kept, *held}):
-        here, there = kept.get(partition), held.get(partition)
-        if habits.is_anew or (there and (here is None or there.last >= here.end)):
+    for partition in sorted({*broker_offsets, *bronze_offsets}):
+        here, there = broker_offsets.get(partition), bronze_offsets.get(partition)
+        if topic_policy.is_anew or (there and (here is None or there.last >= here.end)):
             if there:
                 found.append(_made_anew(partition, here, there))
         elif here and there:
-            found += _of_both(partition, here, there, habits)
-        if here and not habits.is_anew and (there is None or there.last < here.end):
+            found += _of_both(partition, here, there, topic_policy)
+        if here and not topic_policy.is_anew and (there is None or there.last < here.end):
             start = max(there.last + 1, here.earliest) if there else here.earliest
-            found += _behind(partition, range(start, here.end), tails.get(partition), habits)
+            found += _behind(partition, range(start, here.end), tails.get(partition), topic_policy)
     return found
 
 
 def asked_behind(
-    kept: Mapping[int, BrokerOffsets], held: Mapping[int, BronzeOffsets], until: Mapping[int, int]
+    broker_offsets: Mapping[int, BrokerOffsets],
+    bronze_offsets: Mapping[int, BronzeOffsets],
+    until: Mapping[int, int],
 ) -> dict[int, range]:
     """Return the offsets behind the last records of bronze that Kafka covers and that ingest has read.
 
     Args:
-        kept: what Kafka has.
-        held: what bronze has.
+        broker_offsets: what Kafka has.
+        bronze_offsets: what bronze has.
         until: the offset after the last that ingest's checkpoint says was read, by partition.
     """
     asked = {
         partition: range(
-            max(here.earliest, held[partition].last + 1 if partition in held else 0),
+            max(here.earliest, bronze_offsets[partition].last + 1 if partition in bronze_offsets else 0),
             min(here.end, until.get(partition, 0)),
         )
-        for partition, here in kept.items()
+        for partition, here in broker_offsets.items()
     }
     return {partition: offsets for partition, offsets in asked.items() if offsets}
 
 
 def _of_both(
-    partition: int, kept: BrokerOffsets, held: BronzeOffsets, habits: TopicPolicy
+    partition: int, broker_offsets: BrokerOffsets, bronze_offsets: BronzeOffsets, topic_policy: TopicPolicy
 ) -> Iterator[OffsetDifference]:
-    if kept.earliest > held.last + 1:
+    if broker_offsets.earliest > bronze_offsets.last + 1:
         yield OffsetDifference(
             partition,
             "deleted",
-            kept.earliest - held.last - 1,
-            alarm=not held.is_end_known,
-            words=f"{_span(held.last + 1, kept.earliest - 1)}: deleted from Kafka before they were read"
-            + (f"; {_KNOWN}" if held.is_end_known else ""),
+            broker_offsets.earliest - bronze_offsets.last - 1,
+            alarm=not bronze_offsets.is_end_known,
+            words=f"{_span(bronze_offsets.last + 1, broker_offsets.earliest - 1)}: deleted from Kafka"
+            " before they were read" + (f"; {_KNOWN}" if bronze_offsets.is_end_known else ""),
         )
-    if held.first > 0:
-        yield from _before(partition, kept, held, habits)
-    if held.gone or held.empty or held.lost:
-        yield from _gaps(partition, held, habits)
+    if bronze_offsets.first > 0:
+        yield from _before(partition, broker_offsets, bronze_offsets, topic_policy)
+    if bronze_offsets.gone or bronze_offsets.empty or bronze_offsets.lost:
+        yield from _gaps(partition, bronze_offsets, topic_policy)
 
 
 def _behind(
-    partition: int, offsets: range, tail: Tail | None, habits: TopicPolicy
+    partition: int, offsets: range, tail: Tail | None, topic_policy: TopicPolicy
 ) -> Iterator[OffsetDifference]:
     """Yield what is behind the last record of bronze: lost if it was read, and to be read if not."""
     end = min(tail.until, offsets.stop) if tail else offsets.start
@@ -177,47 +179,59 @@ def _behind(
         )
         yield OffsetDifference(partition, "gap", lost, alarm=True, words=words)
     if len(read) > lost:
-        words = f"{len(read) - lost:,} offsets within {_span(read.start, read.stop - 1)}: {_empty(habits)}"
+        words = (
+            f"{len(read) - lost:,} offsets within {_span(read.start, read.stop - 1)}: {_empty(topic_policy)}"
+        )
         yield OffsetDifference(partition, "gap", len(read) - lost, alarm=False, words=words)
     if read.stop < offsets.stop:
         yield _lag(partition, read.stop, offsets.stop)
 
 
-def _empty(habits: TopicPolicy) -> str:
-    if habits.is_compacted:
+def _empty(topic_policy: TopicPolicy) -> str:
+    if topic_policy.is_compacted:
         return "removed by compaction"
     return "Kafka has no record there: markers of transactions, or records of aborted ones"
 
 
 def _before(
-    partition: int, kept: BrokerOffsets, held: BronzeOffsets, habits: TopicPolicy
+    partition: int, broker_offsets: BrokerOffsets, bronze_offsets: BronzeOffsets, topic_policy: TopicPolicy
 ) -> Iterator[OffsetDifference]:
-    if held.skipped:
-        why = "kafka.starting_offsets: latest" if habits.began_late else "Kafka has them, and bronze has not"
-        span = _span(kept.earliest, held.first - 1)
-        words = f"{held.skipped:,} records of {span}: not read: {why}"
-        yield OffsetDifference(partition, "skipped", held.skipped, alarm=not habits.began_late, words=words)
-    elif kept.earliest >= held.first:
-        words = f"{_span(0, held.first - 1)}: from before bronze began; Kafka has not got them any more"
-        yield OffsetDifference(partition, "before", held.first, alarm=False, words=words)
+    if bronze_offsets.skipped:
+        why = (
+            "kafka.starting_offsets: latest"
+            if topic_policy.began_late
+            else "Kafka has them, and bronze has not"
+        )
+        span = _span(broker_offsets.earliest, bronze_offsets.first - 1)
+        words = f"{bronze_offsets.skipped:,} records of {span}: not read: {why}"
+        yield OffsetDifference(
+            partition, "skipped", bronze_offsets.skipped, alarm=not topic_policy.began_late, words=words
+        )
+    elif broker_offsets.earliest >= bronze_offsets.first:
+        words = (
+            f"{_span(0, bronze_offsets.first - 1)}: from before bronze began; Kafka has not got them any more"
+        )
+        yield OffsetDifference(partition, "before", bronze_offsets.first, alarm=False, words=words)
 
 
-def _gaps(partition: int, held: BronzeOffsets, habits: TopicPolicy) -> Iterator[OffsetDifference]:
-    first_few = ", ".join(_span(*hole) for hole in held.holes)
-    where = f"within {_span(held.first, held.last)} (the first: {first_few})"
-    if held.lost:
-        words = f"{held.lost:,} records {where}: Kafka has them, and bronze has not"
-        yield OffsetDifference(partition, "gap", held.lost, alarm=True, words=words)
-    if held.empty:
-        words = f"{held.empty:,} offsets {where}: {_empty(habits)}"
-        yield OffsetDifference(partition, "gap", held.empty, alarm=False, words=words)
-    if held.known:
-        words = f"{held.known:,} offsets {where}, which Kafka has not got any more: {_KNOWN}"
-        yield OffsetDifference(partition, "gap", held.known, alarm=False, words=words)
-    if gone := held.gone - held.known:
+def _gaps(
+    partition: int, bronze_offsets: BronzeOffsets, topic_policy: TopicPolicy
+) -> Iterator[OffsetDifference]:
+    first_few = ", ".join(_span(*hole) for hole in bronze_offsets.holes)
+    where = f"within {_span(bronze_offsets.first, bronze_offsets.last)} (the first: {first_few})"
+    if bronze_offsets.lost:
+        words = f"{bronze_offsets.lost:,} records {where}: Kafka has them, and bronze has not"
+        yield OffsetDifference(partition, "gap", bronze_offsets.lost, alarm=True, words=words)
+    if bronze_offsets.empty:
+        words = f"{bronze_offsets.empty:,} offsets {where}: {_empty(topic_policy)}"
+        yield OffsetDifference(partition, "gap", bronze_offsets.empty, alarm=False, words=words)
+    if bronze_offsets.known:
+        words = f"{bronze_offsets.known:,} offsets {where}, which Kafka has not got any more: {_KNOWN}"
+        yield OffsetDifference(partition, "gap", bronze_offsets.known, alarm=False, words=words)
+    if gone := bronze_offsets.gone - bronze_offsets.known:
         known = {
-            "the topic is compacted": habits.is_compacted,
-            "audit.offset_gaps: warn says that gaps are lawful": habits.gaps_are_lawful,
+            "the topic is compacted": topic_policy.is_compacted,
+            "audit.offset_gaps: warn says that gaps are lawful": topic_policy.gaps_are_lawful,
         }
         lawful = next((reason for reason, holds in known.items() if holds), None)
         words = f"{gone:,} offsets {where}, which Kafka has not got any more: " + (
@@ -226,10 +240,17 @@ def _gaps(partition: int, held: BronzeOffsets, habits: TopicPolicy) -> Iterator[
         yield OffsetDifference(partition, "gap", gone, alarm=lawful is None, words=words)
 
 
-def _made_anew(partition: int, kept: BrokerOffsets | None, held: BronzeOffsets) -> OffsetDifference:
-    has = f"Kafka ends before {kept.end}" if kept else "Kafka has no such partition"
-    words = f"bronze has {_span(held.first, held.last)}, {has}: the topic was made anew, or is another"
-    return OffsetDifference(partition, "made_anew", held.last - held.first + 1, alarm=True, words=words)
+def _made_anew(
+    partition: int, broker_offsets: BrokerOffsets | None, bronze_offsets: BronzeOffsets
+) -> OffsetDifference:
+    has = f"Kafka ends before {broker_offsets.end}" if broker_offsets else "Kafka has no such partition"
+    words = (
+        f"bronze has {_span(bronze_offsets.first, bronze_offsets.last)}, {has}:"
+        " the topic was made anew, or is another"
+    )
+    return OffsetDifference(
+        partition, "made_anew", bronze_offsets.last - bronze_offsets.first + 1, alarm=True, words=words
+    )
 
 
 def _lag(partition: int, start: int, end: int) -> OffsetDifference:

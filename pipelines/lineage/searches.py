@@ -52,7 +52,9 @@ class OfKey:
         """See `Search`."""
         decoded = decode_all(self.pipeline, remembered(envelopes))
         by_clock = by_clock_since(self.pipeline)
-        found = trace.records_of(trace.gathered(decoded, self.pipeline.contract, self.asked, by_clock))
+        found = trace.records_of(
+            trace.records_and_watermarks(decoded, self.pipeline.contract, self.asked, by_clock)
+        )
         return _placed(found, self.pipeline.contract)
 
     def rows(self, layer: DataFrame) -> DataFrame:

@@ -51,7 +51,7 @@ class LayerRows:
     closed: str
 
 
-def gathered(
+def records_and_watermarks(
     decoded: DataFrame, contract: DataContract, asked: Sequence[AskedPart], by_clock: datetime
 ) -> DataFrame:
     """Return all that is needed of bronze, in one pass: records of the key, and what moved the watermark.
@@ -95,12 +95,12 @@ def gathered(
 
 
 def records_of(bronze: DataFrame) -> DataFrame:
-    """Return the records of the key, of a frame made by `gathered`."""
+    """Return the records of the key, of a frame made by `records_and_watermarks`."""
     return bronze.where(f"{RECORD} IS NOT NULL").select(f"{RECORD}.*")
 
 
 def totals(bronze: DataFrame, contract: DataContract) -> tuple[int, int]:
-    """Return how many records a frame of `gathered` stands for, and how many of the keys asked for it has."""
+    """Return how many records and how many of the keys asked for a frame of `records_and_watermarks` has."""
     keys = ", ".join(f"{RECORD}.{name(key)}" for key in contract.key_names)
     found = bronze.selectExpr(
         f"coalesce(sum({_RECORDS}), 0) AS total",

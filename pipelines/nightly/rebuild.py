@@ -19,7 +19,7 @@ from pipelines.errors import InfrastructureError, SourceError
 from pipelines.ledger.bronze_index import BronzeSlice
 from pipelines.ledger.writer_schemas import decode_all
 from pipelines.records.decode import valid
-from pipelines.records.dedup import UNDECIDED, chosen
+from pipelines.records.dedup import UNDECIDED, winners_on_known_days
 from pipelines.spark.pipeline import Pipeline
 
 
@@ -58,7 +58,11 @@ def build_days(
     events = valid(decode_all(pipeline, pieces.envelopes), contract)
     candidates = events.where(on_days(span.near))
     # A row that is not decided stands until the audit fails its day.
-    rows = chosen(candidates, contract, span.horizon, span.known).where(on_days(span.days)).drop(UNDECIDED)
+    rows = (
+        winners_on_known_days(candidates, contract, span.horizon, span.known)
+        .where(on_days(span.days))
+        .drop(UNDECIDED)
+    )
     return replace_days_fenced(by_day_and_key(rows, contract.key), pipeline.table("batch"), span.days, stamp)
 
 

@@ -16,7 +16,7 @@ from pipelines.ledger.forgotten_places import forgotten_after, require_none_held
 from pipelines.ledger.retention_marks import first_whole_day, whole_from
 from pipelines.ledger.writer_schemas import decode_all
 from pipelines.records.decode import COORDINATES, EVENT_DATE, valid
-from pipelines.records.dedup import UNDECIDED, chosen, with_key, without_key
+from pipelines.records.dedup import UNDECIDED, winners_on_known_days, with_key, without_key
 from pipelines.spark.pipeline import Pipeline
 
 Cause = Literal["asked", "missed", "late", "neighbour", "forgotten"]
@@ -148,7 +148,9 @@ def _changed(
     copies = copies.join(of_days, contract.key_names, "left_semi")
     rows = with_key(read(pipeline.spark, pipeline.table("batch"), version).where(on_days(others)), contract)
     rows = rows.join(of_days, contract.key_names, "left_semi")
-    won = chosen(without_key(copies, contract), contract, span.horizon, span.known).where(on_days(others))
+    won = winners_on_known_days(without_key(copies, contract), contract, span.horizon, span.known).where(
+        on_days(others)
+    )
     at, then = [*contract.key_names, EVENT_DATE], F.struct(*COORDINATES)
     now = with_key(won, contract).select(*at, UNDECIDED, then.alias("_now"))
     both = now.join(rows.select(*at, then.alias("_then")), at, "full_outer")

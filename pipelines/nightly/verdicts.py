@@ -45,26 +45,26 @@ class Run:
 
 
 def decide(
-    run: Run, found: Audit, due: Due, before: Certified | None, changed: Mapping[date, Changes]
+    run: Run, audit: Audit, due: Due, before: Certified | None, changed: Mapping[date, Changes]
 ) -> list[Verdict]:
     """Return the verdict on each day.
 
     Args:
         run: the run.
-        found: what its audit found.
+        audit: what its audit found.
         due: the days and why they were rebuilt.
         before: what readers had before.
         changed: what the rebuild changed of days that were certified before.
     """
     verdicts = []
     for day in due.days:
-        facts, rows, difference = found.bronze.days[day], found.rows.get(day, 0), found.differences.get(day)
+        facts, rows, difference = audit.bronze.days[day], audit.rows.get(day, 0), audit.differences.get(day)
         verdict = Verdict(
             pipeline=run.pipeline,
             day=day,
-            status="certified" if found.passed(day) else "failed",
+            status="certified" if audit.passed(day) else "failed",
             run_id=run.run_id,
-            batch_version=run.kept if found.passed(day) else run.built,
+            batch_version=run.kept if audit.passed(day) else run.built,
             bronze_version=run.bronze_version,
             bronze_id=run.bronze_id,
             records=facts.records,
@@ -72,15 +72,15 @@ def decide(
             duplicates=max(0, facts.records - rows),
             conflicts=facts.conflicts,
             late=difference.late if difference else 0,
-            quarantined=found.bronze.quarantined,
+            quarantined=audit.bronze.quarantined,
             other_days=facts.other_days,
-            bronze=found.bronze.total,
+            bronze=audit.bronze.total,
             decided_at=datetime.now(UTC),
             cause=due.causes[day],
             came_late=due.came_late.get(day, 0),
             base_version=before.version if before else -1,
             epoch=run.epoch,
-            batch_commit=run.kept_commit if found.passed(day) else None,
+            batch_commit=run.kept_commit if audit.passed(day) else None,
             bronze_commit=run.bronze_commit,
         )
         if before is not None and day in before.days:
@@ -95,12 +95,12 @@ def failed_days(decided: Sequence[Verdict]) -> list[date]:
     return [verdict.day for verdict in decided if verdict.status == "failed"]
 
 
-def summary(run: Run, found: Audit, decided: Sequence[Verdict], due: Due) -> dict[str, Any]:
+def summary(run: Run, audit: Audit, decided: Sequence[Verdict], due: Due) -> dict[str, Any]:
     """Return what a run tells of itself.
 
     Args:
         run: the run.
-        found: what its audit found.
+        audit: what its audit found.
         decided: its verdicts.
         due: the days and why they were rebuilt.
     """
@@ -124,7 +124,7 @@ def summary(run: Run, found: Audit, decided: Sequence[Verdict], due: Due) -> dic
             "duplicates": sum(v.duplicates for v in decided),
             "conflicts": sum(v.conflicts for v in decided),
             "late": sum(v.late for v in decided),
-            "quarantined": found.bronze.quarantined,
+            "quarantined": audit.bronze.quarantined,
             "days_repaired": sum(v.previous_version is not None and v.status == "certified" for v in decided),
         },
         "days": {v.day.isoformat(): v.status for v in decided},
@@ -132,14 +132,14 @@ def summary(run: Run, found: Audit, decided: Sequence[Verdict], due: Due) -> dic
         "bronze_version": run.bronze_version,
         "late_days_left": [day.isoformat() for day in due.left],
         "missed_days_left": [day.isoformat() for day in due.never_certified],
-        "warnings": _many_late(found),
+        "warnings": _many_late(audit),
         "lines": [_line(verdict) for verdict in decided if verdict.cause != "asked"],
     }
 
 
-def _many_late(found: Audit) -> list[str]:
+def _many_late(audit: Audit) -> list[str]:
     """Return days of which real time lacked many events, told to people and as text for the summary."""
-    many = (check for check in found.checks if check.name == LATE_WITHIN_LIMIT and check.status == "warned")
+    many = (check for check in audit.checks if check.name == LATE_WITHIN_LIMIT and check.status == "warned")
     told = [f"late events on {check.day}: {check.observed}; expected {check.expected}" for check in many]
     for warning in told:
         _log.warning("%s; see docs/runbook.md, 'Many late records'", warning)
@@ -147,14 +147,14 @@ def _many_late(found: Audit) -> list[str]:
 
 
 def failure(
-    found: Audit, days: Iterable[date], heading: str, told: dict[str, Any] | None = None
+    audit: Audit, days: Iterable[date], heading: str, told: dict[str, Any] | None = None
 ) -> AuditFailed:
     """Return the error that says which checks failed on some days."""
     reasons = [
         f"{check.day} {check.name}: found {check.observed}; expected {check.expected}"
         + (f" ({check.detail})" if check.detail else "")
         for day in days
-        for check in found.failed_checks(day)
+        for check in audit.failed_checks(day)
     ]
     return AuditFailed("\n".join([heading, *reasons]), told)
 

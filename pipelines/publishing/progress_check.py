@@ -60,7 +60,7 @@ def publisher(spark: SparkSession, sink: TransactionalSink, checkpoint: str) -> 
         taken = take_all(sink, known)
         # Nothing of earlier runs can commit from now on, so what is read now stays.
         files, known = query_files(spark, checkpoint), read_progress(cluster, sink, is_stable=True)
-        mark = agree(sink, topic, known, files)
+        mark = reconcile_with_checkpoint(sink, topic, known, files)
         partitions = partitions_of(cluster, sink, files)
         ours = SlotProgress(0, "", topic, sink.slots, run=uuid4().hex, partitions=partitions)
         lost = None if files.in_flight is None else _lost(sink, known, files, partitions)
@@ -180,7 +180,9 @@ def refuse_others(sink: TransactionalSink, topic: str, known: Marks, files: Quer
         )
 
 
-def agree(sink: TransactionalSink, topic: str, known: Marks, files: QueryFiles) -> SlotProgress | None:
+def reconcile_with_checkpoint(
+    sink: TransactionalSink, topic: str, known: Marks, files: QueryFiles
+) -> SlotProgress | None:
     """Hold progress against the checkpoint, when nobody can change it any more.
 
     Args:
@@ -203,13 +205,7 @@ def agree(sink: TransactionalSink, topic: str, known: Marks, files: QueryFiles) 
         # Written for a stream that has not begun; the topic was made anew since.
         return ours
     current = _current(known)
-    if begun := {slot: mark for slot, mark in current.items() if mark.is_begun}:
-        raise SourceError(
-            f"{sink.name}: of micro-batch {max(mark.batch for mark in begun.values())} slots"
-            f" {', '.join(map(str, begun))} were committed before all of their rows were sent, by another"
-            " than their producer. Readers have a part of them; all of them are sent once more by"
-            f" {sink.command('publish reset', '--to checkpoint --in-flight unpublished')}"
-        )
+    _refuse_incomplete(sink, current)
     slots = current[min(current)].slots
     told = {mark.next_batch for mark in current.values()}
     # Parts of a micro-batch that was not begun are ahead of the checkpoint as well.
@@ -229,6 +225,16 @@ def agree(sink: TransactionalSink, topic: str, known: Marks, files: QueryFiles) 
             f" with {slots}. Finish it with that number ({finish}), then change it"
         )
     return _without_progress(sink, ours, files) if len(current) < slots else None
+
+
+def _refuse_incomplete(sink: TransactionalSink, current: Marks) -> None:
+    if begun := {slot: mark for slot, mark in current.items() if mark.is_begun}:
+        raise SourceError(
+            f"{sink.name}: of micro-batch {max(mark.batch for mark in begun.values())} slots"
+            f" {', '.join(map(str, begun))} were committed before all of their rows were sent, by another"
+            " than their producer. Readers have a part of them; all of them are sent once more by"
+            f" {sink.command('publish reset', '--to checkpoint --in-flight unpublished')}"
+        )
 
 
 def _current(known: Marks) -> Marks:

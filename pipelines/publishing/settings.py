@@ -16,7 +16,7 @@ def settings_of(config: PipelineConfig) -> PublishConfig:
     """Return what the configuration says of publishing.
 
     Raises:
-        ConfigError: nothing.
+        ConfigError: It has no section `publish`.
     """
     if config.publish is None:
         raise ConfigError(
@@ -32,20 +32,20 @@ def sink_of(config: PipelineConfig) -> TransactionalSink:
     Raises:
         ConfigError: nothing is said of publishing.
     """
-    asked = settings_of(config)
+    publish_config = settings_of(config)
     return TransactionalSink(
         name=f"oncelake.{config.env}.{config.name}",
-        topic=asked.topic,
-        slots=asked.slots,
+        topic=publish_config.topic,
+        slots=publish_config.slots,
         client={
-            "bootstrap.servers": asked.bootstrap_servers or config.kafka.bootstrap_servers,
-            **asked.options,
-            **{key: value.get_secret_value() for key, value in asked.secrets.items()},
+            "bootstrap.servers": publish_config.bootstrap_servers or config.kafka.bootstrap_servers,
+            **publish_config.options,
+            **{key: value.get_secret_value() for key, value in publish_config.secrets.items()},
         },
         rack_variable=config.kafka.rack.executor_variable,
-        progress_topic=asked.progress_topic,
+        progress_topic=publish_config.progress_topic,
         timeout=config.kafka.connect_timeout,
-        transaction_timeout=asked.transaction_timeout,
+        transaction_timeout=publish_config.transaction_timeout,
         # Coordinates name an event. Its value may get another column while a micro-batch is under way.
         identity=("key", "headers"),
         in_commands=of_pipeline(config),
@@ -76,9 +76,11 @@ def values_of(pipeline: Pipeline) -> AvroValues | None:
         InfrastructureError: the registry does not answer.
     """
     config = pipeline.config
-    asked, registry = settings_of(config), config.registry
+    publish_config, registry = settings_of(config), config.registry
     # Configuration has seen to it that Avro has a registry.
-    if asked.format == "json" or registry is None:
+    if publish_config.format == "json" or registry is None:
         return None
     text = avro_schema(pipeline.spark, pipeline.contract, config.name)
-    return AvroValues(Registry(registry).register(asked.subject or f"{asked.topic}-value", text), text)
+    return AvroValues(
+        Registry(registry).register(publish_config.subject or f"{publish_config.topic}-value", text), text
+    )

@@ -20,7 +20,7 @@ _UNKNOWN: Final = "?"
 _PREFIX: Final = "rack"
 
 
-class Reading:
+class RackTrafficMeter:
     """What is read from the moment on at which this is made.
 
     Args:

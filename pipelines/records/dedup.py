@@ -80,10 +80,10 @@ def winners(events: DataFrame, contract: DataContract, horizon: int) -> DataFram
     Returns:
         The same columns, one row for each event.
     """
-    return chosen(events, contract, horizon, None).drop(UNDECIDED)
+    return winners_on_known_days(events, contract, horizon, None).drop(UNDECIDED)
 
 
-def chosen(
+def winners_on_known_days(
     events: DataFrame, contract: DataContract, horizon: int, known: Sequence[date] | None
 ) -> DataFrame:
     """Return the winners, as far as some days decide on them.

@@ -48,7 +48,7 @@ def first_there(bronze: DataFrame) -> list[dict[str, Any]]:
     return _by_partition(bronze, F.min("_offset"))
 
 
-def below(cuts: Iterable[Mapping[str, Any]]) -> str:
+def below_offsets(cuts: Iterable[Mapping[str, Any]]) -> str:
     """Return an SQL condition: whether a record's offset lies below that of its partition."""
     parts = (
         f"(_topic = '{cut['topic']}' AND _partition = {cut['partition']} AND _offset < {cut['offset']})"
@@ -103,7 +103,7 @@ def from_bronze(pipeline: Pipeline, retention: timedelta) -> Removal:
         return Removal(lines=lines)
     sent = first_moment_of(day, config.decode.max_future, pipeline.contract.zone)
     bronze = read(pipeline.spark, table)
-    condition = below(first_offsets_kept(bronze, sent))
+    condition = below_offsets(first_offsets_kept(bronze, sent))
     rows = bronze.where(condition).count()
     if not rows:
         return Removal(lines=lines)
@@ -149,7 +149,7 @@ def from_quarantine(pipeline: Pipeline, retention: timedelta) -> Removal:
     if not exists(spark, table):
         return Removal()
     until = datetime.now(UTC) - retention
-    gone = below(first_there(read(spark, pipeline.table("bronze"))))
+    gone = below_offsets(first_there(read(spark, pipeline.table("bronze"))))
     condition = f"_status <> 'open' AND _tried_at < timestamp_seconds({int(until.timestamp())}) AND ({gone})"
     rows = read(spark, table).where(condition).count()
     if not rows:

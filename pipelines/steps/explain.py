@@ -68,7 +68,9 @@ def explain(
     at = version(pipeline.spark, table)
     decoded = decode_all(pipeline, read(pipeline.spark, table, at))
     by_clock = by_clock_since(pipeline)
-    bronze = trace.gathered(decoded, contract, asked, by_clock).persist(StorageLevel.MEMORY_AND_DISK)
+    bronze = trace.records_and_watermarks(decoded, contract, asked, by_clock).persist(
+        StorageLevel.MEMORY_AND_DISK
+    )
     try:
         records = trace.records_of(bronze)
         total, keys = trace.totals(bronze, contract)

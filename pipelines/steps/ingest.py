@@ -21,7 +21,7 @@ from pipelines.kafka.same_log import last_offsets, require_same_log
 from pipelines.kafka.source import read_envelopes
 from pipelines.kafka.topics import Topic, find_topic, require_same_topic
 from pipelines.ledger.forgotten_places import emptied_on_arrival, places_ahead
-from pipelines.racks.traffic import Reading
+from pipelines.racks.traffic import RackTrafficMeter
 from pipelines.spark.checkpoints import QueryFiles, query_files
 from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.streams import run_streams
@@ -39,7 +39,7 @@ def ingest(pipeline: Pipeline, *, once: bool) -> dict[str, Any]:
     Returns:
         `counts` (`records`, `batches`) and `offsets`: for each partition the first offset of this run (null
         with a new checkpoint) and the one after its last. With `kafka.rack.mode` on also `racks`, as
-        `pipelines.racks.traffic.Reading` has it.
+        `pipelines.racks.traffic.RackTrafficMeter` has it.
 
     Raises:
         ConfigError: there is no such topic.
@@ -60,7 +60,7 @@ def ingest(pipeline: Pipeline, *, once: bool) -> dict[str, Any]:
     starting = _starting(pipeline, topic, files)
     note_tables(pipeline, "ingest", files)
     _log.info("reading topic %s, %d partitions", topic.name, topic.partitions)
-    reading = Reading(spark, config.kafka) if config.kafka.rack.executor_variable else None
+    reading = RackTrafficMeter(spark, config.kafka) if config.kafka.rack.executor_variable else None
     writer = OnceWriter(pipeline.table("bronze"), files.in_flight)
     job = IngestJob(pipeline, writer, starting, forgotten=places_ahead(pipeline))
     try:

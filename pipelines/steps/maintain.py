@@ -201,10 +201,7 @@ class _Work:
         return False
 
     def may_lose_files_of_speed(self) -> bool:
-        """Return whether publishing.
-
-        If the pipeline does so, has read the speed layer up to a version as young.
-        """
+        """Return whether publish_stream, if configured, has read the speed layer up to such a version."""
         spark = self.pipeline.spark
         table = self.pipeline.table("speed")
         if self.pipeline.config.publish is None or not exists(spark, table):
@@ -220,10 +217,7 @@ class _Work:
         return False
 
     def may_lose_files_of_batch(self) -> bool:
-        """Return whether publishing.
-
-        If the pipeline does so, has come to what was certified that long ago.
-        """
+        """Return whether publish_stream, if configured, has published what was certified that long ago."""
         if not waiting(self.pipeline):
             return True
         settled = settled_so_far(self.pipeline) or Settled()

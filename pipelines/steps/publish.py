@@ -31,7 +31,7 @@ from pipelines.publishing.cluster_advice import advice, facts, refuse_too_long
 from pipelines.publishing.failures import explained
 from pipelines.publishing.kafka_records import messages
 from pipelines.publishing.micro_batch import BatchMaker, stream
-from pipelines.publishing.progress_check import agree, partitions_of, publisher
+from pipelines.publishing.progress_check import partitions_of, publisher, reconcile_with_checkpoint
 from pipelines.publishing.published_days import forget_unknown, how_to_send, settled_so_far, unsent, waiting
 from pipelines.publishing.settings import rules_of, settings_of, sink_of, values_of
 from pipelines.publishing.transactional_sink import Published, Publisher
@@ -121,7 +121,7 @@ def publishing_status(pipeline: Pipeline) -> dict[str, Any]:
             files, known = now, read_progress(cluster, sink)
         problem, left = None, list[date]()
         try:
-            agree(sink, topic, known, files)
+            reconcile_with_checkpoint(sink, topic, known, files)
             partitions_of(cluster, sink, files)
             left = sorted({verdict.day for verdict in waiting(pipeline)})
         except SourceError as error:
@@ -215,13 +215,13 @@ class _Job:
 
     def _start(self, *, once: bool) -> StreamingQuery:
         self.failures.clear()
-        asked = settings_of(self.pipeline.config)
+        publish_config = settings_of(self.pipeline.config)
         return each_batch(
             stream(self.pipeline),
             self._write,
             name="publish",
             checkpoint=self.pipeline.checkpoint("publish"),
-            trigger=Trigger(once, asked.trigger_interval),
+            trigger=Trigger(once, publish_config.trigger_interval),
         )
 
     def _write(self, rows: DataFrame, batch: int) -> None:

@@ -14,7 +14,7 @@ from pipelines.kafka.topics import end_offsets, find_topic, list_offsets
 from pipelines.racks.advice import MODES, advise, crossing
 from pipelines.racks.reassignment import reassignment, spread
 from pipelines.racks.topology import RackedTopic, describe_racks
-from pipelines.racks.traffic import Reading
+from pipelines.racks.traffic import RackTrafficMeter
 from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.streams import run_streams
 
@@ -118,7 +118,7 @@ def measure_traffic(pipeline: Pipeline, records: int) -> dict[str, Any]:
 
     Returns:
         `counts`; `query_s`, seconds from the query's start to its end; `racks`, as
-        `pipelines.racks.traffic.Reading` has it; and `lines` for people.
+        `pipelines.racks.traffic.RackTrafficMeter` has it; and `lines` for people.
 
     Raises:
         ConfigError: there is no such topic.
@@ -127,7 +127,7 @@ def measure_traffic(pipeline: Pipeline, records: int) -> dict[str, Any]:
     """
     spark, config = pipeline.spark, pipeline.config
     topic = find_topic(spark, config.kafka)
-    reading = Reading(spark, config.kafka)
+    reading = RackTrafficMeter(spark, config.kafka)
     ends = end_offsets(spark, config.kafka, topic)
     with admin_client(spark, config.kafka) as admin:
         earliest = list_offsets(admin, topic, "earliest")

@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from pipelines.errors import SourceError
-from pipelines.publishing.progress_check import agree, fits_in
+from pipelines.publishing.progress_check import fits_in, reconcile_with_checkpoint
 from pipelines.publishing.slot_writer import headers_of
 from pipelines.publishing.slots import ProgressError, SlotProgress, Written, what_to_do
 from pipelines.publishing.topic_lookup import Row, slots_with_all
@@ -128,7 +128,7 @@ def marks(*following: int, **changes: object) -> dict[int, SlotProgress]:
     ],
 )
 def test_what_goes_together_is_left_alone(known: dict[int, SlotProgress], checkpoint: QueryFiles) -> None:
-    assert agree(SINK, "topic-id", known, checkpoint) is None
+    assert reconcile_with_checkpoint(SINK, "topic-id", known, checkpoint) is None
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,9 @@ def test_what_goes_together_is_left_alone(known: dict[int, SlotProgress], checkp
 def test_what_can_be_put_right_is(
     known: dict[int, SlotProgress], checkpoint: QueryFiles, expected: int
 ) -> None:
-    assert agree(SINK, "topic-id", known, checkpoint) == replace(DONE, next_batch=expected)
+    assert reconcile_with_checkpoint(SINK, "topic-id", known, checkpoint) == replace(
+        DONE, next_batch=expected
+    )
 
 
 def test_a_slot_is_on_the_topic_with_all_rows_that_were_looked_for_or_none() -> None:
@@ -221,12 +223,16 @@ def test_a_reset_refuses_other_slots_than_a_micro_batch_was_begun_with() -> None
 
 def test_a_new_stream_gets_progress_before_its_query_has_an_id() -> None:
     for checkpoint in (files(0, query=None), files(0)):
-        assert agree(SINK, "topic-id", {}, checkpoint) == SlotProgress(0, "", "topic-id", 3)
+        assert reconcile_with_checkpoint(SINK, "topic-id", {}, checkpoint) == SlotProgress(
+            0, "", "topic-id", 3
+        )
 
 
 def test_a_topic_that_was_made_anew_before_the_stream_has_begun_is_the_one_to_begin_with() -> None:
     known = marks(0, 0, 0, source="", topic_id="before")
-    assert agree(SINK, "topic-id", known, files(0, query=None)) == SlotProgress(0, "", "topic-id", 3)
+    assert reconcile_with_checkpoint(SINK, "topic-id", known, files(0, query=None)) == SlotProgress(
+        0, "", "topic-id", 3
+    )
 
 
 @pytest.mark.parametrize(
@@ -248,7 +254,7 @@ def test_what_does_not_go_together_is_told_with_what_to_do(
     known: dict[int, SlotProgress], checkpoint: QueryFiles, message: str
 ) -> None:
     with pytest.raises(SourceError, match=message) as refused:
-        agree(SINK, "topic-id", known, checkpoint)
+        reconcile_with_checkpoint(SINK, "topic-id", known, checkpoint)
     assert "oncelake publish reset" in str(refused.value) or "oncelake publish_stream" in str(refused.value)
 
 

@@ -84,7 +84,7 @@ def test_a_run_that_is_overtaken_while_it_writes_cannot_commit(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Its transaction was begun before the other run claimed the table."""
-    inner, go_on, at_work = dedup.chosen, tmp_path / "go on", tmp_path / "at work"
+    inner, go_on, at_work = dedup.winners_on_known_days, tmp_path / "go on", tmp_path / "at work"
 
     def held_up(*args: Any) -> DataFrame:
         rows, wait_for, tell = inner(*args), str(go_on), str(at_work)
@@ -100,7 +100,7 @@ def test_a_run_that_is_overtaken_while_it_writes_cannot_commit(
 
         return rows.coalesce(1).mapInArrow(wait, rows.schema)
 
-    monkeypatch.setattr("pipelines.nightly.rebuild.chosen", held_up)
+    monkeypatch.setattr("pipelines.nightly.rebuild.winners_on_known_days", held_up)
     night = begun(lake, "build", [TWO])
     failures: list[BaseException] = []
 
@@ -114,7 +114,7 @@ def test_a_run_that_is_overtaken_while_it_writes_cannot_commit(
     writing.start()
     try:
         wait_until(at_work.exists, "its rows are being written", 120)
-        monkeypatch.setattr("pipelines.nightly.rebuild.chosen", inner)
+        monkeypatch.setattr("pipelines.nightly.rebuild.winners_on_known_days", inner)
         run(lake, THREE)
     finally:
         go_on.touch()

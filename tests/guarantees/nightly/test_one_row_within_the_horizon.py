@@ -19,7 +19,7 @@ from pipelines.contracts.event_days import days_of
 from pipelines.delta.tables import shape, small_frame
 from pipelines.errors import AuditFailed
 from pipelines.nightly.rebuild_plan import span_of
-from pipelines.records.dedup import UNDECIDED, chosen, winners
+from pipelines.records.dedup import UNDECIDED, winners, winners_on_known_days
 from pipelines.steps.serving import read_serving
 from tests.support.lakes import Lake
 from tests.support.nights import LATER, ONE, THREE, TWO, on, run, stream
@@ -88,13 +88,13 @@ def test_a_key_that_recurs_daily_fails_the_day_and_is_named(
 
 def test_the_audit_finds_by_itself_what_a_rebuild_loses(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     def best_of_all(events: DataFrame, *given_: Any) -> DataFrame:
-        found = chosen(events, *given_)
+        found = winners_on_known_days(events, *given_)
         return found.where("flight != 1 OR _event_date = DATE'2013-01-01'")
 
     lake.ingest([on(day, 1) for day in (1, 2, 3)] + [on(day, 9) for day in (1, 4)])
     stream(lake)
-    monkeypatch.setattr("pipelines.nightly.rebuild.chosen", best_of_all)
-    monkeypatch.setattr("pipelines.audit.recount.chosen", best_of_all)
+    monkeypatch.setattr("pipelines.nightly.rebuild.winners_on_known_days", best_of_all)
+    monkeypatch.setattr("pipelines.audit.recount.winners_on_known_days", best_of_all)
     with pytest.raises(AuditFailed, match="2013-01-03 each_event_has_a_row: found 1 records"):
         run(lake, ONE, THREE)
 
@@ -137,7 +137,9 @@ def test_nothing_hangs_on_days_that_retention_has_removed(lake: Lake) -> None:
 
     def chosen_of(whole: date | None) -> tuple[set[Copy], set[Copy]]:
         span = span_of(replace(lake.pipeline, contract=contract), [THREE], whole)
-        rows = chosen(events.where(F.col("_event_date").isin(span.near)), contract, span.horizon, span.known)
+        rows = winners_on_known_days(
+            events.where(F.col("_event_date").isin(span.near)), contract, span.horizon, span.known
+        )
         return found(rows.where(f"NOT {UNDECIDED}")), found(rows.where(UNDECIDED))
 
     # Of the first key the second day is the first that bronze has whole; of the other, the end is not seen.
@@ -177,7 +179,7 @@ def test_the_rows_are_those_of_an_oracle_whatever_the_copies(
             assert any(row[0] == key and abs(row[1] - day) <= horizon for row in rows)
         # What some days decide is what all decide, and only what hangs on others is left.
         known = days_of(date(2013, 1, 4), date(2013, 1, 11))
-        part = chosen(events.where(F.col("_event_date").isin(known)), contract, horizon, known)
+        part = winners_on_known_days(events.where(F.col("_event_date").isin(known)), contract, horizon, known)
         decided, undecided = (found(part.where(condition)) for condition in (f"NOT {UNDECIDED}", UNDECIDED))
         of_part = {copy for copy in expected if 3 <= copy[1] <= 10}
         assert decided <= of_part <= decided | undecided
