@@ -9,9 +9,9 @@ from click.core import ParameterSource
 from pipelines.cli.options import CommonOptions
 from pipelines.contracts.diff import Change
 from pipelines.errors import ConfigError, ContractError
-from pipelines.registry.client import Registry, registry_of
-from pipelines.registry.compatibility import producer_changes
-from pipelines.registry.wire_format import is_framed
+from pipelines.formats.catalog import names_schemas
+from pipelines.formats.producer_compatibility import producer_changes
+from pipelines.registry.schema_registry import open_registry, registry_of
 
 REGISTRY: Final = "registry"
 
@@ -60,13 +60,13 @@ def against_producers(files: tuple[Path, ...], **options: Any) -> tuple[Path, li
     path = Path(contract.path)
     if others := [str(file) for file in files if file.resolve() != path.resolve()]:
         raise ConfigError(f"{', '.join(others)}: expected no file, or {path}, the contract of {config.name}")
-    if not is_framed(contract):
+    if not names_schemas(contract):
         raise ConfigError(
             f"{path}: valueFormat json: the values name no schema, so no registry knows what producers send;"
             " compare with a git revision or a file"
         )
     registry, subject = registry_of(config, contract), f"{config.kafka.topic}-value"
-    schema = Registry(registry).latest(subject)
+    schema = open_registry(registry).latest(subject)
     if schema is None:
         raise ConfigError(
             f"registry.url: {registry.url} has no subject {subject}; expected the one that producers of the"

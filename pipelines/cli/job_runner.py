@@ -26,7 +26,7 @@ from pipelines.runtime.processes import stop_signals
 from pipelines.spark.failures import cause
 from pipelines.spark.log_store import check_put_if_absent
 from pipelines.spark.pipeline import Pipeline
-from pipelines.spark.preflight import check_avro, check_conditions, check_patterns, check_zone
+from pipelines.spark.preflight import check_conditions, check_executors, check_patterns, check_zone
 from pipelines.spark.session import spark_session, stop_session
 
 Body = Callable[[Pipeline, str], dict[str, Any]]
@@ -153,7 +153,7 @@ def _pipeline(
     check_zone(spark, contract)
     check_patterns(spark, contract)
     check_conditions(spark, contract)
-    check_avro(spark, contract)
+    check_executors(spark, contract)
     pipeline = Pipeline(spark, config, contract)
     check_put_if_absent(pipeline)
     return pipeline

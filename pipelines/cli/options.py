@@ -12,8 +12,8 @@ from pipelines.config.loader import load_config
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract, load_contract
 from pipelines.expectations.suite_files import own_expectations
-from pipelines.registry.client import Registry, registry_of
-from pipelines.registry.wire_format import is_framed
+from pipelines.formats.catalog import names_schemas
+from pipelines.registry.schema_registry import open_registry, registry_of
 
 DAY: Final = click.DateTime(["%Y-%m-%d"])
 LogFormat = Literal["text", "json"]
@@ -51,9 +51,9 @@ class CommonOptions:
         contract = load_contract(self.contracts_dir / config.contract)
         own = own_expectations(self.conf_dir, self.pipeline, contract)
         contract = replace(contract, expectations=own)
-        if is_framed(contract):
+        if names_schemas(contract):
             # Asks nothing yet: whether there is a registry, and whether its client takes the settings.
-            Registry(registry_of(config, contract))
+            open_registry(registry_of(config, contract))
         return config, contract
 
 

@@ -9,8 +9,8 @@ from pipelines.cli.options import CommonOptions, common_options
 from pipelines.config.model import NotifyConfig, PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.durations import format_interval
+from pipelines.formats.catalog import names_schemas
 from pipelines.kafka.source import HIDDEN, describe
-from pipelines.registry.wire_format import is_framed
 
 
 @click.command()
@@ -103,7 +103,7 @@ def _told(config: NotifyConfig) -> str:
 
 
 def _values(config: PipelineConfig, contract: DataContract) -> str:
-    where = f", schemas at {config.registry.url}" if is_framed(contract) and config.registry else ""
+    where = f", schemas at {config.registry.url}" if names_schemas(contract) and config.registry else ""
     return f"{contract.value_format}{where}"
 
 

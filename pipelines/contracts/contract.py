@@ -29,9 +29,9 @@ from open_data_contract_standard.model import (
 from pyspark.sql.types import StructType
 
 from pipelines.contracts.custom_properties import (
+    FormatName,
     Personal,
     Policy,
-    ValueFormat,
     day_time_zone,
     event_time,
     max_conflicts,
@@ -86,7 +86,7 @@ class DataContract:
     policy: Policy = field(default_factory=Policy)
     max_conflicts: float | None = None
     personal: Mapping[str, Personal] = field(default_factory=dict)
-    value_format: ValueFormat = "json"
+    value_format: FormatName = "json"
     conditions: tuple[Condition, ...] = ()
     expectations: tuple[OwnExpectation, ...] = ()
 

@@ -17,7 +17,7 @@ from pipelines.contracts.types import Refuse
 
 Personal = Literal["hash", "drop"]
 Winner = Literal["first", "last", "highest"]
-ValueFormat = Literal["json", "avro", "json_schema"]
+FormatName = Literal["json", "avro", "json_schema"]
 
 
 @dataclass(frozen=True)
@@ -80,13 +80,13 @@ def max_conflicts(item: SchemaObject, refuse: Refuse) -> float | None:
     return float(limit)
 
 
-def value_format(item: SchemaObject, refuse: Refuse) -> ValueFormat:
+def value_format(item: SchemaObject, refuse: Refuse) -> FormatName:
     """Return how the bytes of a value are to be read: `valueFormat`, json if it is not there."""
     found = _custom(item).get("valueFormat", "json")
-    if found not in get_args(ValueFormat):
-        expected = ", ".join(get_args(ValueFormat))
+    if found not in get_args(FormatName):
+        expected = ", ".join(get_args(FormatName))
         refuse("schema.customProperties.valueFormat", f"expected one of {expected}, got {found!r}")
-    return cast(ValueFormat, found)
+    return cast(FormatName, found)
 
 
 def personal(

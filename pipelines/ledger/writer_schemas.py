@@ -12,23 +12,21 @@ from typing import Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import append, read, small_rows
 from pipelines.delta.tables import exists, small_frame
 from pipelines.errors import InfrastructureError
+from pipelines.formats.catalog import format_of, names_schemas
 from pipelines.ledger.catalog import WRITER_SCHEMAS
 from pipelines.records.decode import decode
-from pipelines.records.json_documents import check_readable
-from pipelines.registry.client import Registry, registry_of
+from pipelines.registry.schema_registry import open_registry, registry_of
 from pipelines.registry.wire_format import (
     NO_WRITERS,
-    SCHEMA_KINDS,
     Writers,
     WriterSchema,
-    is_framed,
     schema_id,
 )
 from pipelines.spark.failures import cause
@@ -64,7 +62,7 @@ def answers(pipeline: Pipeline) -> list[WriterSchema]:
 
 def fitting(schemas: Writers, contract: DataContract) -> Writers:
     """Return those of the contract's format, which can be read by."""
-    kind = SCHEMA_KINDS[contract.value_format]
+    kind = format_of(contract).schema_kind
     return {number: schema for number, schema in schemas.items() if schema.kind == kind}
 
 
@@ -140,7 +138,7 @@ def writers_of(
     Raises:
         InfrastructureError: one is neither in the lake nor to be had from the registry.
     """
-    if not is_framed(pipeline.contract):
+    if not names_schemas(pipeline.contract):
         return NO_WRITERS
     ids_of_records = envelopes.withColumnRenamed("value", "_value").select(F.expr(schema_id()).alias("id"))
     kept = kept_schemas(pipeline)
@@ -169,7 +167,7 @@ def ask_again(pipeline: Pipeline) -> tuple[int, ...]:
         had none of them once, or Spark could not read by them; or it was asked for them first after some ids
         had been passed over.
     """
-    if not is_framed(pipeline.contract):
+    if not names_schemas(pipeline.contract):
         return ()
     unusable = {UNKNOWN, UNREADABLE}
     unknown = {n for n, schema in kept_schemas(pipeline).items() if schema.kind in unusable}
@@ -187,7 +185,8 @@ def ask_again(pipeline: Pipeline) -> tuple[int, ...]:
 
 def known_writers(pipeline: Pipeline) -> Writers:
     """Return the schemas that the lake has kept for the pipeline, by id; none for plain JSON."""
-    return fitting(kept_schemas(pipeline), pipeline.contract) if is_framed(pipeline.contract) else NO_WRITERS
+    contract = pipeline.contract
+    return fitting(kept_schemas(pipeline), contract) if names_schemas(contract) else NO_WRITERS
 
 
 @dataclass(frozen=True)
@@ -278,12 +277,12 @@ def learn(pipeline: Pipeline, ids: Iterable[int]) -> Writers:
     if not wanted:
         return NO_WRITERS
     url = registry_of(pipeline.config, contract).url
-    registry = Registry(registry_of(pipeline.config, contract))
+    registry = open_registry(registry_of(pipeline.config, contract))
     answers: dict[int, WriterSchema] = {}
     try:
         for number in wanted:
             found = registry.schema(number)
-            answers[number] = _checked(pipeline.spark, found) if found else WriterSchema(number, UNKNOWN, "")
+            answers[number] = _checked(pipeline, found) if found else WriterSchema(number, UNKNOWN, "")
     finally:
         kept = kept_schemas(pipeline)
         news = {number: found for number, found in answers.items() if kept.get(number) != found}
@@ -307,15 +306,16 @@ def _remember_others(pipeline: Pipeline, named: Named) -> None:
         keep_passed_over(pipeline)
 
 
-def _checked(spark: SparkSession, schema: WriterSchema) -> WriterSchema:
+def _checked(pipeline: Pipeline, schema: WriterSchema) -> WriterSchema:
     """Return the schema.
 
     One that Spark cannot read by counts as of no kind, so that its records are put aside.
     """
-    if schema.kind != "AVRO":
+    value_format = format_of(pipeline.contract)
+    if schema.kind != value_format.schema_kind:
         return schema
     try:
-        check_readable(spark, schema)
+        value_format.require_readable(pipeline.spark, schema)
     except (PySparkException, Py4JJavaError, ValueError, TypeError, AttributeError, RecursionError) as error:
         # Spark has errors of its own for some schemas, hands on those of Avro for others, and a text from
         # elsewhere may have any shape.

@@ -11,6 +11,7 @@ from pyspark.sql.types import BooleanType, DataType, DateType, StringType, Times
 
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import small_rows
+from pipelines.formats.catalog import format_of
 from pipelines.ledger.forgotten import is_emptied, with_event_time
 from pipelines.lineage.key_filter import AskedPart
 from pipelines.records.decode import COORDINATES, ERROR, EVENT_DATE, ORIGIN, VALID
@@ -19,7 +20,6 @@ from pipelines.records.fingerprints import fingerprint
 from pipelines.records.json_types import typed
 from pipelines.records.redaction import leaves, text_of
 from pipelines.records.watermark import clock, moved_by, watermarks
-from pipelines.registry.wire_format import is_framed
 from pipelines.schema_paths import flat
 from pipelines.sql import literal, moment, name
 
@@ -29,7 +29,6 @@ _NEWEST: Final = "_newest"
 _HASHES: Final = "_hashes"
 _PARTS: Final = "_parts"
 _HERE: Final = "_here"
-_HEADER: Final = 5
 
 
 @dataclass(frozen=True)
@@ -201,11 +200,11 @@ def _facts(contract: DataContract) -> list[str]:
 
 def _readable(contract: DataContract, path: str, kind: DataType) -> str:
     """Return SQL for a part of the key, also of a broken record, as far as it can be read."""
-    if contract.value_format == "avro":
+    document = format_of(contract).text()
+    if document is None:
         return name(path)
-    value = f"substring(_value, {_HEADER + 1})" if is_framed(contract) else "_value"
     at = literal("$" + "".join(f"['{part}']" for part in path.split(".")))
-    text = f"get_json_object(CAST({value} AS STRING), {at})"
+    text = f"get_json_object({document}, {at})"
     found = _from_text(text, kind)
     return f"CASE WHEN {VALID} THEN {name(path)} ELSE coalesce({name(path)}, {found}) END"
 

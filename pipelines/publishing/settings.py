@@ -7,8 +7,8 @@ from pipelines.contracts.contract import DataContract
 from pipelines.errors import ConfigError
 from pipelines.publishing.kafka_records import RECORDS_VERSION
 from pipelines.publishing.transactional_sink import TransactionalSink
-from pipelines.registry.client import Registry
 from pipelines.registry.event_schema import AvroValues, avro_schema
+from pipelines.registry.schema_registry import open_registry
 from pipelines.spark.pipeline import Pipeline
 
 
@@ -81,6 +81,5 @@ def values_of(pipeline: Pipeline) -> AvroValues | None:
     if publish_config.format == "json" or registry is None:
         return None
     text = avro_schema(pipeline.spark, pipeline.contract, config.name)
-    return AvroValues(
-        Registry(registry).register(publish_config.subject or f"{publish_config.topic}-value", text), text
-    )
+    subject = publish_config.subject or f"{publish_config.topic}-value"
+    return AvroValues(open_registry(registry).register(subject, text), text)

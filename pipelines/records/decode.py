@@ -14,10 +14,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pipelines.contracts.contract import DataContract
-from pipelines.records.avro_to_json import VALUE
+from pipelines.formats.catalog import format_of
+from pipelines.formats.value_format import DOCUMENT, VALUE
 from pipelines.records.exact_keys import SENT_KEY, one_zero, sent_key
 from pipelines.records.fingerprints import fingerprint
-from pipelines.records.json_documents import DOCUMENT, helpers, with_document
 from pipelines.records.json_types import typed, wire_type
 from pipelines.records.unsafe_decimals import UNSAFE, unsafe
 from pipelines.records.validation import (
@@ -78,7 +78,8 @@ def decode(
     """
     # A contract may have columns of these names, but none that begin with _.
     envelopes = bronze.withColumnsRenamed({name: f"_{name}" for name in ENVELOPE})
-    documents = with_document(envelopes, contract, writers)
+    value_format = format_of(contract)
+    documents = value_format.with_document(envelopes, writers)
     json = F.from_json(DOCUMENT, _wire_schema(contract.schema), _JSON_OPTIONS)
     if guard := unsafe(contract.schema, DOCUMENT):
         documents = documents.selectExpr("*", f"{guard} AS {UNSAFE}")
@@ -94,7 +95,8 @@ def decode(
     # The reasons are looked through only for a record that needs one.
     error = f"CASE WHEN NOT {VALID} THEN {first_fault(faults)} END AS {ERROR}"
     held = (condition_column(number) for number in range(len(contract.conditions)))
-    return judged.selectExpr("*", error).drop(PARSED, UNSAFE, SENT_KEY, *helpers(contract, writers), *held)
+    helpers = (PARSED, UNSAFE, SENT_KEY, *value_format.helper_columns(writers))
+    return judged.selectExpr("*", error).drop(*helpers, *held)
 
 
 def with_conditions(

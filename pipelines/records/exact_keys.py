@@ -19,8 +19,8 @@ from pyspark.sql.types import (
 )
 
 from pipelines.contracts.contract import DataContract
-from pipelines.records.avro_to_json import VALUE
-from pipelines.records.json_documents import DOCUMENT
+from pipelines.formats.catalog import format_of
+from pipelines.formats.value_format import DOCUMENT, VALUE
 from pipelines.schema_paths import flat
 from pipelines.sql import literal, name
 
@@ -76,8 +76,8 @@ def inexact_parts(contract: DataContract, wire: Sql) -> Iterator[tuple[str, str,
             case DecimalType():
                 yield path, _differs(sent, f"CAST({name(path)} AS STRING)"), sent
             case DoubleType() | FloatType() as kind:
-                is_avro = contract.value_format == "avro"
-                yield path, _differs(sent, _held(name(path), sent, kind, is_avro=is_avro)), sent
+                is_shortest = format_of(contract).has_shortest_doubles
+                yield path, _differs(sent, _held(name(path), sent, kind, is_shortest=is_shortest)), sent
 
 
 def one_zero(contract: DataContract) -> dict[str, Column]:
@@ -123,7 +123,7 @@ def _texts(paths: list[list[str]]) -> str:
     return f"struct<{', '.join(fields)}>"
 
 
-def _held(column: str, sent: str, kind: DataType, *, is_avro: bool) -> str:
+def _held(column: str, sent: str, kind: DataType, *, is_shortest: bool) -> str:
     """Return SQL for the number that a double stands for, as text.
 
     A fraction has no end in binary: it is held exactly if it is what the double is written as, as no other
@@ -134,8 +134,8 @@ def _held(column: str, sent: str, kind: DataType, *, is_avro: bool) -> str:
     high = f"CAST(CAST(floor({size} / {_HALF}D) AS BIGINT) AS DECIMAL(38,0)) * {_HALF}BD"
     low = f"CAST({size} % {_HALF}D AS BIGINT)"
     whole = f"concat(IF({column} < 0, '-', ''), CAST({high} + {low} AS STRING))"
-    # In Avro only a double is sent with an exponent, and by the shortest number that is read as itself.
-    own = f"OR {sent} LIKE '%E%'" if is_avro else ""
+    # Only a double is sent with an exponent then.
+    own = f"OR {sent} LIKE '%E%'" if is_shortest else ""
     return (
         f"CASE WHEN {size} < {_WHOLE_BELOW[type(kind)]}D {own} THEN {written}"
         f" WHEN {size} < {_TOLD_BELOW} THEN {whole} END"

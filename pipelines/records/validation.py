@@ -14,13 +14,13 @@ from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import FIRST_DAY
 from pipelines.contracts.rules import RowRule
 from pipelines.durations import format_interval
-from pipelines.records.avro_to_json import VALUE
+from pipelines.formats.catalog import format_of
+from pipelines.formats.value_format import DOCUMENT, VALUE
 from pipelines.records.exact_keys import inexact_parts
-from pipelines.records.json_documents import DOCUMENT, knows_schema, malformed, undecodable
 from pipelines.records.json_types import flaws
 from pipelines.records.reasons import Reason
 from pipelines.records.unsafe_decimals import UNSAFE, has_decimals
-from pipelines.registry.wire_format import ID, Writers, is_framed
+from pipelines.registry.wire_format import Writers
 from pipelines.sql import literal, name
 
 PARSED: Final = "_json"
@@ -115,14 +115,8 @@ def wire(column: str) -> str:
 
 def _document_faults(contract: DataContract, writers: Writers) -> list[Fault]:
     """Return what can be wrong before JSON is read for its fields."""
-    faults = []
-    if is_framed(contract):
-        unknown = _reason("unknown_schema", found=f"CAST({ID} AS STRING)")
-        faults += [(f"{ID} IS NULL", _reason("no_schema_id")), (f"NOT {knows_schema(writers)}", unknown)]
-    if contract.value_format == "avro":
-        faults.append((undecodable(), _reason("undecodable")))
-    else:
-        faults.append((malformed(), _reason("malformed_json")))
+    of_format = format_of(contract).document_faults(writers)
+    faults = [(fault.condition, _reason(fault.reason, found=fault.found)) for fault in of_format]
     if has_decimals(contract.schema):
         faults.append((UNSAFE, _reason("wrong_type")))
     return [*faults, (f"{PARSED} IS NULL", _reason("malformed_json"))]

@@ -1,1 +1,1 @@
-"""Schema registries: wire format, client, schemas as Spark columns, compatibility."""
+"""Schema registries: what one must offer, Confluent's, and its wire format."""

@@ -10,17 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from pipelines.contracts.contract import DataContract
-
 ID: Final = "_schema_id"
-SCHEMA_KINDS: Final = {"avro": "AVRO", "json_schema": "JSON"}
-
-# A broken Avro payload may announce a text of two billion bytes, and one such record would end the JVM.
-AVRO_LIMITS: Final = {
-    "org.apache.avro.limits.string.maxLength": str(64 * 2**20),
-    "org.apache.avro.limits.bytes.maxLength": str(64 * 2**20),
-    "org.apache.avro.limits.collectionItems.maxLength": "1000000",
-}
 
 _HEADER: Final = 5
 # An id is an unsigned number of 32 bits.
@@ -48,11 +38,6 @@ class WriterSchema:
 
 Writers = Mapping[int, WriterSchema]
 NO_WRITERS: Final[Writers] = {}
-
-
-def is_framed(contract: DataContract) -> bool:
-    """Return whether values begin with the id of a schema."""
-    return contract.value_format != "json"
 
 
 def schema_id() -> str:

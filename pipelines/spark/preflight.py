@@ -10,8 +10,8 @@ from pyspark.sql.types import BooleanType
 
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import ConfigError, ContractError
+from pipelines.formats.catalog import format_of
 from pipelines.records.decode import with_conditions
-from pipelines.registry.wire_format import AVRO_LIMITS
 from pipelines.spark.condition_purity import asks_more
 from pipelines.spark.failures import cause, first_line
 
@@ -90,19 +90,20 @@ def check_conditions(spark: SparkSession, contract: DataContract) -> None:
             ) from None
 
 
-def check_avro(spark: SparkSession, contract: DataContract) -> None:
-    """Make sure that no executor can be ended by a broken Avro payload; the driver has its limits already.
+def check_executors(spark: SparkSession, contract: DataContract) -> None:
+    """Make sure that no executor can be ended by a broken value; the driver has its limits already.
 
     Raises:
         ConfigError: executors have no limits.
     """
     context = spark.sparkContext
     options = context.getConf().get("spark.executor.extraJavaOptions") or ""
-    if contract.value_format != "avro" or str(context.master).startswith("local"):
+    limits = format_of(contract).java_options
+    if str(context.master).startswith("local"):
         return
-    if lacking := [limit for limit in AVRO_LIMITS if limit not in options]:
-        wanted = " ".join(f"-D{limit}={value}" for limit, value in AVRO_LIMITS.items())
+    if lacking := [limit for limit in limits if limit not in options]:
+        wanted = " ".join(f"-D{limit}={value}" for limit, value in limits.items())
         raise ConfigError(
-            f"spark.executor.extraJavaOptions: {', '.join(lacking)} not found; a broken Avro payload could"
+            f"spark.executor.extraJavaOptions: {', '.join(lacking)} not found; a broken value could"
             f" end an executor. Add {wanted}, as conf/spark-defaults.conf has it"
         )

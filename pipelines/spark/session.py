@@ -16,7 +16,7 @@ from pipelines.config.loader import load_config
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import load_contract
 from pipelines.errors import ConfigError
-from pipelines.registry.wire_format import AVRO_LIMITS
+from pipelines.formats.catalog import java_options
 from pipelines.runtime.class_archive import class_settings
 from pipelines.runtime.java import use_java
 from pipelines.runtime.rack_jar import PLUGIN, RACK_VARIABLE, spark_jars
@@ -123,8 +123,8 @@ def spark_session(config: PipelineConfig, job: str) -> SparkSession:
         _end_launched()
         raise
     session.sparkContext.setLogLevel("ERROR")
-    for limit, value in AVRO_LIMITS.items():
-        session.sparkContext._jvm.java.lang.System.setProperty(limit, value)  # type: ignore[union-attr]
+    for option, value in java_options().items():
+        session.sparkContext._jvm.java.lang.System.setProperty(option, value)  # type: ignore[union-attr]
     if submitted:
         _require_classes(session)
     return session

@@ -9,7 +9,7 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import SourceError
-from pipelines.registry.client import Registry
+from pipelines.registry.confluent import ConfluentRegistry
 from pipelines.registry.wire_format import WriterSchema
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.nightly import nightly
@@ -38,13 +38,13 @@ def lake(make_lake: MakeLake, contract: DataContract, url: str) -> Lake:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The ids that the real registry is asked for."""
     ids: list[int] = []
-    ask = Registry.schema
+    ask = ConfluentRegistry.schema
 
-    def asking(self: Registry, number: int) -> WriterSchema | None:
+    def asking(self: ConfluentRegistry, number: int) -> WriterSchema | None:
         ids.append(number)
         return ask(self, number)
 
-    monkeypatch.setattr(Registry, "schema", asking)
+    monkeypatch.setattr(ConfluentRegistry, "schema", asking)
     return ids
 
 

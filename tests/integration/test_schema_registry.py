@@ -12,7 +12,7 @@ from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegis
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import InfrastructureError
 from pipelines.ledger.writer_schemas import decode_all
-from pipelines.registry.client import Registry
+from pipelines.registry.confluent import ConfluentRegistry
 from pipelines.registry.wire_format import WriterSchema
 from pipelines.steps.nightly import nightly
 from pipelines.steps.serving import read_serving
@@ -177,7 +177,7 @@ def replace_registry(lake: Lake, url: str) -> Lake:
 def test_without_the_registry_nothing_goes_to_quarantine_and_the_batch_is_done_later(
     lake: Lake, registry: SchemaRegistryClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.registry.client._RETRIES", 1)
+    monkeypatch.setattr("pipelines.registry.confluent._RETRIES", 1)
     schema = record(FIELDS)
     number = register(registry, "down-value", schema)
     lake.ingest([framed(number, encoded(schema, AVRO_FLIGHT)), b"broken"])
@@ -216,21 +216,21 @@ def test_a_recursive_schema_stops_nothing_and_is_asked_for_again(
 ) -> None:
     # Confluent's registry has such schemas; Apicurio fails to take one, so its answer is given here.
     answer = WriterSchema(7, "AVRO", json.dumps(RECURSIVE))
-    monkeypatch.setattr(Registry, "schema", lambda self, number: answer)
+    monkeypatch.setattr(ConfluentRegistry, "schema", lambda self, number: answer)
     value = framed(7, encoded(record(FIELDS), AVRO_FLIGHT))
     for _ in range(2):
         assert verdicts(lake, [value]) == [("unknown_schema", None, "7")]
     table = lake.config.ops_table("writer_schemas")
     assert lake.spark.read.format("delta").load(table).count() == 1
     fixed = WriterSchema(7, "AVRO", json.dumps(record(FIELDS)))
-    monkeypatch.setattr(Registry, "schema", lambda self, number: fixed)
+    monkeypatch.setattr(ConfluentRegistry, "schema", lambda self, number: fixed)
     assert verdicts(lake, [value]) == [(None, None, None)]
 
 
 def test_an_id_that_nobody_knows_does_not_make_the_night_need_the_registry(
     lake: Lake, registry: SchemaRegistryClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.registry.client._RETRIES", 1)
+    monkeypatch.setattr("pipelines.registry.confluent._RETRIES", 1)
     schema = record(FIELDS)
     number = register(registry, "garbage-value", schema)
     values = [

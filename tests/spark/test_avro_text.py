@@ -20,8 +20,8 @@ from pyspark.sql.types import (
 )
 
 from pipelines.contracts.contract import DataContract
+from pipelines.formats.avro import Avro
 from pipelines.records.decode import decode
-from pipelines.records.json_documents import check_readable
 from pipelines.registry.wire_format import WriterSchema
 from tests.support.avro import FIELDS, departure, encoded, framed, record
 from tests.support.lakes import Lake
@@ -53,7 +53,7 @@ def verdicts(lake: Lake, cases: list[tuple[Any, bytes, str]]) -> list[Any]:
     """What becomes of bytes by a schema: the value of an expression, or reason and column."""
     writers = {n: WriterSchema(n, "AVRO", json.dumps(schema)) for n, (schema, *_) in enumerate(cases)}
     for writer in writers.values():
-        check_readable(lake.spark, writer)
+        Avro().require_readable(lake.spark, writer)
     values = [framed(n, payload) for n, (_, payload, _) in enumerate(cases)]
     decoded = decode(lake.envelopes(values), lake.contract, timedelta(days=1), writers)
     shown = " ".join(f"WHEN {n} THEN CAST({column} AS STRING)" for n, (*_, column) in enumerate(cases))

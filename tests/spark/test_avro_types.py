@@ -25,8 +25,8 @@ from pyspark.sql.types import (
 )
 
 from pipelines.contracts.contract import DataContract
+from pipelines.formats.producer_compatibility import producer_changes
 from pipelines.records.decode import decode
-from pipelines.registry.compatibility import producer_changes
 from pipelines.registry.wire_format import WriterSchema
 from tests.support.avro import FIELDS, departure, encoded, framed, record
 from tests.support.lakes import Lake

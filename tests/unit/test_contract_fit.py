@@ -26,10 +26,10 @@ from pyspark.sql.types import (
 
 from pipelines.cli.contract import contract as command
 from pipelines.contracts.contract import DataContract
-from pipelines.contracts.custom_properties import ValueFormat
+from pipelines.contracts.custom_properties import FormatName
 from pipelines.contracts.diff import Change
 from pipelines.errors import ConfigError
-from pipelines.registry.compatibility import producer_changes
+from pipelines.formats.producer_compatibility import producer_changes
 from pipelines.registry.wire_format import WriterSchema
 
 STRING, BOOLEAN, DAY, TIMESTAMP = StringType(), BooleanType(), DateType(), TimestampType()
@@ -76,7 +76,7 @@ def struct(**fields: Wanted) -> StructType:
 
 
 def judged(contract: DataContract, columns: StructType, kind: str, document: Any) -> list[Change]:
-    value_format: ValueFormat = "avro" if kind == "AVRO" else "json_schema"
+    value_format: FormatName = "avro" if kind == "AVRO" else "json_schema"
     shaped = replace(contract, schema=columns, value_format=value_format)
     return producer_changes(shaped, WriterSchema(1, kind, json.dumps(document)))
 

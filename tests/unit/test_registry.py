@@ -10,9 +10,9 @@ import pytest
 
 from pipelines.config.model import RegistryConfig
 from pipelines.errors import InfrastructureError
+from pipelines.formats.schema_columns import columns_of
 from pipelines.registry.avro_references import inlined
-from pipelines.registry.client import Registry
-from pipelines.registry.spark_columns import columns_of
+from pipelines.registry.confluent import ConfluentRegistry
 from pipelines.registry.wire_format import WriterSchema
 
 
@@ -70,23 +70,25 @@ class Answers(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def registry() -> Iterator[Registry]:
+def registry() -> Iterator[ConfluentRegistry]:
     Answers.asked = []
     with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
         Thread(target=server.serve_forever, daemon=True).start()
-        yield Registry(RegistryConfig(url=f"http://127.0.0.1:{server.server_address[1]}"))
+        yield ConfluentRegistry(RegistryConfig(url=f"http://127.0.0.1:{server.server_address[1]}"))
         server.shutdown()
 
 
 @pytest.mark.parametrize("subject", ["page", "empty", "list", "no-schema", "no-text", "empty-text"])
-def test_an_answer_that_is_no_registry_s_is_told_from_silence(registry: Registry, subject: str) -> None:
+def test_an_answer_that_is_no_registry_s_is_told_from_silence(
+    registry: ConfluentRegistry, subject: str
+) -> None:
     with pytest.raises(InfrastructureError, match="answers, but not as a registry does; is it a page to log"):
         registry.latest(subject)
     assert Answers.asked == [subject]
 
 
 @pytest.mark.parametrize("number", [7, 2**32 - 1])
-def test_only_a_registry_can_say_that_a_schema_is_not_there(registry: Registry, number: int) -> None:
+def test_only_a_registry_can_say_that_a_schema_is_not_there(registry: ConfluentRegistry, number: int) -> None:
     Answers.knows_ids = True
     assert registry.schema(number) is None
     Answers.knows_ids = False
@@ -94,14 +96,14 @@ def test_only_a_registry_can_say_that_a_schema_is_not_there(registry: Registry, 
         registry.schema(number)
 
 
-def test_a_circle_of_references_is_asked_once(registry: Registry) -> None:
+def test_a_circle_of_references_is_asked_once(registry: ConfluentRegistry) -> None:
     found = registry.latest("circle")
     assert found
     assert columns_of(found).simpleString() == "struct<x:int>"
     assert sorted(Answers.asked) == ["circle", "circle", "other"], "the newest, and both by their versions"
 
 
-def test_a_reference_to_what_is_no_schema_ends_nothing(registry: Registry) -> None:
+def test_a_reference_to_what_is_no_schema_ends_nothing(registry: ConfluentRegistry) -> None:
     found = registry.latest("broken")
     assert found
     assert found.text == json.dumps(record("A", x="int"))

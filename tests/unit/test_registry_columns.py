@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from pipelines.errors import ContractError
-from pipelines.registry.spark_columns import columns_of
+from pipelines.formats.schema_columns import columns_of
 from pipelines.registry.wire_format import WriterSchema
 
 MONEY = {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 2}

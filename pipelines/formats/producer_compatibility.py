@@ -28,9 +28,10 @@ from pyspark.sql.types import (
 
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.diff import PRODUCERS, Change, Party, kind_name
-from pipelines.registry.json_schema import ANYTHING, AnyInteger, AnyNumber
-from pipelines.registry.spark_columns import columns_of
-from pipelines.registry.wire_format import SCHEMA_KINDS, WriterSchema
+from pipelines.formats.catalog import format_of
+from pipelines.formats.json_columns import ANYTHING, AnyInteger, AnyNumber
+from pipelines.formats.schema_columns import columns_of
+from pipelines.registry.wire_format import WriterSchema
 
 Fit = Literal["whole", "as UTC", "some texts", "rounded", "unbounded", "some numbers", "none"]
 
@@ -52,7 +53,7 @@ def producer_changes(contract: DataContract, schema: WriterSchema) -> list[Chang
     Raises:
         ContractError: the schema stands for no columns, or Spark cannot read by it.
     """
-    kind = SCHEMA_KINDS[contract.value_format]
+    kind = format_of(contract).schema_kind
     if schema.kind != kind:
         what = f"'{contract.value_format}' reads by schemas of the kind {kind}, producers write {schema.kind}"
         return [Change("schema.customProperties.valueFormat", what, PRODUCERS)]

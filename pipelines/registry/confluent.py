@@ -5,8 +5,7 @@ import logging
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from pipelines.config.model import PipelineConfig, RegistryConfig
-from pipelines.contracts.contract import DataContract
+from pipelines.config.model import RegistryConfig
 from pipelines.errors import ConfigError, InfrastructureError, OncelakeError
 from pipelines.registry.avro_references import inlined
 from pipelines.registry.wire_format import WriterSchema
@@ -25,8 +24,8 @@ _LONGEST_WAIT: Final = timedelta(seconds=5)
 _log = logging.getLogger(__name__)
 
 
-class Registry:
-    """Looks schemas up, with bounded retries.
+class ConfluentRegistry:
+    """A `SchemaRegistry` with Confluent's interface, with bounded retries.
 
     Args:
         config: the address and how to log in.
@@ -55,11 +54,7 @@ class Registry:
             raise ConfigError(f"registry: the client refuses its settings: {error}") from None
 
     def schema(self, number: int) -> WriterSchema | None:
-        """Return the schema of an id, with all that it refers to; None if the registry has none of that id.
-
-        Raises:
-            InfrastructureError: the registry does not answer, or not as a registry does.
-        """
+        """See `SchemaRegistry.schema`."""
         is_large = number > _LARGEST_ID
         found = self._ask(lambda: self._client.get_schema(number), is_large=is_large)
         if found is None and is_large:
@@ -68,21 +63,12 @@ class Registry:
         return None if found is None else self._whole(number, found)
 
     def latest(self, subject: str) -> WriterSchema | None:
-        """Return the newest schema of a subject; None if the registry does not know the subject.
-
-        Raises:
-            InfrastructureError: the registry does not answer, or not as a registry does.
-        """
+        """See `SchemaRegistry.latest`."""
         found = self._ask(lambda: self._client.get_latest_version(subject))
         return None if found is None else self._whole(found.schema_id, found.schema)
 
     def register(self, subject: str, text: str) -> int:
-        """Put an Avro schema into the registry, if it is not there; return its id.
-
-        Raises:
-            ConfigError: the registry refuses it, e.g. since readers of earlier ones could not read by it.
-            InfrastructureError: the registry does not answer, or not as a registry does.
-        """
+        """See `SchemaRegistry.register`."""
         from confluent_kafka.schema_registry import Schema
         from confluent_kafka.schema_registry.error import SchemaRegistryError
 
@@ -163,17 +149,3 @@ class Registry:
                 f"registry.url: {self._url} does not answer after {_RETRIES + 1} tries:"
                 f" {type(error).__name__}: {error}. See docs/runbook.md, 'The schema registry'"
             ) from error
-
-
-def registry_of(config: PipelineConfig, contract: DataContract) -> RegistryConfig:
-    """Return the registry that a pipeline needs.
-
-    Raises:
-        ConfigError: it has none.
-    """
-    if config.registry is None:
-        raise ConfigError(
-            f"registry.url: missing; {contract.path} has valueFormat {contract.value_format}, whose schemas"
-            " are in a registry. Add it, e.g. --set registry.url=http://registry:8081"
-        )
-    return config.registry

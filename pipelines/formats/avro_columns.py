@@ -1,4 +1,4 @@
-"""A writer's schema -> the columns that its records have once they have become JSON.
+"""An Avro schema -> the columns that its records have once they have become JSON.
 
 Avro is taken as Spark's `from_avro` takes it, since that is what makes JSON of it; so a whole number with a
 meaning that Spark does not know (`timestamp-nanos`) is a whole number. Spark's own conversion needs a JVM.
@@ -6,7 +6,6 @@ meaning that Spark does not know (`timestamp-nanos`) is a whole number. Spark's 
 Source: https://spark.apache.org/docs/latest/sql-data-sources-avro.html#supported-types-for-avro---spark-sql-conversion
 """
 
-import json
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -29,10 +28,6 @@ from pyspark.sql.types import (
     TimestampNTZType,
     TimestampType,
 )
-
-from pipelines.errors import ContractError
-from pipelines.registry.json_schema import JsonColumns
-from pipelines.registry.wire_format import WriterSchema
 
 _AVRO: Final[dict[str, DataType]] = {
     "null": NullType(),
@@ -57,57 +52,24 @@ _WIDER: Final[dict[frozenset[str], DataType]] = {
     frozenset({"float", "double"}): DoubleType(),
 }
 _LARGEST_PRECISION: Final = 38
-_SHOWN: Final = 60
 
 
-def columns_of(schema: WriterSchema) -> StructType:
-    """Return the columns that a schema stands for; one that may be null or left out is nullable.
-
-    Args:
-        schema: of the kind `AVRO` or `JSON`, with all that it refers to.
-
-    Returns:
-        The columns, in the order of the schema. What a schema of JSON does not say, or says in another way
-        than by types and properties, is `ANYTHING`; an object that names no properties is a map, or, as the
-        whole, has no columns.
-
-    Raises:
-        ContractError: its values are no objects, or it cannot be read by.
-    """
-    place = f"schema {schema.id} of the registry"
-    try:
-        document = json.loads(schema.text)
-        is_avro = schema.kind == "AVRO"
-        kind = _Avro().kind(document, "") if is_avro else JsonColumns(document).part(document)[0]
-    except RecursionError:
-        raise ContractError(f"{place}: no decoding can be made of it: it is nested too deeply") from None
-    except json.JSONDecodeError as error:
-        raise ContractError(
-            f"{place}: expected a schema in JSON, got {schema.text[:_SHOWN]!r}: {error}"
-        ) from None
-    except KeyError as error:
-        raise ContractError(f"{place}: no decoding can be made of it: a part lacks {error}") from None
-    except (ValueError, TypeError, AttributeError) as error:
-        raise ContractError(f"{place}: no decoding can be made of it: {error}") from None
-    match kind:
-        case StructType():
-            return kind
-        case MapType():
-            return StructType([])
-        case _:
-            raise ContractError(
-                f"{place}: expected a record, or an object with properties, got {kind.simpleString()}:"
-                " its values cannot be compared with columns"
-            )
-
-
-class _Avro:
-    """Remembers named types, which a schema defines once and then names."""
+class AvroColumns:
+    """Read a schema; named types are remembered, since a schema defines them once and then names them."""
 
     def __init__(self) -> None:
         self.named: dict[str, DataType | None] = {}
 
     def kind(self, node: Any, space: str) -> DataType:
+        """Return the type that Spark makes of a part of a schema.
+
+        Args:
+            node: The part, as parsed JSON.
+            space: The namespace that it lies in.
+
+        Raises:
+            ValueError: Spark cannot read it.
+        """
         match node:
             case str():
                 return _AVRO[node] if node in _AVRO else self._known(node, space)

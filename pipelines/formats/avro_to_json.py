@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from pipelines.formats.value_format import VALUE
 from pipelines.sql import literal, name
 
 END: Final = "_end"
-VALUE: Final = "r"
 # What is behind a value must not look like it by chance; nothing hangs on nobody knowing it.
 PAYLOAD_END: Final = "X'9E3779B97F4A7C15'"
 

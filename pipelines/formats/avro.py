@@ -1,0 +1,79 @@
+"""The format `avro`: an Avro value behind the id of the schema that it was written by."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import DataType
+
+from pipelines.formats.avro_columns import AvroColumns
+from pipelines.formats.avro_to_json import as_json, as_read, has_broken_text
+from pipelines.formats.framed import frame_faults
+from pipelines.formats.value_format import DOCUMENT, DocumentFault
+from pipelines.registry.wire_format import ID, Writers, WriterSchema, payload, schema_id
+
+_BROKEN_TEXT: Final = "_broken_text"
+
+
+class Avro:
+    """Read values that are Avro in a schema registry's wire format."""
+
+    schema_kind: str | None = "AVRO"
+    # A broken payload may announce a text of two billion bytes, and one such record would end the JVM.
+    java_options: Mapping[str, str] = {
+        "org.apache.avro.limits.string.maxLength": str(64 * 2**20),
+        "org.apache.avro.limits.bytes.maxLength": str(64 * 2**20),
+        "org.apache.avro.limits.collectionItems.maxLength": "1000000",
+    }
+    has_shortest_doubles = True
+
+    def columns(self, document: Any) -> DataType:
+        """See `ValueFormat.columns`."""
+        return AvroColumns().kind(document, "")
+
+    def require_readable(self, spark: SparkSession, schema: WriterSchema) -> None:
+        """See `ValueFormat.require_readable`."""
+        values = spark.range(0).selectExpr("X'' AS _value")
+        read = values.selectExpr(f"{as_read(schema.text, payload())} AS _read")
+        document = read.selectExpr("*", f"{as_json(schema.text, '_read')} AS {DOCUMENT}")
+        document.selectExpr(has_broken_text(schema.text, "_read", DOCUMENT))
+
+    def with_document(self, envelopes: DataFrame, writers: Writers) -> DataFrame:
+        """See `ValueFormat.with_document`."""
+        # Each has a column of its own, since each has a type of its own; and a column is computed once.
+        read = (
+            f"CASE WHEN {ID} = {n} THEN {as_read(s.text, payload())} END AS {_of(n)}"
+            for n, s in writers.items()
+        )
+        documents = {n: as_json(s.text, _of(n)) for n, s in writers.items()}
+        broken = {n: has_broken_text(s.text, _of(n), DOCUMENT) for n, s in writers.items()}
+        return (
+            envelopes.selectExpr("*", f"{schema_id()} AS {ID}")
+            .selectExpr("*", *read)
+            .selectExpr("*", f"CAST({_by_id(documents)} AS STRING) AS {DOCUMENT}")
+            .selectExpr("*", f"CAST({_by_id(broken)} AS BOOLEAN) AS {_BROKEN_TEXT}")
+        )
+
+    def helper_columns(self, writers: Writers) -> tuple[str, ...]:
+        """See `ValueFormat.helper_columns`."""
+        return (ID, *map(_of, writers), DOCUMENT, _BROKEN_TEXT)
+
+    def document_faults(self, writers: Writers) -> list[DocumentFault]:
+        """See `ValueFormat.document_faults`."""
+        undecodable = DocumentFault(f"{DOCUMENT} IS NULL OR {_BROKEN_TEXT}", "undecodable")
+        return [*frame_faults(writers), undecodable]
+
+    def text(self) -> None:
+        """See `ValueFormat.text`."""
+        return
+
+
+def _of(number: int) -> str:
+    return f"_avro_{number}"
+
+
+def _by_id(expressions: Mapping[int, str]) -> str:
+    """Return SQL for the expression of the id's schema; null for other ids."""
+    if not expressions:
+        return "NULL"
+    return f"CASE {ID} {' '.join(f'WHEN {n} THEN {sql}' for n, sql in expressions.items())} END"

@@ -1,0 +1,32 @@
+"""The value formats that a contract may name in `valueFormat`."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from pipelines.contracts.contract import DataContract
+from pipelines.contracts.custom_properties import FormatName
+from pipelines.formats.avro import Avro
+from pipelines.formats.framed_json import FramedJson
+from pipelines.formats.plain_json import PlainJson
+from pipelines.formats.value_format import ValueFormat
+
+FORMATS: Final[Mapping[FormatName, ValueFormat]] = {
+    "json": PlainJson(),
+    "avro": Avro(),
+    "json_schema": FramedJson(),
+}
+
+
+def format_of(contract: DataContract) -> ValueFormat:
+    """Return how the values of a contract are read."""
+    return FORMATS[contract.value_format]
+
+
+def names_schemas(contract: DataContract) -> bool:
+    """Return whether values begin with the id of a schema of a registry."""
+    return format_of(contract).schema_kind is not None
+
+
+def java_options() -> dict[str, str]:
+    """Return the system properties of all formats, which the driver's JVM gets."""
+    return {key: value for each in FORMATS.values() for key, value in each.java_options.items()}

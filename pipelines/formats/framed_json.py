@@ -1,0 +1,33 @@
+"""The format `json_schema`: a JSON text behind the id of a JSON Schema."""
+
+from pyspark.sql import DataFrame
+
+from pipelines.formats.framed import frame_faults, knows_schema
+from pipelines.formats.json_text import TEXT, document_of_text, malformed_text
+from pipelines.formats.plain_json import PlainJson
+from pipelines.formats.value_format import DOCUMENT, DocumentFault
+from pipelines.registry.wire_format import ID, Writers, payload, schema_id
+
+
+class FramedJson(PlainJson):
+    """Read values that are JSON texts in a schema registry's wire format."""
+
+    schema_kind: str | None = "JSON"
+
+    def with_document(self, envelopes: DataFrame, writers: Writers) -> DataFrame:
+        """See `ValueFormat.with_document`."""
+        framed = envelopes.selectExpr("*", f"{schema_id()} AS {ID}")
+        text = f"CASE WHEN {knows_schema(writers)} THEN {self.text()} END AS {TEXT}"
+        return framed.selectExpr("*", text).selectExpr("*", document_of_text())
+
+    def helper_columns(self, writers: Writers) -> tuple[str, ...]:
+        """See `ValueFormat.helper_columns`."""
+        return (ID, TEXT, DOCUMENT)
+
+    def document_faults(self, writers: Writers) -> list[DocumentFault]:
+        """See `ValueFormat.document_faults`."""
+        return [*frame_faults(writers), malformed_text()]
+
+    def text(self) -> str:
+        """See `ValueFormat.text`."""
+        return f"CAST({payload()} AS STRING)"

@@ -1,0 +1,43 @@
+"""The format `json`: the value is a JSON text and names no schema."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import DataType
+
+from pipelines.formats.json_columns import JsonColumns
+from pipelines.formats.json_text import TEXT, document_of_text, malformed_text
+from pipelines.formats.value_format import DOCUMENT, DocumentFault
+from pipelines.registry.wire_format import Writers, WriterSchema
+
+
+class PlainJson:
+    """Read values that are JSON texts."""
+
+    schema_kind: str | None = None
+    java_options: Mapping[str, str] = {}
+    has_shortest_doubles = False
+
+    def columns(self, document: Any) -> DataType:
+        """See `ValueFormat.columns`."""
+        return JsonColumns(document).part(document)[0]
+
+    def require_readable(self, spark: SparkSession, schema: WriterSchema) -> None:
+        """See `ValueFormat.require_readable`: JSON is read without the schema."""
+
+    def with_document(self, envelopes: DataFrame, writers: Writers) -> DataFrame:
+        """See `ValueFormat.with_document`."""
+        return envelopes.selectExpr("*", f"{self.text()} AS {TEXT}").selectExpr("*", document_of_text())
+
+    def helper_columns(self, writers: Writers) -> tuple[str, ...]:
+        """See `ValueFormat.helper_columns`."""
+        return (TEXT, DOCUMENT)
+
+    def document_faults(self, writers: Writers) -> list[DocumentFault]:
+        """See `ValueFormat.document_faults`."""
+        return [malformed_text()]
+
+    def text(self) -> str:
+        """See `ValueFormat.text`."""
+        return "CAST(_value AS STRING)"

@@ -1,0 +1,60 @@
+"""A schema of a registry -> the columns that its records have once they have become JSON."""
+
+import json
+from typing import Final
+
+from pyspark.sql.types import MapType, StructType
+
+from pipelines.errors import ContractError
+from pipelines.formats.catalog import FORMATS
+from pipelines.formats.value_format import ValueFormat
+from pipelines.registry.wire_format import WriterSchema
+
+_SHOWN: Final = 60
+
+
+def columns_of(schema: WriterSchema) -> StructType:
+    """Return the columns that a schema stands for; one that may be null or left out is nullable.
+
+    Args:
+        schema: of the kind `AVRO` or `JSON`, with all that it refers to.
+
+    Returns:
+        The columns, in the order of the schema. What a schema of JSON does not say, or says in another way
+        than by types and properties, is `ANYTHING`; an object that names no properties is a map, or, as the
+        whole, has no columns.
+
+    Raises:
+        ContractError: its values are no objects, or it cannot be read by.
+    """
+    place = f"schema {schema.id} of the registry"
+    try:
+        document = json.loads(schema.text)
+        kind = _format_of_kind(schema.kind).columns(document)
+    except RecursionError:
+        raise ContractError(f"{place}: no decoding can be made of it: it is nested too deeply") from None
+    except json.JSONDecodeError as error:
+        raise ContractError(
+            f"{place}: expected a schema in JSON, got {schema.text[:_SHOWN]!r}: {error}"
+        ) from None
+    except KeyError as error:
+        raise ContractError(f"{place}: no decoding can be made of it: a part lacks {error}") from None
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ContractError(f"{place}: no decoding can be made of it: {error}") from None
+    match kind:
+        case StructType():
+            return kind
+        case MapType():
+            return StructType([])
+        case _:
+            raise ContractError(
+                f"{place}: expected a record, or an object with properties, got {kind.simpleString()}:"
+                " its values cannot be compared with columns"
+            )
+
+
+def _format_of_kind(kind: str) -> ValueFormat:
+    for each in FORMATS.values():
+        if each.schema_kind == kind:
+            return each
+    raise ValueError(f"no value format reads by schemas of the kind {kind}")

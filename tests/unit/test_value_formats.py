@@ -1,0 +1,33 @@
+"""A contract may name a value format if, and only if, one module says how its values are read."""
+
+from typing import get_args
+
+import pytest
+
+from pipelines.contracts.custom_properties import FormatName
+from pipelines.errors import ContractError
+from pipelines.formats.catalog import FORMATS
+from pipelines.formats.schema_columns import columns_of
+from pipelines.records.reasons import REASONS
+from pipelines.registry.wire_format import WriterSchema
+
+
+def test_each_format_of_a_contract_is_there() -> None:
+    assert set(FORMATS) == set(get_args(FormatName))
+
+
+def test_a_schema_is_of_one_format() -> None:
+    kinds = [each.schema_kind for each in FORMATS.values() if each.schema_kind is not None]
+    assert len(kinds) == len(set(kinds))
+
+
+@pytest.mark.parametrize("name", sorted(FORMATS))
+def test_what_is_wrong_with_a_value_has_a_reason_that_people_can_read(name: FormatName) -> None:
+    faults = FORMATS[name].document_faults({7: WriterSchema(7, "AVRO", '"string"')})
+    assert faults
+    assert {fault.reason for fault in faults} <= set(REASONS)
+
+
+def test_a_schema_of_no_format_is_refused() -> None:
+    with pytest.raises(ContractError, match=r"schema 7 of the registry: .* kind PROTOBUF"):
+        columns_of(WriterSchema(7, "PROTOBUF", "{}"))
