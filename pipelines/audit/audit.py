@@ -1,14 +1,18 @@
 """The audit: reads what was written and decides, day by day, whether it is whole."""
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
+from typing import Any
 
 from pipelines.audit.audited_days import AuditedDays
 from pipelines.audit.integrity_checks import integrity_checks
 from pipelines.audit.recount import BronzeFacts
-from pipelines.ledger.checks import Check, worst
-from pipelines.ledger.layer_samples import LayerDifference
+from pipelines.errors import AuditFailed
+from pipelines.ledger.checks import Check, record_checks, worst
+from pipelines.ledger.layer_samples import LayerDifference, record_samples
+from pipelines.spark.pipeline import Pipeline
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,24 @@ class Audit:
         """Return whether no check on the day failed."""
         return worst(check for check in self.checks if check.day == day) != "failed"
 
+    def failure(
+        self, days: Iterable[date], heading: str, summary: dict[str, Any] | None = None
+    ) -> AuditFailed:
+        """Return the error that says which checks failed on some days.
+
+        Args:
+            days: The days.
+            heading: Its first line.
+            summary: What the run tells of itself.
+        """
+        reasons = [
+            f"{check.day} {check.name}: found {check.observed}; expected {check.expected}"
+            + (f" ({check.detail})" if check.detail else "")
+            for day in days
+            for check in self.failed_checks(day)
+        ]
+        return AuditFailed("\n".join([heading, *reasons]), summary)
+
 
 def audit(audited: AuditedDays) -> Audit:
     """Check days of the batch layer against bronze, the speed layer and the contract."""
@@ -51,6 +73,20 @@ def audit(audited: AuditedDays) -> Audit:
             differences=audited.differences,
             expectations_s=time.monotonic() - began,
         )
+
+
+def record_audit(pipeline: Pipeline, run_id: str, found: Audit, bronze: int, batch: int) -> None:
+    """Record the checks, and samples of the differences between the layers.
+
+    Args:
+        pipeline: The pipeline.
+        run_id: The run.
+        found: What its audit found.
+        bronze: The version of bronze.
+        batch: The version of the batch table.
+    """
+    record_checks(pipeline, found.checks, run_id=run_id, bronze_version=bronze, batch_version=batch)
+    record_samples(pipeline, found.differences, run_id)
 
 
 def _expectation_checks(audited: AuditedDays) -> list[Check]:

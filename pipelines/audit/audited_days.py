@@ -1,6 +1,6 @@
 """Days under audit: what bronze, the batch layer and the speed layer hold of them."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
@@ -212,3 +212,20 @@ def _counted(found: list[PartitionOffsets], bronze: DataFrame) -> list[Partition
         else offsets
         for offsets in found
     ]
+
+
+def span_of(pipeline: Pipeline, days: Sequence[date], whole: date | None) -> Span:
+    """Return days, and the days around them of which all records are looked at.
+
+    Args:
+        pipeline: The pipeline.
+        days: the days, sorted.
+        whole: the first day of which bronze holds all records; None if it never lost any.
+    """
+    horizon = pipeline.horizon
+    first = whole or date.min
+    wide = around(days, horizon * pipeline.config.batch.chain_horizons)
+    near = [day for day in wide if day >= first or day in days]
+    # A copy on the first whole day would else hang for ever on days that are gone.
+    gone = [day for day in around(near, horizon) if day < first and day not in near]
+    return Span(days, near, horizon, gone)

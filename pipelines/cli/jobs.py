@@ -22,9 +22,10 @@ from pipelines.errors import AuditFailed
 from pipelines.nightly.rebuild_plan import Repair
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.ingest import ingest
-from pipelines.steps.nightly import nightly, validate
+from pipelines.steps.nightly import nightly
 from pipelines.steps.serving import refresh_or_tell, stale_view
 from pipelines.steps.speed import speed
+from pipelines.steps.validate import validate
 
 Summary = dict[str, Any]
 

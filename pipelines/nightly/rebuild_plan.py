@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 from pyspark.sql import functions as F
 
+from pipelines.audit.audited_days import span_of
 from pipelines.contracts.event_days import Span, around, days_of
 from pipelines.delta.io import on_days, read, small_rows
 from pipelines.ledger.bronze_index import BronzeIndex, bronze_slice
@@ -156,20 +157,3 @@ def _changed(
     both = now.join(rows.select(*at, then.alias("_then")), at, "full_outer")
     changed = both.where(f"NOT coalesce({UNDECIDED}, false) AND NOT _now <=> _then")
     return {row[EVENT_DATE] for row in small_rows(changed.select(EVENT_DATE).distinct())}
-
-
-def span_of(pipeline: Pipeline, days: Sequence[date], whole: date | None) -> Span:
-    """Return days, and the days around them of which all records are looked at.
-
-    Args:
-        pipeline: The pipeline.
-        days: the days, sorted.
-        whole: the first day of which bronze holds all records; None if it never lost any.
-    """
-    horizon = pipeline.horizon
-    first = whole or date.min
-    wide = around(days, horizon * pipeline.config.batch.chain_horizons)
-    near = [day for day in wide if day >= first or day in days]
-    # A copy on the first whole day would else hang for ever on days that are gone.
-    gone = [day for day in around(near, horizon) if day < first and day not in near]
-    return Span(days, near, horizon, gone)

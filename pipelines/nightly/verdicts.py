@@ -9,7 +9,6 @@ from typing import Any
 from pipelines.audit.audit import Audit
 from pipelines.audit.rebuild_diff import Changes
 from pipelines.durations import days_in_a_row
-from pipelines.errors import AuditFailed
 from pipelines.ledger.certifications import Certified, Verdict
 from pipelines.ledger.checks import LATE_WITHIN_LIMIT
 from pipelines.nightly.rebuild_plan import Due
@@ -144,19 +143,6 @@ def _many_late(audit: Audit) -> list[str]:
     for warning in told:
         _log.warning("%s; see docs/runbook.md, 'Many late records'", warning)
     return told
-
-
-def failure(
-    audit: Audit, days: Iterable[date], heading: str, told: dict[str, Any] | None = None
-) -> AuditFailed:
-    """Return the error that says which checks failed on some days."""
-    reasons = [
-        f"{check.day} {check.name}: found {check.observed}; expected {check.expected}"
-        + (f" ({check.detail})" if check.detail else "")
-        for day in days
-        for check in audit.failed_checks(day)
-    ]
-    return AuditFailed("\n".join([heading, *reasons]), told)
 
 
 def words(days: Iterable[date]) -> str:

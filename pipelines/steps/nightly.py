@@ -7,21 +7,18 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any
 
-from pipelines.audit.audit import Audit, audit
-from pipelines.audit.audited_days import AuditedDays
+from pipelines.audit.audit import Audit, audit, record_audit
+from pipelines.audit.audited_days import AuditedDays, span_of
 from pipelines.audit.integrity_checks import fail_together
 from pipelines.audit.rebuild_diff import Changes, moved_days, row_changes
-from pipelines.config.commands import command
 from pipelines.contracts.event_days import Span
 from pipelines.delta.epochs import Stamp
-from pipelines.delta.event_tables import ensure_batch, require_same_days
+from pipelines.delta.event_tables import ensure_batch
 from pipelines.delta.fenced_commits import restore_fenced
 from pipelines.delta.io import on_days, read
-from pipelines.delta.tables import conform, events_schema, exists, require_table, version
+from pipelines.delta.tables import conform, events_schema, exists, require_table
 from pipelines.delta.time_travel import commit_hash
-from pipelines.errors import ConfigError
 from pipelines.ledger.bronze_index import BronzeIndex, BronzeSlice, bronze_slice
-from pipelines.ledger.bronze_indexer import index_bronze
 from pipelines.ledger.bronze_verdicts import own_verdicts
 from pipelines.ledger.certifications import (
     Certified,
@@ -32,18 +29,16 @@ from pipelines.ledger.certifications import (
     record_verdicts,
     require_certified,
 )
-from pipelines.ledger.checks import record_checks
 from pipelines.ledger.forgotten_places import require_forgotten
-from pipelines.ledger.layer_samples import record_samples
 from pipelines.ledger.leases import Lease, lease
 from pipelines.ledger.retention_marks import first_whole_day, require_whole
 from pipelines.ledger.runs import RunRecorder
 from pipelines.nightly.commit_order import steps
 from pipelines.nightly.rebuild import build_days, require_alone
-from pipelines.nightly.rebuild_plan import Cause, Due, Repair, due_days, span_of
+from pipelines.nightly.rebuild_plan import Cause, Due, Repair, due_days
 from pipelines.nightly.recovery import back_to_certified
 from pipelines.nightly.seal import seal
-from pipelines.nightly.verdicts import Run, decide, failed_days, failure, summary, words
+from pipelines.nightly.verdicts import Run, decide, failed_days, summary, words
 from pipelines.spark.pipeline import Pipeline
 
 _log = logging.getLogger(__name__)
@@ -56,7 +51,7 @@ def nightly(
     repair: Repair = "nothing",
     cause: Cause = "asked",
 ) -> dict[str, Any]:
-    """Seal, rebuilds, audits and certifies closed days.
+    """Seal, rebuild, audit and certify closed days.
 
     All days are written as one atomic commit and audited as written. Days that fail their audit are
     taken back, so that readers and the next run find the last certified state; the others are certified.
@@ -165,7 +160,7 @@ class Night:
             closed = {*days, *(self._before.days if self._before else ())}
             found = audit(AuditedDays(self.pipeline, self._span, closed, self._pieces, built))
             self._found = _with_moves(self.pipeline, found, days, self._before, built)
-            _record(self.pipeline, self.run_id, self._found, self._index.version, built)
+            record_audit(self.pipeline, self.run_id, self._found, self._index.version, built)
             detail.append(
                 f"{len(self._found.checks)} checks;"
                 f" Great Expectations took {found.expectations_s:.1f} s of it"
@@ -213,45 +208,9 @@ class Night:
         told = summary(self._run, self._found, self._decided, self._due)
         told["warnings"] += self._steps.warnings
         if failed := failed_days(self._decided):
-            raise failure(self._found, failed, "not certified; readers keep the last certified state", told)
+            heading = "not certified; readers keep the last certified state"
+            raise self._found.failure(failed, heading, told)
         return told
-
-
-def validate(pipeline: Pipeline, run_id: str, day: date) -> dict[str, Any]:
-    """Audit a day as it stands, against bronze as it is now, and change nothing but the record of checks.
-
-    Raises:
-        AuditFailed: a check failed, e.g. since late events have come after the day was certified.
-        ConfigError: the day is not certified.
-        SourceError: there is no bronze, or it holds what was forgotten.
-    """
-    require_table(pipeline, "bronze")
-    require_whole(pipeline, [day])
-    ledger = history(pipeline)
-    state = certified_in(ledger)
-    if state is None or day not in state.days:
-        raise ConfigError(
-            f"{day} is not certified, so readers have nothing of it that could be validated; say"
-            f" {command(pipeline.config, 'nightly_batch', f'--date {day}')}"
-        )
-    require_certified(pipeline, state)
-    require_same_days(pipeline)
-    require_forgotten(pipeline)
-    index = index_bronze(pipeline, version(pipeline.spark, pipeline.table("bronze")))
-    span = span_of(pipeline, [day], first_whole_day(pipeline))
-    audited = newest_audited(own_verdicts(pipeline, ledger, index))
-    pieces = bronze_slice(pipeline, index, span.near, audited)
-    found = audit(AuditedDays(pipeline, span, state.days, pieces, state.version))
-    _record(pipeline, run_id, found, index.version, state.version)
-    if not found.passed(day):
-        again = command(pipeline.config, "nightly_batch", f"--date {day}")
-        raise failure(found, [day], f"the day is not what bronze holds now; say {again}")
-    return {"counts": {"checks": len(found.checks), "rows": found.rows.get(day, 0)}}
-
-
-def _record(pipeline: Pipeline, run_id: str, found: Audit, bronze: int, batch: int) -> None:
-    record_checks(pipeline, found.checks, run_id=run_id, bronze_version=bronze, batch_version=batch)
-    record_samples(pipeline, found.differences, run_id)
 
 
 def _keep_what_passed(

@@ -47,9 +47,10 @@ from pipelines.steps import forget as forgetting
 from pipelines.steps import speed as speed_layer
 from pipelines.steps.forget import Forgotten, forget, forget_and_rebuild
 from pipelines.steps.maintain import maintain
-from pipelines.steps.nightly import nightly, validate
+from pipelines.steps.nightly import nightly
 from pipelines.steps.replay import replay
 from pipelines.steps.serving import read_serving
+from pipelines.steps.validate import validate
 from tests.support.lakes import Lake, Record, clean_log
 from tests.support.nights import LATER, ONE, TWO, on, run, stream
 

@@ -14,8 +14,8 @@ from pipelines.ledger.certifications import certified, history
 from pipelines.publishing.publications import publications, record_publication
 from pipelines.publishing.published_days import Settled, record_settled, settled_before
 from pipelines.steps.maintain import maintain
-from pipelines.steps.nightly import validate
 from pipelines.steps.serving import read_serving
+from pipelines.steps.validate import validate
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, TWO, on, run
 

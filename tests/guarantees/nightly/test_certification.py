@@ -15,8 +15,8 @@ from pipelines.delta.io import read
 from pipelines.errors import AuditFailed, ConfigError, InfrastructureError, SourceError
 from pipelines.ledger.certifications import certified, verdicts
 from pipelines.ledger.leases import lease
-from pipelines.steps.nightly import validate
 from pipelines.steps.serving import read_serving
+from pipelines.steps.validate import validate
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, TWO, flights_of, on, run
 

@@ -5,7 +5,7 @@ import pytest
 from pipelines.delta import zone_rules
 from pipelines.delta.tables import table_property
 from pipelines.errors import SourceError
-from pipelines.steps.nightly import validate
+from pipelines.steps.validate import validate
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, TWO, on, run
 

@@ -13,8 +13,9 @@ from pipelines.errors import OncelakeError, SourceError
 from pipelines.ledger.certifications import CERTIFIED, certified, certified_mark, history
 from pipelines.nightly.commit_order import steps
 from pipelines.steps.maintain import maintain
-from pipelines.steps.nightly import Night, validate
+from pipelines.steps.nightly import Night
 from pipelines.steps.serving import read_serving
+from pipelines.steps.validate import validate
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, THREE, TWO, flights_of, on, run
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from pipelines.audit.audited_days import span_of
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.custom_properties import Policy
 from pipelines.contracts.event_days import days_of
 from pipelines.delta.tables import shape, small_frame
 from pipelines.errors import AuditFailed
-from pipelines.nightly.rebuild_plan import span_of
 from pipelines.records.dedup import UNDECIDED, winners, winners_on_known_days
 from pipelines.steps.serving import read_serving
 from tests.support.lakes import Lake

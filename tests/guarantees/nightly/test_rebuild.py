@@ -15,8 +15,8 @@ from pipelines.errors import AuditFailed, ConfigError
 from pipelines.nightly import rebuild
 from pipelines.records.decode import decode, valid
 from pipelines.records.dedup import winners
-from pipelines.steps.nightly import validate
 from pipelines.steps.serving import read_serving, refresh_view
+from pipelines.steps.validate import validate
 from tests.support.lakes import EPOCH, Lake
 from tests.support.nights import LATER, ONE, THREE, TWO, flights_of, on, run, stream
 

@@ -1,0 +1,50 @@
+"""Audit a certified day again, without rebuilding it."""
+
+from datetime import date
+from typing import Any
+
+from pipelines.audit.audit import audit, record_audit
+from pipelines.audit.audited_days import AuditedDays, span_of
+from pipelines.config.commands import command
+from pipelines.delta.event_tables import require_same_days
+from pipelines.delta.tables import require_table, version
+from pipelines.errors import ConfigError
+from pipelines.ledger.bronze_index import bronze_slice
+from pipelines.ledger.bronze_indexer import index_bronze
+from pipelines.ledger.bronze_verdicts import own_verdicts
+from pipelines.ledger.certifications import certified_in, history, newest_audited, require_certified
+from pipelines.ledger.forgotten_places import require_forgotten
+from pipelines.ledger.retention_marks import first_whole_day, require_whole
+from pipelines.spark.pipeline import Pipeline
+
+
+def validate(pipeline: Pipeline, run_id: str, day: date) -> dict[str, Any]:
+    """Audit a day as it stands, against bronze as it is now, and change nothing but the record of checks.
+
+    Raises:
+        AuditFailed: a check failed, e.g. since late events have come after the day was certified.
+        ConfigError: the day is not certified.
+        SourceError: there is no bronze, or it holds what was forgotten.
+    """
+    require_table(pipeline, "bronze")
+    require_whole(pipeline, [day])
+    ledger = history(pipeline)
+    state = certified_in(ledger)
+    if state is None or day not in state.days:
+        raise ConfigError(
+            f"{day} is not certified, so readers have nothing of it that could be validated; say"
+            f" {command(pipeline.config, 'nightly_batch', f'--date {day}')}"
+        )
+    require_certified(pipeline, state)
+    require_same_days(pipeline)
+    require_forgotten(pipeline)
+    index = index_bronze(pipeline, version(pipeline.spark, pipeline.table("bronze")))
+    span = span_of(pipeline, [day], first_whole_day(pipeline))
+    audited = newest_audited(own_verdicts(pipeline, ledger, index))
+    pieces = bronze_slice(pipeline, index, span.near, audited)
+    found = audit(AuditedDays(pipeline, span, state.days, pieces, state.version))
+    record_audit(pipeline, run_id, found, index.version, state.version)
+    if not found.passed(day):
+        again = command(pipeline.config, "nightly_batch", f"--date {day}")
+        raise found.failure([day], f"the day is not what bronze holds now; say {again}")
+    return {"counts": {"checks": len(found.checks), "rows": found.rows.get(day, 0)}}
