@@ -3,12 +3,12 @@
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Final
 
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
 from pipelines.contracts.contract import DataContract
+from pipelines.delta.table_properties import BY_CLOCK_SINCE, DAYS, DEDUP
 from pipelines.delta.tables import (
     TEN_YEARS,
     ensure_table,
@@ -24,12 +24,9 @@ from pipelines.delta.tables import (
 from pipelines.delta.zone_rules import keep_rules, require_same_rules
 from pipelines.durations import format_interval
 from pipelines.errors import ConfigError
-from pipelines.records.watermark import ALWAYS, BY_CLOCK_SINCE, NOT_YET
+from pipelines.records.watermark import ALWAYS, NOT_YET
 from pipelines.schema_paths import flat
 from pipelines.spark.pipeline import Pipeline
-
-_DEDUP: Final = "oncelake.dedup"
-_DAYS: Final = "oncelake.days"
 
 
 def ensure_speed(pipeline: Pipeline) -> None:
@@ -43,14 +40,14 @@ def ensure_speed(pipeline: Pipeline) -> None:
     path = pipeline.table("speed")
     wanted = _dedup(pipeline)
     kept = hidden(json.dumps(wanted))
-    known = table_property(spark, path, _DEDUP) if exists(spark, path) else kept
+    known = table_property(spark, path, DEDUP) if exists(spark, path) else kept
     if known is not None:
         _same_dedup(path, json.loads(unhidden(known)), wanted)
     schema = events_schema(pipeline.contract)
-    properties = {_DEDUP: kept, BY_CLOCK_SINCE: ALWAYS.isoformat()}
+    properties = {DEDUP: kept, BY_CLOCK_SINCE: ALWAYS.isoformat()}
     ensure_table(spark, path, schema, partitions=["_event_date"], properties=properties)
     if known is None:
-        set_table_property(spark, path, _DEDUP, kept)
+        set_table_property(spark, path, DEDUP, kept)
 
 
 def adopt_clock(pipeline: Pipeline) -> None:
@@ -118,10 +115,10 @@ def ensure_batch(pipeline: Pipeline) -> None:
     kept, is_new = hidden(json.dumps(_days(contract))), not exists(spark, table)
     known = kept if is_new else _same_days(spark, table, contract)
     ensure_table(
-        spark, table, schema, partitions=["_event_date"], properties={**readable_for(TEN_YEARS), _DAYS: kept}
+        spark, table, schema, partitions=["_event_date"], properties={**readable_for(TEN_YEARS), DAYS: kept}
     )
     if known != kept:
-        set_table_property(spark, table, _DAYS, kept)
+        set_table_property(spark, table, DAYS, kept)
     keep_rules(spark, table, contract.day_time_zone)
     keep_versions(spark, table)
 
@@ -141,7 +138,7 @@ def require_same_days(pipeline: Pipeline) -> None:
 
 def _same_days(spark: SparkSession, table: str, contract: DataContract) -> str | None:
     """Return the rule that the table remembers, hidden; None for one that was made before it did."""
-    known = table_property(spark, table, _DAYS)
+    known = table_property(spark, table, DAYS)
     changes = _changes(json.loads(unhidden(known)), _days(contract)) if known else []
     if changes and not DeltaTable.forPath(spark, table).toDF().isEmpty():
         raise ConfigError(

@@ -19,6 +19,7 @@ from pipelines.config.commands import command
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import CONFLICTS
 from pipelines.delta.schema_evolution import alterations, fitted_columns
+from pipelines.delta.table_properties import APPEND_ONLY, CHANGE_DATA_FEED, LOG_KEPT, REMOVED_FILES
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.schema_paths import optional
 from pipelines.spark.failures import first_line
@@ -39,13 +40,9 @@ QUARANTINE: Final = (
     f"{_ENVELOPE}, {ORIGIN}, _reason string, _column string, _found string, _contract_version string,"
     " _quarantined_at timestamp, _status string, _attempts int, _tried_at timestamp"
 )
-TOPIC_ID: Final = "oncelake.kafka.topicId"
-"""The property of bronze that keeps, hidden, the id of the topic that it is filled from."""
 
 _MADE_BY: Final = {"bronze": "ingest_stream", "quarantine": "speed_stream"}
-REMOVED_FILES: Final = "delta.deletedFileRetentionDuration"
 TEN_YEARS: Final = timedelta(days=3650)
-_LOG: Final = "delta.logRetentionDuration"
 _HOUR: Final = timedelta(hours=1)
 _INTERVAL: Final = re.compile(r"interval (\d+) (hour|day)s?")
 
@@ -65,7 +62,7 @@ def events_schema(contract: DataContract) -> StructType:
 def ensure_bronze(pipeline: Pipeline, properties: Mapping[str, str] | None = None) -> None:
     """Make the bronze table, with these properties, if there is none. It refuses updates and deletes."""
     spark = pipeline.spark
-    ours = {"delta.appendOnly": "true", "delta.enableChangeDataFeed": "true"}
+    ours = {APPEND_ONLY: "true", CHANGE_DATA_FEED: "true"}
     properties = {**ours, **(properties or {})}
     table = pipeline.table("bronze")
     # A column that a table gets ends the streams that read it, so an older one gets it when it is needed.
@@ -115,7 +112,7 @@ def readable_for(duration: timedelta) -> dict[str, str]:
     Delta reads no version by its number that is older than removed files are kept, whatever is there.
     """
     kept = f"interval {-(-duration // _HOUR)} hours"
-    return {_LOG: kept, REMOVED_FILES: kept}
+    return {LOG_KEPT: kept, REMOVED_FILES: kept}
 
 
 def removed_files_kept(spark: SparkSession, path: str) -> timedelta | None:
@@ -141,7 +138,7 @@ def keep_versions(
     kept = removed_files_kept(spark, path)
     if is_shared and kept is not None and duration < kept < TEN_YEARS:
         return
-    if kept != duration or table_property(spark, path, _LOG) is None:
+    if kept != duration or table_property(spark, path, LOG_KEPT) is None:
         set_table_properties(spark, path, readable_for(duration))
 
 

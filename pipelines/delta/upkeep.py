@@ -12,19 +12,13 @@ from pyspark.sql import functions as F
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from pipelines.delta.io import CONFLICTS, read
+from pipelines.delta.table_properties import APPEND_ONLY, REMOVED_FILES
 from pipelines.delta.table_state import removed_files
-from pipelines.delta.tables import (
-    REMOVED_FILES,
-    removed_files_kept,
-    set_table_properties,
-    table_property,
-    version,
-)
+from pipelines.delta.tables import removed_files_kept, set_table_properties, table_property, version
 from pipelines.delta.time_travel import commit_file
 from pipelines.errors import InfrastructureError
 
 _NOTE: Final = "spark.databricks.delta.commitInfo.userMetadata"
-_APPEND_ONLY: Final = "delta.appendOnly"
 DELTAS_OWN: Final = timedelta(days=7)
 """For how long Delta keeps files that a table needs no more, where the table says nothing."""
 # One task of a scan reads as much, so larger files would not make reading faster.
@@ -195,8 +189,8 @@ def change_rows(
     Raises:
         InfrastructureError: others rewrote the same files at each try.
     """
-    refuses = table_property(spark, table, _APPEND_ONLY) is not None
-    keep_with(spark, table, {**properties, **({_APPEND_ONLY: "false"} if refuses else {})})
+    refuses = table_property(spark, table, APPEND_ONLY) is not None
+    keep_with(spark, table, {**properties, **({APPEND_ONLY: "false"} if refuses else {})})
     try:
         with _noted(spark, note):
             _again(table, lambda: change(DeltaTable.forPath(spark, table)))
@@ -220,7 +214,7 @@ def _noted(spark: SparkSession, note: str | None) -> Iterator[None]:
 
 def refuse_deletes(spark: SparkSession, table: str) -> None:
     """Make a table refuse updates and deletes, if it does not."""
-    _set_once(spark, table, _APPEND_ONLY, "true")
+    _set_once(spark, table, APPEND_ONLY, "true")
 
 
 def keep_with(spark: SparkSession, table: str, properties: Mapping[str, str]) -> None:

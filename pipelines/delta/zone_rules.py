@@ -14,10 +14,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.delta.io import read
+from pipelines.delta.table_properties import ZONE_RULES
 from pipelines.delta.tables import set_table_property, table_property
 from pipelines.errors import SourceError
 
-_RULES: Final = "oncelake.zone_rules"
 _FIRST: Final = int(datetime(1970, 1, 1, tzinfo=UTC).timestamp())
 _LAST: Final = int(datetime(2051, 1, 1, tzinfo=UTC).timestamp())
 
@@ -60,7 +60,7 @@ def require_same_rules(spark: SparkSession, table: str, zone: str) -> str | None
     Raises:
         SourceError: they were not.
     """
-    known, wanted = table_property(spark, table, _RULES), zone_rules(spark, zone)
+    known, wanted = table_property(spark, table, ZONE_RULES), zone_rules(spark, zone)
     if known == wanted:
         return None
     spans = days_that_differ(known, wanted) if known else []
@@ -85,7 +85,7 @@ def keep_rules(spark: SparkSession, table: str, zone: str) -> None:
         SourceError: days of it were made by others. The table is as it was.
     """
     if rules := require_same_rules(spark, table, zone):
-        set_table_property(spark, table, _RULES, rules)
+        set_table_property(spark, table, ZONE_RULES, rules)
 
 
 def _changes(rules: str) -> list[tuple[int, int]]:

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
 from pipelines.delta.io import read, small_rows
+from pipelines.delta.table_properties import DIVERGENCE_ACCEPTED
 from pipelines.delta.tables import table_property
 from pipelines.errors import SourceError
 from pipelines.kafka.admin import admin_client
@@ -23,9 +24,6 @@ from pipelines.kafka.source import records_between
 from pipelines.kafka.topics import Topic, list_offsets
 from pipelines.spark.checkpoints import first_micro_batch, offsets_of, planned_at
 from pipelines.spark.pipeline import Pipeline
-
-DIVERGENCE_ACCEPTED: Final = "oncelake.divergence_accepted"
-"""The property of bronze that names last records which may differ: `flights-0@99,flights-1@7`."""
 
 _NEAREST_WITHIN: Final = 100
 _LOOKED_BACK: Final = (1_000, 100_000)

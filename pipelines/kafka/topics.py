@@ -7,7 +7,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from pipelines.config.model import KafkaConfig
-from pipelines.delta.tables import TOPIC_ID, hidden, set_table_property, table_property, unhidden
+from pipelines.delta.table_properties import TOPIC_ID
+from pipelines.delta.tables import hidden, set_table_property, table_property, unhidden
 from pipelines.errors import ConfigError, SourceError
 from pipelines.kafka.admin import Admin, admin_client
 from pipelines.spark.pipeline import Pipeline

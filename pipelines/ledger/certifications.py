@@ -15,6 +15,7 @@ from pipelines.config.model import PipelineConfig
 from pipelines.delta.epochs import Stamp
 from pipelines.delta.fenced_commits import append_fenced
 from pipelines.delta.io import read, small_rows
+from pipelines.delta.table_properties import CERTIFIED
 from pipelines.delta.tables import (
     exists,
     set_table_property,
@@ -27,9 +28,6 @@ from pipelines.errors import SourceError
 from pipelines.ledger.catalog import CERTIFICATIONS
 from pipelines.spark.failures import first_line
 from pipelines.spark.pipeline import Pipeline
-
-CERTIFIED: Final = "oncelake.certified"
-"""The property of the batch table that keeps the highest of its versions that was certified."""
 
 
 def certified_mark(pipeline: Pipeline) -> int | None:

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from pipelines.delta.commits import commits_between
 from pipelines.delta.io import read
+from pipelines.delta.table_properties import FORGETTING
 from pipelines.delta.tables import FORGOTTEN, ensure_forgettable, table_property, version
 from pipelines.delta.upkeep import change_rows, keep_with
 from pipelines.errors import SourceError
@@ -21,8 +22,6 @@ from pipelines.records.decode import PLACE
 from pipelines.spark.pipeline import Pipeline
 from pipelines.sql import name
 
-FORGETTING: Final = "oncelake.forgetting"
-"""The property of bronze that names the last run that emptied records of it, and after which version."""
 _NOTE: Final = "forget"
 EVENT_TIME: Final = "event_time"
 _MOST_BESIDE: Final = 1_000_000

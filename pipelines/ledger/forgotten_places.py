@@ -13,9 +13,9 @@ from pyspark.sql import functions as F
 
 from pipelines.config.commands import command
 from pipelines.delta.io import append, on_days, read, small_rows
+from pipelines.delta.table_properties import TOPIC_ID
 from pipelines.delta.tables import (
     FORGOTTEN,
-    TOPIC_ID,
     ensure_forgettable,
     exists,
     shape,

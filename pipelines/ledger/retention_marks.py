@@ -8,12 +8,10 @@ from zoneinfo import ZoneInfo
 from pyspark.sql import SparkSession
 
 from pipelines.config.model import PipelineConfig
+from pipelines.delta.table_properties import SPEED_FROM, WHOLE_FROM
 from pipelines.delta.tables import exists, table_property
 from pipelines.errors import ConfigError
 from pipelines.spark.pipeline import Pipeline
-
-WHOLE_FROM: Final = "oncelake.whole_from"
-SPEED_FROM: Final = "oncelake.speed_from"
 
 _DAY: Final = timedelta(days=1)
 

@@ -17,8 +17,6 @@ from pipelines.records.decode import BAD
 from pipelines.records.validation import SENT_AT
 from pipelines.sql import name
 
-BY_CLOCK_SINCE: Final = "oncelake.watermark.byClockSince"
-"""The property of the speed layer that keeps from which ingestion on `clock` moves its watermark."""
 ALWAYS: Final = datetime(1970, 1, 1, tzinfo=UTC)
 NOT_YET: Final = datetime(9999, 1, 1, tzinfo=UTC)
 HELD_BACK: Final = "_held_back"

@@ -10,11 +10,10 @@ from pyspark.sql import functions as F
 
 from pipelines.contracts.event_days import FIRST_DAY
 from pipelines.delta.io import days_condition, read, small_rows
+from pipelines.delta.table_properties import SPEED_FROM, WHOLE_FROM
 from pipelines.delta.tables import exists
 from pipelines.ledger.certifications import certified, verdicts
 from pipelines.ledger.retention_marks import (
-    SPEED_FROM,
-    WHOLE_FROM,
     first_day_by_age,
     first_moment_of,
     first_whole_day,

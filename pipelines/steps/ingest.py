@@ -14,7 +14,8 @@ from pipelines.delta.idempotent_writer import OnceWriter
 from pipelines.delta.io import Trigger, each_batch
 from pipelines.delta.read_ahead import require_not_read_ahead
 from pipelines.delta.stream_check import check_ingest, note_tables, require_fit
-from pipelines.delta.tables import TOPIC_ID, ensure_bronze, hidden
+from pipelines.delta.table_properties import TOPIC_ID
+from pipelines.delta.tables import ensure_bronze, hidden
 from pipelines.errors import OncelakeError
 from pipelines.kafka.ingest_position import behind_or_ahead, continuation
 from pipelines.kafka.same_log import last_offsets, require_same_log

@@ -8,7 +8,8 @@ from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
 from pipelines.delta.io import read
-from pipelines.delta.tables import TOPIC_ID, require_table, table_property, unhidden, version
+from pipelines.delta.table_properties import TOPIC_ID
+from pipelines.delta.tables import require_table, table_property, unhidden, version
 from pipelines.errors import SourceError
 from pipelines.kafka import offset_gaps
 from pipelines.kafka.offset_comparison import (

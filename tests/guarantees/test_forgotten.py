@@ -18,9 +18,9 @@ from pyspark.sql import functions as F
 from pipelines.cli.forget import summary_of
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import append, read
+from pipelines.delta.table_properties import TOPIC_ID, WHOLE_FROM
 from pipelines.delta.tables import (
     BRONZE,
-    TOPIC_ID,
     ensure_table,
     hidden,
     set_table_property,
@@ -37,7 +37,6 @@ from pipelines.ledger.forgotten import forgetting_commits
 from pipelines.ledger.forgotten_places import emptied_on_arrival, places
 from pipelines.ledger.kept_values import delete_values
 from pipelines.ledger.quarantine import Selection
-from pipelines.ledger.retention_marks import WHOLE_FROM
 from pipelines.lineage.key_filter import asked_key
 from pipelines.lineage.searches import OfKey, again
 from pipelines.spark.failures import explain_stream_failure

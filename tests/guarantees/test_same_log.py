@@ -12,9 +12,9 @@ from delta.tables import DeltaTable
 from pyspark.sql import Column, SparkSession
 
 from pipelines.delta.io import small_rows
+from pipelines.delta.table_properties import DIVERGENCE_ACCEPTED
 from pipelines.delta.tables import set_table_property
 from pipelines.errors import SourceError
-from pipelines.kafka.same_log import DIVERGENCE_ACCEPTED
 from pipelines.kafka.source import client_options, records_between
 from pipelines.ledger.bronze_index import BronzeIndex
 from pipelines.ledger.leases import lease

@@ -9,11 +9,11 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame
 
 from pipelines.contracts.contract import DataContract
+from pipelines.delta.table_properties import BY_CLOCK_SINCE
 from pipelines.delta.tables import set_table_property, table_property
 from pipelines.durations import format_interval
 from pipelines.errors import AuditFailed
 from pipelines.lineage.key_filter import asked_key
-from pipelines.records.watermark import BY_CLOCK_SINCE
 from pipelines.steps.explain import explain
 from tests.support.lakes import EPOCH, Lake, Record, flight
 from tests.support.nights import ONE, TWO, run, stream

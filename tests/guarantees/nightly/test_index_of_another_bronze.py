@@ -16,13 +16,13 @@ from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import Span
 from pipelines.delta.event_tables import ensure_batch
 from pipelines.delta.io import append, read
+from pipelines.delta.table_properties import WHOLE_FROM
 from pipelines.delta.tables import ensure_bronze, ensure_table, set_table_property, shape, table_id, version
 from pipelines.errors import SourceError
 from pipelines.ledger.bronze_index import BronzeIndex, bronze_slice
 from pipelines.ledger.bronze_indexer import decoding_key, index_bronze
 from pipelines.ledger.certifications import Verdict, history, newest_certified, of_bronze
 from pipelines.ledger.leases import lease
-from pipelines.ledger.retention_marks import WHOLE_FROM
 from pipelines.nightly.rebuild_plan import due_days
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.report import report

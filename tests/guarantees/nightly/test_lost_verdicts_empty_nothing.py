@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from delta.tables import DeltaTable
 
+from pipelines.delta.table_properties import CERTIFIED
 from pipelines.delta.tables import exists, table_property, version
 from pipelines.errors import OncelakeError, SourceError
-from pipelines.ledger.certifications import CERTIFIED, certified, certified_mark, history
+from pipelines.ledger.certifications import certified, certified_mark, history
 from pipelines.nightly.commit_order import steps
 from pipelines.steps.maintain import maintain
 from pipelines.steps.nightly import Night
