@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
 from pipelines.cli.options import CommonOptions, LogFormat
 from pipelines.config.model import PipelineConfig
@@ -121,7 +122,13 @@ class _Attempt:
             self.config, contract = self.options.load()
             if self.job.check:
                 self.job.check(self.config, contract)
-            done = self.job.body(_pipeline(self.job.name, self.config, contract, stop_request), run_id)
+            spark = spark_session(self.config, self.job.name, verbose=self.options.verbose)
+            # Spark has put a handler of its own in place.
+            stop_request.listen()
+            _require_fit(spark, contract)
+            pipeline = Pipeline(spark, self.config, contract)
+            check_put_if_absent(pipeline)
+            done = self.job.body(pipeline, run_id)
             outcome = {"status": "done", **done, "exit_code": 0}
         except OncelakeError as error:
             outcome = _failed(str(error), error.exit_code) | error.summary
@@ -143,20 +150,16 @@ def _failed(error: str, code: int = OncelakeError.exit_code) -> dict[str, Any]:
     return {"status": "failed", "error": error, "exit_code": code}
 
 
-def _pipeline(
-    job: str, config: PipelineConfig, contract: DataContract, stop_request: "StopRequest"
-) -> Pipeline:
-    """Return a pipeline whose session can keep the contract, and which a signal interrupts."""
-    spark = spark_session(config, job)
-    # Spark has put a handler of its own in place.
-    stop_request.listen()
+def _require_fit(spark: SparkSession, contract: DataContract) -> None:
+    """Make sure that the session can keep the contract.
+
+    Raises:
+        ContractError, ConfigError: It cannot.
+    """
     check_zone(spark, contract)
     check_patterns(spark, contract)
     check_conditions(spark, contract)
     check_executors(spark, contract)
-    pipeline = Pipeline(spark, config, contract)
-    check_put_if_absent(pipeline)
-    return pipeline
 
 
 def _unforeseen(error: Exception, job: str, log_format: LogFormat) -> str:

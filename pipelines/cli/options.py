@@ -31,6 +31,7 @@ class CommonOptions:
         contracts_dir: the folder of contracts.
         settings: `key=value` pairs that win over every file.
         log_format: `json` makes each line of the log and the summary a JSON object.
+        verbose: whether Spark's own warnings are shown as well.
     """
 
     pipeline: str
@@ -39,6 +40,7 @@ class CommonOptions:
     contracts_dir: Path
     settings: tuple[str, ...]
     log_format: LogFormat
+    verbose: bool = False
 
     def load(self) -> tuple[PipelineConfig, DataContract]:
         """Read and check configuration and contract, and what people want to be asked beside it.
@@ -73,17 +75,20 @@ _PLACES = (
 _LOG_FORMAT = click.option(
     "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True
 )
+_VERBOSE = click.option("--verbose", is_flag=True, help="Show Spark's own warnings as well.")
 _PIPELINE = "The pipeline, e.g. flights."
 _OPTIONS = (
     click.option("--pipeline", required=True, metavar="NAME", help=_PIPELINE),
     *_PLACES,
     _LOG_FORMAT,
+    _VERBOSE,
 )
 _OPTIONS_OF_MANY = (
     click.option("--pipeline", metavar="NAME", help=_PIPELINE),
     click.option("--all", "everything", is_flag=True, help="All pipelines, one after the other."),
     *_PLACES,
     _LOG_FORMAT,
+    _VERBOSE,
 )
 
 

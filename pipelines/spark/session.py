@@ -20,6 +20,7 @@ from pipelines.formats.catalog import java_options
 from pipelines.runtime.class_archive import class_settings
 from pipelines.runtime.java import use_java
 from pipelines.runtime.rack_jar import PLUGIN, RACK_VARIABLE, spark_jars
+from pipelines.spark.launch import launch
 from pipelines.spark.log_store import is_on_s3, require_log_store
 from pipelines.spark.pipeline import Pipeline
 
@@ -85,7 +86,7 @@ def open_pipeline(
     return Pipeline(spark_session(config, "look"), config, contract)
 
 
-def spark_session(config: PipelineConfig, job: str) -> SparkSession:
+def spark_session(config: PipelineConfig, job: str, *, verbose: bool = False) -> SparkSession:
     """Start a session, or take the one that spark-submit has prepared.
 
     Without spark-submit, Java is looked for and the pinned jars are fetched if they are missing.
@@ -93,6 +94,7 @@ def spark_session(config: PipelineConfig, job: str) -> SparkSession:
     Args:
         config: its `spark` part decides the master and further settings.
         job: names the application, with the pipeline.
+        verbose: whether Spark's log shows warnings, as Spark itself would have it, instead of errors alone.
 
     Raises:
         ConfigError: spark-submit was called without the jars that the jobs need; or the lake's store would
@@ -114,6 +116,8 @@ def spark_session(config: PipelineConfig, job: str) -> SparkSession:
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
+        if not submitted and not verbose:
+            launch(settings)
         session = builder.getOrCreate()
     except Exception as error:
         if "io.delta" in str(error) or PLUGIN in str(error):
@@ -122,7 +126,7 @@ def spark_session(config: PipelineConfig, job: str) -> SparkSession:
     except KeyboardInterrupt:
         _end_launched()
         raise
-    session.sparkContext.setLogLevel("ERROR")
+    session.sparkContext.setLogLevel("WARN" if verbose else "ERROR")
     for option, value in java_options().items():
         session.sparkContext._jvm.java.lang.System.setProperty(option, value)  # type: ignore[union-attr]
     if submitted:
