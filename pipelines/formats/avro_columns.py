@@ -29,6 +29,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from pipelines.registry.avro_names import names_of
+
 _AVRO: Final[dict[str, DataType]] = {
     "null": NullType(),
     "boolean": BooleanType(),
@@ -105,9 +107,9 @@ class AvroColumns:
         return _WIDER.get(frozenset(_base(branch) for _, branch in kinds)) or StructType(members)
 
     def _defined(self, node: Mapping[str, Any], space: str) -> DataType:
-        name = str(node["name"])
-        inner = name.rpartition(".")[0] or str(node.get("namespace", space))
-        full = name if "." in name or not inner else f"{inner}.{name}"
+        if "name" not in node:
+            raise KeyError("name")
+        full, inner = names_of(node, space)
         self.named[full] = None
         kind: DataType
         match node["type"]:

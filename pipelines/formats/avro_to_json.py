@@ -12,11 +12,12 @@ A union of several types, which Spark reads as an object of members, is then rep
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pipelines.formats.value_format import VALUE
+from pipelines.registry.avro_names import names_of
 from pipelines.sql import literal, name
 
 END: Final = "_end"
@@ -126,7 +127,7 @@ def _defined(node: dict[str, Any], namespace: str, known: dict[str, _Part]) -> _
         case {"type": "map", "values": values}:
             return _map(node, _part(values, namespace, known))
         case {"type": ("enum" | "fixed"), **others}:
-            full, _ = _names(others, namespace)
+            full, _ = names_of(others, namespace)
             known[full] = _Part(node)
             return known[full]
         case {"type": kind, **others}:
@@ -138,19 +139,10 @@ def _defined(node: dict[str, Any], namespace: str, known: dict[str, _Part]) -> _
             return _Part(node)
 
 
-def _names(node: Mapping[str, Any], namespace: str) -> tuple[str, str]:
-    """Return the full name of a type, and the namespace of names within it."""
-    own = str(node.get("name", ""))
-    if "." in own:
-        return own, own.rpartition(".")[0]
-    space = str(node.get("namespace", namespace))
-    return f"{space}.{own}" if space else own, space
-
-
 def _record(
     node: dict[str, Any], fields: list[dict[str, Any]], namespace: str, known: dict[str, _Part]
 ) -> _Part:
-    full, space = _names(node, namespace)
+    full, space = names_of(node, namespace)
     parts = [_part(field.get("type"), space, known) for field in fields]
     sent = [str(field.get("name")) for field in fields]
     read = list(_distinct(sent))

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from pipelines.registry.avro_names import names_of
+
 _PRIMITIVE: Final = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
 _NAMED: Final = ("record", "error", "enum", "fixed")
 _COMPLEX: Final = (*_NAMED, "array", "map")
@@ -41,7 +43,7 @@ def _apart(node: Any, space: str, found: Types) -> Any:
         case list():
             return [_apart(item, space, found) for item in node]
         case {"type": kind}:
-            full, inner = _names(node, space)
+            full, inner = names_of(node, space)
             whole = {**node, **_parts(node, lambda part: _apart(part, inner, found))}
             if kind not in _NAMED:
                 return whole if kind in _COMPLEX else {**whole, "type": _apart(kind, space, found)}
@@ -63,20 +65,11 @@ def _inlined(node: Any, space: str, waiting: Types) -> Any:
         case list():
             return [_inlined(item, space, waiting) for item in node]
         case {"type": kind}:
-            _, inner = _names(node, space)
+            _, inner = names_of(node, space)
             whole = {**node, **_parts(node, lambda part: _inlined(part, inner, waiting))}
             return whole if kind in _COMPLEX else {**whole, "type": _inlined(kind, space, waiting)}
         case _:
             return node
-
-
-def _names(node: Mapping[str, Any], space: str) -> tuple[str, str]:
-    """Return the full name of a type, and the namespace of the names within it."""
-    name = str(node.get("name", ""))
-    if "." in name or not name:
-        return name, name.rpartition(".")[0] or space
-    inner = str(node.get("namespace", space) or "")
-    return f"{inner}.{name}" if inner else name, inner
 
 
 def _parts(node: Mapping[str, Any], change: Any) -> dict[str, Any]:

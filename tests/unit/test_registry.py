@@ -119,6 +119,8 @@ def test_a_reference_to_what_is_no_schema_ends_nothing(registry: ConfluentRegist
         ({"i": "Item", "c": "Colour"}, {"shop.Item": ITEM}, f"i:{HOLDS},c:string"),
         ({"i": "Item"}, {"a label": ITEM}, f"i:{HOLDS}"),
         ({"i": "Item"}, {"shop.Item": ["null", ITEM]}, f"i:{HOLDS}"),
+        ({"i": "Item", "j": "Item"}, {"shop.Item": {**ITEM, "namespace": None}}, f"i:{HOLDS},j:{HOLDS}"),
+        ({"c": {**COLOUR, "namespace": None}, "d": "Colour"}, {}, "c:string,d:string"),
         ({"c": COLOUR, "d": "Colour"}, {"shop.Item": ITEM}, "c:string,d:string"),
         (
             {"i": "Item", "j": "other.Item", "k": {"type": "map", "values": "Plain"}},
