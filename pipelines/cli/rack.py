@@ -1,6 +1,8 @@
 """`oncelake rack`: diagnose cross-rack traffic and how to reduce it."""
 
+import json
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +10,20 @@ import click
 
 from pipelines.cli.job_runner import Job, run_job
 from pipelines.cli.options import Command, CommonOptions, LogFormat, common_options
-from pipelines.config.model import PipelineConfig
+from pipelines.config.model import KafkaConfig, PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import ConfigError
-from pipelines.steps import racks as step
+from pipelines.racks.advice import MODES
+from pipelines.racks.topology import RackedTopic
+from pipelines.spark.pipeline import Pipeline
+from pipelines.steps.racks import (
+    MeasuredTraffic,
+    PlannedMoves,
+    RackDiagnosis,
+    diagnose_racks,
+    measure_traffic,
+    plan_moves,
+)
 
 _FORMAT = click.option(
     "--format",
@@ -67,13 +79,72 @@ def doctor(
     **common: Any,
 ) -> None:
     """Show the share of bytes that can stay within the rack, and how to raise it."""
-    run_job(
-        Job(
-            "rack doctor", lambda pipeline, run_id: step.diagnose_racks(pipeline, executors, gigabytes, price)
+
+    def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
+        return summary_of_diagnosis(diagnose_racks(pipeline, executors, gigabytes, price))
+
+    run_job(Job("rack doctor", body), _beside(common), output)
+
+
+def summary_of_diagnosis(found: RackDiagnosis) -> dict[str, Any]:
+    """Tell which share of the topic's bytes can stay within the rack.
+
+    Args:
+        found: What was found.
+
+    Returns:
+        `brokers` (id, rack, selector), `partitions` (number, racks where it can be read), `shares` by
+        `kafka.rack.mode`, `mode` as configured, `hints`, with gigabytes a `bill`, and `lines`.
+    """
+    topic, advice = found.topic, found.advice
+    summary: dict[str, Any] = {
+        "topic": topic.name,
+        "mode": found.mode,
+        "executors": found.executors,
+        "brokers": [
+            {"id": number, "rack": rack, "selector": (topic.selectors or {}).get(number)}
+            for number, rack in topic.racks.items()
+        ],
+        "partitions": [{"partition": number, "racks": racks} for number, racks in advice.near.items()],
+        "shares": {each: round(share, 4) for each, share in advice.shares.items()},
+        "hints": advice.hints,
+    }
+    if found.bill:
+        summary["bill"] = {
+            each: {"gigabytes": round(crossed, 3), "price": round(cost, 2)}
+            for each, (crossed, cost) in found.bill.items()
+        }
+    return {**summary, "lines": _lines(summary, topic)}
+
+
+def _lines(summary: dict[str, Any], topic: RackedTopic) -> list[str]:
+    executors = _words(summary["executors"])
+    return [
+        f"topic {topic.name}, {len(topic.partitions)} partitions; executors in {executors}",
+        *(
+            f"broker {broker['id']}: rack {broker['rack'] or 'not set'}, replica.selector.class"
+            f" {'may not be asked for' if topic.selectors is None else broker['selector'] or 'not set'}"
+            for broker in summary["brokers"]
         ),
-        _beside(common),
-        output,
-    )
+        *(
+            f"partition {each['partition']}: can be read in {_words(each['racks']) or 'no rack'}"
+            for each in summary["partitions"]
+        ),
+        *(
+            f"kafka.rack.mode: {mode}: share within the rack {summary['shares'][mode]:.3f}"
+            + ("; as configured" if mode == summary["mode"] else "")
+            + _bill(summary, mode)
+            for mode in MODES
+        ),
+        *(f"hint: {hint}" for hint in summary["hints"]),
+    ]
+
+
+def _bill(summary: dict[str, Any], mode: str) -> str:
+    if "bill" not in summary:
+        return ""
+    bill = summary["bill"][mode]
+    return f"; {bill['gigabytes']:,.0f} GB a month cross racks, for {bill['price']:,.2f}"
 
 
 @rack.command()
@@ -88,11 +159,47 @@ def doctor(
 )
 def moves(output: LogFormat | None, out: Path | None, throttle: int, **common: Any) -> None:
     """Plan the fewest replica moves that spread replicas over racks (kafka-reassign-partitions)."""
-    run_job(
-        Job("rack moves", lambda pipeline, run_id: step.plan_moves(pipeline, out, throttle)),
-        _beside(common),
-        output,
+
+    def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
+        return summary_of_moves(pipeline.config.kafka, plan_moves(pipeline, out), out, throttle)
+
+    run_job(Job("rack moves", body), _beside(common), output)
+
+
+def summary_of_moves(
+    kafka: KafkaConfig, planned: PlannedMoves, out: Path | None, throttle: int
+) -> dict[str, Any]:
+    """Tell what is to be moved, and how that is carried out.
+
+    Args:
+        kafka: The cluster.
+        planned: The moves.
+        out: The file that holds the plan; without it the plan itself is told.
+        throttle: Bytes a second that moving may take.
+
+    Returns:
+        `moves`, how many partitions change; `plan`, in the format of `kafka-reassign-partitions`; `lines`.
+    """
+    topic, plan = planned.topic, planned.plan
+    if not planned.moved:
+        return {"moves": 0, "plan": plan, "lines": ["replicas are spread over racks as well as can be"]}
+    before = {partition.number: partition.replicas for partition in topic.partitions}
+    secured = " --command-config CLIENT.properties" if kafka.options or kafka.secrets else ""
+    command = (
+        f"kafka-reassign-partitions --bootstrap-server {kafka.bootstrap_servers}{secured}"
+        f" --reassignment-json-file {out or 'PLAN.json'}"
     )
+    lines = [
+        *(
+            f"{topic.name}-{each.number}: brokers {_words(before[each.number])} -> {_words(each.replicas)}"
+            for each in planned.moved
+        ),
+        *(["the plan, for a file of your own:", json.dumps(plan)] if out is None else []),
+        "to carry it out, and to end the throttle when it is done:",
+        f"  {command} --execute --throttle {throttle}",
+        f"  {command} --verify",
+    ]
+    return {"moves": len(planned.moved), "plan": plan, "lines": lines}
 
 
 @rack.command()
@@ -100,15 +207,40 @@ def moves(output: LogFormat | None, out: Path | None, throttle: int, **common: A
 @click.option("--records", type=click.IntRange(min=1), default=1_000_000, show_default=True, help="At most.")
 def measure(output: LogFormat | None, records: int, **common: Any) -> None:
     """Read the newest records as ingest does, store none, and count the bytes per rack."""
-    run_job(
-        Job(
-            "rack measure",
-            lambda pipeline, run_id: step.measure_traffic(pipeline, records),
-            check=_require_racks,
+
+    def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
+        return summary_of_traffic(measure_traffic(pipeline, records))
+
+    run_job(Job("rack measure", body, check=_require_racks), CommonOptions(**common), output)
+
+
+def summary_of_traffic(measured: MeasuredTraffic) -> dict[str, Any]:
+    """Tell from which racks the bytes came.
+
+    Args:
+        measured: What was measured.
+
+    Returns:
+        `counts`; `query_s`, seconds from the query's start to its end; `racks`, as
+        `pipelines.racks.traffic.RackTrafficMeter` has it; `lines`.
+    """
+    racks = measured.racks
+    lines = [
+        f"{measured.records:,} records in {measured.seconds:.1f} s",
+        *(
+            f"{reader} read {count / 1e6:,.1f} MB from {server}"
+            for reader, served in racks["bytes"].items()
+            for server, count in served.items()
         ),
-        CommonOptions(**common),
-        output,
-    )
+    ]
+    if not measured.records:
+        lines.append("there was nothing to read")
+    elif racks["share"] is None:
+        lines.append("no executor has told its bytes: is spark.plugins=oncelake.rack.RackPlugin set?")
+    else:
+        lines.append(f"within the rack: {racks['share']:.3f}")
+    counts = {"records": measured.records, "batches": measured.batches}
+    return {"counts": counts, "query_s": round(measured.seconds, 3), "racks": racks, "lines": lines}
 
 
 def _beside(common: dict[str, Any]) -> CommonOptions:
@@ -122,3 +254,7 @@ def _require_racks(config: PipelineConfig, contract: DataContract) -> None:
             "kafka.rack.mode: off, so executors would not count their bytes; add --set kafka.rack.mode=client"
             " or placement"
         )
+
+
+def _words(items: Iterable[object]) -> str:
+    return ", ".join(map(str, items))

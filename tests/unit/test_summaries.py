@@ -1,0 +1,74 @@
+"""What a command prints is made from what its step has found, without Spark or a cluster."""
+
+from pipelines.cli.rack import summary_of_diagnosis, summary_of_moves, summary_of_traffic
+from pipelines.config.loader import load_config
+from pipelines.racks.advice import advise, crossing
+from pipelines.racks.reassignment import reassignment, spread
+from pipelines.racks.topology import Partition, RackedTopic
+from pipelines.steps.racks import MeasuredTraffic, PlannedMoves, RackDiagnosis
+
+CROWDED = RackedTopic(
+    "flights", {1: "a", 2: "a", 3: None}, {1: "", 2: "Aware", 3: ""}, (Partition(0, 2, (1, 2), (1, 2), 0),)
+)
+
+
+def test_the_doctor_shows_where_each_partition_can_be_read_and_what_the_rest_costs() -> None:
+    advice = advise(CROWDED, ["a", "b"], "client")
+    bill = {mode: crossing(share, 3000, 0.02) for mode, share in advice.shares.items()}
+    told = summary_of_diagnosis(RackDiagnosis(CROWDED, "client", ["a", "b"], advice, bill))
+    assert told["brokers"][2] == {"id": 3, "rack": None, "selector": ""}
+    assert told["shares"] == {"off": 0.5, "client": 0.5, "placement": 1.0}
+    assert told["bill"]["client"] == {"gigabytes": 1500.0, "price": 30.0}
+    half = "; 1,500 GB a month cross racks, for 30.00"
+    assert told["lines"][:7] == [
+        "topic flights, 1 partitions; executors in a, b",
+        "broker 1: rack a, replica.selector.class not set",
+        "broker 2: rack a, replica.selector.class Aware",
+        "broker 3: rack not set, replica.selector.class not set",
+        "partition 0: can be read in a",
+        f"kafka.rack.mode: off: share within the rack 0.500{half}",
+        f"kafka.rack.mode: client: share within the rack 0.500; as configured{half}",
+    ]
+    assert told["lines"][8:] == [f"hint: {hint}" for hint in advice.hints]
+    assert "bill" not in summary_of_diagnosis(RackDiagnosis(CROWDED, "off", [], advice, {}))
+
+
+def test_moves_are_shown_with_the_commands_that_carry_them_out() -> None:
+    topic = RackedTopic("flights", {1: "a", 2: "a", 3: "b"}, None, (Partition(0, 2, (1, 2), (1, 2), 0),))
+    planned = PlannedMoves(topic, spread(topic), reassignment("flights", spread(topic)))
+    settings = ["kafka.bootstrap_servers=broker:9092", "kafka.options.security.protocol=SSL"]
+    kafka = load_config("flights", environ={}, settings=settings).kafka
+    told = summary_of_moves(kafka, planned, None, 5)
+    command = (
+        "  kafka-reassign-partitions --bootstrap-server broker:9092 --command-config CLIENT.properties"
+        " --reassignment-json-file PLAN.json"
+    )
+    assert told["moves"] == 1
+    assert told["lines"] == [
+        "flights-0: brokers 1, 2 -> 3, 2",
+        "the plan, for a file of your own:",
+        '{"version": 1, "partitions": [{"topic": "flights", "partition": 0, "replicas": [3, 2]}]}',
+        "to carry it out, and to end the throttle when it is done:",
+        f"{command} --execute --throttle 5",
+        f"{command} --verify",
+    ]
+    nothing = PlannedMoves(topic, (), reassignment("flights", ()))
+    assert summary_of_moves(kafka, nothing, None, 5)["lines"] == [
+        "replicas are spread over racks as well as can be"
+    ]
+
+
+def test_bytes_are_shown_by_the_rack_that_read_and_the_rack_that_served_them() -> None:
+    racks = {"mode": "client", "bytes": {"a": {"a": 3_000_000, "b": 1_000_000}}, "share": 0.75}
+    told = summary_of_traffic(MeasuredTraffic(1200, 2, 1.23456, racks))
+    assert (told["counts"], told["query_s"], told["racks"]) == ({"records": 1200, "batches": 2}, 1.235, racks)
+    assert told["lines"] == [
+        "1,200 records in 1.2 s",
+        "a read 3.0 MB from a",
+        "a read 1.0 MB from b",
+        "within the rack: 0.750",
+    ]
+    untold = summary_of_traffic(MeasuredTraffic(1, 1, 1.0, {**racks, "share": None}))
+    assert "is spark.plugins=oncelake.rack.RackPlugin set?" in untold["lines"][-1]
+    idle = summary_of_traffic(MeasuredTraffic(0, 0, 1.0, {**racks, "bytes": {}, "share": None}))
+    assert idle["lines"] == ["0 records in 1.0 s", "there was nothing to read"]
