@@ -1,11 +1,14 @@
 """`oncelake reconcile`: is everything that Kafka has in bronze?"""
 
+from dataclasses import asdict
 from typing import Any
 
 import click
 
 from pipelines.cli.job_runner import Job, run_job
 from pipelines.cli.options import CommonOptions, LogFormat, common_options
+from pipelines.spark.pipeline import Pipeline
+from pipelines.steps.reconcile import Reconciliation, RecordsMissing
 from pipelines.steps.reconcile import reconcile as compare
 
 
@@ -22,4 +25,50 @@ def reconcile(output: LogFormat | None, **common: Any) -> None:
 
     Exit code 4 if records are missing that nothing explains.
     """
-    run_job(Job("reconcile", lambda pipeline, run_id: compare(pipeline)), CommonOptions(**common), output)
+
+    def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
+        try:
+            return summary_of(compare(pipeline))
+        except RecordsMissing as missing:
+            missing.summary = summary_of(missing.found)
+            raise
+
+    run_job(Job("reconcile", body), CommonOptions(**common), output)
+
+
+def summary_of(found: Reconciliation) -> dict[str, Any]:
+    """Tell how Kafka and bronze differ.
+
+    Args:
+        found: What both have.
+
+    Returns:
+        `counts`, `partitions` (the offsets on both sides), `findings`, `lines`.
+    """
+    name, topic, bronze = found.name, found.topic, found.bronze
+    known = [each for each in found.findings if not each.alarm]
+    lines = [
+        f"{'MISSING' if each.alarm else 'known':<8} {name}-{each.partition} @ {each.words}"
+        for each in found.findings
+    ]
+    return {
+        "counts": {
+            "partitions": len(topic.partitions),
+            "missing": found.missing,
+            "explained": sum(each.offsets for each in known if each.kind == "gap"),
+            "not_read_yet": sum(each.offsets for each in known if each.kind == "lag"),
+        },
+        "topic": name,
+        "cleanup_policy": topic.cleanup_policy,
+        "bronze_version": found.bronze_version,
+        "partitions": [
+            {
+                "partition": number,
+                "kafka": [kept.earliest, kept.end],
+                "bronze": [bronze[number].first, bronze[number].last + 1] if number in bronze else None,
+            }
+            for number, kept in sorted(topic.partitions.items())
+        ],
+        "findings": [asdict(each) for each in found.findings],
+        "lines": lines or [f"bronze (version {found.bronze_version}) holds all that {name} has"],
+    }

@@ -1,12 +1,10 @@
 """Reconcile: what Kafka has against what bronze has."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Any
+from dataclasses import dataclass
 
 from pyspark.sql import functions as F
 
-from pipelines.config.model import PipelineConfig
 from pipelines.delta.io import read
 from pipelines.delta.table_properties import TOPIC_ID
 from pipelines.delta.tables import require_table, table_property, unhidden, version
@@ -28,19 +26,53 @@ from pipelines.spark.ingest_plans import read_until
 from pipelines.spark.pipeline import Pipeline
 
 
-def reconcile(pipeline: Pipeline) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Reconciliation:
+    """What Kafka and bronze have of a topic.
+
+    Attributes:
+        name: The topic's name.
+        topic: What Kafka has.
+        bronze: What bronze has, of every partition that it has anything of.
+        bronze_version: The version of bronze that was looked at.
+        findings: Where they differ, in the order of the partitions; empty if bronze has all that Kafka has.
+    """
+
+    name: str
+    topic: TopicOffsets
+    bronze: Mapping[int, BronzeOffsets]
+    bronze_version: int
+    findings: list[OffsetDifference]
+
+    @property
+    def missing(self) -> int:
+        """How many offsets are in findings that nothing explains."""
+        return sum(finding.offsets for finding in self.findings if finding.alarm)
+
+
+class RecordsMissing(SourceError):
+    """Bronze lacks records, and nothing explains it.
+
+    Attributes:
+        found: What Kafka and bronze have.
+    """
+
+    def __init__(self, message: str, found: Reconciliation) -> None:
+        super().__init__(message)
+        self.found = found
+
+
+def reconcile(pipeline: Pipeline) -> Reconciliation:
     """Compare the offsets that Kafka has with those that bronze has.
 
     Where bronze lacks offsets that Kafka still covers, Kafka is asked for the records there, with the
     pipeline's own settings: what gives no record is a marker, an aborted record or one that was compacted.
 
-    Returns:
-        `counts`, `partitions` (the offsets on both sides) and `findings`.
-
     Raises:
         ConfigError: there is no such topic.
-        SourceError: there is no bronze; or records are missing that nothing explains, those among them that
-            ingest's checkpoint says were read; or Kafka has other records under the offsets of bronze.
+        RecordsMissing: records are missing that nothing explains, those among them that ingest's checkpoint
+            says were read.
+        SourceError: there is no bronze, or Kafka has other records under the offsets of bronze.
         InfrastructureError: the cluster does not answer.
     """
     spark, config = pipeline.spark, pipeline.config
@@ -70,54 +102,19 @@ def reconcile(pipeline: Pipeline) -> dict[str, Any]:
     behind = {} if habits.is_anew else asked_behind(topic.partitions, held, until)
     lost = records_within(spark, config.kafka, behind)
     tails = {partition: Tail(until[partition], lost.get(partition, 0)) for partition in behind}
-    return _summary(config, topic, held, compare_offsets(topic.partitions, held, habits, tails), at)
+    findings = compare_offsets(topic.partitions, held, habits, tails)
+    found = Reconciliation(config.kafka.topic, topic, held, at, findings)
+    if found.missing:
+        alarms = "\n".join(f"{found.name}-{each.partition} @ {each.words}" for each in findings if each.alarm)
+        raise RecordsMissing(
+            f"bronze and kafka.topic '{found.name}' do not agree, and nothing explains it.\n{alarms}\n"
+            "See docs/runbook.md, 'Is everything in bronze?'",
+            found,
+        )
+    return found
 
 
 def _last_within(held: Mapping[int, BronzeOffsets], topic: TopicOffsets) -> dict[int, int]:
     """Return last offset of each partition in bronze; that Kafka ends before some is a finding of its own."""
     ends = {number: kept.end for number, kept in topic.partitions.items()}
     return {number: here.last for number, here in held.items() if here.last < ends.get(number, 0)}
-
-
-def _summary(
-    config: PipelineConfig,
-    topic: TopicOffsets,
-    held: dict[int, BronzeOffsets],
-    findings: list[OffsetDifference],
-    at: int,
-) -> dict[str, Any]:
-    name = config.kafka.topic
-    missing = sum(each.offsets for each in findings if each.alarm)
-    of_kind = {
-        kind: sum(f.offsets for f in findings if f.kind == kind and not f.alarm) for kind in ("gap", "lag")
-    }
-    lines = [f"{'MISSING' if f.alarm else 'known':<8} {name}-{f.partition} @ {f.words}" for f in findings]
-    summary: dict[str, Any] = {
-        "counts": {
-            "partitions": len(topic.partitions),
-            "missing": missing,
-            "explained": of_kind["gap"],
-            "not_read_yet": of_kind["lag"],
-        },
-        "topic": name,
-        "cleanup_policy": topic.cleanup_policy,
-        "bronze_version": at,
-        "partitions": [
-            {
-                "partition": number,
-                "kafka": [kept.earliest, kept.end],
-                "bronze": [held[number].first, held[number].last + 1] if number in held else None,
-            }
-            for number, kept in sorted(topic.partitions.items())
-        ],
-        "findings": [asdict(finding) for finding in findings],
-        "lines": lines or [f"bronze (version {at}) holds all that {name} has"],
-    }
-    if missing:
-        alarms = "\n".join(f"{name}-{f.partition} @ {f.words}" for f in findings if f.alarm)
-        raise SourceError(
-            f"bronze and kafka.topic '{name}' do not agree, and nothing explains it.\n{alarms}\n"
-            "See docs/runbook.md, 'Is everything in bronze?'",
-            summary,
-        )
-    return summary

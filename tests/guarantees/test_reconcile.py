@@ -9,11 +9,12 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from demo.waiting import wait_until
+from pipelines.cli.reconcile import summary_of
 from pipelines.delta.io import append, read
 from pipelines.delta.tables import ensure_bronze
 from pipelines.errors import SourceError
 from pipelines.steps.ingest import ingest
-from pipelines.steps.reconcile import reconcile
+from pipelines.steps.reconcile import Reconciliation, RecordsMissing, reconcile
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import Lake, flight
 
@@ -37,8 +38,11 @@ def filled(lake: Lake) -> Lake:
 
 
 def findings(lake: Lake) -> list[tuple[str, int, bool]]:
-    found = reconcile(lake.pipeline)["findings"]
-    return [(finding["kind"], finding["offsets"], finding["alarm"]) for finding in found]
+    return in_short(reconcile(lake.pipeline))
+
+
+def in_short(found: Reconciliation) -> list[tuple[str, int, bool]]:
+    return [(finding.kind, finding.offsets, finding.alarm) for finding in found.findings]
 
 
 def test_what_is_lost_is_told_from_what_was_not_read_yet(
@@ -65,15 +69,11 @@ def test_what_is_lost_is_told_from_what_was_not_read_yet(
     ):
         reconcile(holed.pipeline)
     admin.delete_records([TopicPartition(name, 0, 5)])[TopicPartition(name, 0)].result(30)
-    with pytest.raises(SourceError) as refused:
+    with pytest.raises(RecordsMissing) as refused:
         reconcile(holed.pipeline)
     assert refused.value.exit_code == 4
-    assert [(f["kind"], f["offsets"], f["alarm"]) for f in refused.value.summary["findings"]] == [
-        ("gap", 3, True),
-        ("gap", 1, True),
-        ("lag", 5, False),
-    ]
-    assert refused.value.summary["counts"] == {
+    assert in_short(refused.value.found) == [("gap", 3, True), ("gap", 1, True), ("lag", 5, False)]
+    assert summary_of(refused.value.found)["counts"] == {
         "partitions": 1,
         "missing": 4,
         "explained": 0,
@@ -121,8 +121,8 @@ def test_what_compaction_removed_is_no_loss(
     lake = filled(lake_of(make_lake, broker, name))
     assert [(kind, alarm) for kind, _, alarm in findings(lake)] == [("gap", False)]
     done = reconcile(lake.pipeline)
-    assert done["cleanup_policy"] == "compact"
-    assert done["counts"]["explained"] == 11 - lake.count("bronze")
+    assert done.topic.cleanup_policy == "compact"
+    assert summary_of(done)["counts"]["explained"] == 11 - lake.count("bronze")
 
 
 def count(broker: str, topic: str) -> int:

@@ -92,7 +92,7 @@ def test_a_checkpoint_of_before_is_refused(source: Source, tmp_path: Path) -> No
     source.refused("is ahead of its checkpoint")
     source.fixed()
     assert source.ingest() == 0
-    assert reconcile(source.lake.pipeline)["findings"] == []
+    assert reconcile(source.lake.pipeline).findings == []
 
 
 def test_a_table_or_a_checkpoint_that_was_put_back_or_lost_is_refused(source: Source, tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_what_was_forgotten_is_empty_when_it_is_read_once_more(source: Source) -
     source.send(2)
     assert source.ingest() == 2
     assert lake.table("bronze").where("_forgotten IS NOT NULL").count() == 2
-    assert reconcile(lake.pipeline)["findings"] == []
+    assert reconcile(lake.pipeline).findings == []
 
 
 @pytest.mark.thorough

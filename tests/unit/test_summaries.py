@@ -1,11 +1,15 @@
 """What a command prints is made from what its step has found, without Spark or a cluster."""
 
 from pipelines.cli.rack import summary_of_diagnosis, summary_of_moves, summary_of_traffic
+from pipelines.cli.reconcile import summary_of as summary_of_reconciliation
 from pipelines.config.loader import load_config
+from pipelines.kafka.offset_comparison import BronzeOffsets, OffsetDifference
+from pipelines.kafka.topic_offsets import BrokerOffsets, TopicOffsets
 from pipelines.racks.advice import advise, crossing
 from pipelines.racks.reassignment import reassignment, spread
 from pipelines.racks.topology import Partition, RackedTopic
 from pipelines.steps.racks import MeasuredTraffic, PlannedMoves, RackDiagnosis
+from pipelines.steps.reconcile import Reconciliation
 
 CROWDED = RackedTopic(
     "flights", {1: "a", 2: "a", 3: None}, {1: "", 2: "Aware", 3: ""}, (Partition(0, 2, (1, 2), (1, 2), 0),)
@@ -72,3 +76,32 @@ def test_bytes_are_shown_by_the_rack_that_read_and_the_rack_that_served_them() -
     assert "is spark.plugins=oncelake.rack.RackPlugin set?" in untold["lines"][-1]
     idle = summary_of_traffic(MeasuredTraffic(0, 0, 1.0, {**racks, "bytes": {}, "share": None}))
     assert idle["lines"] == ["0 records in 1.0 s", "there was nothing to read"]
+
+
+def test_what_bronze_lacks_is_counted_apart_from_what_is_explained() -> None:
+    topic = TopicOffsets("id", {1: BrokerOffsets(0, 9), 0: BrokerOffsets(2, 20)}, "delete")
+    findings = [
+        OffsetDifference(0, "gap", 3, alarm=True, words="3 records: Kafka has them, and bronze has not"),
+        OffsetDifference(0, "gap", 2, alarm=False, words="2 offsets: markers"),
+        OffsetDifference(1, "lag", 9, alarm=False, words="0..8: not read yet"),
+    ]
+    told = summary_of_reconciliation(Reconciliation("flights", topic, {0: BronzeOffsets(2, 18)}, 7, findings))
+    assert told["counts"] == {"partitions": 2, "missing": 3, "explained": 2, "not_read_yet": 9}
+    assert told["partitions"] == [
+        {"partition": 0, "kafka": [2, 20], "bronze": [2, 19]},
+        {"partition": 1, "kafka": [0, 9], "bronze": None},
+    ]
+    assert told["findings"][2] == {
+        "partition": 1,
+        "kind": "lag",
+        "offsets": 9,
+        "alarm": False,
+        "words": "0..8: not read yet",
+    }
+    assert told["lines"] == [
+        "MISSING  flights-0 @ 3 records: Kafka has them, and bronze has not",
+        "known    flights-0 @ 2 offsets: markers",
+        "known    flights-1 @ 0..8: not read yet",
+    ]
+    whole = summary_of_reconciliation(Reconciliation("flights", topic, {}, 7, []))
+    assert whole["lines"] == ["bronze (version 7) holds all that flights has"]
