@@ -1,13 +1,16 @@
 """`oncelake checkpoint`: a way on for a stream whose tables and checkpoint do not go together."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import click
 
 from pipelines.cli.job_runner import Job, run_job
 from pipelines.cli.options import CommonOptions, common_options
+from pipelines.config.model import PipelineConfig
 from pipelines.delta.stream_check import Query
-from pipelines.steps import checkpoints as step
+from pipelines.spark.pipeline import Pipeline
+from pipelines.steps.checkpoints import CheckpointReset, reset_checkpoint
 
 
 @click.group()
@@ -25,7 +28,38 @@ def checkpoint() -> None:
 )
 def reset(query: Query, **common: Any) -> None:
     """Move the checkpoint of a stopped stream aside, without loss or duplicates."""
-    run_job(
-        Job("checkpoint reset", lambda pipeline, run_id: step.reset_checkpoint(pipeline, run_id, query)),
-        CommonOptions(**common),
-    )
+
+    def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
+        return summary_of(pipeline.config, reset_checkpoint(pipeline, run_id, query))
+
+    run_job(Job("checkpoint reset", body), CommonOptions(**common))
+
+
+def summary_of(config: PipelineConfig, done: CheckpointReset) -> dict[str, Any]:
+    """Tell what was moved, and what the stream will do.
+
+    Args:
+        config: The pipeline's configuration.
+        done: What was done.
+
+    Returns:
+        `moved`: what was moved, and where to; `lines`.
+    """
+    moved = [f"moved {path} to {there}" for path, there in done.moved.items()]
+    following = _of_ingest(done) if done.query == "ingest" else _of_speed(config)
+    return {"moved": done.moved, "lines": [*(moved or ["there was nothing to move"]), *following]}
+
+
+def _of_ingest(done: CheckpointReset) -> Iterator[str]:
+    if done.begins is None:
+        yield "ingest_stream reads from the earliest offset on that Kafka has: there is no bronze"
+        return
+    yield from (f"ingest_stream reads {line}" for line in done.begins.lines)
+    for gone in done.begins.gone:
+        yield f"MISSING  {gone}: Kafka has deleted them before they were read; audits will fail"
+
+
+def _of_speed(config: PipelineConfig) -> Iterator[str]:
+    yield "speed_stream makes speed layer and quarantine anew from bronze; until then readers lack open days"
+    if config.publish is not None:
+        yield "publish_stream has read the table that was moved: docs/publishing.md, 'When versions are gone'"

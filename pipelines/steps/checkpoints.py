@@ -1,6 +1,7 @@
 """A stream whose checkpoint does not go together with its tables, brought to a new checkpoint."""
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
@@ -8,14 +9,30 @@ from pipelines.delta.checkpoint_fit import BEGIN
 from pipelines.delta.moved_aside import move_aside, timestamp_suffix
 from pipelines.delta.stream_check import Query
 from pipelines.delta.tables import exists
-from pipelines.kafka.ingest_position import continuation
+from pipelines.kafka.ingest_position import Continuation, continuation
 from pipelines.kafka.topics import find_topic
 from pipelines.ledger.leases import lease
 from pipelines.spark.checkpoints import note_path, write_note
 from pipelines.spark.pipeline import Pipeline
 
 
-def reset_checkpoint(pipeline: Pipeline, run_id: str, query: Query) -> dict[str, Any]:
+@dataclass(frozen=True)
+class CheckpointReset:
+    """What was moved aside of a stream, and where it begins.
+
+    Attributes:
+        query: The stream.
+        moved: Where each path was moved to; empty if there was nothing to move.
+        begins: Where ingest goes on in Kafka; None if it reads all that Kafka has, since there is no bronze.
+            The speed stream always begins anew.
+    """
+
+    query: Query
+    moved: Mapping[str, str]
+    begins: Continuation | None = None
+
+
+def reset_checkpoint(pipeline: Pipeline, run_id: str, query: Query) -> CheckpointReset:
     """Move the checkpoint of a stream aside, and what the stream would else write twice.
 
     The stream must not run. Ingest then begins after the last record of each partition in bronze, which is
@@ -27,9 +44,6 @@ def reset_checkpoint(pipeline: Pipeline, run_id: str, query: Query) -> dict[str,
         run_id: the holder of the lease meanwhile.
         query: the stream.
 
-    Returns:
-        `moved`: what was moved, and where to; `lines` for people.
-
     Raises:
         ConfigError: there is no such topic.
         SourceError: bronze has offsets that Kafka has not.
@@ -39,43 +53,24 @@ def reset_checkpoint(pipeline: Pipeline, run_id: str, query: Query) -> dict[str,
         return (_reset_ingest if query == "ingest" else _reset_speed)(pipeline)
 
 
-def _reset_ingest(pipeline: Pipeline) -> dict[str, Any]:
+def _reset_ingest(pipeline: Pipeline) -> CheckpointReset:
     spark = pipeline.spark
     topic = find_topic(spark, pipeline.config.kafka)
-    lines = ["ingest_stream reads from the earliest offset on that Kafka has: there is no bronze"]
-    gone: tuple[str, ...] = ()
-    if exists(spark, pipeline.table("bronze")):
-        found = continuation(pipeline, topic)
-        lines, gone = [f"ingest_stream reads {line}" for line in found.lines], found.gone
+    begins = continuation(pipeline, topic) if exists(spark, pipeline.table("bronze")) else None
     checkpoint = pipeline.checkpoint("ingest")
     moved = _moved(spark, [checkpoint, note_path(checkpoint)])
     write_note(spark, checkpoint, {BEGIN: "bronze"})
-    lost = [
-        f"MISSING  {line}: Kafka has deleted them before they were read; audits will fail" for line in gone
-    ]
-    return {"moved": moved, "lines": [*_told(moved), *lines, *lost]}
+    return CheckpointReset("ingest", moved, begins)
 
 
-def _reset_speed(pipeline: Pipeline) -> dict[str, Any]:
+def _reset_speed(pipeline: Pipeline) -> CheckpointReset:
     checkpoint = pipeline.checkpoint("speed")
     # The note, which knows what has to be there, goes last.
     paths = [pipeline.table("speed"), pipeline.table("quarantine"), checkpoint, note_path(checkpoint)]
-    moved = _moved(pipeline.spark, paths)
-    said = [
-        "speed_stream makes speed layer and quarantine anew from bronze; until then readers lack open days"
-    ]
-    if pipeline.config.publish is not None:
-        said.append(
-            "publish_stream has read the table that was moved: docs/publishing.md, 'When versions are gone'"
-        )
-    return {"moved": moved, "lines": [*_told(moved), *said]}
+    return CheckpointReset("speed", _moved(pipeline.spark, paths))
 
 
 def _moved(spark: SparkSession, paths: list[str]) -> dict[str, str]:
     suffix = timestamp_suffix()
     places = {path: move_aside(spark, path, suffix) for path in paths}
     return {path: there for path, there in places.items() if there}
-
-
-def _told(moved: dict[str, str]) -> list[str]:
-    return [f"moved {path} to {there}" for path, there in moved.items()] or ["there was nothing to move"]

@@ -1,13 +1,16 @@
 """What a command prints is made from what its step has found, without Spark or a cluster."""
 
+from pipelines.cli.checkpoint import summary_of as summary_of_reset
 from pipelines.cli.rack import summary_of_diagnosis, summary_of_moves, summary_of_traffic
 from pipelines.cli.reconcile import summary_of as summary_of_reconciliation
 from pipelines.config.loader import load_config
+from pipelines.kafka.ingest_position import Continuation
 from pipelines.kafka.offset_comparison import BronzeOffsets, OffsetDifference
 from pipelines.kafka.topic_offsets import BrokerOffsets, TopicOffsets
 from pipelines.racks.advice import advise, crossing
 from pipelines.racks.reassignment import reassignment, spread
 from pipelines.racks.topology import Partition, RackedTopic
+from pipelines.steps.checkpoints import CheckpointReset
 from pipelines.steps.racks import MeasuredTraffic, PlannedMoves, RackDiagnosis
 from pipelines.steps.reconcile import Reconciliation
 
@@ -105,3 +108,26 @@ def test_what_bronze_lacks_is_counted_apart_from_what_is_explained() -> None:
     ]
     whole = summary_of_reconciliation(Reconciliation("flights", topic, {}, 7, []))
     assert whole["lines"] == ["bronze (version 7) holds all that flights has"]
+
+
+def test_a_reset_tells_what_was_moved_and_what_the_stream_does_next() -> None:
+    config = load_config("flights", environ={})
+    begins = Continuation("{}", ("flights-0: from offset 7 on",), ("flights-0 @ 3..6",))
+    told = summary_of_reset(config, CheckpointReset("ingest", {"lake/a": "lake/a.1"}, begins))
+    assert told == {
+        "moved": {"lake/a": "lake/a.1"},
+        "lines": [
+            "moved lake/a to lake/a.1",
+            "ingest_stream reads flights-0: from offset 7 on",
+            "MISSING  flights-0 @ 3..6: Kafka has deleted them before they were read; audits will fail",
+        ],
+    }
+    assert summary_of_reset(config, CheckpointReset("ingest", {}))["lines"] == [
+        "there was nothing to move",
+        "ingest_stream reads from the earliest offset on that Kafka has: there is no bronze",
+    ]
+    publishing = load_config("flights", environ={}, settings=["publish.topic=out"])
+    anew, *more = summary_of_reset(publishing, CheckpointReset("speed", {}))["lines"][1:]
+    assert anew.startswith("speed_stream makes speed layer and quarantine anew from bronze")
+    assert [line.split(":")[0] for line in more] == ["publish_stream has read the table that was moved"]
+    assert summary_of_reset(config, CheckpointReset("speed", {}))["lines"][1:] == [anew]
