@@ -1,6 +1,7 @@
 """`publish_stream`, and `oncelake publish`: whole days, how far publishing is, and how it is put right."""
 
-from datetime import datetime
+from collections.abc import Sequence
+from datetime import date, datetime
 from typing import Any
 
 import click
@@ -10,12 +11,14 @@ from pipelines.cli.options import DAY, CommonOptions, common_options, days_betwe
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import closed_days, days_of
+from pipelines.durations import format_interval
+from pipelines.publishing.published_days import how_to_send
 from pipelines.publishing.settings import settings_of
+from pipelines.spark.checkpoints import QueryFiles
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps import publish as step
-from pipelines.steps.publish_days import publish_days
-from pipelines.steps.publish_reset import InFlight, ResetTo
-from pipelines.steps.publish_reset import reset_publishing as reset_progress
+from pipelines.steps.publish_days import PublishedDays, publish_days
+from pipelines.steps.publish_reset import InFlight, PublishingReset, ResetTo, reset_publishing
 
 
 @click.command("publish_stream")
@@ -23,15 +26,29 @@ from pipelines.steps.publish_reset import reset_publishing as reset_progress
 @click.option("--once", is_flag=True, help="Publish what is available now, then stop.")
 def publish_stream(once: bool, **common: Any) -> None:
     """Publish the speed layer to Kafka, each event exactly once for read_committed readers."""
-    run_job(
-        Job(
-            "publish_stream",
-            lambda pipeline, run_id: step.publish(pipeline, once=once),
-            check=_require_topic,
-            is_stream=True,
-        ),
-        CommonOptions(**common),
-    )
+
+    def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
+        return summary_of_stream(pipeline.config, step.publish(pipeline, once=once))
+
+    run_job(Job("publish_stream", body, check=_require_topic, is_stream=True), CommonOptions(**common))
+
+
+def summary_of_stream(config: PipelineConfig, done: step.PublishedStream) -> dict[str, Any]:
+    """Tell what a run of the stream has published.
+
+    Args:
+        config: The pipeline's configuration.
+        done: What was published.
+
+    Returns:
+        `counts`; `unsent_days`: those that were certified before the stream began, and that nobody has sent;
+        `lines`.
+    """
+    return {
+        "counts": done.counts,
+        "unsent_days": [str(day) for day in done.unsent],
+        "lines": how_to_send(config, done.unsent),
+    }
 
 
 class DayByDefault(click.Group):
@@ -71,37 +88,124 @@ def publish_day(
         _require_topic(config, contract)
         closed_days(contract, *between)
 
-    def body(pipeline: Pipeline, run_id: str) -> Any:
+    def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
         days = days_of(*closed_days(pipeline.contract, *between))
-        return publish_days(pipeline, run_id, days, again=again)
+        return summary_of_days(publish_days(pipeline, run_id, days, again=again))
 
     run_job(Job("publish", body, check=check), CommonOptions(**common))
+
+
+def summary_of_days(done: PublishedDays) -> dict[str, Any]:
+    """Tell which days were published.
+
+    Args:
+        done: What was published.
+
+    Returns:
+        `counts`: `days` and `rows` that were published, `days_done_before`; `lines`.
+    """
+    new = [rows for rows in done.rows.values() if rows is not None]
+    return {
+        "counts": {"days": len(new), "rows": sum(new), "days_done_before": len(done.rows) - len(new)},
+        "lines": [
+            f"{day}: {'published before' if rows is None else f'{rows:,} rows published'}"
+            for day, rows in done.rows.items()
+        ],
+    }
 
 
 @publish.command()
 @common_options
 def status(**common: Any) -> None:
     """Show the progress of publishing in the checkpoint and in the cluster."""
-    run_job(
-        Job(
-            "publish status", lambda pipeline, run_id: step.publishing_status(pipeline), check=_require_topic
-        ),
-        CommonOptions(**common),
-    )
+
+    def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
+        return summary_of_status(pipeline.config, step.publishing_status(pipeline))
+
+    run_job(Job("publish status", body, check=_require_topic), CommonOptions(**common))
+
+
+def summary_of_status(config: PipelineConfig, found: step.PublishingStatus) -> dict[str, Any]:
+    """Tell how far publishing is.
+
+    Args:
+        config: The pipeline's configuration.
+        found: What was found.
+
+    Returns:
+        `checkpoint` (`query`, `next_batch`, `in_flight`); `waiting_days`: those that were certified since the
+        stream looked; `unsent_days`: those that were certified before it began, and nobody has sent; `slots`:
+        the next micro-batch of each; `agrees`: whether `publish_stream` would start; `problem`, if it would
+        not; `lines`.
+    """
+    sink, files, waiting, problem = found.sink, found.checkpoint, found.waiting, found.problem
+    return {
+        "checkpoint": {"query": files.query, "next_batch": files.next_batch, "in_flight": files.in_flight},
+        "waiting_days": [str(day) for day in waiting],
+        "unsent_days": [str(day) for day in found.unsent],
+        "slots": {str(slot): batch for slot, batch in found.slots.items()},
+        "agrees": problem is None,
+        "problem": problem,
+        "lines": [
+            f"{sink.name} -> topic {sink.topic}, {sink.slots} slots",
+            f"checkpoint {files.path}: {_stands(files)}",
+            *(f"slot {slot}: next micro-batch {batch}" for slot, batch in found.slots.items()),
+            *([] if found.slots else ["the cluster has no progress of it"]),
+            *([f"certified, and not published as such yet: {_days(waiting)}"] if waiting else []),
+            *how_to_send(config, found.unsent),
+            f"problem: {problem}" if problem else "checkpoint and cluster agree",
+        ],
+    }
+
+
+def _stands(files: QueryFiles) -> str:
+    if files.query is None:
+        return "not there yet"
+    under_way = f", micro-batch {files.in_flight} under way" if files.in_flight is not None else ""
+    return f"query {files.query}, next micro-batch {files.next_batch}{under_way}"
+
+
+def _days(days: Sequence[date]) -> str:
+    return f"{days[0]}" if len(days) == 1 else f"{len(days)} days from {days[0]} to {days[-1]}"
 
 
 @publish.command()
 @common_options
 def doctor(**common: Any) -> None:
     """Check the cluster for misconfiguration that affects publishing: limits, topic, replicas."""
-    run_job(
-        Job(
-            "publish doctor",
-            lambda pipeline, run_id: step.diagnose_publishing(pipeline.config),
-            check=_require_topic,
-        ),
-        CommonOptions(**common),
-    )
+
+    def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
+        return summary_of_diagnosis(step.diagnose_publishing(pipeline.config))
+
+    run_job(Job("publish doctor", body, check=_require_topic), CommonOptions(**common))
+
+
+def summary_of_diagnosis(found: step.PublishingDiagnosis) -> dict[str, Any]:
+    """Tell what the cluster offers, and what is wrong with it.
+
+    Args:
+        found: What was found.
+
+    Returns:
+        `limits`, `settings` of the topic, by the names that Kafka has for them; `replicas`, by topic;
+        `warnings`; `lines`. What the cluster may not be asked is left out.
+    """
+    facts, warnings = found.facts, found.warnings
+    limits = {name: format_interval(limit) for name, limit in facts.limits.items()}
+    return {
+        "limits": limits,
+        "settings": dict(facts.settings),
+        "replicas": dict(facts.replicas),
+        "warnings": warnings,
+        "lines": [
+            *(f"the cluster has {name} = {limit}" for name, limit in limits.items()),
+            *(f"topic {found.topic} has {name} = {value}" for name, value in facts.settings.items()),
+            *(f"topic {name}: {count} replica(s)" for name, count in facts.replicas.items()),
+            *([] if limits else ["the cluster does not tell its limits (DescribeConfigs on the cluster?)"]),
+            *(f"warning: {warning}" for warning in warnings),
+            *([] if warnings else ["no misconfiguration found"]),
+        ],
+    }
 
 
 @publish.command()
@@ -121,14 +225,29 @@ def reset(to: ResetTo, in_flight: InFlight | None, **common: Any) -> None:
     """Reconcile progress and checkpoint while publish_stream is stopped."""
     if in_flight and to == "beginning":
         raise click.UsageError("--in-flight goes with --to checkpoint")
-    run_job(
-        Job(
-            "publish reset",
-            lambda pipeline, run_id: reset_progress(pipeline, to, in_flight),
-            check=_require_topic,
-        ),
-        CommonOptions(**common),
-    )
+
+    def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
+        return summary_of_reset(reset_publishing(pipeline, to, in_flight))
+
+    run_job(Job("publish reset", body, check=_require_topic), CommonOptions(**common))
+
+
+def summary_of_reset(done: PublishingReset) -> dict[str, Any]:
+    """Tell what `publish_stream` will do next.
+
+    Args:
+        done: Where it goes on.
+
+    Returns:
+        `lines`.
+    """
+    if done.next_batch is None:
+        following = "all days that are not certified will be published again"
+    elif done.parts > 1:
+        following = f"micro-batch {done.next_batch} goes on with part {done.part + 1} of {done.parts}"
+    else:
+        following = f"micro-batch {done.next_batch} comes next"
+    return {"lines": [f"{done.sink}: {following}"]}
 
 
 def _require_topic(config: PipelineConfig, contract: DataContract) -> None:

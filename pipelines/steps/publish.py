@@ -2,10 +2,8 @@
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
-from typing import Any
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
@@ -18,7 +16,6 @@ from pipelines.delta.io import Trigger, each_batch, query_of, small_rows
 from pipelines.delta.read_ahead import require_not_read_ahead
 from pipelines.delta.stream_check import refuse_lost_speed
 from pipelines.delta.tables import keep_versions
-from pipelines.durations import format_interval
 from pipelines.errors import OncelakeError, SourceError
 from pipelines.ledger.certifications import ensure_ledger
 from pipelines.publishing.cluster import (
@@ -27,14 +24,14 @@ from pipelines.publishing.cluster import (
     read_progress,
     topic_id,
 )
-from pipelines.publishing.cluster_advice import advice, facts, refuse_too_long
+from pipelines.publishing.cluster_advice import ClusterFacts, advice, facts, refuse_too_long
 from pipelines.publishing.failures import explained
 from pipelines.publishing.kafka_records import messages
 from pipelines.publishing.micro_batch import BatchMaker, stream
 from pipelines.publishing.progress_check import partitions_of, publisher, reconcile_with_checkpoint
 from pipelines.publishing.published_days import forget_unknown, how_to_send, settled_so_far, unsent, waiting
 from pipelines.publishing.settings import rules_of, settings_of, sink_of, values_of
-from pipelines.publishing.transactional_sink import Published, Publisher
+from pipelines.publishing.transactional_sink import Published, Publisher, TransactionalSink
 from pipelines.registry.event_schema import AvroValues
 from pipelines.spark.checkpoints import QueryFiles, query_files
 from pipelines.spark.failures import explain_stream_failure, texts
@@ -44,7 +41,21 @@ from pipelines.spark.streams import Totals, run_streams
 _log = logging.getLogger(__name__)
 
 
-def publish(pipeline: Pipeline, *, once: bool) -> dict[str, Any]:
+@dataclass(frozen=True)
+class PublishedStream:
+    """What a run of the stream has published.
+
+    Attributes:
+        counts: `rows` that were published, `slots_done_before`: transactions that an earlier run had
+            committed without knowing, and `batches`.
+        unsent: The days that were certified before the stream began, and that nobody has sent.
+    """
+
+    counts: dict[str, int]
+    unsent: list[date]
+
+
+def publish(pipeline: Pipeline, *, once: bool) -> PublishedStream:
     """Publish what enters the speed layer, and what the nightly rebuild makes of it.
 
     That goes on until told to stop, or once with what is there.
@@ -53,18 +64,13 @@ def publish(pipeline: Pipeline, *, once: bool) -> dict[str, Any]:
         pipeline: The pipeline.
         once: publish what the speed layer holds now and return.
 
-    Returns:
-        `counts`: `rows` that were published, `batches`, and `slots_done_before`: transactions that an
-        earlier run had committed without knowing; `unsent_days`: those that were certified before the
-        stream began, and that nobody has sent; and `lines` for people.
-
     Raises:
         ConfigError: nothing is said of publishing, or there is no such topic.
         SourceError: what the cluster knows of progress does not go with the checkpoint.
         InfrastructureError: the cluster or the lake does not answer, or the query failed.
     """
     config = pipeline.config
-    for warning in diagnose_publishing(config)["warnings"]:
+    for warning in diagnose_publishing(config).warnings:
         _log.warning("%s", warning)
     _ensure_sources(pipeline)
     avro = values_of(pipeline)
@@ -78,12 +84,7 @@ def publish(pipeline: Pipeline, *, once: bool) -> dict[str, Any]:
     _log.info("publishing %s to topic %s in %d slots", pipeline.table("speed"), sink.topic, sink.slots)
     totals = job.run(once=once)
     counts = {name: job.counts[name] for name in ("rows", "slots_done_before")}
-    left = unsent(pipeline, publishes.topic_id)
-    return {
-        "counts": {**counts, "batches": totals.batches},
-        "unsent_days": [str(day) for day in left],
-        "lines": how_to_send(config, left),
-    }
+    return PublishedStream({**counts, "batches": totals.batches}, unsent(pipeline, publishes.topic_id))
 
 
 def _ensure_sources(pipeline: Pipeline) -> None:
@@ -98,14 +99,29 @@ def _ensure_sources(pipeline: Pipeline) -> None:
     keep_versions(pipeline.spark, pipeline.ops_table("certifications"), kept, is_shared=True)
 
 
-def publishing_status(pipeline: Pipeline) -> dict[str, Any]:
-    """Tell how far publishing is, by the checkpoint and by the cluster, and whether the two agree.
+@dataclass(frozen=True)
+class PublishingStatus:
+    """How far publishing is, by the checkpoint and by the cluster.
 
-    Returns:
-        `checkpoint` (`query`, `next_batch`, `in_flight`); `waiting_days`: those that were certified since the
-        stream looked; `unsent_days`: those that were certified before it began, and nobody has sent; `slots`:
-        the next micro-batch of each; `agrees`: whether `publish_stream` would start; `problem`, if it would
-        not; and `lines` for people.
+    Attributes:
+        sink: What publishes, and where to.
+        checkpoint: What the checkpoint says.
+        slots: What the cluster says: the next micro-batch of each slot; empty if it has no progress.
+        waiting: The days that were certified since the stream looked.
+        unsent: The days that were certified before it began, and that nobody has sent.
+        problem: Why `publish_stream` would not start; None if checkpoint and cluster agree.
+    """
+
+    sink: TransactionalSink
+    checkpoint: QueryFiles
+    slots: dict[int, int]
+    waiting: list[date]
+    unsent: list[date]
+    problem: str | None
+
+
+def publishing_status(pipeline: Pipeline) -> PublishingStatus:
+    """Find how far publishing is, by the checkpoint and by the cluster, and whether the two agree.
 
     Raises:
         ConfigError: nothing is said of publishing, or there is no such topic.
@@ -126,33 +142,27 @@ def publishing_status(pipeline: Pipeline) -> dict[str, Any]:
             left = sorted({verdict.day for verdict in waiting(pipeline)})
         except SourceError as error:
             problem = str(error)
-    never = unsent(pipeline, topic)
-    lines = [
-        f"{sink.name} -> topic {sink.topic}, {sink.slots} slots",
-        f"checkpoint {files.path}: {_stands(files)}",
-        *(f"slot {slot}: next micro-batch {mark.next_batch}" for slot, mark in known.items()),
-        *([] if known else ["the cluster has no progress of it"]),
-        *([f"certified, and not published as such yet: {_days(left)}"] if left else []),
-        *how_to_send(pipeline.config, never),
-        f"problem: {problem}" if problem else "checkpoint and cluster agree",
-    ]
-    return {
-        "checkpoint": {"query": files.query, "next_batch": files.next_batch, "in_flight": files.in_flight},
-        "waiting_days": [str(day) for day in left],
-        "unsent_days": [str(day) for day in never],
-        "slots": {str(slot): mark.next_batch for slot, mark in known.items()},
-        "agrees": problem is None,
-        "problem": problem,
-        "lines": lines,
-    }
+    slots = {slot: mark.next_batch for slot, mark in known.items()}
+    return PublishingStatus(sink, files, slots, left, unsent(pipeline, topic), problem)
 
 
-def diagnose_publishing(config: PipelineConfig) -> dict[str, Any]:
-    """Check what publishing needs of the cluster, and warns of misconfiguration.
+@dataclass(frozen=True)
+class PublishingDiagnosis:
+    """What matters to publishing of a cluster.
 
-    Returns:
-        `limits`, `settings` of the topic, by the names that Kafka has for them; `replicas`, by topic;
-        `warnings`; and `lines` for people. What the cluster may not be asked is left out.
+    Attributes:
+        topic: The output topic.
+        facts: What the cluster tells of itself.
+        warnings: What is wrong with it; each with how to fix it.
+    """
+
+    topic: str
+    facts: ClusterFacts
+    warnings: list[str]
+
+
+def diagnose_publishing(config: PipelineConfig) -> PublishingDiagnosis:
+    """Check what publishing needs of the cluster, and find misconfiguration.
 
     Raises:
         ConfigError: nothing is said of publishing, there is no such topic, or the cluster will refuse all.
@@ -163,23 +173,7 @@ def diagnose_publishing(config: PipelineConfig) -> dict[str, Any]:
         topic_id(cluster, sink.topic)
         found = facts(cluster, sink.topic)
     refuse_too_long(sink, found)
-    warnings = advice(sink, settings_of(config).retraction, found)
-    limits = {name: format_interval(limit) for name, limit in found.limits.items()}
-    told = [
-        *(f"the cluster has {name} = {limit}" for name, limit in limits.items()),
-        *(f"topic {sink.topic} has {name} = {value}" for name, value in found.settings.items()),
-        *(f"topic {name}: {count} replica(s)" for name, count in found.replicas.items()),
-        *([] if limits else ["the cluster does not tell its limits (DescribeConfigs on the cluster?)"]),
-        *(f"warning: {warning}" for warning in warnings),
-        *([] if warnings else ["no misconfiguration found"]),
-    ]
-    return {
-        "limits": limits,
-        "settings": dict(found.settings),
-        "replicas": dict(found.replicas),
-        "warnings": warnings,
-        "lines": told,
-    }
+    return PublishingDiagnosis(sink.topic, found, advice(sink, settings_of(config).retraction, found))
 
 
 @dataclass
@@ -253,14 +247,3 @@ class _Job:
             return self.publisher(records, batch, max(min(parts, total["rows"]), 1))
         finally:
             kept.unpersist()
-
-
-def _days(days: Sequence[date]) -> str:
-    return f"{days[0]}" if len(days) == 1 else f"{len(days)} days from {days[0]} to {days[-1]}"
-
-
-def _stands(files: QueryFiles) -> str:
-    if files.query is None:
-        return "not there yet"
-    under_way = f", micro-batch {files.in_flight} under way" if files.in_flight is not None else ""
-    return f"query {files.query}, next micro-batch {files.next_batch}{under_way}"

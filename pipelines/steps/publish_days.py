@@ -4,7 +4,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from typing import Any, Final
+from typing import Final
 
 from confluent_kafka import KafkaException
 from pyspark.errors import PySparkException
@@ -58,13 +58,24 @@ _WHOLE_DAY: Final = "day"
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class PublishedDays:
+    """What was published of certified days.
+
+    Attributes:
+        rows: How many rows of each day; None if it was published before.
+    """
+
+    rows: dict[date, int | None]
+
+
 def publish_days(
     pipeline: Pipeline,
     run_id: str,
     days: Sequence[date],
     *,
     again: bool,
-) -> dict[str, Any]:
+) -> PublishedDays:
     """Publish certified days as a whole, unless that is done.
 
     A run that died is gone on with: what it had committed is not sent again.
@@ -74,9 +85,6 @@ def publish_days(
         run_id: recorded with what is published.
         days: the days, sorted.
         again: publish days that were published before, too.
-
-    Returns:
-        `counts`: `days` and `rows` that were published, `days_done_before`; and `lines`.
 
     Raises:
         ConfigError: a day is not certified, has changed since it was published, or there is no topic.
@@ -92,19 +100,16 @@ def publish_days(
         _require_certified(config, days, verdicts)
         _require_streamed(config, days, waiting(pipeline))
         topic, partitions = _topic(sink, query_files(pipeline.spark, pipeline.checkpoint("publish")))
-        counts, lines = {"days": 0, "rows": 0, "days_done_before": 0}, []
+        rows: dict[date, int | None] = {}
         avro = values_of(pipeline)
         sink = replace(sink, rules=rules_of(config, pipeline.contract, avro))
         before = publications(pipeline, topic)
         for day in days:
             work = _Day(pipeline, verdicts, day, before.get(day, Publication()), topic, avro)
-            rows = work.publish(sink, held, partitions, again=again)
-            if rows is not None:
+            rows[day] = work.publish(sink, held, partitions, again=again)
+            if rows[day] is not None:
                 record_publication(pipeline, verdicts[day], topic, run_id)
-            counts["days" if rows is not None else "days_done_before"] += 1
-            counts["rows"] += rows or 0
-            lines.append(f"{day}: {'published before' if rows is None else f'{rows:,} rows published'}")
-    return {"counts": counts, "lines": lines}
+    return PublishedDays(rows)
 
 
 def _topic(sink: TransactionalSink, files: QueryFiles) -> tuple[str, int]:

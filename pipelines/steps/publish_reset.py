@@ -1,7 +1,7 @@
 """Publish reset: progress and checkpoint agree again, by what an operator has found out."""
 
-from dataclasses import replace
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from pipelines.errors import ConfigError, SourceError
 from pipelines.publishing.cluster import (
@@ -25,7 +25,24 @@ ResetTo = Literal["beginning", "checkpoint"]
 InFlight = Literal["published", "unpublished"]
 
 
-def reset_publishing(pipeline: Pipeline, to: ResetTo, in_flight: InFlight | None) -> dict[str, Any]:
+@dataclass(frozen=True)
+class PublishingReset:
+    """Where `publish_stream` goes on.
+
+    Attributes:
+        sink: What publishes.
+        next_batch: The micro-batch that comes next; None if all begins anew.
+        part: How many of its parts are done.
+        parts: In how many parts it is sent; 1 if it comes as a whole.
+    """
+
+    sink: str
+    next_batch: int | None
+    part: int = 0
+    parts: int = 1
+
+
+def reset_publishing(pipeline: Pipeline, to: ResetTo, in_flight: InFlight | None) -> PublishingReset:
     """Make progress and checkpoint agree again, by what an operator has found out.
 
     Args:
@@ -58,10 +75,9 @@ def reset_publishing(pipeline: Pipeline, to: ResetTo, in_flight: InFlight | None
             wanted = repaired_progress(sink, ours, known, files, in_flight)
         write_progress(sink, taken, wanted)
     if to == "beginning":
-        return {"lines": [f"{sink.name}: all days that are not certified will be published again"]}
+        return PublishingReset(sink.name, None)
     write_note(pipeline.spark, files.path, {"topic_id": topic, PARTITIONS: str(partitions)})
-    following = _what_follows([(known | wanted)[slot] for slot in range(sink.slots)], files)
-    return {"lines": [f"{sink.name}: {following}"]}
+    return _where_it_goes_on(sink.name, [(known | wanted)[slot] for slot in range(sink.slots)], files)
 
 
 def _require_moved_aside(files: QueryFiles) -> None:
@@ -152,10 +168,9 @@ def _refuse_in_parts(sink: TransactionalSink, unknown: list[int], known: Marks, 
         )
 
 
-def _what_follows(told: list[SlotProgress], files: QueryFiles) -> str:
-    """Return what publish_stream will do next, in words."""
+def _where_it_goes_on(sink: str, told: list[SlotProgress], files: QueryFiles) -> PublishingReset:
     next_one = min(told, key=lambda mark: mark.position)
     parts = max((mark.parts for mark in told if mark.batch == files.in_flight), default=1)
     if parts > 1 and next_one.next_batch == files.in_flight:
-        return f"micro-batch {next_one.next_batch} goes on with part {next_one.part + 1} of {parts}"
-    return f"micro-batch {next_one.next_batch} comes next"
+        return PublishingReset(sink, next_one.next_batch, next_one.part, parts)
+    return PublishingReset(sink, next_one.next_batch)

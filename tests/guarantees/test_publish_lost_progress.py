@@ -38,8 +38,7 @@ def stream(lake: Lake, *numbers: int) -> None:
 
 
 def send(lake: Lake) -> dict[str, int]:
-    counts: dict[str, int] = publish(lake.pipeline, once=True)["counts"]
-    return counts
+    return publish(lake.pipeline, once=True).counts
 
 
 def forget(admin: AdminClient, output: str, *, records: bool) -> None:
@@ -76,7 +75,7 @@ def test_offsets_that_expired_are_known_from_records(
     assert send(lake)["rows"] == 2
     forget(admin, output, records=False)
     under_way(lake, 1)
-    assert publishing_status(lake.pipeline)["slots"] == {"0": 2, "1": 2}
+    assert publishing_status(lake.pipeline).slots == {0: 2, 1: 2}
     # What is done in all slots is not even read.
     assert send(lake) == {"rows": 2, "batches": 0, "slots_done_before": 2}
     each_once(broker, output, 4)
@@ -84,7 +83,7 @@ def test_offsets_that_expired_are_known_from_records(
     producer = Producer({"bootstrap.servers": broker})
     producer.produce(progress, None, sink_of(lake.config).name.encode(), 1)
     assert not producer.flush(30)
-    assert publishing_status(lake.pipeline)["slots"] == {"0": 2}
+    assert publishing_status(lake.pipeline).slots == {0: 2}
     # The topic's id is known beside the checkpoint, too.
     admin.delete_topics([progress])[progress].result(30)
     make_anew(admin, output, 4)

@@ -98,8 +98,8 @@ def test_a_slot_of_which_a_part_was_committed_in_its_middle_goes_on_with_that_pa
     tell(lake, 1, part=2, is_begun=True, written=None)
     with pytest.raises(SourceError, match=r"of micro-batch 0 slots 1 were committed before all"):
         send(lake)
-    (said,) = reset_publishing(lake.pipeline, "checkpoint", "unpublished")["lines"]
-    assert said.endswith("micro-batch 0 goes on with part 2 of 3")
+    following = reset_publishing(lake.pipeline, "checkpoint", "unpublished")
+    assert (following.next_batch, following.part, following.parts) == (0, 1, 3)
     send(lake)
     each_once(lake)
 
@@ -114,8 +114,8 @@ def test_what_the_cluster_knows_of_parts_is_not_overruled(
     other = make("publish.slots=3")
     with pytest.raises(SourceError, match=r"begun with 2.*publish_stream .*--once --set publish\.slots=2"):
         reset_publishing(replace(lake.pipeline, config=other.config), "checkpoint", answer)
-    (said,) = reset_publishing(lake.pipeline, "checkpoint", answer)["lines"]
-    assert said.endswith("micro-batch 0 goes on with part 3 of 3")
+    following = reset_publishing(lake.pipeline, "checkpoint", answer)
+    assert (following.next_batch, following.part, following.parts) == (0, 2, 3)
     # Neither answer is right of a slot that has sent some parts, and nobody knows how many.
     tell(lake, 1, part=0, parts=1, is_lost=True)
     with pytest.raises(

@@ -113,7 +113,7 @@ def test_a_retry_by_other_rules_is_refused_before_anything_is_sent(
         ):
             publish(other.pipeline, once=True)
     assert len(messages_of(broker, sink.topic)) == 8
-    counts = publish(lake.pipeline, once=True)["counts"]
+    counts = publish(lake.pipeline, once=True).counts
     assert counts == {"rows": 8, "slots_done_before": 1, "batches": 1}
 
 
@@ -122,7 +122,7 @@ def test_a_contract_may_grow_between_two_tries(make: Callable[..., Lake], contra
     half_done(make())
     grown = StructType([*contract.schema, StructField("gate", StringType())])
     lake = make(version="1.1.0", schema=grown)
-    counts = publish(lake.pipeline, once=True)["counts"]
+    counts = publish(lake.pipeline, once=True).counts
     assert counts == {"rows": 8, "slots_done_before": 1, "batches": 1}
 
 
@@ -141,9 +141,9 @@ def test_a_transaction_that_was_committed_in_the_middle_is_told(
     write_progress(sink, take_all(sink, {}), begun)
     with pytest.raises(SourceError, match=r"slots 1 were committed before all .* --in-flight unpublished"):
         publish(lake.pipeline, once=True)
-    assert not publishing_status(lake.pipeline)["agrees"]
+    assert publishing_status(lake.pipeline).problem
     reset_publishing(lake.pipeline, "checkpoint", "unpublished")
-    counts = publish(lake.pipeline, once=True)["counts"]
+    counts = publish(lake.pipeline, once=True).counts
     assert counts == {"rows": 8, "slots_done_before": 1, "batches": 1}
 
 

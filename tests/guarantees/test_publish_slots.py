@@ -77,7 +77,7 @@ def stream(lake: Lake, *numbers: int) -> None:
 
 
 def send(lake: Lake) -> int:
-    return int(publish(lake.pipeline, once=True)["counts"]["rows"])
+    return publish(lake.pipeline, once=True).counts["rows"]
 
 
 def fault(tmp_path: Path, point: Point, victim: Victim) -> Fault:
@@ -211,7 +211,7 @@ def test_a_topic_that_has_got_more_partitions_is_refused_until_somebody_says_tha
     stream(lake, 3)
     with pytest.raises(SourceError, match=r"found 5 partitions, expected the 4 .* reset .*--to checkpoint"):
         send(lake)
-    assert not publishing_status(lake.pipeline)["agrees"]
+    assert publishing_status(lake.pipeline).problem
     reset_publishing(lake.pipeline, "checkpoint", None)
     assert send(lake) == 1
     assert len(messages_of(broker, sink.topic)) == 3

@@ -6,6 +6,7 @@ from datetime import date, timedelta
 
 import pytest
 
+from pipelines.cli.publish import summary_of_status, summary_of_stream
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import days_of
 from pipelines.publishing.published_days import how_to_send
@@ -29,9 +30,9 @@ def test_a_stream_that_begins_after_nights_says_what_it_leaves_and_how_it_is_sen
     run(lake, ONE, TWO)
     with caplog.at_level("WARNING"):
         told = publish(lake.pipeline, once=True)
-    assert told["counts"]["rows"] == 0
-    assert told["unsent_days"] == ["2013-01-01", "2013-01-02"]
-    (line,) = told["lines"]
+    assert told.counts["rows"] == 0
+    assert told.unsent == [ONE, TWO]
+    (line,) = summary_of_stream(lake.config, told)["lines"]
     assert line in caplog.text
     command = re.search(r"oncelake publish --pipeline flights --env (\S+) --from (\S+) --to (\S+)", line)
     assert command
@@ -40,12 +41,13 @@ def test_a_stream_that_begins_after_nights_says_what_it_leaves_and_how_it_is_sen
     lake.ingest([on(3, 3)])
     stream(lake)
     again = publish(lake.pipeline, once=True)
-    assert (again["counts"]["rows"], again["lines"]) == (1, [line])
-    assert line in publishing_status(lake.pipeline)["lines"]
+    assert again.counts["rows"] == 1
+    assert summary_of_stream(lake.config, again)["lines"] == [line]
+    assert line in summary_of_status(lake.config, publishing_status(lake.pipeline))["lines"]
     days = days_of(date.fromisoformat(command[2]), date.fromisoformat(command[3]))
     publish_days(lake.pipeline, "run", days, again=False)
-    assert publishing_status(lake.pipeline)["unsent_days"] == []
-    assert publish(lake.pipeline, once=True)["lines"] == []
+    assert publishing_status(lake.pipeline).unsent == []
+    assert summary_of_stream(lake.config, publish(lake.pipeline, once=True))["lines"] == []
 
 
 def test_days_with_gaps_are_sent_by_a_command_for_each_range(lake: Lake) -> None:

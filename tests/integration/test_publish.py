@@ -75,9 +75,8 @@ def stream(lake: Lake, *numbers: int) -> None:
     speed(lake.pipeline, once=True)
 
 
-def send(lake: Lake) -> dict[str, Any]:
-    counts: dict[str, Any] = publish(lake.pipeline, once=True)["counts"]
-    return counts
+def send(lake: Lake) -> dict[str, int]:
+    return publish(lake.pipeline, once=True).counts
 
 
 def published(broker: str, output: str) -> Counter[int]:
@@ -100,8 +99,8 @@ def test_what_enters_the_speed_layer_is_published_once(
     for message in messages_of(broker, output):
         assert utils.toPositive(utils.murmur2(bytearray(message.key or b""))) % 2 == message.partition
     told = publishing_status(lake.pipeline)
-    assert (told["agrees"], told["slots"]) == (True, {"0": 2, "1": 2})
-    assert (told["checkpoint"]["next_batch"], told["checkpoint"]["in_flight"]) == (2, None)
+    assert (told.problem, told.slots) == (None, {0: 2, 1: 2})
+    assert (told.checkpoint.next_batch, told.checkpoint.in_flight) == (2, None)
 
 
 def test_values_in_avro_by_a_schema_that_the_registry_has(
@@ -186,7 +185,7 @@ def test_a_lost_checkpoint_is_refused_until_somebody_says_what_it_means(
     shutil.rmtree(lake.config.checkpoint("publish"))
     with pytest.raises(SourceError, match=r"its checkpoint .* is not there"):
         send(lake)
-    assert not publishing_status(lake.pipeline)["agrees"]
+    assert publishing_status(lake.pipeline).problem
     reset_publishing(lake.pipeline, "beginning", None)
     assert send(lake)["rows"] == 1
     assert published(broker, output) == Counter({1: 2})
@@ -312,7 +311,11 @@ def test_a_time_out_that_the_cluster_refuses_is_refused_by_all_who_would_publish
     make: Callable[..., Lake],
 ) -> None:
     lake = make("publish.transaction_timeout=1 hour")
-    publish_whole = partial(publish_days, lake.pipeline, "run", [], again=False)
-    for begin in (partial(diagnose_publishing, lake.config), partial(send, lake), publish_whole):
+    all_who_would: tuple[Callable[[], object], ...] = (
+        partial(diagnose_publishing, lake.config),
+        partial(send, lake),
+        partial(publish_days, lake.pipeline, "run", [], again=False),
+    )
+    for begin in all_who_would:
         with pytest.raises(ConfigError, match=r"transaction_timeout: expected 15 minutes .* got 1 hour"):
             begin()

@@ -1,19 +1,29 @@
 """What a command prints is made from what its step has found, without Spark or a cluster."""
 
+from datetime import date, timedelta
+
+from pipelines.cli import publish, rack
 from pipelines.cli.checkpoint import summary_of as summary_of_reset
-from pipelines.cli.rack import summary_of_diagnosis, summary_of_moves, summary_of_traffic
 from pipelines.cli.reconcile import summary_of as summary_of_reconciliation
 from pipelines.config.loader import load_config
 from pipelines.kafka.ingest_position import Continuation
 from pipelines.kafka.offset_comparison import BronzeOffsets, OffsetDifference
 from pipelines.kafka.topic_offsets import BrokerOffsets, TopicOffsets
+from pipelines.publishing.cluster_advice import ClusterFacts
+from pipelines.publishing.settings import sink_of
 from pipelines.racks.advice import advise, crossing
 from pipelines.racks.reassignment import reassignment, spread
 from pipelines.racks.topology import Partition, RackedTopic
+from pipelines.spark.checkpoints import QueryFiles
 from pipelines.steps.checkpoints import CheckpointReset
+from pipelines.steps.publish import PublishedStream, PublishingDiagnosis, PublishingStatus
+from pipelines.steps.publish_days import PublishedDays
+from pipelines.steps.publish_reset import PublishingReset
 from pipelines.steps.racks import MeasuredTraffic, PlannedMoves, RackDiagnosis
 from pipelines.steps.reconcile import Reconciliation
 
+PUBLISHING = load_config("flights", environ={}, settings=["publish.topic=out", "publish.slots=2"])
+ONE, TWO = date(2013, 1, 1), date(2013, 1, 2)
 CROWDED = RackedTopic(
     "flights", {1: "a", 2: "a", 3: None}, {1: "", 2: "Aware", 3: ""}, (Partition(0, 2, (1, 2), (1, 2), 0),)
 )
@@ -22,7 +32,7 @@ CROWDED = RackedTopic(
 def test_the_doctor_shows_where_each_partition_can_be_read_and_what_the_rest_costs() -> None:
     advice = advise(CROWDED, ["a", "b"], "client")
     bill = {mode: crossing(share, 3000, 0.02) for mode, share in advice.shares.items()}
-    told = summary_of_diagnosis(RackDiagnosis(CROWDED, "client", ["a", "b"], advice, bill))
+    told = rack.summary_of_diagnosis(RackDiagnosis(CROWDED, "client", ["a", "b"], advice, bill))
     assert told["brokers"][2] == {"id": 3, "rack": None, "selector": ""}
     assert told["shares"] == {"off": 0.5, "client": 0.5, "placement": 1.0}
     assert told["bill"]["client"] == {"gigabytes": 1500.0, "price": 30.0}
@@ -37,7 +47,7 @@ def test_the_doctor_shows_where_each_partition_can_be_read_and_what_the_rest_cos
         f"kafka.rack.mode: client: share within the rack 0.500; as configured{half}",
     ]
     assert told["lines"][8:] == [f"hint: {hint}" for hint in advice.hints]
-    assert "bill" not in summary_of_diagnosis(RackDiagnosis(CROWDED, "off", [], advice, {}))
+    assert "bill" not in rack.summary_of_diagnosis(RackDiagnosis(CROWDED, "off", [], advice, {}))
 
 
 def test_moves_are_shown_with_the_commands_that_carry_them_out() -> None:
@@ -45,7 +55,7 @@ def test_moves_are_shown_with_the_commands_that_carry_them_out() -> None:
     planned = PlannedMoves(topic, spread(topic), reassignment("flights", spread(topic)))
     settings = ["kafka.bootstrap_servers=broker:9092", "kafka.options.security.protocol=SSL"]
     kafka = load_config("flights", environ={}, settings=settings).kafka
-    told = summary_of_moves(kafka, planned, None, 5)
+    told = rack.summary_of_moves(kafka, planned, None, 5)
     command = (
         "  kafka-reassign-partitions --bootstrap-server broker:9092 --command-config CLIENT.properties"
         " --reassignment-json-file PLAN.json"
@@ -60,14 +70,14 @@ def test_moves_are_shown_with_the_commands_that_carry_them_out() -> None:
         f"{command} --verify",
     ]
     nothing = PlannedMoves(topic, (), reassignment("flights", ()))
-    assert summary_of_moves(kafka, nothing, None, 5)["lines"] == [
+    assert rack.summary_of_moves(kafka, nothing, None, 5)["lines"] == [
         "replicas are spread over racks as well as can be"
     ]
 
 
 def test_bytes_are_shown_by_the_rack_that_read_and_the_rack_that_served_them() -> None:
     racks = {"mode": "client", "bytes": {"a": {"a": 3_000_000, "b": 1_000_000}}, "share": 0.75}
-    told = summary_of_traffic(MeasuredTraffic(1200, 2, 1.23456, racks))
+    told = rack.summary_of_traffic(MeasuredTraffic(1200, 2, 1.23456, racks))
     assert (told["counts"], told["query_s"], told["racks"]) == ({"records": 1200, "batches": 2}, 1.235, racks)
     assert told["lines"] == [
         "1,200 records in 1.2 s",
@@ -75,9 +85,9 @@ def test_bytes_are_shown_by_the_rack_that_read_and_the_rack_that_served_them() -
         "a read 1.0 MB from b",
         "within the rack: 0.750",
     ]
-    untold = summary_of_traffic(MeasuredTraffic(1, 1, 1.0, {**racks, "share": None}))
+    untold = rack.summary_of_traffic(MeasuredTraffic(1, 1, 1.0, {**racks, "share": None}))
     assert "is spark.plugins=oncelake.rack.RackPlugin set?" in untold["lines"][-1]
-    idle = summary_of_traffic(MeasuredTraffic(0, 0, 1.0, {**racks, "bytes": {}, "share": None}))
+    idle = rack.summary_of_traffic(MeasuredTraffic(0, 0, 1.0, {**racks, "bytes": {}, "share": None}))
     assert idle["lines"] == ["0 records in 1.0 s", "there was nothing to read"]
 
 
@@ -126,8 +136,82 @@ def test_a_reset_tells_what_was_moved_and_what_the_stream_does_next() -> None:
         "there was nothing to move",
         "ingest_stream reads from the earliest offset on that Kafka has: there is no bronze",
     ]
-    publishing = load_config("flights", environ={}, settings=["publish.topic=out"])
-    anew, *more = summary_of_reset(publishing, CheckpointReset("speed", {}))["lines"][1:]
+    anew, *more = summary_of_reset(PUBLISHING, CheckpointReset("speed", {}))["lines"][1:]
     assert anew.startswith("speed_stream makes speed layer and quarantine anew from bronze")
     assert [line.split(":")[0] for line in more] == ["publish_stream has read the table that was moved"]
     assert summary_of_reset(config, CheckpointReset("speed", {}))["lines"][1:] == [anew]
+
+
+def test_the_status_of_publishing_tells_both_sides_and_what_is_left() -> None:
+    sink = sink_of(PUBLISHING)
+    files = QueryFiles("lake/publish", "q", 3, 3)
+    told = publish.summary_of_status(
+        PUBLISHING, PublishingStatus(sink, files, {0: 3, 1: 4}, [ONE, TWO], [ONE], None)
+    )
+    assert told["checkpoint"] == {"query": "q", "next_batch": 3, "in_flight": 3}
+    assert (told["waiting_days"], told["unsent_days"]) == (["2013-01-01", "2013-01-02"], ["2013-01-01"])
+    assert (told["slots"], told["agrees"], told["problem"]) == ({"0": 3, "1": 4}, True, None)
+    *lines, unsent, last = told["lines"]
+    assert lines == [
+        f"{sink.name} -> topic out, 2 slots",
+        "checkpoint lake/publish: query q, next micro-batch 3, micro-batch 3 under way",
+        "slot 0: next micro-batch 3",
+        "slot 1: next micro-batch 4",
+        "certified, and not published as such yet: 2 days from 2013-01-01 to 2013-01-02",
+    ]
+    assert unsent.endswith("--from 2013-01-01 --to 2013-01-01")
+    assert last == "checkpoint and cluster agree"
+    new = PublishingStatus(sink, QueryFiles("lake/publish", None, 0, None), {}, [], [], "it does not fit")
+    told = publish.summary_of_status(PUBLISHING, new)
+    assert (told["agrees"], told["problem"]) == (False, "it does not fit")
+    assert told["lines"][1:] == [
+        "checkpoint lake/publish: not there yet",
+        "the cluster has no progress of it",
+        "problem: it does not fit",
+    ]
+
+
+def test_what_was_published_is_counted_and_what_nobody_has_sent_is_told() -> None:
+    done = PublishedDays({ONE: 1200, TWO: None})
+    assert publish.summary_of_days(done) == {
+        "counts": {"days": 1, "rows": 1200, "days_done_before": 1},
+        "lines": ["2013-01-01: 1,200 rows published", "2013-01-02: published before"],
+    }
+    told = publish.summary_of_stream(PUBLISHING, PublishedStream({"rows": 3}, [TWO]))
+    assert (told["counts"], told["unsent_days"]) == ({"rows": 3}, ["2013-01-02"])
+    assert told["lines"][0].startswith(
+        "1 certified day(s) from 2013-01-02 to 2013-01-02 are not on the topic"
+    )
+    assert publish.summary_of_stream(PUBLISHING, PublishedStream({}, []))["lines"] == []
+
+
+def test_the_doctor_of_publishing_shows_what_the_cluster_tells_and_what_is_wrong() -> None:
+    facts = ClusterFacts(3, {"offsets.retention.minutes": timedelta(days=7)}, {"a": "b"}, {"out": 3})
+    told = publish.summary_of_diagnosis(PublishingDiagnosis("out", facts, ["it is odd"]))
+    assert told == {
+        "limits": {"offsets.retention.minutes": "1 week"},
+        "settings": {"a": "b"},
+        "replicas": {"out": 3},
+        "warnings": ["it is odd"],
+        "lines": [
+            "the cluster has offsets.retention.minutes = 1 week",
+            "topic out has a = b",
+            "topic out: 3 replica(s)",
+            "warning: it is odd",
+        ],
+    }
+    silent = publish.summary_of_diagnosis(PublishingDiagnosis("out", ClusterFacts(1, {}, {}, {}), []))
+    assert silent["lines"] == [
+        "the cluster does not tell its limits (DescribeConfigs on the cluster?)",
+        "no misconfiguration found",
+    ]
+
+
+def test_a_reset_of_publishing_tells_where_it_goes_on() -> None:
+    following = {
+        "all days that are not certified will be published again": PublishingReset("sink", None),
+        "micro-batch 4 comes next": PublishingReset("sink", 4),
+        "micro-batch 4 goes on with part 2 of 3": PublishingReset("sink", 4, 1, 3),
+    }
+    for said, done in following.items():
+        assert publish.summary_of_reset(done) == {"lines": [f"sink: {said}"]}
