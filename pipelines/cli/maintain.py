@@ -1,14 +1,32 @@
 """`oncelake maintain`: compaction, retention and VACUUM of a pipeline's tables."""
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Final
 
 import click
 
 from pipelines.cli.job_runner import Job, run_job
 from pipelines.cli.options import CommonOptions, common_options
+from pipelines.retention.removal import Removal
 from pipelines.spark.pipeline import Pipeline
-from pipelines.steps.maintain import maintain
+from pipelines.steps.maintain import (
+    Finding,
+    FoldedIndex,
+    KeptFiles,
+    Layer,
+    LeftOver,
+    OldRows,
+    TableFiles,
+    Upkeep,
+    maintain,
+)
 from pipelines.steps.serving import refresh_view
+
+_BEHIND: Final = {
+    "bronze": "speed_stream has not read all of it",
+    "speed": "publish_stream has not read all of it",
+    "batch": "publish_stream has not come to what was certified",
+}
 
 
 @click.command("maintain")
@@ -26,6 +44,47 @@ def maintain_tables(vacuum_now: bool, dry_run: bool, **common: Any) -> None:
         if not dry_run:
             # An older view may still take a certified day from the speed layer.
             refresh_view(pipeline)
-        return maintain(pipeline, run_id, dry_run=dry_run, vacuum_now=vacuum_now)
+        done = maintain(pipeline, run_id, dry_run=dry_run, vacuum_now=vacuum_now)
+        return summary_of(done, vacuum_now=vacuum_now)
 
     run_job(Job("maintain", body), CommonOptions(**common))
+
+
+def summary_of(done: Upkeep, *, vacuum_now: bool) -> dict[str, Any]:
+    """Tell what upkeep has done, and what it left.
+
+    Args:
+        done: What was done.
+        vacuum_now: It did not wait for `maintain.vacuum_after`.
+
+    Returns:
+        `counts`: files and bytes put together and removed, rows removed from each table; `lines`.
+    """
+    lines = [line for finding in done.findings for line in _lines(finding, vacuum_now=vacuum_now)]
+    return {"counts": done.counts, "lines": lines}
+
+
+def _lines(finding: Finding, *, vacuum_now: bool) -> Iterator[str]:
+    match finding:
+        case TableFiles(table, what, files):
+            yield f"{table}: files {what}: {files.count:,} ({files.bytes:,} bytes)"
+        case LeftOver():
+            yield "batch: a run died before it decided; first back to the certified version"
+        case OldRows(layer, removal):
+            if removal.rows:
+                yield f"{layer}: {removal.rows:,} {_removed(layer, removal)}"
+            yield from (f"{layer}: kept from {need.day} on: {need.why}" for need in removal.needs)
+        case FoldedIndex(rows):
+            yield f"ops/bronze_index: {rows:,} rows fewer: old micro-batches were folded"
+        case KeptFiles(layer):
+            for_long = "" if vacuum_now else " for longer than maintain.vacuum_after"
+            yield f"{layer}: no file removed: {_BEHIND[layer]}{for_long}"
+
+
+def _removed(layer: Layer, removal: Removal) -> str:
+    if layer == "bronze":
+        sent = f"{removal.sent_before:%Y-%m-%d %H:%M} UTC"
+        return f"records that were sent before {sent}; whole from {removal.kept_from}"
+    if layer == "speed":
+        return f"rows of {removal.days} certified days; kept from {removal.kept_from}"
+    return "replayed or discarded records"

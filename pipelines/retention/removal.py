@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame
@@ -72,13 +72,19 @@ class Removal:
         rows: how many rows.
         condition: which, in SQL.
         properties: what the table must say of itself before they go.
-        lines: what a person ought to know: what goes, and what keeps more from going.
+        needs: what keeps more from going.
+        kept_from: of bronze and the speed layer, the first day that stays, if any rows go.
+        sent_before: of bronze, the moment before which the records were sent that go.
+        days: of the speed layer, how many certified days the rows that go are of.
     """
 
     rows: int = 0
     condition: str = "false"
     properties: Mapping[str, str] = field(default_factory=dict)
-    lines: tuple[str, ...] = ()
+    needs: tuple[Need, ...] = ()
+    kept_from: date | None = None
+    sent_before: datetime | None = None
+    days: int = 0
 
 
 def from_bronze(pipeline: Pipeline, retention: timedelta) -> Removal:
@@ -95,19 +101,17 @@ def from_bronze(pipeline: Pipeline, retention: timedelta) -> Removal:
     needs = [unread(pipeline), in_quarantine(pipeline)]
     records = records_of_days(pipeline)
     needs.append(uncertified(config, records, verdicts(pipeline), whole_from(pipeline), by_age))
-    held = [need for need in needs if need is not None and need.day < by_age]
+    held = tuple(need for need in needs if need is not None and need.day < by_age)
     day = min([by_age, *(need.day for need in held)])
-    lines = tuple(f"bronze: kept from {need.day} on: {need.why}" for need in held)
     if day <= (gone or FIRST_DAY):
-        return Removal(lines=lines)
+        return Removal(needs=held)
     sent = first_moment_of(day, config.decode.max_future, pipeline.contract.zone)
     bronze = read(pipeline.spark, table)
     condition = below_offsets(first_offsets_kept(bronze, sent))
     rows = bronze.where(condition).count()
     if not rows:
-        return Removal(lines=lines)
-    said = f"bronze: {rows:,} records that were sent before {sent:%Y-%m-%d %H:%M} UTC; whole from {day}"
-    return Removal(rows, condition, {WHOLE_FROM: day.isoformat()}, (said, *lines))
+        return Removal(needs=held)
+    return Removal(rows, condition, {WHOLE_FROM: day.isoformat()}, held, kept_from=day, sent_before=sent)
 
 
 def from_speed(pipeline: Pipeline, retention: timedelta) -> Removal:
@@ -126,19 +130,18 @@ def from_speed(pipeline: Pipeline, retention: timedelta) -> Removal:
     ]
     if to_settle := sorted({v.day for v in waiting(pipeline) if v.day < first}):
         needs.append(Need(to_settle[0], f"publish_stream has not come to {to_settle[0]} as it is certified"))
-    lines = tuple(f"speed: kept from {need.day} on: {need.why}" for need in needs)
     first = min([first, *(need.day for need in needs)])
     days = [day for day in state.days if day < first]
     if not days:
-        return Removal(lines=lines)
+        return Removal(needs=tuple(needs))
     condition = days_condition(days)
     by_day = small_rows(read(spark, table).where(condition).groupBy("_event_date").count())
     rows = sum(row["count"] for row in by_day)
     if not rows:
-        return Removal(lines=lines)
+        return Removal(needs=tuple(needs))
     kept = max(first, speed_from(pipeline) or first)
-    said = f"speed: {rows:,} rows of {len(by_day)} certified days; kept from {kept}"
-    return Removal(rows, condition, {SPEED_FROM: kept.isoformat()}, (said, *lines))
+    properties = {SPEED_FROM: kept.isoformat()}
+    return Removal(rows, condition, properties, tuple(needs), kept_from=kept, days=len(by_day))
 
 
 def from_quarantine(pipeline: Pipeline, retention: timedelta) -> Removal:
@@ -151,6 +154,4 @@ def from_quarantine(pipeline: Pipeline, retention: timedelta) -> Removal:
     gone = below_offsets(first_there(read(spark, pipeline.table("bronze"))))
     condition = f"_status <> 'open' AND _tried_at < timestamp_seconds({int(until.timestamp())}) AND ({gone})"
     rows = read(spark, table).where(condition).count()
-    if not rows:
-        return Removal()
-    return Removal(rows, condition, lines=(f"quarantine: {rows:,} replayed or discarded records",))
+    return Removal(rows, condition) if rows else Removal()

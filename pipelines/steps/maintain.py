@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Literal, get_args
+from typing import Final, Literal, get_args
 
 from pyspark.sql import functions as F
 
@@ -44,26 +44,85 @@ _COUNTS: Final = (
 )
 
 
+@dataclass(frozen=True)
+class TableFiles:
+    """Files of a table that were put together, or removed.
+
+    Attributes:
+        table: The table's path below `lake.root`.
+        what: What was done.
+        files: How many, and their bytes.
+    """
+
+    table: str
+    what: Literal["compacted", "removed"]
+    files: Files
+
+
+@dataclass(frozen=True)
+class LeftOver:
+    """A run that died before it decided had left the batch table in another state than the certified one."""
+
+
+@dataclass(frozen=True)
+class OldRows:
+    """Rows of a table past their retention: those that were removed, and what keeps others.
+
+    Attributes:
+        layer: The table.
+        removal: The rows.
+    """
+
+    layer: Layer
+    removal: Removal
+
+
+@dataclass(frozen=True)
+class FoldedIndex:
+    """How many rows fewer the index has, since old micro-batches were folded."""
+
+    rows: int
+
+
+@dataclass(frozen=True)
+class KeptFiles:
+    """A table of which no file was removed, since its reader has not come so far."""
+
+    layer: Layer
+
+
+Finding = TableFiles | LeftOver | OldRows | FoldedIndex | KeptFiles
+
+
+@dataclass(frozen=True)
+class Upkeep:
+    """What upkeep has done.
+
+    Attributes:
+        counts: Files and bytes put together and removed, rows removed from each table.
+        findings: What it did and what it left, in this order.
+    """
+
+    counts: dict[str, int]
+    findings: list[Finding]
+
+
 def maintain(
     pipeline: Pipeline,
     run_id: str,
     *,
     dry_run: bool,
     vacuum_now: bool = False,
-) -> dict[str, Any]:
+) -> Upkeep:
     """Put small files together; remove rows that are past their retention, and files of old versions.
 
-    What a certified day, the look back of the nightly run, the speed stream or a replay still needs stays,
-    and the summary says why.
+    What a certified day, the look back of the nightly run, the speed stream or a replay still needs stays.
 
     Args:
         pipeline: The pipeline.
         run_id: the holder of the lease meanwhile.
         dry_run: count, and change nothing.
         vacuum_now: do not wait for `maintain.vacuum_after` with files that only earlier versions need.
-
-    Returns:
-        `counts`: files and bytes put together and removed, rows removed from each table; `lines`.
 
     Raises:
         InfrastructureError: another run holds the lease, or rewrote the same files; or the clock is ahead.
@@ -92,7 +151,7 @@ def maintain(
         work.fold_index()
         work.compact_ledgers()
         work.vacuum(is_certified=is_certified)
-    return {"counts": work.counts, "lines": work.lines}
+    return Upkeep(work.counts, work.findings)
 
 
 def _require_fit(pipeline: Pipeline) -> None:
@@ -103,13 +162,13 @@ def _require_fit(pipeline: Pipeline) -> None:
 
 @dataclass
 class _Work:
-    """One run, and what it has counted so far."""
+    """One run, and what it has found so far."""
 
     pipeline: Pipeline
     dry_run: bool
     vacuum_now: bool
     held: Lease | None = None
-    lines: list[str] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_COUNTS, 0))
 
     @property
@@ -134,7 +193,7 @@ class _Work:
         """Fold the micro-batches of the index that are old."""
         fewer = self.counts["index_rows"] = fold_index(self.pipeline, self.held)
         if fewer:
-            self.lines.append(f"ops/bronze_index: {fewer:,} rows fewer: old micro-batches were folded")
+            self.findings.append(FoldedIndex(fewer))
 
     def vacuum(self, *, is_certified: bool) -> None:
         """Remove files that no version since `vacuum_after` needs.
@@ -163,7 +222,7 @@ class _Work:
         look = old_files if self.dry_run else vacuum
         self._count("removed", path, lambda: look(self.pipeline.spark, path, after, now=self.vacuum_now))
 
-    def _count(self, what: str, path: str, work: Callable[[], Files]) -> None:
+    def _count(self, what: Literal["compacted", "removed"], path: str, work: Callable[[], Files]) -> None:
         if not exists(self.pipeline.spark, path):
             return
         files = work()
@@ -171,7 +230,7 @@ class _Work:
         self.counts[f"bytes_{what}"] += files.bytes
         if files.count:
             table = path.removeprefix(f"{self.pipeline.config.root}/")
-            self.lines.append(f"{table}: files {what}: {files.count:,} ({files.bytes:,} bytes)")
+            self.findings.append(TableFiles(table, what, files))
 
     def bring_back(self) -> bool:
         """Bring the batch table back to the certified version; whether it holds it now.
@@ -188,7 +247,7 @@ class _Work:
             state = certified(self.pipeline)
             _, is_left_over = back_to_certified(self.pipeline, state, self.held)
         if is_left_over:
-            self.lines.append("batch: a run died before it decided; first back to the certified version")
+            self.findings.append(LeftOver())
         return not (is_left_over and self.dry_run)
 
     def may_lose_files_of_bronze(self) -> bool:
@@ -197,7 +256,7 @@ class _Work:
         since = datetime.now(UTC) - self.after
         if oldest is None or oldest["t"] is None or oldest["t"].astimezone(UTC) >= since:
             return True
-        self.lines.append(f"bronze: no file removed: speed_stream has not read all of it{self._for_long}")
+        self.findings.append(KeptFiles("bronze"))
         return False
 
     def may_lose_files_of_speed(self) -> bool:
@@ -213,7 +272,7 @@ class _Work:
             changes_nothing(spark, table, unread - 1, newest) or committed_at(spark, table, unread) >= since
         ):
             return True
-        self.lines.append(f"speed: no file removed: publish_stream has not read all of it{self._for_long}")
+        self.findings.append(KeptFiles("speed"))
         return False
 
     def may_lose_files_of_batch(self) -> bool:
@@ -225,14 +284,8 @@ class _Work:
         # What the topic follows loses files from the next commit on, long before a verdict is given.
         if committed_at(self.pipeline.spark, self.pipeline.table("batch"), settled.version + 1) >= since:
             return True
-        self.lines.append(
-            f"batch: no file removed: publish_stream has not come to what was certified{self._for_long}"
-        )
+        self.findings.append(KeptFiles("batch"))
         return False
-
-    @property
-    def _for_long(self) -> str:
-        return "" if self.vacuum_now else " for longer than maintain.vacuum_after"
 
     def remove_rows(self, layer: Layer, retention: timedelta | None) -> None:
         """Remove the rows of a table that are past their retention."""
@@ -240,7 +293,7 @@ class _Work:
             return
         removal = self._removal(layer, retention)
         self.counts[f"{layer}_rows"] = removal.rows
-        self.lines += removal.lines
+        self.findings.append(OldRows(layer, removal))
         if self.held and removal.rows:
             self.held.require()
             delete_rows(

@@ -203,7 +203,7 @@ def test_a_day_is_repaired_and_compared_with_the_speed_layer_by_a_folded_index(l
     told = maintain(lake.pipeline, "upkeep", dry_run=False)
     # Of each day what came until the first verdict, and what came after it; and the broken record. And one
     # piece of offsets instead of two.
-    assert (dry, told["counts"]["index_rows"], index_rows(lake)) == (6, 6, 5)
+    assert (dry, told.counts["index_rows"], index_rows(lake)) == (6, 6, 5)
     assert fold_index(lake.pipeline, None) == 0
     repaired = nightly(lake.pipeline, "repair", [TWO], "late")
     assert repaired["days"] == {"2013-01-01": "certified", "2013-01-02": "certified"}

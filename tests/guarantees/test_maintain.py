@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from pipelines.cli.maintain import summary_of
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.event_tables import ensure_batch
 from pipelines.delta.io import by_day_and_key, read
@@ -29,6 +30,7 @@ from pipelines.ledger.leases import lease
 from pipelines.ledger.quarantine import Selection
 from pipelines.ledger.retention_marks import speed_from, whole_from
 from pipelines.nightly.recovery import holds_certified
+from pipelines.retention.blockers import Need
 from pipelines.retention.removal import from_bronze, from_quarantine, from_speed
 from pipelines.steps import speed as speed_layer
 from pipelines.steps.maintain import maintain
@@ -53,14 +55,14 @@ def upkeep(lake: Lake, *, dry_run: bool = False, **changes: Any) -> tuple[dict[s
     """Runs `maintain`, with settings that a configuration file would not get past its checks."""
     config = lake.config.model_copy(update={"maintain": lake.config.maintain.model_copy(update=changes)})
     done = maintain(replace(lake.pipeline, config=config), "upkeep", dry_run=dry_run)
-    return done["counts"], "\n".join(done["lines"])
+    return done.counts, "\n".join(summary_of(done, vacuum_now=False)["lines"])
 
 
 def kept_in_bronze(lake: Lake) -> str:
     """What keeps records in bronze; nothing of it may be removed."""
     found = from_bronze(lake.pipeline, MONTH)
     assert (found.rows, found.condition) == (0, "false")
-    return "\n".join(found.lines)
+    return "\n".join(f"from {need.day} on: {need.why}" for need in found.needs)
 
 
 def rows(frame: DataFrame) -> list[tuple[Any, ...]]:
@@ -101,10 +103,10 @@ def hold_on(lake: Lake) -> None:
     assert "speed_stream" not in kept_in_bronze(lake)
     assert "quarantine holds open records, the first sent at 2013-01-01 12:00" in kept_in_bronze(lake)
     discard(lake.pipeline, "discard", Selection(), dry_run=False)
-    assert kept_in_bronze(lake) == f"bronze: kept from 2012-12-19 on: {NOT_CERTIFIED}"
+    assert kept_in_bronze(lake) == f"from 2012-12-19 on: {NOT_CERTIFIED}"
     run(lake, ONE, TWO)
     removal = from_speed(lake.pipeline, timedelta(days=8))
-    assert (removal.rows, removal.lines) == (0, (f"speed: kept from 2012-12-20 on: {NOT_CERTIFIED}",))
+    assert (removal.rows, removal.needs) == (0, (Need(EARLY, NOT_CERTIFIED),))
 
 
 def die(*args: Any, **kwargs: Any) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from pipelines.cli.maintain import summary_of
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import days_of
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
@@ -356,7 +357,7 @@ def test_publishing_begins_with_the_days_that_are_not_certified(make: Callable[.
 
     def upkeep() -> tuple[int, str]:
         done = maintain(replace(lake.pipeline, config=config), "upkeep", dry_run=True)
-        return done["counts"]["speed_rows"], "\n".join(done["lines"])
+        return done.counts["speed_rows"], "\n".join(summary_of(done, vacuum_now=False)["lines"])
 
     assert upkeep()[0] == 0
     # From then on its days are followed, too.

@@ -1,11 +1,13 @@
 """What a command prints is made from what its step has found, without Spark or a cluster."""
 
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 from pipelines.cli import publish, rack
 from pipelines.cli.checkpoint import summary_of as summary_of_reset
+from pipelines.cli.maintain import summary_of as summary_of_upkeep
 from pipelines.cli.reconcile import summary_of as summary_of_reconciliation
 from pipelines.config.loader import load_config
+from pipelines.delta.upkeep import Files
 from pipelines.kafka.ingest_position import Continuation
 from pipelines.kafka.offset_comparison import BronzeOffsets, OffsetDifference
 from pipelines.kafka.topic_offsets import BrokerOffsets, TopicOffsets
@@ -14,8 +16,11 @@ from pipelines.publishing.settings import sink_of
 from pipelines.racks.advice import advise, crossing
 from pipelines.racks.reassignment import reassignment, spread
 from pipelines.racks.topology import Partition, RackedTopic
+from pipelines.retention.blockers import Need
+from pipelines.retention.removal import Removal
 from pipelines.spark.checkpoints import QueryFiles
 from pipelines.steps.checkpoints import CheckpointReset
+from pipelines.steps.maintain import FoldedIndex, KeptFiles, LeftOver, OldRows, TableFiles, Upkeep
 from pipelines.steps.publish import PublishedStream, PublishingDiagnosis, PublishingStatus
 from pipelines.steps.publish_days import PublishedDays
 from pipelines.steps.publish_reset import PublishingReset
@@ -215,3 +220,42 @@ def test_a_reset_of_publishing_tells_where_it_goes_on() -> None:
     }
     for said, done in following.items():
         assert publish.summary_of_reset(done) == {"lines": [f"sink: {said}"]}
+
+
+def test_upkeep_tells_what_it_did_and_what_keeps_the_rest_in_this_order() -> None:
+    noon = datetime(2013, 1, 1, 12, tzinfo=UTC)
+    needs = (Need(TWO, "a stream has not read it"),)
+    findings = [
+        TableFiles("bronze/flights", "compacted", Files(1200, 3_400_000)),
+        LeftOver(),
+        OldRows("bronze", Removal(4000, needs=needs, kept_from=ONE, sent_before=noon)),
+        OldRows("speed", Removal(5, kept_from=TWO, days=3)),
+        OldRows("quarantine", Removal(1)),
+        OldRows("speed", Removal(needs=needs)),
+        FoldedIndex(1000),
+        KeptFiles("bronze"),
+        KeptFiles("batch"),
+        KeptFiles("speed"),
+        TableFiles("ops/runs", "removed", Files(2, 10)),
+    ]
+    told = summary_of_upkeep(Upkeep({"bronze_rows": 4000}, findings), vacuum_now=False)
+    waits = "for longer than maintain.vacuum_after"
+    assert told == {
+        "counts": {"bronze_rows": 4000},
+        "lines": [
+            "bronze/flights: files compacted: 1,200 (3,400,000 bytes)",
+            "batch: a run died before it decided; first back to the certified version",
+            "bronze: 4,000 records that were sent before 2013-01-01 12:00 UTC; whole from 2013-01-01",
+            "bronze: kept from 2013-01-02 on: a stream has not read it",
+            "speed: 5 rows of 3 certified days; kept from 2013-01-02",
+            "quarantine: 1 replayed or discarded records",
+            "speed: kept from 2013-01-02 on: a stream has not read it",
+            "ops/bronze_index: 1,000 rows fewer: old micro-batches were folded",
+            f"bronze: no file removed: speed_stream has not read all of it {waits}",
+            f"batch: no file removed: publish_stream has not come to what was certified {waits}",
+            f"speed: no file removed: publish_stream has not read all of it {waits}",
+            "ops/runs: files removed: 2 (10 bytes)",
+        ],
+    }
+    at_once = summary_of_upkeep(Upkeep({}, [KeptFiles("bronze")]), vacuum_now=True)
+    assert at_once["lines"] == ["bronze: no file removed: speed_stream has not read all of it"]
