@@ -147,13 +147,11 @@ def discard(everything: bool, dry_run: bool, **given: Any) -> None:
     selection, common = _split(given, "open")
     if selection == Selection() and not everything:
         raise click.UsageError("no filter is given, so all open records are meant: say --all")
-    run_job(
-        Job(
-            "quarantine discard",
-            lambda pipeline, run_id: step.discard(pipeline, run_id, selection, dry_run=dry_run),
-        ),
-        common,
-    )
+
+    def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
+        return {"counts": {"records": step.discard(pipeline, run_id, selection, dry_run=dry_run)}}
+
+    run_job(Job("quarantine discard", body), common)
 
 
 def _split(given: dict[str, Any], status: str | None) -> tuple[Selection, CommonOptions]:

@@ -51,7 +51,7 @@ def _as_text(moment: Column) -> Column:
     return F.date_format(moment, "yyyy-MM-dd HH:mm:ss")
 
 
-def discard(pipeline: Pipeline, run_id: str, selection: Selection, *, dry_run: bool) -> dict[str, Any]:
+def discard(pipeline: Pipeline, run_id: str, selection: Selection, *, dry_run: bool) -> int:
     """Mark open records as given up; they are not shown as open and not replayed any more.
 
     Nothing else changes: a rebuild that finds them valid under a later contract takes them in.
@@ -61,6 +61,9 @@ def discard(pipeline: Pipeline, run_id: str, selection: Selection, *, dry_run: b
         run_id: the holder of the lease meanwhile.
         selection: which of the open records.
         dry_run: count, and change nothing.
+
+    Returns:
+        How many records these are.
     """
     at = version(pipeline.spark, require_table(pipeline, "quarantine"))
     chosen = picked(pipeline, selection, at).select(*COORDINATES).distinct()
@@ -68,4 +71,4 @@ def discard(pipeline: Pipeline, run_id: str, selection: Selection, *, dry_run: b
         with lease(pipeline, run_id):
             changes = {"_status": F.lit("discarded"), "_tried_at": F.current_timestamp()}
             update_open(pipeline, chosen, changes)
-    return {"counts": {"records": chosen.count()}}
+    return chosen.count()
