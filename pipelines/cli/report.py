@@ -11,8 +11,8 @@ from pipelines.cli.job_runner import Job, run_job
 from pipelines.cli.options import CommonOptions, place_options
 from pipelines.report.render.files import FORMATS, ReportFormat, write_index
 from pipelines.spark.pipeline import Pipeline
-from pipelines.steps.metrics import metrics
-from pipelines.steps.report import report
+from pipelines.steps.metrics import WrittenMetrics, metrics
+from pipelines.steps.report import WrittenReport, report
 from pipelines.steps.serving import stale_view
 
 _PROMETHEUS: Final = "prometheus"
@@ -62,12 +62,44 @@ def write_day_report(day: datetime | None, wanted: str | None, index: bool, out:
 
     def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
         if wanted == _PROMETHEUS:
-            return metrics(pipeline, options.env, out)
+            return summary_of_metrics(metrics(pipeline, options.env, out))
         form = cast(ReportFormat, wanted or FORMATS[0])
-        told = report(pipeline, day.date() if day else None, out, form)
-        return told | {"warnings": stale_view(pipeline)}
+        written = report(pipeline, day.date() if day else None, out, form)
+        return {**summary_of(written), "warnings": stale_view(pipeline)}
 
     run_job(Job("report", body), options)
+
+
+def summary_of(written: WrittenReport) -> dict[str, Any]:
+    """Tell what a report says in short, and where it is.
+
+    Args:
+        written: The report.
+
+    Returns:
+        `day`, `verdict`, `counts`, `lines`, and the path of each file by its sort.
+    """
+    data, files = written.data, written.files
+    return {
+        "day": data.day.isoformat(),
+        "verdict": data.verdict.status,
+        "counts": data.flow.model_dump(),
+        "lines": [f"{sort:<8} {path}" for sort, path in files.items()],
+        **{sort: str(path) for sort, path in files.items()},
+    }
+
+
+def summary_of_metrics(written: WrittenMetrics) -> dict[str, Any]:
+    """Tell of which run the figures are, and where they are.
+
+    Args:
+        written: The figures.
+
+    Returns:
+        `run`, `lines`, and the path of the file as `prometheus`.
+    """
+    path = written.path
+    return {"run": written.run, "lines": [f"{_PROMETHEUS:<10} {path}"], _PROMETHEUS: str(path)}
 
 
 def _index(out: Path, log_format: str) -> None:

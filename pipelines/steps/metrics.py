@@ -1,8 +1,8 @@
 """Metrics: the figures of the last nightly run for Prometheus, from the ledger alone."""
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import functions as F
 
@@ -15,7 +15,20 @@ from pipelines.report.render.prometheus import exposition, gauges
 from pipelines.spark.pipeline import Pipeline
 
 
-def metrics(pipeline: Pipeline, env: str, out: Path) -> dict[str, Any]:
+@dataclass(frozen=True)
+class WrittenMetrics:
+    """The figures of a run, and where they were written to.
+
+    Attributes:
+        run: The id of the nightly run.
+        path: The file.
+    """
+
+    run: str
+    path: Path
+
+
+def metrics(pipeline: Pipeline, env: str, out: Path) -> WrittenMetrics:
     """Write `OUT/PIPELINE.prom` for a textfile collector, complete or not at all.
 
     Args:
@@ -41,4 +54,4 @@ def metrics(pipeline: Pipeline, env: str, out: Path) -> dict[str, Any]:
     found = gauges(past, checks, pipeline.contract.zone, datetime.now(UTC))
     text = exposition(found, {"pipeline": config.name, "env": env})
     (path,) = write_files(out, {f"{config.name}.prom": text}, f"figures of {config.name} for Prometheus")
-    return {"run": run, "lines": [f"{'prometheus':<10} {path}"], "prometheus": str(path)}
+    return WrittenMetrics(run, path)

@@ -1,6 +1,7 @@
 """Report: gathers what the lake says of a day and writes it for people and for programs."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -34,12 +35,25 @@ from pipelines.report.render.files import ReportFormat, write_report
 from pipelines.spark.pipeline import Pipeline
 
 
+@dataclass(frozen=True)
+class WrittenReport:
+    """A report, and where it was written to.
+
+    Attributes:
+        data: What it says.
+        files: Its files by sort: `html`, `json`, `index`, `markdown`, `docs`.
+    """
+
+    data: ReportData
+    files: dict[str, Path]
+
+
 def report(
     pipeline: Pipeline,
     day: date | None,
     out: Path,
     wanted: ReportFormat = "html",
-) -> dict[str, Any]:
+) -> WrittenReport:
     """Write the data quality report of a day into a folder, as `OUT/PIPELINE-DAY.…`.
 
     Beside the page of a day that a nightly run has decided on stand Great Expectations' Data Docs of it.
@@ -69,13 +83,7 @@ def report(
     files = write_report(data, out, wanted)
     if audited:
         files["docs"] = write_data_docs(audited, out)
-    return {
-        "day": data.day.isoformat(),
-        "verdict": data.verdict.status,
-        "counts": data.flow.model_dump(),
-        "lines": [f"{sort:<8} {path}" for sort, path in files.items()],
-        **{sort: str(path) for sort, path in files.items()},
-    }
+    return WrittenReport(data, files)
 
 
 def _last_decided(config: PipelineConfig, days: Collection[date]) -> date:

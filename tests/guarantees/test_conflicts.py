@@ -178,13 +178,13 @@ def test_the_report_of_a_day_shows_its_conflicts_and_where_its_layers_differ(
     lake.ingest([on(1, 4), on(3, 3)])
     run(lake, ONE)
     done = report(lake.pipeline, ONE, tmp_path)
-    written = json.loads(Path(done["json"]).read_text())
+    written = json.loads(done.files["json"].read_text())
     (sample,) = written["conflict_samples"]
     assert sample["columns"] == [{"column": "tailnum", "personal": None, "values": ["N14228", "<b>"]}]
     (late,) = written["layer_differences"]
     assert (late["difference"], late["samples"][0]["batch"]["offset"]) == ("late", 4)
-    page = Path(done["html"]).read_text()
+    page = done.files["html"].read_text()
     assert "Where the layers differ" in page
     assert "1 key of 2 in conflict" in page
     assert "&lt;b&gt;" in page
-    assert done["counts"]["conflicts"] == 2
+    assert done.data.flow.conflicts == 2

@@ -36,7 +36,7 @@ def repaired(make_lake: Callable[..., Lake], contract: DataContract) -> tuple[La
 
 def told(lake: Lake, out: Path, day: date | None = None) -> dict[str, Any]:
     done = report(lake.pipeline, day, out, "json")
-    found: dict[str, Any] = json.loads(Path(done["json"]).read_text())
+    found: dict[str, Any] = json.loads(done.files["json"].read_text())
     return found
 
 
@@ -47,8 +47,8 @@ def test_a_repair_is_told_with_rows_history_and_trend_until_the_old_version_is_g
     lake, first, second = repaired(make_lake, replace(small, personal=personal))
     assert second.previous_version == first.batch_version
     done = report(lake.pipeline, ONE, tmp_path)
-    found = json.loads(Path(done["json"]).read_text())
-    assert Path(done["index"]).read_text().count('href="flights-2013-01-01.html"') == 2
+    found = json.loads(done.files["json"].read_text())
+    assert done.files["index"].read_text().count('href="flights-2013-01-01.html"') == 2
     told_of = found["comparison"]
     assert (told_of["added"], told_of["removed"], told_of["changed"]) == (3, 0, 1)
     assert [row["change"] for row in told_of["samples"]] == ["added", "added", "changed"]
@@ -67,8 +67,8 @@ def test_a_repair_is_told_with_rows_history_and_trend_until_the_old_version_is_g
     (day,) = found["trend"]
     assert (day["repairs"], day["quarantined"]) == (1, 1)
 
-    prom = metrics(lake.pipeline, "local", tmp_path)["prometheus"]
-    assert 'oncelake_last_run_repairs{pipeline="flights",env="local"} 1\n' in Path(prom).read_text()
+    prom = metrics(lake.pipeline, "local", tmp_path).path
+    assert 'oncelake_last_run_repairs{pipeline="flights",env="local"} 1\n' in prom.read_text()
 
     compact_and_vacuum(lake.spark, lake.config.table("batch"))
     told_of = told(lake, tmp_path, ONE)["comparison"]

@@ -1,11 +1,14 @@
 """What a command prints is made from what its step has found, without Spark or a cluster."""
 
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 
 from pipelines.cli import publish, rack
 from pipelines.cli.checkpoint import summary_of as summary_of_reset
 from pipelines.cli.maintain import summary_of as summary_of_upkeep
 from pipelines.cli.reconcile import summary_of as summary_of_reconciliation
+from pipelines.cli.report import summary_of as summary_of_report
+from pipelines.cli.report import summary_of_metrics
 from pipelines.config.loader import load_config
 from pipelines.delta.upkeep import Files
 from pipelines.kafka.ingest_position import Continuation
@@ -21,11 +24,14 @@ from pipelines.retention.removal import Removal
 from pipelines.spark.checkpoints import QueryFiles
 from pipelines.steps.checkpoints import CheckpointReset
 from pipelines.steps.maintain import FoldedIndex, KeptFiles, LeftOver, OldRows, TableFiles, Upkeep
+from pipelines.steps.metrics import WrittenMetrics
 from pipelines.steps.publish import PublishedStream, PublishingDiagnosis, PublishingStatus
 from pipelines.steps.publish_days import PublishedDays
 from pipelines.steps.publish_reset import PublishingReset
 from pipelines.steps.racks import MeasuredTraffic, PlannedMoves, RackDiagnosis
 from pipelines.steps.reconcile import Reconciliation
+from pipelines.steps.report import WrittenReport
+from tests.support.reports import sample
 
 PUBLISHING = load_config("flights", environ={}, settings=["publish.topic=out", "publish.slots=2"])
 ONE, TWO = date(2013, 1, 1), date(2013, 1, 2)
@@ -259,3 +265,21 @@ def test_upkeep_tells_what_it_did_and_what_keeps_the_rest_in_this_order() -> Non
     }
     at_once = summary_of_upkeep(Upkeep({}, [KeptFiles("bronze")]), vacuum_now=True)
     assert at_once["lines"] == ["bronze: no file removed: speed_stream has not read all of it"]
+
+
+def test_files_are_shown_by_their_sort() -> None:
+    data = sample()
+    files = {"html": Path("reports/a.html"), "markdown": Path("reports/a.md")}
+    assert summary_of_report(WrittenReport(data, files)) == {
+        "day": data.day.isoformat(),
+        "verdict": data.verdict.status,
+        "counts": data.flow.model_dump(),
+        "lines": ["html     reports/a.html", "markdown reports/a.md"],
+        "html": "reports/a.html",
+        "markdown": "reports/a.md",
+    }
+    assert summary_of_metrics(WrittenMetrics("run", Path("reports/a.prom"))) == {
+        "run": "run",
+        "lines": ["prometheus reports/a.prom"],
+        "prometheus": "reports/a.prom",
+    }

@@ -55,11 +55,11 @@ def test_the_expectations_of_the_document_are_asked_of_each_day_and_shown(lake: 
     assert failed.value.summary["days"] == {"2013-01-01": "certified", "2013-01-02": "failed"}
     assert "expect_column_values_to_be_between departure_delay_mean: found 200.0" in str(failed.value)
     first = report(lake.pipeline, ONE, tmp_path / "out")
-    page = Path(first["html"]).read_text()
+    page = first.files["html"].read_text()
     site = tmp_path / "out" / "data_docs" / "flights-2013-01-01"
     assert 'href="data_docs/flights-2013-01-01/index.html"' in page
     assert "unexpected_rows_expectation Nobody loses five hours in the air." in page
-    assert [item["status"] for item in json.loads(Path(first["json"]).read_text())["checks"]].count(
+    assert [item["status"] for item in json.loads(first.files["json"].read_text())["checks"]].count(
         "warned"
     ) == 1
     shown = pages(site)
