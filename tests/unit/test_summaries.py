@@ -23,7 +23,7 @@ from pipelines.retention.blockers import Need
 from pipelines.retention.removal import Removal
 from pipelines.spark.checkpoints import QueryFiles
 from pipelines.steps.checkpoints import CheckpointReset
-from pipelines.steps.maintain import FoldedIndex, KeptFiles, LeftOver, OldRows, TableFiles, Upkeep
+from pipelines.steps.maintain import Finding, FoldedIndex, KeptFiles, LeftOver, OldRows, TableFiles, Upkeep
 from pipelines.steps.metrics import WrittenMetrics
 from pipelines.steps.publish import PublishedStream, PublishingDiagnosis, PublishingStatus
 from pipelines.steps.publish_days import PublishedDays
@@ -231,7 +231,7 @@ def test_a_reset_of_publishing_tells_where_it_goes_on() -> None:
 def test_upkeep_tells_what_it_did_and_what_keeps_the_rest_in_this_order() -> None:
     noon = datetime(2013, 1, 1, 12, tzinfo=UTC)
     needs = (Need(TWO, "a stream has not read it"),)
-    findings = [
+    findings: list[Finding] = [
         TableFiles("bronze/flights", "compacted", Files(1200, 3_400_000)),
         LeftOver(),
         OldRows("bronze", Removal(4000, needs=needs, kept_from=ONE, sent_before=noon)),
