@@ -14,14 +14,12 @@ from pipelines.cli.explain import explain
 from pipelines.cli.forget import forget
 from pipelines.cli.init import init
 from pipelines.cli.jars import jars
-from pipelines.cli.jobs import ingest_stream, nightly_batch, speed_stream, validate_day
-from pipelines.cli.maintain import maintain_tables
+from pipelines.cli.jobs import JOBS
 from pipelines.cli.plan import plan
-from pipelines.cli.publish import publish, publish_stream
+from pipelines.cli.publish import publish
 from pipelines.cli.quarantine import quarantine
 from pipelines.cli.rack import rack
 from pipelines.cli.reconcile import reconcile
-from pipelines.cli.report import write_day_report
 from pipelines.cli.warm import warm
 from pipelines.errors import OncelakeError
 from pipelines.runtime.processes import graceful_shutdown
@@ -34,13 +32,7 @@ def oncelake() -> None:
 
 
 for command in (
-    ingest_stream,
-    speed_stream,
-    publish_stream,
-    nightly_batch,
-    validate_day,
-    write_day_report,
-    maintain_tables,
+    *JOBS,
     checkpoint,
     quarantine,
     explain,

@@ -1,119 +1,24 @@
-"""The jobs as commands. What they do is in `pipelines.steps`; here is only what the user may say."""
+"""The jobs: the commands that spark-submit can start, each by the script of its name in `jobs/`.
 
-from datetime import datetime
-from typing import Any
+A new job is a command in this list, and a script.
+"""
+
+from typing import Final
 
 import click
 
-from pipelines.cli.job_runner import Job, refuse_unfit_expectations, run_job
-from pipelines.cli.options import (
-    DAY,
-    CommonOptions,
-    common_options,
-    days_between,
-    options_of_many,
-    require_one_or_all,
+from pipelines.cli.maintain import maintain_tables
+from pipelines.cli.nightly import nightly_batch, validate_day
+from pipelines.cli.publish import publish_stream
+from pipelines.cli.report import write_day_report
+from pipelines.cli.streams import ingest_stream, speed_stream
+
+JOBS: Final[tuple[click.Command, ...]] = (
+    ingest_stream,
+    speed_stream,
+    publish_stream,
+    nightly_batch,
+    validate_day,
+    write_day_report,
+    maintain_tables,
 )
-from pipelines.cli.run_all import run_all
-from pipelines.config.model import PipelineConfig
-from pipelines.contracts.contract import DataContract
-from pipelines.contracts.event_days import closed_days, days_of
-from pipelines.errors import AuditFailed
-from pipelines.nightly.rebuild_plan import Repair
-from pipelines.spark.pipeline import Pipeline
-from pipelines.steps.ingest import ingest
-from pipelines.steps.nightly import nightly
-from pipelines.steps.serving import refresh_or_tell, stale_view
-from pipelines.steps.speed import speed
-from pipelines.steps.validate import validate
-
-Summary = dict[str, Any]
-
-_once = click.option("--once", is_flag=True, help="Process what is available now, then stop.")
-
-
-@click.command("ingest_stream")
-@common_options
-@_once
-def ingest_stream(once: bool, **common: Any) -> None:
-    """Copy every Kafka record to bronze."""
-    run_job(
-        Job("ingest_stream", lambda pipeline, run_id: ingest(pipeline, once=once), is_stream=True),
-        CommonOptions(**common),
-    )
-
-
-@click.command("speed_stream")
-@common_options
-@_once
-def speed_stream(once: bool, **common: Any) -> None:
-    """Decode and deduplicate bronze into the speed layer; quarantine broken records."""
-    run_job(
-        Job("speed_stream", lambda pipeline, run_id: speed(pipeline, once=once), is_stream=True),
-        CommonOptions(**common),
-    )
-
-
-@click.command("nightly_batch")
-@options_of_many
-@click.option("--date", "day", type=DAY, help="Event day; default: yesterday.")
-@click.option("--from", "first", type=DAY, help="The first of several days.")
-@click.option("--to", "last", type=DAY, help="The last of several days.")
-def nightly_batch(
-    day: datetime | None,
-    first: datetime | None,
-    last: datetime | None,
-    pipeline: str | None,
-    everything: bool,
-    **common: Any,
-) -> None:
-    """Rebuild closed days from bronze, audit them, and certify those that pass."""
-    require_one_or_all(pipeline, everything)
-    between = days_between(day, first, last)
-    repair: Repair = "nothing" if first or last else "late" if day else "late and missed"
-
-    def check(config: PipelineConfig, contract: DataContract) -> None:
-        closed_days(contract, *between)
-        refuse_unfit_expectations(config, contract)
-
-    def body(pipeline: Pipeline, run_id: str) -> Summary:
-        try:
-            days = days_of(*closed_days(pipeline.contract, *between))
-            summary = nightly(pipeline, run_id, days, repair)
-        except AuditFailed as failed:
-            # Other days may have passed. Whatever becomes of the view, the audit is what counts.
-            _warn(failed.summary, refresh_or_tell(pipeline))
-            raise
-        return _warn(summary, refresh_or_tell(pipeline))
-
-    job = Job("nightly_batch", body, check=check, notifies=True)
-    if pipeline is None:
-        run_all(job, common)
-    run_job(job, CommonOptions(pipeline=pipeline, **common))
-
-
-@click.command("validate")
-@common_options
-@click.option("--date", "day", type=DAY, help="Event day; default: yesterday.")
-def validate_day(day: datetime | None, **common: Any) -> None:
-    """Audit a certified day again without rebuilding it."""
-
-    def check(config: PipelineConfig, contract: DataContract) -> None:
-        closed_days(contract, *days_between(day))
-        refuse_unfit_expectations(config, contract)
-
-    def body(pipeline: Pipeline, run_id: str) -> Summary:
-        stale = stale_view(pipeline)
-        try:
-            found = validate(pipeline, run_id, closed_days(pipeline.contract, *days_between(day))[0])
-        except AuditFailed as failed:
-            _warn(failed.summary, stale)
-            raise
-        return _warn(found, stale)
-
-    run_job(Job("validate", body, check=check, notifies=True), CommonOptions(**common))
-
-
-def _warn(summary: Summary, told: list[str]) -> Summary:
-    summary["warnings"] = [*summary.get("warnings", ()), *told]
-    return summary

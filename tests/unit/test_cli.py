@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.cli.job_runner import harmless
-
-JOBS = ("ingest_stream", "speed_stream", "nightly_batch", "validate", "report", "maintain")
+from pipelines.cli.jobs import JOBS
 
 
 def oncelake(*words: str) -> "subprocess.CompletedProcess[str]":
@@ -126,7 +125,11 @@ def test_a_plan_shows_everything_and_no_secret() -> None:
     assert plan["ingest_stream: Kafka to bronze"]["startingOffsets"] == "earliest"
 
 
-@pytest.mark.parametrize("job", JOBS)
+def test_each_job_has_a_script_for_spark_submit() -> None:
+    assert sorted(str(job.name) for job in JOBS) == sorted(path.stem for path in Path("jobs").glob("*.py"))
+
+
+@pytest.mark.parametrize("job", [job.name for job in JOBS])
 def test_a_script_for_spark_submit_is_the_same_entry_point(job: str) -> None:
     done = subprocess.run(
         [sys.executable, f"jobs/{job}.py", "--help"], capture_output=True, text=True, timeout=60, check=False

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from pipelines.cli import jobs
+from pipelines.cli import nightly
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.tables import ensure_table, shape
 from pipelines.errors import AuditFailed
@@ -19,9 +19,9 @@ def night(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What `nightly_batch --date 2013-01-01` does once there is a session."""
     bodies: list[Any] = []
     with monkeypatch.context() as patched:
-        patched.setattr(jobs, "run_job", lambda job, options: bodies.append(job.body))
+        patched.setattr(nightly, "run_job", lambda job, options: bodies.append(job.body))
         words = ["--pipeline", "flights", "--date", ONE.isoformat()]
-        CliRunner().invoke(jobs.nightly_batch, words, catch_exceptions=False)
+        CliRunner().invoke(nightly.nightly_batch, words, catch_exceptions=False)
     told: dict[str, Any] = bodies[0](lake.pipeline, "run")
     return told
 

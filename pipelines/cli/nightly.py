@@ -1,0 +1,93 @@
+"""`nightly_batch` and `validate`: closed days are rebuilt, audited and certified, or audited again."""
+
+from datetime import datetime
+from typing import Any
+
+import click
+
+from pipelines.cli.job_runner import Job, refuse_unfit_expectations, run_job
+from pipelines.cli.options import (
+    DAY,
+    CommonOptions,
+    common_options,
+    days_between,
+    options_of_many,
+    require_one_or_all,
+)
+from pipelines.cli.run_all import run_all
+from pipelines.config.model import PipelineConfig
+from pipelines.contracts.contract import DataContract
+from pipelines.contracts.event_days import closed_days, days_of
+from pipelines.errors import AuditFailed
+from pipelines.nightly.rebuild_plan import Repair
+from pipelines.spark.pipeline import Pipeline
+from pipelines.steps.nightly import nightly
+from pipelines.steps.serving import refresh_or_tell, stale_view
+from pipelines.steps.validate import validate
+
+Summary = dict[str, Any]
+
+
+@click.command("nightly_batch")
+@options_of_many
+@click.option("--date", "day", type=DAY, help="Event day; default: yesterday.")
+@click.option("--from", "first", type=DAY, help="The first of several days.")
+@click.option("--to", "last", type=DAY, help="The last of several days.")
+def nightly_batch(
+    day: datetime | None,
+    first: datetime | None,
+    last: datetime | None,
+    pipeline: str | None,
+    everything: bool,
+    **common: Any,
+) -> None:
+    """Rebuild closed days from bronze, audit them, and certify those that pass."""
+    require_one_or_all(pipeline, everything)
+    between = days_between(day, first, last)
+    repair: Repair = "nothing" if first or last else "late" if day else "late and missed"
+
+    def check(config: PipelineConfig, contract: DataContract) -> None:
+        closed_days(contract, *between)
+        refuse_unfit_expectations(config, contract)
+
+    def body(pipeline: Pipeline, run_id: str) -> Summary:
+        try:
+            days = days_of(*closed_days(pipeline.contract, *between))
+            summary = nightly(pipeline, run_id, days, repair)
+        except AuditFailed as failed:
+            # Other days may have passed. Whatever becomes of the view, the audit is what counts.
+            _warn(failed.summary, refresh_or_tell(pipeline))
+            raise
+        return _warn(summary, refresh_or_tell(pipeline))
+
+    job = Job("nightly_batch", body, check=check, notifies=True)
+    if pipeline is None:
+        run_all(job, common)
+    run_job(job, CommonOptions(pipeline=pipeline, **common))
+
+
+@click.command("validate")
+@common_options
+@click.option("--date", "day", type=DAY, help="Event day; default: yesterday.")
+def validate_day(day: datetime | None, **common: Any) -> None:
+    """Audit a certified day again without rebuilding it."""
+
+    def check(config: PipelineConfig, contract: DataContract) -> None:
+        closed_days(contract, *days_between(day))
+        refuse_unfit_expectations(config, contract)
+
+    def body(pipeline: Pipeline, run_id: str) -> Summary:
+        stale = stale_view(pipeline)
+        try:
+            found = validate(pipeline, run_id, closed_days(pipeline.contract, *days_between(day))[0])
+        except AuditFailed as failed:
+            _warn(failed.summary, stale)
+            raise
+        return _warn(found, stale)
+
+    run_job(Job("validate", body, check=check, notifies=True), CommonOptions(**common))
+
+
+def _warn(summary: Summary, told: list[str]) -> Summary:
+    summary["warnings"] = [*summary.get("warnings", ()), *told]
+    return summary
