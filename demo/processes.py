@@ -14,7 +14,7 @@ from pipelines.errors import InfrastructureError
 from pipelines.runtime.processes import end_processes
 
 _STOP_SECONDS = 90.0
-_ORPHANS_SECONDS = 20.0
+ORPHANS_SECONDS = 20.0
 
 
 class Job:
@@ -91,14 +91,14 @@ class Job:
         """After its end, whatever end, wait for what it started itself (a JVM), and kill what stays."""
         if self._process is None:
             return
-        _, alive = psutil.wait_procs(_session(self._process.pid), timeout=_ORPHANS_SECONDS)
-        end_processes(alive, _ORPHANS_SECONDS)
+        _, alive = psutil.wait_procs(_session(self._process.pid), timeout=ORPHANS_SECONDS)
+        end_processes(alive, ORPHANS_SECONDS)
 
     def end(self) -> None:
         """End it and all that it started, at once. For leaving early: nothing is checked."""
         if self._process is None:
             return
-        end_processes(_session(self._process.pid), _ORPHANS_SECONDS)
+        end_processes(_session(self._process.pid), ORPHANS_SECONDS)
         self._process.wait()
 
     def _expect_success(self) -> None:
@@ -185,7 +185,7 @@ def end_leftovers(logs: Path) -> None:
             process = psutil.Process(known["pid"])
             # A process id alone may long belong to somebody else.
             if process.create_time() == known["started"]:
-                end_processes(_session(process.pid), _ORPHANS_SECONDS)
+                end_processes(_session(process.pid), ORPHANS_SECONDS)
         except (ValueError, KeyError, psutil.NoSuchProcess):
             continue
 

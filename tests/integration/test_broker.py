@@ -148,7 +148,7 @@ def test_an_exception_ends_it_too() -> None:
 def test_a_port_taken_after_it_was_chosen_is_answered_by_another_try(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, calls = broker_module._ports, []
+    real, calls = broker_module.free_ports, []
     with socket.socket() as thief:
         thief.bind(("127.0.0.1", 0))
         thief.listen()
@@ -157,7 +157,7 @@ def test_a_port_taken_after_it_was_chosen_is_answered_by_another_try(
             calls.append(wanted)
             return (thief.getsockname()[1], real(folder, 0)[1]) if len(calls) == 1 else real(folder, 0)
 
-        monkeypatch.setattr(broker_module, "_ports", ports)
+        monkeypatch.setattr(broker_module, "free_ports", ports)
         with broker(tmp_path) as running:
             assert not running.bootstrap_servers.endswith(f":{thief.getsockname()[1]}")
     assert len(calls) == 2
@@ -176,8 +176,7 @@ def test_a_broker_that_dies_while_starting_shows_the_end_of_its_log(
     assert running_broker(tmp_path) is None
 
 
-def test_a_broker_that_ignores_a_polite_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_module, "_STOP_WITHIN_S", 0.5)
+def test_a_broker_that_ignores_a_polite_end_is_killed() -> None:
     program = (
         "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); signal.pause()"
     )
@@ -185,7 +184,7 @@ def test_a_broker_that_ignores_a_polite_end_is_killed(monkeypatch: pytest.Monkey
         assert stubborn.stdout is not None
         stubborn.stdout.readline()
         process = psutil.Process(stubborn.pid)
-        EmbeddedBroker("x:1", stubborn.pid, process.create_time()).stop()
+        EmbeddedBroker("x:1", stubborn.pid, process.create_time()).stop(within_s=0.5)
         assert not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 

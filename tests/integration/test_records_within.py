@@ -38,8 +38,8 @@ def test_records_are_counted_and_one_may_be_enough(
     assert records_within(spark, kafka, ranges) == {0: 4, 2: 3}
     assert records_within(spark, kafka, {0: range(5, 6)}) == {}
     assert records_within(spark, kafka, {}) == {}
-    monkeypatch.setattr(topic_offsets, "_LOOKED_AT_FIRST", 2)
-    monkeypatch.setattr(topic_offsets, "_MORE_EACH_TIME", 3)
+    monkeypatch.setattr(topic_offsets, "LOOKED_AT_FIRST", 2)
+    monkeypatch.setattr(topic_offsets, "MORE_EACH_TIME", 3)
     # Two offsets are looked at, then six of what is left, then all.
     found = records_within(spark, kafka, ranges, one_is_enough=True)
     assert found.keys() == {0, 2}

@@ -169,15 +169,15 @@ def test_the_night_decides_as_the_stream_did_and_needs_no_registry_for_schemas_i
 def replace_registry(lake: Lake, url: str) -> Lake:
     """The same lake, whose registry has the same name and does not answer any more."""
     assert lake.config.registry is not None
-    # What the lake has kept is kept under the address; a proxy leads to nowhere.
-    registry = lake.config.registry.model_copy(update={"options": {"proxy": url}})
+    # What the lake has kept is kept under the address; a proxy leads to nowhere, and is tried twice.
+    options = {"proxy": url, "max.retries": 1}
+    registry = lake.config.registry.model_copy(update={"options": options})
     return lake.variant(config=lake.config.model_copy(update={"registry": registry}))
 
 
 def test_without_the_registry_nothing_goes_to_quarantine_and_the_batch_is_done_later(
-    lake: Lake, registry: SchemaRegistryClient, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, registry: SchemaRegistryClient
 ) -> None:
-    monkeypatch.setattr("pipelines.registry.confluent._RETRIES", 1)
     schema = record(FIELDS)
     number = register(registry, "down-value", schema)
     lake.ingest([framed(number, encoded(schema, AVRO_FLIGHT)), b"broken"])
@@ -228,9 +228,8 @@ def test_a_recursive_schema_stops_nothing_and_is_asked_for_again(
 
 
 def test_an_id_that_nobody_knows_does_not_make_the_night_need_the_registry(
-    lake: Lake, registry: SchemaRegistryClient, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, registry: SchemaRegistryClient
 ) -> None:
-    monkeypatch.setattr("pipelines.registry.confluent._RETRIES", 1)
     schema = record(FIELDS)
     number = register(registry, "garbage-value", schema)
     values = [

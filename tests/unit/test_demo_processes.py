@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from demo import processes
 from demo.folder import MARKER, DemoFolder
 from demo.processes import Job, StreamingJobs, end_leftovers
 from demo.waiting import wait_until
@@ -110,7 +111,7 @@ def test_restarts_are_bounded(tmp_path: Path, jobs: list[Job]) -> None:
 def test_no_child_of_a_killed_job_is_left_when_it_starts_again(
     tmp_path: Path, jobs: list[Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("demo.processes._ORPHANS_SECONDS", 0.5)
+    monkeypatch.setattr(processes, "ORPHANS_SECONDS", 0.5)
     parent = job(jobs, tmp_path, WITH_CHILD)
     parent.start()
     child = int(await_output(parent))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from demo import source
 from demo.source import DAYLIGHT_SAVING_DAY, ZONE, demo_days, read_flights, read_weather
 from pipelines.errors import ConfigError, SourceError
 
@@ -105,7 +106,7 @@ def test_a_minute_that_is_not_the_scheduled_one_is_refused(tmp_path: Path) -> No
 
 
 def test_a_missing_package_is_said_in_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("demo.source._DISTRIBUTION", "nycflights1313")
+    monkeypatch.setattr(source, "DISTRIBUTION", "nycflights1313")
     with pytest.raises(ConfigError, match="nycflights1313 is not installed"):
         read_flights(demo_days(2))
 

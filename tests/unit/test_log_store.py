@@ -5,6 +5,7 @@ import pytest
 from pipelines.config.loader import load_config
 from pipelines.config.model import PipelineConfig
 from pipelines.errors import ConfigError
+from pipelines.spark import session
 from pipelines.spark.session import spark_session
 
 CONDITIONAL = "oncelake.store.S3ConditionalLogStore"
@@ -20,7 +21,7 @@ def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     def start() -> None:
         raise RuntimeError("Java is started")
 
-    monkeypatch.setattr("pipelines.spark.session.use_java", start)
+    monkeypatch.setattr(session, "use_java", start)
 
 
 @pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n", "S3A"])

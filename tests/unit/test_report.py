@@ -1,6 +1,7 @@
 """The report says the verdict first, lists everything, adds up visibly, and nothing in it can act or hide."""
 
 import json
+import os
 import subprocess
 import sys
 import zipfile
@@ -480,7 +481,7 @@ def test_write_report_that_fails_keeps_the_old_one(tmp_path: Path, monkeypatch: 
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("pipelines.report.render.files.os.fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(InfrastructureError, match=r"flights 2013-01-05.*No space left on device.*--out"):
         write_report(sample(), tmp_path)
     assert files["html"].read_text(encoding="utf-8") == before

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from demo.waiting import wait_until
 from pipelines.contracts.contract import DataContract
+from pipelines.delta import fenced_commits
 from pipelines.delta.epochs import Stamp
 from pipelines.delta.fenced_commits import restore_fenced
 from pipelines.delta.io import append, read
@@ -20,6 +21,7 @@ from pipelines.delta.tables import set_table_property
 from pipelines.delta.transaction import StaleEpoch
 from pipelines.errors import InfrastructureError, SourceError
 from pipelines.ledger.certifications import certified, history
+from pipelines.nightly import rebuild
 from pipelines.nightly.commit_order import steps
 from pipelines.records import dedup
 from pipelines.steps.nightly import Night
@@ -100,7 +102,7 @@ def test_a_run_that_is_overtaken_while_it_writes_cannot_commit(
 
         return rows.coalesce(1).mapInArrow(wait, rows.schema)
 
-    monkeypatch.setattr("pipelines.nightly.rebuild.winners_on_known_days", held_up)
+    monkeypatch.setattr(rebuild, "winners_on_known_days", held_up)
     night = begun(lake, "build", [TWO])
     failures: list[BaseException] = []
 
@@ -114,7 +116,7 @@ def test_a_run_that_is_overtaken_while_it_writes_cannot_commit(
     writing.start()
     try:
         wait_until(at_work.exists, "its rows are being written", 120)
-        monkeypatch.setattr("pipelines.nightly.rebuild.winners_on_known_days", inner)
+        monkeypatch.setattr(rebuild, "winners_on_known_days", inner)
         run(lake, THREE)
     finally:
         go_on.touch()
@@ -161,7 +163,7 @@ def test_a_conflict_that_follows_a_restore_does_not_make_it_again(
         if conflicts:
             raise conflicts.pop()
 
-    monkeypatch.setattr("pipelines.delta.fenced_commits.keep_versions", keep)
+    monkeypatch.setattr(fenced_commits, "keep_versions", keep)
     assert restore_fenced(spark, table, 0, Stamp("application", 1, "undo")) == (2, True)
     assert not conflicts
     assert read(spark, table).count() == 1

@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from pipelines.audit import recount
 from pipelines.audit.audited_days import span_of
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.custom_properties import Policy
 from pipelines.contracts.event_days import days_of
 from pipelines.delta.tables import shape, small_frame
 from pipelines.errors import AuditFailed
+from pipelines.nightly import rebuild
 from pipelines.records.dedup import UNDECIDED, winners, winners_on_known_days
 from pipelines.steps.serving import read_serving
 from tests.support.lakes import Lake
@@ -93,8 +95,8 @@ def test_the_audit_finds_by_itself_what_a_rebuild_loses(lake: Lake, monkeypatch:
 
     lake.ingest([on(day, 1) for day in (1, 2, 3)] + [on(day, 9) for day in (1, 4)])
     stream(lake)
-    monkeypatch.setattr("pipelines.nightly.rebuild.winners_on_known_days", best_of_all)
-    monkeypatch.setattr("pipelines.audit.recount.winners_on_known_days", best_of_all)
+    for module in (rebuild, recount):
+        monkeypatch.setattr(module, "winners_on_known_days", best_of_all)
     with pytest.raises(AuditFailed, match="2013-01-03 each_event_has_a_row: found 1 records"):
         run(lake, ONE, THREE)
 
