@@ -15,6 +15,7 @@ from pipelines.delta.io import query_of
 from pipelines.delta.table_state import last_batch, recent_commits
 from pipelines.delta.transaction import Transaction
 from pipelines.errors import SourceError
+from pipelines.fault_points import Point, reach
 
 _LOOK_BACK: Final = 200
 
@@ -59,6 +60,7 @@ class OnceWriter:
         spark, query = rows.sparkSession, query_of(rows.sparkSession)
         known = last_batch(spark, self.table, query)
         if known is None or known < batch:
+            reach(Point.BATCH_LOOKED_FOR)
             self.begun = batch
             noted: dict[str, str | int | None] = {"query": query, "batch": batch, **said}
             noted["try"] = str(uuid.uuid4())

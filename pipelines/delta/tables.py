@@ -21,6 +21,7 @@ from pipelines.delta.io import CONFLICTS
 from pipelines.delta.schema_evolution import alterations, fitted_columns
 from pipelines.delta.table_properties import APPEND_ONLY, CHANGE_DATA_FEED, LOG_KEPT, REMOVED_FILES
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
+from pipelines.fault_points import Point, reach
 from pipelines.schema_paths import optional
 from pipelines.spark.failures import first_line
 from pipelines.spark.pipeline import Pipeline
@@ -242,6 +243,7 @@ def _evolve(spark: SparkSession, path: str, schema: StructType) -> None:
             " Only optional columns can be added, and types made wider; see docs/runbook.md,"
             " 'The contract has other columns'"
         )
+    reach(Point.COLUMNS_COMPARED)
     for statement in statements:
         spark.sql(f"ALTER TABLE delta.`{path}` {statement}")
 

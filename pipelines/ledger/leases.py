@@ -27,6 +27,7 @@ from pipelines.delta.io import read
 from pipelines.delta.tables import exists, small_frame
 from pipelines.delta.transaction import StaleEpoch
 from pipelines.errors import InfrastructureError
+from pipelines.fault_points import Point, reach
 from pipelines.ledger.catalog import LEASES
 from pipelines.ledger.certifications import ensure_ledger
 from pipelines.spark.failures import first_line
@@ -224,6 +225,7 @@ class Lease:
             f"pipeline = {literal(self._pipeline.name)}",
             stamp,
         )
+        reach(Point.LEASE_WRITTEN)
         self._number = following
 
 
@@ -246,6 +248,7 @@ def lease(pipeline: Pipeline, run_id: str) -> Iterator[Lease]:
     held = _held(pipeline)
     if held is not None and not _may_be_taken(held):
         raise _refusal(config, held)
+    reach(Point.LEASE_LOOKED_AT)
     fenced = (pipeline.table("batch"), *map(config.ops_table, ("certifications", "bronze_index")))
     numbers = [number_taken(spark, path, application(config.name)) for path in fenced if exists(spark, path)]
     epoch = next_epoch(held["epoch"] if held else None, numbers)

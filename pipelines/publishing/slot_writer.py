@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from confluent_kafka import KafkaException, Producer, TopicPartition
 from pyspark import TaskContext
 
+from pipelines.fault_points import Point, reach
 from pipelines.publishing.slot_content import Counter, refuse_other_rows
 from pipelines.publishing.slots import (
     Connection,
@@ -170,6 +171,7 @@ def write_slot(batches: Iterator[pa.RecordBatch], task: SlotTask) -> Iterator[pa
             refuse_other_rows(slot, taken.known, content, task.begin_anew)
         yield _told(slot, content.rows, was_done=True)
         return
+    reach(Point.SLOT_TAKEN)
     taken.begin(task.done)
     try:
         _produce(counter.counted(batches), taken.producer, task.topic)
@@ -178,7 +180,9 @@ def write_slot(batches: Iterator[pa.RecordBatch], task: SlotTask) -> Iterator[pa
     except BaseException:
         taken.abort()
         raise
+    reach(Point.SLOT_SENT)
     taken.commit()
+    reach(Point.SLOT_COMMITTED)
     yield _told(slot, content.rows, was_done=False)
 
 
@@ -200,6 +204,7 @@ def _produce(batches: Iterator[pa.RecordBatch], producer: Producer, topic: str) 
             partitions = batch.column("partition").fill_null(_ANY).to_pylist()
         for key, value, partition, pairs in zip(keys, values, partitions, headers, strict=False):
             _send(producer, topic=topic, value=value, key=key, partition=partition, headers=pairs)
+        reach(Point.ROWS_PRODUCED)
         producer.poll(0)
 
 

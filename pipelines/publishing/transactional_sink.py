@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from pipelines.config.publish import PROGRESS_TOPIC
 from pipelines.delta.io import query_of, small_rows
+from pipelines.fault_points import Point, reach
 from pipelines.publishing.progress_reader import progress
 from pipelines.publishing.slot_content import (
     COUNTED,
@@ -175,6 +176,7 @@ class Publisher:
             is_last = part + 1 == parts
             mark = done if is_last else replace(done, next_batch=batch, part=part + 1)
             some = rows if parts == 1 else rows.where(part_of == part)
+            reach(Point.PART_DUE)
             if self._settle:
                 self._settle(some, mark)
             told.append(publish_rows(some, self.sink, mark, is_new=is_new))

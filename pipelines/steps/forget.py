@@ -16,6 +16,7 @@ from pipelines.delta.tables import exists, require_table, version
 from pipelines.delta.time_travel import read_kept
 from pipelines.delta.upkeep import refuse_deletes
 from pipelines.errors import SourceError
+from pipelines.fault_points import Point, reach
 from pipelines.ledger.certifications import Certified, certified
 from pipelines.ledger.forgotten import delete_records, emptied_of, empty
 from pipelines.ledger.forgotten_places import remember_places
@@ -144,11 +145,14 @@ class _Work:
         counts = {"bronze": records.count()}
         if held:
             delete_values(pipeline, sorted(came | of_batch.keys() | self._speed().keys()))
+            reach(Point.VALUES_DELETED)
             held.require()
             if counts["bronze"]:
                 # Before the records are emptied: from then on no run decides by any that is not.
                 remember_places(pipeline, records, run_id)
+                reach(Point.PLACES_REMEMBERED)
                 empty(pipeline.spark, pipeline.table("bronze"), records.drop("day"), run_id)
+                reach(Point.RECORDS_EMPTIED)
                 # A stream that has begun meanwhile began with what bronze held before.
                 self._require_read(records)
         counts["quarantine"] = self._forget_quarantine(held, run_id)
@@ -220,6 +224,7 @@ class _Work:
             if held and number:
                 held.require()
                 delete_records(self.pipeline.spark, table, found.distinct(), run_id)
+                reach(Point.ROWS_DELETED)
             return number
         finally:
             found.unpersist()

@@ -18,6 +18,7 @@ from pipelines.delta.fenced_commits import restore_fenced
 from pipelines.delta.io import on_days, read
 from pipelines.delta.tables import conform, events_schema, exists, require_table
 from pipelines.delta.time_travel import commit_hash
+from pipelines.fault_points import Point, reach
 from pipelines.ledger.bronze_index import BronzeIndex, BronzeSlice, bronze_slice
 from pipelines.ledger.bronze_verdicts import own_verdicts
 from pipelines.ledger.certifications import (
@@ -157,6 +158,7 @@ class Night:
         yield "audit"
         days, built = self._due.days, self._versions[-1]
         with self._steps.step("audit") as detail:
+            reach(Point.DAYS_BUILT)
             closed = {*days, *(self._before.days if self._before else ())}
             found = audit(AuditedDays(self.pipeline, self._span, closed, self._pieces, built))
             self._found = _with_moves(self.pipeline, found, days, self._before, built)
@@ -169,6 +171,7 @@ class Night:
     def keep(self) -> Iterator[str]:
         """Take back the days that failed."""
         yield "keep"
+        reach(Point.DAYS_AUDITED)
         stamp = self._held.stamp("keep")
         failed = [day for day in self._due.days if not self._found.passed(day)]
         kept = _keep_what_passed(self.pipeline, failed, self._versions, stamp)
@@ -195,7 +198,9 @@ class Night:
             decided = decide(self._run, self._found, self._due, self._before, changed)
             require_alone(self.pipeline, self._versions)
             yield "certify"
+            reach(Point.DAYS_KEPT)
             record_verdicts(self.pipeline, decided, self._held.stamp("certify"))
+            reach(Point.VERDICTS_WRITTEN)
             self._decided = decided
             detail.append(f"{sum(v.status == 'certified' for v in decided)} of {len(decided)} days")
 

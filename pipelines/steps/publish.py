@@ -17,6 +17,7 @@ from pipelines.delta.read_ahead import require_not_read_ahead
 from pipelines.delta.stream_check import refuse_lost_speed
 from pipelines.delta.tables import keep_versions
 from pipelines.errors import OncelakeError, SourceError
+from pipelines.fault_points import Point, reach
 from pipelines.ledger.certifications import ensure_ledger
 from pipelines.publishing.cluster import (
     asking,
@@ -76,6 +77,7 @@ def publish(pipeline: Pipeline, *, once: bool) -> PublishedStream:
     avro = values_of(pipeline)
     sink = replace(sink_of(config), rules=rules_of(config, pipeline.contract, avro))
     publishes = publisher(pipeline.spark, sink, pipeline.checkpoint("publish"))
+    reach(Point.PROGRESS_AGREES)
     forget_unknown(pipeline)
     # Refused before anything is sent, if the batch layer is not the one that was published.
     settled_so_far(pipeline)
@@ -222,6 +224,7 @@ class _Job:
         self.is_under_way = True
         try:
             found = self.maker.make(rows, query_of(self.pipeline.spark), batch)
+            reach(Point.BATCH_SETTLED)
             retraction = settings_of(self.pipeline.config).retraction
             records = messages(found, self.pipeline.contract, avro=self.avro, retraction=retraction)
             done = self._publish(records, batch)

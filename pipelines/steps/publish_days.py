@@ -17,6 +17,7 @@ from pipelines.contracts.event_days import around
 from pipelines.delta.tables import conform
 from pipelines.delta.time_travel import bytes_of, read_kept
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
+from pipelines.fault_points import Point, reach
 from pipelines.ledger.certifications import (
     Verdict,
     certified_in,
@@ -226,6 +227,7 @@ class _Day:
             held.require()
             mark, rows = replace(done, next_batch=part + 1), records.where(part_of == part)
             try:
+                reach(Point.PART_DUE)
                 if not part:
                     before = {slot: found for slot, found in known.items() if found == mark}
                     mark = begun_with(before, mark)

@@ -18,6 +18,7 @@ from pipelines.delta.stream_check import check_speed, note_tables
 from pipelines.delta.stream_position import files_before_older, hold_back, start_version
 from pipelines.delta.tables import ensure_bronze, ensure_quarantine, first_try
 from pipelines.errors import OncelakeError, SourceError
+from pipelines.fault_points import Point, reach
 from pipelines.kafka.dead_letters import send_dead_letters
 from pipelines.kafka.topics import find_topic
 from pipelines.ledger.forgotten import remembered
@@ -171,6 +172,7 @@ class _Job:
                 self.writer.put_aside(first_try(bad), batch, broken)
                 if config.quarantine.dead_letter_topic:
                     send_dead_letters(bad, config.kafka, config.quarantine.dead_letter_topic)
+            reach(Point.QUARANTINE_WRITTEN)
             self.writer.add(events_of(routes, contract), batch, new - broken)
         except Exception as error:
             self.failures.append(error)

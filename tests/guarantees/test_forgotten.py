@@ -31,6 +31,7 @@ from pipelines.delta.tables import (
 )
 from pipelines.delta.upkeep import change_rows, delete_rows, old_files, vacuum
 from pipelines.errors import AuditFailed, InfrastructureError, SourceError
+from pipelines.fault_points import Point, armed
 from pipelines.ledger.catalog import VALIDATION_RESULTS
 from pipelines.ledger.certifications import history
 from pipelines.ledger.forgotten import forgetting_commits
@@ -43,6 +44,7 @@ from pipelines.spark.failures import explain_stream_failure
 from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.session import forget_tables
 from pipelines.steps import forget as forgetting
+from pipelines.steps import rebuild as rebuilding
 from pipelines.steps import speed as speed_layer
 from pipelines.steps.forget import Forgotten, forget, forget_and_rebuild
 from pipelines.steps.maintain import maintain
@@ -50,6 +52,7 @@ from pipelines.steps.nightly import nightly
 from pipelines.steps.replay import replay
 from pipelines.steps.serving import read_serving
 from pipelines.steps.validate import validate
+from tests.support.accidents import dying
 from tests.support.lakes import Lake, Record, clean_log
 from tests.support.nights import LATER, ONE, TWO, on, run, stream
 
@@ -177,7 +180,7 @@ def test_what_is_forgotten_is_gone_from_every_layer_and_stays_gone(lake: Lake, s
 
 @pytest.mark.thorough
 def test_a_run_that_dies_anywhere_is_completed_by_the_next_and_upkeep_removes_what_old_files_hold(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
+    lake: Lake,
 ) -> None:
     lake.ingest([of(1, 1, sent=LATER), on(1, 2), of(1, 1, distance=-1.0)])
     stream(lake)
@@ -189,25 +192,19 @@ def test_a_run_that_dies_anywhere_is_completed_by_the_next_and_upkeep_removes_wh
     assert not samples.isEmpty()
     assert not results.isEmpty()
 
-    def dies_after(step: str) -> None:
-        work = getattr(forgetting, step)
+    def dies_at(point: Point) -> None:
+        with armed(point, dying(KeyboardInterrupt())), pytest.raises(KeyboardInterrupt):
+            forget_key(lake, "flight=1")
 
-        def die(*args: Any) -> None:
-            work(*args)
-            raise KeyboardInterrupt
-
-        with monkeypatch.context() as patched:
-            patched.setattr(forgetting, step, die)
-            with pytest.raises(KeyboardInterrupt):
-                forget_key(lake, "flight=1")
-
-    dies_after("delete_values")
-    dies_after("remember_places")
+    dies_at(Point.VALUES_DELETED)
+    dies_at(Point.PLACES_REMEMBERED)
     with pytest.raises(SourceError, match=r"3 records that were forgotten.*oncelake forget .*--again") as no:
         run(lake, ONE)
     assert no.value.exit_code == 4
-    for step in ("empty", "delete_records", "delete_records"):
-        dies_after(step)
+    dies_at(Point.RECORDS_EMPTIED)
+    # Of the quarantine, and then of the speed layer.
+    dies_at(Point.ROWS_DELETED)
+    dies_at(Point.ROWS_DELETED)
     # As it is left where the process dies before the table refuses changes again.
     set_table_property(lake.spark, lake.config.table("bronze"), "delta.appendOnly", "false")
     found, told = forget_key(lake, "flight=1")
@@ -240,7 +237,7 @@ def test_a_record_that_the_speed_stream_has_not_read_is_not_forgotten_yet(
     assert who_is_in(lake, "bronze") == 2
     # A stream that begins while records are emptied, in a run that dies before it looks once more.
     with monkeypatch.context() as patched:
-        patched.setattr(forgetting._Work, "_require_read", lambda *_: None)
+        patched.setattr(forgetting, "unread_rows", lambda pipeline: lake.table("bronze").where("false"))
         assert forget_key(lake, "flight=1")[0].counts["bronze"] == 2
     with pytest.raises(SourceError, match="speed_stream has not read 1 records"):
         forget_key(lake, "flight=1")
@@ -395,7 +392,7 @@ def test_a_rebuild_that_is_refused_is_told_and_done_by_the_next_night_also_where
         raise SourceError("bronze is behind")
 
     with monkeypatch.context() as patched:
-        patched.setattr("pipelines.steps.rebuild.nightly", refuse)
+        patched.setattr(rebuilding, "nightly", refuse)
         told = r"gone from bronze.* readers have it still, on 2013-01-01: bronze is behind.*forget .*--again"
         with pytest.raises(SourceError, match=told) as refused:
             forget_key(lake, "flight=1")

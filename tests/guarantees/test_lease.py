@@ -15,14 +15,14 @@ import psutil
 import pytest
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay
 
-import pipelines.ledger.leases as lease_module
 from demo.waiting import wait_until
-from pipelines.delta.fenced_commits import replace_fenced
 from pipelines.delta.io import read
 from pipelines.delta.tables import ensure_table, shape, small_frame
 from pipelines.errors import InfrastructureError
+from pipelines.fault_points import Point, armed
 from pipelines.ledger.catalog import LEASES
 from pipelines.ledger.leases import Holder, lease, started, this_process
+from tests.support.accidents import once
 from tests.support.lakes import Lake
 
 OLD = (
@@ -76,21 +76,15 @@ def test_a_lease_that_is_held_prolongs_itself(make_lake: Callable[..., Lake]) ->
     assert held(lake)["until"].astimezone(UTC) <= datetime.now(UTC)
 
 
-def test_a_commit_whose_answer_was_lost_does_not_cost_the_lease(
-    make_lake: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_commit_whose_answer_was_lost_does_not_cost_the_lease(make_lake: Callable[..., Lake]) -> None:
     lake = make_lake("batch.lease_duration=3 seconds")
     ends: list[datetime] = []
 
-    def without_an_answer(*args: Any) -> int:
-        made = replace_fenced(*args)
-        if not ends:
-            ends.append(held(lake)["until"])
-            raise InfrastructureError("no answer")
-        return made
+    def no_answer() -> None:
+        ends.append(held(lake)["until"])
+        raise InfrastructureError("no answer")
 
-    with lease(lake.pipeline, "mine") as mine:
-        monkeypatch.setattr("pipelines.ledger.leases.replace_fenced", without_an_answer)
+    with lease(lake.pipeline, "mine") as mine, armed(Point.LEASE_WRITTEN, once(no_answer)):
         wait_until(lambda: bool(ends) and held(lake)["until"] > ends[0], "the lease is prolonged again", 60)
         mine.require()
     assert held(lake)["until"].astimezone(UTC) <= datetime.now(UTC)
@@ -127,20 +121,14 @@ def test_epochs_grow_with_each_taking_also_where_the_table_of_leases_was_lost(la
     assert epochs == [1, 2, 3]
 
 
-def test_of_two_that_find_the_lease_free_one_takes_it(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    inner = lease_module._held
-    others: list[Any] = []
+def test_of_two_that_find_the_lease_free_one_takes_it(lake: Lake) -> None:
+    with ExitStack() as others:
 
-    def looked_at_and_then_overtaken(*args: Any) -> Any:
-        found = inner(*args)
-        if not others:
-            others.append(lease(lake.pipeline, "other"))
-            others[0].__enter__()
-        return found
+        def overtaken() -> None:
+            others.enter_context(lease(lake.pipeline, "other"))
 
-    monkeypatch.setattr(lease_module, "_held", looked_at_and_then_overtaken)
-    refused(lake, "run other on .* is at work")
-    others[0].__exit__(None, None, None)
+        with armed(Point.LEASE_LOOKED_AT, once(overtaken)):
+            refused(lake, "run other on .* is at work")
 
 
 def test_a_run_that_lost_its_lease_says_so_and_leaves_the_other_s_alone(lake: Lake) -> None:

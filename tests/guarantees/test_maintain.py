@@ -26,6 +26,7 @@ from pipelines.delta.tables import (
     table_property,
 )
 from pipelines.errors import InfrastructureError
+from pipelines.fault_points import Point, armed
 from pipelines.ledger.leases import lease
 from pipelines.ledger.quarantine import Selection
 from pipelines.ledger.retention_marks import speed_from, whole_from
@@ -36,6 +37,7 @@ from pipelines.steps import speed as speed_layer
 from pipelines.steps.maintain import maintain
 from pipelines.steps.quarantine import discard
 from pipelines.steps.serving import read_serving
+from tests.support.accidents import dying
 from tests.support.lakes import Lake, Record, flight
 from tests.support.nights import ONE, TWO, on, run, stream
 
@@ -109,20 +111,12 @@ def hold_on(lake: Lake) -> None:
     assert (removal.rows, removal.needs) == (0, (Need(EARLY, NOT_CERTIFIED),))
 
 
-def die(*args: Any, **kwargs: Any) -> None:
-    raise KeyboardInterrupt
-
-
-def test_upkeep_removes_what_nothing_needs_and_readers_and_streams_find_what_they_had(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_upkeep_removes_what_nothing_needs_and_readers_and_streams_find_what_they_had(lake: Lake) -> None:
     hold_on(lake)
     run(lake, EARLY)
     serving = rows(read_serving(lake.pipeline))
-    with monkeypatch.context() as patched:
-        patched.setattr("pipelines.steps.nightly.audit", die)
-        with pytest.raises(KeyboardInterrupt):
-            run(lake, TWO)
+    with armed(Point.DAYS_BUILT, dying(KeyboardInterrupt())), pytest.raises(KeyboardInterrupt):
+        run(lake, TWO)
 
     seen: list[int] = []
     running = reader(lake, seen)

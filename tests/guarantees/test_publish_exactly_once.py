@@ -17,10 +17,11 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from demo.waiting import wait_until
+from pipelines.fault_points import Point
 from tests.support.brief import BRIEF_JAVA, BRIEF_SPARK
 from tests.support.kafka import make_topic
 from tests.support.publish_app import TIMES, Stream, save
-from tests.support.publish_faults import IN_DRIVER, IN_TASKS, Fault, Point, Victim
+from tests.support.publish_faults import IN_DRIVER, IN_TASKS, Fault, Moment, Victim
 from tests.support.rack_cluster import RackCluster, rack_cluster
 from tests.support.readers import messages_of
 
@@ -60,7 +61,7 @@ def stream(cluster: RackCluster, tmp_path: Path) -> Callable[..., Stream]:
         os.utime(file, (batch, batch))
 
     def make(
-        point: Point,
+        point: Moment,
         victim: Victim,
         batch: int = 1,
         slot: int = 1,
@@ -164,19 +165,19 @@ def hold(stream: Stream) -> None:
     assert all(message.value == (message.key or b"") * TIMES for message in found), what
 
 
-KILLS: list[tuple[Point, Victim]] = [
-    ("mid-produce", "worker"),
-    ("before commit", "task"),
-    ("before commit", "broker"),
-    ("after commit", "worker"),
-    ("after commit", "driver"),
+KILLS: list[tuple[Moment, Victim]] = [
+    (Point.ROWS_PRODUCED, "worker"),
+    (Point.SLOT_SENT, "task"),
+    (Point.SLOT_SENT, "broker"),
+    (Point.SLOT_COMMITTED, "worker"),
+    (Point.SLOT_COMMITTED, "driver"),
 ]
-MORE_KILLS: list[tuple[Point, Victim]] = [
-    ("before begin", "worker"),
-    ("mid-produce", "task"),
-    ("mid-produce", "driver"),
-    ("before commit", "worker"),
-    ("after commit", "task"),
+MORE_KILLS: list[tuple[Moment, Victim]] = [
+    (Point.SLOT_TAKEN, "worker"),
+    (Point.ROWS_PRODUCED, "task"),
+    (Point.ROWS_PRODUCED, "driver"),
+    (Point.SLOT_SENT, "worker"),
+    (Point.SLOT_COMMITTED, "task"),
     ("after the task", "driver"),
     ("after the batch", "driver"),
 ]
@@ -189,7 +190,7 @@ def test_each_row_once_whoever_dies_and_whenever(
     cluster: RackCluster,
     stream: Callable[..., Stream],
     tmp_path: Path,
-    kills: list[tuple[Point, Victim]],
+    kills: list[tuple[Moment, Victim]],
 ) -> None:
     rng = random.Random(7)  # noqa: S311 - nothing secret
     streams = [stream(point, victim, rng.randrange(2), rng.randrange(SLOTS)) for point, victim in kills]
@@ -202,7 +203,7 @@ def test_each_row_once_whoever_dies_and_whenever(
 def test_each_row_once_when_executors_die(
     cluster: RackCluster, stream: Callable[..., Stream], tmp_path: Path
 ) -> None:
-    streams = [stream(point, "executor") for point in ("mid-produce", "after commit")]
+    streams = [stream(point, "executor") for point in (Point.ROWS_PRODUCED, Point.SLOT_COMMITTED)]
     publish(cluster, streams, tmp_path, "local-cluster[2,1,600]", "spark.executor.memory=600m")
     for each in streams:
         hold(each)
@@ -216,7 +217,7 @@ def test_each_row_once_when_a_slow_task_is_copied(stream: Callable[..., Stream],
     # Spark copies a task to another host only.
     hosts = {"a": "127.0.0.1", "b": "127.0.0.2"}
     with rack_cluster(folder, brokers=("a",), workers=("a", "b"), hosts=hosts) as two:
-        streams = [stream(point, "straggler", on=two) for point in ("before commit", "after commit")]
+        streams = [stream(point, "straggler", on=two) for point in (Point.SLOT_SENT, Point.SLOT_COMMITTED)]
         publish(two, streams, tmp_path, two.master, *COPY_SLOW_TASKS)
         for each in streams:
             hold(each)
@@ -234,7 +235,7 @@ def test_each_row_once_when_the_coordinator_moves(stream: Callable[..., Stream],
     folder = tmp_path / "brokers"
     folder.mkdir()
     with rack_cluster(folder, workers=(), replicas=3) as three:
-        one = stream("before commit", "broker", on=three)
+        one = stream(Point.SLOT_SENT, "broker", on=three)
         publish(three, [one], tmp_path, fix=move_coordinator)
         hold(one)
         assert any(not broker.process.is_running() for broker in three.brokers.values())
@@ -245,7 +246,7 @@ def test_two_of_three_write_partitions_committed_and_the_third_failed(
     cluster: RackCluster, stream: Callable[..., Stream], tmp_path: Path
 ) -> None:
     # The driver dies when the last slot has sent its rows and the two others are done.
-    one = stream("before commit", "driver", batch=1, slot=2)
+    one = stream(Point.SLOT_SENT, "driver", batch=1, slot=2)
     publish(cluster, [one], tmp_path, "local[1]", then="local[3]")
     hold(one)
     visible = messages_of(one.servers, one.topic, "read_uncommitted")
@@ -255,7 +256,7 @@ def test_two_of_three_write_partitions_committed_and_the_third_failed(
 def test_a_zombie_that_wakes_up_is_fenced(
     cluster: RackCluster, stream: Callable[..., Stream], tmp_path: Path
 ) -> None:
-    one = stream("before commit", "zombie", batch=1, slot=0)
+    one = stream(Point.SLOT_SENT, "zombie", batch=1, slot=0)
     assert one.fault
     app = start([one], tmp_path, "local[2]")
     told = Path(f"{one.fault.marker}.pid")
@@ -284,7 +285,7 @@ def test_without_a_look_at_progress_there_are_duplicates(
     cluster: RackCluster, stream: Callable[..., Stream], tmp_path: Path
 ) -> None:
     """So these tests can fail."""
-    one = stream("after commit", "task", blind=True)
+    one = stream(Point.SLOT_COMMITTED, "task", blind=True)
     publish(cluster, [one], tmp_path)
     with pytest.raises(AssertionError):
         hold(one)
@@ -300,7 +301,7 @@ def test_each_row_once_in_random_runs(
     streams = []
     for _ in range(20):
         victim: Victim = rng.choice(("task", "worker", "driver", "broker"))
-        point: Point = rng.choice((*IN_TASKS, *IN_DRIVER) if victim in ("task", "driver") else IN_TASKS)
+        point: Moment = rng.choice((*IN_TASKS, *IN_DRIVER) if victim in ("task", "driver") else IN_TASKS)
         streams.append(stream(point, victim, rng.randrange(BATCHES - 1), rng.randrange(SLOTS)))
     publish(cluster, streams, tmp_path)
     for each in streams:

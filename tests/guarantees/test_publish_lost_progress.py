@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import SourceError
+from pipelines.fault_points import Point
 from pipelines.publishing.progress_check import publisher
 from pipelines.publishing.settings import sink_of
 from pipelines.steps.publish import publish, publishing_status
@@ -98,7 +99,7 @@ def test_a_slot_of_which_the_topic_has_rows_is_done_and_another_is_not(
     lake = make()
     stream(lake, *range(1, 9))
     if done == 1:
-        slow = Fault(0, 1, "before commit", "straggler", f"{tmp_path}/fault")
+        slow = Fault(0, 1, Point.SLOT_SENT, "straggler", f"{tmp_path}/fault")
         # One slot is published, and the other waits before its commit.
         stop_in_the_middle(lake, slow, lambda: bool(messages_of(broker, output)))
         assert Path(slow.marker).exists()

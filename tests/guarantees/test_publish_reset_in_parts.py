@@ -8,23 +8,25 @@ from typing import Any, Literal
 
 import pytest
 from confluent_kafka.admin import AdminClient
+from pyspark.sql import DataFrame
 
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import InfrastructureError, SourceError
-from pipelines.publishing import progress_check, transactional_sink
+from pipelines.fault_points import Point, armed
 from pipelines.publishing.cluster import asking, read_progress, take_all, write_progress
 from pipelines.publishing.settings import sink_of
 from pipelines.publishing.slots import SlotProgress
-from pipelines.publishing.topic_lookup import published_slots
-from pipelines.steps import publish as publishing
+from pipelines.publishing.transactional_sink import Published, Publisher
 from pipelines.steps.publish import publish
 from pipelines.steps.publish_reset import reset_publishing
 from pipelines.steps.speed import speed
+from tests.support.accidents import dying
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import Lake, flight
 from tests.support.readers import messages_of
 
 FLIGHTS, PARTS = range(1, 25), 3
+FAULT = RuntimeError("a fault of the test")
 
 
 @pytest.fixture
@@ -41,10 +43,12 @@ def make(
 ) -> Callable[..., Lake]:
     """A lake whose every micro-batch is sent in parts, as what a night changes is."""
 
-    def in_parts(job: Any, records: Any, batch: int) -> Any:
-        return job.publisher(records, batch, PARTS)
+    in_one = Publisher.__call__
 
-    monkeypatch.setattr(publishing._Job, "_publish", in_parts)
+    def in_parts(publishes: Publisher, rows: DataFrame, batch: int, parts: int = 1) -> Published:
+        return in_one(publishes, rows, batch, PARTS)
+
+    monkeypatch.setattr(Publisher, "__call__", in_parts)
 
     return partial(publishing_lake, contract, output, f"publish.progress_topic={output}-progress")
 
@@ -57,18 +61,8 @@ def dies_after(parts: int, lake: Lake) -> None:
     """Publishes some parts of a micro-batch of all flights."""
     lake.ingest([flight(flight=number) for number in FLIGHTS])
     speed(lake.pipeline, once=True)
-    done, publish_rows = list[SlotProgress](), transactional_sink.publish_rows
-
-    def some(rows: Any, sink: Any, mark: SlotProgress, *, is_new: bool) -> Any:
-        if len(done) == parts:
-            raise RuntimeError("a fault of the test")
-        done.append(mark)
-        return publish_rows(rows, sink, mark, is_new=is_new)
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(transactional_sink, "publish_rows", some)
-        with pytest.raises(InfrastructureError):
-            send(lake)
+    with armed(Point.PART_DUE, dying(FAULT, time=parts + 1)), pytest.raises(InfrastructureError):
+        send(lake)
     assert {mark.position for mark in progress_of(lake).values()} == {(0, parts)}
 
 
@@ -129,22 +123,15 @@ def test_what_the_cluster_knows_of_parts_is_not_overruled(
 
 
 def test_progress_that_is_looked_for_part_by_part_is_looked_for_until_the_last(
-    make: Callable[..., Lake], admin: AdminClient, output: str, monkeypatch: pytest.MonkeyPatch
+    make: Callable[..., Lake], admin: AdminClient, output: str
 ) -> None:
     lake = make()
     dies_after(2, lake)
-    group, asked = sink_of(lake.config).name, list[Any]()
+    group = sink_of(lake.config).name
     admin.delete_consumer_groups([group])[group].result(30)
     admin.delete_topics([f"{output}-progress"])[f"{output}-progress"].result(30)
-
-    def dies_at_the_second(*words: Any) -> Any:
-        asked.append(words)
-        if len(asked) == 2:
-            raise RuntimeError("a fault of the test")
-        return published_slots(*words)
-
-    monkeypatch.setattr(progress_check, "published_slots", dies_at_the_second)
-    with pytest.raises(InfrastructureError):
+    # It looks for the progress of a part before it sends it: this run dies before it looks for the second.
+    with armed(Point.PART_DUE, dying(FAULT, time=2)), pytest.raises(InfrastructureError):
         send(lake)
     assert {mark.position for mark in progress_of(lake).values()} == {(0, 1)}
     with pytest.raises(SourceError, match=r"slots 0, 1 .* 1 of 3 parts"):

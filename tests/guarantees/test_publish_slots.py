@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -20,9 +19,9 @@ from demo.waiting import wait_until
 from pipelines.config.loader import load_config
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import InfrastructureError, SourceError
-from pipelines.publishing import transactional_sink
+from pipelines.fault_points import Point, armed
 from pipelines.publishing.cluster import asking, end_transactions, read_progress, take_all, write_progress
-from pipelines.publishing.progress_check import partitions_of, publisher
+from pipelines.publishing.progress_check import partitions_of
 from pipelines.publishing.slots import SlotProgress
 from pipelines.publishing.transactional_sink import TransactionalSink, in_slots, publish_rows
 from pipelines.spark.checkpoints import QueryFiles
@@ -30,9 +29,10 @@ from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.publish import publish, publishing_status
 from pipelines.steps.publish_reset import reset_publishing
 from pipelines.steps.speed import speed
+from tests.support.accidents import once
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import Lake, flight
-from tests.support.publish_faults import Fault, Point, Victim, struck
+from tests.support.publish_faults import Fault, Victim, striking
 from tests.support.publish_stops import stop_in_the_middle
 from tests.support.readers import is_open, messages_of
 
@@ -87,11 +87,8 @@ def fault(tmp_path: Path, point: Point, victim: Victim) -> Fault:
 def test_a_slow_slot_holds_back_its_own_partitions_alone(
     spark: SparkSession, sink: TransactionalSink, broker: str, tmp_path: Path
 ) -> None:
-    slow = fault(tmp_path, "before commit", "straggler")
-    with (
-        patch.object(transactional_sink, "write_slot", struck(slow, is_blind=False)),
-        ThreadPoolExecutor(1) as beside,
-    ):
+    slow = fault(tmp_path, Point.SLOT_SENT, "straggler")
+    with striking(slow), ThreadPoolExecutor(1) as beside:
         publishing = beside.submit(publish_rows, rows(spark), sink, DONE, is_new=True)
         try:
             wait_until(Path(slow.marker).exists, "slot 1 waits before its commit")
@@ -115,11 +112,8 @@ def test_a_slow_slot_holds_back_its_own_partitions_alone(
 def test_a_task_that_fails_ends_its_transaction(
     spark: SparkSession, sink: TransactionalSink, broker: str, tmp_path: Path
 ) -> None:
-    fails = fault(tmp_path, "mid-produce", "task")
-    with (
-        patch.object(transactional_sink, "write_slot", struck(fails, is_blind=False)),
-        pytest.raises(PythonException, match="a fault of the test"),
-    ):
+    fails = fault(tmp_path, Point.ROWS_PRODUCED, "task")
+    with striking(fails), pytest.raises(PythonException, match="a fault of the test"):
         publish_rows(rows(spark), sink, DONE, is_new=True)
     wait_until(lambda: not is_open(broker, sink.topic), "readers wait for nobody", 30)
 
@@ -129,7 +123,7 @@ def test_a_stream_that_is_told_to_stop_ends_its_transactions(
 ) -> None:
     lake = make()
     stream(lake, *range(1, 9))
-    slow = replace(fault(tmp_path, "before commit", "straggler"), batch=0)
+    slow = replace(fault(tmp_path, Point.SLOT_SENT, "straggler"), batch=0)
     stop_in_the_middle(lake, slow, Path(slow.marker).exists)
     wait_until(lambda: not is_open(broker, sink.topic), "readers wait for nobody", 30)
     assert send(lake) == 8
@@ -137,7 +131,7 @@ def test_a_stream_that_is_told_to_stop_ends_its_transactions(
 
 
 def test_two_runs_of_one_checkpoint_notice_each_other(
-    make: Callable[..., Lake], broker: str, sink: TransactionalSink, monkeypatch: pytest.MonkeyPatch
+    make: Callable[..., Lake], broker: str, sink: TransactionalSink
 ) -> None:
     lake = make()
     stream(lake, 1, 2)
@@ -146,14 +140,13 @@ def test_two_runs_of_one_checkpoint_notice_each_other(
     clone = make("clone")
     shutil.copytree(lake.config.root, clone.config.root)
 
-    def then_the_clone(*words: Any) -> Any:
-        made = publisher(*words)
-        monkeypatch.undo()
+    def the_clone() -> None:
         assert send(clone) == 2
-        return made
 
-    monkeypatch.setattr("pipelines.steps.publish.publisher", then_the_clone)
-    with pytest.raises(SourceError, match=r"another run has taken the slots.*leave one of them running"):
+    with (
+        armed(Point.PROGRESS_AGREES, once(the_clone)),
+        pytest.raises(SourceError, match=r"another run has taken the slots.*leave one of them running"),
+    ):
         send(lake)
     assert len(messages_of(broker, sink.topic)) == 4
     stream(clone, 5)

@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import date
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -15,8 +14,8 @@ from confluent_kafka.admin import AdminClient
 from demo.waiting import wait_until
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import InfrastructureError, OncelakeError, SourceError
+from pipelines.fault_points import Point, armed
 from pipelines.ledger.leases import Lease
-from pipelines.publishing import transactional_sink
 from pipelines.publishing.cluster import asking, read_progress, take_all, write_progress
 from pipelines.publishing.settings import sink_of
 from pipelines.publishing.slots import ProgressError, SlotProgress, Written
@@ -24,10 +23,11 @@ from pipelines.publishing.transactional_sink import TransactionalSink
 from pipelines.steps import publish_days as whole_days
 from pipelines.steps.nightly import nightly
 from pipelines.steps.publish_days import publish_days
+from tests.support.accidents import dying
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, on
-from tests.support.publish_faults import Fault, struck
+from tests.support.publish_faults import Fault, striking
 from tests.support.readers import is_open, messages_of
 
 FLIGHTS = range(1, 13)
@@ -69,18 +69,15 @@ def progress(sink: TransactionalSink) -> dict[int, SlotProgress]:
 
 
 def test_a_task_that_fails_is_told_and_leaves_no_transaction_open(
-    make: Callable[..., Lake], admin: AdminClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make: Callable[..., Lake], admin: AdminClient, tmp_path: Path
 ) -> None:
     lake = make()
     assert lake.config.publish
     servers, output = lake.config.kafka.bootstrap_servers, lake.config.publish.topic
-    fails = Fault(0, 1, "before commit", "task", f"{tmp_path}/fault")
-    with monkeypatch.context() as patched:
-        patched.setattr(transactional_sink, "write_slot", struck(fails, is_blind=False))
-        with pytest.raises(
-            InfrastructureError, match=r"RuntimeError: a fault of the test\. What .*: start again when"
-        ):
-            whole(lake)
+    fails = Fault(0, 1, Point.SLOT_SENT, "task", f"{tmp_path}/fault")
+    told = r"RuntimeError: a fault of the test\. What .*: start again when"
+    with striking(fails), pytest.raises(InfrastructureError, match=told):
+        whole(lake)
     assert Path(fails.marker).exists()
     wait_until(lambda: not is_open(servers, output), "readers wait for nobody", 30)
     sink = sink_of_the_day(lake, admin)
@@ -109,30 +106,26 @@ def test_what_goes_wrong_is_told_in_words_and_nothing_is_sent(
 ) -> None:
     lake = make()
     ended: list[str] = []
+    monkeypatch.setattr(whole_days, "end_transactions", lambda sink, run: ended.append(sink.name))
 
-    def refused(where: Any, name: str, replacement: Any, told: type[OncelakeError], said: str) -> None:
-        with monkeypatch.context() as patched:
-            patched.setattr(where, name, replacement)
-            patched.setattr(whole_days, "end_transactions", lambda sink, run: ended.append(sink.name))
-            with pytest.raises(told, match=said):
-                whole(lake)
+    def refused(told: type[OncelakeError], said: str) -> None:
+        with pytest.raises(told, match=said):
+            whole(lake)
         assert not sent(lake)
 
-    fenced = KafkaException(KafkaError(KafkaError._FENCED))
-    refused(whole_days, "publish_rows", raising(fenced), InfrastructureError, "Kafka refused, or did not")
-    others = ProgressError("another has them")
-    said = r"another has them\. Does another deployment"
-    refused(whole_days, "publish_rows", raising(others), SourceError, said)
+    with armed(Point.PART_DUE, dying(KafkaException(KafkaError(KafkaError._FENCED)))):
+        refused(InfrastructureError, "Kafka refused, or did not")
+    with armed(Point.PART_DUE, dying(ProgressError("another has them"))):
+        refused(SourceError, r"another has them\. Does another deployment")
     assert len(ended) == 2
     assert all(f".day.{ONE}." in name for name in ended)
-    said = rf"version \d+, by which {ONE} is certified, is gone: rebuild"
-    refused(whole_days, "read_kept", lambda *words: None, SourceError, said)
-    lost = InfrastructureError("this run lost its lease")
-    refused(Lease, "require", raising(lost), InfrastructureError, "lost its lease")
+    with monkeypatch.context() as patched:
+        patched.setattr(whole_days, "read_kept", lambda *words: None)
+        refused(SourceError, rf"version \d+, by which {ONE} is certified, is gone: rebuild")
 
+    def lost(lease: Lease) -> None:
+        raise InfrastructureError("this run lost its lease")
 
-def raising(error: Exception) -> Callable[..., Any]:
-    def dies(*words: Any, **named: Any) -> Any:
-        raise error
-
-    return dies
+    with monkeypatch.context() as patched:
+        patched.setattr(Lease, "require", lost)
+        refused(InfrastructureError, "lost its lease")

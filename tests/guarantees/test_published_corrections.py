@@ -8,7 +8,6 @@ from dataclasses import replace
 from datetime import date, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -17,11 +16,13 @@ from pipelines.cli.maintain import summary_of
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import days_of
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
+from pipelines.fault_points import Point, armed
 from pipelines.lineage.key_filter import asked_key
 from pipelines.lineage.searches import OfKey
+from pipelines.publishing.cluster import asking, read_progress
 from pipelines.publishing.kafka_records import messages
 from pipelines.publishing.published_days import waiting
-from pipelines.publishing.transactional_sink import publish_rows
+from pipelines.publishing.settings import sink_of
 from pipelines.steps.forget import forget_and_rebuild
 from pipelines.steps.maintain import maintain
 from pipelines.steps.nightly import nightly
@@ -29,11 +30,13 @@ from pipelines.steps.publish import publish
 from pipelines.steps.publish_days import publish_days
 from pipelines.steps.publish_reset import reset_publishing
 from pipelines.steps.serving import read_serving
+from tests.support.accidents import dying
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import EPOCH, Lake, compact_and_vacuum
 from tests.support.nights import LATER, ONE, THREE, TWO, on, stream
 from tests.support.readers import Message, messages_of
 
+FAULT = RuntimeError("a fault of the test")
 EARLIER = EPOCH - timedelta(hours=1)
 
 
@@ -146,7 +149,7 @@ def test_what_comes_for_a_day_while_it_is_settled_waits_for_the_next_night(
 
 @pytest.mark.thorough
 def test_a_settled_day_is_settled_once_whatever_is_certified_before_the_next_try(
-    make: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch
+    make: Callable[..., Lake],
 ) -> None:
     lake = make()
     lake.ingest([on(1, 1), on(2, 2)])
@@ -154,14 +157,8 @@ def test_a_settled_day_is_settled_once_whatever_is_certified_before_the_next_try
     send(lake)
     lake.ingest([on(1, 3)])
     night(lake, ONE)
-
-    def dies(*words: Any) -> Any:
-        raise RuntimeError("a fault of the test")
-
-    monkeypatch.setattr("pipelines.steps.publish.messages", dies)
-    with pytest.raises(InfrastructureError):
+    with armed(Point.BATCH_SETTLED, dying(FAULT)), pytest.raises(InfrastructureError):
         send(lake)
-    monkeypatch.undo()
     # Nothing of it was sent, so upkeep still waits for it.
     assert [verdict.day for verdict in waiting(lake.pipeline)] == [ONE]
     lake.ingest([on(1, 4, sent=LATER), on(2, 5)])
@@ -195,9 +192,7 @@ def test_after_a_checkpoint_was_restored_the_topic_comes_to_the_same(make: Calla
     assert told(lake)[(1, "changed")] == 1
 
 
-def test_a_whole_day_is_published_once_however_often_it_is_asked_for(
-    make: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_whole_day_is_published_once_however_often_it_is_asked_for(make: Callable[..., Lake]) -> None:
     lake = make("publish.max_bytes_per_trigger=2k")
     lake.ingest([on(1, number) for number in range(1, 21)])
     night(lake, ONE)
@@ -208,19 +203,9 @@ def test_a_whole_day_is_published_once_however_often_it_is_asked_for(
 
     with pytest.raises(ConfigError, match=r"2013-01-02 is not certified; run first: .* --date 2013-01-02"):
         whole(TWO)
-    parts: list[bool] = []
-
-    def dies_after_one(rows: Any, sink: Any, done: Any, *, is_new: bool) -> Any:
-        if parts:
-            raise RuntimeError("a fault of the test")
-        parts.append(is_new)
-        return publish_rows(rows, sink, done, is_new=is_new)
-
-    monkeypatch.setattr("pipelines.steps.publish_days.publish_rows", dies_after_one)
-    with pytest.raises(RuntimeError):
+    with armed(Point.PART_DUE, dying(FAULT, time=2)), pytest.raises(RuntimeError):
         whole()
     assert 0 < sum(told(lake).values()) < 20
-    monkeypatch.undo()
     with pytest.raises(ConfigError, match=r"ends with them: --set publish\.slots=2 --set publish\.max_bytes"):
         whole(on_lake=make("publish.slots=3"))
     assert whole() == 20
@@ -240,9 +225,7 @@ def test_a_whole_day_is_published_once_however_often_it_is_asked_for(
     is_what_readers_find(lake)
 
 
-def test_what_a_night_changes_is_sent_in_parts_however_much_it_is(
-    make: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_night_changes_is_sent_in_parts_however_much_it_is(make: Callable[..., Lake]) -> None:
     lake = make("publish.max_bytes_per_trigger=2k", "publish.transaction_timeout=10 seconds")
     flights = range(1, 41)
     lake.ingest([on(1, number) for number in flights])
@@ -251,21 +234,14 @@ def test_what_a_night_changes_is_sent_in_parts_however_much_it_is(
         pass
     lake.ingest([on(1, number, sent=EARLIER, departure_delay=7.0) for number in flights])
     night(lake, ONE)
-    parts: list[int] = []
-
-    def dies_after_two(rows: Any, sink: Any, done: Any, *, is_new: bool) -> Any:
-        if len(parts) == 2:
-            raise RuntimeError("a fault of the test")
-        parts.append(done.part)
-        return publish_rows(rows, sink, done, is_new=is_new)
-
-    monkeypatch.setattr("pipelines.publishing.transactional_sink.publish_rows", dies_after_two)
-    with pytest.raises(InfrastructureError):
+    with armed(Point.PART_DUE, dying(FAULT, time=3)), pytest.raises(InfrastructureError):
         send(lake)
-    assert parts == [1, 2]
+    sink = sink_of(lake.config)
+    with asking(sink) as cluster:
+        known = read_progress(cluster, sink, is_stable=True)
+    assert [mark.part for mark in known.values()] == [2] * sink.slots
     some = sum(count for (_, why), count in told(lake).items() if why == "changed")
     assert 0 < some < len(flights)
-    monkeypatch.undo()
     # What was begun is finished in as many parts, whatever is asked for now.
     send(make("publish.max_bytes_per_trigger=1k"))
     expected = Counter((number, None) for number in flights) + Counter((n, "changed") for n in flights)

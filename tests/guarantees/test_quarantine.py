@@ -13,8 +13,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import days_of
 from pipelines.contracts.rules import RowRule
-from pipelines.delta.idempotent_writer import OnceWriter
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
+from pipelines.fault_points import Point, armed
 from pipelines.ledger.leases import lease
 from pipelines.ledger.quarantine import Selection
 from pipelines.steps import replay as step
@@ -23,6 +23,7 @@ from pipelines.steps.quarantine import discard, examples, summarise
 from pipelines.steps.rebuild import rebuild
 from pipelines.steps.replay import Replay, rebuilt
 from pipelines.steps.serving import read_serving
+from tests.support.accidents import dying
 from tests.support.lakes import EPOCH, Lake, Record, flight
 from tests.support.nights import ONE, TWO, on, stream
 
@@ -97,21 +98,14 @@ def test_broken_records_are_never_late_and_never_move_the_watermark(lake: Lake) 
     assert lake.table("quarantine").count() == 5
 
 
-def test_a_micro_batch_that_died_between_its_tables_is_completed_not_doubled(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_micro_batch_that_died_between_its_tables_is_completed_not_doubled(lake: Lake) -> None:
     lake.ingest([on(1, 1), b"poison"])
-
-    def die(writer: OnceWriter, rows: DataFrame, batch: int, *counted: int, **said: Any) -> bool:
-        if writer.table == lake.config.table("speed"):
-            raise OSError("No space left on device")
-        return write(writer, rows, batch, *counted, **said)
-
-    write = OnceWriter.append
-    with monkeypatch.context() as patched:
-        patched.setattr(OnceWriter, "append", die)
-        with pytest.raises(InfrastructureError, match="No space left on device"):
-            stream(lake)
+    full = OSError("No space left on device")
+    with (
+        armed(Point.QUARANTINE_WRITTEN, dying(full)),
+        pytest.raises(InfrastructureError, match="No space left on device"),
+    ):
+        stream(lake)
     assert (lake.table("quarantine").count(), lake.table("speed").count()) == (1, 0)
     stream(lake)
     assert (lake.table("quarantine").count(), lake.table("speed").count()) == (1, 1)

@@ -5,9 +5,10 @@ import shutil
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame
@@ -16,9 +17,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from demo.waiting import wait_until
 from pipelines.delta.idempotent_writer import OnceWriter
 from pipelines.delta.io import Trigger, append, each_batch, query_of, read
-from pipelines.delta.table_state import last_batch
 from pipelines.delta.tables import ensure_table, set_table_property, shape
 from pipelines.errors import InfrastructureError, SourceError
+from pipelines.fault_points import Point, armed
 from pipelines.spark.streams import run_streams
 from pipelines.steps.speed import speed
 from tests.support.lakes import Lake, flight
@@ -100,7 +101,7 @@ def test_what_a_signal_to_the_whole_group_breaks_is_no_failure_of_a_stream_that_
 
 @pytest.mark.parametrize(("ahead", "after_the_look"), [(0, False), (1, False), (0, True)])
 def test_a_micro_batch_that_another_run_has_written_is_not_passed_over(
-    lake: Lake, ahead: int, after_the_look: bool, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, ahead: int, after_the_look: bool
 ) -> None:
     spark, source, target = lake.spark, f"{lake.config.root}/source", f"{lake.config.root}/target"
     append(spark.range(3), source)
@@ -110,19 +111,12 @@ def test_a_micro_batch_that_another_run_has_written_is_not_passed_over(
     def write(rows: DataFrame, batch: int) -> None:
         other = rows.limit(0).write.format("delta").mode("append").option("txnAppId", query_of(spark))
         other = other.option("txnVersion", str(batch + ahead))
-
-        def overtaken(*args: Any) -> int | None:
-            monkeypatch.undo()
-            found = last_batch(*args)
+        if not after_the_look:
             other.save(target)
-            return found
-
-        if after_the_look:
-            monkeypatch.setattr("pipelines.delta.idempotent_writer.last_batch", overtaken)
-        else:
-            other.save(target)
+        overtaken = partial(armed, Point.BATCH_LOOKED_FOR, partial(other.save, target))
         try:
-            writer.append(rows, batch, 3)
+            with overtaken() if after_the_look else nullcontext():
+                writer.append(rows, batch, 3)
         except SourceError as error:
             failures.append(str(error))
             raise

@@ -25,8 +25,8 @@ from pipelines.config.loader import load_config
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.event_tables import ensure_speed
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
+from pipelines.fault_points import Point, armed
 from pipelines.ledger.quarantine import Selection
-from pipelines.publishing.progress_check import publisher
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.maintain import maintain
 from pipelines.steps.publish import diagnose_publishing, publish, publishing_status
@@ -34,6 +34,7 @@ from pipelines.steps.publish_days import publish_days
 from pipelines.steps.publish_reset import reset_publishing
 from pipelines.steps.replay import replay
 from pipelines.steps.speed import speed
+from tests.support.accidents import once
 from tests.support.kafka import MakeTopic, make_topic
 from tests.support.lakes import Lake, clean_log, compact_and_vacuum, flight
 from tests.support.processes import BRIEF_SETTINGS, Job, start_job
@@ -287,21 +288,20 @@ def test_the_job_as_a_process(
 
 
 def test_somebody_who_takes_the_slots_meanwhile_is_told_and_so_is_a_cluster_that_is_not_there(
-    make: Callable[..., Lake], output: str, monkeypatch: pytest.MonkeyPatch
+    make: Callable[..., Lake],
 ) -> None:
     first, other = make(), make(lake="other")
     for lake in (first, other):
         stream(lake, 1)
 
-    def then_another(*words: Any) -> Any:
-        made = publisher(*words)
-        monkeypatch.undo()
+    def another() -> None:
         shutil.rmtree(first.config.checkpoint("publish"), ignore_errors=True)
         publish(other.pipeline, once=True)
-        return made
 
-    monkeypatch.setattr("pipelines.steps.publish.publisher", then_another)
-    with pytest.raises(SourceError, match=r"progress is of others: .* publish status"):
+    with (
+        armed(Point.PROGRESS_AGREES, once(another)),
+        pytest.raises(SourceError, match=r"progress is of others: .* publish status"),
+    ):
         send(first)
     with pytest.raises(InfrastructureError, match="localhost:1: the cluster that is published to does not"):
         send(make("publish.bootstrap_servers=localhost:1", "kafka.connect_timeout=2 seconds"))

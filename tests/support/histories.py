@@ -3,13 +3,11 @@
 import shutil
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
 from typing import Any
-from unittest.mock import patch
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
@@ -22,6 +20,7 @@ from pipelines.contracts.rules import DayRule, RowRule
 from pipelines.delta.io import read
 from pipelines.delta.tables import exists, version
 from pipelines.errors import AuditFailed, InfrastructureError
+from pipelines.fault_points import Point, armed
 from pipelines.ledger.certifications import certified, history, newest_certified
 from pipelines.ledger.quarantine import Selection
 from pipelines.nightly.rebuild_plan import Repair
@@ -31,6 +30,7 @@ from pipelines.steps.nightly import nightly
 from pipelines.steps.replay import rebuilt, replay
 from pipelines.steps.serving import read_serving
 from pipelines.steps.speed import speed
+from tests.support.accidents import dying
 from tests.support.lakes import Lake, Record, flight
 
 DAYS = [date(2013, 1, n) for n in (1, 2, 3)]
@@ -39,8 +39,8 @@ FAR = 4963.0
 
 _SENT = datetime(2013, 1, 6, tzinfo=UTC)
 _MENDABLE = Selection(reasons=("rule_failed",))
-# In place of which of its steps a nightly run dies.
-_DEATHS = ("audit", "record_checks", "_keep_what_passed", "record_verdicts", "summary")
+# Between which of its commits a nightly run dies.
+_DEATHS = (Point.DAYS_BUILT, Point.DAYS_AUDITED, Point.DAYS_KEPT, Point.VERDICTS_WRITTEN)
 
 
 Row = tuple[int, int, float]
@@ -173,7 +173,7 @@ class History(RuleBasedStateMachine):
 
     @rule()
     def stream_dies_between_its_tables(self) -> None:
-        with _dying("pipelines.steps.speed.events_of"), suppress(InfrastructureError):
+        with armed(Point.QUARANTINE_WRITTEN, dying(Died())), suppress(InfrastructureError):
             speed(replace(self.pipeline, contract=self.of_stream), once=True)
 
     @rule(last=st.sampled_from(DAYS[1:]), repair=st.sampled_from(["late and missed", "late"]))
@@ -210,13 +210,13 @@ class History(RuleBasedStateMachine):
         assert before.keys() | passed == self._rows_of_certified().keys()
 
     @rule(last=st.sampled_from(DAYS), death=st.sampled_from(_DEATHS))
-    def night_dies(self, last: date, death: str) -> None:
+    def night_dies(self, last: date, death: Point) -> None:
         """Whenever a run dies, readers have either all of it or what they had before."""
         before = self._rows_of_certified()
-        with _dying(f"pipelines.steps.nightly.{death}"), suppress(Died):
+        with armed(death, dying(Died())), suppress(Died):
             self._run([last], "late and missed")
         after = self._rows_of_certified()
-        if death != "summary":
+        if death is not Point.VERDICTS_WRITTEN:
             assert after == before
         self._each_key_once()
 
@@ -316,15 +316,6 @@ class History(RuleBasedStateMachine):
         served = {(partition, offset, delay): day for partition, offset, delay, day in rows}
         assert len(served) == len(rows)
         return served
-
-
-@contextmanager
-def _dying(step: str) -> Iterator[None]:
-    def die(*args: Any, **kwargs: Any) -> None:
-        raise Died(step)
-
-    with patch(step, die):
-        yield
 
 
 def few(examples: int, steps: int) -> settings:

@@ -9,23 +9,22 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
-from unittest.mock import patch
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config.loader import load_config
-from pipelines.publishing import transactional_sink
 from pipelines.publishing.progress_check import publisher
 from pipelines.publishing.transactional_sink import TransactionalSink
 from pipelines.spark.session import spark_session
-from tests.support.publish_faults import Fault, struck
+from tests.support.publish_faults import Fault, striking
 
 TIMES: Final = 9
 """How often a row's value repeats its key."""
 
 _TRIES: Final = 4
+_PORTION: Final = 5
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ def run(spark: SparkSession, stream: Stream) -> None:
         stream.name, stream.topic, stream.slots, {"bootstrap.servers": stream.servers, "linger.ms": 0}
     )
     fault = stream.fault
-    with patch.object(transactional_sink, "write_slot", struck(fault, is_blind=stream.is_blind)):
+    with striking(fault, is_blind=stream.is_blind):
         for left in reversed(range(_TRIES)):
             publish = publisher(spark, sink, stream.checkpoint)
 
@@ -111,6 +110,8 @@ def main() -> None:
     """Does what is left to do."""
     path, master = Path(sys.argv[1]), sys.argv[2]
     settings = [f"spark.master={master}", f"lake.root={path.parent}/lake", "speed.state_partitions=2"]
+    # A task gets the rows of its slot in several portions, so that a fault strikes between two of them.
+    settings.append(f"spark.conf.spark.sql.execution.arrow.maxRecordsPerBatch={_PORTION}")
     settings += [f"spark.conf.{setting}" for setting in sys.argv[3:]]
     spark = spark_session(load_config("flights", environ={}, settings=settings), "publish")
     for stream in load(path):

@@ -4,27 +4,28 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 from unittest.mock import patch
 
 import psutil
 import pyarrow as pa
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, Producer
 from pyspark import TaskContext
 
+from pipelines.fault_points import Point, armed
 from pipelines.publishing import slot_writer
 from pipelines.publishing.slot_writer import SlotTask, write_slot
+from pipelines.publishing.slots import Connection
 
-Point = Literal[
-    "before begin", "mid-produce", "before commit", "after commit", "after the task", "after the batch"
-]
+Moment = Point | Literal["after the task", "after the batch"]
+"""A point of the task, or of what calls the sink in the driver."""
 Victim = Literal["task", "worker", "executor", "driver", "broker", "zombie", "straggler"]
 
-IN_TASKS: Final = ("before begin", "mid-produce", "before commit", "after commit")
+IN_TASKS: Final = (Point.SLOT_TAKEN, Point.ROWS_PRODUCED, Point.SLOT_SENT, Point.SLOT_COMMITTED)
 IN_DRIVER: Final = ("after the task", "after the batch")
 _PATIENCE_S: Final = 60
 
@@ -44,7 +45,7 @@ class Fault:
 
     batch: int
     slot: int
-    point: Point
+    point: Moment
     victim: Victim
     marker: str
     driver: int = 0
@@ -97,6 +98,18 @@ def _wait_for(path: str) -> None:
         time.sleep(0.05)
 
 
+@dataclass(frozen=True)
+class _Noting(Connection):
+    """A connection that knows which producers it has given."""
+
+    taken: list[Producer] = field(default_factory=list)
+
+    def take(self, slot: int) -> Producer:
+        producer = super().take(slot)
+        self.taken.append(producer)
+        return producer
+
+
 def struck_write_slot(
     batches: Iterator[pa.RecordBatch], task: SlotTask, fault: Fault | None, is_blind: bool
 ) -> Iterator[pa.RecordBatch]:
@@ -115,10 +128,7 @@ def struck_write_slot(
         fault.slot,
     )
     blind: Callable[..., str] = lambda known, done, is_new: "publish"  # noqa: E731 - the signature matters
-    if is_blind:
-        with patch.object(slot_writer, "what_to_do", blind):
-            yield from _struck(batches, task, fault if here else None)
-    else:
+    with patch.object(slot_writer, "what_to_do", blind) if is_blind else nullcontext():
         yield from _struck(batches, task, fault if here else None)
 
 
@@ -128,39 +138,28 @@ def _struck(
     if fault is None:
         yield from write_slot(batches, task)
         return
-    slot = slot_writer._Slot
-    begin, send, commit = slot.begin, slot_writer._send, slot.commit
+    connection, reached = _Noting(**vars(task.connection)), list[Point]()
 
-    def struck_begin(self: Any, done: Any) -> None:
-        if fault.point == "before begin":
-            fault.strike()
-        begin(self, done)
+    def come_to(point: Point) -> None:
+        reached.append(point)
+        if point != fault.point:
+            return
+        if point is Point.ROWS_PRODUCED:
+            # What was produced so far is in the topic, and stays there.
+            connection.taken[-1].flush(_PATIENCE_S)
+        fault.strike()
 
-    def struck_send(producer: Any, **record: Any) -> None:
-        send(producer, **record)
-        if fault.point == "mid-produce":
-            # What was sent so far is in the topic, and stays there.
-            producer.flush(_PATIENCE_S)
-            fault.strike()
-
-    def struck_commit(self: Any) -> None:
-        if fault.point == "before commit":
-            self.producer.flush(_PATIENCE_S)
-            fault.strike()
+    with ExitStack() as stack:
+        for point in IN_TASKS:
+            stack.enter_context(armed(point, partial(come_to, point)))
         try:
-            commit(self)
+            yield from _first(
+                write_slot(batches, replace(task, connection=connection)), Path(f"{fault.marker}.done")
+            )
         except KafkaException as refused:
-            Path(f"{fault.marker}.refused").write_text(refused.args[0].name())
+            if reached[-1:] == [Point.SLOT_SENT]:
+                Path(f"{fault.marker}.refused").write_text(refused.args[0].name())
             raise
-        if fault.point == "after commit":
-            fault.strike()
-
-    with (
-        patch.object(slot, "begin", struck_begin),
-        patch.object(slot_writer, "_send", struck_send),
-        patch.object(slot, "commit", struck_commit),
-    ):
-        yield from _first(write_slot(batches, task), Path(f"{fault.marker}.done"))
 
 
 def _first(written: Iterator[pa.RecordBatch], done: Path) -> Iterator[pa.RecordBatch]:
@@ -177,6 +176,16 @@ def _attempt() -> str:
     return str(context.attemptNumber()) if context else ""
 
 
-def struck(fault: Fault | None, *, is_blind: bool) -> Callable[..., Any]:
-    """What stands in for `write_slot` where tasks are made."""
-    return partial(struck_write_slot, fault=fault, is_blind=is_blind)
+def striking(fault: Fault | None, *, is_blind: bool = False) -> AbstractContextManager[object]:
+    """Gives tasks a `write_slot` with a fault in it, for the length of a block.
+
+    Args:
+        fault: what happens.
+        is_blind: as for `struck_write_slot`.
+    """
+    # Not at the top: workers load this module, and need no session.
+    from pipelines.publishing import transactional_sink
+
+    # Spark sends it to its workers with the task: what is armed here is not armed there.
+    struck = partial(struck_write_slot, fault=fault, is_blind=is_blind)
+    return patch.object(transactional_sink, "write_slot", struck)

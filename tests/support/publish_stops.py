@@ -4,13 +4,11 @@ import os
 import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from unittest.mock import patch
 
 from demo.waiting import wait_until
-from pipelines.publishing import transactional_sink
 from pipelines.steps.publish import publish
 from tests.support.lakes import Lake
-from tests.support.publish_faults import Fault, struck
+from tests.support.publish_faults import Fault, striking
 
 
 def stop_in_the_middle(lake: Lake, slow: Fault, condition: Callable[[], bool]) -> None:
@@ -29,10 +27,7 @@ def stop_in_the_middle(lake: Lake, slow: Fault, condition: Callable[[], bool]) -
             # Else nobody would end the stream.
             os.kill(os.getpid(), signal.SIGTERM)
 
-    with (
-        patch.object(transactional_sink, "write_slot", struck(slow, is_blind=False)),
-        ThreadPoolExecutor(1) as beside,
-    ):
+    with striking(slow), ThreadPoolExecutor(1) as beside:
         stopping = beside.submit(stop)
         publish(lake.pipeline, once=False)
         stopping.result(60)

@@ -7,16 +7,17 @@ from typing import Any
 
 import pytest
 
-from pipelines.audit.audit import Audit
 from pipelines.contracts.event_days import closed_days
 from pipelines.contracts.rules import DayRule
 from pipelines.delta.event_tables import ensure_batch
 from pipelines.delta.io import read
 from pipelines.errors import AuditFailed, ConfigError, InfrastructureError, SourceError
+from pipelines.fault_points import Point, armed
 from pipelines.ledger.certifications import certified, verdicts
 from pipelines.ledger.leases import lease
 from pipelines.steps.serving import read_serving
 from pipelines.steps.validate import validate
+from tests.support.accidents import dying
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, TWO, flights_of, on, run
 
@@ -40,20 +41,12 @@ def test_a_failed_audit_certifies_nothing_and_readers_keep_the_last_certified_st
     assert len(flights_of(read(lake.spark, batch_table, passed_day.batch_version), ONE)) == 1
 
 
-def test_what_a_dead_run_left_in_the_batch_table_is_never_shown(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_dead_run_left_in_the_batch_table_is_never_shown(lake: Lake) -> None:
     lake.ingest([on(1, 1), on(3, 3)])
     run(lake, ONE)
-
-    def die(*args: Any, **kwargs: Any) -> Audit:
-        raise KeyboardInterrupt
-
     lake.ingest([on(1, 2)])
-    with monkeypatch.context() as patched:
-        patched.setattr("pipelines.steps.nightly.audit", die)
-        with pytest.raises(KeyboardInterrupt):
-            run(lake, ONE)
+    with armed(Point.DAYS_BUILT, dying(KeyboardInterrupt())), pytest.raises(KeyboardInterrupt):
+        run(lake, ONE)
     assert flights_of(lake.table("batch"), ONE) == [(1, 2.0), (2, 2.0)]
     assert flights_of(read_serving(lake.pipeline), ONE) == [(1, 2.0)]
     run(lake, TWO)

@@ -12,7 +12,7 @@ from pyspark.sql.types import DataType, DoubleType, FloatType, StringType, Struc
 from pipelines.contracts.custom_properties import Policy
 from pipelines.contracts.rules import RowRule
 from pipelines.errors import AuditFailed, ConfigError
-from pipelines.nightly import rebuild
+from pipelines.fault_points import Point, armed
 from pipelines.records.decode import decode, valid
 from pipelines.records.dedup import winners
 from pipelines.steps.serving import read_serving, refresh_view
@@ -90,19 +90,17 @@ def test_a_day_that_lost_all_its_rows_becomes_empty(lake: Lake) -> None:
     assert flights_of(read_serving(lake.pipeline), TWO) == []
 
 
-def test_streams_may_go_on_while_a_day_is_rebuilt(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_streams_may_go_on_while_a_day_is_rebuilt(lake: Lake) -> None:
     lake.ingest([on(1, 1), on(3, 3)])
     stream(lake)
 
-    def build_while_records_arrive(*args: Any) -> int:
-        version: int = build(*args)
+    def records_arrive() -> None:
         lake.ingest([on(1, 2)])
         stream(lake)
-        return version
 
-    build = rebuild.build_days
-    monkeypatch.setattr("pipelines.steps.nightly.build_days", build_while_records_arrive)
-    assert run(lake, ONE)["days"] == {"2013-01-01": "certified"}
+    with armed(Point.DAYS_BUILT, records_arrive):
+        assert run(lake, ONE)["days"] == {"2013-01-01": "certified"}
+    assert lake.count("bronze") == 3, "no record has arrived meanwhile"
 
 
 @pytest.mark.thorough

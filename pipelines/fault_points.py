@@ -1,0 +1,88 @@
+"""Moments between two commits of a protocol, by name, at which a test can let an accident happen.
+
+Guarantees hold whatever happens there: a process dies, another run overtakes, an answer is lost. The code
+says by `reach` that such a moment has come. That does nothing unless a test has armed the point in this very
+process; no setting, environment variable or command does.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+
+
+class Point(StrEnum):
+    """A moment of a protocol; what is written by then, and what is not."""
+
+    LEASE_LOOKED_AT = "lease looked at"
+    """A run has found the lease of its pipeline free, and has not taken it."""
+    LEASE_WRITTEN = "lease written"
+    """The row of the lease is committed, and the run that wrote it has not noted that."""
+
+    DAYS_BUILT = "days built"
+    """A nightly run has written its days to the batch table, and has not audited them."""
+    DAYS_AUDITED = "days audited"
+    """The outcomes of the audit are recorded; days that failed are still in the batch table."""
+    DAYS_KEPT = "days kept"
+    """The batch table holds what passed, and no verdict of the run is written."""
+    VERDICTS_WRITTEN = "verdicts written"
+    """Readers have changed over; the run still holds its lease, and its steps are not recorded."""
+
+    BATCH_LOOKED_FOR = "batch looked for"
+    """A stream has found that a table lacks its micro-batch, and has not begun to write it."""
+    COLUMNS_COMPARED = "columns compared"
+    """It is known which columns a table lacks, and none of them is added."""
+    QUARANTINE_WRITTEN = "quarantine written"
+    """The broken records of a micro-batch, if it has any, are in the quarantine; its events are nowhere."""
+
+    VALUES_DELETED = "values deleted"
+    """The ledgers hold no value of what is to be forgotten; every layer still holds the events."""
+    PLACES_REMEMBERED = "places remembered"
+    """The places of what is to be forgotten are in the ledger; the records are in bronze as they were."""
+    RECORDS_EMPTIED = "records emptied"
+    """Bronze has lost what is forgotten; quarantine, speed and batch layer still have rows of it."""
+    ROWS_DELETED = "rows deleted"
+    """The quarantine, or the speed layer after it, has lost its rows of what is forgotten."""
+
+    PROGRESS_AGREES = "progress agrees"
+    """A run of publish_stream has its slots, whose progress agrees with its checkpoint; nothing is sent."""
+    BATCH_SETTLED = "batch settled"
+    """It is recorded which days a micro-batch settles, and nothing of it is sent."""
+    PART_DUE = "part due"
+    """All earlier parts of a micro-batch, or of a whole day, are done; the next one is not begun."""
+    SLOT_TAKEN = "slot taken"
+    """A task has its slot for itself and knows how far it is; its transaction is not begun."""
+    ROWS_PRODUCED = "rows produced"
+    """A task has handed some rows of its slot to its producer, and may have more."""
+    SLOT_SENT = "slot sent"
+    """The brokers have all rows of a slot, and its progress; the transaction is not committed."""
+    SLOT_COMMITTED = "slot committed"
+    """Readers see the rows of a slot, and Spark does not know that its task is done."""
+
+
+_armed: dict[Point, Callable[[], object]] = {}
+
+
+def reach(point: Point) -> None:
+    """Say that a moment has come; it does nothing unless a test has armed the point."""
+    if _armed and (handler := _armed.get(point)):
+        handler()
+
+
+@contextmanager
+def armed(point: Point, handler: Callable[[], object]) -> Iterator[None]:
+    """Let something happen each time that a point is reached in this process, for the length of a block.
+
+    Args:
+        point: when.
+        handler: what. If it raises, the protocol ends there as if its own next step had failed.
+
+    Raises:
+        RuntimeError: the point is armed already.
+    """
+    if point in _armed:
+        raise RuntimeError(f"{point!r} is armed already")
+    _armed[point] = handler
+    try:
+        yield
+    finally:
+        del _armed[point]
