@@ -10,6 +10,7 @@ import pytest
 
 CODE = ("pipelines", "jobs", "demo", "benchmarks", "scripts")
 MODULES = sorted(Path("pipelines").rglob("*.py"))
+BY_PACKAGE = ("unit", "spark", "integration")
 
 
 def test_imports_go_one_way() -> None:
@@ -40,3 +41,12 @@ def test_a_function_can_be_read_at_a_glance(path: Path) -> None:
 @pytest.mark.parametrize("path", sorted(Path("jobs").glob("*.py")), ids=str)
 def test_a_job_is_a_thin_entry_point(path: Path) -> None:
     assert len(path.read_text().splitlines()) < 30
+
+
+@pytest.mark.parametrize("needs", BY_PACKAGE)
+def test_a_test_lies_under_the_package_that_it_tests(needs: str) -> None:
+    """Or under another folder of the repository, such as `demo` and `jvm`, or above them all."""
+    there = Path("tests", needs)
+    folders = {path.parent.relative_to(there) for path in there.rglob("test_*.py")} - {Path()}
+    assert len(folders) > 1
+    assert {name for name in folders if not Path("pipelines", name).is_dir() and not name.is_dir()} == set()
