@@ -12,7 +12,6 @@ from datetime import date
 from typing import Final, NoReturn
 
 from delta.exceptions import MetadataChangedException
-from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.readwriter import DataFrameWriter
 from tenacity import (
@@ -27,6 +26,7 @@ from tenacity import (
 from pipelines.delta.epochs import Commit, Stamp
 from pipelines.delta.io import CONFLICTS, days_condition
 from pipelines.delta.tables import keep_versions
+from pipelines.delta.time_travel import commit_at
 from pipelines.delta.transaction import Transaction, refused, stale
 from pipelines.errors import InfrastructureError
 
@@ -158,11 +158,8 @@ def is_as_at(spark: SparkSession, table: str, at: int | None) -> bool:
 
 def commits_since(spark: SparkSession, table: str, base: int) -> list[Commit]:
     """Return the commits of a table after a version."""
-    since = Transaction(spark, table).version - base
-    if since <= 0:
-        return []
-    rows = DeltaTable.forPath(spark, table).history(since).select("version", "operation", "userMetadata")
-    return [Commit(*row) for row in rows.toLocalIterator()]
+    newest = Transaction(spark, table).version
+    return [made for made in (commit_at(spark, table, at) for at in range(base + 1, newest + 1)) if made]
 
 
 def _stamped(rows: DataFrame, stamp: Stamp) -> DataFrameWriter:

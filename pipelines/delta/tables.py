@@ -145,9 +145,13 @@ def keep_versions(
 
 def table_property(spark: SparkSession, path: str, key: str) -> str | None:
     """Return a property of a Delta table; None if it has none of that name."""
-    # Not DeltaTable.detail(), which reads the whole log.
-    row = spark.sql(f"SHOW TBLPROPERTIES delta.`{path}`").where(F.col("key") == key).first()
-    return None if row is None else str(row["value"])
+    # By Delta's own classes: a command makes a plan and a job for each property.
+    jvm: Any = spark.sparkContext._jvm
+    session: Any = spark._jsparkSession
+    none = jvm.scala.Option.empty()
+    newest = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session, path).update(False, none, none)
+    found = newest.metadata().configuration().get(key)
+    return None if found.isEmpty() else str(found.get())
 
 
 def set_table_property(spark: SparkSession, path: str, key: str, value: str) -> None:

@@ -8,7 +8,8 @@ It is made in `pipelines.ledger.bronze_indexer`.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from typing import Final, cast
+from functools import cached_property
+from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
@@ -69,14 +70,26 @@ class BronzeIndex:
 
     def offsets(self) -> list[PartitionOffsets]:
         """Return what bronze holds of each Kafka partition, in their order."""
+        return list(self._offsets)
+
+    @cached_property
+    def _offsets(self) -> tuple[PartitionOffsets, ...]:
         rows = self.rows.where(F.col("kind") == OFFSETS)
-        return [PartitionOffsets(**row) for row in small_rows(partition_offsets(rows))]
+        return tuple(PartitionOffsets(**row) for row in small_rows(partition_offsets(rows)))
 
     def counts(self) -> tuple[dict[date, int], int]:
         """Return valid records of each event day, and records that break the contract."""
-        found = {row["day"]: row["n"] for row in small_rows(self.records.groupBy("day").agg(_sum("n")))}
+        found = {row["day"]: row["n"] for row in self._totals if row["kind"] == RECORDS}
         broken = found.pop(None, 0)
         return found, broken
+
+    @cached_property
+    def _totals(self) -> list[dict[str, Any]]:
+        """What runs ask for again and again: by kind and event day, in one query."""
+        of_records = self.rows.where(F.col("kind").isin(RECORDS, EMPTIED)).groupBy("kind", "day")
+        return small_rows(
+            of_records.agg(_sum("n"), F.min("commit").alias("first"), F.max("ingested_at").alias("last"))
+        )
 
     def total(self) -> int:
         """Return all records that the index counts, those that were forgotten among them."""
@@ -87,8 +100,7 @@ class BronzeIndex:
         return self._number(EMPTIED)
 
     def _number(self, *kinds: str) -> int:
-        counted = self.rows.where(F.col("kind").isin(*kinds))
-        return int(small_rows(counted.agg(_sum("n")))[0]["n"] or 0)
+        return sum(row["n"] for row in self._totals if row["kind"] in kinds)
 
     def reasons(self) -> dict[str, int]:
         """Return how many records break the contract for each reason."""
@@ -166,11 +178,11 @@ class BronzeIndex:
 
         An index that was made without one before it takes all that is there for one micro-batch.
         """
-        return cast(int | None, small_rows(self.records.agg(F.min("commit").alias("v")))[0]["v"])
+        return min((row["first"] for row in self._totals if row["kind"] == RECORDS), default=None)
 
     def newest_ingest(self) -> datetime | None:
         """Return when the last micro-batch was ingested; None if there is none."""
-        return cast(datetime | None, small_rows(self.records.agg(F.max("ingested_at").alias("t")))[0]["t"])
+        return max((row["last"] for row in self._totals if row["kind"] == RECORDS), default=None)
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import psutil
-from pyspark.sql import Row
 from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
 from pipelines.delta.epochs import Epoch, Stamp, application, is_free, lease_end, next_epoch
 from pipelines.delta.fenced_commits import claim, number_taken, replace_fenced
-from pipelines.delta.io import read
+from pipelines.delta.io import read, small_rows
 from pipelines.delta.tables import exists, small_frame
 from pipelines.delta.transaction import StaleEpoch
 from pipelines.errors import InfrastructureError
@@ -94,6 +93,9 @@ def started(process: psutil.Process) -> float:
 
 
 _log = logging.getLogger(__name__)
+
+HeldLease = dict[str, Any]
+"""A row of `ops/leases`."""
 
 
 class _Taken(InfrastructureError):
@@ -175,7 +177,7 @@ class Lease:
             except Exception as error:  # noqa: BLE001 - whatever it is, the next try may do better
                 _log.warning("the lease was not prolonged: %s", first_line(str(error)))
 
-    def _is_mine(self, held: Row | None) -> bool:
+    def _is_mine(self, held: HeldLease | None) -> bool:
         return held is not None and (held["holder"], held["epoch"]) == (self._epoch.run_id, self.epoch)
 
     def _write(self, duration: timedelta) -> None:
@@ -264,20 +266,18 @@ def lease(pipeline: Pipeline, run_id: str) -> Iterator[Lease]:
         taken.give_back()
 
 
-def _held(pipeline: Pipeline) -> Row | None:
-    return (
-        read(pipeline.spark, pipeline.ops_table("leases"))
-        .where(F.col("pipeline") == pipeline.config.name)
-        .first()
-    )
+def _held(pipeline: Pipeline) -> HeldLease | None:
+    rows = read(pipeline.spark, pipeline.ops_table("leases"))
+    of_pipeline = small_rows(rows.where(F.col("pipeline") == pipeline.config.name).limit(1))
+    return of_pipeline[0] if of_pipeline else None
 
 
-def _may_be_taken(held: Row) -> bool:
+def _may_be_taken(held: HeldLease) -> bool:
     holder = Holder(**{field.name: held[field.name] for field in fields(Holder)})
     return is_free(held["until"].astimezone(UTC), datetime.now(UTC), is_gone=holder.is_gone())
 
 
-def _refusal(config: PipelineConfig, held: Row | None) -> InfrastructureError:
+def _refusal(config: PipelineConfig, held: HeldLease | None) -> InfrastructureError:
     who = "another run" if held is None else f"run {held['holder']} on {held['host']} (pid {held['pid']})"
     until = (
         ""
