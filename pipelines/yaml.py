@@ -19,7 +19,7 @@ class _Loader(yaml.SafeLoader):
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
                 if key.value in seen:
-                    raise yaml.MarkedYAMLError(problem="a key stands twice", problem_mark=key.start_mark)
+                    raise yaml.MarkedYAMLError(problem="found a key twice", problem_mark=key.start_mark)
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
 
@@ -46,13 +46,13 @@ def parse_yaml(text: str, origin: str, refusal: type[OncelakeError]) -> Any:
         raise refusal(f"{origin}: not valid YAML: {error.problem}{place}") from None
     except yaml.reader.ReaderError as error:
         raise refusal(
-            f"{origin}: not valid YAML: a character at position {error.position} that text may not have"
+            f"{origin}: not valid YAML: the character at position {error.position} is not allowed"
             f" ({error.reason}); save the file as plain text in UTF-8"
         ) from None
     except (yaml.YAMLError, ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise refusal(
             f"{origin}: not valid YAML: a value cannot be read ({type(error).__name__}):"
             " look for dates that do not exist, tags (!!), aliases (*) that refer to themselves, and"
-            " what is nested too deeply"
+            " values that are nested too deeply"
         ) from None
     return values

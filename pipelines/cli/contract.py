@@ -33,7 +33,7 @@ def lint(files: tuple[Path, ...]) -> None:
     """Check contracts; default: all in data_contracts."""
     for path in _or_all(files):
         found = load_contract(path)
-        click.echo(f"{path}: sound: {found.id} {found.version}, key {', '.join(found.key)}")
+        click.echo(f"{path}: valid: {found.id} {found.version}, key {', '.join(found.key)}")
 
 
 @contract.command()
@@ -88,18 +88,20 @@ def _against_contracts(
         ids.add(new.id)
         old = in_use(path, new.id, against)
         if not old and form == "text":
-            click.echo(f"{path}: new, there is none at {against}")
+            click.echo(f"{path}: new contract; {against} does not have it")
         yield path, contract_changes(old, new) if old else []
-    # Of files that were named, nobody says that they are all there are.
+    # Files that were named need not be all that there are.
     for path in gone(_FOLDER, ids, against) if not files else []:
-        what = "removed: nobody reads the topic by it, and its tables get no more rows"
+        what = "removed: no pipeline can read the topic with it, and its tables get no more rows"
         yield path, [Change("contract", what, BOTH)]
 
 
 def _or_all(files: tuple[Path, ...]) -> list[Path]:
     found = list(files) or sorted(_FOLDER.glob("*.odcs.yaml"))
     if not found:
-        raise ConfigError(f"{_FOLDER}: no contract (*.odcs.yaml) here; name files, or go to the project")
+        raise ConfigError(
+            f"{_FOLDER}: found no contract (*.odcs.yaml); name files, or run this in the project's folder"
+        )
     return found
 
 
@@ -113,7 +115,7 @@ def _show(found: list[Change], name: str, form: Form) -> None:
         click.echo(json.dumps({"contract": name, "breaking": breaking, "changes": listed}))
         return
     if not found:
-        click.echo(f"{name}: no change that matters")
+        click.echo(f"{name}: no relevant change")
     for change in found:
         for_whom = f" for {' and '.join(change.breaks)}" if change.breaks else ""
         click.echo(f"{name}: {_verdict(change)}{for_whom}: {change.place}: {change.what}")

@@ -33,7 +33,7 @@ def in_use(path: Path, identifier: str, against: str) -> DataContract | None:
         try:
             old = _at(other, against)
         except ContractError:
-            # It cannot be told whether it is the same; `gone` names it where all are looked at.
+            # Nobody can know whether it is the same; `gone` names it if all contracts are checked.
             continue
         if old and old.id == identifier:
             return old
@@ -41,7 +41,7 @@ def in_use(path: Path, identifier: str, against: str) -> DataContract | None:
 
 
 def gone(folder: Path, ids: set[str], against: str) -> Iterator[Path]:
-    """Yield the contracts that a revision has in a folder, and that are there no more under any name.
+    """Yield the contracts that a revision has in a folder, and that are no longer there under any name.
 
     Args:
         folder: of the contracts.
@@ -59,7 +59,7 @@ def gone(folder: Path, ids: set[str], against: str) -> Iterator[Path]:
 
 def _verify(folder: Path, against: str) -> None:
     if not _git(folder, "rev-parse", "--verify", "--quiet", f"{against}^{{commit}}"):
-        raise ConfigError(f"--against {against}: expected a file or a revision of {folder}'s git")
+        raise ConfigError(f"--against {against}: expected a file, or a git revision of {folder}")
 
 
 def _missing(folder: Path, against: str) -> list[Path]:

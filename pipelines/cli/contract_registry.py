@@ -29,7 +29,7 @@ def refuse_half(context: click.Context, against: str) -> None:
     if against == REGISTRY and context.params["pipeline"] is None:
         raise click.UsageError(
             "--against registry needs --pipeline NAME, whose configuration names topic and registry;"
-            " a file of that name is ./registry"
+            " for a file with the name registry, use --against ./registry"
         )
     given = [
         option.opts[0]
@@ -38,7 +38,7 @@ def refuse_half(context: click.Context, against: str) -> None:
         and context.get_parameter_source(option.name) == ParameterSource.COMMANDLINE
     ]
     if against != REGISTRY and given:
-        raise click.UsageError(f"{', '.join(given)}: of use only with --against registry")
+        raise click.UsageError(f"{', '.join(given)}: allowed only with --against registry")
 
 
 def against_producers(files: tuple[Path, ...], **options: Any) -> tuple[Path, list[Change]]:
@@ -62,7 +62,7 @@ def against_producers(files: tuple[Path, ...], **options: Any) -> tuple[Path, li
         raise ConfigError(f"{', '.join(others)}: expected no file, or {path}, the contract of {config.name}")
     if not names_schemas(contract):
         raise ConfigError(
-            f"{path}: valueFormat json: the values name no schema, so no registry knows what producers send;"
+            f"{path}: valueFormat json: values have no schema id, so a registry does not have their schema;"
             " compare with a git revision or a file"
         )
     registry, subject = registry_of(config, contract), f"{config.kafka.topic}-value"

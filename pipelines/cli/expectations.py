@@ -30,7 +30,7 @@ def generate(pipeline: str | None, check: bool, **places: Any) -> None:
         outdated += (outdated_suites if check else write_suites)(conf_dir, name, contract)
     if check and outdated:
         raise ConfigError(
-            f"{', '.join(map(str, outdated))}: not what the contract asks for today;"
+            f"{', '.join(map(str, outdated))}: out of date with the contract;"
             " run `oncelake expectations generate`"
         )
     for path in outdated:

@@ -78,8 +78,8 @@ def _lines(
     found: Explained, shown: Sequence[tuple[tuple[str | None, ...], Any]], contract: DataContract
 ) -> Iterator[str]:
     if not found.records:
-        yield f"no record of this key: looked through {found.looked_in}, broken records included as far as"
-        yield "their key can be read"
+        yield f"no record has this key: searched {found.looked_in}, with those broken records whose key"
+        yield "can be read"
         return
     for key, records in shown:
         yield ""
@@ -89,7 +89,7 @@ def _lines(
         )
         yield from _table([_row(facts, fate) for facts, fate in records])
     yield ""
-    yield f"looked through {found.looked_in}"
+    yield f"searched {found.looked_in}"
     if not found.is_whole:
         yield f"only the first {MOST_RECORDS:,} records are shown: give more parts of the key"
     elif len(shown) < found.keys:

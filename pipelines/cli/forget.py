@@ -1,4 +1,4 @@
-"""`oncelake forget`: what the lake holds of a dedup key is emptied or deleted, for good."""
+"""`oncelake forget`: what the lake holds of a dedup key is emptied or deleted, permanently."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -21,14 +21,14 @@ _DONE: Final = {
     "bronze": "bronze: {:,} records {}emptied",
     "quarantine": "quarantine: {:,} rows {}deleted",
     "speed": "speed: {:,} rows {}deleted",
-    "batch": "batch: {:,} rows of certified days {}taken out",
+    "batch": "batch: {:,} rows of certified days {}removed",
 }
 _OUT_OF_REACH: Final = (
-    "out of reach: Kafka's own copy, for as long as the topic keeps it, and that of a dead-letter topic;"
-    " reports and Data Docs that were written; backups; broken records in which the key cannot be read; other"
-    " pipelines that read the topic, until each is told, too, which its jobs ask for;"
-    " the state of speed_stream, until its watermark has passed the event; the least and greatest values of"
-    " each file in Delta's log, which the batch table keeps for ten years"
+    "not deleted: Kafka's own copy, for as long as the topic keeps it, and the copy in a dead-letter topic;"
+    " reports and Data Docs that exist already; backups; broken records in which the key cannot be read; the"
+    " records of other pipelines that read the topic, until the events are forgotten there, too (their jobs"
+    " ask for it); the state of speed_stream, until its watermark has passed the event; the minimum and"
+    " maximum values of each file in Delta's log, which the batch table keeps for ten years"
 )
 
 
@@ -46,10 +46,10 @@ def forget(given: tuple[str, ...], repeats: bool, dry_run: bool, **common: Any) 
     """Delete all events of a dedup key, or of parts of it, permanently.
 
     Their records are emptied in bronze and deleted from quarantine and speed layer; certified days that hold
-    them are rebuilt and audited. Repeated, it completes what a run that died has left.
+    them are rebuilt and audited. If a run died, run the command again to complete it.
     """
     if bool(given) == repeats:
-        raise click.UsageError("name a key (--key COLUMN=VALUE), or --again, and not both")
+        raise click.UsageError("expected a key (--key COLUMN=VALUE) or --again, not both")
     asked: list[AskedPart] = []
 
     def check(config: PipelineConfig, contract: DataContract) -> None:
@@ -60,7 +60,7 @@ def forget(given: tuple[str, ...], repeats: bool, dry_run: bool, **common: Any) 
     def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
         search = again(pipeline) if repeats else OfKey(pipeline, asked)
         if search is None:
-            return {"counts": {}, "lines": ["nothing was ever forgotten here"]}
+            return {"counts": {}, "lines": ["no event was forgotten before: there is nothing to repeat"]}
         done = forget_and_rebuild(pipeline, run_id, search, dry_run=dry_run)
         return summary_of(pipeline.config, done, dry_run=dry_run)
 
@@ -68,7 +68,7 @@ def forget(given: tuple[str, ...], repeats: bool, dry_run: bool, **common: Any) 
 
 
 def summary_of(config: PipelineConfig, done: ForgetResult, *, dry_run: bool) -> dict[str, Any]:
-    """Tell what was forgotten.
+    """Return the summary of what was forgotten.
 
     Args:
         config: The pipeline's configuration.
@@ -94,9 +94,9 @@ def summary_of(config: PipelineConfig, done: ForgetResult, *, dry_run: bool) -> 
     }
     if failure:
         raise type(failure)(
-            "what is to be forgotten is gone from bronze, quarantine and speed layer, and readers have it"
-            f" still, on {', '.join(names)}: {failure}. When that is fixed, the next nightly_batch"
-            f" takes it from them, or {command(config, 'forget', '--again')}",
+            "the events are deleted from bronze, quarantine and speed layer, but readers still get them on"
+            f" {', '.join(names)}: {failure}. Fix that. Then the next nightly_batch removes them for readers,"
+            f" or run: {command(config, 'forget', '--again')}",
             summary,
         )
     return summary
@@ -105,33 +105,33 @@ def summary_of(config: PipelineConfig, done: ForgetResult, *, dry_run: bool) -> 
 def _lines(
     config: PipelineConfig, found: Forgotten, verdicts: dict[str, str], *, dry_run: bool
 ) -> Iterator[str]:
-    yield f"looked through {found.looked_in}, and all layers"
+    yield f"searched {found.looked_in}, and all layers"
     if not any(found.counts.values()):
-        yield "nothing of it is there"
+        yield "no matching event was found"
         return
     for layer, number in found.counts.items():
         yield _DONE[layer].format(number, "to be " if dry_run else "")
     if dry_run:
         yield from (f"to rebuild: {day}" for day in found.days)
-        yield from (f"to be written without them, past its retention: {day}" for day in found.final)
+        yield from (f"to be rewritten without them, past its retention: {day}" for day in found.final)
         return
     yield from (f"rebuilt: {day}: {verdict}" for day, verdict in verdicts.items())
-    yield from (f"written without them, past its retention: {day}" for day in found.final)
+    yield from (f"rewritten without them, past its retention: {day}" for day in found.final)
     yield from _left_until(config)
     yield _OUT_OF_REACH
 
 
 def _left_until(config: PipelineConfig) -> Iterator[str]:
-    """Yield which files hold it still, until when, and how they go before."""
+    """Yield which files still contain the events, until when, and how to delete them earlier."""
     until = datetime.now(UTC) + config.maintain.vacuum_after
     folders = [config.table(layer) for layer in ("bronze", "quarantine", "speed", "batch")]
     folders += map(config.ops_table, LEDGERS)
     yield (
-        "files of earlier versions hold it still, and go with the first"
+        "files of earlier versions still contain the events; they are deleted by the first"
         f" {command(config, 'maintain')} after {until:%Y-%m-%d %H:%M} UTC:"
     )
     yield from (f"  {folder}" for folder in folders)
     yield (
-        f"to have them gone now: {command(config, 'maintain', '--vacuum-now')} (readers of earlier versions,"
-        " queries at work among them, then fail)"
+        f"to delete them now: {command(config, 'maintain', '--vacuum-now')} (readers of earlier versions then"
+        " fail, also queries that are running)"
     )

@@ -74,7 +74,7 @@ def run_pipeline(job: Job, options: CommonOptions, stop_request: "StopRequest") 
     Args:
         job: The job.
         options: What the user said.
-        stop_request: Whether the process has been told to stop; a run that finds it so does nothing.
+        stop_request: Whether the process has been asked to stop; if so, the run does nothing.
 
     Returns:
         The summary, with `status` (`done`, `failed`, `stopped`) and `exit_code`.
@@ -105,7 +105,7 @@ class _Attempt:
     Attributes:
         job: the job.
         options: what the user said.
-        stop_request: whether the process has been told to stop.
+        stop_request: whether the process has been asked to stop.
         config: the configuration, once it is read.
     """
 
@@ -115,7 +115,7 @@ class _Attempt:
     config: PipelineConfig | None = None
 
     def run(self, run_id: str) -> dict[str, Any]:
-        """Do the work; return what came of it, and nothing if it was told to stop before it was done."""
+        """Do the work; return its result, or nothing if it was asked to stop before it was done."""
         stop_request, outcome = self.stop_request, dict[str, Any]()
         try:
             stop_request.listen()
@@ -138,7 +138,7 @@ class _Attempt:
             stop_request.no_more()
         except Exception as error:  # noqa: BLE001 - whatever it is, the summary says it
             stop_request.no_more()
-            # A process group is told as a whole, and the JVM may have gone first.
+            # A signal goes to the whole process group, so the JVM may have ended first.
             if not stop_request.to_stop:
                 outcome = _failed(_unforeseen(error, self.job.name, self.options.log_format))
         finally:
@@ -163,13 +163,13 @@ def _require_fit(spark: SparkSession, contract: DataContract) -> None:
 
 
 def _unforeseen(error: Exception, job: str, log_format: LogFormat) -> str:
-    """Tell of an error that is none of ours; return what the summary says of it."""
+    """Print an error that is not one of ours; return what the summary says of it."""
     if isinstance(error, PySparkException | Py4JJavaError):
         # Its text is a trace of some hundred lines, of which one says what it was.
         said = f"Spark failed in {_steps(error)}: {cause(error)}"
         _tell(said, log_format)
         return said
-    logging.getLogger(__name__).error("%s failed for a reason it does not know", job, exc_info=error)
+    logging.getLogger(__name__).error("%s failed with an unexpected error", job, exc_info=error)
     return f"{type(error).__name__}: {str(error)[:500]}"
 
 

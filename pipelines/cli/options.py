@@ -124,7 +124,7 @@ def require_one_or_all(pipeline: str | None, everything: bool) -> None:
         raise click.UsageError(
             "--all runs every pipeline and --pipeline NAME one: use one or the other"
             if everything
-            else "Missing option '--pipeline'. Name a pipeline, or say --all."
+            else "Missing option '--pipeline'. Name a pipeline, or use --all."
         )
 
 

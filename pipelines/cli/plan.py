@@ -22,7 +22,7 @@ def plan(**common: Any) -> None:
     if options.log_format == "json":
         click.echo(_as_json(config, contract))
         return
-    click.echo(f"pipeline {config.name}, environment {options.env}: sound")
+    click.echo(f"pipeline {config.name}, environment {options.env}: valid")
     for title, rows in _sections(config, contract).items():
         click.echo(f"\n{title}")
         width = max(map(len, rows))
@@ -66,10 +66,10 @@ def _sections(config: PipelineConfig, contract: DataContract) -> dict[str, dict[
         "publish_stream: speed layer to Kafka": _publishing(config),
         "nightly_batch: rebuild, audit, certify": {
             "table": config.table("batch"),
-            "copies of a key are one event within": f"{config.batch.dedup_horizon_days} days each way",
+            "copies are one event within": f"{config.batch.dedup_horizon_days} days of each other",
             "a day is sealed by": config.batch.seal_by,
             "earliest": f"{format_interval(config.batch.seal_grace)} after the day's end",
-            "late events repair": f"days up to {config.batch.lookback_days} days back",
+            "rebuilds days with late events": f"up to {config.batch.lookback_days} days back",
             "verdicts": config.ops_table("certifications"),
             "checks": config.ops_table("validation_results"),
             "view": config.serving.view or "none",
@@ -85,13 +85,13 @@ def _publishing(config: PipelineConfig) -> dict[str, str]:
     return {
         "topic": asked.topic,
         "format": asked.format,
-        "for what is gone": asked.retraction,
+        "retraction": asked.retraction,
         "bootstrap.servers": asked.bootstrap_servers or config.kafka.bootstrap_servers,
         **asked.options,
         **dict.fromkeys(asked.secrets, HIDDEN),
         "slots": str(asked.slots),
         "every": format_interval(asked.trigger_interval),
-        "a transaction may be open for": format_interval(asked.transaction_timeout),
+        "transaction timeout": format_interval(asked.transaction_timeout),
         "checkpoint": config.checkpoint("publish"),
     }
 

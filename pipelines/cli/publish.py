@@ -1,4 +1,4 @@
-"""`publish_stream`, and `oncelake publish`: whole days, how far publishing is, and how it is put right."""
+"""`publish_stream`, and `oncelake publish`: whole days, the progress of publishing, and its repair."""
 
 from collections.abc import Sequence
 from datetime import date, datetime

@@ -1,4 +1,4 @@
-"""`oncelake quarantine`: look at broken records, put them back, or give them up."""
+"""`oncelake quarantine`: show, replay or discard broken records."""
 
 from datetime import UTC
 from typing import Any, Final, get_args
@@ -146,7 +146,7 @@ def discard(everything: bool, dry_run: bool, **given: Any) -> None:
     """Mark open records as discarded. They stay in the table, and in bronze."""
     selection, common = _split(given, "open")
     if selection == Selection() and not everything:
-        raise click.UsageError("no filter is given, so all open records are meant: say --all")
+        raise click.UsageError("expected a filter, or --all to discard all open records")
 
     def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
         return {"counts": {"records": step.discard(pipeline, run_id, selection, dry_run=dry_run)}}
@@ -157,7 +157,7 @@ def discard(everything: bool, dry_run: bool, **given: Any) -> None:
 def _split(given: dict[str, Any], status: str | None) -> tuple[Selection, CommonOptions]:
     since, until = given.pop("since"), given.pop("until")
     if since and until and since >= until:
-        raise click.UsageError("--since lies at or after --until: no moment is between them")
+        raise click.UsageError("expected --since to be before --until")
     names = ("reasons", "partitions", "contract_versions")
     selection = Selection(
         status=status,

@@ -19,7 +19,7 @@ _PROMETHEUS: Final = "prometheus"
 
 
 @click.command("report")
-@click.option("--pipeline", metavar="NAME", help="The pipeline, e.g. flights; --index goes without.")
+@click.option("--pipeline", metavar="NAME", help="The pipeline, e.g. flights; not needed with --index.")
 @place_options
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option(
@@ -49,15 +49,15 @@ def write_day_report(day: datetime | None, wanted: str | None, index: bool, out:
     if index:
         if day or wanted or common["pipeline"]:
             raise click.UsageError(
-                "--index is made from the files in --out alone, of all pipelines and days:"
+                "--index reads only the files in --out, of all pipelines and days:"
                 " leave out --pipeline, --date and --format"
             )
         _index(out, common["log_format"])
         return
     if not common["pipeline"]:
-        raise click.UsageError("Missing option '--pipeline' (only --index goes without)")
+        raise click.UsageError("Missing option '--pipeline' (only --index works without it)")
     if wanted == _PROMETHEUS and day:
-        raise click.UsageError("--format prometheus tells of the last nightly run: leave out --date")
+        raise click.UsageError("--format prometheus is about the last nightly run: leave out --date")
     options = CommonOptions(**common)
 
     def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:

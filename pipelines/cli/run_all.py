@@ -39,9 +39,9 @@ class _Planned:
 def run_all(job: Job, common: dict[str, Any]) -> NoReturn:
     """Run a job for every pipeline and leave the process with the gravest exit code.
 
-    Pipelines that are refused come first, so that a mistake is told before anything starts. Those that want
-    the same Spark settings share an application; where the settings change, and after a failure for a reason
-    that nobody knows, the next pipeline gets a new one with a Java of its own.
+    Pipelines that are refused come first, so that a mistake is reported before anything starts. Those that
+    want the same Spark settings share an application; where the settings change, and after an unexpected
+    error, the next pipeline gets a new one with a Java of its own.
 
     Args:
         job: the job.
@@ -91,7 +91,7 @@ def _planned(options: CommonOptions, check: Check | None) -> _Planned:
         if check:
             check(config, contract)
     except OncelakeError:
-        # It is told when its turn comes, which is at once.
+        # It is reported when its turn comes, which is at once.
         return _Planned(options, None)
     return _Planned(options, config.spark)
 
@@ -101,8 +101,8 @@ def _require_one_application(planned: list[_Planned]) -> None:
     for one, other in pairwise(wanted) if is_submitted() else ():
         if one.spark != other.spark:
             raise ConfigError(
-                f"spark: the settings of {one.options.pipeline} and {other.options.pipeline} differ, and"
-                " under spark-submit --all has one application, the one that was submitted; let them agree,"
+                f"spark: the settings of {one.options.pipeline} and {other.options.pipeline} differ, but"
+                " under spark-submit all pipelines of --all run in one application; make the settings equal,"
                 " or submit each pipeline with --pipeline"
             )
 

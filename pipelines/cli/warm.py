@@ -28,7 +28,7 @@ from pipelines.steps.serving import read_serving
 from pipelines.steps.speed import speed
 
 _DAY: Final = date(2013, 1, 1)
-_NO_ARCHIVE: Final = "this Java keeps no archive of classes; jobs work as well without"
+_NO_ARCHIVE: Final = "this Java creates no archive of classes; jobs also work without one"
 _RECORD: Final = (
     '-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -Xlog:disable "-XX:ArchiveClassesAtExit={}"'
 )

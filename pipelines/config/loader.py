@@ -73,7 +73,10 @@ def load_config(
     for layer in layers:
         _merge(merged, layer.values)
     merged = _expand(merged, (), layers, environ)
-    for key, words in (("name", "a pipeline is named by its file"), ("env", "the environment is --env")):
+    for key, words in (
+        ("name", "the file name is the name"),
+        ("env", "--env sets the environment"),
+    ):
         if key in merged:
             raise ConfigError(f"{_origin(layers, (key,))}: {key}: {words}; remove this key")
     try:
@@ -183,7 +186,7 @@ def _expand(
         return environ[match[1]]
 
     if "${" in _VARIABLE.sub("", value):
-        raise ConfigError(f"{where}: expected ${{NAME}} with letters, digits and _ in it, got another ${{")
+        raise ConfigError(f"{where}: expected ${{NAME}}, with letters, digits and _ in NAME, got another ${{")
     return _VARIABLE.sub(variable, value)
 
 

@@ -108,7 +108,7 @@ class KafkaConfig(_Model):
         if self.rack.executor_variable and "client.rack" in {*self.options, *self.secrets}:
             raise ValueError(
                 "kafka.options has client.rack, which would be the same on all executors, beside kafka.rack:"
-                " remove it, or say kafka.rack.mode: off"
+                " remove it, or set kafka.rack.mode: off"
             )
         return self
 

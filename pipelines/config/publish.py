@@ -80,9 +80,9 @@ class PublishConfig(BaseModel):
     @field_validator("transaction_timeout")
     @classmethod
     def _within_limits(cls, timeout: timedelta) -> timedelta:
-        # What is longer than the brokers allow is told when publishing starts.
+        # If it is longer than the brokers allow, publishing refuses it when it starts.
         if not _SHORTEST <= timeout <= _LONGEST:
-            raise ValueError("expected an interval from 1 second to 1 day; brokers mostly allow 15 minutes")
+            raise ValueError("expected an interval from 1 second to 1 day; most brokers allow 15 minutes")
         return timeout
 
 
@@ -108,6 +108,6 @@ def check_publish(
         )
     if publish.format == "avro" and not has_registry:
         raise ValueError(
-            "format: avro wants registry.url, where its schema is put; add it, e.g. --set"
+            "format: avro needs registry.url, where its schema is registered; add it, e.g. --set"
             " registry.url=http://registry:8081"
         )

@@ -59,7 +59,7 @@ def _not_too_long(interval: timedelta) -> timedelta:
 
 def _some_seconds(interval: timedelta) -> timedelta:
     if interval < timedelta(seconds=1):
-        raise ValueError("expected a second at least: the lease is prolonged at every third of it")
+        raise ValueError("expected 1 second at least: the lease is renewed after each third of this time")
     return interval
 
 
@@ -68,7 +68,7 @@ def _no_owned_option(options: dict[str, Option]) -> dict[str, Option]:
 
 
 def _no_owned_producer_option(options: dict[str, Option]) -> dict[str, Option]:
-    return _not_ours(options, _PRODUCER_OPTIONS_WE_OWN, "librdkafka's", "doubles or loses records")
+    return _not_ours(options, _PRODUCER_OPTIONS_WE_OWN, "librdkafka's", "duplicates or loses records")
 
 
 def _not_ours(options: dict[str, Option], ours: frozenset[str], whose: str, harm: str) -> dict[str, Option]:
@@ -92,7 +92,7 @@ def _real_ports(servers: str) -> str:
 def _an_address(url: str) -> str:
     if not re.fullmatch(r"https?://[^\s@]+", url):
         raise ValueError(
-            "expected http:// or https:// and an address without user and password, which belong into"
+            "expected http:// or https:// and an address without user and password, which belong in"
             " registry.secrets as basic.auth.user.info"
         )
     return url
@@ -107,7 +107,7 @@ def _a_webhook(url: SecretStr) -> SecretStr:
         is_whole = False
     if not is_whole or "@" in parts.netloc or not re.fullmatch(r"[!-~]+", text):
         raise ValueError(
-            "expected http:// or https:// and an address without user and password, which belong into"
+            "expected http:// or https:// and an address without user and password, which belong in"
             " notify.headers (the value is not shown here)"
         )
     return url
@@ -117,7 +117,7 @@ def _headers(headers: dict[str, SecretStr]) -> dict[str, SecretStr]:
     for name, value in headers.items():
         if not re.fullmatch(r"[A-Za-z0-9-]+", name) or not re.fullmatch(r"[ -~]+", value.get_secret_value()):
             raise ValueError(
-                f"expected the names and values of HTTP headers, in ASCII and on one line; {name!r} is none"
+                f"expected names and values of HTTP headers, in ASCII and on one line; {name!r} is not one"
             )
     return headers
 
@@ -130,7 +130,7 @@ def _words(command: object) -> object:
     ):
         raise ValueError(
             "expected a list of texts, the program and its arguments, such as [/opt/tell.sh, nightly];"
-            " no shell reads it"
+            " it is not run in a shell"
         )
     return command
 
@@ -166,7 +166,7 @@ def _off(mode: object) -> object:
 
 def _a_place(root: str) -> str:
     if not root.rstrip("/"):
-        raise ValueError("expected a folder of its own for the lake, not the root of all")
+        raise ValueError("expected a folder for the lake alone, not the root folder")
     if re.match(r"~|[A-Za-z][A-Za-z0-9+.-]*:(?!//)", root):
         raise ValueError(f"expected a path without ~, or a URI such as s3a://bucket/lake, got {root!r}")
     if re.match(r"[^/]*://[^/]*:[^/]*@", root):

@@ -196,7 +196,7 @@ class _Reader:
         if not keys:
             self.refuse(
                 "schema.properties",
-                "no dedup key: expected `primaryKey: true` on at least one property, got it on none",
+                "no dedup key: expected `primaryKey: true` on at least one property, found it on none",
             )
         for path, item, inside in keys:
             place = f"schema.properties.{path}"
@@ -213,11 +213,11 @@ class _Reader:
         rules, reasons = row_rules(item, path)
         if item.unique and key != (path,):
             reasons.append(
-                "unique: not kept of a property that is not the whole key; remove it, or ask for it by day:"
+                "unique: supported only for a property that is the whole key; remove it, or check it by day:"
                 " `quality` with `metric: duplicateValues` and `mustBeLessOrEqualTo: 0`"
             )
         if inside and (rules or item.quality):
-            reasons = [*reasons, "rules on what lies in an array or a map are not kept; remove them"]
+            reasons = [*reasons, "rules on elements of an array or a map are not supported; remove them"]
         for reason in reasons:
             self.refuse(f"schema.properties.{path}", reason)
         return rules

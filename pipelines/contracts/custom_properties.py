@@ -42,10 +42,10 @@ def event_time(item: SchemaObject, schema: StructType, refuse: Refuse) -> str:
         found = "no such custom property" if name is None else repr(name)
         refuse(
             "schema.customProperties.eventTime",
-            f"expected a timestamp property's name ({', '.join(stamps) or 'there is none'}), got {found}",
+            f"expected the name of a timestamp property ({', '.join(stamps) or 'found none'}), got {found}",
         )
     elif schema[str(name)].nullable:
-        refuse(f"schema.properties.{name}", "the event time must be there: add `required: true`")
+        refuse(f"schema.properties.{name}", "the event time must not be missing: add `required: true`")
     return str(name)
 
 
@@ -67,7 +67,7 @@ def day_time_zone(item: SchemaObject, refuse: Refuse) -> str:
 
 
 def max_conflicts(item: SchemaObject, refuse: Refuse) -> float | None:
-    """Return how many of a day's events may have been told in two ways, in percent: `maxConflictsPercent`."""
+    """Return how many of a day's events may have copies that differ, in percent: `maxConflictsPercent`."""
     limit = _custom(item).get("maxConflictsPercent")
     if limit is None:
         return None
@@ -113,13 +113,13 @@ def policy(item: SchemaObject, schema: StructType, key: Sequence[str], refuse: R
         refuse(place, f"expected {', '.join(get_args(Winner))}, got {winner!r}")
         return Policy()
     if (winner == "highest") != (sequence is not None):
-        refuse(place, "expected dedupSequence with highest, and only with it")
+        refuse(place, "expected dedupSequence together with the policy highest, and only with it")
         return Policy()
     if winner != "first" and str(given.get("eventTime")) not in key:
         refuse(
             place,
             f"{winner}: expected the event time in the dedup key, or the policy first: a copy that moves an"
-            " event to another day could not be told from a row too many",
+            " event to another day could not be distinguished from a surplus row",
         )
     if sequence is not None:
         kinds = {field.name: field.dataType for field in schema}

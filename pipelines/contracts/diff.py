@@ -104,7 +104,7 @@ def _of_row_rules(old: DataContract, new: DataContract) -> Iterator[Change]:
         if was is None and now is not None:
             yield Change(change_location(column), f"new rule: {kind} {rule_value(now)}", PRODUCERS)
         elif was is not None and now is None:
-            yield Change(change_location(column), f"rule gone: {kind} {rule_value(was)}", READERS)
+            yield Change(change_location(column), f"rule removed: {kind} {rule_value(was)}", READERS)
         elif was is not None and now is not None and was.value != now.value:
             what = f"{kind}: {rule_value(was)} became {rule_value(now)}"
             yield Change(change_location(column), what, _broken_by(was, now))
@@ -130,7 +130,7 @@ def _of_conditions(old: DataContract, new: DataContract) -> Iterator[Change]:
         if name not in before:
             yield Change("schema.quality", f"new condition '{name}': {after[name]}", PRODUCERS)
         elif name not in after:
-            yield Change("schema.quality", f"condition gone '{name}': {before[name]}", READERS)
+            yield Change("schema.quality", f"condition removed '{name}': {before[name]}", READERS)
         elif _tokens(before[name]) != _tokens(after[name]):
             what = f"condition '{name}': {before[name]} became {after[name]}"
             yield Change("schema.quality", what, BOTH)
@@ -153,7 +153,7 @@ def _of_day_rules(old: DataContract, new: DataContract) -> Iterator[Change]:
     for (metric, column), rule in before.items():
         now = after.get((metric, column))
         if now is None:
-            yield Change(_day_place(rule), f"rule on days gone: {metric} {_bounds(rule)}", READERS)
+            yield Change(_day_place(rule), f"rule on days removed: {metric} {_bounds(rule)}", READERS)
         elif now != rule:
             what = f"{metric}: {_bounds(rule)} became {_bounds(now)}"
             loosened = _least(now) < _least(rule) or _most(now) > _most(rule)
@@ -223,8 +223,8 @@ def _of_whole(old: DataContract, new: DataContract) -> Iterator[Change]:
         yield Change("schema.customProperties.dedupPolicy", what, READERS)
     if old.value_format != new.value_format:
         what = (
-            f"'{old.value_format}' became '{new.value_format}': values are read in another way, those that"
-            " bronze holds already too, so days of before cannot be rebuilt"
+            f"'{old.value_format}' became '{new.value_format}': values are read in another way, also those"
+            " that bronze holds already, so earlier days cannot be rebuilt"
         )
         yield Change("schema.customProperties.valueFormat", what, ("producers", "readers", "state"))
     if old.max_conflicts != new.max_conflicts:
@@ -243,7 +243,7 @@ def _of_personal(old: DataContract, new: DataContract) -> Iterator[Change]:
         before, after = old.treatment(path) or "nothing", new.treatment(path) or "nothing"
         told[path] = (before, after)
         if before == after or told.get(holder(path)) == (before, after):
-            # What lies within is told of with that which holds it.
+            # What is nested is reported with what holds it.
             continue
         hides_more = before == "nothing" or after == "drop"
         what = f"personal: {before} became {after}"
@@ -271,7 +271,7 @@ def _of_columns(old: DataContract, new: DataContract) -> Iterator[Change]:
             continue
         what = f"added, {'optional' if field.nullable else 'required'}, {kind_name(field.dataType)}"
         if demands := _demands(new, after, path):
-            what = f"{what}, with rules ({'; '.join(demands)}), which records may break that send it already"
+            what = f"{what}, with rules ({'; '.join(demands)}); records that have it already may break them"
         if not field.nullable:
             what = f"{what}: records without it are refused"
         yield Change(change_location(path), what, PRODUCERS if demands or not field.nullable else ())
@@ -315,7 +315,7 @@ def _rounds(old: StructField, new: StructField) -> bool:
 
 
 def kind_name(kind: DataType) -> str:
-    """Return a type in a word; what holds others without them, since those are told of by themselves."""
+    """Return a type in a word; a nesting type without what it holds, which is reported by itself."""
     has_parts = isinstance(kind, StructType | ArrayType | MapType)
     return kind.typeName() if has_parts else kind.simpleString()
 

@@ -68,12 +68,12 @@ def closed_days(contract: DataContract, first: date | None, last: date | None) -
     first = first or last or yesterday
     last = last or first
     if first > last:
-        raise ConfigError(f"--from {first} --to {last}: the first day lies after the last; swap them")
+        raise ConfigError(f"--from {first} --to {last}: the first day is after the last; swap them")
     if first < FIRST_DAY:
-        raise ConfigError(f"{first}: Kafka knows no day before {FIRST_DAY}; fix the date")
+        raise ConfigError(f"{first}: expected {FIRST_DAY} or later: Kafka has no earlier timestamps")
     if last >= today:
         raise ConfigError(
-            f"{last} is not over in {contract.day_time_zone}, where it is {today} now;"
+            f"{last} is not over in {contract.day_time_zone}, where today is {today};"
             f" the last day that can be rebuilt is {yesterday}"
         )
     return first, last

@@ -42,7 +42,7 @@ _EXPECTED: Final = {
     "bool_parsing": "true or false",
     "int_type": "a whole number",
     "int_parsing": "a whole number",
-    "list_type": "a list; each of its lines begins with `- `",
+    "list_type": "a list, each line beginning with `- `",
     "dict_type": "names with values, as `name: value`",
     "model_type": "names with values, as `name: value`",
 }
@@ -119,12 +119,12 @@ def _reason(error: ErrorDetails) -> str:
     name, found = error["loc"][-1] if error["loc"] else "", error["input"]
     if error["type"] == "extra_forbidden":
         known = [field.alias or own for own, field in OpenDataContractStandard.model_fields.items()]
-        return f"the standard does not know it{_meant(str(name), known)}"
+        return f"the standard does not have this key{_meant(str(name), known)}"
     if "enum" in error["loc"][-2:] and not isinstance(found, dict):
         return f"expected values as `- value: {found}`, got {_short(found)}"
     expected = _EXPECTED.get(error["type"])
     said = f"expected {expected}" if expected else error["msg"]
-    hint = " (in YAML no, off, yes and on are such, too)" if isinstance(found, bool) else ""
+    hint = " (in YAML, no, off, yes and on are booleans, too)" if isinstance(found, bool) else ""
     return f"{said}, got {_short(found)}{hint}"
 
 
@@ -137,7 +137,7 @@ def _misplaced(content: Mapping[str, Any]) -> Iterator[Reason]:
     yield from _custom(content, "", ())
     for level in _dicts(content.get("slaProperties")):
         if level.get("property") != "freshness" and _near(str(level.get("property")), ["freshness"]):
-            yield "slaProperties", f"{level['property']!r} is not known; did you mean 'freshness'?"
+            yield "slaProperties", f"{level['property']!r} is unknown; did you mean 'freshness'?"
     for item in _dicts(content.get("schema")):
         yield from _unknown(item, "schema", SchemaObject.model_fields)
         yield from _custom(item, "schema.", OF_OBJECT)
@@ -148,7 +148,7 @@ def _misplaced(content: Mapping[str, Any]) -> Iterator[Reason]:
 
 def _property(item: Mapping[str, Any], place: str) -> Iterator[Reason]:
     yield from _unknown(item, place, SchemaProperty.model_fields)
-    yield from ((f"{place}.{name}", "belongs into logicalTypeOptions") for name in _OPTIONS if name in item)
+    yield from ((f"{place}.{name}", "belongs in logicalTypeOptions") for name in _OPTIONS if name in item)
     yield from _custom(item, f"{place}.", OF_PROPERTY)
     yield from _quality(item, place)
     for part in _dicts(item.get("properties")):
@@ -169,7 +169,7 @@ def _quality(item: Mapping[str, Any], place: str) -> Iterator[Reason]:
 def _unknown(item: Mapping[str, Any], place: str, known: Mapping[str, Any]) -> Iterator[Reason]:
     for name in item:
         if name not in known and (meant := _meant(str(name), known)):
-            yield f"{place}.{name}", f"the standard does not know it{meant}"
+            yield f"{place}.{name}", f"the standard does not have this key{meant}"
 
 
 def _custom(item: Mapping[str, Any], place: str, read: tuple[str, ...]) -> Iterator[Reason]:
@@ -178,12 +178,12 @@ def _custom(item: Mapping[str, Any], place: str, read: tuple[str, ...]) -> Itera
     for given in _dicts(item.get("customProperties")):
         name = str(given.get("property"))
         if name in seen and name in read:
-            yield f"{here}.{name}", "stands twice; remove one"
+            yield f"{here}.{name}", "found twice; remove one"
         elif name not in read and name in (*OF_OBJECT, *OF_PROPERTY):
             where = "the object in schema" if name in OF_OBJECT else "a property"
-            yield f"{here}.{name}", f"is read of {where} only; move it there"
+            yield f"{here}.{name}", f"allowed only in {where}; move it there"
         elif name not in read and (meant := _meant(name, (*OF_OBJECT, *OF_PROPERTY))):
-            yield f"{here}.{name}", f"is not known{meant}"
+            yield f"{here}.{name}", f"unknown{meant}"
         seen.add(name)
 
 

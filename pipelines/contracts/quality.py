@@ -86,11 +86,12 @@ def conditions(item: SchemaObject, refuse: Refuse) -> Iterator[Condition]:
         elif lost := lost_backslashes(text):
             refuse(
                 place,
-                f"custom: {quality.name}: SQL drops a backslash of the text {lost}; expected it twice, or r"
-                f" in front of it: {doubled(lost)} or r{lost}",
+                f"custom: {quality.name}: SQL drops a backslash of the text {lost}; expected two backslashes,"
+                f" or r in front of the text: {doubled(lost)} or r{lost}",
             )
         elif others := [name for name in _limits(quality) if getattr(quality, name) is not None]:
-            refuse(place, f"custom: {quality.name}: {', '.join(others)}: a condition holds or not; remove it")
+            said = "not supported for a condition; remove it"
+            refuse(place, f"custom: {quality.name}: {', '.join(others)}: {said}")
         else:
             known.add(quality.name)
             yield Condition(quality.name, text.strip())
@@ -118,12 +119,12 @@ def day_rules(
             if element not in ages:
                 refuse(
                     "slaProperties.freshness",
-                    f"element: kept of the event time only, {item.name}.{event_time}, got {element!r}",
+                    f"element: supported only for the event time, {item.name}.{event_time}, got {element!r}",
                 )
             rules.append(_freshness(level, refuse))
     kept = tuple(rule for rule in rules if rule)
     if len({(rule.metric, rule.column) for rule in kept}) < len(kept):
-        refuse("quality", "a metric stands twice for the same column; join the two rules")
+        refuse("quality", "found a metric twice for the same column; join the two rules")
     return kept
 
 
@@ -163,7 +164,7 @@ def _day_rule(column: str | None, quality: DataQuality, refuse: Refuse) -> DayRu
         return None
     others = [*(name for name in _limits(quality) if name not in _BOUNDS), *_NOT_OF_LIBRARY]
     if unkept := [name for name in others if getattr(quality, name) is not None]:
-        refuse(place, f"{metric}: {', '.join(unkept)} is not kept; expected {', '.join(_BOUNDS)}")
+        refuse(place, f"{metric}: {', '.join(unkept)} is not supported; expected {', '.join(_BOUNDS)}")
     minimum, maximum = quality.mustBeGreaterOrEqualTo, quality.mustBeLessOrEqualTo
     if quality.mustBeBetween:
         if minimum is not None or maximum is not None:
@@ -172,11 +173,12 @@ def _day_rule(column: str | None, quality: DataQuality, refuse: Refuse) -> DayRu
     bounds_given = [bound for bound in (minimum, maximum) if bound is not None]
     # A comparison with what is no number is never true.
     if not all(abs(bound) < _LARGEST for bound in bounds_given) or bounds_given != sorted(bounds_given):
-        refuse(place, f"{metric}: expected finite bounds, the least first, got {str(bounds_given)[:_SHOWN]}")
+        got = str(bounds_given)[:_SHOWN]
+        refuse(place, f"{metric}: expected finite bounds, the lower one first, got {got}")
     elif not bounds_given:
         refuse(place, f"{metric}: expected mustBeBetween, mustBeGreaterOrEqualTo or mustBeLessOrEqualTo")
     elif never := _never(metric, minimum, maximum):
-        refuse(place, f"{metric}: no day keeps it, {never}, got {bounds_given}")
+        refuse(place, f"{metric}: no day can keep it: {never}; got {bounds_given}")
     else:
         return DayRule(metric, column, minimum, maximum)
     return None

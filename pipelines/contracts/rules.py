@@ -96,7 +96,7 @@ def row_rules(item: SchemaProperty, path: str) -> tuple[list[RowRule], list[str]
     for key, value in options.items():
         kind = ROW_OPTIONS.get(key)
         if kind is None and key != "format":
-            reasons.append(f"logicalTypeOptions.{key}: not kept; expected one of {_KEPT}")
+            reasons.append(f"logicalTypeOptions.{key}: not supported; expected one of {_KEPT}")
         elif kind and (reason := _cannot_be_kept(kind, value, logical) or _not_held(value, item)):
             reasons.append(f"logicalTypeOptions.{key}: {reason}, got {value!r}")
         elif kind:
@@ -114,7 +114,7 @@ def row_rules(item: SchemaProperty, path: str) -> tuple[list[RowRule], list[str]
         if not values:
             reasons.append("enum: expected at least one value, got none")
         if not reasons and not any(_within(value, options) for value in values):
-            reasons.append(f"enum: none of its values keeps the logicalTypeOptions, got {values}")
+            reasons.append(f"enum: all of its values break the logicalTypeOptions, got {values}")
         rules.append(RowRule(path, "values", tuple(_as_stored(value, item) for value in values)))
     return rules, reasons
 
@@ -132,7 +132,7 @@ def _within(value: Any, options: Mapping[str, Any]) -> bool:
 def _crossed(options: Mapping[str, Any]) -> Iterator[str]:
     for least, most in (("minimum", "maximum"), ("minLength", "maxLength")):
         if least in options and most in options and options[least] > options[most]:
-            yield f"{least} {options[least]} lies above {most} {options[most]}; swap them"
+            yield f"{least} {options[least]} is greater than {most} {options[most]}; swap them"
 
 
 def _as_stored(value: Any, item: SchemaProperty) -> Any:
@@ -148,9 +148,9 @@ def _not_held(value: Any, item: SchemaProperty) -> str | None:
     """Why a column of a chosen width cannot hold a number; None if it can."""
     match (item.logicalTypeOptions or {}).get("format"):
         case "i32" if _is_number(value) and not -(2**31) <= value < 2**31:
-            return "expected a number that i32 holds, -2147483648 to 2147483647"
+            return "expected a number in the range of i32, -2147483648 to 2147483647"
         case "f32" if _is_number(value) and math.isinf(ctypes.c_float(value).value):
-            return "expected a number that f32 holds"
+            return "expected a number in the range of f32"
         case _:
             return None
 
@@ -182,7 +182,7 @@ def _no_pattern(value: Any) -> str | None:
     if type(value) is not str:
         return "expected a regular expression in quotes"
     if "(?P" in value or "(?(" in value:
-        return "expected a regular expression of Java's kind, without (?P and (?("
+        return "expected a regular expression in Java's syntax, without (?P and (?("
     try:
         with warnings.catch_warnings(action="error"):
             re.compile(value)
@@ -206,4 +206,4 @@ def _no_value(value: Any, logical_type: str) -> str | None:
         case "boolean":
             return None if type(value) is bool else "expected true or false"
         case _:
-            return "an enum is kept of a string, an integer, a number or a boolean only"
+            return "an enum is supported only for a string, an integer, a number or a boolean"

@@ -62,11 +62,11 @@ def columns(properties: Sequence[SchemaProperty], place: str, refuse: Refuse) ->
         if not given:
             refuse(here, "name: missing")
         elif given.startswith("_"):
-            refuse(here, "a name that begins with _ is kept for the columns that Oncelake adds; rename it")
+            refuse(here, "names that begin with _ are reserved for the columns that Oncelake adds; rename it")
         elif not _NAME.fullmatch(given):
             refuse(here, f"name: expected letters, digits and _, a letter first, got {given!r}")
         elif given.casefold() in {known.name.casefold() for known in fields}:
-            refuse(here, "the name stands twice (upper and lower case are the same to Spark); rename one")
+            refuse(here, "found the name twice (Spark does not distinguish upper and lower case); rename one")
         kind = _kind(item, here, refuse)
         if kind is not None:
             fields.append(StructField(given, kind, nullable=not (item.required or item.primaryKey)))
@@ -105,7 +105,9 @@ def _parts(path: str, item: SchemaProperty) -> Iterator[tuple[str, SchemaPropert
 def _kind(item: SchemaProperty, place: str, refuse: Refuse) -> DataType | None:
     for part, holder in _PARTS.items():
         if getattr(item, part) is not None and item.logicalType != holder:
-            refuse(place, f"{part}: only of logicalType {holder}, got {item.logicalType!r}; remove one")
+            refuse(
+                place, f"{part}: allowed only with logicalType {holder}, got {item.logicalType!r}; remove one"
+            )
     try:
         match item.logicalType:
             case "object":
@@ -123,7 +125,7 @@ def _kind(item: SchemaProperty, place: str, refuse: Refuse) -> DataType | None:
 
 def _array(item: SchemaProperty, place: str, refuse: Refuse) -> DataType | None:
     if item.items is None:
-        raise ValueError("items: missing; an array says what its elements are")
+        raise ValueError("items: missing; an array needs the type of its elements")
     kind = _kind(item.items, f"{place}.items", refuse)
     return None if kind is None else ArrayType(kind, containsNull=not item.items.required)
 
@@ -131,7 +133,7 @@ def _array(item: SchemaProperty, place: str, refuse: Refuse) -> DataType | None:
 def _map(item: SchemaProperty, place: str, refuse: Refuse) -> DataType | None:
     key, value = (item.map.key, item.map.value) if item.map else (None, None)
     if value is None or (key and key.logicalType != "string"):
-        raise ValueError("map: expected a key that is a string, as JSON has it, and a value")
+        raise ValueError("map: expected a key that is a string, as in JSON, and a value")
     if key:
         _kind(key, f"{place}.map.key", refuse)
     kind = _kind(value, f"{place}.map.value", refuse)

@@ -30,7 +30,7 @@ def check_patterns(spark: SparkSession, contract: DataContract) -> None:
             except IllegalArgumentException as error:
                 raise ContractError(
                     f"{contract.path}: schema.properties.{rule.column}: logicalTypeOptions.pattern:"
-                    f" expected a regular expression of Java's kind, got {rule.value!r}:"
+                    f" expected a regular expression in Java's syntax, got {rule.value!r}:"
                     f" {first_line(str(error))}"
                 ) from None
 

@@ -260,7 +260,7 @@ def test_a_record_that_the_speed_stream_has_not_read_is_not_forgotten_yet(
         run(lake, TWO)
     assert forget_key(lake, "flight=1")[0].counts["bronze"] == 1
     run(lake, TWO)
-    assert forget_key(lake, "flight=99")[1]["lines"][1] == "nothing of it is there"
+    assert forget_key(lake, "flight=99")[1]["lines"][1] == "no matching event was found"
 
 
 def test_files_go_at_once_also_where_the_log_was_cleaned(spark: SparkSession, tmp_path: Path) -> None:
@@ -393,7 +393,9 @@ def test_a_rebuild_that_is_refused_is_told_and_done_by_the_next_night_also_where
 
     with monkeypatch.context() as patched:
         patched.setattr(rebuilding, "nightly", refuse)
-        told = r"gone from bronze.* readers have it still, on 2013-01-01: bronze is behind.*forget .*--again"
+        told = (
+            r"deleted from bronze.* readers still get them on 2013-01-01: bronze is behind.*forget .*--again"
+        )
         with pytest.raises(SourceError, match=told) as refused:
             forget_key(lake, "flight=1")
     assert refused.value.summary["counts"]["bronze"] == 4

@@ -11,7 +11,7 @@ from pipelines.yaml import parse_yaml
     [
         ('kafka:\n  secrets:\n    a: "hush" x', "in line 3, column 15"),
         ("a: @hush", "in line 1, column 4"),
-        ("a: 1\nb: 2\na: 3", "a key stands twice in line 3, column 1"),
+        ("a: 1\nb: 2\na: 3", "found a key twice in line 3, column 1"),
         ("a: 2024-13-01", "a value cannot be read (ValueError)"),
         ("a: !!bool hush", "a value cannot be read (KeyError)"),
         ("a: &a {b: *a}", "a value cannot be read (ValueError)"),

@@ -107,9 +107,9 @@ def test_only_days_that_are_over_can_be_rebuilt(small: Any) -> None:
     assert closed_days(small, ONE, None) == (ONE, ONE)
     with pytest.raises(ConfigError, match="is not over in America/New_York"):
         closed_days(small, today, None)
-    with pytest.raises(ConfigError, match="Kafka knows no day before 1970-01-01"):
+    with pytest.raises(ConfigError, match="expected 1970-01-01 or later"):
         closed_days(small, date(1, 1, 1), None)
-    with pytest.raises(ConfigError, match="the first day lies after the last"):
+    with pytest.raises(ConfigError, match="the first day is after the last"):
         closed_days(small, TWO, ONE)
 
 

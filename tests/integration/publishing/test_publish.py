@@ -107,7 +107,7 @@ def test_what_enters_the_speed_layer_is_published_once(
 def test_values_in_avro_by_a_schema_that_the_registry_has(
     make: Callable[..., Lake], broker: str, output: str, registry: SchemaRegistryClient, url: str
 ) -> None:
-    with pytest.raises(ConfigError, match=r"publish: format: avro wants registry\.url"):
+    with pytest.raises(ConfigError, match=r"publish: format: avro needs registry\.url"):
         make("publish.format=avro")
     lake = make("publish.format=avro", f"registry.url={url}")
     stream(lake, 1, 2)

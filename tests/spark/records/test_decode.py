@@ -196,7 +196,9 @@ def test_no_bytes_stop_the_stream_or_get_lost(lake: Lake, values: list[bytes]) -
 
 def test_a_pattern_that_java_cannot_read_is_refused_before_a_job_starts(lake: Lake) -> None:
     rule = RowRule("carrier", "pattern", "[[]")
-    with pytest.raises(ContractError, match=r"schema\.properties\.carrier: .* of Java's kind, got '\[\[\]'"):
+    with pytest.raises(
+        ContractError, match=r"schema\.properties\.carrier: .* in Java's syntax, got '\[\[\]'"
+    ):
         check_patterns(lake.spark, replace(lake.contract, row_rules=(rule,)))
     check_patterns(lake.spark, replace(lake.contract, row_rules=(replace(rule, value=r"\p{L}+"),)))
 

@@ -86,16 +86,16 @@ def test_a_missing_key_says_how_to_give_it(conf: Path) -> None:
         ("kafka.bootstrap_servers=nowhere", "got 'nowhere'"),
         ("kafka.max_offsets_per_trigger=many", "got 'many'"),
         ("ingest.trigger_interval=0 seconds", "longer than zero"),
-        ("name=other", "a pipeline is named by its file"),
-        ("env=other", "the environment is --env"),
+        ("name=other", "the file name is the name"),
+        ("env=other", "--env sets the environment"),
         ("kafka.options.ISOLATION.LEVEL=read_uncommitted", "in lower case, got ISOLATION.LEVEL"),
         ("decode.max_future=999999999 days", "of 3650 days at most"),
-        ("batch.lease_duration=1 millisecond", "expected a second at least"),
+        ("batch.lease_duration=1 millisecond", "expected 1 second at least"),
         ("quarantine.max_share=2", "less than or equal to 1"),
         ("quarantine.min_records=0", "greater than or equal to 1"),
         ("contract=/etc/shadow", "contract: "),
         ("contract=../x.yaml", "contract: "),
-        ("kafka.topic=${no-such}", "expected ${NAME} with letters"),
+        ("kafka.topic=${no-such}", "expected ${NAME}, with letters"),
         ("kafka.topic=2024-13-01", "a value cannot be read"),
     ],
 )
@@ -163,7 +163,7 @@ def test_an_environment_is_a_folder_of_its_own(conf: Path, env: str) -> None:
 
 def test_a_key_that_stands_twice_is_refused(conf: Path) -> None:
     (conf / "local/oncelake.yml").write_text(LOCAL + "lake: {root: other}\n")
-    assert "a key stands twice in line 4" in refusal(conf)
+    assert "found a key twice in line 4" in refusal(conf)
 
 
 def test_a_variable_that_a_later_layer_replaces_need_not_be_set(conf: Path) -> None:

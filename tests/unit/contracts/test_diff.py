@@ -318,7 +318,7 @@ def test_a_new_rule_is_told_with_the_column(tmp_path: Path) -> None:
     new = load_contract(write(tmp_path / "new", edited(add(enum=[{"value": "A"}]))))
     (found,) = contract_changes(old, new)
     assert found.what == (
-        "added, optional, string, with rules (values 'A'), which records may break that send it already"
+        "added, optional, string, with rules (values 'A'); records that have it already may break them"
     )
 
 
@@ -379,11 +379,12 @@ def test_a_breaking_change_against_what_git_has_is_refused(tmp_path: Path) -> No
     assert "schema.properties.large: removed" in str(refused.exception)
     fresh = write(path.parent, SOUND, "fresh.odcs.yaml")
     assert (
-        "new, there is none at HEAD" in CliRunner().invoke(contract, ["check", str(fresh), *check[2:]]).output
+        "new contract; HEAD does not have it"
+        in CliRunner().invoke(contract, ["check", str(fresh), *check[2:]]).output
     )
     unknown = CliRunner().invoke(contract, ["check", str(path), "--against", "no-such"])
     assert isinstance(unknown.exception, ConfigError)
-    assert "expected a file or a revision" in str(unknown.exception)
+    assert "expected a file, or a git revision" in str(unknown.exception)
 
 
 def test_a_contract_that_is_gone_breaks_all_and_one_that_moved_is_compared(
@@ -407,7 +408,9 @@ def test_a_contract_that_is_gone_breaks_all_and_one_that_moved_is_compared(
     refused = CliRunner().invoke(contract, check)
     assert isinstance(refused.exception, ContractError)
     assert "moved.odcs.yaml: schema.properties.large: removed" in str(refused.exception)
-    assert "broken.odcs.yaml: contract: removed: nobody reads the topic by it" in str(refused.exception)
+    assert "broken.odcs.yaml: contract: removed: no pipeline can read the topic with it" in str(
+        refused.exception
+    )
     assert "readings.odcs.yaml" not in str(refused.exception), "it has another name now"
     named = CliRunner().invoke(contract, ["check", "data_contracts/others.odcs.yaml", *check[1:]])
     assert named.exit_code == 0
@@ -418,6 +421,6 @@ def test_lint_names_what_is_sound_and_refuses_the_rest(
 ) -> None:
     write(tmp_path / "data_contracts", SOUND)
     monkeypatch.chdir(tmp_path)
-    assert "sound: readings 1.0.0, key meter, number" in CliRunner().invoke(contract, ["lint"]).output
+    assert "valid: readings 1.0.0, key meter, number" in CliRunner().invoke(contract, ["lint"]).output
     write(tmp_path / "data_contracts", edited(lambda d: d.update(version=None)))
     assert isinstance(CliRunner().invoke(contract, ["lint"]).exception, ContractError)

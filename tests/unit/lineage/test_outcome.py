@@ -94,14 +94,14 @@ def test_the_table_is_aligned_and_harmless(contract: DataContract) -> None:
     lines = _summary(explained(contract, poison, replace(poison, offset=123)), contract)["lines"]
     _, key, heading, *rows, _, where = lines
     assert key.startswith("carrier = \\x1b[31m, flight = (not shown or not readable), origin = EWR")
-    assert where == "looked through 5 records of bronze (version 1)"
+    assert where == "searched 5 records of bronze (version 1)"
     assert {row.index("2013-01-01 12:00") for row in rows} == {heading.index("sent (UTC)")}
     assert rows[1].startswith("a-longer-topic-0 @ 123  2013-01-01 12:00:00.000")
 
 
 def test_nothing_found_and_not_all_shown_are_said(contract: DataContract) -> None:
     nothing = " ".join(_summary(explained(contract, keys=0), contract)["lines"])
-    assert nothing.startswith("no record of this key: looked through 5 records of bronze (version 1)")
+    assert nothing.startswith("no record has this key: searched 5 records of bronze (version 1)")
     cut = _summary(explained(contract, WINS, keys=9), contract)
     assert cut["lines"][-1].startswith("only the first 1 of 9 keys are shown")
     assert not cut["is_whole"]
