@@ -1,4 +1,4 @@
-"""`oncelake checkpoint`: a way on for a stream whose tables and checkpoint do not go together."""
+"""`oncelake checkpoint`: lets a stream continue whose tables and checkpoint do not match."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,1 +1,1 @@
-"""Delta tables: shapes, commits, fencing, upkeep, and how they go together with checkpoints."""
+"""Delta tables: shapes, commits, fencing, upkeep, and how they match checkpoints."""

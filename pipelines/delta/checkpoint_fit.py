@@ -1,4 +1,4 @@
-"""Whether a table and the checkpoint of the stream that writes it go together: pure, nothing is read."""
+"""Whether a table and the checkpoint of the stream that writes it match: pure, nothing is read."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -20,7 +20,7 @@ class StreamTable:
         is_filled: whether it holds rows that a stream without a checkpoint would write once more.
         table_id: the id of the table that the checkpoint has written to, as far as that was noted.
         required: the last micro-batch that it must know if it holds all that the checkpoint says was written;
-            None where that cannot be told.
+            None where that is not known.
         has_taken_back: whether a RESTORE took rows away.
     """
 
@@ -43,7 +43,7 @@ def misfit(files: QueryFiles, table: StreamTable) -> str | None:
         table: the table.
 
     Returns:
-        What is wrong, in words; None if they go together.
+        What is wrong, in words; None if they match.
     """
     done = files.next_batch - 1
     newest = done if files.in_flight is None else files.in_flight
@@ -51,15 +51,15 @@ def misfit(files: QueryFiles, table: StreamTable) -> str | None:
     if known is not None and known > newest:
         return (
             f"{table.path} is ahead of its checkpoint: found micro-batch {known} of query {files.query},"
-            f" expected {newest} or less of {files.path}, which was put back from an older backup. Delta"
-            " would pass over what comes next"
+            f" expected {newest} or less by {files.path}, which was restored from an older backup. Delta"
+            " would skip the next micro-batches"
         )
     if done < 0:
         return _without_a_checkpoint(files, table, known)
     if table.state is None:
         return (
-            f"{table.path}: there is no such table, but by the checkpoint {files.path} micro-batches 0 to"
-            f" {done} were written to it"
+            f"{table.path}: there is no such table, but the checkpoint {files.path} says that micro-batches"
+            f" 0 to {done} were written to it"
         )
     return _another(files, table, table.state.table_id) or _behind(files, table, known)
 
@@ -68,7 +68,7 @@ def _another(files: QueryFiles, table: StreamTable, found: str) -> str | None:
     if table.table_id in (None, found):
         return None
     return (
-        f"{table.path} is another table than the one that {files.path} has written to: found id {found},"
+        f"{table.path} is not the table of the checkpoint {files.path}: found table id {found},"
         f" expected {table.table_id}"
     )
 
@@ -77,18 +77,18 @@ def _behind(files: QueryFiles, table: StreamTable, known: int | None) -> str | N
     if table.required is not None and known is None:
         return (
             f"{table.path} does not know query {files.query} of the checkpoint {files.path}, which says that"
-            f" micro-batch {table.required} was written to it: the table was made anew, or one of the two is"
-            " another's"
+            f" micro-batch {table.required} was written to it: the table was recreated, or one of the two"
+            " belongs to another stream"
         )
     if table.required is not None and known is not None and known < table.required:
         return (
             f"{table.path} is behind its checkpoint: found micro-batch {known} of query {files.query},"
-            f" expected {table.required} by {files.path}. The table was put back from an older backup"
+            f" expected {table.required} by {files.path}. The table was restored from an older backup"
         )
     if table.has_taken_back:
         return (
-            f"{table.path}: a RESTORE took back rows that the stream had written, and {files.path} says that"
-            " they are there"
+            f"{table.path}: a RESTORE rolled back rows that the stream had written, but {files.path} says"
+            " that they are in the table"
         )
     return None
 
@@ -100,6 +100,6 @@ def _without_a_checkpoint(files: QueryFiles, table: StreamTable, known: int | No
     if files.in_flight is not None and table.state and table.table_id == table.state.table_id:
         return None
     return (
-        f"{table.path} has rows of a stream, but its checkpoint {files.path} is not there, or has written"
-        " nothing yet: it was lost, or moved without its table. Started so, the stream would write them again"
+        f"{table.path} has rows of a stream, but its checkpoint {files.path} does not exist or is new: it was"
+        " lost, or moved without its table. The stream would write these rows again"
     )

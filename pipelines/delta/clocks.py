@@ -1,8 +1,8 @@
 """Whether a clock can be believed: behind, it spoils what ingest writes; ahead, what upkeep removes.
 
 What is late, and what lies in the future, is measured from the moment in which a record was read. That
-moment stands in bronze for good, so a wrong one is refused before it gets there. A clock that is far ahead
-makes of everything something old: rows that retention keeps, and files that streams are writing.
+moment stays in bronze permanently, so a wrong one is refused before it gets there. To a clock that is far
+ahead everything is old: rows that retention keeps, and files that streams are writing.
 """
 
 from datetime import UTC, datetime
@@ -19,7 +19,7 @@ _SHOWN: Final = "%Y-%m-%d %H:%M:%S UTC"
 
 
 def require_not_behind(pipeline: Pipeline) -> None:
-    """Compare the clock of now with the newest commit of bronze, before anything is read.
+    """Compare the current time with the newest commit of bronze, before anything is read.
 
     The commit's time is that of its file: on an object store the store's own, else that of the machine that
     made it. Kafka's timestamps are no evidence: they may come from a producer whose clock is ahead.
@@ -33,14 +33,14 @@ def require_not_behind(pipeline: Pipeline) -> None:
     raise InfrastructureError(
         f"the clock of this machine is behind: found {now:{_SHOWN}}, expected"
         f" {newest:{_SHOWN}} or later, when {pipeline.table('bronze')} was last written. Nothing was read."
-        " Set the clock right, and start again. If it is right, and the one of then was ahead, start once"
-        f" with --set ingest.max_clock_behind='{(newest - now).days + 1} days'."
+        " Correct the clock, and start again. If it is correct, and bronze was written with a clock that was"
+        f" ahead, start once with --set ingest.max_clock_behind='{(newest - now).days + 1} days'."
         " See docs/runbook.md, 'A clock is behind'"
     )
 
 
 def require_not_ahead(pipeline: Pipeline) -> None:
-    """Compare the clock of now with the newest commit of bronze, before anything is removed.
+    """Compare the current time with the newest commit of bronze, before anything is removed.
 
     Bronze is written all the time, so its newest commit is hardly older than now.
 
@@ -54,8 +54,8 @@ def require_not_ahead(pipeline: Pipeline) -> None:
     raise InfrastructureError(
         f"the clock of this machine may be ahead: found {now:{_SHOWN}}, expected no more than"
         f" maintain.max_idle ({format_interval(max_idle)}) after {newest:{_SHOWN}}, when"
-        f" {pipeline.table('bronze')} was last written. Nothing was removed. Set the clock right, and start"
-        " again. If it is right, and nothing has come since, start once with"
+        f" {pipeline.table('bronze')} was last written. Nothing was removed. Correct the clock, and start"
+        " again. If it is correct, and no record has arrived since, start once with"
         f" --set maintain.max_idle='{(now - newest).days + 1} days'."
         " See docs/runbook.md, 'A clock is ahead'"
     )
@@ -74,9 +74,9 @@ def require_order(pipeline: Pipeline, batch: int) -> None:
     if before is None or here is None or before - here <= config.ingest.max_clock_behind:
         return
     raise InfrastructureError(
-        f"the clock of this machine was put back: found micro-batch {batch} of {checkpoint} planned at"
+        f"the clock of this machine was set back: found micro-batch {batch} of {checkpoint} planned at"
         f" {here:{_SHOWN}}, expected no more than {format_interval(config.ingest.max_clock_behind)} before"
-        f" the one before it, {before:{_SHOWN}}. Nothing of it was written. See that the clock is right, then"
-        f" say: {reset_command(config, 'ingest')} (ingest then goes on after the last records in bronze:"
-        " nothing is lost or doubled). See docs/runbook.md, 'A clock is behind'"
+        f" the previous one, {before:{_SHOWN}}. Nothing of it was written. Correct the clock, then run:"
+        f" {reset_command(config, 'ingest')} (ingest then continues after the last records in bronze:"
+        " nothing is lost or duplicated). See docs/runbook.md, 'A clock is behind'"
     )

@@ -19,7 +19,7 @@ class Made:
         adds: whether it added files with rows that were not there, or were others.
         removes: whether it removed such files.
         removed_days: the event days of those that it removed, sorted; None if its table is not divided by
-            them, or it does not tell.
+            them, or it does not say.
     """
 
     operation: str
@@ -48,7 +48,7 @@ def commits_between(spark: SparkSession, table: str, after: int, until: int) -> 
 def adds_nothing(spark: SparkSession, table: str, after: int, until: int) -> bool:
     """Return whether no commit after one version and until another added rows; False where the log lacks one.
 
-    A commit that also removes files has written rows anew that were there.
+    A commit that also removes files has rewritten rows that were there.
     """
     return _none(spark, table, after, until, lambda made: made.adds and not made.removes)
 
@@ -63,7 +63,7 @@ def changes_nothing(spark: SparkSession, table: str, after: int, until: int) -> 
 
 def _none(spark: SparkSession, table: str, after: int, until: int, does: Callable[[Made], bool]) -> bool:
     if until < after:
-        # The table was put back: its versions are others than those that were meant.
+        # The table was restored: its versions are not those that were meant.
         return False
     commits = 0
     for _, made in commits_between(spark, table, after, until):

@@ -66,7 +66,7 @@ class Epoch:
 
 @dataclass(frozen=True)
 class Commit:
-    """A commit of a table, as its history tells.
+    """A commit of a table, as in its history.
 
     Attributes:
         version: the version that it made.
@@ -88,7 +88,7 @@ def next_epoch(known: int | None, numbers: Iterable[int]) -> int:
     """Return the epoch that a run takes: one above all that are known.
 
     Args:
-        known: the epoch in the lease, if it has one. It may have been lost, or put back from a backup.
+        known: the epoch in the lease, if it has one. It may have been lost, or restored from a backup.
         numbers: the highest number that each fenced table has taken; -1 where it has taken none.
     """
     return 1 + max(known or 0, *(number // _STEPS for number in numbers), 0)

@@ -51,7 +51,7 @@ def ensure_speed(pipeline: Pipeline) -> None:
 
 
 def adopt_clock(pipeline: Pipeline) -> None:
-    """Keep with a speed layer of before that from now on another clock moves its watermark.
+    """Note in an older speed layer that from now on another clock moves its watermark.
 
     What its query had read until now it had held against the event times alone; an audit has to know.
     """
@@ -74,8 +74,8 @@ def by_clock_since(pipeline: Pipeline) -> datetime:
 def _same_dedup(path: str, known: Mapping[str, str], wanted: Mapping[str, str]) -> None:
     if changes := _changes(known, wanted):
         raise ConfigError(
-            f"{path}: the speed layer and its state were made with another deduplication than is asked for"
-            f" now. {'; '.join(changes)}. Go back to what was, or make the speed layer anew: docs/runbook.md,"
+            f"{path}: the speed layer and its state were built with another deduplication than configured"
+            f" now. {'; '.join(changes)}. Undo the change, or rebuild the speed layer: docs/runbook.md,"
             " 'Change of rules, watermark or state partitions', has the commands"
         )
 
@@ -142,8 +142,8 @@ def _same_days(spark: SparkSession, table: str, contract: DataContract) -> str |
     changes = _changes(json.loads(unhidden(known)), _days(contract)) if known else []
     if changes and not DeltaTable.forPath(spark, table).toDF().isEmpty():
         raise ConfigError(
-            f"{table}: its days were made by another rule than is asked for now. {'; '.join(changes)}."
-            " Go back to what was, or give the new contract a pipeline of its own:"
+            f"{table}: its days were built by another rule than the contract has now. {'; '.join(changes)}."
+            " Undo the change, or give the new contract a pipeline of its own:"
             " docs/runbook.md, 'A breaking change of a contract'"
         )
     return known

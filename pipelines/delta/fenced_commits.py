@@ -38,8 +38,8 @@ def number_taken(spark: SparkSession, table: str, application: str) -> int:
 
 def _others_wrote(state: RetryCallState) -> NoReturn:
     raise InfrastructureError(
-        f"{state.args[1]}: others wrote to it at each of {state.attempt_number} tries; nothing was changed."
-        " Start again when they have ended"
+        f"{state.args[1]}: other writers committed to it during each of {state.attempt_number} attempts;"
+        " nothing was changed. Start again when they have ended"
     )
 
 
@@ -106,10 +106,10 @@ def replace_fenced(rows: DataFrame, table: str, condition: str, stamp: Stamp) ->
 def restore_fenced(
     spark: SparkSession, table: str, to: int | None, stamp: Stamp, days: Sequence[date] = ()
 ) -> tuple[int, bool]:
-    """Put a table, or some of its event days, back to an earlier version, as a new commit; copie no data.
+    """Restore a table, or some of its event days, to an earlier version, as a new commit; copy no data.
 
-    As Delta's `RESTORE` it takes the very files of that version up again, so that a `VACUUM` spares them for
-    those who read the version by its number. A table that holds nothing else gets a commit all the same,
+    Like Delta's `RESTORE` it adds the files of that version again, so that a `VACUUM` keeps them for those
+    who read the version by its number. A table that holds nothing else gets a commit all the same,
     which claims it: from then on it is as at that version, and no earlier epoch can change it.
 
     Args:
@@ -120,7 +120,7 @@ def restore_fenced(
         days: the days, sorted, if not the whole table is meant.
 
     Returns:
-        The version of the table that the commit made, and whether there was anything to put back.
+        The version of the table that the commit made, and whether there was anything to restore.
 
     Raises:
         StaleEpoch: a later epoch has claimed the table. Nothing was changed.

@@ -83,9 +83,9 @@ class OnceWriter:
 
     def _another_run(self, known: int | None, query: str, batch: int) -> SourceError:
         return SourceError(
-            f"{self.table}: it has micro-batch {known} of query {query} already, expected none after"
-            f" {batch - 1}: another run writes by a copy of this checkpoint. Nothing of this micro-batch"
-            " was written. Stop the other run, then start again"
+            f"{self.table}: found micro-batch {known} of query {query} in it, expected {batch - 1} or less:"
+            " another run writes with a copy of this checkpoint. Nothing of this micro-batch was written."
+            " Stop the other run, then start again"
         )
 
     def _count(self, batch: int, rows: int) -> None:
@@ -106,8 +106,8 @@ def _committed_rows(spark: SparkSession, table: str, query: str, batch: int) -> 
         if (commit.query, commit.batch) == (query, batch):
             return commit.rows
     _log.warning(
-        "%s: how many rows of micro-batch %d an earlier run has written is not in its newest %d commits, so"
-        " they are not counted",
+        "%s: micro-batch %d was written by an earlier run; its number of rows is not in the newest %d"
+        " commits, so these rows are not counted",
         table,
         batch,
         _LOOK_BACK,

@@ -30,7 +30,7 @@ CONFLICTS: Final = (
     MetadataChangedException,
     ProtocolChangedException,
 )
-"""A commit that failed for one of others. In Python, unlike Java, the first is not a base of the rest."""
+"""A commit that conflicts with another one. In Python, unlike Java, the first is not a base of the rest."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def append(rows: DataFrame, table: str) -> None:
 
 
 def read(spark: SparkSession, table: str, at: int | None = None) -> DataFrame:
-    """Return a Delta table as a frame, of now or of an earlier version."""
+    """Return a Delta table as a frame, at its newest or an earlier version."""
     reader = spark.read.format("delta")
     if at is not None:
         reader = reader.option("versionAsOf", at)

@@ -35,7 +35,9 @@ def move_aside(spark: SparkSession, path: str, suffix: str) -> str | None:
     name, dot, extension = path.rpartition("/")[2].partition(".note.json")
     there = f"{path.rpartition('/')[0]}/{name}-{suffix}{dot}{extension}"
     if not system.rename(here, jvm.org.apache.hadoop.fs.Path(there)):
-        raise InfrastructureError(f"{path}: the file system does not rename it to {there}; may this user?")
+        raise InfrastructureError(
+            f"{path}: the file system did not rename it to {there}; check the permissions of this user"
+        )
     # Delta remembers tables by their path.
     jvm.org.apache.spark.sql.delta.DeltaLog.invalidateCache(spark._jsparkSession, here)
     return there

@@ -1,6 +1,6 @@
-"""A table that was put back together with its checkpoint fits it; the stream that reads the table may not.
+"""A table that was restored with its checkpoint matches it; the stream that reads the table may not match.
 
-That stream would pass over what is written under the versions that it has read already.
+That stream would skip what is written under the versions that it has read already.
 """
 
 from typing import Final, Literal
@@ -37,19 +37,19 @@ def _require(pipeline: Pipeline, table: Literal["bronze", "speed"]) -> None:
         return
     raise SourceError(
         f"{path}: found version {newest}, expected {unread - 1} or later, which {reader}_stream has read by"
-        f" {pipeline.checkpoint(reader)}: the table was put back or made anew, and that checkpoint was not."
-        " What comes next would take versions that the stream has behind it, and be passed over. Nothing was"
-        " read or written. Put back what was there, if you have it; or stop both streams and"
+        f" {pipeline.checkpoint(reader)}: the table was restored or recreated, and that checkpoint was not."
+        " The stream would skip the next versions, because it has read these numbers already. Nothing was"
+        " read or written. If you have the newer table, restore it; otherwise stop both streams and"
         f" {_way_out(pipeline.config, reader)}."
-        " See docs/runbook.md, 'A table and its checkpoint do not go together'"
+        " See docs/runbook.md, 'A table and its checkpoint do not match'"
     )
 
 
 def _way_out(config: PipelineConfig, reader: Literal["speed", "publish"]) -> str:
     if reader == "speed":
-        return f"say: {reset_command(config, 'speed')} (the speed layer is then made anew from bronze)"
+        return f"run: {reset_command(config, 'speed')} (the speed layer is then rebuilt from bronze)"
     return (
-        f"move {config.checkpoint('publish')} aside, then say:"
+        f"move {config.checkpoint('publish')} aside, then run:"
         f" {command(config, 'publish reset', '--to beginning')} (the days that are not certified are then"
-        f" sent once more); certified days go by {command(config, 'publish', '--from DAY --to DAY')}"
+        f" sent once more); to send certified days: {command(config, 'publish', '--from DAY --to DAY')}"
     )

@@ -1,4 +1,4 @@
-"""Before a stream starts: do its tables go together with its checkpoint?"""
+"""Before a stream starts: do its tables match its checkpoint?"""
 
 import logging
 from dataclasses import dataclass
@@ -23,8 +23,8 @@ Query = Literal["ingest", "speed"]
 _SINCE: Final = "since"
 _LOOK_BACK: Final = 200
 _OUTCOME: Final = {
-    "ingest": "ingest then goes on after the last records in bronze: nothing is lost or doubled",
-    "speed": "the speed layer and the quarantine are then made anew from bronze",
+    "ingest": "ingest then continues after the last records in bronze: nothing is lost or duplicated",
+    "speed": "the speed layer and the quarantine are then rebuilt from bronze",
 }
 
 _log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ def check_ingest(pipeline: Pipeline) -> QueryFiles:
         What the checkpoint says.
 
     Raises:
-        SourceError: they do not go together; the message has the command that fixes it.
+        SourceError: they do not match; the message has the command that fixes it.
     """
     spark = pipeline.spark
     files, path = query_files(spark, pipeline.checkpoint("ingest")), pipeline.table("bronze")
@@ -66,7 +66,7 @@ def check_speed(pipeline: Pipeline) -> SpeedCheck:
     """Compare speed layer and quarantine with the checkpoint of the speed stream; change nothing.
 
     Raises:
-        SourceError: they do not go together, or bronze is gone; the message has the command that fixes it.
+        SourceError: they do not match, or bronze is gone; the message has the command that fixes it.
     """
     spark = pipeline.spark
     files = query_files(spark, pipeline.checkpoint("speed"))
@@ -134,7 +134,7 @@ def _has_read(pipeline: Pipeline) -> bool:
     try:
         return not read(pipeline.spark, pipeline.table("bronze"), first - 1).isEmpty()
     except (PySparkException, Py4JJavaError):
-        # That version, or a file of it, is not there any more.
+        # That version, or a file of it, no longer exists.
         return True
 
 
@@ -163,21 +163,21 @@ def reset_command(config: PipelineConfig, query: Query) -> str:
 
 
 def require_fit(config: PipelineConfig, query: Query, problem: str | None) -> None:
-    """Refuse to start a stream whose tables do not go together with its checkpoint.
+    """Refuse to start a stream whose tables do not match its checkpoint.
 
     Args:
         config: the pipeline's configuration.
         query: the stream.
-        problem: what does not go together; None if all does.
+        problem: what does not match; None if all does.
 
     Raises:
         SourceError: there is a problem; the message has the command that fixes it.
     """
     if problem:
         raise SourceError(
-            f"{problem}. Nothing was read or written. Put back what was moved or lost, if you have it; or"
-            f" stop {query}_stream and say: {reset_command(config, query)} ({_OUTCOME[query]}). See"
-            " docs/runbook.md, 'A table and its checkpoint do not go together'"
+            f"{problem}. Nothing was read or written. If you have what was moved or lost, restore it;"
+            f" otherwise stop {query}_stream and run: {reset_command(config, query)} ({_OUTCOME[query]})."
+            " See docs/runbook.md, 'A table and its checkpoint do not match'"
         )
 
 
@@ -190,7 +190,7 @@ def _require_bronze(pipeline: Pipeline, files: QueryFiles) -> None:
     if ingested.next_batch:
         require_fit(pipeline.config, "ingest", misfit(ingested, StreamTable(bronze, None)))
     if files.next_batch:
-        problem = f"{bronze}: there is no such table, but by the checkpoint {files.path} it was read"
+        problem = f"{bronze}: there is no such table, but the checkpoint {files.path} says that it was read"
         require_fit(pipeline.config, "speed", problem)
 
 

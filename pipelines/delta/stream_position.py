@@ -69,9 +69,9 @@ def _name(path: Column) -> Column:
 
 
 def unread_rows(pipeline: Pipeline) -> DataFrame:
-    """Return the rows of bronze that `speed_stream` has not read; all of them where that cannot be told.
+    """Return the rows of bronze that `speed_stream` has not read; all of them if that is not known.
 
-    Ingest's clock may have been put back, by `ingest.max_clock_behind` at most.
+    Ingest's clock may have been set back, by `ingest.max_clock_behind` at most.
     """
     spark = pipeline.spark
     table = pipeline.table("bronze")
@@ -119,7 +119,7 @@ def start_version(pipeline: Pipeline, batch: int | None = None) -> int | None:
         batch: the number of a micro-batch; None for the newest that was begun.
 
     Returns:
-        The version; that of now for a query that has not begun. None if the micro-batch comes to the end of
+        The version; the newest for a query that has not begun. None if the micro-batch comes to the end of
         that version, or was after it.
     """
     spark = pipeline.spark

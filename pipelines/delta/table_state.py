@@ -24,7 +24,7 @@ class TableState:
 
     Attributes:
         path: where it is.
-        table_id: Delta's own id of it; a table that is made anew has another.
+        table_id: Delta's own id of it; a table that is recreated has another.
         batches: of each query that has written to it, the number of its last micro-batch (the transaction
             identifiers of the Delta protocol, `txn`). RESTORE leaves them as they are.
     """
@@ -97,7 +97,7 @@ def last_commit_at(spark: SparkSession, path: str) -> datetime | None:
 
 @dataclass(frozen=True)
 class StreamCommit:
-    """A commit of a Delta table, as its history tells it.
+    """A commit of a Delta table, as in its history.
 
     Attributes:
         version: the version that it made.

@@ -1,4 +1,4 @@
-"""The shapes of Oncelake's tables, and how a table comes to be."""
+"""The schemas of Oncelake's tables, and how a table is created."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -207,7 +207,7 @@ def ensure_table(
     """Make a Delta table if there is none; two jobs may do so at the same time.
 
     A table that lacks nothing but optional columns gets them; rows that are there have no value in them.
-    A column whose type has become wider is widened, one that need not be there any more becomes optional.
+    A column whose type has become wider is widened, one that is no longer required becomes optional.
 
     Args:
         spark: the session.
@@ -232,8 +232,9 @@ def ensure_table(
         builder.execute()
     except Py4JJavaError as error:
         raise InfrastructureError(
-            f"lake.root: the table {path} cannot be made: {first_line(str(error.java_exception.toString()))};"
-            " is the place right, and may this user write there?"
+            f"lake.root: the table {path} cannot be created:"
+            f" {first_line(str(error.java_exception.toString()))}; check lake.root, and whether this user may"
+            " write there"
         ) from None
 
 
@@ -244,7 +245,7 @@ def _evolve(spark: SparkSession, path: str, schema: StructType) -> None:
         raise ConfigError(
             f"{path}: the table has other columns than the contract asks for."
             f" Found: {found.simpleString()}. Expected: {schema.simpleString()}."
-            " Only optional columns can be added, and types made wider; see docs/runbook.md,"
+            " Only optional columns can be added, and types can only be widened; see docs/runbook.md,"
             " 'The contract has other columns'"
         )
     reach(Point.COLUMNS_COMPARED)
@@ -257,7 +258,7 @@ def conform(rows: DataFrame, schema: StructType) -> DataFrame:
 
     Args:
         rows: rows of a table at a version that may be older than some of its columns and types.
-        schema: the columns of now.
+        schema: the current columns.
     """
     return rows.selectExpr(*fitted_columns(rows.schema, schema))
 
@@ -300,5 +301,5 @@ def version(spark: SparkSession, path: str) -> int:
     """Return the newest version of a Delta table."""
     row = DeltaTable.forPath(spark, path).history(1).select("version").first()
     if row is None:
-        raise ConfigError(f"{path}: the Delta table has no history; is its _delta_log whole?")
+        raise ConfigError(f"{path}: the Delta table has no history; is its _delta_log complete?")
     return int(row[0])

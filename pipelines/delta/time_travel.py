@@ -72,10 +72,10 @@ def commit_at(spark: SparkSession, table: str, at: int) -> Commit | None:
 
 
 def commit_hash(spark: SparkSession, table: str, at: int) -> str | None:
-    """Return SHA-256 of the file of a commit, which no other commit shares; None if the log has not got it.
+    """Return SHA-256 of the file of a commit, which no other commit shares; None if the log lacks it.
 
     Delta writes each commit to `_delta_log/VERSION.json` with an id of its own (`txnId`), so a table that was
-    put back and went on from there has other files under the same versions.
+    restored and written to since has other files under the same versions.
 
     Args:
         spark: the session.
@@ -87,7 +87,7 @@ def commit_hash(spark: SparkSession, table: str, at: int) -> str | None:
 
 
 def commit_hashes(spark: SparkSession, table: str, versions: Collection[int]) -> dict[int, str]:
-    """Return what `commit_hash` says of some versions, without those that the log has not got.
+    """Return what `commit_hash` says of some versions, without those that the log lacks.
 
     It is listed once.
     """
@@ -109,7 +109,7 @@ def _hash(spark: SparkSession, path: Any) -> str:
 
 
 def commit_file(spark: SparkSession, table: str, at: int) -> Any | None:
-    """Hadoop's status of the file of a commit; None if the log has not got it any more."""
+    """Hadoop's status of the file of a commit; None if the log no longer has it."""
     jvm: Any = spark.sparkContext._jvm
     path = jvm.org.apache.hadoop.fs.Path(f"{table}/_delta_log/{at:020d}.json")
     system = path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())

@@ -24,7 +24,7 @@ File = dict[str, Any]
 
 
 class StaleEpoch(InfrastructureError):
-    """A later run has taken over: this one may write no more."""
+    """A later run has taken over: this one may not write any longer."""
 
 
 class Transaction:
@@ -146,15 +146,15 @@ def stale(table: str) -> StaleEpoch:
     """Return what is said of a commit of an earlier epoch than the table's."""
     return StaleEpoch(
         f"{table}: this run lost its lease to a later one, so it writes nothing more and certifies nothing."
-        " Start again when that has ended; raise batch.lease_duration if the machine stood still, or the lake"
-        " was out of reach, for that long"
+        " Start again when that one has ended; if the machine was paused, or the lake was unavailable, raise"
+        " batch.lease_duration above that time"
     )
 
 
 def version_gone(table: str, at: int | None) -> SourceError:
-    """Return what is said of a version that readers read, or would, and that is not whole any more."""
+    """Return the error of a version that readers read, or would read, and that is no longer complete."""
     return SourceError(
-        f"{table}: version {at}, by which days are certified, is not whole any more: its log or its files"
-        " were removed, so what readers have cannot be kept. Put the folder back from a backup; see"
+        f"{table}: the certified version {at} is no longer complete: its log or files of it were deleted, so"
+        " what readers have cannot be kept. Restore the folder from a backup; see"
         " docs/runbook.md, 'The certified version is gone'"
     )

@@ -20,7 +20,7 @@ from pipelines.errors import InfrastructureError
 
 _NOTE: Final = "spark.databricks.delta.commitInfo.userMetadata"
 DELTAS_OWN: Final = timedelta(days=7)
-"""For how long Delta keeps files that a table needs no more, where the table says nothing."""
+"""For how long Delta keeps files that a table no longer needs, if the table does not say."""
 # One task of a scan reads as much, so larger files would not make reading faster.
 _LARGE: Final = 128 * 1024 * 1024
 _OPTIMIZE: Final = "spark.databricks.delta.optimize"
@@ -113,7 +113,7 @@ def vacuum(spark: SparkSession, table: str, after: timedelta, *, now: bool = Fal
         The files that were removed.
     """
     if after > (removed_files_kept(spark, table) or DELTAS_OWN):
-        # Delta forgets when a file was removed as soon as this time is over, whatever VACUUM is told.
+        # Delta forgets when a file was removed as soon as this time is over, whatever the options of VACUUM.
         _set_once(spark, table, REMOVED_FILES, f"interval {_hours(after)} hours")
     before = version(spark, table)
     _vacuum(spark, table, after)
@@ -144,7 +144,7 @@ def _vacuum(spark: SparkSession, table: str, after: timedelta, among: str = "", 
 
 
 def committed_at(spark: SparkSession, table: str, at: int) -> datetime:
-    """Return when a version of a table was committed; long ago, if its log does not know any more."""
+    """Return when a version of a table was committed; long ago, if its log no longer knows."""
     # Not by the table's history, which reads all commits that its log has.
     status = commit_file(spark, table, at)
     if status is None:
@@ -174,7 +174,7 @@ def change_rows(
     properties: Mapping[str, str],
     note: str | None = None,
 ) -> None:
-    """Change or delete rows, after the table has been told so in its properties.
+    """Change or delete rows, after the table's properties have been set.
 
     A table that refuses this is made to take this one change, and refuses again afterwards, also if it
     fails.
@@ -248,5 +248,6 @@ def _again(table: str, change: Callable[[], Result]) -> Result:
         return tries(change)
     except CONFLICTS:
         raise InfrastructureError(
-            f"{table}: others wrote to the same files at each of {_TRIES} tries; start again when they end"
+            f"{table}: other writers changed the same files during each of {_TRIES} attempts;"
+            " start again when they have ended"
         ) from None

@@ -1,8 +1,8 @@
 """The rules of a time zone, as a table of event days keeps them, by which it knows that they have changed.
 
 A zone changes its rules by a decree, and gets them with another Java: an hour between two days then belongs
-to the other one. Days that are there keep theirs, and a day that is built anew beside them has that hour
-twice, or not at all. Only days that are stored matter, so a decree for days to come stops nothing.
+to the other one. Days that are there keep theirs, and a day that is rebuilt beside them has that hour
+twice, or not at all. Only days that are stored matter, so a decree for future days stops nothing.
 """
 
 from bisect import bisect_right
@@ -47,7 +47,7 @@ def days_that_differ(known: str, wanted: str) -> list[tuple[date, date]]:
 
 
 def require_same_rules(spark: SparkSession, table: str, zone: str) -> str | None:
-    """Make sure that the days of a table were made by the zone's rules of now.
+    """Make sure that the days of a table were built by the current rules of the zone.
 
     Args:
         spark: the session.
@@ -55,7 +55,7 @@ def require_same_rules(spark: SparkSession, table: str, zone: str) -> str | None
         zone: the zone of its days.
 
     Returns:
-        The rules of now, if the table does not keep them.
+        The current rules, if the table does not keep them.
 
     Raises:
         SourceError: they were not.
@@ -70,16 +70,16 @@ def require_same_rules(spark: SparkSession, table: str, zone: str) -> str | None
         first, last = days.agg(F.min("_event_date"), F.max("_event_date")).first() or (None, None)
         if first is not None:
             raise SourceError(
-                f"{table}: days from {first} to {last} were made by other rules of {zone} than Java has now,"
-                " so an hour between two days would be on both, or on none. Nothing was changed. Go back to"
-                " the Java, or its time zone data, of before, or build all days anew: see docs/runbook.md,"
+                f"{table}: days from {first} to {last} were built by other rules of {zone} than Java has now,"
+                " so an hour between two days would be on both, or on neither. Nothing was changed. Use the"
+                " earlier Java, or its time zone data, or rebuild all days: see docs/runbook.md,"
                 " 'The rules of the time zone have changed'"
             )
     return wanted
 
 
 def keep_rules(spark: SparkSession, table: str, zone: str) -> None:
-    """Keep the zone's rules of now with a table of event days.
+    """Keep the current rules of the zone with a table of event days.
 
     Raises:
         SourceError: days of it were made by others. The table is as it was.

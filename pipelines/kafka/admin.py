@@ -72,8 +72,8 @@ def admin_client(spark: SparkSession, kafka: KafkaConfig) -> Iterator[Admin]:
     except Py4JJavaError as error:
         raise InfrastructureError(
             f"{where}: no answer within {timeout_ms / 1000:g} s ({kafka_error_text(error)});"
-            " is the cluster up, may this machine reach it, and does it want another security.protocol in"
-            " kafka.options?"
+            " check that the cluster is up, that this machine can reach it, and security.protocol in"
+            " kafka.options"
         ) from None
     finally:
         client.close(jvm.java.time.Duration.ofSeconds(1))

@@ -69,7 +69,7 @@ def behind_or_ahead(pipeline: Pipeline, topic: Topic, files: QueryFiles) -> str 
         files: what the checkpoint says.
 
     Returns:
-        What is wrong, in words; None if they go together.
+        What is wrong, in words; None if they match.
 
     Raises:
         InfrastructureError: the cluster does not answer.
@@ -86,7 +86,7 @@ def behind_or_ahead(pipeline: Pipeline, topic: Topic, files: QueryFiles) -> str 
     tails = {p: range(starts.get(p, 0), end) for p, end in done.ends.items()}
     tails = _behind(tails, held)
     if lost := records_within(pipeline.spark, pipeline.config.kafka, _covered(pipeline, topic, tails)):
-        # A clock that was put back gives records of later micro-batches an earlier time.
+        # A clock that was set back gives records of later micro-batches an earlier time.
         held = _last_offsets(bronze.where(F.col("_partition").isin(*lost)))
         tails = _behind({p: tails[p] for p in lost}, held)
         lost = records_within(pipeline.spark, pipeline.config.kafka, _covered(pipeline, topic, tails))
@@ -97,8 +97,8 @@ def behind_or_ahead(pipeline: Pipeline, topic: Topic, files: QueryFiles) -> str 
     if twice:
         partition, last = min(twice.items())
         return (
-            f"{pipeline.table('bronze')} has {topic.name}-{partition} up to offset {last}, which came later"
-            f" than all that {files.path} knows of, and which ingest would read once more"
+            f"{pipeline.table('bronze')} has {topic.name}-{partition} up to offset {last}, which {files.path}"
+            " does not know, so ingest would read these records again"
         )
     return None
 
@@ -108,7 +108,7 @@ def _lost(topic: Topic, lost: Mapping[int, int], tails: Mapping[int, range]) -> 
         f"{count:,} records of {topic.name}-{partition} from offset {tails[partition].start} on"
         for partition, count in sorted(lost.items())
     )
-    return f"{said}: ingest's checkpoint says they were read, Kafka has them, and bronze has not"
+    return f"{said}: Kafka has them, and bronze does not, though ingest's checkpoint says they were read"
 
 
 def _behind(read: Mapping[int, range], held: Mapping[int, int]) -> dict[int, range]:
@@ -142,7 +142,7 @@ def _last_offsets(rows: DataFrame) -> dict[int, int]:
 
 
 def _covered(pipeline: Pipeline, topic: Topic, asked: Mapping[int, range]) -> dict[int, range]:
-    """Return what of some offsets Kafka still covers; the log tells of the others."""
+    """Return what of some offsets Kafka still covers; the others are logged."""
     if not asked:
         return {}
     with admin_client(pipeline.spark, pipeline.config.kafka) as admin:
@@ -153,8 +153,8 @@ def _covered(pipeline: Pipeline, topic: Topic, asked: Mapping[int, range]) -> di
         first, end = earliest.get(partition, offsets.stop), latest.get(partition, offsets.stop)
         if offsets.start < first:
             _log.warning(
-                "%s-%d: bronze lacks offsets %d to %d, which Kafka has not got any more; nothing can tell"
-                " whether these were records",
+                "%s-%d: bronze lacks offsets %d to %d, which Kafka no longer has; whether they were records"
+                " is unknown",
                 topic.name,
                 partition,
                 offsets.start,
@@ -198,9 +198,9 @@ def continuation(pipeline: Pipeline, topic: Topic) -> Continuation:
         following = held.get(partition, -1) + 1
         if following > latest[partition]:
             raise SourceError(
-                f"{pipeline.table('bronze')} has {topic.name}-{partition} up to offset {following - 1}, and"
-                f" Kafka ends before {latest[partition]}: the topic has lost records, or is another. See"
-                " docs/runbook.md, 'The topic was made anew'"
+                f"{pipeline.table('bronze')} has {topic.name}-{partition} up to offset {following - 1}, but"
+                f" Kafka's end offset is {latest[partition]}: the topic has lost records, or is another. See"
+                " docs/runbook.md, 'The topic was recreated'"
             )
         if partition in held and following < earliest[partition]:
             gone.append(f"{topic.name}-{partition} @ {following}..{earliest[partition] - 1}")

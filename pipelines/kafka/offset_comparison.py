@@ -12,7 +12,7 @@ from pipelines.kafka.topic_offsets import BrokerOffsets
 Kind = Literal["before", "deleted", "skipped", "gap", "lag", "made_anew"]
 Range = tuple[int, int]
 
-_KNOWN: Final = "audit.known_gaps says that they are lost"
+_KNOWN: Final = "listed as lost in audit.known_gaps"
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class BronzeOffsets:
     Attributes:
         first: its first offset.
         last: its last offset.
-        gone: how many offsets between them bronze lacks, and Kafka has not any more.
+        gone: how many offsets between them bronze lacks, and Kafka no longer has.
         empty: how many it lacks that Kafka still covers, where Kafka gives no record.
         lost: how many it lacks where Kafka gives a record.
         skipped: how many records Kafka gives before the first.
@@ -174,8 +174,8 @@ def _behind(
     lost = tail.lost if tail else 0
     if lost:
         words = (
-            f"{lost:,} records within {_span(read.start, read.stop - 1)}: ingest's checkpoint says they were"
-            " read, Kafka has them, and bronze has not"
+            f"{lost:,} records within {_span(read.start, read.stop - 1)}: Kafka has them, and bronze does"
+            " not, though ingest's checkpoint says they were read"
         )
         yield OffsetDifference(partition, "gap", lost, alarm=True, words=words)
     if len(read) > lost:
@@ -190,7 +190,7 @@ def _behind(
 def _empty(topic_policy: TopicPolicy) -> str:
     if topic_policy.is_compacted:
         return "removed by compaction"
-    return "Kafka has no record there: markers of transactions, or records of aborted ones"
+    return "Kafka has no record there: transaction markers, or records of aborted transactions"
 
 
 def _before(
@@ -200,7 +200,7 @@ def _before(
         why = (
             "kafka.starting_offsets: latest"
             if topic_policy.began_late
-            else "Kafka has them, and bronze has not"
+            else "Kafka has them, and bronze does not"
         )
         span = _span(broker_offsets.earliest, bronze_offsets.first - 1)
         words = f"{bronze_offsets.skipped:,} records of {span}: not read: {why}"
@@ -208,9 +208,7 @@ def _before(
             partition, "skipped", bronze_offsets.skipped, alarm=not topic_policy.began_late, words=words
         )
     elif broker_offsets.earliest >= bronze_offsets.first:
-        words = (
-            f"{_span(0, bronze_offsets.first - 1)}: from before bronze began; Kafka has not got them any more"
-        )
+        words = f"{_span(0, bronze_offsets.first - 1)}: from before bronze began; Kafka no longer has them"
         yield OffsetDifference(partition, "before", bronze_offsets.first, alarm=False, words=words)
 
 
@@ -220,22 +218,22 @@ def _gaps(
     first_few = ", ".join(_span(*hole) for hole in bronze_offsets.holes)
     where = f"within {_span(bronze_offsets.first, bronze_offsets.last)} (the first: {first_few})"
     if bronze_offsets.lost:
-        words = f"{bronze_offsets.lost:,} records {where}: Kafka has them, and bronze has not"
+        words = f"{bronze_offsets.lost:,} records {where}: Kafka has them, and bronze does not"
         yield OffsetDifference(partition, "gap", bronze_offsets.lost, alarm=True, words=words)
     if bronze_offsets.empty:
         words = f"{bronze_offsets.empty:,} offsets {where}: {_empty(topic_policy)}"
         yield OffsetDifference(partition, "gap", bronze_offsets.empty, alarm=False, words=words)
     if bronze_offsets.known:
-        words = f"{bronze_offsets.known:,} offsets {where}, which Kafka has not got any more: {_KNOWN}"
+        words = f"{bronze_offsets.known:,} offsets {where}, which Kafka no longer has: {_KNOWN}"
         yield OffsetDifference(partition, "gap", bronze_offsets.known, alarm=False, words=words)
     if gone := bronze_offsets.gone - bronze_offsets.known:
         known = {
             "the topic is compacted": topic_policy.is_compacted,
-            "audit.offset_gaps: warn says that gaps are lawful": topic_policy.gaps_are_lawful,
+            "audit.offset_gaps: warn accepts gaps": topic_policy.gaps_are_lawful,
         }
         lawful = next((reason for reason, holds in known.items() if holds), None)
-        words = f"{gone:,} offsets {where}, which Kafka has not got any more: " + (
-            lawful or "nothing can tell now whether these were records"
+        words = f"{gone:,} offsets {where}, which Kafka no longer has: " + (
+            lawful or "whether they were records is unknown"
         )
         yield OffsetDifference(partition, "gap", gone, alarm=lawful is None, words=words)
 
@@ -243,10 +241,10 @@ def _gaps(
 def _made_anew(
     partition: int, broker_offsets: BrokerOffsets | None, bronze_offsets: BronzeOffsets
 ) -> OffsetDifference:
-    has = f"Kafka ends before {broker_offsets.end}" if broker_offsets else "Kafka has no such partition"
+    has = f"Kafka's end offset is {broker_offsets.end}" if broker_offsets else "Kafka has no such partition"
     words = (
         f"bronze has {_span(bronze_offsets.first, bronze_offsets.last)}, {has}:"
-        " the topic was made anew, or is another"
+        " the topic was recreated, or is another"
     )
     return OffsetDifference(
         partition, "made_anew", bronze_offsets.last - bronze_offsets.first + 1, alarm=True, words=words
@@ -254,7 +252,7 @@ def _made_anew(
 
 
 def _lag(partition: int, start: int, end: int) -> OffsetDifference:
-    words = f"{_span(start, end - 1)}: not read yet, or markers of transactions"
+    words = f"{_span(start, end - 1)}: not read yet, or transaction markers"
     return OffsetDifference(partition, "lag", end - start, alarm=False, words=words)
 
 

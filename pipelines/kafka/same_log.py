@@ -81,9 +81,9 @@ def require_same_log(pipeline: Pipeline, topic: Topic, last: Mapping[int, int]) 
     for number, offset in sorted(last.items()):
         if offset >= latest.get(number, 0):
             raise SourceError(
-                f"{pipeline.table('bronze')} has {topic.name}-{number} up to offset {offset}, and Kafka ends"
-                f" before {latest.get(number, 0)}: the topic has lost records. Nothing was read or decided."
-                " See docs/runbook.md, 'Kafka has lost what bronze has'"
+                f"{pipeline.table('bronze')} has {topic.name}-{number} up to offset {offset}, but Kafka's end"
+                f" offset is {latest.get(number, 0)}: the topic has lost records. Nothing was read or"
+                " decided. See docs/runbook.md, 'Kafka has lost what bronze has'"
             )
     accepted = (table_property(pipeline.spark, pipeline.table("bronze"), DIVERGENCE_ACCEPTED) or "").split(
         ","
@@ -136,7 +136,7 @@ def _compare(pipeline: Pipeline, ranges: Mapping[int, range]) -> dict[int, _Comp
             for n, r in asked.items()
         ),
     )
-    # What was forgotten has no value any more, and its timestamp still.
+    # What was forgotten no longer has a value, but still its timestamp.
     whole = F.expr("coalesce(length(value) > 0, false)").alias(_WHOLE)
     ours = _bronze(pipeline).where(within)
     ours = ours.select("_partition", "_offset", "_kafka_timestamp", digest, whole)
@@ -158,8 +158,8 @@ def _told(config: PipelineConfig, topic: Topic, since: Mapping[int, int], others
     )
     return (
         f"Kafka has lost records and given their offsets to others: found other records than"
-        f" {config.table('bronze')} has under {ranges}, expected the same. What stands there now is in no"
-        " table. Nothing was read or decided. See docs/runbook.md, 'Kafka has lost what bronze has'"
+        f" {config.table('bronze')} has at {ranges}, expected the same. The records that Kafka has there now"
+        " are in no table. Nothing was read or decided. See docs/runbook.md, 'Kafka has lost what bronze has'"
     )
 
 

@@ -83,7 +83,7 @@ def records_within(
 ) -> dict[int, int]:
     """Return how many records Kafka gives within ranges of offsets, as ingest would get them.
 
-    There are none where these are markers of transactions, records of aborted ones, or were compacted.
+    There are none where these are transaction markers, records of aborted transactions, or were compacted.
 
     Args:
         spark: the session.
@@ -117,6 +117,6 @@ def _cleanup_policy(admin: Admin, topic: str) -> str | None:
         found = admin.answer(admin.client.describeConfigs(asked).all())
     except Py4JJavaError as error:
         # That is a right of its own, which a pipeline need not have.
-        _log.warning("the cluster does not say how %s is cleaned: %s", topic, kafka_error_text(error))
+        _log.warning("cleanup.policy of %s is unknown: %s", topic, kafka_error_text(error))
         return None
     return str(found.get(resource).get(_POLICY).value())

@@ -22,7 +22,7 @@ class Topic:
 
     Attributes:
         name: its name.
-        topic_id: the cluster's own identifier: a topic that is deleted and made anew gets another.
+        topic_id: the cluster's own identifier: a topic that is deleted and recreated gets another.
         partitions: how many partitions it has.
     """
 
@@ -109,6 +109,6 @@ def require_same_topic(pipeline: Pipeline, topic: Topic) -> None:
     elif unhidden(known) != topic.topic_id:
         raise SourceError(
             f"kafka.topic: '{topic.name}' is not the topic that {bronze} was filled from: found id"
-            f" {topic.topic_id}, expected {unhidden(known)}. It was deleted and made anew, or the address is"
-            " that of another cluster. See docs/runbook.md, 'The topic was made anew'"
+            f" {topic.topic_id}, expected {unhidden(known)}. It was deleted and recreated, or the address is"
+            " that of another cluster. See docs/runbook.md, 'The topic was recreated'"
         )

@@ -47,7 +47,7 @@ def publisher(spark: SparkSession, sink: TransactionalSink, checkpoint: str) -> 
     Raises:
         ConfigError: there is no such topic, librdkafka refuses its settings, or the session passes over
             files.
-        SourceError: progress and checkpoint do not go together; the message says what to do.
+        SourceError: progress and checkpoint do not match; the message says what to do.
         InfrastructureError: the cluster does not answer.
     """
     _refuse_to_pass_over(spark)
@@ -195,7 +195,7 @@ def reconcile_with_checkpoint(
         What is to be written as progress of all slots first; None if it is right as it is.
 
     Raises:
-        SourceError: they do not go together; the message says what to do.
+        SourceError: they do not match; the message says what to do.
     """
     refuse_others(sink, topic, known, files)
     ours = SlotProgress(files.next_batch, files.query or "", topic, sink.slots)

@@ -1,4 +1,4 @@
-"""A stream whose checkpoint does not go together with its tables, brought to a new checkpoint."""
+"""A stream whose checkpoint does not match its tables, brought to a new checkpoint."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

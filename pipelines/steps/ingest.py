@@ -45,7 +45,7 @@ def ingest(pipeline: Pipeline, *, once: bool) -> dict[str, Any]:
     Raises:
         ConfigError: there is no such topic.
         SourceError: offsets are gone, the topic is not the one that bronze was filled from, or has other
-            records under its offsets, or bronze and the checkpoint do not go together.
+            records under its offsets, or bronze and the checkpoint do not match.
         InfrastructureError: the cluster or the lake does not answer; or the clock is behind.
     """
     spark, config = pipeline.spark, pipeline.config

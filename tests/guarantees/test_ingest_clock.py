@@ -65,7 +65,7 @@ def test_a_clock_that_is_put_back_stops_the_micro_batch(lake: Lake) -> None:
     planned.with_name(".0.crc").unlink(missing_ok=True)
     send(lake, 2)
     for _ in range(2):
-        with pytest.raises(InfrastructureError, match=r"clock .* was put back: found micro-batch 1 "):
+        with pytest.raises(InfrastructureError, match=r"clock .* was set back: found micro-batch 1 "):
             read(lake)
     assert lake.count("bronze") == 1
     reset_checkpoint(lake.pipeline, "reset", "ingest")

@@ -107,9 +107,9 @@ def test_a_table_or_a_checkpoint_that_was_put_back_or_lost_is_refused(source: So
     accidents: list[tuple[str, Callable[[], object], str]] = [
         ("bronze", lambda: put_back(tmp_path / "before/bronze", source.bronze), "is behind its checkpoint"),
         # Delta restores a table that refuses deletes, and leaves what it knows of queries as it is.
-        ("bronze", lambda: source.restore(at), "20 records .* bronze has not"),
+        ("bronze", lambda: source.restore(at), "20 records .* bronze does not"),
         ("bronze", lambda: shutil.rmtree(source.bronze), "there is no such table"),
-        ("checkpoint", lambda: shutil.rmtree(source.checkpoint), "its checkpoint .* is not there"),
+        ("checkpoint", lambda: shutil.rmtree(source.checkpoint), "its checkpoint .* does not exist"),
     ]
     for name, accident, why in accidents:
         accident()
@@ -119,7 +119,7 @@ def test_a_table_or_a_checkpoint_that_was_put_back_or_lost_is_refused(source: So
     source.fixed()
     # Bronze knows this query as well, and at this micro-batch.
     put_back(tmp_path / "after/checkpoint", source.checkpoint)
-    source.refused("would read once more")
+    source.refused("would read these records again")
     shutil.rmtree(source.bronze)
     source.fixed()
     put_back(tmp_path / "after/checkpoint", source.checkpoint)
@@ -170,7 +170,7 @@ def test_a_loss_of_before_these_checks_is_told(source: Source, tmp_path: Path) -
     with pytest.raises(SourceError, match=r"20 records .*: ingest's checkpoint says they were read") as lost:
         reconcile(source.lake.pipeline)
     assert lost.value.exit_code == 4
-    source.refused("20 records .* bronze has not")
+    source.refused("20 records .* bronze does not")
     source.fixed()
 
 

@@ -79,9 +79,9 @@ def test_what_does_not_go_together_is_refused(lake: Lake, tmp_path: Path) -> Non
         (put_back, "checkpoint", "speed/flights is ahead of its checkpoint"),
         (put_back, "speed", "speed/flights is behind its checkpoint"),
         (put_back, "quarantine", "quarantine/flights is behind its checkpoint"),
-        (restored, "speed", "speed/flights: a RESTORE took back rows"),
-        (restored, "quarantine", "quarantine/flights: a RESTORE took back rows"),
-        (lost, "checkpoint", "its checkpoint .* is not there"),
+        (restored, "speed", "speed/flights: a RESTORE rolled back rows"),
+        (restored, "quarantine", "quarantine/flights: a RESTORE rolled back rows"),
+        (lost, "checkpoint", "its checkpoint .* does not exist"),
         (lost, "speed", "speed/flights: there is no such table"),
         (lost, "quarantine", "quarantine/flights: there is no such table"),
     ):

@@ -110,12 +110,12 @@ def test_offsets_that_were_given_to_others_are_refused_and_their_records_can_be_
     lake = of(lake, cluster)
     cluster.send(range(101, 107))
     # Bronze has offsets that Kafka has not.
-    with pytest.raises(SourceError, match=r"flights-0 up to offset 9, and Kafka ends before 6"):
+    with pytest.raises(SourceError, match=r"flights-0 up to offset 9, but Kafka's end offset is 6"):
         sealed(lake)
-    with pytest.raises(SourceError, match=r"flights-0 up to offset 9, and Kafka ends before 6"):
+    with pytest.raises(SourceError, match=r"flights-0 up to offset 9, but Kafka's end offset is 6"):
         ingest(lake.pipeline, once=True)
     cluster.send(range(107, 116))
-    other = r"lost records and given their offsets to others: .* under flights-0 @ 0\.\.9, expected the same"
+    other = r"lost records and given their offsets to others: .* at flights-0 @ 0\.\.9, expected the same"
     with pytest.raises(SourceError, match=other):
         ingest(lake.pipeline, once=True)
     with pytest.raises(SourceError, match=other) as refused:
@@ -140,7 +140,7 @@ def test_the_seal_sees_it_where_ingest_went_on_before(make_lake: MakeLake, clust
     cluster.loses()
     lake = of(lake, cluster)
     cluster.send(range(101, 111))
-    with pytest.raises(SourceError, match=r"under flights-0 @ 0\.\.9, expected the same"):
+    with pytest.raises(SourceError, match=r"at flights-0 @ 0\.\.9, expected the same"):
         sealed(lake)
 
 

@@ -155,10 +155,10 @@ def test_days_are_not_certified_by_two_rules(lake: Lake) -> None:
     lake.ingest([on(1, 1), on(2, 2)])
     run(changed, ONE)
     served = read_serving(lake.pipeline).count()
-    with pytest.raises(ConfigError, match="its days were made by another rule") as refused:
+    with pytest.raises(ConfigError, match="its days were built by another rule") as refused:
         run(lake, TWO)
     assert "day time zone: found 'UTC', expected 'America/New_York'" in str(refused.value)
     assert "dedup key: found 'carrier, flight', expected 'carrier, flight, origin" in str(refused.value)
-    with pytest.raises(ConfigError, match="its days were made by another rule"):
+    with pytest.raises(ConfigError, match="its days were built by another rule"):
         validate(lake.pipeline, "v", ONE)
     assert read_serving(lake.pipeline).count() == served

@@ -10,7 +10,7 @@ from tests.support.lakes import Lake
 from tests.support.nights import ONE, TWO, on, run
 
 BEFORE_2013 = 1356998400
-OTHERS = "days from 2013-01-01 to 2013-01-01 were made by other rules of America/New_York"
+OTHERS = "days from 2013-01-01 to 2013-01-01 were built by other rules of America/New_York"
 
 
 def other_rules(monkeypatch: pytest.MonkeyPatch, lake: Lake, since: int) -> None:

@@ -57,12 +57,12 @@ AT = StreamTable("table", TableState("table", "id", {"query": 2}), table_id="id"
     [
         (DONE, AT, None),
         (DONE, replace(AT, state=None), "there is no such table"),
-        (DONE, replace(AT, table_id="other"), "is another table than the one"),
+        (DONE, replace(AT, table_id="other"), "is not the table of the checkpoint"),
         # Made before ids were noted.
         (DONE, replace(AT, table_id=None), None),
         (DONE, replace(AT, state=TableState("table", "id", {"another": 9})), "does not know query query"),
         (DONE, replace(AT, state=TableState("table", "id", {"another": 9}), required=None), None),
-        (DONE, replace(AT, has_taken_back=True), "a RESTORE took back rows"),
+        (DONE, replace(AT, has_taken_back=True), "a RESTORE rolled back rows"),
         (NONE_YET, StreamTable("table", None), None),
         (NONE_YET, StreamTable("table", EMPTY, is_filled=True), "has rows of a stream, but its checkpoint"),
         (replace(NONE_YET, note={BEGIN: "bronze"}), StreamTable("table", EMPTY, is_filled=True), None),

@@ -57,7 +57,7 @@ HOLES = replace(WHOLE, holes=((10, 12),))
             TopicPolicy(is_compacted=True),
             [("gap", 3, True, "Kafka has them")],
         ),
-        (KEPT, {0: replace(HOLES, empty=3)}, TopicPolicy(), [("gap", 3, False, "markers of transactions")]),
+        (KEPT, {0: replace(HOLES, empty=3)}, TopicPolicy(), [("gap", 3, False, "transaction markers")]),
         (
             KEPT,
             {0: replace(HOLES, empty=3)},
@@ -68,7 +68,7 @@ HOLES = replace(WHOLE, holes=((10, 12),))
             {0: BrokerOffsets(50, 100)},
             {0: replace(HOLES, gone=3)},
             TopicPolicy(),
-            [("gap", 3, True, "nothing can tell")],
+            [("gap", 3, True, "whether they were records is unknown")],
         ),
         (
             KEPT,
@@ -86,7 +86,7 @@ HOLES = replace(WHOLE, holes=((10, 12),))
             {0: BrokerOffsets(50, 100)},
             {0: replace(HOLES, gone=3, known=2)},
             TopicPolicy(),
-            [("gap", 2, False, "audit.known_gaps"), ("gap", 1, True, "nothing can tell")],
+            [("gap", 2, False, "audit.known_gaps"), ("gap", 1, True, "whether they were records is unknown")],
         ),
         (
             {0: BrokerOffsets(60, 100)},
@@ -98,9 +98,9 @@ HOLES = replace(WHOLE, holes=((10, 12),))
             KEPT,
             {0: BronzeOffsets(0, 100)},
             TopicPolicy(),
-            [("made_anew", 101, True, "Kafka ends before 100")],
+            [("made_anew", 101, True, "end offset is 100")],
         ),
-        (KEPT, {0: WHOLE}, TopicPolicy(is_anew=True), [("made_anew", 100, True, "made anew")]),
+        (KEPT, {0: WHOLE}, TopicPolicy(is_anew=True), [("made_anew", 100, True, "recreated")]),
         ({}, {0: WHOLE}, TopicPolicy(), [("made_anew", 100, True, "Kafka has no such partition")]),
     ],
 )
