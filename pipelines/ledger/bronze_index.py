@@ -1,8 +1,8 @@
 """The index of bronze: which micro-batches of ingest hold records of which event day.
 
 Bronze keeps records in the order in which they came, whatever their event day. The index lets a rebuild
-read only the micro-batches that it needs, and tells which days have got records since they were certified.
-It is made in `pipelines.ledger.bronze_indexer`.
+read only the micro-batches that it needs, and shows which days have new records since they were certified.
+It is built in `pipelines.ledger.bronze_indexer`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,7 @@ class BronzeIndex:
     Attributes:
         version: the version of bronze.
         bronze_id: under which name its versions can be compared with others: the id of its table; where the
-            table was replaced or put back meanwhile, with a part of the commit at which that was found.
+            table was replaced or restored meanwhile, with a part of the commit at which that was found.
         rows: the rows of the index, in the shape of `catalog.BRONZE_INDEX`. Of kind `records`: the `records`
             of one micro-batch (`commit`, `ingested_at`) with one event `day`, their `newest` event time and
             newest `clock` (see `pipelines.records.watermark`); or, with no day, those that broke the contract
@@ -151,7 +151,7 @@ class BronzeIndex:
             by_clock: from which ingestion on it is the clock, see `pipelines.records.watermark.moved_by`.
         """
         valid = self.rows.where(f"day IS NOT NULL OR kind = '{EMPTIED}'")
-        # Where a row stands for micro-batches that are to be told apart.
+        # Where a row covers micro-batches that have to be distinguished.
         straddles = F.col("ingested_at") >= F.lit(since)
         straddles |= (F.expr(_FROM) < F.lit(by_clock)) & (F.col("ingested_at") >= F.lit(by_clock))
         apart = F.col("ingested_from").isNotNull() & straddles
@@ -174,9 +174,9 @@ class BronzeIndex:
         return single.unionByName(folded).groupBy("at").agg(F.min("commit").alias("commit"))
 
     def first_commit(self) -> int | None:
-        """Return the oldest version of bronze that it tells micro-batches of; None if it has none.
+        """Return the oldest version of bronze whose micro-batches it knows; None if it has none.
 
-        An index that was made without one before it takes all that is there for one micro-batch.
+        An index that was built without one before it takes all that is there for one micro-batch.
         """
         return min((row["first"] for row in self._totals if row["kind"] == RECORDS), default=None)
 

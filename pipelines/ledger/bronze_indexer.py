@@ -96,14 +96,14 @@ def index_bronze(
 ) -> BronzeIndex:
     """Return the index of bronze at a version; what it lacks is made.
 
-    It holds for one table and one way to decode. After a change of the contract, when the registry has come
-    to know a schema that it did not know, or when bronze is another table, or was put back, it is made anew,
-    for which the whole of bronze is read once. So it is where it counts other records than the table does.
+    It is valid for one table and one way to decode. After a change of the contract, when the registry has a
+    schema that it did not have before, or when bronze is another table, or was restored, it is rebuilt, for
+    which the whole of bronze is read once. It is also rebuilt if it counts other records than the table has.
 
     Args:
         pipeline: The pipeline.
         version: the version of bronze, not older than what the index knows.
-        held: the pipeline's lease; without it nothing of what is made is written down.
+        held: the pipeline's lease; without it nothing of what is built is written.
 
     Raises:
         InfrastructureError: a schema is neither in the lake nor to be had from the registry; or another run
@@ -113,13 +113,13 @@ def index_bronze(
     making = _making(pipeline, version)
     index = making.continued(held)
     if index is not None:
-        # A run that stood still while it emptied records, and died, has told the table nothing.
+        # A run that was stalled while it emptied records, and died, has not set the property of the table.
         indexed = index.total(), index.emptied()
         there = records_in(pipeline, version), emptied_in(pipeline, version)
         if indexed == there:
             return index
         _log.warning(
-            "the index counts %d records of bronze (%d emptied), and the table %d (%d)", *indexed, *there
+            "the bronze index counts %d records (%d emptied), but bronze has %d (%d)", *indexed, *there
         )
     return making.anew(held)
 
@@ -127,7 +127,7 @@ def index_bronze(
 def index_as_of(pipeline: Pipeline, at: int) -> BronzeIndex:
     """Return what the index said at an earlier version of bronze, to read records from bronze as it is now.
 
-    Delta lets no old version be read for long, and need not: bronze is only added to, and the index tells
+    Delta does not keep old versions readable for long, and need not: bronze only grows, and the index says
     which micro-batches there were. Nothing is decoded that a nightly run has decoded already.
 
     Args:
@@ -164,11 +164,11 @@ class _Making:
 
     @property
     def fits(self) -> bool:
-        """Whether the rows that are there hold for bronze and for the way to decode of now."""
+        """Whether the rows that are there are valid for bronze and for the current way to decode."""
         return self.known is not None and self.known.made_for == self.made_for
 
     def continued(self, held: Lease | None) -> BronzeIndex | None:
-        """Return the index with what came since it was made last; None if it has to be made anew."""
+        """Return the index with what came since it was built last; None if it has to be rebuilt."""
         version = self.bronze.version
         if self.known is None or not self.fits:
             return None
@@ -184,25 +184,25 @@ class _Making:
         except (PySparkException, Py4JJavaError) as error:
             # Its log or its files are cleaned up after some time.
             _log.warning(
-                "what came after version %d of bronze cannot be told: %s", last, first_line(str(error))
+                "the changes of bronze after version %d cannot be read: %s", last, first_line(str(error))
             )
             return None
         if held is None or rows.isEmpty():
             return BronzeIndex(version, self.bronze_id, self.stored.unionByName(self._named(rows)))
-        # Those that a run of before wrote while this one looked are written over, not doubled.
+        # Those that an earlier run wrote while this one looked are overwritten, not duplicated.
         return self._written(rows, f"{self._of_pipeline} AND until > {last}", held)
 
     def anew(self, held: Lease | None) -> BronzeIndex:
         """Return the index, made from the whole of bronze.
 
         Raises:
-            SourceError: bronze lacks records that it had: it was replaced, put back or cut.
+            SourceError: bronze lacks records that it had: it was replaced or restored, or rows were deleted.
         """
         version = self.bronze.version
         if self.known is not None:
             offsets = BronzeIndex(version, "", self.stored).offsets()
             require_held(self.pipeline.spark, self.bronze, self.known, offsets)
-        _log.info("making the index of all of bronze")
+        _log.info("building the bronze index from all of bronze")
         # Versions of another table say nothing of the micro-batches of this one.
         known = BronzeIndex(version, "", self.stored.where(F.lit(self.is_same))).micro_batches()
         commits = known.withColumnsRenamed({"at": "_ingested_at", "commit": _COMMIT})

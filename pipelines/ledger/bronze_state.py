@@ -62,7 +62,7 @@ class BronzeState:
 
 
 def bronze_state(pipeline: Pipeline, version: int) -> BronzeState:
-    """Return what tells bronze at a version from other tables, and from other states of itself."""
+    """Return what distinguishes bronze at a version from other tables, and from its other states."""
     spark = pipeline.spark
     table = pipeline.table("bronze")
     topic = table_property(spark, table, TOPIC_ID)
@@ -79,7 +79,7 @@ def bronze_state(pipeline: Pipeline, version: int) -> BronzeState:
 def continues(spark: SparkSession, bronze: BronzeState, known: Indexed) -> bool:
     """Return whether bronze is the table that an index was made from, and continues what the index knows.
 
-    A table that was put back from a copy has the same id, and soon the same versions, made by other commits.
+    A table that was restored from a copy has the same id, and soon the same versions, made by other commits.
     """
     if known.bronze_id is None:
         return known.until <= bronze.version
@@ -129,18 +129,18 @@ def require_held(
     if bronze.whole_from is not None and bronze.whole_from > (known.whole_from or date.min):
         return
     if None not in (bronze.topic_id, known.topic_id) and bronze.topic_id != known.topic_id:
-        lacking = [f"it is filled from another topic: found id {bronze.topic_id}, expected {known.topic_id}"]
+        lacking = [f"it was filled from another topic: found id {bronze.topic_id}, expected {known.topic_id}"]
     else:
         lacking = _lacking(spark, bronze, held)
     if lacking:
         more = [f"and {len(lacking) - _SHOWN} more partitions"] if len(lacking) > _SHOWN else []
         raise SourceError(
-            f"{bronze.table}: records are gone that nightly runs have seen: the table was replaced, put back"
-            f" or cut: found table id {bronze.table_id} at version {bronze.version}, expected"
-            f" {known.bronze_id or 'a table'} at version {known.until} or later."
-            f" {'; '.join([*lacking[:_SHOWN], *more])}. Nothing was decided."
-            " Put the table back, let ingest read again what Kafka has still, or say from which day on"
-            " this table is whole: see docs/runbook.md, 'Bronze is another table'"
+            f"{bronze.table}: records are gone that nightly runs have seen: the table was replaced or"
+            f" restored, or rows were deleted: found table id {bronze.table_id} at version {bronze.version},"
+            f" expected {known.bronze_id or 'a table'} at version {known.until} or later."
+            f" Missing: {'; '.join([*lacking[:_SHOWN], *more])}. Nothing was decided."
+            " Restore the table, let ingest read again what Kafka still has, or set the first day of which"
+            " this table holds all records: see docs/runbook.md, 'Bronze is another table'"
         )
 
 
@@ -160,9 +160,9 @@ def _lacking(spark: SparkSession, bronze: BronzeState, held: list[PartitionOffse
         place = f"{offsets.topic}-{offsets.partition}"
         known = f"{offsets.first}..{offsets.last}"
         if row is None:
-            lacking.append(f"{place}: none of the offsets {known}")
+            lacking.append(f"{place}: all of the offsets {known}")
         elif (row["from"], row["to"]) != (offsets.first, offsets.last):
-            lacking.append(f"{place}: of the offsets {known} only {row['from']}..{row['to']}")
+            lacking.append(f"{place}: the offsets {known} except {row['from']}..{row['to']}")
         elif offsets.distinct is not None and row["distinct"] < offsets.distinct:
             lacking.append(f"{place}: {offsets.distinct - row['distinct']:,} of the offsets {known}")
     return lacking

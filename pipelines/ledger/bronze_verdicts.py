@@ -1,7 +1,7 @@
-"""Which verdicts speak of the bronze of now, and what its index says of the days that they certify.
+"""Which verdicts are about the current bronze, and what its index says of the days that they certify.
 
-The index knows its bronze as long as it is there. Where it was removed, or put back together with bronze,
-only the verdicts tell: they keep the commit of bronze that they were built from, and how many records.
+The index knows its bronze as long as it exists. If it was removed, or restored together with bronze, only
+the verdicts know: they keep the commit of bronze that they were built from, and how many records.
 """
 
 import logging
@@ -21,10 +21,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Compared:
-    """Certified days, held against the bronze of now.
+    """Certified days, compared with the current bronze.
 
     Attributes:
-        known: up to which version of bronze each day knows it; None where versions cannot tell what has come
+        known: up to which version of bronze each day knows it; None where versions do not show what has come
             since.
         more: of days of the latter kind, how many valid records bronze holds more, where it does.
         fewer: days of which bronze holds fewer valid records, and not by other rules of decoding alone.
@@ -36,10 +36,10 @@ class Compared:
 
 
 def own_verdicts(pipeline: Pipeline, ledger: Sequence[Verdict], index: BronzeIndex) -> list[Verdict]:
-    """Return the verdicts whose versions of bronze are versions of the bronze of now.
+    """Return the verdicts whose versions of bronze are versions of the current bronze.
 
-    A table that was put back from a copy has the id that it had, and soon the same versions, made by other
-    commits. Of a commit that is not in the log any more nothing is held against the verdict.
+    A table that was restored from a copy has the id that it had, and soon the same versions, made by other
+    commits. A verdict whose commit is no longer in the log is accepted.
 
     Args:
         pipeline: The pipeline.
@@ -55,11 +55,11 @@ def own_verdicts(pipeline: Pipeline, ledger: Sequence[Verdict], index: BronzeInd
 def compared(
     own: Sequence[Verdict], ledger: Sequence[Verdict], index: BronzeIndex, forgotten: Mapping[date, int]
 ) -> Compared:
-    """Hold the certified days against bronze.
+    """Compare the certified days with bronze.
 
-    An index that was made anew without the one before it does not know when records came: then their number
-    tells. Where it does know, and holds fewer valid records, they are there and break the contract of now,
-    since it would have been refused had bronze lost them (`pipelines.ledger.bronze_state.require_held`).
+    An index that was rebuilt without the one before it does not know when records came: then their number
+    decides. Where it does know, and holds fewer valid records, they are there and break the current contract,
+    since it would have been refused if bronze had lost them (`pipelines.ledger.bronze_state.require_held`).
 
     Args:
         own: what `own_verdicts` gives.
@@ -90,9 +90,9 @@ def require_no_fewer(config: PipelineConfig, asked: Collection[date], fewer: Col
     if lost and config.batch.fewer_records == "refuse":
         raise SourceError(
             f"{config.table('bronze')}: holds fewer records of {', '.join(map(str, lost))} than when these"
-            " days were certified, so they are not rebuilt: the rows that are certified may be all that is"
-            " left. Nothing was decided. Put bronze back; or, where the days shall lose these rows, start"
-            " again with --set batch.fewer_records=take: docs/runbook.md,"
+            " days were certified, so they are not rebuilt: the certified rows may be all that is left."
+            " Nothing was decided. Restore bronze; or, if the days should lose these rows, start again with"
+            " --set batch.fewer_records=take: docs/runbook.md,"
             " 'Bronze holds fewer records of a day'"
         )
     if left := sorted({*fewer} - {*lost}):

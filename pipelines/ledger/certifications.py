@@ -50,7 +50,7 @@ def mark_certified(pipeline: Pipeline, version: int) -> None:
             set_table_property(pipeline.spark, pipeline.table("batch"), CERTIFIED, str(version))
     except (PySparkException, Py4JError) as error:
         _log.warning(
-            "%s: the property %s is not set to %d, which the next run does: %s",
+            "%s: the property %s was not set to %d; the next run sets it: %s",
             *(pipeline.table("batch"), CERTIFIED, version, first_line(str(error))),
         )
 
@@ -71,14 +71,14 @@ def require_ledger(config: PipelineConfig, mark: int | None, certified: int | No
     found = "no verdict" if certified is None else f"verdicts up to version {certified}"
     raise SourceError(
         f"{config.ops_table('certifications')}: verdicts on {config.name} are gone: found {found}, but"
-        f" {config.table('batch')} says that its version {mark} was certified. The ledger was removed, or put"
-        " back from an older backup. Nothing was changed, so that no certified day is lost. Put both folders"
-        " back as they were at one time, or begin anew: see docs/runbook.md, 'Verdicts are gone'"
+        f" {config.table('batch')} says that its version {mark} was certified. The ledger was deleted, or"
+        " restored from an older backup. Nothing was changed, so that no certified day is lost. Restore both"
+        " folders from backups of the same time, or start again: see docs/runbook.md, 'Verdicts are gone'"
     )
 
 
 _ANOTHER: Final = (
-    "is not the one by which days are certified. Put the folder back as it was then: docs/runbook.md,"
+    "is not the certified one. Restore the folder from a backup of the time of the verdicts: docs/runbook.md,"
     " 'The certified version is gone'"
 )
 
@@ -114,12 +114,12 @@ class Verdict:
         bronze_id: whose version `bronze_version` is, see `pipelines.ledger.bronze_index.BronzeIndex`; None in
             verdicts from before this was written down.
         base_version: the certified version that the run began with, and left as it was but for its own days;
-            -1 if there was none, None in verdicts of code that did not tell.
+            -1 if there was none, None in verdicts of code that did not say.
         epoch: the epoch of the run's lease; None in verdicts of code that had none.
         batch_commit: the hash of the commit that made `batch_version`, see `commit_hash`; None for a day that
-            failed, and in verdicts of code that did not tell.
+            failed, and in verdicts of code that did not say.
         bronze_commit: the hash of the commit that made `bronze_version`; None in verdicts of code that
-            did not tell.
+            did not say.
     """
 
     pipeline: str
@@ -157,7 +157,7 @@ class Certified:
     Attributes:
         version: the version of the batch table that holds every certified day.
         days: the certified days, in order.
-        commit: the hash of the commit that made the version; None if no verdict tells it.
+        commit: the hash of the commit that made the version; None if no verdict has it.
     """
 
     version: int
@@ -194,10 +194,10 @@ def history(pipeline: Pipeline, at: int | None = None) -> list[Verdict]:
 
     Args:
         pipeline: The pipeline.
-        at: the version of the ledger, if not that of now.
+        at: the version of the ledger, if not the newest.
 
     Raises:
-        SourceError: it lacks verdicts that the batch table knows of: it was removed, or put back.
+        SourceError: it lacks verdicts that the batch table knows of: it was removed, or restored.
     """
     # Before the ledger, to which a run at work may add; it marks the table only then.
     mark = certified_mark(pipeline) if at is None else None
@@ -239,12 +239,12 @@ def standing(config: PipelineConfig, found: Sequence[Verdict]) -> list[Verdict]:
     while at in bases:
         held.add(at)
         base = bases[at]
-        # Code that did not tell built upon the newest one that there was.
+        # Code that did not say built upon the newest one that there was.
         at = max((other for other in bases if other < at), default=-1) if base is None else base
     kept = [v for v in found if v.status != "certified" or v.batch_version in held]
     if lost := sorted({v.day for v in found} - {v.day for v in kept}):
         _log.warning(
-            "%s: certified at a version that readers do not get, so not certified; rebuild each by %s",
+            "%s: certified at a version that readers do not get, so not certified; rebuild each day: %s",
             *(", ".join(map(str, lost)), command(config, "nightly_batch", "--date DAY")),
         )
     return kept
@@ -306,7 +306,7 @@ def certified(pipeline: Pipeline) -> Certified | None:
 def require_certified(pipeline: Pipeline, state: Certified | None) -> None:
     """Make sure that the batch table is the one that was certified.
 
-    A table that took its place, or was put back from a copy, comes to the same version by other commits.
+    A table that took its place, or was restored from a copy, reaches the same version by other commits.
 
     Args:
         pipeline: The pipeline.
@@ -342,20 +342,20 @@ def require_commit(pipeline: Pipeline, version: int, commit: str | None, otherwi
     if found != commit:
         raise SourceError(
             f"{table}: its version {version} was made by commit {found[:8]}, expected {commit[:8]}: the table"
-            " was replaced, or put back from a copy and written to since, so nothing was changed. This"
+            " was replaced, or restored from a copy and written to since, so nothing was changed. This"
             f" version {otherwise}"
         )
 
 
 def of_bronze(ledger: Iterable[Verdict], bronze_id: str) -> list[Verdict]:
-    """Return the verdicts whose versions of bronze can be compared with those of the bronze of now.
+    """Return the verdicts whose versions of bronze can be compared with those of the current bronze.
 
     A verdict that names no bronze was given before verdicts did. It is taken for one of this bronze, unless
     others name another.
 
     Args:
         ledger: verdicts as `history` gives them, all of them.
-        bronze_id: the bronze of now.
+        bronze_id: the current bronze.
     """
     ledger = list(ledger)
     own = {bronze_id, None}
@@ -364,7 +364,7 @@ def of_bronze(ledger: Iterable[Verdict], bronze_id: str) -> list[Verdict]:
 
 
 def newest_audited(ledger: Iterable[Verdict]) -> int:
-    """Return the newest version of bronze that a verdict speaks of; -1 if there is none.
+    """Return the newest version of bronze that a verdict names; -1 if there is none.
 
     Args:
         ledger: verdicts as `of_bronze` gives them.

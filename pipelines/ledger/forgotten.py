@@ -78,8 +78,8 @@ def forgotten_by(pipeline: Pipeline) -> tuple[str, ...]:
 def empty(spark: SparkSession, table: str, records: DataFrame, run_id: str) -> None:
     """Empty records of bronze, as one commit.
 
-    Before and after that the table is told that a run does so: the index of bronze is not made from the
-    commits of before and after, but anew.
+    Before and after that, a property of the table says that a run does so: the index of bronze is then not
+    built from the commits before and after, but from all of bronze.
 
     Args:
         spark: the session.
@@ -133,10 +133,10 @@ def forgetting_commits(
     """Return the versions of the speed layer, after one and until another, that `delete_records` made.
 
     Returns:
-        Of each version the event days of which it has removed files; None if it does not tell.
+        Of each version the event days of which it has removed files; None if it does not say.
 
     Raises:
-        SourceError: another commit among these has written rows anew or changed them, so nobody knows which.
+        SourceError: another commit among these has rewritten rows or changed them, so nobody knows which.
     """
     found = {}
     for at, made in commits_between(spark, table, after, until):
@@ -145,8 +145,8 @@ def forgetting_commits(
         elif made.adds and made.removes:
             raise SourceError(
                 f"{table}: version {at} ({made.operation}) has changed or deleted rows that may have been"
-                " published, and no command of Oncelake made it, so nobody knows what is to be taken back."
-                " Publish anew: docs/publishing.md, 'When versions are gone'"
+                " published, and no command of Oncelake made it, so nobody knows what has to be retracted."
+                " Publish again from the beginning: docs/publishing.md, 'When versions are gone'"
             )
     return found
 

@@ -159,9 +159,9 @@ def require_forgotten(pipeline: Pipeline, *layers: Literal["speed", "quarantine"
     if any(found.values()):
         where = "; ".join(f"{path}: found {number:,} records" for path, number in found.items() if number)
         raise SourceError(
-            f"{where} that were forgotten, expected none: the table was put back from a backup, oncelake"
-            " forget was ended before it had done its work, or another pipeline has forgotten them. Nothing"
-            f" was done. Finish it: {command(pipeline.config, 'forget', '--again')}"
+            f"{where} that were forgotten, expected none: the table was restored from a backup, oncelake"
+            " forget died before it was done, or another pipeline has forgotten them. Nothing was done."
+            f" To complete it, run: {command(pipeline.config, 'forget', '--again')}"
         )
 
 
@@ -183,10 +183,10 @@ def require_none_held(pipeline: Pipeline, state: Certified | None, days: Sequenc
     number = held_of(read(pipeline.spark, table, state.version).where(on_days([*days])), known)
     if number:
         raise SourceError(
-            f"{table}: found {number:,} rows of events that were forgotten, on days that bronze does not hold"
-            " any more, expected none: batch layer and verdicts were put back from a backup, or oncelake"
-            " forget was ended before it had done its work. Nothing was decided."
-            f" Finish it: {command(pipeline.config, 'forget', '--again')}"
+            f"{table}: found {number:,} rows of events that were forgotten, on days that bronze no longer"
+            " holds, expected none: batch layer and verdicts were restored from a backup, or oncelake forget"
+            " died before it was done. Nothing was decided."
+            f" To complete it, run: {command(pipeline.config, 'forget', '--again')}"
         )
 
 

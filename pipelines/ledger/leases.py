@@ -44,7 +44,7 @@ class Holder:
     Attributes:
         host: the name of its machine or container, for people.
         boot: what the kernel calls the machine's run since it was switched on; None where it does not say.
-        pid_namespace: the namespace in which `pid` counts; None where there is none.
+        pid_namespace: the namespace of `pid`; None if there is none.
         pid: the process id.
         process_started: seconds from the machine's start to the process's.
     """
@@ -58,7 +58,7 @@ class Holder:
     def is_gone(self) -> bool:
         """Return whether the process is known to have ended.
 
-        That can be told of a process of this boot and this PID namespace alone. Host names are no proof: two
+        That is known only of a process of this boot and this PID namespace. Host names are no proof: two
         containers may have the same, and a process of the one cannot be seen from the other.
         """
         here = this_process()
@@ -148,7 +148,7 @@ class Lease:
         if not self._is_mine(held):
             raise InfrastructureError(
                 f"{self._pipeline.name}: this run lost its lease to {held['holder'] if held else 'nobody'},"
-                " so it certifies nothing; raise batch.lease_duration if the lake is out of reach for long"
+                " so it certifies nothing; raise batch.lease_duration if the lake is unavailable for long"
             )
 
     def give_back(self) -> None:
@@ -160,14 +160,14 @@ class Lease:
         try:
             self._write(timedelta())
         except _Taken:
-            _log.warning("the lease was not given back: another run has taken it over")
+            _log.warning("the lease was not released: another run has taken it over")
 
     def _prolong(self) -> None:
         every = self._pipeline.config.batch.lease_duration.total_seconds() / 3
         while not self._given_back.wait(every):
             if datetime.now(UTC) >= self._since + self._pipeline.config.batch.max_duration:
                 _log.error(
-                    "this run is at work for longer than batch.max_duration: it prolongs its lease no longer,"
+                    "this run has worked for longer than batch.max_duration: it no longer renews its lease,"
                     " so another run may take over"
                 )
                 return
@@ -175,7 +175,7 @@ class Lease:
                 self.require()
                 self._write(self._pipeline.config.batch.lease_duration)
             except Exception as error:  # noqa: BLE001 - whatever it is, the next try may do better
-                _log.warning("the lease was not prolonged: %s", first_line(str(error)))
+                _log.warning("the lease was not renewed: %s", first_line(str(error)))
 
     def _is_mine(self, held: HeldLease | None) -> bool:
         return held is not None and (held["holder"], held["epoch"]) == (self._epoch.run_id, self.epoch)

@@ -17,7 +17,7 @@ class PartitionOffsets:
         first: its first offset in bronze.
         last: its last offset in bronze.
         records: records in bronze.
-        distinct: different offsets among them; None if the pieces do not tell, as they overlap and have gaps.
+        distinct: different offsets among them; None if unknown, since the pieces overlap and have gaps.
         sent: when its newest record was sent, as far as that can be believed.
         appended: when Kafka took its newest record, by the broker's clock; None if the topic keeps what
             producers say (`CreateTime`).
@@ -65,7 +65,7 @@ def partition_offsets(pieces: DataFrame) -> DataFrame:
 def in_a_row(pieces: DataFrame) -> DataFrame:
     """Add `run`, which is the same for pieces of a partition that follow each other without a gap.
 
-    Added up, such pieces are one that tells of the partition what they told apart.
+    Added up, such pieces are one that says of the partition what they said separately.
 
     Args:
         pieces: as `partition_offsets` takes them.

@@ -35,8 +35,8 @@ def require_whole(pipeline: Pipeline, days: Sequence[date]) -> None:
     if first is not None and days[0] < first:
         raise ConfigError(
             f"{pipeline.table('bronze')}: {days[0]} cannot be rebuilt or audited:"
-            f" maintain.bronze_retention has removed records of it. The first day that can is {first};"
-            " what was certified before stays"
+            f" maintain.bronze_retention has removed records of it. The first day that can be is {first};"
+            " earlier days stay as they are certified"
         )
 
 
@@ -48,7 +48,7 @@ def first_whole_day(pipeline: Pipeline) -> date | None:
 def speed_from(pipeline: Pipeline) -> date | None:
     """Return the first day of which no row was removed from the speed layer; None if none ever was.
 
-    Earlier days cannot be compared with the speed layer any more; readers have them from the batch layer.
+    Earlier days can no longer be compared with the speed layer; readers have them from the batch layer.
     """
     return _kept_day(pipeline.spark, pipeline.table("speed"), SPEED_FROM)
 

@@ -67,8 +67,8 @@ class RunRecorder:
     def write(self, spark: SparkSession) -> None:
         """Append the steps to `ops/runs`, as one commit.
 
-        It comes when all is decided, or when the run has failed: that it cannot be done is told in
-        `warnings`, and changes nothing of how the run ends.
+        It comes when all is decided, or when the run has failed: if it cannot be done, `warnings` says so,
+        and that changes nothing of how the run ends.
         """
         table = self._config.ops_table("runs")
         try:

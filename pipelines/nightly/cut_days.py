@@ -1,4 +1,4 @@
-"""Certified days of which bronze does not hold all records any more lose events that are to be forgotten.
+"""Certified days of which bronze no longer holds all records lose events that are to be forgotten.
 
 They cannot be rebuilt, and so not be audited either. What was certified is written again without the rows.
 """

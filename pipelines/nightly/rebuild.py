@@ -25,8 +25,8 @@ from pipelines.spark.pipeline import Pipeline
 
 def _others_wrote(state: RetryCallState) -> NoReturn:
     raise InfrastructureError(
-        f"{state.args[1].table('batch')}: other writers changed these days at the same time, again and again;"
-        " nothing was changed here. Start again when they have ended"
+        f"{state.args[1].table('batch')}: other writers changed these days during each attempt; this run has"
+        " changed nothing. Start again when they have ended"
     )
 
 
@@ -81,7 +81,7 @@ def require_alone(pipeline: Pipeline, versions: Sequence[int]) -> None:
     if others := foreign(commits_since(pipeline.spark, table, base), base, own[-1], own):
         what = ", ".join(f"version {commit.version} ({commit.operation})" for commit in others)
         raise SourceError(
-            f"{table}: others wrote to it while this run was at work: {what}; expected this run's commits"
-            f" alone after version {base}. Nothing is certified. Look by DESCRIBE HISTORY delta.`{table}` who"
-            " that was, then start nightly_batch again, which first puts the table back to what is certified"
+            f"{table}: others wrote to it while this run was at work: {what}; expected only commits of this"
+            f" run after version {base}. Nothing is certified. Find out who wrote (DESCRIBE HISTORY"
+            f" delta.`{table}`), then start nightly_batch again; it first restores the certified version"
         )

@@ -22,8 +22,8 @@ def back_to_certified(pipeline: Pipeline, state: Certified | None, held: Lease) 
         held: the pipeline's lease.
 
     Returns:
-        The version of the table that holds what is certified and nothing else, and whether it had to be put
-        back.
+        The version of the table that holds what is certified and nothing else, and whether it had to be
+        restored.
 
     Raises:
         StaleEpoch: another run has taken the lease over.
@@ -37,11 +37,11 @@ def back_to_certified(pipeline: Pipeline, state: Certified | None, held: Lease) 
     made, restored = restore_fenced(pipeline.spark, table, at, held.stamp("undo"))
     if restored:
         _log.warning(
-            "the batch layer held days that nobody certified: a run died, or others wrote; %s",
-            "it is emptied" if at is None else f"back to version {at}",
+            "the batch layer held days that are not certified: a run died, or others wrote to it; %s",
+            "it was emptied" if at is None else f"it was restored to version {at}",
         )
     if state is not None:
-        # A version that was put back brings the properties that it had, as verdicts of before have none.
+        # A restored version brings the properties that it had; older verdicts have none.
         mark_certified(pipeline, state.version)
     return made, restored
 

@@ -80,7 +80,7 @@ def seal(pipeline: Pipeline, last: date, held: Lease) -> BronzeIndex:
 
 
 class _Topic:
-    """The topic as it was when a run began: what it had then does not change any more."""
+    """The topic as it was when a run began: what it had then no longer changes."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         spark, config = pipeline.spark, pipeline.config
@@ -97,7 +97,7 @@ class _Topic:
         self._asked: dict[tuple[int, range], bool] = {}
 
     def require_same_log(self, found: Sequence[PartitionOffsets]) -> None:
-        """Make sure that Kafka has the records that bronze has, as far as their last ones tell.
+        """Make sure that Kafka has the records that bronze has, as far as their last ones show.
 
         Raises:
             SourceError: it ends before them, or has others there.
@@ -109,7 +109,7 @@ class _Topic:
         """Return the partitions with records that bronze lacks, and the offsets among which these are.
 
         Raises:
-            SourceError: offsets are gone from Kafka, and bronze has not got them.
+            SourceError: offsets are gone from Kafka, and bronze does not have them.
         """
         of_topic = [offsets for offsets in found if offsets.topic == self._pipeline.config.kafka.topic]
         seen = ends_since(self._pipeline, end)
@@ -153,8 +153,8 @@ def require_past(config: PipelineConfig, ends: Mapping[int, int], source: str) -
             raise ConfigError(f"audit.known_gaps: {found}; {source} has no partition {number}")
         if gap.last >= ends[number]:
             raise ConfigError(
-                f"audit.known_gaps: {found}; expected offsets that {source} has passed already, less than"
-                f" {ends[number]}: write down what was lost, and nothing else"
+                f"audit.known_gaps: {found}; expected offsets less than {ends[number]}, where {source} ends:"
+                " list only what was lost"
             )
 
 
@@ -204,7 +204,7 @@ def _require_records(
     newest = max(offsets.sent for offsets in found)
     if newest.astimezone(pipeline.contract.zone).date() < last:
         raise _NotYet(
-            f"{bronze}: nothing of {last} yet: its newest record was sent at {newest:%Y-%m-%d %H:%M} UTC;"
+            f"{bronze}: no record of {last} yet: the newest one was sent at {newest:%Y-%m-%d %H:%M} UTC;"
             f" {_catch_up(config)}"
         )
     require_past(config, _last_offsets(config, found), bronze)
@@ -230,7 +230,7 @@ def require_all(config: PipelineConfig, last: date, lacking: Mapping[int, range]
     more = [f"and {len(lacking) - _SHOWN} more partitions"] if len(lacking) > _SHOWN else []
     raise _NotYet(
         f"{config.table('bronze')}: {last} cannot be sealed yet: {'; '.join([*shown, *more])};"
-        f" {_catch_up(config)}; if it has, this says what bronze lacks: {command(config, 'reconcile')}"
+        f" {_catch_up(config)}; if it has, find out what bronze lacks: {command(config, 'reconcile')}"
     )
 
 
@@ -244,7 +244,7 @@ def _gone(config: PipelineConfig, gone: Mapping[int, int], kept: Mapping[int, Br
         for number, start in list(gone.items())[:_SHOWN]
     ]
     return (
-        f"{config.table('bronze')}: Kafka has deleted offsets that bronze has not got: {'; '.join(shown)}."
-        " See docs/runbook.md, 'Offsets are gone'; where gaps are lawful set audit.offset_gaps: warn, and"
-        " a loss that is accepted stands in audit.known_gaps"
+        f"{config.table('bronze')}: Kafka has deleted offsets that bronze lacks: {'; '.join(shown)}."
+        " See docs/runbook.md, 'Offsets are gone'. On a compacted or transactional topic, set"
+        " audit.offset_gaps: warn; list a loss that you accept in audit.known_gaps"
     )

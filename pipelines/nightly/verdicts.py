@@ -1,4 +1,4 @@
-"""What a nightly run decides of its days, and how it tells: from what was found, no table is touched."""
+"""What a nightly run decides about its days, and how it reports it: from what was found, no table is read."""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -95,7 +95,7 @@ def failed_days(decided: Sequence[Verdict]) -> list[date]:
 
 
 def summary(run: Run, audit: Audit, decided: Sequence[Verdict], due: Due) -> dict[str, Any]:
-    """Return what a run tells of itself.
+    """Return the summary of a run.
 
     Args:
         run: the run.
@@ -111,7 +111,7 @@ def summary(run: Run, audit: Audit, decided: Sequence[Verdict], due: Due) -> dic
         )
     if due.never_certified:
         _log.warning(
-            "days that no run has certified, and this one leaves so: %s; rebuild with --from and --to",
+            "days that no run has certified, and that this run leaves: %s; rebuild with --from and --to",
             words(due.never_certified),
         )
     return {
@@ -137,7 +137,7 @@ def summary(run: Run, audit: Audit, decided: Sequence[Verdict], due: Due) -> dic
 
 
 def _many_late(audit: Audit) -> list[str]:
-    """Return days of which real time lacked many events, told to people and as text for the summary."""
+    """Return days of which real time lacked many events, as text for the summary; the log warns of them."""
     many = (check for check in audit.checks if check.name == LATE_WITHIN_LIMIT and check.status == "warned")
     told = [f"late events on {check.day}: {check.observed}; expected {check.expected}" for check in many]
     for warning in told:

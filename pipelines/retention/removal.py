@@ -36,7 +36,7 @@ from pipelines.spark.pipeline import Pipeline
 def first_offsets_kept(bronze: DataFrame, sent: datetime) -> list[dict[str, Any]]:
     """For each Kafka partition `topic, partition, offset`: the first offset sent at a moment or later.
 
-    A partition without such a record keeps its last one, from which the audit tells that none is missing.
+    A partition without such a record keeps its last one, which shows the audit that none is missing.
     """
     kept = F.min(F.when(sent_by() >= F.lit(sent), F.col("_offset")))
     return _by_partition(bronze, F.least(kept, F.max("_offset")))
@@ -129,7 +129,7 @@ def from_speed(pipeline: Pipeline, retention: timedelta) -> Removal:
         if row[0] is not None and row[0] < first
     ]
     if to_settle := sorted({v.day for v in waiting(pipeline) if v.day < first}):
-        needs.append(Need(to_settle[0], f"publish_stream has not come to {to_settle[0]} as it is certified"))
+        needs.append(Need(to_settle[0], f"publish_stream has not sent the changes of {to_settle[0]} yet"))
     first = min([first, *(need.day for need in needs)])
     days = [day for day in state.days if day < first]
     if not days:
@@ -145,7 +145,7 @@ def from_speed(pipeline: Pipeline, retention: timedelta) -> Removal:
 
 
 def from_quarantine(pipeline: Pipeline, retention: timedelta) -> Removal:
-    """Return replayed and discarded records that bronze holds no more, some time after they were marked."""
+    """Return replayed and discarded records that bronze no longer holds, some time after they were marked."""
     spark = pipeline.spark
     table = pipeline.table("quarantine")
     if not exists(spark, table):

@@ -72,5 +72,5 @@ def _is_moment(node: Any) -> bool:
     try:
         return str(node.eval(None)).strip().lower().startswith(_MOMENTS)
     except (PySparkException, Py4JJavaError):
-        # Some functions are written anew before they can be computed.
+        # Some functions are rewritten before they can be computed.
         return any(moment in node.sql().lower() for moment in _MOMENTS)

@@ -16,7 +16,7 @@ _TRACEBACK: Final = re.compile(
 TABLE_IS_GONE: Final = (
     r"DELTA_STREAMING_TRAILING_COMMIT_MISSING|DELTA_LOG_FILE_NOT_FOUND|FAILED_READ_FILE\.FILE_NOT_EXIST"
 )
-"""What Spark says where the log or the files of a table are gone that a stream has to read."""
+"""What Spark says if the log or the files of a table are gone that a stream has to read."""
 
 _UNTRUSTED: Final = {
     TABLE_IS_GONE: (
@@ -24,7 +24,7 @@ _UNTRUSTED: Final = {
         " See docs/runbook.md, 'A foreign checkpoint'"
     ),
     r"KAFKA_DATA_LOSS|failOnDataLoss|OffsetOutOfRange|Some data may have been lost": (
-        "records were deleted from Kafka before they were read, or the topic was made anew."
+        "records were deleted from Kafka before they were read, or the topic was recreated."
         " See docs/runbook.md, 'Offsets are gone'"
     ),
     r"UnknownTopicOrPartition|STREAMING_CHECKPOINT_MISSING_METADATA_FILE": (
@@ -46,8 +46,8 @@ def explain_stream_failure(failure: BaseException) -> OncelakeError:
     """Turn the failure of a streaming query into an error that says what to do.
 
     Returns:
-        A `SourceError` if the source cannot be trusted any more, else an `InfrastructureError`. In both
-        cases the state is whole, and a later run goes on where this one stopped.
+        A `SourceError` if the source can no longer be trusted, else an `InfrastructureError`. In both
+        cases the state is complete, and a later run continues where this one stopped.
     """
     whole = "\n".join(texts(failure))
     for pattern, meaning in _UNTRUSTED.items():
@@ -56,12 +56,12 @@ def explain_stream_failure(failure: BaseException) -> OncelakeError:
             return SourceError(f"{meaning}. Spark says: {first_line(said)}")
     if "DELTA_SCHEMA_CHANGED" in whole:
         return InfrastructureError(
-            "the stream stopped: the table that it reads has got another column meanwhile."
-            " Start the job again: it goes on with it"
+            "the stream stopped: the table that it reads has a new column."
+            " Start the job again: it continues with the new column"
         )
     return InfrastructureError(
-        f"the stream stopped: {cause(failure)}. It goes on from there:"
-        " start the job again when the cause is fixed"
+        f"the stream stopped: {cause(failure)}. Fix the cause and start the job again: it continues where it"
+        " stopped"
     )
 
 

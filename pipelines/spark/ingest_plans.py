@@ -18,7 +18,7 @@ class Plan:
 
 
 def plan_of(pipeline: Pipeline, batch: int) -> Plan | None:
-    """Return the plan of a micro-batch of ingest; None if the checkpoint has it no more, or not yet."""
+    """Return the plan of a micro-batch of ingest; None if the checkpoint no longer has it, or not yet."""
     text = offsets_of(pipeline.spark, pipeline.checkpoint("ingest"), batch)
     return Plan(offsets_in(sources_of(text)[0], pipeline.config), planned_at(text)) if text else None
 

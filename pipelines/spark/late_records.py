@@ -1,4 +1,4 @@
-"""Tells when too many of a stream's records come behind the watermark."""
+"""Warns if too many of a stream's records come behind the watermark."""
 
 import json
 import logging
@@ -25,11 +25,11 @@ _log = logging.getLogger(__name__)
 class LateShare:
     """The share of late records, in spans of micro-batches that hold enough records to speak of one.
 
-    It is told once when it comes to lie above the limit, and once when it has fallen to half of it, so a
-    share about the limit does not fill the log.
+    It is logged once when it exceeds the limit, and once when it has fallen to half of it, so a share around
+    the limit does not fill the log.
 
     Attributes:
-        limit: above which share people are told.
+        limit: above which share the log warns.
         enough: how many records a span has at least.
         warnings: the worst span above the limit, in words; empty if there was none.
     """

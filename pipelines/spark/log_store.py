@@ -48,9 +48,10 @@ def require_log_store(config: PipelineConfig, settings: Mapping[str, str]) -> No
     found = settings.get(key) or settings.get(_FOR_ALL) or ""
     if not found or found.endswith(_ONE_JVM):
         raise ConfigError(
-            f"lake.root: {config.root}: on S3 Delta keeps commits apart within one JVM only, and each job is"
-            f" one: of two that commit at once one would be lost. Found {key}={found or 'not set'};"
-            f" expected a store that all jobs share: --set spark.conf.{key}={_SHARED}."
+            f"lake.root: {config.root}: on S3, Delta's default log store coordinates commits of one JVM only,"
+            " and each job is a JVM of its own: if two jobs commit at once, one commit is lost. Found"
+            f" {key}={found or 'not set'}; expected a log store for all jobs:"
+            f" --set spark.conf.{key}={_SHARED}."
             " See docs/runbook.md, 'A lake on S3'"
         )
 
@@ -69,9 +70,9 @@ def check_put_if_absent(pipeline: Pipeline) -> None:
         file = f"{config.root}/{_PROBE}"
         if put_if_absent(pipeline.spark, file) and put_if_absent(pipeline.spark, file):
             raise ConfigError(
-                f"lake.root: {config.root}: a file that was there was written over, where Delta asked that it"
-                " be written only if absent: of two jobs that commit at once one would be lost. Expected a"
-                " store that puts if absent, or one of Delta's log stores for it, by"
+                f"lake.root: {config.root}: an existing file was overwritten, where Delta writes only if"
+                " absent: if two jobs commit at once, one commit is lost. Expected a store with conditional"
+                " writes (put if absent), or one of Delta's log stores for it:"
                 " --set spark.conf.spark.delta.logStore.SCHEME.impl=CLASS"
             )
     except UnsupportedOperationException as error:
@@ -85,7 +86,7 @@ def check_put_if_absent(pipeline: Pipeline) -> None:
                 f"lake.root: {config.root}: a class is missing: {cause(error)}. Expected the jars of the"
                 " store, and of Delta's log store for it, in spark.jars or spark.jars.packages"
             ) from None
-        _log.warning("%s: whether a file is put only if absent was not tried: %s", config.root, cause(error))
+        _log.warning("%s: put if absent was not tested: %s", config.root, cause(error))
 
 
 def put_if_absent(spark: SparkSession, file: str) -> bool:

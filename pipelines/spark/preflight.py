@@ -1,4 +1,4 @@
-"""What only a running JVM can tell before a job starts: of the contract's rules, and of the JVM's limits."""
+"""What only a running JVM can check before a job starts: the contract's rules, and the JVM's limits."""
 
 from dataclasses import replace
 from typing import Any
@@ -17,7 +17,7 @@ from pipelines.spark.failures import cause, first_line
 
 
 def check_patterns(spark: SparkSession, contract: DataContract) -> None:
-    """Ask Java whether it can read the contract's regular expressions, which no Python can tell.
+    """Ask Java whether it can read the contract's regular expressions, which Python cannot check.
 
     Raises:
         ContractError: it cannot read one.
@@ -82,7 +82,7 @@ def check_conditions(spark: SparkSession, contract: DataContract) -> None:
                 f" {condition.sql!r}{why}"
             )
         try:
-            # What cannot be made into code, such as a format that is none, fails whatever the record is.
+            # What cannot be made into code, such as an invalid format, fails whatever the record is.
             judged._jdf.queryExecution().toRdd()
         except (PySparkException, Py4JJavaError) as error:
             raise ContractError(
@@ -105,5 +105,5 @@ def check_executors(spark: SparkSession, contract: DataContract) -> None:
         wanted = " ".join(f"-D{limit}={value}" for limit, value in limits.items())
         raise ConfigError(
             f"spark.executor.extraJavaOptions: {', '.join(lacking)} not found; a broken value could"
-            f" end an executor. Add {wanted}, as conf/spark-defaults.conf has it"
+            f" end an executor. Add {wanted}, as in conf/spark-defaults.conf"
         )

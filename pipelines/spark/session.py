@@ -154,7 +154,7 @@ def _class_path(config: PipelineConfig) -> dict[str, str]:
 
 
 def _rack_settings(config: PipelineConfig, submitted: str | None) -> dict[str, str]:
-    """Return settings of the plugin that tells racks, beside the plugins that were named and submitted."""
+    """Return settings of the plugin that counts bytes, beside the plugins that were named and submitted."""
     variable = config.kafka.rack.executor_variable
     if variable is None:
         return {}

@@ -46,7 +46,7 @@ class Totals:
         start: the source's offsets before the first micro-batch, as the source writes them.
         end: the source's offsets after the last micro-batch.
         watermark: the last watermark, as ISO text; None if the query has none.
-        source: the source's own metrics, as it told them last.
+        source: the source's own metrics, the last that it reported.
     """
 
     batches: int = 0
@@ -135,7 +135,7 @@ class _Recorder(StreamingQueryListener):
         known = _why_not_local(totals.source)
         add_progress(totals, progress)
         if (reason := _why_not_local(totals.source)) and reason != known:
-            _log.warning("%s: not all is read within the rack: %s", progress["name"], reason)
+            _log.warning("%s: some reads cross racks: %s", progress["name"], reason)
         if progress["numInputRows"]:
             _log.info(
                 "%s: micro-batch %s: %s records in %.1f s",
@@ -172,11 +172,11 @@ def run_streams(
     start: Callable[[], Iterable[StreamingQuery]],
     start_again: Callable[[], bool] = lambda: False,
 ) -> dict[str, Totals]:
-    """Start queries and wait until all have ended, one has failed or the job is told to stop.
+    """Start queries and wait until all have ended, one has failed or the job is asked to stop.
 
-    A query whose micro-batch met a change of its table's properties, as upkeep makes them, goes on.
+    A query whose micro-batch met a change of its table's properties, as upkeep makes them, continues.
 
-    A micro-batch that is under way at a stop is abandoned: nothing of it is visible, and the next run
+    A micro-batch that is in progress at a stop is abandoned: nothing of it is visible, and the next run
     does it again.
 
     Args:
@@ -207,7 +207,7 @@ def run_streams(
             # A signal to the whole group also ends helpers that a micro-batch waits for.
             if isinstance(reason, SourceError) or not stop.is_set():
                 raise reason from failure
-            _log.warning("told to stop, and failed meanwhile: %s", reason)
+            _log.warning("stopping, and failed meanwhile: %s", reason)
         if stop.is_set():
             spark.sparkContext.setLogLevel("ERROR")
     finally:
@@ -249,7 +249,7 @@ def _run(
         if any(query.exception() for query in queries):
             break
         if stop.wait(_LOOK_EVERY_S):
-            _log.info("told to stop: leaving the micro-batch that is under way")
+            _log.info("stopping: the micro-batch in progress is abandoned")
             # Tasks that are ended say so with stack traces.
             spark.sparkContext.setLogLevel("OFF")
             break
@@ -265,5 +265,5 @@ def _end(queries: Sequence[StreamingQuery], recorder: _Recorder) -> StreamingQue
         with suppress(StreamingQueryException):
             query.stop()
         if not recorder.ended[str(query.runId)].wait(_LAST_EVENTS_WITHIN_S):
-            _log.warning("%s: its last figures did not come; the counts may be short", query.name)
+            _log.warning("%s: its last metrics did not arrive; the counts may be too low", query.name)
     return failures[0] if failures else None

@@ -134,7 +134,7 @@ def _require_streamed(config: PipelineConfig, days: Sequence[date], left: Sequen
     """Make sure that the stream does not send of a day what is older than the whole of it."""
     if behind := sorted({verdict.day for verdict in left} & {*days}):
         raise InfrastructureError(
-            f"publish_stream has not come to {behind[0]} as it is certified, and would send older rows"
+            f"publish_stream has not sent the changes of {behind[0]} yet, and would send older rows"
             f" after newer ones: run first: {command(config, 'publish_stream', '--once')}"
         )
 

@@ -216,7 +216,7 @@ def test_a_whole_day_is_published_once_however_often_it_is_asked_for(make: Calla
     # What the stream has to send first is not overtaken.
     lake.ingest([on(1, 21, sent=LATER)])
     night(lake, TWO)
-    with pytest.raises(InfrastructureError, match="publish_stream has not come to 2013-01-01"):
+    with pytest.raises(InfrastructureError, match="publish_stream has not sent the changes of 2013-01-01"):
         whole()
     assert send(lake) == 1
     assert whole() is None
@@ -341,7 +341,7 @@ def test_publishing_begins_with_the_days_that_are_not_certified(make: Callable[.
     night(lake, TWO, THREE)
     rows, lines = upkeep()
     assert rows == 0
-    assert "publish_stream has not come to 2013-01-01 as it is certified" in lines
+    assert "publish_stream has not sent the changes of 2013-01-01 yet" in lines
     assert "batch: no file removed" in lines
     send(lake)
     rows, lines = upkeep()

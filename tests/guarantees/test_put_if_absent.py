@@ -26,7 +26,7 @@ def test_a_store_that_overwrites_is_refused(lake: Lake, monkeypatch: pytest.Monk
         return True
 
     monkeypatch.setattr(log_store, "put_if_absent", overwrites)
-    with pytest.raises(ConfigError, match="was written over"):
+    with pytest.raises(ConfigError, match="an existing file was overwritten"):
         check_put_if_absent(lake.pipeline)
 
 
@@ -59,4 +59,4 @@ def test_a_lake_that_cannot_be_written_is_left_to_the_job(
     (tmp_path / "file").touch()
     lake = make_lake(f"lake.root={tmp_path}/file/lake")
     check_put_if_absent(lake.pipeline)
-    assert "was not tried" in caplog.text
+    assert "put if absent was not tested" in caplog.text

@@ -19,7 +19,7 @@ from pipelines.steps.validate import validate
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, TWO, on, run
 
-IS_ANOTHER = "was replaced.* is not the one by which days are certified.*The certified version is gone"
+IS_ANOTHER = "was replaced.* is not the certified one.*The certified version is gone"
 
 
 def write_until(lake: Lake, at: int) -> None:

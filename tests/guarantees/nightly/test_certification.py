@@ -97,7 +97,7 @@ def test_bronze_that_has_not_come_as_far_is_an_untrusted_source(lake: Lake) -> N
     ):
         run(lake, ONE)
     lake.ingest([on(1, 1)])
-    with pytest.raises(SourceError, match=r"nothing of 2013-01-02 yet"):
+    with pytest.raises(SourceError, match=r"no record of 2013-01-02 yet"):
         run(lake, TWO)
 
 

@@ -151,5 +151,5 @@ def test_an_event_that_may_win_on_an_open_day_holds_up_nobody_and_days_left_out_
     summary = night(lake, TWO, "late and missed")
     assert summary["days"] == {"2013-01-02": "certified"}
     assert summary["missed_days_left"] == ["2013-01-01"]
-    assert "days that no run has certified, and this one leaves so: 2013-01-01" in caplog.text
+    assert "days that no run has certified, and that this run leaves: 2013-01-01" in caplog.text
     assert [number for number, _ in flights_of(read_serving(lake.pipeline), TWO)] == [8]

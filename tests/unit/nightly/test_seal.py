@@ -51,7 +51,7 @@ def test_what_bronze_has_to_come_to_is_what_the_day_needs() -> None:
     ("partition", "last", "said"),
     [
         (0, 11, None),
-        (0, 12, "found partition 0, 5..12; expected offsets that bronze has passed already, less than 12:"),
+        (0, 12, "found partition 0, 5..12; expected offsets less than 12, where bronze ends:"),
         (3, 11, "found partition 3, 5..11; bronze has no partition 3"),
     ],
 )
