@@ -52,7 +52,7 @@ def summary_of(config: PipelineConfig, done: CheckpointReset) -> dict[str, Any]:
 
 def _of_ingest(done: CheckpointReset) -> Iterator[str]:
     if done.begins is None:
-        yield "ingest_stream reads from the earliest offset on that Kafka has: there is no bronze"
+        yield "there is no bronze: ingest_stream reads from the earliest offset that Kafka has"
         return
     yield from (f"ingest_stream reads {line}" for line in done.begins.lines)
     for gone in done.begins.gone:
@@ -60,6 +60,6 @@ def _of_ingest(done: CheckpointReset) -> Iterator[str]:
 
 
 def _of_speed(config: PipelineConfig) -> Iterator[str]:
-    yield "speed_stream makes speed layer and quarantine anew from bronze; until then readers lack open days"
+    yield "speed_stream rebuilds speed layer and quarantine from bronze; until then readers lack open days"
     if config.publish is not None:
         yield "publish_stream has read the table that was moved: docs/publishing.md, 'When versions are gone'"

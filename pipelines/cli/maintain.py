@@ -25,7 +25,7 @@ from pipelines.steps.serving import refresh_view
 _BEHIND: Final = {
     "bronze": "speed_stream has not read all of it",
     "speed": "publish_stream has not read all of it",
-    "batch": "publish_stream has not come to what was certified",
+    "batch": "publish_stream has not sent what was certified",
 }
 
 
@@ -69,13 +69,13 @@ def _lines(finding: Finding, *, vacuum_now: bool) -> Iterator[str]:
         case TableFiles(table, what, files):
             yield f"{table}: files {what}: {files.count:,} ({files.bytes:,} bytes)"
         case LeftOver():
-            yield "batch: a run died before it decided; first back to the certified version"
+            yield "batch: a run died before its verdict; first restored to the certified version"
         case OldRows(layer, removal):
             if removal.rows:
                 yield f"{layer}: {removal.rows:,} {_removed(layer, removal)}"
             yield from (f"{layer}: kept from {need.day} on: {need.why}" for need in removal.needs)
         case FoldedIndex(rows):
-            yield f"ops/bronze_index: {rows:,} rows fewer: old micro-batches were folded"
+            yield f"ops/bronze_index: {rows:,} rows fewer: old rows were folded"
         case KeptFiles(layer):
             for_long = "" if vacuum_now else " for longer than maintain.vacuum_after"
             yield f"{layer}: no file removed: {_BEHIND[layer]}{for_long}"

@@ -150,8 +150,8 @@ def summary_of_status(config: PipelineConfig, found: step.PublishingStatus) -> d
             f"{sink.name} -> topic {sink.topic}, {sink.slots} slots",
             f"checkpoint {files.path}: {_stands(files)}",
             *(f"slot {slot}: next micro-batch {batch}" for slot, batch in found.slots.items()),
-            *([] if found.slots else ["the cluster has no progress of it"]),
-            *([f"certified, and not published as such yet: {_days(waiting)}"] if waiting else []),
+            *([] if found.slots else ["the cluster has no progress of this sink"]),
+            *([f"certified, and changes not sent yet: {_days(waiting)}"] if waiting else []),
             *how_to_send(config, found.unsent),
             f"problem: {problem}" if problem else "checkpoint and cluster agree",
         ],
@@ -160,9 +160,9 @@ def summary_of_status(config: PipelineConfig, found: step.PublishingStatus) -> d
 
 def _stands(files: QueryFiles) -> str:
     if files.query is None:
-        return "not there yet"
-    under_way = f", micro-batch {files.in_flight} under way" if files.in_flight is not None else ""
-    return f"query {files.query}, next micro-batch {files.next_batch}{under_way}"
+        return "does not exist yet"
+    begun = f", micro-batch {files.in_flight} is begun" if files.in_flight is not None else ""
+    return f"query {files.query}, next micro-batch {files.next_batch}{begun}"
 
 
 def _days(days: Sequence[date]) -> str:
@@ -201,7 +201,7 @@ def summary_of_diagnosis(found: step.PublishingDiagnosis) -> dict[str, Any]:
             *(f"the cluster has {name} = {limit}" for name, limit in limits.items()),
             *(f"topic {found.topic} has {name} = {value}" for name, value in facts.settings.items()),
             *(f"topic {name}: {count} replica(s)" for name, count in facts.replicas.items()),
-            *([] if limits else ["the cluster does not tell its limits (DescribeConfigs on the cluster?)"]),
+            *([] if limits else ["the limits of the cluster are unknown (they need DescribeConfigs on it)"]),
             *(f"warning: {warning}" for warning in warnings),
             *([] if warnings else ["no misconfiguration found"]),
         ],
@@ -244,9 +244,9 @@ def summary_of_reset(done: PublishingReset) -> dict[str, Any]:
     if done.next_batch is None:
         following = "all days that are not certified will be published again"
     elif done.parts > 1:
-        following = f"micro-batch {done.next_batch} goes on with part {done.part + 1} of {done.parts}"
+        following = f"micro-batch {done.next_batch} continues with part {done.part + 1} of {done.parts}"
     else:
-        following = f"micro-batch {done.next_batch} comes next"
+        following = f"micro-batch {done.next_batch} is next"
     return {"lines": [f"{done.sink}: {following}"]}
 
 

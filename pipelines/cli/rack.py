@@ -123,7 +123,7 @@ def _lines(summary: dict[str, Any], topic: RackedTopic) -> list[str]:
         f"topic {topic.name}, {len(topic.partitions)} partitions; executors in {executors}",
         *(
             f"broker {broker['id']}: rack {broker['rack'] or 'not set'}, replica.selector.class"
-            f" {'may not be asked for' if topic.selectors is None else broker['selector'] or 'not set'}"
+            f" {'unknown' if topic.selectors is None else broker['selector'] or 'not set'}"
             for broker in summary["brokers"]
         ),
         *(
@@ -182,7 +182,7 @@ def summary_of_moves(
     """
     topic, plan = planned.topic, planned.plan
     if not planned.moved:
-        return {"moves": 0, "plan": plan, "lines": ["replicas are spread over racks as well as can be"]}
+        return {"moves": 0, "plan": plan, "lines": ["no moves: replicas are spread over racks already"]}
     before = {partition.number: partition.replicas for partition in topic.partitions}
     secured = " --command-config CLIENT.properties" if kafka.options or kafka.secrets else ""
     command = (
@@ -194,8 +194,8 @@ def summary_of_moves(
             f"{topic.name}-{each.number}: brokers {_words(before[each.number])} -> {_words(each.replicas)}"
             for each in planned.moved
         ),
-        *(["the plan, for a file of your own:", json.dumps(plan)] if out is None else []),
-        "to carry it out, and to end the throttle when it is done:",
+        *(["the plan, to be saved in a file:", json.dumps(plan)] if out is None else []),
+        "to run the plan, and to remove the throttle when it is done:",
         f"  {command} --execute --throttle {throttle}",
         f"  {command} --verify",
     ]
@@ -236,7 +236,7 @@ def summary_of_traffic(measured: MeasuredTraffic) -> dict[str, Any]:
     if not measured.records:
         lines.append("there was nothing to read")
     elif racks["share"] is None:
-        lines.append("no executor has told its bytes: is spark.plugins=oncelake.rack.RackPlugin set?")
+        lines.append("no executor has reported its bytes: is spark.plugins=oncelake.rack.RackPlugin set?")
     else:
         lines.append(f"within the rack: {racks['share']:.3f}")
     counts = {"records": measured.records, "batches": measured.batches}

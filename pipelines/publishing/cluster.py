@@ -81,14 +81,14 @@ def asking(sink: TransactionalSink) -> Iterator[Cluster]:
         yield Cluster(client, sink.timeout / timedelta(seconds=1))
     except (KafkaException, TimeoutError) as error:
         raise InfrastructureError(
-            f"{sink.client['bootstrap.servers']}: the cluster that is published to does not answer, or"
-            f" refuses: {kafka_error_text(error)}. Is it up, may this machine reach it, and does it want"
-            " another security.protocol in publish.options?"
+            f"{sink.client['bootstrap.servers']}: the cluster of the output topic does not answer, or"
+            f" refuses: {kafka_error_text(error)}. Check that it is up, that this machine can reach it, and"
+            " security.protocol in publish.options"
         ) from None
 
 
 def topic_id(cluster: Cluster, topic: str) -> str:
-    """Return the cluster's own identifier of a topic: one that is deleted and made anew gets another.
+    """Return the cluster's own identifier of a topic: one that is deleted and recreated gets another.
 
     Raises:
         ConfigError: there is no such topic.
@@ -105,7 +105,7 @@ def topic_id(cluster: Cluster, topic: str) -> str:
 
 
 def make_progress_topic(cluster: Cluster, sink: TransactionalSink) -> None:
-    """See to it that the progress topic of a sink has a partition for each slot.
+    """Make sure that the progress topic of a sink has a partition for each slot.
 
     It gets as many replicas as the output topic has: progress is written in the transactions of rows, so that
     publishing stops when either topic is not there.
@@ -133,15 +133,15 @@ def make_progress_topic(cluster: Cluster, sink: TransactionalSink) -> None:
         # Another pipeline may have made it, for slots of its own, or has given it more partitions.
         if error.args[0].code() not in (KafkaError.TOPIC_ALREADY_EXISTS, KafkaError.INVALID_PARTITIONS):
             raise InfrastructureError(
-                f"publish.progress_topic: '{topic}' with {slots} partitions cannot be made:"
-                f" {kafka_error_text(error)}. Make it by hand, with cleanup.policy=compact"
+                f"publish.progress_topic: '{topic}' with {slots} partitions cannot be created:"
+                f" {kafka_error_text(error)}. Create it by hand, with cleanup.policy=compact"
             ) from None
     _wait_for_partitions(cluster, topic, slots)
-    _log.info("topic %s: made with %d partitions, for progress", topic, slots)
+    _log.info("topic %s: created with %d partitions, for progress", topic, slots)
 
 
 def _compact(cluster: Cluster, topic: str) -> None:
-    """See to it that a progress topic of earlier versions, which had no records, does not lose them."""
+    """Make sure that a progress topic of earlier versions, which had no records, does not lose them."""
     asked = ConfigResource(ConfigResource.Type.TOPIC, topic)
     try:
         answers = cluster.client.describe_configs([asked], request_timeout=cluster.timeout_s)
@@ -151,11 +151,11 @@ def _compact(cluster: Cluster, topic: str) -> None:
         asked = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[compact])
         altered = cluster.client.incremental_alter_configs([asked], request_timeout=cluster.timeout_s)
         altered[asked].result(cluster.patience_s)
-        _log.info("topic %s: compacted from now on, since it keeps progress", topic)
+        _log.info("topic %s: set cleanup.policy = compact, since it keeps progress", topic)
     except KafkaException as error:
         _log.warning(
-            "topic %s: expected cleanup.policy = compact, else progress expires with its records, and this"
-            " client may not see to it: %s",
+            "topic %s: expected cleanup.policy = compact, otherwise progress expires with its records; this"
+            " client could not set it: %s",
             *(topic, kafka_error_text(error)),
         )
 
@@ -205,8 +205,8 @@ def read_progress(
     Args:
         cluster: where it is kept.
         sink: whose.
-        is_stable: wait for transactions that are under way, instead of leaving them out; for those of other
-            sinks only if a record of this one lies behind them.
+        is_stable: wait for transactions in progress, instead of leaving them out; for those of other sinks
+            only if a record of this one is behind them.
     """
     partitions = count_partitions(cluster, sink.progress_topic)
     if not partitions:

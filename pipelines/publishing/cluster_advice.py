@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ClusterFacts:
-    """What a cluster tells of itself; what it may not be asked is left out.
+    """What a cluster reports about itself; what it may not be asked is left out.
 
     Attributes:
         brokers: how many it has.
@@ -85,7 +85,7 @@ def advice(sink: TransactionalSink, retraction: Retraction, found: ClusterFacts)
     Args:
         sink: the sink.
         retraction: what is sent for an event that is not in its certified day.
-        found: what the cluster tells.
+        found: what the cluster reports.
     """
     return [*_of_limits(found.limits), *_of_topic(sink.topic, retraction, found), *_of_replicas(found)]
 
@@ -109,8 +109,8 @@ def _of_limits(limits: Mapping[str, timedelta]) -> list[str]:
     if kept is None or kept >= _KEPT_AT_LEAST:
         return []
     told = (
-        f"{_KEPT_FOR}: found {format_interval(kept)}: a stream that stands still for longer looks for its"
-        " progress in the records of the progress topic, which takes longer; a week is usual"
+        f"{_KEPT_FOR}: found {format_interval(kept)}: a stream that is stopped for longer than this reads its"
+        " progress from the records of the progress topic, which takes longer; a week is usual"
     )
     return [told]
 
@@ -121,23 +121,23 @@ def _of_topic(topic: str, retraction: Retraction, found: ClusterFacts) -> list[s
     if cleanup is not None and "compact" not in cleanup and retraction == "tombstone":
         told.append(
             f"topic {topic}: found {_CLEANUP} = {cleanup}: a record without a value removes an event only"
-            " where the topic is compacted; set it to compact, or publish.retraction to record"
+            " if the topic is compacted; set it to compact, or set publish.retraction to record"
         )
     replicas = found.replicas.get(topic)
     if in_sync is not None and replicas is not None and int(in_sync) > replicas > 1:
         told.append(
             f"topic {topic}: found {_IN_SYNC} = {in_sync}, but a partition has {replicas} replica(s): all of"
-            " them have to be there for a record to be taken; add replicas, or lower it"
+            " them must be in sync for a record to be accepted; add replicas, or lower the setting"
         )
     if in_sync == "1" and replicas is not None and replicas > 1:
         told.append(
-            f"topic {topic}: found {_IN_SYNC} = 1: rows that one broker alone has count as published, and go"
-            " with it; 2 is usual with 3 replicas"
+            f"topic {topic}: found {_IN_SYNC} = 1: rows that only one broker has count as published, and are"
+            " lost with that broker; 2 is usual with 3 replicas"
         )
     if found.settings.get(_UNCLEAN) == "true":
         told.append(
-            f"topic {topic}: found {_UNCLEAN} = true: a replica that lacks rows may come to lead, and they"
-            " are gone; set it to false"
+            f"topic {topic}: found {_UNCLEAN} = true: a replica that lacks rows may become the leader, and"
+            " these rows are lost; set it to false"
         )
     return told
 
@@ -146,8 +146,9 @@ def _of_replicas(found: ClusterFacts) -> list[str]:
     # With one broker there is no choice.
     once = [name for name, replicas in found.replicas.items() if replicas == 1 and found.brokers > 1]
     return [
-        f"topic {name}: found 1 replica: when its broker is lost, so"
-        f" {'is the progress of publishing' if name in _KEEPS_PROGRESS else 'are the rows'}; 3 are usual"
+        f"topic {name}: found 1 replica: if its broker is lost,"
+        f" {'the progress of publishing is' if name in _KEEPS_PROGRESS else 'the rows are'} lost, too;"
+        " 3 are usual"
         for name in once
     ]
 
@@ -160,7 +161,7 @@ def _configured(cluster: Cluster, asked: ConfigResource) -> dict[str, str]:
         if error.args[0].code() not in _NOT_ALLOWED:
             # Advice is not worth a start that would go well while one broker is away.
             _log.warning(
-                "%s %s does not tell its settings: %s",
+                "%s %s: its configuration cannot be read: %s",
                 asked.restype.name,
                 asked.name,
                 kafka_error_text(error),

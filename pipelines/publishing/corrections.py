@@ -50,8 +50,8 @@ def instead(
 ) -> DataFrame:
     """Put, in place of events that were removed from a day, those that stand for them on another.
 
-    Copies of an event may carry different days. One that is not on this day any more may be on a
-    neighbour: readers who keep one row for each key would lose it if they were told that it is gone.
+    Copies of an event may have different days. One that is no longer on this day may be on a
+    neighbour: readers who keep one row for each key would lose it if it were retracted.
 
     Args:
         found: as `corrections` gives them.

@@ -12,29 +12,29 @@ _PROGRESS: Final = re.compile(r"ProgressError: (?P<said>[^\n]*)")
 _CONTENT: Final = re.compile(r"ContentError: (?P<said>[^\n]*)")
 _TOO_LATE: Final = re.compile(r"UnsentError: (?P<said>[^\n]*)")
 _KAFKA: Final = re.compile(r"KafkaException: (?P<said>[^\n]*)")
-# What a producer is told whose transaction the cluster has ended, or another has.
+# The errors of a producer whose transaction was ended by the cluster, or by another producer.
 _ENDED: Final = re.compile(r"_FENCED|INVALID_PRODUCER_EPOCH|INVALID_TXN_STATE|_TIMED_OUT")
 _GONE: Final = re.compile(rf"[^\n]*(?:{TABLE_IS_GONE})[^\n]*")
 
 
 def explained(text: str, error: OncelakeError, sink: TransactionalSink) -> OncelakeError:
-    """Return a failure in words: what a task raised stands in a trace.
+    """Return a failure in words: what a task raised is in a trace.
 
     Args:
         text: what Spark says.
-        error: what is to be said if the text tells nothing.
+        error: what is to be said if the text does not help.
         sink: where rows were to go.
     """
     if found := _PROGRESS.search(text) or _CONTENT.search(text):
         another = (
-            ". Does another deployment publish under the same pipeline and environment? What both say is told"
-            f" by {sink.command('publish status')}"
+            ". Does another deployment publish under the same pipeline and environment? To see progress and"
+            f" checkpoint, run: {sink.command('publish status')}"
         )
         why = "" if found.re is _CONTENT else another
         return SourceError(f"{sink.name}: {found['said']}{why}")
     if "DELTA_SCHEMA_CHANGED" in text:
         return InfrastructureError(
-            f"{sink.name}: the speed layer has got other columns while it was read; start again"
+            f"{sink.name}: the columns of the speed layer were changed while it was read; start again"
         )
     longer = (
         f"publish.transaction_timeout (found {format_interval(sink.transaction_timeout)}), up to the brokers'"
@@ -50,7 +50,7 @@ def explained(text: str, error: OncelakeError, sink: TransactionalSink) -> Oncel
         )
         return InfrastructureError(
             f"{sink.name}: Kafka refused, or did not answer: {found['said']}. What was not committed is"
-            f" rolled back: start again when the cause is fixed.{why}"
+            f" rolled back: fix the cause and start again.{why}"
         )
     if found := _GONE.search(text):
         return SourceError(

@@ -33,7 +33,7 @@ def messages(
     Args:
         rows: with the contract's columns and `_topic`, `_partition`, `_offset`; and `_correction`, if some
             of them correct what was published before (`pipelines.publishing.corrections`).
-        contract: tells the columns and the dedup key.
+        contract: names the columns and the dedup key.
         avro: writes values; without it they are JSON.
         retraction: what stands for an event that is gone: a record without a value, or one with the columns
             that the event had.

@@ -193,10 +193,10 @@ class BatchMaker:
         for version, days in sorted(by_version.items()):
             rows = read_kept(self.pipeline.spark, table, version, days)
             if rows is None:
-                # Waiting would not bring it back, and the days can be sent anew.
+                # Waiting would not bring it back, and the days can be sent again.
                 _log.warning(
                     "%s: version %d is gone, by which %s to %s were published as a whole: send these days"
-                    " with %s; nobody takes back what they have lost since",
+                    " with %s; what they have lost since is not retracted",
                     *(table, version, days[0], days[-1], self._again(days)),
                 )
                 continue
@@ -237,7 +237,7 @@ class BatchMaker:
             which = f" of the days {days[0]} to {days[-1]}" if days else ""
             raise SourceError(
                 f"{table}: version {version} is gone, so nobody knows what was published{which}."
-                " Publish anew: docs/publishing.md, 'When versions are gone'"
+                " Publish again from the beginning: docs/publishing.md, 'When versions are gone'"
             )
         return conform(rows, published_columns(self.pipeline.contract))
 
@@ -248,6 +248,6 @@ def _without(rows: DataFrame, others: DataFrame) -> DataFrame:
 
 
 def published_columns(contract: DataContract) -> StructType:
-    """Return the columns of events that are published, and of those by which they are told apart."""
+    """Return the columns of events that are published, and of those by which they are distinguished."""
     wanted = (*contract.columns, EVENT_DATE, *COORDINATES)
     return StructType([field for field in events_schema(contract) if field.name in wanted])

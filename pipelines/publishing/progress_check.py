@@ -86,7 +86,7 @@ def _refuse_to_pass_over(spark: SparkSession) -> None:
     for setting in _PASSES_OVER:
         if str(spark.conf.get(setting, "false")).lower() != "false":
             raise ConfigError(
-                f"{setting}: expected false: a file that is passed over changes what a micro-batch is made of"
+                f"{setting}: expected false: a file that is skipped changes the content of a micro-batch"
             )
 
 
@@ -132,14 +132,14 @@ def partitions_of(cluster: Cluster, sink: TransactionalSink, files: QueryFiles) 
         InfrastructureError: the broker that was asked does not know them yet.
     """
     found = known_partitions(cluster, sink.topic)
-    # What is beside a checkpoint that was moved aside tells of a stream that is over.
+    # What is beside a checkpoint that was moved aside is about a stream that has ended.
     remembered = files.note.get(PARTITIONS, found) if files.query is not None else found
     if (known := int(remembered)) != found:
         raise SourceError(
             f"{sink.name}: topic '{sink.topic}': found {found} partitions, expected the {known} that it had."
-            " Keys would go to other partitions than their older records, which compaction does not reach"
-            f" from there. Make the topic anew, and begin again. {_from_the_beginning(sink, files)}"
-            f" Or go on with the new number: {sink.command('publish reset', '--to checkpoint')}"
+            " Keys would go to other partitions than their older records, so compaction would not remove"
+            f" those. Recreate the topic, and start again. {_from_the_beginning(sink, files)}"
+            f" Or continue with the new number: {_reset_to_checkpoint(sink, files)}"
         )
     return found
 
@@ -162,20 +162,20 @@ def refuse_others(sink: TransactionalSink, topic: str, known: Marks, files: Quer
         if begun:
             raise SourceError(
                 f"{sink.name}: the cluster has progress of a stream that published to '{sink.topic}' before,"
-                f" but its checkpoint {files.path} is not there. {_WHO} {_from_the_beginning(sink, files)}"
+                f" but its checkpoint {files.path} does not exist. {_WHO} {_from_the_beginning(sink, files)}"
             )
         return
     for mark in begun:
         if mark.source != files.query:
             raise SourceError(
-                f"{sink.name}: progress is that of another checkpoint: found query {mark.source}, expected"
+                f"{sink.name}: progress belongs to another checkpoint: found query {mark.source}, expected"
                 f" {files.query} of {files.path}. {_WHO} {_from_the_beginning(sink, files)}"
             )
     others = {mark.topic_id for mark in known.values()} | {files.note.get("topic_id", topic)}
     if others - {topic}:
         raise SourceError(
-            f"{sink.name}: topic '{sink.topic}' was made anew, or is another, or lies on another cluster,"
-            f" since it was published to: found id {topic}, expected {', '.join(sorted(others - {topic}))}."
+            f"{sink.name}: topic '{sink.topic}' was recreated, or is another, or is on another cluster, since"
+            f" it was published to: found id {topic}, expected {', '.join(sorted(others - {topic}))}."
             f" {_from_the_beginning(sink, files)} {_go_on(sink, files)}"
         )
 
@@ -183,7 +183,7 @@ def refuse_others(sink: TransactionalSink, topic: str, known: Marks, files: Quer
 def reconcile_with_checkpoint(
     sink: TransactionalSink, topic: str, known: Marks, files: QueryFiles
 ) -> SlotProgress | None:
-    """Hold progress against the checkpoint, when nobody can change it any more.
+    """Compare progress with the checkpoint, when nobody can change it any longer.
 
     Args:
         sink: as the stream will publish.
@@ -202,7 +202,7 @@ def reconcile_with_checkpoint(
     if not known:
         return _without_progress(sink, ours, files)
     if files.query is None and any(mark.topic_id != topic for mark in known.values()):
-        # Written for a stream that has not begun; the topic was made anew since.
+        # Written for a stream that has not begun; the topic was recreated since.
         return ours
     current = _current(known)
     _refuse_incomplete(sink, current)
@@ -213,7 +213,7 @@ def reconcile_with_checkpoint(
     if odd := sorted((told - _numbers(files)) | ahead):
         raise SourceError(
             f"{sink.name}: progress is at micro-batch {', '.join(map(str, odd))}, but the checkpoint"
-            f" {files.path} at {files.next_batch}: one of the two was restored from a backup."
+            f" {files.path} is at {files.next_batch}: one of the two was restored from a backup."
             f" {_go_on(sink, files)}"
         )
     if slots != sink.slots or any(mark.slots != slots for mark in current.values()):
@@ -231,14 +231,14 @@ def _refuse_incomplete(sink: TransactionalSink, current: Marks) -> None:
     if begun := {slot: mark for slot, mark in current.items() if mark.is_begun}:
         raise SourceError(
             f"{sink.name}: of micro-batch {max(mark.batch for mark in begun.values())} slots"
-            f" {', '.join(map(str, begun))} were committed before all of their rows were sent, by another"
-            " than their producer. Readers have a part of them; all of them are sent once more by"
+            f" {', '.join(map(str, begun))} were committed before all of their rows were sent, and not by"
+            " their producer. Readers have a part of these slots. To send all of their rows once more:"
             f" {sink.command('publish reset', '--to checkpoint --in-flight unpublished')}"
         )
 
 
 def _current(known: Marks) -> Marks:
-    """Progress without that of slots that there are no more."""
+    """Progress without that of slots that no longer exist."""
     slots = known[min(known)].slots if known else 0
     return {slot: mark for slot, mark in known.items() if slot < slots}
 
@@ -257,22 +257,22 @@ def fits_in(mark: SlotProgress | None, ours: SlotProgress, files: QueryFiles) ->
 
 
 def _numbers(files: QueryFiles) -> set[int]:
-    """Return the micro-batches that may come next for a slot: one that is under way may be published."""
+    """Return the micro-batches that may come next for a slot: one that was begun may be published."""
     return {files.next_batch} | ({files.next_batch + 1} if files.in_flight is not None else set())
 
 
 def _without_progress(sink: TransactionalSink, ours: SlotProgress, files: QueryFiles) -> SlotProgress:
     if files.in_flight is not None:
         _log.warning(
-            "%s: the cluster has lost progress while micro-batch %d was under way; what of it was published"
-            " is found out from topic %s",
+            "%s: the cluster has lost the progress of micro-batch %d, which was begun; topic %s is searched"
+            " for what of it was published",
             *(sink.name, files.in_flight, sink.topic),
         )
         return ours
     if files.next_batch:
         _log.warning(
-            "%s: the cluster has forgotten the progress (offsets.retention.minutes?); nothing was under way,"
-            " so it is written again",
+            "%s: the cluster has forgotten the progress (offsets.retention.minutes?); no micro-batch was"
+            " begun, so it is written again",
             sink.name,
         )
         return ours
@@ -282,7 +282,7 @@ def _without_progress(sink: TransactionalSink, ours: SlotProgress, files: QueryF
 
 _WHO: Final = (
     "Either another deployment publishes under the same pipeline and environment (give one of them another"
-    " --env), or the checkpoint was lost or made anew (restore it)."
+    " --env), or the checkpoint was lost or recreated (restore it)."
 )
 
 
@@ -292,6 +292,9 @@ def _from_the_beginning(sink: TransactionalSink, files: QueryFiles) -> str:
 
 
 def _go_on(sink: TransactionalSink, files: QueryFiles) -> str:
+    return f"To continue from the checkpoint instead: {_reset_to_checkpoint(sink, files)}."
+
+
+def _reset_to_checkpoint(sink: TransactionalSink, files: QueryFiles) -> str:
     answer = " --in-flight published|unpublished" if files.in_flight is not None else ""
-    go_on = sink.command("publish reset", f"--to checkpoint{answer}")
-    return f"To go on from the checkpoint, without that: {go_on}."
+    return sink.command("publish reset", f"--to checkpoint{answer}")

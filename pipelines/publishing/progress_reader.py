@@ -38,7 +38,7 @@ _tried_again = retry(
 def progress(connection: Connection, slots: Iterable[int], *, is_stable: bool) -> dict[int, SlotProgress]:
     """Return what progress says of slots; those that have none are left out.
 
-    Where the group's offsets have expired, or were deleted, the records of the progress topic tell.
+    If the group's offsets have expired, or were deleted, the records of the progress topic are read.
 
     Args:
         connection: to the cluster that keeps it.
@@ -114,7 +114,7 @@ def _records(connection: Connection, slots: list[int], *, is_stable: bool) -> di
         while left:
             if time.monotonic() > until:
                 raise _do_not_come(connection, min(left), held.get(min(left)))
-            # Its stubs allow None wherever a record that is none has nothing.
+            # Its stubs allow None where a message that is not a record has nothing.
             message: Any = consumer.poll(1.0)
             if message is None:
                 continue
@@ -126,7 +126,7 @@ def _records(connection: Connection, slots: list[int], *, is_stable: bool) -> di
                     value = message.value()
                     found[slot] = SlotProgress.of_record(value) if value is not None else None
             elif slot in left:
-                # Readers of committed records are told of an end where a transaction is open.
+                # Readers of committed records get an end of partition where a transaction is open.
                 open_at = range(message.offset(), left[slot])
                 if holder := _held_by(connection, slot, open_at) if open_at else None:
                     held[slot] = holder
@@ -175,7 +175,7 @@ def _held_by(connection: Connection, slot: int, hidden: range) -> _Held | None:
     if first is None or not is_ours:
         return None
     _log.warning(
-        "%s: partition %d of topic %s has records behind an open transaction of %s: waiting for its end",
+        "%s: partition %d of topic %s has records behind an open transaction of %s: waiting until it ends",
         *(connection.name, slot, connection.progress_topic, first.name),
     )
     return first
@@ -193,11 +193,11 @@ def _is_end(message: Any) -> bool:
 def _do_not_come(connection: Connection, slot: int, held: _Held | None) -> InfrastructureError:
     where = f"{connection.name}: records of partition {slot} of topic '{connection.progress_topic}'"
     if held is None:
-        return InfrastructureError(f"{where} do not come: has it a leader? Start again when it has one")
+        return InfrastructureError(f"{where} cannot be read; start again when the partition has a leader")
     return InfrastructureError(
         f"{where} are hidden by a transaction of '{held.name}' that is open since offset {held.offset}. It"
-        " ends when that sink is started again, or when its publish.transaction_timeout is over; where it"
-        " does not, kafka-transactions.sh find-hanging and abort end it. Then start again"
+        " ends when that sink is started again, or when its publish.transaction_timeout is over; if it does"
+        " not, end it with kafka-transactions.sh (find-hanging, abort). Then start again"
     )
 
 

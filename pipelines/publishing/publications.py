@@ -21,7 +21,7 @@ class Publication:
     Attributes:
         count: how often.
         version: the newest version of the batch table that it had; -1 if it was not published, or if the
-            batch table has no such version any more, since it is another one.
+            batch table no longer has such a version, since it is another one.
     """
 
     count: int = 0
@@ -55,7 +55,7 @@ def publications(pipeline: Pipeline, topic_id: str, at: int | None = None) -> di
 
 
 def _of_another(pipeline: Pipeline, commits: Mapping[int, str | None]) -> set[int]:
-    """Return versions that the batch table has by other commits, if at all: it was replaced, or put back."""
+    """Return versions that the batch table has by other commits, if at all: it was replaced, or restored."""
     gone = set()
     for version, commit in sorted(commits.items(), reverse=True):
         if commit is None:

@@ -21,7 +21,8 @@ from pipelines.sql import literal
 
 _RUNS_TOLD: Final = 3
 _ANOTHER: Final = (
-    "is not the one that days were published by. Publish anew: docs/publishing.md, 'When versions are gone'"
+    "is not the one from which days were published. Publish again from the beginning: docs/publishing.md,"
+    " 'When versions are gone'"
 )
 
 
@@ -31,10 +32,10 @@ class Settled:
 
     Attributes:
         version: the version of the batch table that the topic follows on these days; -1 before there is one.
-            One version stands for all days, since a rebuild puts back what was not certified before it
-            changes anything (`pipelines.nightly.recovery`).
+            One version stands for all days, since a rebuild first undoes what was not certified
+            (`pipelines.nightly.recovery`).
         days: the days, in order.
-        commit: the hash of the commit that made the version, see `commit_hash`; None if it was not told.
+        commit: the hash of the commit that made the version, see `commit_hash`; None if unknown.
     """
 
     version: int = -1
@@ -42,7 +43,7 @@ class Settled:
     commit: str | None = None
 
     def since(self, ledger: Iterable[Verdict]) -> "Settled | None":
-        """Return the days that were certified since, at the version of now; None if there are none.
+        """Return the days that were certified since, at the current version; None if there are none.
 
         Args:
             ledger: verdicts as `history` gives them.
@@ -102,7 +103,7 @@ def settled_so_far(pipeline: Pipeline) -> Settled | None:
 def waiting(pipeline: Pipeline) -> list[Verdict]:
     """Return the verdicts by which days were certified since publishing has settled what was certified then.
 
-    There are none while no stream publishes the pipeline, or none is to do so any more.
+    There are none while no stream publishes the pipeline, or if publishing is no longer configured.
     """
     settled = settled_so_far(pipeline) if pipeline.config.publish else None
     if settled is None:
@@ -136,7 +137,7 @@ def how_to_send(config: PipelineConfig, days: list[date]) -> list[str]:
     more = f"; and {len(runs) - _RUNS_TOLD} more ranges of days" if len(runs) > _RUNS_TOLD else ""
     told = (
         f"{len(days)} certified day(s) from {days[0]} to {days[-1]} are not on the topic: they were certified"
-        " before publishing began, and it sends only what changes in them. To send them:"
+        " before publishing began, which sends only later changes of them. To send them:"
         f" {'; '.join(said)}{more}"
     )
     return [told]

@@ -13,21 +13,21 @@ from pyspark.sql import functions as F
 from pipelines.publishing.slots import ContentError, SlotProgress
 
 COUNTED: Final = "slot int, rows bigint, digest string"
-"""What `count_slot` tells of a slot."""
+"""What `count_slot` returns for a slot."""
 
 _HASHES: Final = ("_hash_1", "_hash_2")
 _MASK: Final = 2**64 - 1
 
 
 def with_hashes(rows: DataFrame, identity: Collection[str]) -> DataFrame:
-    """Return rows with two hashes of 64 bits each, of what tells them apart.
+    """Return rows with two hashes of 64 bits each, of what distinguishes them.
 
     Args:
         rows: with `key` and `value`.
-        identity: the columns that tell rows apart; those that are not there do not.
+        identity: the columns that distinguish rows; those that are not there do not.
     """
     columns = [F.col(name) for name in rows.columns if name in identity]
-    # A hash passes over what is null, so a row without a value is told by itself.
+    # A hash ignores nulls, so whether a row has a value is hashed by itself.
     told = [F.col("value").isNull(), *columns]
     hashes = (F.xxhash64(F.lit(number), *told).alias(name) for number, name in enumerate(_HASHES))
     return rows.select("*", *hashes)
@@ -90,19 +90,19 @@ def count_slot(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def refuse_other_rules(slot: int, known: SlotProgress, rules: Mapping[str, str], finish: str) -> None:
-    """Make sure that a slot that is done was made by the rules of now.
+    """Make sure that a slot that is done was made by the current rules.
 
     Args:
         slot: its number.
         known: what progress says of it.
-        rules: those of now.
+        rules: the current ones.
         finish: the command that publishes the rest of the micro-batch, for the message.
 
     Raises:
         ContentError: it was not.
     """
     if known.written is None:
-        # Progress of before rules were kept.
+        # Progress from before rules were kept.
         return
     was = known.written.rules
     if other := sorted(name for name in was.keys() | rules.keys() if was.get(name) != rules.get(name)):
@@ -111,9 +111,9 @@ def refuse_other_rules(slot: int, known: SlotProgress, rules: Mapping[str, str],
             for name in other
         )
         raise ContentError(
-            f"slot {slot} of micro-batch {known.batch} was published by other rules than those of"
-            f" now, and other slots were not published: {told}. Rows would be lost, so nothing more was sent."
-            f" Finish it with what it was begun with ({finish}), then change it"
+            f"slot {slot} of micro-batch {known.batch} was published by other rules than the current"
+            f" ones, and other slots were not published: {told}. Rows would be lost, so nothing more was"
+            f" sent. Undo the change, finish the micro-batch ({finish}), then make the change"
         )
 
 
@@ -134,7 +134,7 @@ def refuse_other_rows(slot: int, known: SlotProgress, found: Content, begin_anew
         raise ContentError(
             f"slot {slot} of micro-batch {known.batch} was published with {was.rows} rows"
             f" ({was.digest}), and has {found.rows} now ({found.digest}): a file was skipped or replaced, or"
-            " the way to the rows is not deterministic. Rows would be lost, so nothing more was sent."
-            " Restore what it was made of, and start again. If that is gone: move the checkpoint aside,"
+            " the query is not deterministic. Rows would be lost, so nothing more was sent. Restore the"
+            " files that it was read from, and start again. If they are gone: move the checkpoint aside,"
             f" then {begin_anew}"
         )

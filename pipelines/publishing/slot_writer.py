@@ -1,6 +1,6 @@
 """What runs on executors to publish a slot of a micro-batch: one transaction with rows and progress.
 
-Why this is exactly once is told in docs/decisions/0021. In short: a slot has one `transactional.id`. Whoever
+docs/decisions/0021 explains why this is exactly once. In short: a slot has one `transactional.id`. Whoever
 begins to use it fences all who used it before, waits until their transactions have ended, and only then looks
 how far the slot is. So between that look and its own commit nobody else can have committed anything.
 
@@ -32,7 +32,7 @@ from pipelines.publishing.slots import (
 )
 
 WRITTEN: Final = "slot int, rows bigint, was_done boolean"
-"""What `write_slot` tells of a slot; `was_done`: an earlier try had published it."""
+"""What `write_slot` returns for a slot; `was_done`: an earlier try had published it."""
 
 _WRITTEN: Final = pa.schema([("slot", pa.int32()), ("rows", pa.int64()), ("was_done", pa.bool_())])
 _ANY: Final = -1
@@ -99,7 +99,7 @@ class _Slot:
     def begin(self, done: SlotProgress) -> None:
         """Begin a transaction with the progress, so that one who has lost the slot learns it at once.
 
-        It says that the micro-batch is begun: if that were ever committed, a start would tell.
+        It says that the micro-batch is begun: if that were ever committed, the next start would report it.
         """
         self.producer.begin_transaction()
         begun = replace(done, is_begun=True)
@@ -119,7 +119,7 @@ class _Slot:
 
     def _flush(self) -> None:
         if unsent := self.producer.flush(self._transaction_s):
-            raise UnsentError(f"slot {self._number}: the brokers did not take {unsent} rows in time")
+            raise UnsentError(f"slot {self._number}: the brokers did not accept {unsent} rows in time")
 
     def abort(self) -> None:
         """Roll back, so that readers need not wait until somebody takes the slot, or time is over."""

@@ -67,7 +67,7 @@ class SlotProgress:
         run: the run that has the slots; empty where none took them for a stream.
         partitions: how many partitions of the topic divided keys among slots; 0 if a hash of theirs did.
         parts: in how many parts the micro-batch is sent of which some are done, or that was done last.
-        is_lost: written in place of progress that was lost while a micro-batch was under way, of which the
+        is_lost: written in place of progress that was lost while a micro-batch was in progress, of which the
             slot may have been published all the same.
     """
 
@@ -238,13 +238,13 @@ def refuse_another_run(known: SlotProgress, run: str) -> None:
     """Make sure that no other run has taken the slots since this one did.
 
     Raises:
-        ProgressError: another has: two drivers go on from one checkpoint, or from its copy.
+        ProgressError: another has: two drivers continue from one checkpoint, or from its copy.
     """
     if known.run != run:
         raise ProgressError(
             f"another run has taken the slots: found {known.run or 'reset'}, expected {run or 'none'}. Two"
-            " drivers publish by one checkpoint or a copy of it, or publish reset was called meanwhile: leave"
-            " one of them running"
+            " drivers publish with one checkpoint or a copy of it, or publish reset was run meanwhile:"
+            " leave one driver running"
         )
 
 
@@ -261,7 +261,7 @@ def what_to_do(known: SlotProgress | None, done: SlotProgress, *, is_new: bool) 
     """
     batch, before = done.batch, done.before
     if known and known.is_begun:
-        raise ProgressError(f"of micro-batch {known.batch} a part of the rows was committed")
+        raise ProgressError(f"only a part of the rows of micro-batch {known.batch} was committed")
     if known is None:
         if is_new:
             return "publish"
@@ -272,11 +272,11 @@ def what_to_do(known: SlotProgress | None, done: SlotProgress, *, is_new: bool) 
         done.topic_id,
         done.slots,
     ):
-        raise ProgressError(f"progress is of others: found {known}, expected {done}")
+        raise ProgressError(f"progress belongs to another stream: found {known}, expected {done}")
     refuse_another_run(known, done.run)
     if known.position == before:
         return "publish"
     # A slot may be ahead of others by parts of a micro-batch.
     if (batch, 0) < known.position <= (batch + 1, 0) and known.position >= done.position:
         return "skip"
-    raise ProgressError(f"progress is at micro-batch {known.next_batch}, but the checkpoint at {batch}")
+    raise ProgressError(f"progress is at micro-batch {known.next_batch}, but the checkpoint is at {batch}")

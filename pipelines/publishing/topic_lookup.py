@@ -23,7 +23,7 @@ _ROWS: Final = 5
 _SAMPLE: Final = "slot int, key binary, value binary, headers array<struct<key: string, value: binary>>"
 _CLOCKS_DIFFER: Final = timedelta(hours=1)
 _AT_ONCE: Final = 10_000
-_LOST: Final = "the cluster has lost progress of a micro-batch that was under way"
+_LOST: Final = "the cluster has lost the progress of a micro-batch that was begun"
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ def published_slots(
         begun_ms: when the micro-batch was planned, in milliseconds since 1970.
 
     Raises:
-        SourceError: the topic does not tell.
+        SourceError: the topic does not show it.
         KafkaException: the cluster does not answer, or refuses.
     """
     placed = in_slots(rows, sink, done.partitions)
@@ -78,9 +78,9 @@ def slots_with_all(sink: TransactionalSink, wanted: Mapping[Row, int], found: Co
     for slot, count in sorted(there.items()):
         if count < asked[slot]:
             raise SourceError(
-                f"{sink.name}: {_LOST}, and topic '{sink.topic}' has {count} of the {asked[slot]} rows that"
-                f" slot {slot} was looked for by (was it compacted since, or are there older copies?), so"
-                f" nobody can find out whether it was published. {_ask(sink)}"
+                f"{sink.name}: {_LOST}, and topic '{sink.topic}' has {count} of the {asked[slot]} rows by"
+                f" which slot {slot} was searched for (was it compacted since, or are there older copies?),"
+                f" so whether it was published is unknown. {_ask(sink)}"
             )
     return {*there}
 
@@ -128,9 +128,9 @@ def _found(sink: TransactionalSink, wanted: Mapping[Row, int], since_ms: int) ->
                     found |= {row} & wanted.keys()
             if time.monotonic() > until:
                 raise SourceError(
-                    f"{sink.name}: {_LOST}, and records of partition {min(left)} of topic '{sink.topic}' do"
-                    " not come: an open transaction hides them, or it has no leader. Start again when that"
-                    " has ended (kafka-transactions.sh find-hanging)"
+                    f"{sink.name}: {_LOST}, and records of partition {min(left)} of topic '{sink.topic}'"
+                    " cannot be read: an open transaction hides them (kafka-transactions.sh find-hanging),"
+                    " or the partition has no leader. Start again when that has ended"
                 )
     finally:
         consumer.close()
@@ -149,7 +149,7 @@ def _between(sink: TransactionalSink, since_ms: int) -> tuple[list[TopicPartitio
             if low and low in (high, place.offset):
                 raise SourceError(
                     f"{sink.name}: {_LOST}, and partition {place.partition} of topic '{sink.topic}' begins"
-                    f" later than it was sent, so nobody can find out whether it was published. {_ask(sink)}"
+                    f" later than it was sent, so whether it was published is unknown. {_ask(sink)}"
                 )
             if 0 <= place.offset < high:
                 begin.append(place)
@@ -165,7 +165,7 @@ def _row_of(sink: TransactionalSink, message: Any, left: dict[int, int]) -> Row 
         return _known_by(sink, message.key(), message.value(), message.headers() or ())
     if error.code() != KafkaError._PARTITION_EOF:
         raise KafkaException(error)
-    # Readers of committed records are told of an end where a transaction is open.
+    # Readers of committed records get an end of partition where a transaction is open.
     if message.offset() >= left.get(message.partition(), 0):
         left.pop(message.partition(), None)
     return None
@@ -173,4 +173,4 @@ def _row_of(sink: TransactionalSink, message: Any, left: dict[int, int]) -> Row 
 
 def _ask(sink: TransactionalSink) -> str:
     say = sink.command("publish reset", "--to checkpoint --in-flight published|unpublished")
-    return f"Ask those who read the topic, and say it: {say}"
+    return f"Ask the readers of the topic, then declare the answer: {say}"

@@ -75,12 +75,12 @@ class TransactionalSink:
 
     @property
     def begin_anew(self) -> str:
-        """The commands that publish everything once more, where the checkpoint has been moved aside."""
+        """The commands that publish everything once more, after the checkpoint was moved aside."""
         reset, days = (
             self.command("publish reset", "--to beginning"),
             self.command("publish", "--from DAY --to DAY"),
         )
-        return f"{reset}, and send certified days by {days}"
+        return f"{reset}, and send certified days with {days}"
 
     @property
     def connection(self) -> Connection:
@@ -135,7 +135,7 @@ class Publisher:
 
     @property
     def topic_id(self) -> str:
-        """The cluster's identifier of the topic, so that one that was made anew is noticed."""
+        """The cluster's identifier of the topic, so that one that was recreated is noticed."""
         return self._ours.topic_id
 
     @property
@@ -215,7 +215,7 @@ def publish_rows(rows: DataFrame, sink: TransactionalSink, done: SlotProgress, *
             refuse_another_run(mark, done.run)
         if len(before) == sink.slots:
             written = [mark.written.rows for mark in before.values() if mark.written]
-            # Nothing is sent that what they were made of could harm; not all progress tells how many rows.
+            # Nothing is sent that other content could harm; not all progress says how many rows.
             total = sum(written) if len(written) == sink.slots else rows.count()
             return Published(rows=total, slots_done_before=sink.slots)
         done = begun_with(before, done)
@@ -236,7 +236,7 @@ def publish_rows(rows: DataFrame, sink: TransactionalSink, done: SlotProgress, *
         every = rows.sparkSession.range(sink.slots).repartitionById(sink.slots, number)
         slots = small_rows(every.mapInArrow(partial(write_empty_slot, task=task), WRITTEN))
     if sorted(slot["slot"] for slot in slots) != list(range(sink.slots)):
-        raise RuntimeError(f"{sink.name}: not every slot has been published once: {slots}")
+        raise RuntimeError(f"{sink.name}: not every slot was published once: {slots}")
     return Published(
         rows=sum(slot["rows"] for slot in slots),
         slots_done_before=sum(slot["was_done"] for slot in slots),

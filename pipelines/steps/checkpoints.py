@@ -36,7 +36,7 @@ def reset_checkpoint(pipeline: Pipeline, run_id: str, query: Query) -> Checkpoin
     """Move the checkpoint of a stream aside, and what the stream would else write twice.
 
     The stream must not run. Ingest then begins after the last record of each partition in bronze, which is
-    looked up when it starts. The speed stream makes speed layer and quarantine anew, from all of bronze.
+    looked up when it starts. The speed stream rebuilds speed layer and quarantine, from all of bronze.
     Done twice, or again after it died, it does what is left.
 
     Args:

@@ -41,7 +41,7 @@ class Forgotten:
             and `batch` rows that readers have of certified days.
         looked_in: how many records of bronze were looked at, and where; a clause.
         days: certified days that must be rebuilt.
-        final: certified days that cannot be rebuilt, since bronze does not hold all their records any more;
+        final: certified days that cannot be rebuilt, since bronze no longer holds all their records;
             they have lost the rows of the key, and nothing else.
     """
 
@@ -72,7 +72,7 @@ def forget(
     Raises:
         InfrastructureError: another run holds the pipeline's lease, or others rewrote the same files.
         SourceError: there is no bronze, `speed_stream` has not read all these records, or bronze or speed
-            layer were put back, and their reader was not.
+            layer were restored, and their reader was not.
     """
     spark = pipeline.spark
     bronze = require_table(pipeline, "bronze")
@@ -96,9 +96,9 @@ class ForgetResult:
     """What was forgotten, and what became of the certified days that held it.
 
     Attributes:
-        found: What was found and taken out.
+        found: What was found and removed.
         rebuild: The rebuild of the days that held it.
-        warnings: What keeps the view from the state of now.
+        warnings: What keeps the view from the current state.
     """
 
     found: Forgotten
@@ -107,7 +107,7 @@ class ForgetResult:
 
 
 def forget_and_rebuild(pipeline: Pipeline, run_id: str, search: Search, *, dry_run: bool) -> ForgetResult:
-    """Forget, then rebuild the certified days that held what is forgotten, and make the view anew.
+    """Forget, then rebuild the certified days that held what is forgotten, and recreate the view.
 
     Args:
         pipeline: The pipeline.
@@ -166,9 +166,9 @@ class _Work:
         return Forgotten(counts, looked_in, tuple(day for day in to_rebuild if day >= whole), tuple(final))
 
     def _require_read(self, records: DataFrame) -> None:
-        """See to it that the speed stream reads none of these records from files of before.
+        """Make sure that the speed stream reads none of these records from older files.
 
-        Nor any that an earlier run has emptied, which may have died before it could see that.
+        Nor any that an earlier run has emptied, which may have died before it could check that.
         """
         pipeline = self.pipeline
         if query_files(pipeline.spark, pipeline.checkpoint("speed")).query is None:
@@ -186,14 +186,14 @@ class _Work:
         if number:
             raise SourceError(
                 f"{pipeline.table('bronze')}: speed_stream has not read {number:,} records that are to be"
-                " forgotten, and would bring them back from the files of before."
-                f" {self._way_out()}, then say this again"
+                " forgotten, and would bring them back from older files."
+                f" {self._way_out()}, then run this command again"
             )
 
     def _way_out(self) -> str:
         if self.search.repeats:
             # It does not start with what was forgotten before.
-            return f"Let it begin anew ({reset_command(self.pipeline.config, 'speed')})"
+            return f"Reset its checkpoint ({reset_command(self.pipeline.config, 'speed')})"
         return f"Let it read them ({command(self.pipeline.config, 'speed_stream', '--once')})"
 
     def _forget_quarantine(self, held: Lease | None, run_id: str) -> int:

@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 def ingest(pipeline: Pipeline, *, once: bool) -> dict[str, Any]:
-    """Copy the topic into bronze until it is told to stop, or once what is there.
+    """Copy the topic into bronze until it is asked to stop, or once what is there.
 
     Args:
         pipeline: The pipeline.
@@ -52,7 +52,7 @@ def ingest(pipeline: Pipeline, *, once: bool) -> dict[str, Any]:
     topic = find_topic(spark, config.kafka)
     files = check_ingest(pipeline)
     require_not_read_ahead(pipeline, "bronze")
-    # Before a commit of now is the newest.
+    # Before a commit of this run is the newest.
     require_not_behind(pipeline)
     ensure_bronze(pipeline, {TOPIC_ID: hidden(topic.topic_id)})
     require_same_topic(pipeline, topic)
@@ -144,7 +144,7 @@ class _Asks:
     def before(self, batch: int) -> int | None:
         """Return a moment before it asked, in milliseconds; None if the micro-batch may end before the ends.
 
-        One that an earlier run has planned goes to the ends, or the bound, of then.
+        One that an earlier run has planned goes to the ends, or the bound, of that time.
         """
         if self._is_bounded or batch == self._begun:
             return None

@@ -126,7 +126,7 @@ def maintain(
 
     Raises:
         InfrastructureError: another run holds the lease, or rewrote the same files; or the clock is ahead.
-        SourceError: there is no bronze; or a table was put back, and its reader was not.
+        SourceError: there is no bronze; or a table was restored, and its reader was not.
     """
     config = pipeline.config
     require_table(pipeline, "bronze")
@@ -156,7 +156,7 @@ def maintain(
 
 def _require_fit(pipeline: Pipeline) -> None:
     require_not_ahead(pipeline)
-    # Commits of upkeep would bring a table that was put back to the versions that its reader has behind it.
+    # Commits of upkeep would bring a restored table to versions that its reader has read already.
     require_not_read_ahead(pipeline, "bronze", "speed")
 
 

@@ -44,7 +44,7 @@ def metrics(pipeline: Pipeline, env: str, out: Path) -> WrittenMetrics:
     past = certifications.history(pipeline)
     if not past:
         raise SourceError(
-            f"{config.name}: no figures for Prometheus: nightly runs have decided on no day;"
+            f"{config.name}: no figures for Prometheus: no nightly run has decided on a day;"
             f" run first: {command(config, 'nightly_batch')}"
         )
     run = past[-1].run_id

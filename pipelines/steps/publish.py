@@ -59,7 +59,7 @@ class PublishedStream:
 def publish(pipeline: Pipeline, *, once: bool) -> PublishedStream:
     """Publish what enters the speed layer, and what the nightly rebuild makes of it.
 
-    That goes on until told to stop, or once with what is there.
+    That continues until it is asked to stop, or once with what is there.
 
     Args:
         pipeline: The pipeline.
@@ -191,7 +191,7 @@ class _Job:
     is_under_way: bool = False
 
     def run(self, *, once: bool) -> Totals:
-        """Run the query to its end; a failure is told in words, and no transaction stays open."""
+        """Run the query to its end; a failure is put in words, and no transaction stays open."""
         sink = self.publisher.sink
         try:
             return run_streams(self.pipeline.spark, lambda: [self._start(once=once)])["publish"]

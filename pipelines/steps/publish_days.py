@@ -159,9 +159,9 @@ class _Day:
                 # As it is now, or the stream has sent what has changed since.
                 return None
             raise ConfigError(
-                f"{day} was published as of version {before.version} of {self.pipeline.table('batch')}"
-                f" and was rebuilt since, to version {version}. publish_stream sends what has changed, when"
-                " it runs; to send all of it once more: --again"
+                f"{day} was published at version {before.version} of {self.pipeline.table('batch')}"
+                f" and was rebuilt since, at version {version}. publish_stream sends what has changed, when"
+                " it runs; to send the whole day once more, use --again"
             )
         # Its own name, so that its progress is that of this day, version and topic, for this time.
         own = replace(sink, name=f"{sink.name}.day.{day}.{version}.{self.topic_id}.{before.count + 1}")
@@ -176,7 +176,7 @@ class _Day:
         parts = -(-max(bytes_of(rows), 1) // asked.max_bytes)
         found = rows.withColumn(CORRECTION, F.lit(_WHOLE_DAY))
         if before.count and settled is None:
-            # No stream has told that they are gone.
+            # No stream has retracted them.
             found = found.unionByName(self._lost(rows))
         done = SlotProgress(
             parts, asked.max_bytes_per_trigger, self.topic_id, own.slots, partitions=partitions
@@ -191,7 +191,7 @@ class _Day:
         was = self._rows(self.before.version, [self.day])
         if was is None:
             _log.warning(
-                "%s: version %d, by which it was published, is gone: nobody takes back what it lost since",
+                "%s: version %d, by which it was published, is gone: what it lost since is not retracted",
                 *(self.day, self.before.version),
             )
             return rows.limit(0).withColumn(CORRECTION, F.lit(None).cast("string"))
@@ -215,7 +215,7 @@ class _Day:
         whole = replace(done, next_batch=0)
         if others := [mark for mark in known.values() if replace(mark, next_batch=0) != whole]:
             raise ConfigError(
-                f"{self.day}: sending it was begun with other settings, and ends with them:"
+                f"{self.day}: an earlier run began to send it with other settings; finish it with these:"
                 f" --set publish.slots={others[0].slots}"
                 f" --set publish.max_bytes_per_trigger={others[0].source}"
             )
@@ -223,7 +223,7 @@ class _Day:
         part_of = F.pmod(F.hash("key"), F.lit(done.next_batch))
         for part in range(begun if len(known) == sink.slots else 0, done.next_batch):
             _log.info("%s: part %d of %d", sink.name, part + 1, done.next_batch)
-            # Whoever takes the lease over may certify the day anew.
+            # Whoever takes the lease over may certify the day again.
             held.require()
             mark, rows = replace(done, next_batch=part + 1), records.where(part_of == part)
             try:
@@ -239,7 +239,7 @@ class _Day:
                 if not isinstance(error, PySparkException | KafkaException | ProgressError):
                     raise
                 unknown = InfrastructureError(
-                    f"{sink.name}: {cause(error)}. What was not committed is rolled back: start again when"
-                    " the cause is fixed"
+                    f"{sink.name}: {cause(error)}. What was not committed is rolled back: fix the cause and"
+                    " start again"
                 )
                 raise explained(f"{type(error).__name__}: {error}", unknown, sink) from None

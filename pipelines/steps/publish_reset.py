@@ -31,7 +31,7 @@ class PublishingReset:
 
     Attributes:
         sink: What publishes.
-        next_batch: The micro-batch that comes next; None if all begins anew.
+        next_batch: The micro-batch that is next; None if all begins anew.
         part: How many of its parts are done.
         parts: In how many parts it is sent; 1 if it comes as a whole.
     """
@@ -49,13 +49,13 @@ def reset_publishing(pipeline: Pipeline, to: ResetTo, in_flight: InFlight | None
         pipeline: The pipeline.
         to: `beginning`: the cluster forgets the progress, for a checkpoint that is gone or was moved aside;
             `checkpoint`: progress becomes what the checkpoint says.
-        in_flight: whether the micro-batch that was under way, if there was one, is to count as published in
+        in_flight: whether the micro-batch that was begun, if there was one, is to count as published in
             slots that do not know it themselves.
 
     Raises:
         ConfigError: a checkpoint is there, or is not, or it has to be said what becomes of a micro-batch.
         SourceError: some of a micro-batch is published, and what is asked for would lose or double the rest.
-        InfrastructureError: the cluster does not answer, or publishing goes on.
+        InfrastructureError: the cluster does not answer, or publishing continues.
     """
     sink, files = sink_of(pipeline.config), query_files(pipeline.spark, pipeline.checkpoint("publish"))
     if to == "beginning":
@@ -83,20 +83,20 @@ def reset_publishing(pipeline: Pipeline, to: ResetTo, in_flight: InFlight | None
 def _require_moved_aside(files: QueryFiles) -> None:
     if files.query is not None:
         raise ConfigError(
-            f"{files.path}: the checkpoint is still there, and publish_stream would go on from it. Stop"
-            " publish_stream, move that folder aside, and say this again"
+            f"{files.path}: the checkpoint exists, and publish_stream would continue from it. Stop"
+            " publish_stream, move this folder aside, and run this command again"
         )
 
 
 def _require_answer(files: QueryFiles, in_flight: InFlight | None) -> None:
     if files.query is None:
         raise ConfigError(
-            f"{files.path}: there is no checkpoint to go on from; --to beginning publishes all rows"
+            f"{files.path}: there is no checkpoint to continue from; --to beginning publishes all rows"
         )
     if files.in_flight is not None and in_flight is None:
         raise ConfigError(
-            f"{files.path}: micro-batch {files.in_flight} was under way; look into the topic, and say whether"
-            " all of it is there, --in-flight published, or nothing, --in-flight unpublished"
+            f"{files.path}: micro-batch {files.in_flight} was begun; look into the topic, and add"
+            " --in-flight published if all of it is there, or --in-flight unpublished if nothing is"
         )
 
 
@@ -110,7 +110,7 @@ def repaired_progress(
         ours: what progress says of a slot of which nothing newer than the checkpoint was published.
         known: what progress says, of stable offsets.
         files: what the checkpoint says.
-        in_flight: what is to count of a micro-batch that was under way.
+        in_flight: whether a micro-batch that was begun is to count as published.
 
     Raises:
         SourceError: some of it is published, and this would lose or double the rest.
@@ -122,7 +122,7 @@ def repaired_progress(
         if mark and mark.is_begun and mark.batch == files.in_flight:
             whole = replace(mark, is_begun=False, run="")
             if fits_in(whole, ours, files):
-                # It tells which part that was, so the others that it has done are left alone.
+                # It says which part that was, so the others that it has done are left alone.
                 batch, part = whole.position if in_flight == "published" else whole.before
                 begun[slot] = replace(whole, next_batch=batch, part=part)
                 continue
@@ -136,7 +136,7 @@ def repaired_progress(
 
 
 def _refuse_other_slots(sink: TransactionalSink, ours: SlotProgress, known: Marks, files: QueryFiles) -> None:
-    """Refuse to divide a micro-batch anew of which slots of another number are published."""
+    """Refuse to divide a micro-batch in another way than the one in which some slots are published."""
     others = [
         mark.slots
         for mark in known.values()
@@ -148,7 +148,7 @@ def _refuse_other_slots(sink: TransactionalSink, ours: SlotProgress, known: Mark
         finish = sink.command("publish_stream", f"--once --set publish.slots={others[0]}")
         raise SourceError(
             f"{sink.name}: publish.slots: found {sink.slots}, but micro-batch {files.in_flight} was begun"
-            f" with {others[0]}, and some of it is published. Finish it with that number ({finish}), then"
+            f" with {others[0]}, and a part of it is published. Finish it with that number ({finish}), then"
             " change it"
         )
 
@@ -159,11 +159,12 @@ def _refuse_in_parts(sink: TransactionalSink, unknown: list[int], known: Marks, 
     if told:
         newest = max(told, key=lambda mark: mark.position)
         raise SourceError(
-            f"{sink.name}: nobody knows how many parts of micro-batch {files.in_flight} slots"
-            f" {', '.join(map(str, unknown))} have sent, and {newest.part or newest.parts} of {newest.parts}"
-            " parts are known to be done: neither published nor unpublished is right. publish_stream finds it"
-            f" out where the topic still tells; else begin again: move {files.path} aside, then"
-            f" {sink.command('publish reset', '--to beginning')}, and send certified days by"
+            f"{sink.name}: how many parts of micro-batch {files.in_flight} slots"
+            f" {', '.join(map(str, unknown))} have sent is unknown, and other slots have sent"
+            f" {newest.part or newest.parts} of {newest.parts} parts, so neither published nor unpublished is"
+            " right. Start publish_stream, which finds it out if the topic still shows it. Otherwise start"
+            f" again from the beginning: move {files.path} aside, then"
+            f" {sink.command('publish reset', '--to beginning')}, and send certified days with"
             f" {sink.command('publish', '--from DAY --to DAY --again')}"
         )
 

@@ -1,4 +1,4 @@
-"""Replay: what broke an earlier contract is put back where it belongs, once."""
+"""Replay: what broke an earlier contract, and keeps the current one, enters the lake, once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ class Replay:
         counts: `records` = `still_broken` + `rows` (new in the speed layer) + `copies` (of events that
             readers have) + `closed` (of certified days).
         days: certified days that must be rebuilt to take records in.
-        gone: certified days that cannot be, since bronze does not hold all their records any more.
+        gone: certified days that cannot be, since bronze no longer holds all their records.
         closed: the coordinates of these records, and their `_event_date`.
     """
 
@@ -74,7 +74,7 @@ def replay(
 
     Raises:
         InfrastructureError: another run holds the pipeline's lease.
-        SourceError: there is no quarantine yet, or the speed layer is gone, or was put back.
+        SourceError: there is no quarantine yet, or the speed layer is gone, or was restored.
     """
     require_table(pipeline, "quarantine")
     if dry_run:
@@ -92,7 +92,7 @@ def _put_back(
     selection: Selection,
     held: Lease | None,
 ) -> Replay:
-    # What was forgotten before this run had the lease is not there any more.
+    # What was forgotten before this run had the lease is no longer there.
     at = version(pipeline.spark, pipeline.table("quarantine"))
     chosen = picked(pipeline, selection, at).dropDuplicates(list(COORDINATES))
     forgotten = places(pipeline)
@@ -140,7 +140,7 @@ class ReplayResult:
     Attributes:
         done: What was put where it belongs.
         rebuild: The rebuild of the days.
-        warnings: What keeps the view from the state of now.
+        warnings: What keeps the view from the current state.
     """
 
     done: Replay
@@ -151,7 +151,7 @@ class ReplayResult:
 def replay_and_rebuild(
     pipeline: Pipeline, run_id: str, selection: Selection, *, dry_run: bool
 ) -> ReplayResult:
-    """Replay, then rebuild the certified days that get events, make the view anew, and mark the records.
+    """Replay, then rebuild the certified days that get events, recreate the view, and mark the records.
 
     Args:
         pipeline: The pipeline.

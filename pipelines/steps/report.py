@@ -89,7 +89,7 @@ def report(
 def _last_decided(config: PipelineConfig, days: Collection[date]) -> date:
     if not days:
         raise SourceError(
-            f"{config.name}: nothing to report: nightly runs have decided on no day; name a day with --date,"
+            f"{config.name}: nothing to report: no nightly run has decided on a day; name a day with --date,"
             f" or run first: {command(config, 'nightly_batch')}"
         )
     return max(days)
@@ -148,7 +148,7 @@ def _rows_then(pipeline: Pipeline, verdict: certifications.Verdict) -> DataFrame
     if rows is None:
         raise SourceError(
             f"{pipeline.table('batch')}: version {verdict.batch_version}, which the verdict on {verdict.day}"
-            f" names, is gone: VACUUM has removed its files. {_rebuild(pipeline.config, verdict.day)}"
+            f" names, is gone: VACUUM has deleted its files. {_rebuild(pipeline.config, verdict.day)}"
         )
     return rows
 
@@ -216,12 +216,12 @@ def _index_then(
     if first is not None and verdict.day < first:
         raise SourceError(
             f"{table}: records of {verdict.day} are gone: maintain.bronze_retention has removed them. The"
-            f" first day that can be reported is {first}; a report that was written earlier still holds"
+            f" first day that can be reported is {first}; a report that was written earlier is still valid"
         )
     index = index_as_of(pipeline, verdict.bronze_version)
     if verdict not in own_verdicts(pipeline, verdicts, index):
         raise SourceError(
-            f"{table}: the verdict on {verdict.day} speaks of version {verdict.bronze_version} of another"
+            f"{table}: the verdict on {verdict.day} names version {verdict.bronze_version} of another"
             f" table: found id {index.bronze_id}, expected {verdict.bronze_id or 'an earlier one'}."
             f" {_rebuild(pipeline.config, verdict.day)}"
         )
@@ -230,7 +230,7 @@ def _index_then(
 
 def _rebuild(config: PipelineConfig, day: date) -> str:
     rebuild = command(config, "nightly_batch", f"--date {day}")
-    return f"Rebuild the day ({rebuild}), or look at a report that was written earlier"
+    return f"Rebuild the day ({rebuild}), or use a report that was written earlier"
 
 
 def _in_speed(pipeline: Pipeline, day: date) -> int:
@@ -243,7 +243,7 @@ def _quarantined(
     verdicts: Sequence[certifications.Verdict],
     day: date,
 ) -> dict[date, int] | None:
-    """Record in quarantine, but for those that were put back, by the day on which they were sent."""
+    """Return the records in quarantine that were not replayed, by the day on which they were sent."""
     table = pipeline.table("quarantine")
     if not exists(pipeline.spark, table):
         return None

@@ -58,7 +58,7 @@ def read_serving(pipeline: Pipeline) -> DataFrame:
 
 
 def _both(layers: Iterable[DataFrame]) -> StructType:
-    """Return the columns of all layers: one may be older than a column that the contract has got since."""
+    """Return the columns of all layers: one may be older than a column that was added to the contract."""
     first, *others = [rows.schema for rows in layers]
     return cast(StructType, reduce(merged, others, cast(DataType, first)))
 
@@ -71,14 +71,14 @@ def refresh_view(pipeline: Pipeline) -> None:
     pipeline.spark.sql(f"CREATE OR REPLACE VIEW {view} AS {definition}")
     if _is_forgotten(pipeline):
         _log.warning(
-            "serving.view: %s is gone when this job ends, since this session keeps its catalog in memory;"
-            " set spark.sql.catalogImplementation=hive, or read by read_serving",
+            "serving.view: %s is lost when this job ends, since this session keeps its catalog in memory;"
+            " set spark.sql.catalogImplementation=hive, or use read_serving",
             view,
         )
 
 
 def refresh_or_tell(pipeline: Pipeline) -> list[str]:
-    """Do the same after a run that is done: what keeps the view from it is told, and is no failure.
+    """Do the same after a run that is done: what prevents it is a warning, and not a failure.
 
     Returns:
         What readers of the view ought to know, as text; nothing if it shows the certified state.
@@ -87,8 +87,8 @@ def refresh_or_tell(pipeline: Pipeline) -> list[str]:
         refresh_view(pipeline)
     except (PySparkException, Py4JError, OncelakeError) as error:
         told = (
-            f"serving.view: {pipeline.config.serving.view} could not be made anew and shows"
-            f" what it showed before: {first_line(str(error))}; when that is fixed: {_again(pipeline.config)}"
+            f"serving.view: {pipeline.config.serving.view} could not be recreated and shows an earlier"
+            f" state: {first_line(str(error))}; fix this, then run: {_again(pipeline.config)}"
         )
         _log.warning("%s", told)
         return [told]
@@ -99,7 +99,7 @@ def stale_view(pipeline: Pipeline) -> list[str]:
     """Return whether the view shows another state than the certified one, by what the catalog says of it.
 
     Returns:
-        What it shows and how to make it anew, as text; nothing if it is right or cannot be looked at.
+        What it shows and how to recreate it, as text; nothing if it is right or cannot be read.
     """
     config = pipeline.config
     definition, view = _definition(pipeline), config.serving.view
@@ -110,15 +110,14 @@ def stale_view(pipeline: Pipeline) -> list[str]:
     except (PySparkException, Py4JError) as error:
         if _is_forgotten(pipeline):
             return []
-        told = f"serving.view: {view} cannot be looked at: {first_line(str(error))}; {_again(config)}"
+        told = f"serving.view: {view} cannot be read: {first_line(str(error))}; run: {_again(config)}"
     else:
         if about is None or about["data_type"] == definition:
             return []
         found, wanted = (_VERSION.findall(text) for text in (about["data_type"], definition))
         told = (
-            f"serving.view: {view} is stale: it shows version {', '.join(found) or 'none'} of the batch"
-            f" layer, readers ought to get version {wanted[0]} with its days and columns; make it anew:"
-            f" {_again(config)}"
+            f"serving.view: {view} is stale: found version {', '.join(found) or 'none'} of the batch layer,"
+            f" expected version {wanted[0]} with its days and columns; to recreate it, run: {_again(config)}"
         )
     _log.warning("%s", told)
     return [told]

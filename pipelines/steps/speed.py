@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 
 def speed(pipeline: Pipeline, *, once: bool) -> dict[str, Any]:
-    """Keep the speed layer and the quarantine up to date until told to stop, or once.
+    """Keep the speed layer and the quarantine up to date until asked to stop, or once.
 
     One query decodes each record once and writes both tables, each micro-batch exactly once.
 
@@ -55,7 +55,7 @@ def speed(pipeline: Pipeline, *, once: bool) -> dict[str, Any]:
     Raises:
         ConfigError: the speed layer was made with another dedup key, event time or watermark, or there is no
             topic for dead letters.
-        SourceError: a table is not the one that the checkpoint knows, or one of the two was put back from a
+        SourceError: a table is not the one that the checkpoint knows, or one of the two was restored from a
             backup; bronze holds records that were forgotten; or too many records are broken.
         InfrastructureError: the query failed.
     """
@@ -213,7 +213,7 @@ def _bronze(pipeline: Pipeline) -> DataFrame:
     reader = pipeline.spark.readStream.format("delta").option("skipChangeCommits", True)
     if pipeline.config.speed.max_bytes_per_trigger:
         reader = reader.option("maxBytesPerTrigger", pipeline.config.speed.max_bytes_per_trigger)
-    # One that begins anew begins with what bronze holds now, emptied records among it.
+    # A new query begins with what bronze holds now, emptied records among it.
     return remembered(reader.load(pipeline.table("bronze")))
 
 
@@ -232,7 +232,7 @@ def _refusal(broken: int, new: int, limit: QuarantineConfig) -> SourceError:
     return SourceError(
         f"{broken:,} of {new:,} new records of a micro-batch break the contract, which is more than"
         f" quarantine.max_share allows ({limit.max_share:g}); nothing of it was written. If producers have"
-        " changed, fix them or the contract; if such records are to go to quarantine:"
+        " changed, fix them or the contract; to let such records go to quarantine:"
         " --set quarantine.max_share=1. See docs/runbook.md, 'Too many broken records'"
     )
 
@@ -243,6 +243,6 @@ def _counts(totals: Totals) -> dict[str, int]:
     unaccounted = counts["records"] - sum(counts[name] for name in names[1:])
     if unaccounted:
         _log.warning(
-            "%d records are in none of the counts; the audit will tell if rows are lost", unaccounted
+            "%d records are in none of the counts; the audit shows whether rows are lost", unaccounted
         )
     return {**counts, "batches": totals.batches}

@@ -88,7 +88,7 @@ def test_offsets_that_expired_are_known_from_records(
     # The topic's id is known beside the checkpoint, too.
     admin.delete_topics([progress])[progress].result(30)
     make_anew(admin, output, 4)
-    with pytest.raises(SourceError, match="was made anew, or is another"):
+    with pytest.raises(SourceError, match="was recreated, or is another"):
         send(lake)
 
 

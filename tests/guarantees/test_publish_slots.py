@@ -145,7 +145,7 @@ def test_two_runs_of_one_checkpoint_notice_each_other(
 
     with (
         armed(Point.PROGRESS_AGREES, once(the_clone)),
-        pytest.raises(SourceError, match=r"another run has taken the slots.*leave one of them running"),
+        pytest.raises(SourceError, match=r"another run has taken the slots.*leave one driver running"),
     ):
         send(lake)
     assert len(messages_of(broker, sink.topic)) == 4

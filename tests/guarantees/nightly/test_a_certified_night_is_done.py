@@ -39,7 +39,7 @@ def test_neither_the_record_of_steps_nor_the_view_makes_it_fail(
     assert told["days"] == {"2013-01-01": "certified"}
     of_steps, of_view = told["warnings"]
     assert "the steps of run run are not recorded" in of_steps
-    assert of_view.startswith("serving.view: no_such_schema.flights could not be made anew")
+    assert of_view.startswith("serving.view: no_such_schema.flights could not be recreated")
     assert of_view.endswith("oncelake maintain --pipeline flights")
     # Nor do they hide why a night has failed: here for want of rows.
     lake.contract = contract
@@ -58,7 +58,7 @@ def test_a_view_of_another_state_is_told(make_lake: Callable[..., Lake], small: 
         lake.ingest([on(1, 3)])
         run(lake, ONE)
         (told,) = stale_view(lake.pipeline)
-        assert "stale_flights is stale: it shows version" in told
+        assert "stale_flights is stale: found version" in told
         refresh_view(lake.pipeline)
         assert stale_view(lake.pipeline) == []
     finally:

@@ -66,7 +66,7 @@ def test_what_comes_late_for_a_bronze_that_was_put_back_with_its_index_is_rebuil
     # The same version as certified, by another commit, and with one record more of the first day.
     lake.ingest([flown(1, 3), flown(1, 4, sent=LATER), flown(2, 5), flown(3, 6)])
     assert version(lake.spark, lake.config.table("bronze")) == before
-    with pytest.raises(SourceError, match="the verdict on 2013-01-02 speaks of version"):
+    with pytest.raises(SourceError, match="the verdict on 2013-01-02 names version"):
         report(lake.pipeline, TWO, tmp_path / "reports")
     assert repaired(lake) == {"01": "certified", "03": "certified"}
     assert (verdicts(lake)[ONE].records, verdicts(lake)[ONE].came_late) == (4, 1)

@@ -70,7 +70,7 @@ def test_days_of_another_batch_table_are_not_read_as_certified(
     # Nor are they taken for what publishing has sent.
     commit = max(before, key=lambda verdict: verdict.batch_version).batch_commit
     record_settled(lake.pipeline, "query", 0, Settled(at, (ONE, TWO), commit))
-    with pytest.raises(SourceError, match="is not the one that days were published by"):
+    with pytest.raises(SourceError, match="is not the one from which days were published"):
         settled_before(lake.pipeline, "query", 1)
     for verdict in before:
         record_publication(lake.pipeline, verdict, "topic", "run")

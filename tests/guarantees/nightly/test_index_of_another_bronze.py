@@ -84,7 +84,7 @@ def test_a_day_of_a_bronze_that_was_made_anew_is_certified_with_all_that_it_hold
     assert (
         "holds fewer records than when they were built; they are left as they are: 2013-01-01" in caplog.text
     )
-    with pytest.raises(SourceError, match="the verdict on 2013-01-01 speaks of version 6 of another table"):
+    with pytest.raises(SourceError, match="the verdict on 2013-01-01 names version 6 of another table"):
         report(lake.pipeline, ONE, tmp_path / "reports")
 
 

@@ -136,7 +136,7 @@ def test_the_view_shows_what_read_serving_shows(
     stream(lake)
     run(lake, ONE)
     refresh_view(lake.pipeline)
-    assert "serving_of_flights is gone when this job ends" in caplog.text
+    assert "serving_of_flights is lost when this job ends" in caplog.text
     try:
         viewed = lake.spark.table("serving_of_flights")
         assert sorted(map(str, viewed.toLocalIterator())) == sorted(

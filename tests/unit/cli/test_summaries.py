@@ -74,15 +74,15 @@ def test_moves_are_shown_with_the_commands_that_carry_them_out() -> None:
     assert told["moves"] == 1
     assert told["lines"] == [
         "flights-0: brokers 1, 2 -> 3, 2",
-        "the plan, for a file of your own:",
+        "the plan, to be saved in a file:",
         '{"version": 1, "partitions": [{"topic": "flights", "partition": 0, "replicas": [3, 2]}]}',
-        "to carry it out, and to end the throttle when it is done:",
+        "to run the plan, and to remove the throttle when it is done:",
         f"{command} --execute --throttle 5",
         f"{command} --verify",
     ]
     nothing = PlannedMoves(topic, (), reassignment("flights", ()))
     assert rack.summary_of_moves(kafka, nothing, None, 5)["lines"] == [
-        "replicas are spread over racks as well as can be"
+        "no moves: replicas are spread over racks already"
     ]
 
 
@@ -145,7 +145,7 @@ def test_a_reset_tells_what_was_moved_and_what_the_stream_does_next() -> None:
     }
     assert summary_of_reset(config, CheckpointReset("ingest", {}))["lines"] == [
         "there was nothing to move",
-        "ingest_stream reads from the earliest offset on that Kafka has: there is no bronze",
+        "there is no bronze: ingest_stream reads from the earliest offset that Kafka has",
     ]
     anew, *more = summary_of_reset(PUBLISHING, CheckpointReset("speed", {}))["lines"][1:]
     assert anew.startswith("speed_stream makes speed layer and quarantine anew from bronze")
@@ -168,7 +168,7 @@ def test_the_status_of_publishing_tells_both_sides_and_what_is_left() -> None:
         "checkpoint lake/publish: query q, next micro-batch 3, micro-batch 3 under way",
         "slot 0: next micro-batch 3",
         "slot 1: next micro-batch 4",
-        "certified, and not published as such yet: 2 days from 2013-01-01 to 2013-01-02",
+        "certified, and changes not sent yet: 2 days from 2013-01-01 to 2013-01-02",
     ]
     assert unsent.endswith("--from 2013-01-01 --to 2013-01-01")
     assert last == "checkpoint and cluster agree"
@@ -177,7 +177,7 @@ def test_the_status_of_publishing_tells_both_sides_and_what_is_left() -> None:
     assert (told["agrees"], told["problem"]) == (False, "it does not fit")
     assert told["lines"][1:] == [
         "checkpoint lake/publish: not there yet",
-        "the cluster has no progress of it",
+        "the cluster has no progress of this sink",
         "problem: it does not fit",
     ]
 
@@ -213,7 +213,7 @@ def test_the_doctor_of_publishing_shows_what_the_cluster_tells_and_what_is_wrong
     }
     silent = publish.summary_of_diagnosis(PublishingDiagnosis("out", ClusterFacts(1, {}, {}, {}), []))
     assert silent["lines"] == [
-        "the cluster does not tell its limits (DescribeConfigs on the cluster?)",
+        "the limits of the cluster are unknown (they need DescribeConfigs on it)",
         "no misconfiguration found",
     ]
 
@@ -221,8 +221,8 @@ def test_the_doctor_of_publishing_shows_what_the_cluster_tells_and_what_is_wrong
 def test_a_reset_of_publishing_tells_where_it_goes_on() -> None:
     following = {
         "all days that are not certified will be published again": PublishingReset("sink", None),
-        "micro-batch 4 comes next": PublishingReset("sink", 4),
-        "micro-batch 4 goes on with part 2 of 3": PublishingReset("sink", 4, 1, 3),
+        "micro-batch 4 is next": PublishingReset("sink", 4),
+        "micro-batch 4 continues with part 2 of 3": PublishingReset("sink", 4, 1, 3),
     }
     for said, done in following.items():
         assert publish.summary_of_reset(done) == {"lines": [f"sink: {said}"]}
@@ -250,15 +250,15 @@ def test_upkeep_tells_what_it_did_and_what_keeps_the_rest_in_this_order() -> Non
         "counts": {"bronze_rows": 4000},
         "lines": [
             "bronze/flights: files compacted: 1,200 (3,400,000 bytes)",
-            "batch: a run died before it decided; first back to the certified version",
+            "batch: a run died before its verdict; first restored to the certified version",
             "bronze: 4,000 records that were sent before 2013-01-01 12:00 UTC; whole from 2013-01-01",
             "bronze: kept from 2013-01-02 on: a stream has not read it",
             "speed: 5 rows of 3 certified days; kept from 2013-01-02",
             "quarantine: 1 replayed or discarded records",
             "speed: kept from 2013-01-02 on: a stream has not read it",
-            "ops/bronze_index: 1,000 rows fewer: old micro-batches were folded",
+            "ops/bronze_index: 1,000 rows fewer: old rows were folded",
             f"bronze: no file removed: speed_stream has not read all of it {waits}",
-            f"batch: no file removed: publish_stream has not come to what was certified {waits}",
+            f"batch: no file removed: publish_stream has not sent what was certified {waits}",
             f"speed: no file removed: publish_stream has not read all of it {waits}",
             "ops/runs: files removed: 2 (10 bytes)",
         ],

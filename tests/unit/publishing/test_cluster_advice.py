@@ -57,7 +57,7 @@ def test_a_topic_that_is_not_compacted_needs_no_warning_where_no_tombstones_are_
         ),
         (
             replace(SOUND, settings={"min.insync.replicas": "1"}),
-            "topic events: found min.insync.replicas = 1: rows that one broker alone has",
+            "topic events: found min.insync.replicas = 1: rows that only one broker has",
         ),
         (
             replace(SOUND, settings={"unclean.leader.election.enable": "true"}),
@@ -66,7 +66,7 @@ def test_a_topic_that_is_not_compacted_needs_no_warning_where_no_tombstones_are_
         (replace(SOUND, settings={}, replicas={"events": 1}), "topic events: found 1 replica: "),
         (
             replace(SOUND, replicas={"__consumer_offsets": 1}),
-            "topic __consumer_offsets: found 1 replica: when its broker is lost, so is the progress",
+            "topic __consumer_offsets: found 1 replica: if its broker is lost, the progress",
         ),
     ],
 )

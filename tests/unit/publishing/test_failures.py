@@ -15,14 +15,14 @@ TRACE = 'Traceback (most recent call last):\n  File "slot_writer.py", line 1, in
     ("text", "kind", "said"),
     [
         (
-            "pipelines.publishing.slots.ProgressError: it is of others",
+            "pipelines.publishing.slots.ProgressError: it belongs to another stream",
             SourceError,
-            "it is of others. Does",
+            "it belongs to another stream. Does",
         ),
         (
-            "pipelines.publishing.slots.UnsentError: slot 1: the brokers did not take 7 rows in time",
+            "pipelines.publishing.slots.UnsentError: slot 1: the brokers did not accept 7 rows in time",
             InfrastructureError,
-            "did not take 7 rows in time: raise publish.transaction_timeout (found 5 minutes)",
+            "did not accept 7 rows in time: raise publish.transaction_timeout (found 5 minutes)",
         ),
         (
             'cimpl.KafkaException: KafkaError{code=_FENCED,str="fenced"}',
@@ -32,7 +32,7 @@ TRACE = 'Traceback (most recent call last):\n  File "slot_writer.py", line 1, in
         (
             'cimpl.KafkaException: KafkaError{code=TOPIC_AUTHORIZATION_FAILED,str="no"}',
             InfrastructureError,
-            "start again when the cause is fixed.",
+            "fix the cause and start again.",
         ),
         (
             "[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file /lake/speed/x.parquet",

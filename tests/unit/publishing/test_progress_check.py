@@ -64,7 +64,7 @@ def test_parts_of_a_micro_batch_follow_each_other(
 def test_the_first_micro_batch_follows_what_was_written_before_the_query_had_an_id() -> None:
     done = replace(DONE, next_batch=1)
     assert what_to_do(replace(done, next_batch=0, source=""), done, is_new=False) == "publish"
-    with pytest.raises(ProgressError, match="progress is of others"):
+    with pytest.raises(ProgressError, match="progress belongs to another stream"):
         what_to_do(replace(done, source=""), done, is_new=False)
 
 
@@ -72,11 +72,11 @@ def test_the_first_micro_batch_follows_what_was_written_before_the_query_had_an_
     ("known", "message"),
     [
         (None, "no progress, but the checkpoint is at micro-batch 7"),
-        (replace(DONE, next_batch=6), "progress is at micro-batch 6, but the checkpoint at 7"),
-        (replace(DONE, next_batch=9), "progress is at micro-batch 9, but the checkpoint at 7"),
-        (replace(DONE, source="another"), "progress is of others"),
-        (replace(DONE, topic_id="another"), "progress is of others"),
-        (replace(DONE, slots=4), "progress is of others"),
+        (replace(DONE, next_batch=6), "progress is at micro-batch 6, but the checkpoint is at 7"),
+        (replace(DONE, next_batch=9), "progress is at micro-batch 9, but the checkpoint is at 7"),
+        (replace(DONE, source="another"), "progress belongs to another stream"),
+        (replace(DONE, topic_id="another"), "progress belongs to another stream"),
+        (replace(DONE, slots=4), "progress belongs to another stream"),
     ],
 )
 def test_what_cannot_be_right_is_refused(known: SlotProgress | None, message: str) -> None:
@@ -207,7 +207,9 @@ def test_a_reset_refuses_to_answer_for_parts_that_nobody_knows() -> None:
     known = marks(7, 7, part=1, parts=3)
     for unknown in (known, known | {2: replace(DONE, next_batch=7, is_lost=True)}):
         for answer in InFlight.__args__:  # type: ignore[attr-defined]
-            with pytest.raises(SourceError, match=r"slots 2 have sent, and 1 of 3 .* reset --to beginning"):
+            with pytest.raises(
+                SourceError, match=r"slots 2 have sent is unknown.* 1 of 3 parts.* --to beginning"
+            ):
                 fix(unknown, answer)
     # Where nothing is known of parts the answer is for the whole.
     assert fix(marks(8, 8), "published")[2].position == (8, 0)
@@ -238,11 +240,15 @@ def test_a_topic_that_was_made_anew_before_the_stream_has_begun_is_the_one_to_be
 @pytest.mark.parametrize(
     ("known", "checkpoint", "message"),
     [
-        (marks(7, 7, 7), files(0, query=None), "its checkpoint /lake/checkpoint is not there"),
-        (marks(7, 7, 7, source="another"), files(7), "that of another checkpoint: found query another"),
-        (marks(7, 7, 7, topic_id="another"), files(7), "was made anew, or is another"),
+        (marks(7, 7, 7), files(0, query=None), "its checkpoint /lake/checkpoint does not exist"),
+        (
+            marks(7, 7, 7, source="another"),
+            files(7),
+            "belongs to another checkpoint: found query another",
+        ),
+        (marks(7, 7, 7, topic_id="another"), files(7), "was recreated, or is another"),
         (marks(7, 7, 7, 7, slots=4), files(7, under_way=True), "publish.slots: found 3, but .* with 4"),
-        ({}, replace(files(7), note={"topic_id": "another"}), "was made anew, or is another"),
+        ({}, replace(files(7), note={"topic_id": "another"}), "was recreated, or is another"),
         (marks(9, 9, 9, 9, slots=4), files(5), "progress is at micro-batch 9, but .* at 5"),
         (marks(9, 9), files(5), "progress is at micro-batch 9, but .* at 5"),
         (marks(9, 9, 9), files(7, under_way=True), "progress is at micro-batch 9, but .* at 7"),
