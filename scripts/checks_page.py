@@ -8,10 +8,10 @@ from pipelines.audit.integrity_checks import INTEGRITY_CHECKS
 PAGE: Final = "docs/checks.md"
 _HEAD: Final = """# Integrity checks
 
-`nightly_batch` and `validate` ask these questions of each day. The answers stand in
+`nightly_batch` and `validate` ask these questions of each day. The answers are in
 `ops/validation_results` with `kind = 'integrity'`, and in the report.
 A check that fails keeps the day from being certified; one that warns does not.
-What to do about either stands in the [runbook](runbook.md#audit-failed).
+What to do about either is in the [runbook](runbook.md#audit-failed).
 
 Beside them Great Expectations checks the [rules of the contract](data-quality.md).
 Days between which a rebuild moves events pass or fail together: `moves_with_its_neighbour`.

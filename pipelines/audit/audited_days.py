@@ -131,7 +131,7 @@ class AuditedDays:
 
     @cached_property
     def differences(self) -> dict[date, LayerDifference]:
-        """How the speed layer differs, by day; days of which it holds no rows any more are left out."""
+        """How the speed layer differs, by day; days of which it no longer holds rows are left out."""
         if self._speed is None:
             return {}
         config, since = self.pipeline.config, self.pieces.since

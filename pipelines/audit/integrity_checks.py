@@ -43,7 +43,7 @@ class IntegrityCheck:
         question: What it asks of a day.
         severity: Whether it keeps a day from being certified, only warns, or does either by what it finds and
             by the configuration.
-        runbook: The heading of `docs/runbook.md` under which its row stands.
+        runbook: The heading of `docs/runbook.md` that has its row.
         find: Looks at one of the days; returns None where the question does not apply.
     """
 
@@ -95,7 +95,7 @@ def _warned(is_wrong: bool) -> Status:
     return "warned" if is_wrong else "passed"
 
 
-@integrity("no_duplicate_key", "Does no key stand twice, on the day or on a neighbouring day?")
+@integrity("no_duplicate_key", "Is each key there once, on the day and on its neighbouring days?")
 def _no_duplicate_key(audited: AuditedDays, day: date) -> Finding:
     n = audited.doubled.get(day, 0)
     return Finding(
@@ -132,7 +132,7 @@ def _rows_are_the_winners(audited: AuditedDays, day: date) -> Finding:
     )
 
 
-@integrity("rows_in_their_day", "Does no row stand in the partition of another day?")
+@integrity("rows_in_their_day", "Is each row in the partition of its own day?")
 def _rows_in_their_day(audited: AuditedDays, day: date) -> Finding:
     n = audited.layer[day].misplaced
     return Finding(_failed(n > 0), f"{n:,} rows of another day", "no row of another day")
@@ -180,7 +180,7 @@ def _index_is_whole(audited: AuditedDays, day: date) -> Finding:
     )
 
 
-@integrity("each_event_has_a_row", "Has each valid record a row of its key within the horizon?")
+@integrity("each_event_has_a_row", "Does each valid record have a row of its key within the horizon?")
 def _each_event_has_a_row(audited: AuditedDays, day: date) -> Finding | None:
     horizon = audited.span.horizon
     if not horizon:
@@ -194,7 +194,7 @@ def _each_event_has_a_row(audited: AuditedDays, day: date) -> Finding | None:
     )
 
 
-@integrity("keys_come_to_an_end", "Does no key recur for longer than a run looks?")
+@integrity("keys_come_to_an_end", "Does each key recur on no more days in a row than a run looks at?")
 def _keys_come_to_an_end(audited: AuditedDays, day: date) -> Finding | None:
     if not audited.span.horizon:
         return None
@@ -246,7 +246,7 @@ def _speed_layer_deduplicated(audited: AuditedDays, day: date) -> Finding | None
     )
 
 
-@integrity(LATE_WITHIN_LIMIT, "Did few events come too late for the speed layer?", "warns", WARNED)
+@integrity(LATE_WITHIN_LIMIT, "Did only few events come too late for the speed layer?", "warns", WARNED)
 def _late_within_limit(audited: AuditedDays, day: date) -> Finding | None:
     if day not in audited.differences:
         return None
@@ -260,7 +260,7 @@ def _late_within_limit(audited: AuditedDays, day: date) -> Finding | None:
     )
 
 
-@integrity("conflicts_within_limit", "Do no more events have copies with different payloads than allowed?")
+@integrity("conflicts_within_limit", "Are conflicts within the contract's maxConflictsPercent?")
 def _conflicts_within_limit(audited: AuditedDays, day: date) -> Finding | None:
     limit = audited.pipeline.contract.max_conflicts
     if limit is None:
@@ -275,9 +275,7 @@ def _conflicts_within_limit(audited: AuditedDays, day: date) -> Finding | None:
     )
 
 
-@integrity(
-    "quarantine_is_whole", "Does every record that breaks the contract stand in quarantine?", "warns", WARNED
-)
+@integrity("quarantine_is_whole", "Is every record that breaks the contract in quarantine?", "warns", WARNED)
 def _quarantine_is_whole(audited: AuditedDays, day: date) -> Finding | None:
     lacking = audited.lacking_in_quarantine
     if lacking is None:

@@ -73,7 +73,7 @@ class Layers:
     """What is compared, and what explains differences.
 
     Attributes:
-        speed: The whole speed layer, as far as it knows no more than the audited version of bronze.
+        speed: The whole speed layer, as far as it was read from the audited version of bronze.
         batch: The batch layer's rows of the days in question and of their neighbours.
         of_open_days: `_event_date` and the key, as `with_key` gives it, of valid records of neighbouring days
             that the batch layer does not have; None where copies of a key lie on one day.

@@ -214,7 +214,7 @@ def without_row(records: DataFrame, rows: DataFrame, contract: DataContract, hor
 
 
 def lacking_in_quarantine(records: DataFrame, quarantine: DataFrame) -> int:
-    """Return how many Kafka records break the contract and do not stand in quarantine.
+    """Return how many Kafka records break the contract and are not in quarantine.
 
     Args:
         records: a frame made by `audit_columns`.

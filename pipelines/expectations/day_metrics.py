@@ -76,9 +76,9 @@ def unknown_figure(figure: str, contract: DataContract) -> str | None:
         kinds = ", ".join(f"COLUMN_{known}" for known in (*_OF_ANY, *_OF_NUMBERS))
         return f"expected {ROWS}, {FRESHNESS}, or one of {kinds} of a column of the contract"
     if kind in _OF_NUMBERS and not isinstance(field.dataType, NumericType):
-        return f"_{kind} is of a number, and {column} is none"
+        return f"_{kind} needs a column of numbers, and {column} is not one"
     if kind in _OF_NUMBERS and contract.treatment(column):
-        return f"{column} is personal, and its _{kind} would show values"
+        return f"{column} has personal data, and its _{kind} would show values"
     return None
 
 

@@ -94,7 +94,7 @@ def refuse_unfit(contract: DataContract) -> None:
             _refuse_empty_ranges(own.config["kwargs"])
         except (GreatExpectationsError, TypeError, ValueError) as error:
             said = " ".join(str(error).split())
-            raise ConfigError(f"{own.place}: Great Expectations does not take it: {said}") from None
+            raise ConfigError(f"{own.place}: Great Expectations refuses it: {said}") from None
 
 
 def _refuse_empty_ranges(arguments: Json) -> None:
@@ -141,7 +141,7 @@ def expectation_checks(
             found["result"]["observed_value"] = numbers[day][column]
         checks.append(_check(day, f"{pipeline}.days", found))
     number, took = sum(map(len, suites.values())), time.monotonic() - began
-    _log.info("asked %d expectations of %d days in %.1f s", number, len(days), took)
+    _log.info("checked %d expectations on %d days in %.1f s", number, len(days), took)
     return checks
 
 
@@ -271,7 +271,7 @@ def _check(day: date, suite: str, found: Json) -> Check:
         arguments.pop(column, None)
     unexpected = result.get("unexpected_count") or 0
     if found["exception_info"]["raised_exception"]:
-        # Spark tells its whole plan after the first line.
+        # Spark prints its whole plan after the first line.
         said = first_line(str(found["exception_info"]["exception_message"]))
         observed = f"could not be evaluated: {said}"
     elif result.get("observed_value") is not None:

@@ -45,9 +45,9 @@ def own_expectations(conf_dir: Path, pipeline: str, contract: DataContract) -> t
                 found.append(own)
             elif _mark_of(expectation) != _hash(expectation):
                 raise ConfigError(
-                    f"{own.place}: generated from the contract, and edited since. The audit asks what the"
+                    f"{own.place}: generated from the contract, and edited since. The audit checks what the"
                     " contract says. To keep this as an expectation of your own, remove `oncelake` from its"
-                    " `meta`; to have it as the contract says, delete it here. Then run `oncelake"
+                    " `meta`; to restore what the contract says, delete it here. Then run `oncelake"
                     " expectations generate`"
                 )
     return tuple(found)

@@ -72,7 +72,7 @@ def asked_key(contract: DataContract, given: Sequence[str]) -> tuple[AskedPart, 
             fingerprint.
 
     Raises:
-        ConfigError: a part is none of the contract's key, is named twice, or its value does not fit.
+        ConfigError: a part is not one of the contract's key, is given twice, or its value does not fit.
     """
     found: dict[str, AskedPart] = {}
     for text in given:
@@ -81,11 +81,11 @@ def asked_key(contract: DataContract, given: Sequence[str]) -> tuple[AskedPart, 
             raise ConfigError(f"--key {text}: expected COLUMN=VALUE, such as {contract.key[0]}=…")
         if path not in contract.key:
             raise ConfigError(
-                f"--key {path}: no part of the dedup key of {contract.path}; expected one of"
+                f"--key {path}: not a part of the dedup key of {contract.path}; expected one of"
                 f" {', '.join(contract.key)}"
             )
         if path in found:
-            raise ConfigError(f"--key {path}: named twice; name each part once")
+            raise ConfigError(f"--key {path}: found twice; give each part once")
         found[path] = _part(contract, path, value)
     return tuple(found[path] for path in contract.key if path in found)
 

@@ -103,10 +103,10 @@ def fate(facts: Facts, contract: DataContract) -> Fate:
     if facts.aside and not facts.in_speed and facts.speed_copy is None:
         refused = _refused(facts.aside)
         return Fate(
-            "quarantined", f"{refused}; the contract of today takes it: quarantine replay, or a rebuild"
+            "quarantined", f"{refused}; valid by the current contract: quarantine replay, or a rebuild"
         )
     if facts.closed:
-        reason = f"{facts.event_day} is certified without it: it came afterwards, or a rule was changed"
+        reason = f"{facts.event_day} is certified without it: it came later, or a rule was changed"
         return Fate("late", f"{reason}; the next rebuild of the day makes it the row")
     return _of_open_day(facts)
 
@@ -122,7 +122,7 @@ def _of_open_day(facts: Facts) -> Fate:
     if facts.behind and not facts.unread:
         return Fate("late", f"{would_be}{_dropped(facts)}")
     if facts.beyond:
-        return Fate("pending", f"{would_be}; the speed layer has not come so far")
+        return Fate("pending", f"{would_be}; the speed layer has not read that far")
     return Fate("missing", f"{would_be}; nothing explains why the speed layer lacks it")
 
 
@@ -155,9 +155,7 @@ def _dropped(facts: Facts) -> str:
 def _broken(facts: Facts) -> str:
     here = f"{facts.reason}{f' {facts.column}' if facts.column else ''}"
     if facts.aside is None:
-        return (
-            f"{here}; not in the quarantine table: the speed layer has not come so far, or rules were changed"
-        )
+        return f"{here}; not in the quarantine table: the speed layer has not read that far, or rules changed"
     status = facts.aside["_status"]
     return (
         f"{here} ({status})" if facts.aside["_reason"] == facts.reason else f"{here}; {_refused(facts.aside)}"
@@ -166,7 +164,7 @@ def _broken(facts: Facts) -> str:
 
 def _refused(aside: Mapping[str, Any]) -> str:
     column = f" {aside['_column']}" if aside["_column"] else ""
-    return f"{aside['_reason']}{column} to contract {aside['_contract_version']} ({aside['_status']})"
+    return f"{aside['_reason']}{column} by contract {aside['_contract_version']} ({aside['_status']})"
 
 
 def _coordinates(facts: Facts) -> Place:

@@ -86,13 +86,13 @@ def _hints(
     hints = []
     named = {broker for partition in topic.partitions for broker in partition.replicas}
     if away := sorted(named - set(topic.racks)):
-        hints.append(f"brokers {', '.join(map(str, away))} hold replicas, and are not there")
+        hints.append(f"brokers {', '.join(map(str, away))} have replicas, and are not in the cluster")
     if headless := [str(partition.number) for partition in topic.partitions if partition.leader is None]:
-        hints.append(f"partitions {', '.join(headless)} have no leader: nobody can read them")
+        hints.append(f"partitions {', '.join(headless)} have no leader and cannot be read")
     if without := [str(number) for number, rack in topic.racks.items() if not rack]:
         hints.append(f"brokers {', '.join(without)} have no rack: set broker.rack on them")
     if topic.selectors is None:
-        hints.append("brokers may not be asked for replica.selector.class (DescribeConfigs on the cluster)")
+        hints.append("replica.selector.class of brokers is unknown (needs DescribeConfigs on the cluster)")
     elif lacking := [str(number) for number, selector in topic.selectors.items() if not selector]:
         hints.append(
             f"brokers {', '.join(lacking)} send all consumers to leaders: set replica.selector.class to"
@@ -107,8 +107,8 @@ def _hints(
         hints.append(f"no executor runs in {', '.join(empty)}")
     if strange := sorted(set(executors) - racks):
         hints.append(
-            f"no broker is in {', '.join(strange)}: do executors and brokers name racks the same way (zone"
-            " ids against zone names)?"
+            f"no broker is in {', '.join(strange)}: check that executors and brokers use the same names for"
+            " racks (zone ids or zone names)"
         )
     copies = Counter(len({topic.racks.get(b) for b in partition.replicas}) for partition in topic.partitions)
     few = sum(count for spread, count in copies.items() if spread < min(len(racks), 3))

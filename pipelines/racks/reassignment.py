@@ -22,8 +22,8 @@ def spread(topic: RackedTopic) -> tuple[Partition, ...]:
     held = Counter(broker for partition in topic.partitions for broker in partition.replicas)
     if away := sorted(held.keys() - topic.racks.keys()):
         raise InfrastructureError(
-            f"brokers {', '.join(map(str, away))} hold replicas of {topic.name} and are not there; bring them"
-            " back, or replace them, before replicas are moved"
+            f"brokers {', '.join(map(str, away))} have replicas of {topic.name} and are not in the cluster;"
+            " start them, or replace them, before replicas are moved"
         )
     if without := [str(number) for number, rack in topic.racks.items() if not rack]:
         raise ConfigError(

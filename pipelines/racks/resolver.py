@@ -1,4 +1,4 @@
-"""`oncelake-rack`: tells in which rack or zone this machine is, for the start-up of Spark's executors.
+"""`oncelake-rack`: finds the rack or zone of this machine, for the start-up of Spark's executors.
 
 It runs where executors start, by whatever Python is there, so it is one file that needs nothing but Python's
 own library (3.7 or later): it can be copied to nodes and images without Oncelake. Who answers first, in this
@@ -44,26 +44,26 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MOST_BYTES = 65536
 _LINK_LOCAL = "http://169.254.169.254"
 _GOOGLE = "http://metadata.google.internal"
-# A proxy would tell its own zone.
+# A proxy would answer with its own zone.
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class NoAnswer(Exception):
-    """A source has no rack to tell; the message says why."""
+    """A source knows no rack; the message says why."""
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Print what a shell has to evaluate, or the rack alone; nothing, and a warning, if none is found."""
     parser = argparse.ArgumentParser(prog="oncelake-rack", description=__doc__.splitlines()[0])
     parser.add_argument(
-        "--variable", default=VARIABLE, type=_variable, help="the variable that Kafka's clients look at"
+        "--variable", default=VARIABLE, type=_variable, help="the variable that Kafka's clients read"
     )
     parser.add_argument("--file", help="a file with the rack, or a folder of a Downward API volume")
     parser.add_argument(
         "--aws", choices=("zone-id", "zone-name"), default="zone-id",
-        help="which of AWS's names brokers have as broker.rack (names differ between accounts, ids do not)",
+        help="what brokers have as broker.rack on AWS (zone names differ between accounts, zone ids do not)",
     )  # fmt: skip
-    parser.add_argument("--plain", action="store_true", help="print the rack alone")
+    parser.add_argument("--plain", action="store_true", help="print only the rack")
     options = parser.parse_args(arguments)
     rack, told = resolve(options.variable, options.file, options.aws)
     if not rack:
@@ -98,7 +98,7 @@ def resolve(variable: str, file: str | None, aws: str) -> tuple[str, list[str]]:
         aws: which of AWS's names to take: `zone-id` or `zone-name`.
 
     Returns:
-        The rack, empty if nobody tells it; and who was asked, with what came of it.
+        The rack, empty if nobody knows it; and who was asked, with each result.
     """
     told: list[str] = []
     until = time.monotonic() + WITHIN_S
@@ -154,9 +154,9 @@ def of_file(path: str | None) -> str:
 
 
 def _text(place: Path) -> str:
-    """Return the beginning of a file as text; what is none is replaced."""
+    """Return the beginning of a file as text; other bytes are replaced."""
     if place.exists() and not place.is_file():
-        raise NoAnswer(f"{place} is no file")
+        raise NoAnswer(f"{place} is not a file")
     with place.open("rb") as opened:
         return opened.read(_MOST_BYTES).decode("utf-8-sig", "replace")
 
@@ -182,14 +182,14 @@ def of_clouds(aws: str, until: float) -> tuple[str, list[str]]:
 
 
 def first_of(asks: dict[str, Callable[[], str]], until: float) -> tuple[str, list[str]]:
-    """Ask all at once, and take the first that tells a rack.
+    """Ask all at once, and take the first that knows a rack.
 
     Args:
         asks: by the name of who is asked.
         until: when to give up, by the monotonic clock.
 
     Returns:
-        The rack, empty if nobody tells it; and who told it, or what came of each.
+        The rack, empty if nobody knows it; and who knew it, or the result of each.
     """
     answers: queue.Queue[tuple[str, str, str]] = queue.Queue()
 
@@ -199,7 +199,7 @@ def first_of(asks: dict[str, Callable[[], str]], until: float) -> tuple[str, lis
         except (NoAnswer, OSError, ValueError) as why:
             answers.put((name, "", str(why)))
         except (http.client.HTTPException, RecursionError) as odd:
-            answers.put((name, "", f"no sensible answer ({type(odd).__name__})"))
+            answers.put((name, "", f"invalid answer ({type(odd).__name__})"))
 
     for name in asks:
         threading.Thread(target=ask, args=(name,), daemon=True).start()
@@ -231,7 +231,7 @@ def of_aws(base: str, until: float, which: str) -> str:
         token = _get(base + "/latest/api/token", until, "PUT", ttl)[0]
     except TimeoutError:
         raise NoAnswer(
-            "no token in time; in a container the instance's metadata hop limit has to be 2"
+            "no token in time; in a container, the hop limit of the instance metadata service must be 2"
         ) from None
     name = {"zone-id": "availability-zone-id", "zone-name": "availability-zone"}[which]
     headers = {"X-aws-ec2-metadata-token": token}

@@ -1,4 +1,4 @@
-"""Where the replicas of a topic are, by rack, as its cluster tells."""
+"""Where the replicas of a topic are, by rack, as its cluster reports them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class Partition:
 
     Attributes:
         number: its number.
-        leader: the broker that takes its records; None if there is none now.
+        leader: the broker that takes its records; None if there is none at present.
         replicas: the brokers that ought to hold it, the preferred leader first.
         in_sync: those that hold all of it.
         size: bytes that the leader holds; 0 if it may not be asked.

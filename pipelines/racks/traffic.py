@@ -38,14 +38,14 @@ class RackTrafficMeter:
         self._before = received(spark)
 
     def summary(self, metrics: Mapping[str, str]) -> dict[str, Any]:
-        """Return what is to be told of it.
+        """Return its summary.
 
         Args:
             metrics: the source's own, as its last progress had them.
 
         Returns:
             `mode`; `bytes`: by reading rack and serving rack, such as `{"a": {"a": 10, "b": 1}}`, with `?`
-            for who has told none; `rack_share`: of the bytes that stayed in the rack, None without bytes;
+            for an unknown rack; `rack_share`: of the bytes that stayed in the rack, None without bytes;
             `placement`: what the driver decided, if it did.
         """
         found = traffic(since(self._before, _settled(self._spark)), self._racks)
@@ -77,7 +77,7 @@ def received(spark: SparkSession) -> Received:
 
 
 def _settled(spark: SparkSession) -> Received:
-    """Return what executors have counted, once they have told the last of it, which they do every second."""
+    """Return what executors have counted, once they have reported it all, which they do every second."""
     until = time.monotonic() + _TOLD_WITHIN_S
     now, same = received(spark), 0
     while same < _SAME_TIMES and time.monotonic() < until:
@@ -100,7 +100,7 @@ def traffic(got: Received, racks: Mapping[int, str | None]) -> dict[str, dict[st
 def rack_share(pairs: Mapping[str, Mapping[str, int]]) -> float | None:
     """Return the share of the bytes that stayed in their rack.
 
-    None without any. Who has told none is elsewhere.
+    None without any. An unknown rack counts as another one.
     """
     whole = sum(sum(served.values()) for served in pairs.values())
     near = sum(served.get(reader, 0) for reader, served in pairs.items() if reader != _UNKNOWN)

@@ -2,7 +2,7 @@
 
 Java maps the archive into memory instead of reading, checking and linking some twenty thousand classes each
 time. It is Java's own class data sharing: https://openjdk.org/jeps/350. An archive is for one Java and one
-class path; where there is none that fits, jobs start as they always did.
+class path; if there is none that fits, jobs start without it.
 """
 
 import hashlib
@@ -48,6 +48,6 @@ def class_settings(java: Java, jars: Sequence[Path], settings: Mapping[str, str]
     options = settings.get(_OPTIONS, "")
     archive = archive_path(java, jars)
     if archive.exists() and "-XX:ArchiveClassesAtExit" not in options:
-        # Java would tell of an archive that does not fit on standard output, which is the summary's.
+        # Java would report an archive that does not fit on standard output, which is the summary's.
         options = f'"-XX:SharedArchiveFile={archive}" -Xlog:disable -Xlog:all=error:stderr {options}'.strip()
     return {_CLASS_PATH: ":".join(paths), **({_OPTIONS: options} if options else {})}

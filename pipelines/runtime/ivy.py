@@ -137,7 +137,7 @@ def _ivy_jar() -> Path:
     if not jars:
         raise InfrastructureError(
             "Apache Ivy, which fetches the jars, comes with the Python package pyspark (jars/ivy-*.jar), "
-            "and it is not there. Install pyspark as the requirements pin it."
+            "and it is missing. Install pyspark as the requirements pin it."
         )
     return jars[-1]
 

@@ -91,7 +91,7 @@ def ensure_jars(use: Use) -> list[Path]:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InfrastructureError(
-            f"The folder for jars, {folder}, cannot be made: {error}. Name another one in $ONCELAKE_HOME."
+            f"The folder for jars, {folder}, cannot be created: {error}. Name another one in $ONCELAKE_HOME."
         ) from None
     with exclusively(folder / ".lock", "another process is fetching jars; waiting for it"):
         if not _is_stamped(folder, jars):
@@ -152,7 +152,7 @@ def _fetch(use: Use, missing: list[LockedJar], folder: Path) -> None:
             if not fetched.exists():
                 raise InfrastructureError(
                     f"{jar.name} is in {resource(LOCK)} but was not fetched for conf/ivy.xml: "
-                    "the two do not agree. Write the lock again with `make lock-jars`."
+                    "the two do not match. Write the lock again with `make lock-jars`."
                 )
             found = sha256(fetched)
             if found != jar.sha256:

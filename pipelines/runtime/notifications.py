@@ -34,7 +34,7 @@ def notify(config: NotifyConfig, summary: dict[str, Any]) -> None:
     """Give the summary of a failed run, as JSON, to the hooks that are set; logs a hook that fails.
 
     Args:
-        config: the hooks, and of which endings they are told.
+        config: the hooks, and after which failures they are called.
         summary: of the run, with `status` and `exit_code`.
     """
     if summary["status"] != "failed" or _ENDINGS.get(summary["exit_code"]) not in config.when:
@@ -49,9 +49,9 @@ def notify(config: NotifyConfig, summary: dict[str, Any]) -> None:
 
 def _say(hook: str, trouble: str | None) -> None:
     if trouble:
-        _log.error("%s: %s; nobody was told by it. The run's own outcome stands", hook, trouble)
+        _log.error("%s: %s; it has notified nobody. The outcome of the run is unchanged", hook, trouble)
     else:
-        _log.info("%s: told", hook)
+        _log.info("%s: notified", hook)
 
 
 def _run(command: tuple[str, ...], body: bytes, seconds: float) -> str | None:
@@ -72,7 +72,7 @@ def _run(command: tuple[str, ...], body: bytes, seconds: float) -> str | None:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-            return f"not done within {seconds:g} s, and ended"
+            return f"not done within {seconds:g} s, and killed"
         if code == 0:
             return None
         said.seek(0)

@@ -1,4 +1,4 @@
-"""What tells a process to stop, and the processes that must not outlive it."""
+"""The signals that stop a process, and the processes that must not outlive it."""
 
 import signal
 from collections.abc import Callable, Iterable, Iterator
@@ -14,7 +14,7 @@ _DEFAULTS: Final = (signal.SIG_DFL, signal.default_int_handler)
 
 
 def stop_signals() -> tuple[signal.Signals, ...]:
-    """Name the signals that tell this process to stop.
+    """Return the signals that stop this process.
 
     Returns:
         SIGTERM and SIGINT (Ctrl-C); SIGHUP (the terminal is gone) as well, unless it is ignored, as under
@@ -61,7 +61,7 @@ def graceful_shutdown() -> Iterator[None]:
         del frame
         if not told:
             told.append(number)
-            # Later the children of a process that ended first would not be found below this one any more.
+            # Later the children of a process that ended first would no longer be found below this one.
             below.update(_below())
             raise KeyboardInterrupt
 
@@ -87,7 +87,7 @@ def _below() -> set[psutil.Process]:
 
 @contextmanager
 def _handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[bool]:
-    """Set a handler where there is none; tell whether it was set for any signal."""
+    """Set a handler where there is none; yield whether it was set for any signal."""
     before: dict[signal.Signals, Any] = {}
     # Only the main thread may set one.
     with suppress(ValueError):

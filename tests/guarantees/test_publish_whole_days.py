@@ -75,7 +75,7 @@ def test_a_task_that_fails_is_told_and_leaves_no_transaction_open(
     assert lake.config.publish
     servers, output = lake.config.kafka.bootstrap_servers, lake.config.publish.topic
     fails = Fault(0, 1, Point.SLOT_SENT, "task", f"{tmp_path}/fault")
-    told = r"RuntimeError: a fault of the test\. What .*: start again when"
+    told = r"RuntimeError: a fault of the test\. What .*: fix the cause"
     with striking(fails), pytest.raises(InfrastructureError, match=told):
         whole(lake)
     assert Path(fails.marker).exists()

@@ -9,7 +9,7 @@ from pipelines.report.model.records import Count, KeyPart, Model, Text
 
 _TITLES: Final[dict[Difference, tuple[str, str]]] = {
     "missing": ("only in the batch layer", "Nothing explains why the speed layer lacks these events."),
-    "extra": ("only in the speed layer", "The rules of now refuse these events, or the rebuild lacks them."),
+    "extra": ("only in the speed layer", "The current rules refuse these events, or the rebuild lacks them."),
     "late": ("only in the batch layer", "The speed layer drops what comes behind its watermark."),
     "quarantined": (
         "only in the batch layer",

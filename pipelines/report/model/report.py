@@ -172,7 +172,7 @@ class TrendDay(Model):
         duplicates: copies removed.
         conflicts: dedup keys whose copies differ in payload.
         late: rows that only the rebuild has.
-        quarantined: records in quarantine that were sent on this day and were not put back; a broken record
+        quarantined: records in quarantine that were sent on this day and were not replayed; a broken record
             has no event day. Null where there is no quarantine, or nobody counted.
         repairs: how often the day was certified again.
     """

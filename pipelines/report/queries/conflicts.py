@@ -84,7 +84,7 @@ def _copies(events: DataFrame, contract: DataContract, limit: int) -> DataFrame:
     )
     by_key = ", ".join(map(name, keys))
     compared = ", ".join(map(name, preference(contract)))
-    # The payload decides between records of the same coordinates, which a topic made anew can have.
+    # The payload decides between records of the same coordinates, which a recreated topic can have.
     order = f"struct({compared}) {'ASC' if takes_least(contract) else 'DESC'}, {_PAYLOAD}"
     nth = f"row_number() OVER (PARTITION BY {by_key}, {_PAYLOAD} ORDER BY {order}) AS {_NTH}"
     rank = f"row_number() OVER (PARTITION BY {by_key} ORDER BY {_NTH}, {order}) AS {_RANK}"

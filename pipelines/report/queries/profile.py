@@ -130,7 +130,7 @@ def sent_by_day(records: DataFrame, contract: DataContract, first: date, last: d
         first: the first day.
         last: the last day.
     """
-    # None was sent after it was read, so files of before are left out.
+    # None was sent after it was read, so earlier files are left out.
     begin = datetime.combine(first, time(), contract.zone)
     of_days = records.where(F.col("_ingested_at") >= F.lit(begin.astimezone(UTC)))
     day = F.to_date(F.from_utc_timestamp(sent_at(), contract.day_time_zone)).alias("day")

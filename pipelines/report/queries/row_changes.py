@@ -47,12 +47,12 @@ def comparison(
         changed=verdict.changed,
     )
     if verdict.cause == "forgotten":
-        return counted.model_copy(update={"gone": "The run forgot events, so none is shown."})
+        return counted.model_copy(update={"gone": "The run forgot events, so no rows are shown."})
     before = read_kept(pipeline.spark, pipeline.table("batch"), previous, [verdict.day])
     if before is None:
         gone = (
             f"Version {previous} of the batch table is gone: Delta has cleaned its log, or VACUUM its"
-            " files. So the rows cannot be compared any more."
+            " files. So the rows can no longer be compared."
         )
         return counted.model_copy(update={"gone": gone})
     columns = events_schema(pipeline.contract)

@@ -31,8 +31,8 @@ _MAX_LABEL = 40
 _AXIS_ROOM = 64
 _LABEL_ROOM = 128
 _SIGN_ROOM = 13
-_FEW_SIGNS = "Where days stand too close for signs, only days that are not certified have one."
-# The signs of the page's own verdicts, so that a state is told by shape as well as by colour.
+_FEW_SIGNS = "If days are too close together for signs, only days that are not certified have one."
+# The signs of the page's own verdicts, so that a state is shown by shape as well as by colour.
 _STATUS_SIGN: Final[dict[DayStatus, tuple[str, str]]] = {
     "certified": ("M-1,0.1L-0.3,0.8L1,-0.8", "var(--good)"),
     "failed": ("M-0.9,-0.9L0.9,0.9M0.9,-0.9L-0.9,0.9", "var(--bad)"),

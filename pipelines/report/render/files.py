@@ -33,8 +33,8 @@ def write_report(data: ReportData, out: Path, wanted: ReportFormat = "html") -> 
     Args:
         data: the report.
         out: folder; made if it is not there.
-        wanted: ``html`` writes ``PIPELINE-DAY.html``, the figures beside it, and the index of the folder
-            anew; ``json`` the figures alone, as ``PIPELINE-DAY.json``; ``markdown`` ``PIPELINE-DAY.md``.
+        wanted: ``html`` writes ``PIPELINE-DAY.html``, the figures beside it, and recreates the index of the
+            folder; ``json`` the figures alone, as ``PIPELINE-DAY.json``; ``markdown`` ``PIPELINE-DAY.md``.
 
     Returns:
         The files by sort: ``html``, ``json``, ``index``, ``markdown``.
@@ -96,7 +96,7 @@ def write_files(out: Path, contents: Mapping[str, str], what: str) -> list[Path]
     except OSError as error:
         raise InfrastructureError(
             f"{what}: cannot write to {out}: {error.strerror or error}; "
-            "a folder that this user may write to was expected; name another one with --out"
+            "expected a folder that this user may write to; name another one with --out"
         ) from error
     return [out / name for name in contents]
 

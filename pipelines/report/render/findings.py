@@ -81,10 +81,10 @@ def sums(data: ReportData) -> tuple[Sum, ...]:
             batch,
             (
                 Part("rows that the speed layer had", flow.speed, "speed"),
-                Part("late rows, in the rebuild alone", flow.late, "late"),
+                Part("late rows, only in the rebuild", flow.late, "late"),
             ),
             flow.missing_from_speed,
-            "The two layers differ by rows that came too late for the speed layer, and by nothing else.",
+            "The two layers differ only by rows that came too late for the speed layer.",
             pending,
             LAYERS_AGREE if data.layers_agree else None,
         ),

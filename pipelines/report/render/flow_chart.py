@@ -61,7 +61,7 @@ def flow_chart(data: ReportData) -> Picture:
         links += _links(sorted_out[0], built)
     if compared:
         links += _links(built[0], compared)
-    note = "Heights are to scale, but for other days, whose band is cut short." if is_cut else ""
+    note = "Heights are to scale, except for other days, whose band is cut short." if is_cut else ""
     return Picture(_draw([bronze, *sorted_out, *built, *compared], links), NO_CHART, note)
 
 
@@ -100,9 +100,9 @@ def _of_batch(data: ReportData, scale: float) -> list[_Node]:
     return _column(
         3,
         [
-            ("in the speed layer too", flow.speed, "speed", scale),
+            ("also in the speed layer", flow.speed, "speed", scale),
             (behind, max(flow.missing_from_speed, 0), tone, scale),
-            ("late: in the rebuild alone", flow.late, "late", scale),
+            ("late: only in the rebuild", flow.late, "late", scale),
         ],
     )
 

@@ -23,7 +23,7 @@ _REPORT: Final = re.compile(r".+-\d{4}-\d\d-\d\d\.json")
 
 
 class _Part(BaseModel):
-    # A report of another version of Oncelake may have more to tell than the index asks for.
+    # A report of another version of Oncelake may have more than the index asks for.
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 

@@ -52,7 +52,7 @@ def _lede(data: ReportData) -> list[str]:
     ]
     checks = f"Checks: {verdict.passed:,} passed, {verdict.failed:,} failed, {verdict.warned:,} warned."
     against = doubts(data)
-    doubt = [f"**The numbers say otherwise: {', '.join(against)}.**"] if against else []
+    doubt = [f"**The numbers do not confirm this: {', '.join(against)}.**"] if against else []
     return [", ".join(counts) + ". " + checks, *doubt]
 
 
@@ -122,7 +122,7 @@ def _history(data: ReportData) -> list[str]:
         for past in reversed(data.history)
     ]
     names = ("Decided", "Verdict", "Cause", "Version", "Rows", "Came late", "Added", "Removed", "Changed")
-    # A day with one verdict has no history that the headline does not tell.
+    # A day with one verdict has no history beyond the headline.
     return _table(names, rows) if len(rows) > 1 else []
 
 

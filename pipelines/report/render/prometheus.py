@@ -15,7 +15,7 @@ _COUNTS: Final = {
     "rows": "Rows in the batch layer of the days that the last nightly run decided on.",
     "records": "Valid records of these days in bronze.",
     "duplicates": "Copies that the rebuild of these days removed.",
-    "conflicts": "Dedup keys of these days whose copies carry different payloads.",
+    "conflicts": "Dedup keys of these days whose copies have different payloads.",
     "late": "Rows of these days that came too late for the speed layer.",
 }
 
@@ -51,7 +51,7 @@ def gauges(past: Sequence[Verdict], checks: Mapping[str, int], zone: ZoneInfo, n
         _one("last_run_timestamp_seconds", "When the last nightly run decided.", last.decided_at.timestamp()),
         Gauge(
             "oncelake_last_run_status",
-            "1 for what the last nightly run came to: failed if it refused a day.",
+            "1 for the outcome of the last nightly run: failed if it refused a day.",
             {(("status", state),): int(failed == (state == "failed")) for state in _STATES},
         ),
         Gauge(
@@ -70,12 +70,12 @@ def gauges(past: Sequence[Verdict], checks: Mapping[str, int], zone: ZoneInfo, n
         ),
         Gauge(
             "oncelake_last_run_checks",
-            "Checks of the last nightly run by what they came to.",
+            "Checks of the last nightly run by outcome.",
             {(("status", status),): checks.get(status, 0) for status in get_args(CheckStatus)},
         ),
         _one(
             "quarantined_records",
-            "Records in bronze that broke the contract when the last nightly run looked, of whatever day.",
+            "Records in bronze of any day that broke the contract when the last nightly run checked.",
             last.quarantined,
         ),
         _one("repairs", "Repairs of certified days that are known.", sum(map(is_repair, past))),

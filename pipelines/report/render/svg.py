@@ -48,7 +48,7 @@ def _embeddable(drawn: str, prefix: str) -> Markup:
     root = ElementTree.fromstring(drawn)  # noqa: S314 - written by Vega just now, without a document type
     for element in root.iter():
         if element.tag.split("}")[-1] in {"script", "image", "foreignObject", "a", "style"}:
-            raise ValueError(f"chart {prefix} holds a <{element.tag}>; shapes and text alone were expected")
+            raise ValueError(f"chart {prefix} has a <{element.tag}>; expected only shapes and text")
         for name, value in list(element.attrib.items()):
             if name.startswith("role") or name.startswith("aria-") or name == "class":
                 del element.attrib[name]

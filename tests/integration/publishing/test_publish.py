@@ -301,15 +301,10 @@ def test_somebody_who_takes_the_slots_meanwhile_is_told_and_so_is_a_cluster_that
         shutil.rmtree(first.config.checkpoint("publish"), ignore_errors=True)
         publish(other.pipeline, once=True)
 
-<<<<<<< HEAD:tests/integration/publishing/test_publish.py
     with (
         armed(Point.PROGRESS_AGREES, once(another)),
-        pytest.raises(SourceError, match=r"progress is of others: .* publish status"),
+        pytest.raises(SourceError, match=r"progress belongs to another stream: .* publish status"),
     ):
-=======
-    monkeypatch.setattr("pipelines.steps.publish.publisher", then_another)
-    with pytest.raises(SourceError, match=r"progress belongs to another stream: .* publish status"):
->>>>>>> 3989270 (Messages of publishing and of the jobs in plain English):tests/integration/test_publish.py
         send(first)
     with pytest.raises(InfrastructureError, match="localhost:1: the cluster of the output topic does not"):
         send(make("publish.bootstrap_servers=localhost:1", "kafka.connect_timeout=2 seconds"))

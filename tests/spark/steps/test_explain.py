@@ -66,9 +66,9 @@ def test_what_became_of_each_record_of_a_key(make_lake: Callable[..., Lake], sma
     keys = by_flight_and_day(found)
     bronze, speed, batch = ("bronze",), ("bronze", "speed"), ("bronze", "speed", "batch")
     aside = ("bronze", "quarantine")
-    refused = "rule_failed distance to contract 0.9 (open); the contract of today takes it:"
+    refused = "rule_failed distance by contract 0.9 (open); valid by the current contract:"
     dropped = "row of the batch layer; the speed layer drops it: it came behind the watermark,"
-    after = "2013-01-01 is certified without it: it came afterwards, or a rule was changed;"
+    after = "2013-01-01 is certified without it: it came later, or a rule was changed;"
     would_be = "would be the row of the batch layer; "
     expected: dict[tuple[str, str], list[tuple[int, tuple[str, ...], str, str]]] = {
         ("1", "01"): [
@@ -90,7 +90,7 @@ def test_what_became_of_each_record_of_a_key(make_lake: Callable[..., Lake], sma
             (13, bronze, "duplicate", "of flights-0 @ 8"),
         ],
         ("5", "01"): [(10, bronze, "late", after)],
-        ("6", "03"): [(11, bronze, "pending", f"{would_be}the speed layer has not come so far")],
+        ("6", "03"): [(11, bronze, "pending", f"{would_be}the speed layer has not read that far")],
         # A broken record whose key can be read in part is found by these parts.
         ("7", "01"): [(12, bronze, "quarantined", "wrong_type flight; not in the quarantine table")],
     }

@@ -48,7 +48,7 @@ def oncelake(*words: str) -> "subprocess.CompletedProcess[str]":
         (["explain", "--pipeline", "flights"], "Missing option '--key'"),
         (["explain", "--pipeline", "flights", "--key", "flight=UA"], "expected a whole number of 64 bits"),
         (["forget", "--pipeline", "flights"], "expected a key (--key COLUMN=VALUE) or --again, not both"),
-        (["forget", "--pipeline", "flights", "--key", "tailnum=N1"], "no part of the dedup key"),
+        (["forget", "--pipeline", "flights", "--key", "tailnum=N1"], "not a part of the dedup key"),
         (["report"], "Missing option '--pipeline' (only --index works without it)"),
         (["report", "--index", "--pipeline", "flights"], "leave out --pipeline, --date and --format"),
         (

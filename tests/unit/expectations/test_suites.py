@@ -111,8 +111,12 @@ def test_a_generated_expectation_that_was_edited_is_neither_obeyed_nor_overwritt
             "column distanse: expected a column of the contract",
         ),
         ("days", MEAN, "column distance: expected rows, hours_without_events, or one of COLUMN_nulls"),
-        ("days", {**MEAN, "kwargs": {"column": "carrier_mean"}}, "_mean is of a number, and carrier is none"),
-        ("days", {**MEAN, "kwargs": {"column": "distance_max"}}, "distance is personal"),
+        (
+            "days",
+            {**MEAN, "kwargs": {"column": "carrier_mean"}},
+            "_mean needs a column of numbers",
+        ),
+        ("days", {**MEAN, "kwargs": {"column": "distance_max"}}, "distance has personal data"),
     ],
 )
 def test_a_mistake_in_a_suite_is_refused_with_its_place(

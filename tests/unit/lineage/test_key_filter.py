@@ -53,8 +53,8 @@ def test_a_value_is_read_in_its_type(typed: DataContract, given: str, sql: str) 
     ("given", "said"),
     [
         (["flight"], "--key flight: expected COLUMN=VALUE"),
-        (["dest=IAH"], "--key dest: no part of the dedup key of .*; expected one of carrier, flight"),
-        (["flight=1", "flight=2"], "named twice"),
+        (["dest=IAH"], "--key dest: not a part of the dedup key of .*; expected one of carrier, flight"),
+        (["flight=1", "flight=2"], "found twice"),
         (["flight=1.5"], "flight: expected a whole number of 64 bits, as .* says, got '1.5'"),
         (["flight=9223372036854775808"], "a whole number of 64 bits"),
         (["whole=2147483648"], "a whole number of 32 bits"),

@@ -48,16 +48,16 @@ BROKEN = replace(WINS, valid=False, best=False, reason="rule_failed", column="de
     ("facts", "verdict", "said"),
     [
         (WINS, "missing", "nothing explains why the speed layer lacks it"),
-        (replace(WINS, beyond=True), "pending", "the speed layer has not come so far"),
+        (replace(WINS, beyond=True), "pending", "the speed layer has not read that far"),
         (
             replace(WINS, behind=True, beyond=True),
             "late",
             "behind the watermark, 2013-01-01 06:00:00.000 UTC",
         ),
-        (replace(WINS, behind=True, beyond=True, unread=True), "pending", "has not come so far"),
+        (replace(WINS, behind=True, beyond=True, unread=True), "pending", "has not read that far"),
         (replace(WINS, in_speed=True, behind=True), "winner", "readers have it from the speed layer"),
         (replace(WINS, speed_copy=PLACE), "winner", "readers have flights-1 @ 7 from the speed layer"),
-        (replace(WINS, aside=ASIDE), "quarantined", "rule_failed dest to contract 0.9 (open); the contract"),
+        (replace(WINS, aside=ASIDE), "quarantined", "rule_failed dest by contract 0.9 (open); valid by"),
         (replace(WINS, aside=ASIDE, in_speed=True), "winner", "readers have it"),
         (replace(WINS, closed=True, in_batch=True), "winner", "row of the batch layer"),
         (replace(WINS, closed=True, in_batch=True, behind=True), "late", "row of the batch layer; the speed"),
@@ -71,7 +71,7 @@ BROKEN = replace(WINS, valid=False, best=False, reason="rule_failed", column="de
         (
             replace(BROKEN, reason="wrong_type", aside=ASIDE),
             "quarantined",
-            "wrong_type dest; rule_failed dest to",
+            "wrong_type dest; rule_failed dest by",
         ),
         (BROKEN, "quarantined", "rule_failed dest; not in the quarantine table"),
     ],

@@ -57,7 +57,7 @@ def test_hints_name_what_is_in_the_way() -> None:
     said = "\n".join(advise(half, ["a", "use1-az1"], "off").hints)
     assert "brokers 2 have no rack" in said
     assert "no executor runs in c" in said
-    assert "no broker is in use1-az1: do executors and brokers name racks the same way" in said
+    assert "no broker is in use1-az1: check that executors and brokers use the same names for" in said
     assert "kafka.rack.mode: placement would raise the share to 1.00" in said
     assert advise(topic((1, 2, 3), (2, 3, 1)), ["a", "b", "c"], "client").hints == []
 

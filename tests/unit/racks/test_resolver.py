@@ -217,8 +217,8 @@ def test_odd_files_cost_no_more_than_a_second_and_stop_nothing(tmp_path: Path, s
     (tmp_path / "labels").write_bytes(b'odd="\xff"\ntopology.kubernetes.io/zone="b"\n')
     assert found(tmp_path) == "b"
     os.mkfifo(tmp_path / "fifo")
-    assert "is no file" in why(tmp_path / "fifo")
-    assert "is no file" in why(Path("/dev/zero"))
+    assert "is not a file" in why(tmp_path / "fifo")
+    assert "is not a file" in why(Path("/dev/zero"))
     serve("GCP", gcp())
     assert found(tmp_path / "fifo") == "europe-west1-b"
 

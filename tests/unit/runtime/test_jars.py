@@ -92,7 +92,7 @@ def test_a_changed_lock_is_noticed_although_the_files_did_not_change(
 
 def test_a_lock_that_does_not_agree_with_ivy_says_so(repository: Repository) -> None:
     del repository.serves["a-1.jar"]
-    with pytest.raises(InfrastructureError, match=r"a-1\.jar is in .* the two do not agree"):
+    with pytest.raises(InfrastructureError, match=r"a-1\.jar is in .* the two do not match"):
         ensure_jars("spark")
 
 
@@ -125,7 +125,7 @@ def test_a_home_that_cannot_be_written_is_refused_in_words(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("ONCELAKE_HOME", str(tmp_path / "file"))
-    with pytest.raises(InfrastructureError, match=r"cannot be made.*Name another one in \$ONCELAKE_HOME"):
+    with pytest.raises(InfrastructureError, match=r"cannot be created.*Name another one in \$ONCELAKE_HOME"):
         ensure_jars("spark")
 
 

@@ -84,7 +84,7 @@ def test_without_java_the_message_says_what_was_seen_and_what_to_do(
     [
         (lambda folder: None, "does not exist"),
         (lambda folder: (folder / "java").write_text("not a program"), "does not start"),
-        (lambda folder: (folder / "java").symlink_to("/bin/true"), "does not tell its version"),
+        (lambda folder: (folder / "java").symlink_to("/bin/true"), "does not print its version"),
     ],
 )
 def test_a_java_that_cannot_run_is_passed_over_with_the_reason(

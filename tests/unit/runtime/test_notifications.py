@@ -77,7 +77,7 @@ def test_a_webhook_gets_the_summary_with_headers_and_no_secret_is_logged(
     ((headers, body),) = hook.got
     assert body == SUMMARY
     assert (headers["Authorization"], headers["Content-Type"]) == ("Bearer hush-hush", "application/json")
-    assert "notify.webhook: told" in said.text
+    assert "notify.webhook: notified" in said.text
     assert "hush-hush" not in said.text
 
 
@@ -99,7 +99,7 @@ def test_hooks_that_take_too_long_are_left(
     command = script(tmp_path, "import signal\nsignal.pause()")
     notify(config(webhook=hook.url, command=command, timeout="100 milliseconds"), SUMMARY)
     assert "notify.webhook: no answer within 0.1 s" in said.text
-    assert "notify.command: not done within 0.1 s, and ended" in said.text
+    assert "notify.command: not done within 0.1 s, and killed" in said.text
 
 
 def test_a_webhook_that_nobody_hears_is_logged(said: pytest.LogCaptureFixture) -> None:
@@ -115,7 +115,7 @@ def test_a_command_gets_the_summary_and_its_words_as_they_are(
     text = f"import json, sys\njson.dump([sys.argv[1], json.load(sys.stdin)], open({str(kept)!r}, 'w'))"
     notify(config(command=script(tmp_path, text)), SUMMARY)
     assert json.loads(kept.read_text()) == ["a word; with $(signs)", SUMMARY]
-    assert "notify.command: told" in said.text
+    assert "notify.command: notified" in said.text
 
 
 def test_a_command_that_fails_or_does_not_exist_is_logged(

@@ -293,8 +293,8 @@ def test_flow_shows_every_count_with_its_name() -> None:
     shown = texts(flow_chart(report()).wide)
     for count, name in (("1,000", "records in bronze"), ("200", "of this day"), ("10", "quarantined"),
                         ("790", "of other days"), ("180", "rows in the batch layer"),
-                        ("20", "duplicates removed"), ("176", "in the speed layer too"),
-                        ("4", "late: in the rebuild alone")):  # fmt: skip
+                        ("20", "duplicates removed"), ("176", "also in the speed layer"),
+                        ("4", "late: only in the rebuild")):  # fmt: skip
         assert count in shown
         assert name in shown
     assert "unaccounted for" not in shown

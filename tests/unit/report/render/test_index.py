@@ -102,7 +102,7 @@ def test_a_report_of_another_version_is_read(tmp_path: Path, change: dict[str, A
 def test_an_empty_folder_and_one_that_is_not_there_give_a_page(tmp_path: Path) -> None:
     """Who opens the index before the first night reads why it is empty."""
     written = write_index(tmp_path / "new")
-    assert "No report lies in this folder yet." in Page(written.read_text(encoding="utf-8")).text
+    assert "This folder has no report yet." in Page(written.read_text(encoding="utf-8")).text
     (tmp_path / "taken").write_text("", encoding="utf-8")
     with pytest.raises(InfrastructureError, match=r"index of the reports: cannot write to .*taken"):
         write_index(tmp_path / "taken")

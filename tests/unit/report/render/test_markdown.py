@@ -32,7 +32,7 @@ def test_it_begins_with_the_verdict_and_shows_what_a_reader_has_to_act_on() -> N
 def test_a_sum_that_does_not_add_up_stands_out() -> None:
     data = sample()
     odd = data.model_copy(update={"flow": data.flow.model_copy(update={"bronze": data.flow.bronze + 5})})
-    assert "**The numbers say otherwise: the records in bronze do not add up.**" in render_markdown(odd)
+    assert "**The numbers do not confirm this: the records in bronze do not add up.**" in render_markdown(odd)
     assert "| **5 missing** |" in render_markdown(odd)
 
 
