@@ -148,7 +148,7 @@ def test_a_reset_tells_what_was_moved_and_what_the_stream_does_next() -> None:
         "there is no bronze: ingest_stream reads from the earliest offset that Kafka has",
     ]
     anew, *more = summary_of_reset(PUBLISHING, CheckpointReset("speed", {}))["lines"][1:]
-    assert anew.startswith("speed_stream makes speed layer and quarantine anew from bronze")
+    assert anew.startswith("speed_stream rebuilds speed layer and quarantine from bronze")
     assert [line.split(":")[0] for line in more] == ["publish_stream has read the table that was moved"]
     assert summary_of_reset(config, CheckpointReset("speed", {}))["lines"][1:] == [anew]
 
@@ -165,7 +165,7 @@ def test_the_status_of_publishing_tells_both_sides_and_what_is_left() -> None:
     *lines, unsent, last = told["lines"]
     assert lines == [
         f"{sink.name} -> topic out, 2 slots",
-        "checkpoint lake/publish: query q, next micro-batch 3, micro-batch 3 under way",
+        "checkpoint lake/publish: query q, next micro-batch 3, micro-batch 3 is begun",
         "slot 0: next micro-batch 3",
         "slot 1: next micro-batch 4",
         "certified, and changes not sent yet: 2 days from 2013-01-01 to 2013-01-02",
@@ -176,7 +176,7 @@ def test_the_status_of_publishing_tells_both_sides_and_what_is_left() -> None:
     told = publish.summary_of_status(PUBLISHING, new)
     assert (told["agrees"], told["problem"]) == (False, "it does not fit")
     assert told["lines"][1:] == [
-        "checkpoint lake/publish: not there yet",
+        "checkpoint lake/publish: does not exist yet",
         "the cluster has no progress of this sink",
         "problem: it does not fit",
     ]
