@@ -219,12 +219,23 @@ def reconcile_with_checkpoint(
     if slots != sink.slots or any(mark.slots != slots for mark in current.values()):
         if files.in_flight is None:
             return ours
-        finish = sink.command("publish_stream", f"--once --set publish.slots={slots}")
-        raise SourceError(
-            f"{sink.name}: publish.slots: found {sink.slots}, but micro-batch {files.in_flight} was begun"
-            f" with {slots}. Finish it with that number ({finish}), then change it"
-        )
+        raise begun_with_other_slots(sink, files, slots)
     return _without_progress(sink, ours, files) if len(current) < slots else None
+
+
+def begun_with_other_slots(sink: TransactionalSink, files: QueryFiles, slots: int) -> SourceError:
+    """Return what is said where `publish.slots` has changed in the middle of a micro-batch.
+
+    Args:
+        sink: The sink.
+        files: The files of the query.
+        slots: How many slots the micro-batch was begun with.
+    """
+    finish = sink.command("publish_stream", f"--once --set publish.slots={slots}")
+    return SourceError(
+        f"{sink.name}: publish.slots: found {sink.slots}, but micro-batch {files.in_flight} was begun"
+        f" with {slots}. Finish it with that number ({finish}), then change it"
+    )
 
 
 def _refuse_incomplete(sink: TransactionalSink, current: Marks) -> None:

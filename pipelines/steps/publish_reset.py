@@ -14,7 +14,7 @@ from pipelines.publishing.cluster import (
     topic_id,
     write_progress,
 )
-from pipelines.publishing.progress_check import PARTITIONS, fits_in
+from pipelines.publishing.progress_check import PARTITIONS, begun_with_other_slots, fits_in
 from pipelines.publishing.settings import sink_of
 from pipelines.publishing.slots import SlotProgress
 from pipelines.publishing.transactional_sink import TransactionalSink, begun_with
@@ -145,12 +145,7 @@ def _refuse_other_slots(sink: TransactionalSink, ours: SlotProgress, known: Mark
         and mark.slots != sink.slots
     ]
     if others:
-        finish = sink.command("publish_stream", f"--once --set publish.slots={others[0]}")
-        raise SourceError(
-            f"{sink.name}: publish.slots: found {sink.slots}, but micro-batch {files.in_flight} was begun"
-            f" with {others[0]}, and a part of it is published. Finish it with that number ({finish}), then"
-            " change it"
-        )
+        raise begun_with_other_slots(sink, files, others[0])
 
 
 def _refuse_in_parts(sink: TransactionalSink, unknown: list[int], known: Marks, files: QueryFiles) -> None:
