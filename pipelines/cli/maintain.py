@@ -68,8 +68,9 @@ def _lines(finding: Finding, *, vacuum_now: bool) -> Iterator[str]:
     match finding:
         case TableFiles(table, what, files):
             yield f"{table}: files {what}: {files.count:,} ({files.bytes:,} bytes)"
-        case LeftOver():
-            yield "batch: a run died before its verdict; first restored to the certified version"
+        case LeftOver(is_restored):
+            done = "restored" if is_restored else "to be restored"
+            yield f"batch: a run died before its verdict; first {done} to the certified version"
         case OldRows(layer, removal):
             if removal.rows:
                 yield f"{layer}: {removal.rows:,} {_removed(layer, removal)}"

@@ -149,6 +149,11 @@ def place_options(command: Command) -> Command:
     return _with(_PLACES, command)
 
 
+def log_options(command: Command) -> Command:
+    """Add those that say what is shown of the log."""
+    return _with((_LOG_FORMAT, _VERBOSE), command)
+
+
 def _with(options: tuple[Callable[[Command], Command], ...], command: Command) -> Command:
     for option in reversed(options):
         command = option(command)

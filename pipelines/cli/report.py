@@ -8,7 +8,7 @@ from typing import Any, Final, cast
 import click
 
 from pipelines.cli.job_runner import Job, run_job
-from pipelines.cli.options import CommonOptions, place_options
+from pipelines.cli.options import CommonOptions, log_options, place_options
 from pipelines.report.render.files import FORMATS, ReportFormat, write_index
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.metrics import WrittenMetrics, metrics
@@ -21,7 +21,7 @@ _PROMETHEUS: Final = "prometheus"
 @click.command("report")
 @click.option("--pipeline", metavar="NAME", help="The pipeline, e.g. flights; not needed with --index.")
 @place_options
-@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@log_options
 @click.option(
     "--date",
     "day",

@@ -4,9 +4,14 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
+
+from pipelines.delta.epochs import Commit
+from pipelines.delta.time_travel import commit_file
+
+_UNKNOWN: Final = "unknown"
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,34 @@ def commits_between(spark: SparkSession, table: str, after: int, until: int) -> 
         commit = _text(spark, f"{table}/_delta_log/{at:020d}.json")
         if commit is not None:
             yield at, made_by(commit)
+
+
+def commit_at(spark: SparkSession, table: str, at: int) -> Commit:
+    """Return what the log says of the commit that made a version.
+
+    Its operation is `unknown` where the log does not say, or has not got it any more: for whoever asks
+    whether others wrote to a table, it is the write of another.
+
+    Source: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#commit-provenance-information
+
+    Args:
+        spark: the session.
+        table: the path of a Delta table.
+        at: the version.
+    """
+    said: dict[str, Any] = {}
+    if status := commit_file(spark, table, at):
+        jvm: Any = spark.sparkContext._jvm
+        session: Any = spark._jsparkSession
+        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session, table)
+        # It comes first in the file, so of a large commit little is read.
+        lines = log.store().readAsIterator(status.getPath(), log.newDeltaHadoopConf())
+        try:
+            while not said and lines.hasNext():
+                said = json.loads(lines.next()).get("commitInfo") or {}
+        finally:
+            lines.close()
+    return Commit(at, said.get("operation") or _UNKNOWN, said.get("userMetadata"))
 
 
 def adds_nothing(spark: SparkSession, table: str, after: int, until: int) -> bool:
@@ -84,7 +117,7 @@ def made_by(commit: str) -> Made:
 
     removed = files("remove")
     return Made(
-        operation=told.get("operation", "unknown"),
+        operation=told.get("operation", _UNKNOWN),
         note=told.get("userMetadata") or "",
         adds=bool(files("add")),
         removes=bool(removed),

@@ -23,10 +23,10 @@ from tenacity import (
     wait_random_exponential,
 )
 
+from pipelines.delta.commits import commit_at
 from pipelines.delta.epochs import Commit, Stamp
 from pipelines.delta.io import CONFLICTS, days_condition
 from pipelines.delta.tables import keep_versions
-from pipelines.delta.time_travel import commit_at
 from pipelines.delta.transaction import Transaction, refused, stale
 from pipelines.errors import InfrastructureError
 
@@ -159,7 +159,7 @@ def is_as_at(spark: SparkSession, table: str, at: int | None) -> bool:
 def commits_since(spark: SparkSession, table: str, base: int) -> list[Commit]:
     """Return the commits of a table after a version."""
     newest = Transaction(spark, table).version
-    return [made for made in (commit_at(spark, table, at) for at in range(base + 1, newest + 1)) if made]
+    return [commit_at(spark, table, at) for at in range(base + 1, newest + 1)]
 
 
 def _stamped(rows: DataFrame, stamp: Stamp) -> DataFrameWriter:

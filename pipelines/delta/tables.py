@@ -144,12 +144,20 @@ def keep_versions(
 
 
 def table_property(spark: SparkSession, path: str, key: str) -> str | None:
-    """Return a property of a Delta table; None if it has none of that name."""
+    """Return a property of a Delta table; None if it has none of that name.
+
+    Raises:
+        SourceError: there is no such table. Without it nobody knows what it would have said.
+    """
     # By Delta's own classes: a command makes a plan and a job for each property.
     jvm: Any = spark.sparkContext._jvm
     session: Any = spark._jsparkSession
     none = jvm.scala.Option.empty()
     newest = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session, path).update(False, none, none)
+    if newest.version() < 0:
+        raise SourceError(
+            f"{path}: no such table, so its property {key} is unknown; fix lake.root or restore it"
+        )
     found = newest.metadata().configuration().get(key)
     return None if found.isEmpty() else str(found.get())
 

@@ -1,6 +1,5 @@
 """Earlier versions of a table, which do not live for ever."""
 
-import json
 from collections.abc import Collection, Iterator, Sequence
 from datetime import date
 from typing import Any, Final
@@ -8,7 +7,6 @@ from typing import Any, Final
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.delta.epochs import Commit
 from pipelines.delta.io import on_days, read
 
 _GONE: Final = {
@@ -42,33 +40,6 @@ def read_kept(spark: SparkSession, table: str, at: int, days: Sequence[date] = (
         raise
     # Spark itself would notice in the middle of a query, with a stack trace.
     return rows if all(system.exists(path) for system, path in _places(spark, files)) else None
-
-
-def commit_at(spark: SparkSession, table: str, at: int) -> Commit | None:
-    """Return what the log says of the commit that made a version; None if it has not got it any more.
-
-    Source: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#commit-provenance-information
-
-    Args:
-        spark: the session.
-        table: the path of a Delta table.
-        at: the version.
-    """
-    status = commit_file(spark, table, at)
-    if status is None:
-        return None
-    jvm: Any = spark.sparkContext._jvm
-    session: Any = spark._jsparkSession
-    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session, table)
-    # Delta's history does the same by a job. What a commit says of itself comes first in its file.
-    lines = log.store().readAsIterator(status.getPath(), log.newDeltaHadoopConf())
-    try:
-        while lines.hasNext():
-            if said := json.loads(lines.next()).get("commitInfo"):
-                return Commit(at, said["operation"], said.get("userMetadata"))
-    finally:
-        lines.close()
-    return None
 
 
 def commit_hash(spark: SparkSession, table: str, at: int) -> str | None:

@@ -22,6 +22,11 @@ def format_of(contract: DataContract) -> ValueFormat:
     return FORMATS[contract.value_format]
 
 
+def format_of_kind(kind: str) -> ValueFormat | None:
+    """Return the format that reads by schemas of a kind; None if none does."""
+    return next((each for each in FORMATS.values() if each.schema_kind == kind), None)
+
+
 def names_schemas(contract: DataContract) -> bool:
     """Return whether values begin with the id of a schema of a registry."""
     return format_of(contract).schema_kind is not None

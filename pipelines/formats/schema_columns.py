@@ -6,8 +6,7 @@ from typing import Final
 from pyspark.sql.types import MapType, StructType
 
 from pipelines.errors import ContractError
-from pipelines.formats.catalog import FORMATS
-from pipelines.formats.value_format import ValueFormat
+from pipelines.formats.catalog import format_of_kind
 from pipelines.registry.wire_format import WriterSchema
 
 _SHOWN: Final = 60
@@ -30,7 +29,10 @@ def columns_of(schema: WriterSchema) -> StructType:
     place = f"schema {schema.id} of the registry"
     try:
         document = json.loads(schema.text)
-        kind = _format_of_kind(schema.kind).columns(document)
+        value_format = format_of_kind(schema.kind)
+        if value_format is None:
+            raise ValueError(f"no value format reads by schemas of the kind {schema.kind}")
+        kind = value_format.columns(document)
     except RecursionError:
         raise ContractError(f"{place}: no decoding can be made of it: it is nested too deeply") from None
     except json.JSONDecodeError as error:
@@ -51,10 +53,3 @@ def columns_of(schema: WriterSchema) -> StructType:
                 f"{place}: expected a record, or an object with properties, got {kind.simpleString()}:"
                 " its values cannot be compared with columns"
             )
-
-
-def _format_of_kind(kind: str) -> ValueFormat:
-    for each in FORMATS.values():
-        if each.schema_kind == kind:
-            return each
-    raise ValueError(f"no value format reads by schemas of the kind {kind}")

@@ -12,14 +12,14 @@ from typing import Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import append, read, small_rows
 from pipelines.delta.tables import exists, small_frame
 from pipelines.errors import InfrastructureError
-from pipelines.formats.catalog import format_of, names_schemas
+from pipelines.formats.catalog import format_of, format_of_kind, names_schemas
 from pipelines.ledger.catalog import WRITER_SCHEMAS
 from pipelines.records.decode import decode
 from pipelines.registry.schema_registry import open_registry, registry_of
@@ -282,7 +282,7 @@ def learn(pipeline: Pipeline, ids: Iterable[int]) -> Writers:
     try:
         for number in wanted:
             found = registry.schema(number)
-            answers[number] = _checked(pipeline, found) if found else WriterSchema(number, UNKNOWN, "")
+            answers[number] = _checked(pipeline.spark, found) if found else WriterSchema(number, UNKNOWN, "")
     finally:
         kept = kept_schemas(pipeline)
         news = {number: found for number, found in answers.items() if kept.get(number) != found}
@@ -306,16 +306,17 @@ def _remember_others(pipeline: Pipeline, named: Named) -> None:
         keep_passed_over(pipeline)
 
 
-def _checked(pipeline: Pipeline, schema: WriterSchema) -> WriterSchema:
+def _checked(spark: SparkSession, schema: WriterSchema) -> WriterSchema:
     """Return the schema.
 
     One that Spark cannot read by counts as of no kind, so that its records are put aside.
     """
-    value_format = format_of(pipeline.contract)
-    if schema.kind != value_format.schema_kind:
+    # By its own kind: under a later contract it may be what values are read by.
+    value_format = format_of_kind(schema.kind)
+    if value_format is None:
         return schema
     try:
-        value_format.require_readable(pipeline.spark, schema)
+        value_format.require_readable(spark, schema)
     except (PySparkException, Py4JJavaError, ValueError, TypeError, AttributeError, RecursionError) as error:
         # Spark has errors of its own for some schemas, hands on those of Avro for others, and a text from
         # elsewhere may have any shape.

@@ -45,7 +45,7 @@ class RackTrafficMeter:
 
         Returns:
             `mode`; `bytes`: by reading rack and serving rack, such as `{"a": {"a": 10, "b": 1}}`, with `?`
-            for an unknown rack; `rack_share`: of the bytes that stayed in the rack, None without bytes;
+            for an unknown rack; `share`: of the bytes that stayed in the rack, None without bytes;
             `placement`: what the driver decided, if it did.
         """
         found = traffic(since(self._before, _settled(self._spark)), self._racks)

@@ -15,9 +15,11 @@ def names_of(node: Mapping[str, Any], space: str) -> tuple[str, str]:
         space: The namespace around it; empty if there is none.
     """
     name = str(node.get("name", ""))
+    if not name:
+        return "", space
     if "." in name:
         return name, name.rpartition(".")[0]
     own = node.get("namespace")
     # Java reads null as if nothing was said, and an empty text as no namespace.
     inner = space if own is None else str(own)
-    return f"{inner}.{name}" if inner and name else name, inner
+    return f"{inner}.{name}" if inner else name, inner

@@ -61,7 +61,13 @@ class TableFiles:
 
 @dataclass(frozen=True)
 class LeftOver:
-    """A run that died before it decided had left the batch table in another state than the certified one."""
+    """A run that died before it decided had left the batch table in another state than the certified one.
+
+    Attributes:
+        is_restored: Whether the table is as it was certified now; not in a dry run.
+    """
+
+    is_restored: bool
 
 
 @dataclass(frozen=True)
@@ -247,7 +253,7 @@ class _Work:
             state = certified(self.pipeline)
             _, is_left_over = back_to_certified(self.pipeline, state, self.held)
         if is_left_over:
-            self.findings.append(LeftOver())
+            self.findings.append(LeftOver(is_restored=not self.dry_run))
         return not (is_left_over and self.dry_run)
 
     def may_lose_files_of_bronze(self) -> bool:

@@ -32,7 +32,7 @@ def validate(pipeline: Pipeline, run_id: str, day: date) -> dict[str, Any]:
     state = certified_in(ledger)
     if state is None or day not in state.days:
         raise ConfigError(
-            f"{day} is not certified, so readers have nothing of it that could be validated; say"
+            f"{day} is not certified, so readers have nothing of it that could be validated; run"
             f" {command(pipeline.config, 'nightly_batch', f'--date {day}')}"
         )
     require_certified(pipeline, state)
@@ -46,5 +46,5 @@ def validate(pipeline: Pipeline, run_id: str, day: date) -> dict[str, Any]:
     record_audit(pipeline, run_id, found, index.version, state.version)
     if not found.passed(day):
         again = command(pipeline.config, "nightly_batch", f"--date {day}")
-        raise found.failure([day], f"the day is not what bronze holds now; say {again}")
+        raise found.failure([day], f"the day is not what bronze holds now; run: {again}")
     return {"counts": {"checks": len(found.checks), "rows": found.rows.get(day, 0)}}

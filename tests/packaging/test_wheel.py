@@ -22,6 +22,7 @@ def test_it_carries_what_a_project_starts_from_and_nothing_else_of_the_checkout(
         "pipelines/report/render/templates/data_docs/page.j2",
         "pipelines/_bundled/conf/ivy.xml",
         "pipelines/_bundled/conf/jars.lock",
+        "pipelines/_bundled/conf/log4j2.properties",
         "pipelines/_bundled/conf/spark-defaults.conf",
         "pipelines/_bundled/conf/base/oncelake.yml",
         "pipelines/_bundled/conf/local/oncelake.yml",

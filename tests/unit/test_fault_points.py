@@ -100,12 +100,17 @@ def own_names(tree: ast.Module) -> set[str]:
     return found
 
 
+_NAMES_OF_PLACES = ("target", "in_dict", "name", "attribute")
+
+
 def place_of(call: ast.Call) -> tuple[ast.expr | None, ast.expr | None, ast.expr | None]:
     """Where a call puts something else: by a text, or at an object, which may have the name beside it."""
-    function, (first, second) = call.func, (*call.args[:2], None, None)[:2]
+    function = call.func
+    named = {each.arg: each.value for each in call.keywords if each.arg in _NAMES_OF_PLACES}
+    first, second, *_ = [*call.args, *named.values(), None, None]
     name = getattr(function, "attr", getattr(function, "id", ""))
     of = function.value if isinstance(function, ast.Attribute) else None
-    if name == "patch" or (name == "setattr" and len(call.args) == 2):
+    if name == "patch" or (name == "setattr" and len(call.args) + len(call.keywords) == 2):
         return first, None, None
     if name in ("setattr", "delattr"):
         return None, first, second
@@ -159,6 +164,9 @@ def test_no_test_patches_by_a_dotted_text_or_a_private_name(path: Path) -> None:
         "patch.setattr(leases, '_held', die)",
         "patch.setattr(publishing._Job, 'run', die)",
         "patch.setattr(forgetting, step, die)",
+        "patch.setattr(leases, name='_held', value=die)",
+        "patch.setattr(target=leases, name='_held', value=die)",
+        "patch.object(target=leases, attribute='_held', new=die)",
         "patch.delattr(leases, '_held')",
         "setattr(leases, '_held', die)",
         "patch('pipelines.steps.nightly.audit', die)",

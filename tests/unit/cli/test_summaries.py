@@ -233,7 +233,7 @@ def test_upkeep_tells_what_it_did_and_what_keeps_the_rest_in_this_order() -> Non
     needs = (Need(TWO, "a stream has not read it"),)
     findings: list[Finding] = [
         TableFiles("bronze/flights", "compacted", Files(1200, 3_400_000)),
-        LeftOver(),
+        LeftOver(is_restored=True),
         OldRows("bronze", Removal(4000, needs=needs, kept_from=ONE, sent_before=noon)),
         OldRows("speed", Removal(5, kept_from=TWO, days=3)),
         OldRows("quarantine", Removal(1)),

@@ -1,0 +1,46 @@
+"""What is asked of a table's log, and what is said where the log has no answer."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.delta.commits import commit_at
+from pipelines.delta.epochs import Commit
+from pipelines.delta.fenced_commits import commits_since
+from pipelines.delta.tables import ensure_table, set_table_property, shape, table_property
+from pipelines.errors import SourceError
+from tests.support.lakes import Lake
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def table(lake: Lake, tmp_path: Path) -> str:
+    path = str(tmp_path / "table")
+    ensure_table(lake.spark, path, shape("n int"))
+    return path
+
+
+def test_a_property_is_the_value_none_or_unknown(lake: Lake, table: str, tmp_path: Path) -> None:
+    set_table_property(lake.spark, table, "oncelake.mark", "7")
+    assert table_property(lake.spark, table, "oncelake.mark") == "7"
+    assert table_property(lake.spark, table, "oncelake.other") is None
+    with pytest.raises(SourceError, match=r"lost: no such table, so its property oncelake\.mark is unknown"):
+        table_property(lake.spark, str(tmp_path / "lost"), "oncelake.mark")
+
+
+def test_a_commit_that_does_not_say_what_it_did_counts_as_one_of_others(lake: Lake, table: str) -> None:
+    set_table_property(lake.spark, table, "oncelake.mark", "7")
+    assert commits_since(lake.spark, table, 0) == [Commit(1, "SET TBLPROPERTIES")]
+    file = Path(table, "_delta_log", f"{1:020d}.json")
+    actions = [json.loads(line) for line in file.read_text().splitlines()]
+    silent: list[dict[str, Any]] = [{"commitInfo": {}}, {"commitInfo": {"timestamp": 1}}, {}]
+    for said in silent:
+        others = [action for action in actions if "commitInfo" not in action]
+        file.write_text("\n".join(map(json.dumps, [*others, *([said] if said else [])])))
+        file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+        assert commit_at(lake.spark, table, 1) == Commit(1, "unknown")
+    file.unlink()
+    assert commit_at(lake.spark, table, 1) == Commit(1, "unknown")
