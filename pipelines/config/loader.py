@@ -146,8 +146,8 @@ def _settings(settings: Sequence[str]) -> Iterator[_Source]:
         parts = key.strip().split(".", 2)
         if not equals or not all(parts):
             # What follows the key may be a secret.
-            said = re.split(r"[\s=]", setting.strip(), maxsplit=1)[0]
-            raise ConfigError(f"--set {said}: expected key=value, such as kafka.topic=flights")
+            prefix = re.split(r"[\s=]", setting.strip(), maxsplit=1)[0]
+            raise ConfigError(f"--set {prefix}: expected key=value, such as kafka.topic=flights")
         quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "'\""
         value: Any = text[1:-1] if quoted else text
         if tuple(parts[:2]) not in _TEXTS:
@@ -204,13 +204,13 @@ def _origin(layers: Sequence[_Source], location: Sequence[str | int]) -> str:
 
 
 def _explain(error: ErrorDetails, layers: Sequence[_Source]) -> str:
-    location, found = error["loc"], error["input"]
+    location, value = error["loc"], error["input"]
     where = f"{_origin(layers, location)}: {'.'.join(map(str, location))}"
     match error["type"]:
         case "extra_forbidden":
-            known = _known_keys(location[:-1])
-            close = get_close_matches(str(location[-1]), known, 1)
-            hint = f"did you mean '{close[0]}'?" if close else f"known keys: {', '.join(known)}"
+            known_keys = _known_keys(location[:-1])
+            close = get_close_matches(str(location[-1]), known_keys, 1)
+            hint = f"did you mean '{close[0]}'?" if close else f"known keys: {', '.join(known_keys)}"
             return f"{where}: unknown key; {hint}"
         case "missing":
             return f"{where}: missing; add it here or with --set {'.'.join(map(str, location))}=VALUE"
@@ -219,7 +219,7 @@ def _explain(error: ErrorDetails, layers: Sequence[_Source]) -> str:
         case _:
             # Secrets are put in wrong places, too.
             may_be_secret = tuple(location[:2]) in _TEXTS
-            shown = f"a {type(found).__name__}, not shown here" if may_be_secret else repr(found)
+            shown = f"a {type(value).__name__}, not shown here" if may_be_secret else repr(value)
             expected = (
                 error["msg"].replace("Input should be", "expected").replace("String should", "expected to")
             )

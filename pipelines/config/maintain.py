@@ -81,8 +81,8 @@ def check_retentions(maintain: MaintainConfig, lookback: int, horizon: int, max_
             f" '{format_interval(speed)}': the audit compares these days with the speed layer"
         )
     if quarantine and (bronze is None or quarantine < bronze):
-        held = f"'{format_interval(bronze)}'" if bronze else "not set, so that bronze keeps everything"
+        bronze_text = f"'{format_interval(bronze)}'" if bronze else "not set, so that bronze keeps everything"
         raise ValueError(
-            f"quarantine_retention: expected no less than bronze_retention, which is {held}, got"
+            f"quarantine_retention: expected no less than bronze_retention, which is {bronze_text}, got"
             f" '{format_interval(quarantine)}': the audit looks for bronze's broken records in quarantine"
         )

@@ -103,8 +103,8 @@ class DataContract:
             for inner, how in self.personal.items()
             if inner.startswith((f"{path}.", f"{path}[", f"{path}{{"))
         ]
-        found = {*around, *("drop" for _ in within)} - {None}
-        return "drop" if "drop" in found else "hash" if found else None
+        treatments = {*around, *("drop" for _ in within)} - {None}
+        return "drop" if "drop" in treatments else "hash" if treatments else None
 
     @property
     def key_names(self) -> list[str]:

@@ -39,10 +39,10 @@ def event_time(item: SchemaObject, schema: StructType, refuse: Refuse) -> str:
     name = _custom(item).get("eventTime")
     stamps = [f.name for f in schema.fields if f.dataType.typeName() == "timestamp"]
     if name not in stamps:
-        found = "no such custom property" if name is None else repr(name)
+        actual = "no such custom property" if name is None else repr(name)
         refuse(
             "schema.customProperties.eventTime",
-            f"expected the name of a timestamp property ({', '.join(stamps) or 'found none'}), got {found}",
+            f"expected the name of a timestamp property ({', '.join(stamps) or 'found none'}), got {actual}",
         )
     elif schema[str(name)].nullable:
         refuse(f"schema.properties.{name}", "the event time must not be missing: add `required: true`")
@@ -82,11 +82,11 @@ def max_conflicts(item: SchemaObject, refuse: Refuse) -> float | None:
 
 def value_format(item: SchemaObject, refuse: Refuse) -> FormatName:
     """Return how the bytes of a value are to be read: `valueFormat`, json if it is not there."""
-    found = _custom(item).get("valueFormat", "json")
-    if found not in get_args(FormatName):
+    format_name = _custom(item).get("valueFormat", "json")
+    if format_name not in get_args(FormatName):
         expected = ", ".join(get_args(FormatName))
-        refuse("schema.customProperties.valueFormat", f"expected one of {expected}, got {found!r}")
-    return cast(FormatName, found)
+        refuse("schema.customProperties.valueFormat", f"expected one of {expected}, got {format_name!r}")
+    return cast(FormatName, format_name)
 
 
 def personal(
@@ -106,8 +106,8 @@ def personal(
 
 def policy(item: SchemaObject, schema: StructType, key: Sequence[str], refuse: Refuse) -> Policy:
     """Return which copy of a key wins: `dedupPolicy`, and for `highest` the column `dedupSequence`."""
-    given = _custom(item)
-    winner, sequence = given.get("dedupPolicy", "first"), given.get("dedupSequence")
+    properties = _custom(item)
+    winner, sequence = properties.get("dedupPolicy", "first"), properties.get("dedupSequence")
     place = "schema.customProperties.dedupPolicy"
     if winner not in get_args(Winner):
         refuse(place, f"expected {', '.join(get_args(Winner))}, got {winner!r}")
@@ -115,7 +115,7 @@ def policy(item: SchemaObject, schema: StructType, key: Sequence[str], refuse: R
     if (winner == "highest") != (sequence is not None):
         refuse(place, "expected dedupSequence together with the policy highest, and only with it")
         return Policy()
-    if winner != "first" and str(given.get("eventTime")) not in key:
+    if winner != "first" and str(properties.get("eventTime")) not in key:
         refuse(
             place,
             f"{winner}: expected the event time in the dedup key, or the policy first: a copy that moves an"

@@ -238,11 +238,11 @@ def _of_whole(old: DataContract, new: DataContract) -> Iterator[Change]:
 def _of_personal(old: DataContract, new: DataContract) -> Iterator[Change]:
     shared = flat(old.schema).keys() & flat(new.schema).keys()
     keys = {path for path in (*old.personal, *new.personal) if path.endswith(MAP_KEY)}
-    told: dict[str, tuple[str, str]] = {}
+    treatments: dict[str, tuple[str, str]] = {}
     for path in sorted({*shared, *(path for path in keys if holder(path) in shared)}):
         before, after = old.treatment(path) or "nothing", new.treatment(path) or "nothing"
-        told[path] = (before, after)
-        if before == after or told.get(holder(path)) == (before, after):
+        treatments[path] = (before, after)
+        if before == after or treatments.get(holder(path)) == (before, after):
             # What is nested is reported with what holds it.
             continue
         hides_more = before == "nothing" or after == "drop"
@@ -288,21 +288,21 @@ def _demands(contract: DataContract, parts: dict[str, StructField], path: str) -
 
 
 def _of_column(old: StructField, new: StructField, *, in_key: bool) -> Iterator[Change]:
-    here = change_location(old.name)
+    location = change_location(old.name)
     if old.dataType != new.dataType:
         what = f"{kind_name(old.dataType)} became {kind_name(new.dataType)}"
         if widens(old.dataType, new.dataType):
-            yield Change(here, f"{what}: a wider type", ("state",) if in_key else ())
+            yield Change(location, f"{what}: a wider type", ("state",) if in_key else ())
         elif widens(new.dataType, old.dataType):
-            yield Change(here, f"{what}: a narrower type", BOTH if _rounds(old, new) else PRODUCERS)
+            yield Change(location, f"{what}: a narrower type", BOTH if _rounds(old, new) else PRODUCERS)
         else:
             # A string takes any value of JSON.
             breaks = READERS if isinstance(new.dataType, StringType) else BOTH
-            yield Change(here, f"{what}: another type", (*breaks, "state") if in_key else breaks)
+            yield Change(location, f"{what}: another type", (*breaks, "state") if in_key else breaks)
     if old.nullable and not new.nullable:
-        yield Change(here, "optional became required: records without it are refused", PRODUCERS)
+        yield Change(location, "optional became required: records without it are refused", PRODUCERS)
     if new.nullable and not old.nullable:
-        yield Change(here, "required became optional: readers may find nulls", READERS)
+        yield Change(location, "required became optional: readers may find nulls", READERS)
 
 
 def _rounds(old: StructField, new: StructField) -> bool:

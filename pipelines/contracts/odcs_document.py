@@ -70,10 +70,10 @@ def read_document(path: Path) -> tuple[OpenDataContractStandard, list[Reason]]:
     except (OSError, UnicodeDecodeError) as error:
         raise ContractError(f"{path}: the contract cannot be read: {error}") from None
     if not isinstance(content, dict):
-        found = "nothing" if content is None else _short(content)
+        actual = "nothing" if content is None else _short(content)
         raise ContractError(
             f"{path}: expected an Open Data Contract Standard v3 document, which begins with"
-            f" `apiVersion: v3.…` and `kind: DataContract`, got {found}"
+            f" `apiVersion: v3.…` and `kind: DataContract`, got {actual}"
         )
     content = {name: value if name in _READ else _as_text(value) for name, value in content.items()}
     try:
@@ -116,16 +116,16 @@ def _place(content: Any, steps: tuple[int | str, ...]) -> str:
 
 
 def _reason(error: ErrorDetails) -> str:
-    name, found = error["loc"][-1] if error["loc"] else "", error["input"]
+    name, value = error["loc"][-1] if error["loc"] else "", error["input"]
     if error["type"] == "extra_forbidden":
-        known = [field.alias or own for own, field in OpenDataContractStandard.model_fields.items()]
-        return f"the standard does not have this key{_meant(str(name), known)}"
-    if "enum" in error["loc"][-2:] and not isinstance(found, dict):
-        return f"expected values as `- value: {found}`, got {_short(found)}"
+        keys = [field.alias or own for own, field in OpenDataContractStandard.model_fields.items()]
+        return f"the standard does not have this key{_meant(str(name), keys)}"
+    if "enum" in error["loc"][-2:] and not isinstance(value, dict):
+        return f"expected values as `- value: {value}`, got {_short(value)}"
     expected = _EXPECTED.get(error["type"])
-    said = f"expected {expected}" if expected else error["msg"]
-    hint = " (in YAML, no, off, yes and on are booleans, too)" if isinstance(found, bool) else ""
-    return f"{said}, got {_short(found)}{hint}"
+    expectation = f"expected {expected}" if expected else error["msg"]
+    hint = " (in YAML, no, off, yes and on are booleans, too)" if isinstance(value, bool) else ""
+    return f"{expectation}, got {_short(value)}{hint}"
 
 
 def _short(value: Any) -> str:
@@ -166,36 +166,36 @@ def _quality(item: Mapping[str, Any], place: str) -> Iterator[Reason]:
         yield from _unknown(rule, f"{place}.quality", DataQuality.model_fields)
 
 
-def _unknown(item: Mapping[str, Any], place: str, known: Mapping[str, Any]) -> Iterator[Reason]:
+def _unknown(item: Mapping[str, Any], place: str, known_keys: Mapping[str, Any]) -> Iterator[Reason]:
     for name in item:
-        if name not in known and (meant := _meant(str(name), known)):
+        if name not in known_keys and (meant := _meant(str(name), known_keys)):
             yield f"{place}.{name}", f"the standard does not have this key{meant}"
 
 
 def _custom(item: Mapping[str, Any], place: str, read: tuple[str, ...]) -> Iterator[Reason]:
     """Yield what of custom properties would be ignored, though it was meant for Oncelake."""
-    here, seen = f"{place}customProperties", set()
-    for given in _dicts(item.get("customProperties")):
-        name = str(given.get("property"))
+    location, seen = f"{place}customProperties", set()
+    for custom_property in _dicts(item.get("customProperties")):
+        name = str(custom_property.get("property"))
         if name in seen and name in read:
-            yield f"{here}.{name}", "found twice; remove one"
+            yield f"{location}.{name}", "found twice; remove one"
         elif name not in read and name in (*OF_OBJECT, *OF_PROPERTY):
             where = "the object in schema" if name in OF_OBJECT else "a property"
-            yield f"{here}.{name}", f"allowed only in {where}; move it there"
+            yield f"{location}.{name}", f"allowed only in {where}; move it there"
         elif name not in read and (meant := _meant(name, (*OF_OBJECT, *OF_PROPERTY))):
-            yield f"{here}.{name}", f"unknown{meant}"
+            yield f"{location}.{name}", f"unknown{meant}"
         seen.add(name)
 
 
-def _meant(name: str, known: Any) -> str:
-    near = _near(name, list(known))
+def _meant(name: str, known_names: Any) -> str:
+    near = _near(name, list(known_names))
     return f"; did you mean '{near}'?" if near else ""
 
 
-def _near(name: str, known: list[str]) -> str | None:
-    plain = {_letters(one): one for one in known}
-    found = difflib.get_close_matches(_letters(name), plain, n=1, cutoff=_ALIKE)
-    return plain[found[0]] if found else None
+def _near(name: str, known_names: list[str]) -> str | None:
+    plain = {_letters(one): one for one in known_names}
+    matches = difflib.get_close_matches(_letters(name), plain, n=1, cutoff=_ALIKE)
+    return plain[matches[0]] if matches else None
 
 
 def _letters(name: str) -> str:

@@ -71,12 +71,12 @@ _SHOWN: Final = 60
 
 def conditions(item: SchemaObject, refuse: Refuse) -> Iterator[Condition]:
     """Yield the conditions that every record must keep."""
-    known: set[str] = set()
+    names: set[str] = set()
     for quality in filter(_is_condition, item.quality or []):
         place, text = "schema.quality", quality.implementation
         if quality.engine != "oncelake":
             refuse(place, f"custom: expected `engine: oncelake`, got {quality.engine!r}")
-        elif not quality.name or len(quality.name) > _LONGEST_NAME or quality.name in known:
+        elif not quality.name or len(quality.name) > _LONGEST_NAME or quality.name in names:
             refuse(place, f"custom: expected a `name` of its own, for reports, got {quality.name!r}")
         elif not isinstance(text, str) or not text.strip():
             refuse(
@@ -90,10 +90,10 @@ def conditions(item: SchemaObject, refuse: Refuse) -> Iterator[Condition]:
                 f" or r in front of the text: {doubled(lost)} or r{lost}",
             )
         elif others := [name for name in _limits(quality) if getattr(quality, name) is not None]:
-            said = "not supported for a condition; remove it"
-            refuse(place, f"custom: {quality.name}: {', '.join(others)}: {said}")
+            problem = "not supported for a condition; remove it"
+            refuse(place, f"custom: {quality.name}: {', '.join(others)}: {problem}")
         else:
-            known.add(quality.name)
+            names.add(quality.name)
             yield Condition(quality.name, text.strip())
 
 
@@ -122,10 +122,10 @@ def day_rules(
                     f"element: supported only for the event time, {item.name}.{event_time}, got {element!r}",
                 )
             rules.append(_freshness(level, refuse))
-    kept = tuple(rule for rule in rules if rule)
-    if len({(rule.metric, rule.column) for rule in kept}) < len(kept):
+    valid_rules = tuple(rule for rule in rules if rule)
+    if len({(rule.metric, rule.column) for rule in valid_rules}) < len(valid_rules):
         refuse("quality", "found a metric twice for the same column; join the two rules")
-    return kept
+    return valid_rules
 
 
 def _is_condition(quality: DataQuality) -> bool:
@@ -146,19 +146,19 @@ def _freshness(level: ServiceLevelAgreementProperty, refuse: Refuse) -> DayRule 
 
 def _day_rule(column: str | None, quality: DataQuality, refuse: Refuse) -> DayRule | None:
     place = f"schema.{'properties.' + column + '.' if column else ''}quality"
-    found = quality.metric or quality.rule
+    metric_name = quality.metric or quality.rule
     units = _UNITS_OF_OBJECT if column is None else _UNITS_OF_PROPERTY
     if quality.type not in ("library", None):
         refuse(place, f"expected `type: library`, or `custom` of the object, got {quality.type!r}")
         return None
-    if found not in units:
+    if metric_name not in units:
         refuse(
             place,
             "expected metric rowCount of the object, or nullValues or duplicateValues of a property,"
-            f" got {found!r}",
+            f" got {metric_name!r}",
         )
         return None
-    metric = cast(DayMetric, found)
+    metric = cast(DayMetric, metric_name)
     if quality.unit not in units[metric]:
         refuse(place, f"{metric}: expected `unit: {units[metric][0]}`, got {quality.unit!r}")
         return None

@@ -57,19 +57,23 @@ def columns(properties: Sequence[SchemaProperty], place: str, refuse: Refuse) ->
     """
     fields: list[StructField] = []
     for position, item in enumerate(properties):
-        given = item.name or ""
-        here = f"{place}.{given or position}"
-        if not given:
-            refuse(here, "name: missing")
-        elif given.startswith("_"):
-            refuse(here, "names that begin with _ are reserved for the columns that Oncelake adds; rename it")
-        elif not _NAME.fullmatch(given):
-            refuse(here, f"name: expected letters, digits and _, a letter first, got {given!r}")
-        elif given.casefold() in {known.name.casefold() for known in fields}:
-            refuse(here, "found the name twice (Spark does not distinguish upper and lower case); rename one")
-        kind = _kind(item, here, refuse)
+        column_name = item.name or ""
+        location = f"{place}.{column_name or position}"
+        if not column_name:
+            refuse(location, "name: missing")
+        elif column_name.startswith("_"):
+            refuse(
+                location, "names that begin with _ are reserved for the columns that Oncelake adds; rename it"
+            )
+        elif not _NAME.fullmatch(column_name):
+            refuse(location, f"name: expected letters, digits and _, a letter first, got {column_name!r}")
+        elif column_name.casefold() in {field.name.casefold() for field in fields}:
+            refuse(
+                location, "found the name twice (Spark does not distinguish upper and lower case); rename one"
+            )
+        kind = _kind(item, location, refuse)
         if kind is not None:
-            fields.append(StructField(given, kind, nullable=not (item.required or item.primaryKey)))
+            fields.append(StructField(column_name, kind, nullable=not (item.required or item.primaryKey)))
     if not properties:
         refuse(place, "expected at least one property, got none")
     return StructType(fields)
@@ -152,9 +156,9 @@ def spark_type(item: SchemaProperty) -> DataType:
         raise ValueError(f"logicalType: expected one of {all_types}, got {logical or 'nothing'!r}")
     chosen = (item.logicalTypeOptions or {}).get("format")
     if chosen is not None and (logical, str(chosen)) not in _FORMATS:
-        known = [name for kind, name in _FORMATS if kind == logical]
+        formats = [name for kind, name in _FORMATS if kind == logical]
         raise ValueError(
-            f"logicalTypeOptions.format: expected {' or '.join(known) or 'none'}, got {chosen!r}"
+            f"logicalTypeOptions.format: expected {' or '.join(formats) or 'none'}, got {chosen!r}"
         )
     if logical == "number" and physical.lower().startswith(("decimal", "numeric")):
         decimal = _DECIMAL.fullmatch(physical)
