@@ -37,18 +37,18 @@ def _with_full_name(definition: Any, reference: str) -> Any:
             return definition
 
 
-def _apart(node: Any, space: str, found: Types) -> Any:
-    """Return a schema with the names of types instead of the types, which go into `found`."""
+def _apart(node: Any, space: str, types: Types) -> Any:
+    """Return a schema with the names of types instead of the types, which go into `types`."""
     match node:
         case list():
-            return [_apart(item, space, found) for item in node]
+            return [_apart(item, space, types) for item in node]
         case {"type": kind}:
             full, inner = names_of(node, space)
-            whole = {**node, **_parts(node, lambda part: _apart(part, inner, found))}
+            whole = {**node, **_parts(node, lambda part: _apart(part, inner, types))}
             if kind not in _NAMED:
-                return whole if kind in _COMPLEX else {**whole, "type": _apart(kind, space, found)}
+                return whole if kind in _COMPLEX else {**whole, "type": _apart(kind, space, types)}
             whole.pop("namespace", None)
-            found.setdefault(full, {**whole, "name": full} if inner else {**whole, "namespace": ""})
+            types.setdefault(full, {**whole, "name": full} if inner else {**whole, "namespace": ""})
             return full
         case _:
             return node

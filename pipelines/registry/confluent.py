@@ -56,16 +56,16 @@ class ConfluentRegistry:
     def schema(self, number: int) -> WriterSchema | None:
         """See `SchemaRegistry.schema`."""
         is_large = number > _LARGEST_ID
-        found = self._ask(lambda: self._client.get_schema(number), is_large=is_large)
-        if found is None and is_large:
+        schema = self._ask(lambda: self._client.get_schema(number), is_large=is_large)
+        if schema is None and is_large:
             # Whether it is a registry that has no such address, or no registry at all, another id tells.
             self._ask(lambda: self._client.get_schema(_LARGEST_ID))
-        return None if found is None else self._whole(number, found)
+        return None if schema is None else self._whole(number, schema)
 
     def latest(self, subject: str) -> WriterSchema | None:
         """See `SchemaRegistry.latest`."""
-        found = self._ask(lambda: self._client.get_latest_version(subject))
-        return None if found is None else self._whole(found.schema_id, found.schema)
+        version = self._ask(lambda: self._client.get_latest_version(subject))
+        return None if version is None else self._whole(version.schema_id, version.schema)
 
     def register(self, subject: str, text: str) -> int:
         """See `SchemaRegistry.register`."""
@@ -86,12 +86,12 @@ class ConfluentRegistry:
 
         return int(self._ask(put))
 
-    def _whole(self, number: int, found: "Schema") -> WriterSchema:
-        kind, text = (found.schema_type or "AVRO").upper(), found.schema_str
+    def _whole(self, number: int, schema: "Schema") -> WriterSchema:
+        kind, text = (schema.schema_type or "AVRO").upper(), schema.schema_str
         if not isinstance(text, str) or not text.strip():
             raise InfrastructureError(f"registry.url: {self._url} {_NO_REGISTRY}: a schema without a text")
-        if kind == "AVRO" and found.references:
-            named = self._definitions(found.references)
+        if kind == "AVRO" and schema.references:
+            named = self._definitions(schema.references)
             try:
                 parsed = {name: json.loads(definition) for name, definition in named.items()}
                 text = json.dumps(inlined(json.loads(text), parsed))
@@ -102,24 +102,24 @@ class ConfluentRegistry:
 
     def _definitions(self, references: "list[SchemaReference]") -> dict[str, str]:
         """Return the texts of all schemas that are referred to, by the names of the references."""
-        found: dict[str, str] = {}
-        waiting, asked = list(references), set()
+        definitions: dict[str, str] = {}
+        waiting, requested = list(references), set()
         while waiting:
             reference = waiting.pop()
             which = (reference.subject, reference.version)
-            if which in asked:
+            if which in requested:
                 # Two refer to the same, or a circle has come round.
                 continue
-            asked.add(which)
+            requested.add(which)
             answer = self._ask(lambda w=which: self._client.get_version(*w))
             if answer is None:
                 raise InfrastructureError(
                     f"registry.url: {self._url}: a schema refers to version {reference.version} of"
                     f" {reference.subject}, which is not there"
                 )
-            found[str(reference.name)] = str(answer.schema.schema_str)
+            definitions[str(reference.name)] = str(answer.schema.schema_str)
             waiting += answer.schema.references or []
-        return found
+        return definitions
 
     def _ask(self, question: Any, *, is_large: bool = False) -> Any:
         from confluent_kafka.schema_registry.error import SchemaRegistryError

@@ -53,8 +53,8 @@ def avro_schema(spark: SparkSession, contract: DataContract, record: str) -> str
     session: Any = spark._jsparkSession
     kind = session.parseDataType(StructType(fields).json())
     name = re.sub(r"[^A-Za-z0-9_]|^(?=[0-9])", "_", record)
-    made = jvm.org.apache.spark.sql.avro.SchemaConverters.toAvroType(kind, False, name, NAMESPACE)
-    return json.dumps(_null_first(json.loads(made.toString())))
+    avro_type = jvm.org.apache.spark.sql.avro.SchemaConverters.toAvroType(kind, False, name, NAMESPACE)
+    return json.dumps(_null_first(json.loads(avro_type.toString())))
 
 
 def _null_first(schema: Any) -> Any:
