@@ -93,10 +93,10 @@ class AvroColumns:
         full = next((full for full in (f"{space}.{name}", name) if full in self.named), None)
         if full is None:
             raise ValueError(f"the type {name} is not defined")
-        found = self.named[full]
-        if found is None:
+        data_type = self.named[full]
+        if data_type is None:
             raise ValueError(f"the type {name} holds itself, which Spark does not read")
-        return found
+        return data_type
 
     def _union(self, branches: list[Any], space: str) -> DataType:
         kinds = [(kind, branch) for branch in branches if (kind := self.kind(branch, space)) != NullType()]

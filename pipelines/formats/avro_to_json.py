@@ -101,37 +101,37 @@ def _root(text: str) -> _Part:
     return _part(json.loads(text), "", {})
 
 
-def _part(node: Any, namespace: str, known: dict[str, _Part]) -> _Part:
-    """Return a part of a schema; `known` are the named types before it, by full name."""
+def _part(node: Any, namespace: str, named_parts: dict[str, _Part]) -> _Part:
+    """Return a part of a schema; `named_parts` are the named types before it, by full name."""
     match node:
         case "string":
             part = _Part(node, broken=lambda v: f"NOT is_valid_utf8({v})")
         case str():
-            named = known.get(f"{namespace}.{node}") or known.get(node)
+            named = named_parts.get(f"{namespace}.{node}") or named_parts.get(node)
             part = replace(named, schema=node) if named else _Part(node)
         case list():
-            part = _union([_part(member, namespace, known) for member in node])
+            part = _union([_part(member, namespace, named_parts) for member in node])
         case dict():
-            part = _defined(node, namespace, known)
+            part = _defined(node, namespace, named_parts)
         case _:
             part = _Part(node)
     return part
 
 
-def _defined(node: dict[str, Any], namespace: str, known: dict[str, _Part]) -> _Part:
+def _defined(node: dict[str, Any], namespace: str, named_parts: dict[str, _Part]) -> _Part:
     match node:
         case {"type": ("record" | "error") as kind, "fields": list(fields), **others}:
-            return _record({"type": kind, **others}, fields, namespace, known)
+            return _record({"type": kind, **others}, fields, namespace, named_parts)
         case {"type": "array", "items": items}:
-            return _array(node, _part(items, namespace, known))
+            return _array(node, _part(items, namespace, named_parts))
         case {"type": "map", "values": values}:
-            return _map(node, _part(values, namespace, known))
+            return _map(node, _part(values, namespace, named_parts))
         case {"type": ("enum" | "fixed"), **others}:
             full, _ = names_of(others, namespace)
-            known[full] = _Part(node)
-            return known[full]
+            named_parts[full] = _Part(node)
+            return named_parts[full]
         case {"type": kind, **others}:
-            inner = _part(kind, namespace, known)
+            inner = _part(kind, namespace, named_parts)
             if others.get("logicalType") in _TIMES_OF_DAY:
                 del others["logicalType"]
             return replace(inner, schema={**others, "type": inner.schema})
@@ -140,10 +140,10 @@ def _defined(node: dict[str, Any], namespace: str, known: dict[str, _Part]) -> _
 
 
 def _record(
-    node: dict[str, Any], fields: list[dict[str, Any]], namespace: str, known: dict[str, _Part]
+    node: dict[str, Any], fields: list[dict[str, Any]], namespace: str, named_parts: dict[str, _Part]
 ) -> _Part:
     full, space = names_of(node, namespace)
-    parts = [_part(field.get("type"), space, known) for field in fields]
+    parts = [_part(field.get("type"), space, named_parts) for field in fields]
     sent = [str(field.get("name")) for field in fields]
     read = list(_distinct(sent))
     shown: Sql | None = None
@@ -164,8 +164,8 @@ def _record(
     # Defaults and aliases are for readers of another schema.
     schema: dict[str, Any] = {key: node[key] for key in ("type", "name", "namespace") if key in node}
     schema["fields"] = [{"name": c, "type": p.schema} for c, p in zip(read, parts, strict=True)]
-    known[full] = _Part(schema, shown, broken if texts else None, is_scalar=False)
-    return known[full]
+    named_parts[full] = _Part(schema, shown, broken if texts else None, is_scalar=False)
+    return named_parts[full]
 
 
 def _distinct(names: list[str]) -> Iterator[str]:

@@ -119,8 +119,8 @@ class JsonColumns:
             target = None if reference in seen else self._target(reference)
             return self._required(target, seen | {reference})
         names = node.get("required")
-        found = frozenset(map(str, names)) if isinstance(names, list) else _NONE
-        return found.union(*(self._required(branch, seen) for branch in _branches(node, "allOf")))
+        required = frozenset(map(str, names)) if isinstance(names, list) else _NONE
+        return required.union(*(self._required(branch, seen) for branch in _branches(node, "allOf")))
 
     def _joined(self, node: Mapping[str, Any], seen: Names, above: Names) -> DataType:
         """Return what several schemas say together.
@@ -130,15 +130,15 @@ class JsonColumns:
         required = above | self._required(node, seen)
         joined = {joint: [self._kind(b, seen, required) for b in _branches(node, joint)] for joint in _JOINTS}
         own = self._object(node, seen, above) if _types(node) else None
-        known = {joint: [k for k in kinds if k != NullType()] for joint, kinds in joined.items()}
-        others = [kind for kinds in known.values() for kind in kinds]
+        typed = {joint: [k for k in kinds if k != NullType()] for joint, kinds in joined.items()}
+        others = [kind for kinds in typed.values() for kind in kinds]
         if own is None and len(others) == 1:
             return others[0]
-        every = [kind for kind in (own, *known["allOf"]) if isinstance(kind, StructType)]
-        if own is None and not every and not any(_are_objects(known[joint]) for joint in _JOINTS[1:]):
+        every = [kind for kind in (own, *typed["allOf"]) if isinstance(kind, StructType)]
+        if own is None and not every and not any(_are_objects(typed[joint]) for joint in _JOINTS[1:]):
             return ANYTHING
-        found = _both([*every, *(_either(known[joint]) for joint in _JOINTS[1:])])
-        return found if found.fields else own or ANYTHING
+        combined = _both([*every, *(_either(typed[joint]) for joint in _JOINTS[1:])])
+        return combined if combined.fields else own or ANYTHING
 
     def _may_be_null(self, node: Any, seen: Names) -> bool:
         """Return whether null keeps a schema, as far as is known: what is not known may be."""
@@ -167,33 +167,33 @@ class JsonColumns:
         place = unquote(place.removeprefix("#"))
         if place and not place.startswith("/"):
             return next(_anchored(self.document, place), None)
-        found = self.document
+        node = self.document
         for step in place.split("/")[1:]:
             name = step.replace("~1", "/").replace("~0", "~")
-            match found:
+            match node:
                 case dict():
-                    found = found.get(name)
-                case list() if name.isdecimal() and int(name) < len(found):
-                    found = found[int(name)]
+                    node = node.get(name)
+                case list() if name.isdecimal() and int(name) < len(node):
+                    node = node[int(name)]
                 case _:
                     return None
-        return found
+        return node
 
 
 def _types(node: Mapping[str, Any]) -> list[str]:
-    given = node.get("type", "object" if "properties" in node else [])
-    return [str(name) for name in (given if isinstance(given, list) else [given])]
+    types = node.get("type", "object" if "properties" in node else [])
+    return [str(name) for name in (types if isinstance(types, list) else [types])]
 
 
 def _branches(node: Mapping[str, Any], joint: str) -> list[Any]:
-    found = node.get(joint)
-    return found if isinstance(found, list) else []
+    branches = node.get(joint)
+    return branches if isinstance(branches, list) else []
 
 
 def _integer(node: Mapping[str, Any]) -> DataType:
-    given = {name: value for name, value in node.items() if isinstance(value, int | float)}
-    least = [given[name] for name in ("minimum", "exclusiveMinimum") if name in given]
-    most = [given[name] for name in ("maximum", "exclusiveMaximum") if name in given]
+    numbers = {name: value for name, value in node.items() if isinstance(value, int | float)}
+    least = [numbers[name] for name in ("minimum", "exclusiveMinimum") if name in numbers]
+    most = [numbers[name] for name in ("maximum", "exclusiveMaximum") if name in numbers]
     if not least or not most:
         return AnyInteger()
     if max(least) >= -(2**31) and min(most) < 2**31:
@@ -212,10 +212,10 @@ def _either(kinds: list[DataType]) -> StructType:
     objects = [kind if isinstance(kind, StructType) else StructType([]) for kind in kinds]
     fields = []
     for name in dict.fromkeys(name for kind in objects for name in kind.fieldNames()):
-        found = [kind[name] for kind in objects if name in kind.fieldNames()]
-        same = all(field.dataType == found[0].dataType for field in found)
-        nullable = len(found) < len(objects) or any(field.nullable for field in found)
-        fields.append(StructField(name, found[0].dataType if same else ANYTHING, nullable))
+        fields_of_name = [kind[name] for kind in objects if name in kind.fieldNames()]
+        same = all(field.dataType == fields_of_name[0].dataType for field in fields_of_name)
+        nullable = len(fields_of_name) < len(objects) or any(field.nullable for field in fields_of_name)
+        fields.append(StructField(name, fields_of_name[0].dataType if same else ANYTHING, nullable))
     return StructType(fields)
 
 
@@ -223,9 +223,9 @@ def _both(objects: list[StructType]) -> StructType:
     """Return what objects have that keep all of these."""
     fields = []
     for name in dict.fromkeys(name for kind in objects for name in kind.fieldNames()):
-        found = [kind[name] for kind in objects if name in kind.fieldNames()]
-        said = next((field.dataType for field in found if field.dataType != ANYTHING), ANYTHING)
-        fields.append(StructField(name, said, all(field.nullable for field in found)))
+        fields_of_name = [kind[name] for kind in objects if name in kind.fieldNames()]
+        data_type = next((field.dataType for field in fields_of_name if field.dataType != ANYTHING), ANYTHING)
+        fields.append(StructField(name, data_type, all(field.nullable for field in fields_of_name)))
     return StructType(fields)
 
 

@@ -60,62 +60,62 @@ def producer_changes(contract: DataContract, schema: WriterSchema) -> list[Chang
     return list(_of_object("", contract.schema, columns_of(schema)))
 
 
-def _of_object(prefix: str, wanted: StructType, sent: StructType) -> Iterator[Change]:
-    known = {field.name: field for field in sent}
-    for field in wanted:
+def _of_object(prefix: str, expected: StructType, sent: StructType) -> Iterator[Change]:
+    sent_fields = {field.name: field for field in sent}
+    for field in expected:
         path = f"{prefix}{field.name}"
-        if field.name in known:
-            given = known[field.name]
+        if field.name in sent_fields:
+            sent_field = sent_fields[field.name]
             yield from _of_part(
-                path, field.dataType, given.dataType, missing=given.nullable and not field.nullable
+                path, field.dataType, sent_field.dataType, missing=sent_field.nullable and not field.nullable
             )
         elif field.nullable:
             yield _change(path, "producers do not send it: always null")
         else:
             yield _change(path, "required, but producers do not send it", PRODUCERS)
-    for name in (name for name in known if name not in wanted.fieldNames()):
+    for name in (name for name in sent_fields if name not in expected.fieldNames()):
         yield _change(f"{prefix}{name}", "ignored: producers send it, and the contract does not name it")
 
 
-def _of_part(path: str, wanted: DataType, sent: DataType, *, missing: bool) -> Iterator[Change]:
+def _of_part(path: str, expected: DataType, sent: DataType, *, missing: bool) -> Iterator[Change]:
     if missing:
         yield _change(path, "required, but producers may leave it out or send null", PRODUCERS)
-    match wanted, sent:
+    match expected, sent:
         case _, NullType():
             if not missing:
                 yield _change(path, "producers send only null")
         case StringType(), _:
             pass
         case _ if sent == ANYTHING:
-            yield _change(path, f"producers may send anything, the contract asks for {kind_name(wanted)}")
+            yield _change(path, f"producers may send anything, the contract asks for {kind_name(expected)}")
         case _:
-            yield from _of_inner(path, wanted, sent)
+            yield from _of_inner(path, expected, sent)
 
 
-def _of_inner(path: str, wanted: DataType, sent: DataType) -> Iterator[Change]:
-    match wanted, sent:
+def _of_inner(path: str, expected: DataType, sent: DataType) -> Iterator[Change]:
+    match expected, sent:
         case StructType(), StructType():
-            yield from _of_object(f"{path}.", wanted, sent)
+            yield from _of_object(f"{path}.", expected, sent)
         case StructType(), MapType():
             # Any name may be among the keys, and none must be.
-            fields = [StructField(field.name, sent.valueType) for field in wanted]
-            yield from _of_object(f"{path}.", wanted, StructType(fields))
+            fields = [StructField(field.name, sent.valueType) for field in expected]
+            yield from _of_object(f"{path}.", expected, StructType(fields))
         case MapType(), StructType():
             for field in sent:
-                yield from _of_part(f"{path}.{field.name}", wanted.valueType, field.dataType, missing=False)
+                yield from _of_part(f"{path}.{field.name}", expected.valueType, field.dataType, missing=False)
         case ArrayType(), ArrayType():
-            missing = sent.containsNull and not wanted.containsNull
-            yield from _of_part(f"{path}[]", wanted.elementType, sent.elementType, missing=missing)
+            missing = sent.containsNull and not expected.containsNull
+            yield from _of_part(f"{path}[]", expected.elementType, sent.elementType, missing=missing)
         case MapType(), MapType():
-            missing = sent.valueContainsNull and not wanted.valueContainsNull
-            yield from _of_part(f"{path}{{}}", wanted.valueType, sent.valueType, missing=missing)
+            missing = sent.valueContainsNull and not expected.valueContainsNull
+            yield from _of_part(f"{path}{{}}", expected.valueType, sent.valueType, missing=missing)
         case _:
-            yield from _of_value(path, wanted, sent)
+            yield from _of_value(path, expected, sent)
 
 
-def _of_value(path: str, wanted: DataType, sent: DataType) -> Iterator[Change]:
-    what = f"producers send {kind_name(sent)}, the contract asks for {kind_name(wanted)}"
-    match _fit(wanted, sent):
+def _of_value(path: str, expected: DataType, sent: DataType) -> Iterator[Change]:
+    what = f"producers send {kind_name(sent)}, the contract asks for {kind_name(expected)}"
+    match _fit(expected, sent):
         case "as UTC":
             yield _change(path, f"{what}: it has no offset, and is read as UTC")
         case "some texts":
@@ -130,35 +130,35 @@ def _of_value(path: str, wanted: DataType, sent: DataType) -> Iterator[Change]:
             yield _change(path, f"{what}: another type", PRODUCERS)
 
 
-def _fit(wanted: DataType, sent: DataType) -> Fit:
+def _fit(expected: DataType, sent: DataType) -> Fit:
     """Return how much of what is sent is read as what is wanted."""
-    match wanted, sent:
+    match expected, sent:
         case TimestampType(), TimestampNTZType():
             return "as UTC"
         case TimestampType() | DateType() | DecimalType(), StringType():
             return "some texts"
-        case _ if isinstance(wanted, _NUMBERS) and isinstance(sent, _NUMBERS):
-            return _fit_of_number(wanted, sent)
+        case _ if isinstance(expected, _NUMBERS) and isinstance(sent, _NUMBERS):
+            return _fit_of_number(expected, sent)
         case _:
-            return "whole" if wanted == sent else "none"
+            return "whole" if expected == sent else "none"
 
 
-def _fit_of_number(wanted: DataType, sent: DataType) -> Fit:
+def _fit_of_number(expected: DataType, sent: DataType) -> Fit:
     before, after = _places(sent)
-    match wanted, sent:
+    match expected, sent:
         case DecimalType() | FloatType(), AnyNumber():
             return "unbounded"
-        case DecimalType(), _ if before > wanted.precision - wanted.scale:
+        case DecimalType(), _ if before > expected.precision - expected.scale:
             return "unbounded" if isinstance(sent, AnyInteger) else "some numbers"
         case FloatType(), DoubleType():
             return "some numbers"
         case DecimalType(), _:
-            return "rounded" if after > wanted.scale else "whole"
+            return "rounded" if after > expected.scale else "whole"
         case IntegerType() | LongType(), _ if after:
             # The JSON of such a number has a point, be it 5.0, and is refused.
             return "none"
         case IntegerType(), _:
-            holds = wanted == sent or before < _DIGITS_OF_INT
+            holds = expected == sent or before < _DIGITS_OF_INT
         case LongType(), _:
             holds = isinstance(sent, LongType) or before < _DIGITS_OF_LONG
         case _:
