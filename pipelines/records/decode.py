@@ -94,13 +94,13 @@ def decode(
     judged = read.selectExpr("*", f"to_date({local_time}) AS {EVENT_DATE}", f"{no_fault(faults)} AS {VALID}")
     # The reasons are looked through only for a record that needs one.
     error = f"CASE WHEN NOT {VALID} THEN {first_fault(faults)} END AS {ERROR}"
-    held = (condition_column(number) for number in range(len(contract.conditions)))
+    condition_names = (condition_column(number) for number in range(len(contract.conditions)))
     helpers = (PARSED, UNSAFE, SENT_KEY, *value_format.helper_columns(writers))
-    return judged.selectExpr("*", error).drop(*helpers, *held)
+    return judged.selectExpr("*", error).drop(*helpers, *condition_names)
 
 
 def with_conditions(
-    rows: DataFrame, contract: DataContract, made: Callable[[Column], Column] = lambda column: column
+    rows: DataFrame, contract: DataContract, transform: Callable[[Column], Column] = lambda column: column
 ) -> DataFrame:
     """Return the rows with a boolean column for each condition of the contract, null where it cannot be told.
 
@@ -110,7 +110,7 @@ def with_conditions(
     Args:
         rows: rows with the contract's columns.
         contract: has the conditions.
-        made: what is made of each.
+        transform: what is made of each.
 
     Raises:
         ParseException, AnalysisException: a condition is not one, see `pipelines.spark.preflight`.
@@ -122,8 +122,10 @@ def with_conditions(
     for key, value in _LENIENT.items():
         settings.set(key, value)
     try:
-        held = (made(F.expr(c.sql)).alias(condition_column(n)) for n, c in enumerate(contract.conditions))
-        return rows.select("*", *held)
+        condition_columns = (
+            transform(F.expr(c.sql)).alias(condition_column(n)) for n, c in enumerate(contract.conditions)
+        )
+        return rows.select("*", *condition_columns)
     finally:
         for key, value in before.items():
             settings.set(key, value)

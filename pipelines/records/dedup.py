@@ -84,7 +84,7 @@ def winners(events: DataFrame, contract: DataContract, horizon: int) -> DataFram
 
 
 def winners_on_known_days(
-    events: DataFrame, contract: DataContract, horizon: int, known: Sequence[date] | None
+    events: DataFrame, contract: DataContract, horizon: int, known_days: Sequence[date] | None
 ) -> DataFrame:
     """Return the winners, as far as some days decide on them.
 
@@ -95,7 +95,7 @@ def winners_on_known_days(
         events: valid events, as `winners` takes them.
         contract: names the key and the policy.
         horizon: over how many neighbouring days, each way, copies of a key are one event.
-        known: the days of which `events` holds all records that there are; None if it holds all records.
+        known_days: the days of which `events` holds all records that there are; None if it holds all records.
 
     Returns:
         The columns of `events` and `_undecided boolean`, true for a copy that may be kept: that hangs on
@@ -110,15 +110,17 @@ def winners_on_known_days(
         return first.select(*events.columns, F.lit(False).alias(UNDECIDED))
     by_key = Window.partitionBy(*contract.key_names)
     copy = F.struct(
-        order.alias("order"), F.unix_date(EVENT_DATE).alias("day"), _on_the_edge(horizon, known).alias("edge")
+        order.alias("order"),
+        F.unix_date(EVENT_DATE).alias("day"),
+        _on_the_edge(horizon, known_days).alias("edge"),
     )
     judged = first.withColumn("_copies", F.collect_list(copy).over(by_key)).withColumn(
         "_chosen", F.expr(greedy("_copies", contract, horizon))
     )
-    kept, undecided = (
+    winner, undecided = (
         f"exists(_chosen.{part}, _c -> _c.day = unix_date({EVENT_DATE}))" for part in ("kept", "open")
     )
-    return judged.where(f"{kept} OR {undecided}").selectExpr(
+    return judged.where(f"{winner} OR {undecided}").selectExpr(
         *map(name, events.columns), f"{undecided} AS {UNDECIDED}"
     )
 
@@ -148,12 +150,12 @@ def greedy(copies: str, contract: DataContract, horizon: int) -> str:
     return f"aggregate({ordered}, {zero}, (_s, _c) -> {step})"
 
 
-def _on_the_edge(horizon: int, known: Sequence[date] | None) -> Column:
-    if known is None:
+def _on_the_edge(horizon: int, known_days: Sequence[date] | None) -> Column:
+    if known_days is None:
         return F.lit(False)
-    days = {day.toordinal() for day in known}
+    days = {day.toordinal() for day in known_days}
     around = range(-horizon, horizon + 1)
-    within = [day for day in known if all(day.toordinal() + n in days for n in around)]
+    within = [day for day in known_days if all(day.toordinal() + n in days for n in around)]
     return ~F.coalesce(F.col(EVENT_DATE).isin(within), F.lit(False))
 
 

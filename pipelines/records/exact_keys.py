@@ -86,14 +86,16 @@ def one_zero(contract: DataContract) -> dict[str, Column]:
     Spark compares them as equal, and writes them as two, so that a reader of the output topic had two keys.
     """
     kinds = flat(contract.schema)
-    made: dict[str, Column] = {}
+    replacements: dict[str, Column] = {}
     for path in contract.key:
         kind = kinds[path].dataType
         if isinstance(kind, DoubleType | FloatType):
             column, _, within = path.partition(".")
             value = F.when(F.col(path) == 0, F.lit(0.0).cast(kind)).otherwise(F.col(path))
-            made[column] = made.get(column, F.col(column)).withField(within, value) if within else value
-    return made
+            replacements[column] = (
+                replacements.get(column, F.col(column)).withField(within, value) if within else value
+            )
+    return replacements
 
 
 def _rewritten(column: str) -> str:
@@ -142,9 +144,9 @@ def _held(column: str, sent: str, kind: DataType, *, is_shortest: bool) -> str:
     )
 
 
-def _differs(sent: str, held: str) -> str:
+def _differs(sent: str, stored: str) -> str:
     """Return true if two texts are two numbers; false if nothing was sent."""
-    return f"{sent} IS NOT NULL AND NOT coalesce({_number(sent)} = {_number(held)}, false)"
+    return f"{sent} IS NOT NULL AND NOT coalesce({_number(sent)} = {_number(stored)}, false)"
 
 
 def _number(text: str) -> str:

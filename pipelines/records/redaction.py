@@ -33,20 +33,20 @@ def text_of(contract: DataContract, path: str, kind: DataType, column: str | Non
         kind: its type.
         column: SQL for the value where it does not stand at its path.
     """
-    found = column or name(path)
+    source = column or name(path)
     match kind:
         case ArrayType() | MapType() if contract.treatment(path) == "hash":
             # Equal values have one fingerprint, in whatever order a map's entries came.
-            value = _json(canonical(found, kind))
+            value = _json(canonical(source, kind))
         case MapType():
-            value = _json(_in_order(found))
+            value = _json(_in_order(source))
         case ArrayType():
-            value = _json(found)
+            value = _json(source)
         case TimestampType():
             # Reports say all other instants in the zone of the day, and names it.
-            value = f"concat(CAST({found} AS STRING), ' UTC')"
+            value = f"concat(CAST({source} AS STRING), ' UTC')"
         case _:
-            value = found
+            value = source
     text = shown_value(contract, path, value) or "CAST(NULL AS STRING)"
     cut = f"concat(left({text}, {FOUND_LENGTH}), '… (', format_number(length({text}), 0), ' characters)')"
     return f"CASE WHEN length({text}) > {FOUND_LENGTH} THEN {cut} ELSE {text} END"

@@ -172,9 +172,9 @@ def _corrupt_reason(contract: DataContract) -> str:
         (f"NOT startswith({kind}, 'OBJECT')", _reason("not_an_object")),
     ]
     for path in _leaves(contract.schema):
-        found = f"get_json_object({DOCUMENT}, {_path(path)})"
-        broken = f"{found} IS NOT NULL AND {wire(path)} IS NULL"
-        cases.append((broken, _reason("wrong_type", path, shown_value(contract, path, found))))
+        raw = f"get_json_object({DOCUMENT}, {_path(path)})"
+        broken = f"{raw} IS NOT NULL AND {wire(path)} IS NULL"
+        cases.append((broken, _reason("wrong_type", path, shown_value(contract, path, raw))))
     # Sound JSON, so what Spark could not read is within an array or a map.
     return first_fault([*cases, ("true", _reason("wrong_type"))])
 

@@ -48,8 +48,8 @@ def with_watermark(routes: DataFrame, contract: DataContract, delay: timedelta) 
         The same rows and columns, without `_held_back`.
     """
     moves = f"{BAD} IS NULL" + (f" AND NOT {HELD_BACK}" if HELD_BACK in routes.columns else "")
-    told = routes.withColumn(_CLOCK, F.expr(f"CASE WHEN {moves} THEN {clock(contract)} END"))
-    moved = told.withWatermark(_CLOCK, format_interval(delay)).drop(_CLOCK, HELD_BACK)
+    clocked = routes.withColumn(_CLOCK, F.expr(f"CASE WHEN {moves} THEN {clock(contract)} END"))
+    moved = clocked.withWatermark(_CLOCK, format_interval(delay)).drop(_CLOCK, HELD_BACK)
     return moved.withMetadata(contract.event_time, {_DELAY: delay // timedelta(milliseconds=1)})
 
 
