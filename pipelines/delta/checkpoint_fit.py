@@ -47,42 +47,42 @@ def misfit(files: QueryFiles, table: StreamTable) -> str | None:
     """
     done = files.next_batch - 1
     newest = done if files.in_flight is None else files.in_flight
-    known = table.state.batches.get(files.query) if table.state and files.query else None
-    if known is not None and known > newest:
+    last_batch = table.state.batches.get(files.query) if table.state and files.query else None
+    if last_batch is not None and last_batch > newest:
         return (
-            f"{table.path} is ahead of its checkpoint: found micro-batch {known} of query {files.query},"
+            f"{table.path} is ahead of its checkpoint: found micro-batch {last_batch} of query {files.query},"
             f" expected {newest} or less by {files.path}, which was restored from an older backup. Delta"
             " would skip the next micro-batches"
         )
     if done < 0:
-        return _without_a_checkpoint(files, table, known)
+        return _without_a_checkpoint(files, table, last_batch)
     if table.state is None:
         return (
             f"{table.path}: there is no such table, but the checkpoint {files.path} says that micro-batches"
             f" 0 to {done} were written to it"
         )
-    return _another(files, table, table.state.table_id) or _behind(files, table, known)
+    return _another(files, table, table.state.table_id) or _behind(files, table, last_batch)
 
 
-def _another(files: QueryFiles, table: StreamTable, found: str) -> str | None:
-    if table.table_id in (None, found):
+def _another(files: QueryFiles, table: StreamTable, table_id: str) -> str | None:
+    if table.table_id in (None, table_id):
         return None
     return (
-        f"{table.path} is not the table of the checkpoint {files.path}: found table id {found},"
+        f"{table.path} is not the table of the checkpoint {files.path}: found table id {table_id},"
         f" expected {table.table_id}"
     )
 
 
-def _behind(files: QueryFiles, table: StreamTable, known: int | None) -> str | None:
-    if table.required is not None and known is None:
+def _behind(files: QueryFiles, table: StreamTable, last_batch: int | None) -> str | None:
+    if table.required is not None and last_batch is None:
         return (
             f"{table.path} does not know query {files.query} of the checkpoint {files.path}, which says that"
             f" micro-batch {table.required} was written to it: the table was recreated, or one of the two"
             " belongs to another stream"
         )
-    if table.required is not None and known is not None and known < table.required:
+    if table.required is not None and last_batch is not None and last_batch < table.required:
         return (
-            f"{table.path} is behind its checkpoint: found micro-batch {known} of query {files.query},"
+            f"{table.path} is behind its checkpoint: found micro-batch {last_batch} of query {files.query},"
             f" expected {table.required} by {files.path}. The table was restored from an older backup"
         )
     if table.has_taken_back:
@@ -93,8 +93,8 @@ def _behind(files: QueryFiles, table: StreamTable, known: int | None) -> str | N
     return None
 
 
-def _without_a_checkpoint(files: QueryFiles, table: StreamTable, known: int | None) -> str | None:
-    if not table.is_filled or known is not None or BEGIN in files.note:
+def _without_a_checkpoint(files: QueryFiles, table: StreamTable, last_batch: int | None) -> str | None:
+    if not table.is_filled or last_batch is not None or BEGIN in files.note:
         return None
     # It has begun with this table, which was empty then: what is there now came beside it, as a replay does.
     if files.in_flight is not None and table.state and table.table_id == table.state.table_id:

@@ -70,13 +70,13 @@ def require_order(pipeline: Pipeline, batch: int) -> None:
     config = pipeline.config
     checkpoint = pipeline.checkpoint("ingest")
     texts = [offsets_of(pipeline.spark, checkpoint, number) for number in (batch - 1, batch)]
-    before, here = (planned_at(text) if text else None for text in texts)
-    if before is None or here is None or before - here <= config.ingest.max_clock_behind:
+    previous, current = (planned_at(text) if text else None for text in texts)
+    if previous is None or current is None or previous - current <= config.ingest.max_clock_behind:
         return
     raise InfrastructureError(
         f"the clock of this machine was set back: found micro-batch {batch} of {checkpoint} planned at"
-        f" {here:{_SHOWN}}, expected no more than {format_interval(config.ingest.max_clock_behind)} before"
-        f" the previous one, {before:{_SHOWN}}. Nothing of it was written. Correct the clock, then run:"
+        f" {current:{_SHOWN}}, expected no more than {format_interval(config.ingest.max_clock_behind)} before"
+        f" the previous one, {previous:{_SHOWN}}. Nothing of it was written. Correct the clock, then run:"
         f" {reset_command(config, 'ingest')} (ingest then continues after the last records in bronze:"
         " nothing is lost or duplicated). See docs/runbook.md, 'A clock is behind'"
     )

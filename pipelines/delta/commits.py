@@ -83,7 +83,7 @@ def adds_nothing(spark: SparkSession, table: str, after: int, until: int) -> boo
 
     A commit that also removes files has rewritten rows that were there.
     """
-    return _none(spark, table, after, until, lambda made: made.adds and not made.removes)
+    return _none(spark, table, after, until, lambda commit: commit.adds and not commit.removes)
 
 
 def changes_nothing(spark: SparkSession, table: str, after: int, until: int) -> bool:
@@ -91,7 +91,7 @@ def changes_nothing(spark: SparkSession, table: str, after: int, until: int) -> 
 
     False where the log lacks one.
     """
-    return _none(spark, table, after, until, lambda made: made.adds or made.removes)
+    return _none(spark, table, after, until, lambda commit: commit.adds or commit.removes)
 
 
 def _none(spark: SparkSession, table: str, after: int, until: int, does: Callable[[Made], bool]) -> bool:
@@ -99,8 +99,8 @@ def _none(spark: SparkSession, table: str, after: int, until: int, does: Callabl
         # The table was restored: its versions are not those that were meant.
         return False
     commits = 0
-    for _, made in commits_between(spark, table, after, until):
-        if does(made):
+    for _, commit in commits_between(spark, table, after, until):
+        if does(commit):
             return False
         commits += 1
     return commits >= until - after
@@ -109,16 +109,18 @@ def _none(spark: SparkSession, table: str, after: int, until: int, does: Callabl
 def made_by(commit: str) -> Made:
     """Return what the file of a commit says, a JSON object in each line."""
     actions = [json.loads(line) for line in commit.splitlines() if line]
-    told: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+    commit_info: dict[str, Any] = next(
+        (action["commitInfo"] for action in actions if "commitInfo" in action), {}
+    )
 
     def files(kind: str) -> list[dict[str, Any]]:
-        found = (action[kind] for action in actions if kind in action)
-        return [file for file in found if file.get("dataChange", True)]
+        all_files = (action[kind] for action in actions if kind in action)
+        return [file for file in all_files if file.get("dataChange", True)]
 
     removed = files("remove")
     return Made(
-        operation=told.get("operation", _UNKNOWN),
-        note=told.get("userMetadata") or "",
+        operation=commit_info.get("operation", _UNKNOWN),
+        note=commit_info.get("userMetadata") or "",
         adds=bool(files("add")),
         removes=bool(removed),
         removed_days=_days(removed),

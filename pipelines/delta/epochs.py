@@ -84,14 +84,14 @@ def application(pipeline: str) -> str:
     return f"oncelake.lease.{pipeline}"
 
 
-def next_epoch(known: int | None, numbers: Iterable[int]) -> int:
+def next_epoch(lease_epoch: int | None, numbers: Iterable[int]) -> int:
     """Return the epoch that a run takes: one above all that are known.
 
     Args:
-        known: the epoch in the lease, if it has one. It may have been lost, or restored from a backup.
+        lease_epoch: the epoch in the lease, if it has one. It may have been lost, or restored from a backup.
         numbers: the highest number that each fenced table has taken; -1 where it has taken none.
     """
-    return 1 + max(known or 0, *(number // _STEPS for number in numbers), 0)
+    return 1 + max(lease_epoch or 0, *(number // _STEPS for number in numbers), 0)
 
 
 def is_free(until: datetime, now: datetime, *, is_gone: bool) -> bool:
@@ -117,17 +117,21 @@ def lease_end(since: datetime, now: datetime, duration: timedelta, most: timedel
     return min(now + duration, since + most)
 
 
-def foreign(commits: Iterable[Commit], base: int, kept: int, own: Collection[int]) -> list[Commit]:
+def foreign(
+    commits: Iterable[Commit], base: int, certified_version: int, own: Collection[int]
+) -> list[Commit]:
     """Return commits by which others changed rows between the version that a run began with and its last one.
 
     Args:
         commits: the history of the table.
         base: the version that the run began with.
-        kept: the version that it is about to certify.
+        certified_version: the version that it is about to certify.
         own: the versions that its own commits made.
     """
     return [
         commit
         for commit in sorted(commits, key=lambda commit: commit.version)
-        if base < commit.version <= kept and commit.version not in own and commit.operation not in _HARMLESS
+        if base < commit.version <= certified_version
+        and commit.version not in own
+        and commit.operation not in _HARMLESS
     ]

@@ -38,16 +38,16 @@ def ensure_speed(pipeline: Pipeline) -> None:
     """
     spark = pipeline.spark
     path = pipeline.table("speed")
-    wanted = _dedup(pipeline)
-    kept = hidden(json.dumps(wanted))
-    known = table_property(spark, path, DEDUP) if exists(spark, path) else kept
-    if known is not None:
-        _same_dedup(path, json.loads(unhidden(known)), wanted)
+    configured = _dedup(pipeline)
+    encoded = hidden(json.dumps(configured))
+    stored = table_property(spark, path, DEDUP) if exists(spark, path) else encoded
+    if stored is not None:
+        _same_dedup(path, json.loads(unhidden(stored)), configured)
     schema = events_schema(pipeline.contract)
-    properties = {DEDUP: kept, BY_CLOCK_SINCE: ALWAYS.isoformat()}
+    properties = {DEDUP: encoded, BY_CLOCK_SINCE: ALWAYS.isoformat()}
     ensure_table(spark, path, schema, partitions=["_event_date"], properties=properties)
-    if known is None:
-        set_table_property(spark, path, DEDUP, kept)
+    if stored is None:
+        set_table_property(spark, path, DEDUP, encoded)
 
 
 def adopt_clock(pipeline: Pipeline) -> None:
@@ -63,16 +63,16 @@ def adopt_clock(pipeline: Pipeline) -> None:
 def by_clock_since(pipeline: Pipeline) -> datetime:
     """From which ingestion on `pipelines.records.watermark.clock` moves the speed layer's watermark."""
     path = pipeline.table("speed")
-    kept = (
+    since = (
         table_property(pipeline.spark, path, BY_CLOCK_SINCE)
         if exists(pipeline.spark, path)
         else ALWAYS.isoformat()
     )
-    return NOT_YET if kept is None else datetime.fromisoformat(kept)
+    return NOT_YET if since is None else datetime.fromisoformat(since)
 
 
-def _same_dedup(path: str, known: Mapping[str, str], wanted: Mapping[str, str]) -> None:
-    if changes := _changes(known, wanted):
+def _same_dedup(path: str, stored: Mapping[str, str], configured: Mapping[str, str]) -> None:
+    if changes := _changes(stored, configured):
         raise ConfigError(
             f"{path}: the speed layer and its state were built with another deduplication than configured"
             f" now. {'; '.join(changes)}. Undo the change, or rebuild the speed layer: docs/runbook.md,"
@@ -80,11 +80,11 @@ def _same_dedup(path: str, known: Mapping[str, str], wanted: Mapping[str, str]) 
         )
 
 
-def _changes(known: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:
+def _changes(stored: Mapping[str, str], configured: Mapping[str, str]) -> list[str]:
     return [
-        f"{name}: found {known[name]!r}, expected {value!r}"
-        for name, value in wanted.items()
-        if known.get(name, value) != value
+        f"{name}: found {stored[name]!r}, expected {value!r}"
+        for name, value in configured.items()
+        if stored.get(name, value) != value
     ]
 
 
@@ -112,13 +112,17 @@ def ensure_batch(pipeline: Pipeline) -> None:
     """
     spark, contract = pipeline.spark, pipeline.contract
     table, schema = pipeline.table("batch"), events_schema(contract)
-    kept, is_new = hidden(json.dumps(_days(contract))), not exists(spark, table)
-    known = kept if is_new else _same_days(spark, table, contract)
+    encoded, is_new = hidden(json.dumps(_days(contract))), not exists(spark, table)
+    stored = encoded if is_new else _same_days(spark, table, contract)
     ensure_table(
-        spark, table, schema, partitions=["_event_date"], properties={**readable_for(TEN_YEARS), DAYS: kept}
+        spark,
+        table,
+        schema,
+        partitions=["_event_date"],
+        properties={**readable_for(TEN_YEARS), DAYS: encoded},
     )
-    if known != kept:
-        set_table_property(spark, table, DAYS, kept)
+    if stored != encoded:
+        set_table_property(spark, table, DAYS, encoded)
     keep_rules(spark, table, contract.day_time_zone)
     keep_versions(spark, table)
 
@@ -138,15 +142,15 @@ def require_same_days(pipeline: Pipeline) -> None:
 
 def _same_days(spark: SparkSession, table: str, contract: DataContract) -> str | None:
     """Return the rule that the table remembers, hidden; None for one that was made before it did."""
-    known = table_property(spark, table, DAYS)
-    changes = _changes(json.loads(unhidden(known)), _days(contract)) if known else []
+    stored = table_property(spark, table, DAYS)
+    changes = _changes(json.loads(unhidden(stored)), _days(contract)) if stored else []
     if changes and not DeltaTable.forPath(spark, table).toDF().isEmpty():
         raise ConfigError(
             f"{table}: its days were built by another rule than the contract has now. {'; '.join(changes)}."
             " Undo the change, or give the new contract a pipeline of its own:"
             " docs/runbook.md, 'A breaking change of a contract'"
         )
-    return known
+    return stored
 
 
 def _days(contract: DataContract) -> dict[str, str]:

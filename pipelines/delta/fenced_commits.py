@@ -127,11 +127,11 @@ def restore_fenced(
         SourceError: that version is gone, or files of it are.
         InfrastructureError: others, who hold no epoch, wrote to the table at each try.
     """
-    made, has_differed = _restored(spark, table, to, stamp, days)
+    version, has_differed = _restored(spark, table, to, stamp, days)
     if has_differed:
         # Apart: for a conflict of this one the commit, whose number is taken now, is not made again.
         _AGAIN(keep_versions)(spark, table)
-    return made, has_differed
+    return version, has_differed
 
 
 @_AGAIN
@@ -175,7 +175,7 @@ def _written(writer: DataFrameWriter, spark: SparkSession, table: str, stamp: St
             retry=retry_if_exception_type(MetadataChangedException), stop=stop_after_attempt(6), reraise=True
         )(writer.save, table)
     # Delta has left it out without a word if the table knew a later number.
-    made = [commit.version for commit in commits_since(spark, table, before) if commit.note == stamp.note]
-    if not made:
+    versions = [commit.version for commit in commits_since(spark, table, before) if commit.note == stamp.note]
+    if not versions:
         raise stale(table)
-    return made[0]
+    return versions[0]

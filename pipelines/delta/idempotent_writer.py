@@ -42,14 +42,14 @@ class OnceWriter:
     rows: int = 0
     last: tuple[int, int] | None = None
 
-    def append(self, rows: DataFrame, batch: int, count: int, **said: int | None) -> bool:
+    def append(self, rows: DataFrame, batch: int, count: int, **notes: int | None) -> bool:
         """Append a micro-batch, unless an earlier try has done so; one without rows is a commit, too.
 
         Args:
             rows: a frame derived from the micro-batch that `each_batch` gave.
             batch: the number of the micro-batch.
             count: how many rows the frame has.
-            said: noted in the commit, see `pipelines.delta.table_state.StreamCommit`.
+            notes: noted in the commit, see `pipelines.delta.table_state.StreamCommit`.
 
         Returns:
             Whether it was this try.
@@ -58,11 +58,11 @@ class OnceWriter:
             SourceError: another query has written this micro-batch, or one after it, under the same id.
         """
         spark, query = rows.sparkSession, query_of(rows.sparkSession)
-        known = last_batch(spark, self.table, query)
-        if known is None or known < batch:
+        last = last_batch(spark, self.table, query)
+        if last is None or last < batch:
             reach(Point.BATCH_LOOKED_FOR)
             self.begun = batch
-            noted: dict[str, str | int | None] = {"query": query, "batch": batch, **said}
+            noted: dict[str, str | int | None] = {"query": query, "batch": batch, **notes}
             noted["try"] = str(uuid.uuid4())
             before = Transaction(spark, self.table).version
             _append_once(rows, self.table, noted)
@@ -72,8 +72,8 @@ class OnceWriter:
                 raise self._another_run(last_batch(spark, self.table, query), query, batch)
             self._count(batch, count)
             return True
-        if known > batch or self.begun != batch:
-            raise self._another_run(known, query, batch)
+        if last > batch or self.begun != batch:
+            raise self._another_run(last, query, batch)
         self._count(batch, _committed_rows(spark, self.table, query, batch))
         return False
 
@@ -81,9 +81,9 @@ class OnceWriter:
         """Return how many rows the table took of the micro-batches before one."""
         return self.rows + (self.last[1] if self.last and self.last[0] < batch else 0)
 
-    def _another_run(self, known: int | None, query: str, batch: int) -> SourceError:
+    def _another_run(self, last: int | None, query: str, batch: int) -> SourceError:
         return SourceError(
-            f"{self.table}: found micro-batch {known} of query {query} in it, expected {batch - 1} or less:"
+            f"{self.table}: found micro-batch {last} of query {query} in it, expected {batch - 1} or less:"
             " another run writes with a copy of this checkpoint. Nothing of this micro-batch was written."
             " Stop the other run, then start again"
         )

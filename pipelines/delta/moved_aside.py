@@ -28,16 +28,16 @@ def move_aside(spark: SparkSession, path: str, suffix: str) -> str | None:
         InfrastructureError: the file system refuses.
     """
     jvm: Any = spark.sparkContext._jvm
-    here = jvm.org.apache.hadoop.fs.Path(path)
-    system = here.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
-    if not system.exists(here):
+    source = jvm.org.apache.hadoop.fs.Path(path)
+    system = source.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+    if not system.exists(source):
         return None
     name, dot, extension = path.rpartition("/")[2].partition(".note.json")
-    there = f"{path.rpartition('/')[0]}/{name}-{suffix}{dot}{extension}"
-    if not system.rename(here, jvm.org.apache.hadoop.fs.Path(there)):
+    target = f"{path.rpartition('/')[0]}/{name}-{suffix}{dot}{extension}"
+    if not system.rename(source, jvm.org.apache.hadoop.fs.Path(target)):
         raise InfrastructureError(
-            f"{path}: the file system did not rename it to {there}; check the permissions of this user"
+            f"{path}: the file system did not rename it to {target}; check the permissions of this user"
         )
     # Delta remembers tables by their path.
-    jvm.org.apache.spark.sql.delta.DeltaLog.invalidateCache(spark._jsparkSession, here)
-    return there
+    jvm.org.apache.spark.sql.delta.DeltaLog.invalidateCache(spark._jsparkSession, source)
+    return target

@@ -7,16 +7,16 @@ from pipelines.schema_paths import flat, holder
 from pipelines.sql import name
 
 
-def alterations(found: StructType, wanted: StructType) -> list[str] | None:
+def alterations(table_schema: StructType, contract_schema: StructType) -> list[str] | None:
     """Return what makes a table's columns those of a contract, as ends of `ALTER TABLE`; None if it is so.
 
     Optional parts may be added, types made wider, and what was required become optional.
 
     Args:
-        found: the columns of the table.
-        wanted: the columns that the contract asks for.
+        table_schema: the columns of the table.
+        contract_schema: the columns that the contract asks for.
     """
-    before, after = flat(found), flat(wanted)
+    before, after = flat(table_schema), flat(contract_schema)
     added = [path for path in after if path not in before]
     whole = [path for path in added if holder(path) not in added]
     changed = [path for path in after if path in before and before[path].dataType != after[path].dataType]
@@ -27,11 +27,11 @@ def alterations(found: StructType, wanted: StructType) -> list[str] | None:
         or not all(widens(before[path].dataType, after[path].dataType) for path in changed)
     ):
         return None
-    kept = [path for path in after if path in before]
-    relaxed = [path for path in kept if after[path].nullable and not before[path].nullable]
+    common = [path for path in after if path in before]
+    relaxed = [path for path in common if after[path].nullable and not before[path].nullable]
     statements = [f"ALTER COLUMN {_delta(path)} DROP NOT NULL" for path in relaxed]
     if whole:
-        columns = ", ".join(f"{_delta(path)} {_type_at(wanted, path)}" for path in whole)
+        columns = ", ".join(f"{_delta(path)} {_type_at(contract_schema, path)}" for path in whole)
         statements.append(f"ADD COLUMNS ({columns})")
     if changed:
         statements.append("SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
@@ -44,12 +44,15 @@ def merged(one: DataType, other: DataType) -> DataType:
     """Return the type that holds the values of both, where one is an earlier state of the other."""
     match one, other:
         case StructType(), StructType():
-            there = {field.name: field.dataType for field in other}
+            other_types = {field.name: field.dataType for field in other}
             both = [
-                StructField(f.name, merged(f.dataType, there.pop(f.name)) if f.name in there else f.dataType)
+                StructField(
+                    f.name,
+                    merged(f.dataType, other_types.pop(f.name)) if f.name in other_types else f.dataType,
+                )
                 for f in one
             ]
-            return StructType([*both, *(StructField(name, kind) for name, kind in there.items())])
+            return StructType([*both, *(StructField(name, kind) for name, kind in other_types.items())])
         case ArrayType(), ArrayType():
             return ArrayType(merged(one.elementType, other.elementType))
         case MapType(), MapType():
@@ -72,10 +75,10 @@ def fitted(value: str, have: DataType, want: DataType, depth: int = 0) -> str:
     item = f"_x{depth}"
     match have, want:
         case StructType(), StructType():
-            there = {field.name: field.dataType for field in have}
+            types = {field.name: field.dataType for field in have}
             parts = (
-                f"'{f.name}', {fitted(f'{value}.{name(f.name)}', there[f.name], f.dataType, depth)}"
-                if f.name in there
+                f"'{f.name}', {fitted(f'{value}.{name(f.name)}', types[f.name], f.dataType, depth)}"
+                if f.name in types
                 else f"'{f.name}', CAST(NULL AS {f.dataType.simpleString()})"
                 for f in want
             )
@@ -92,10 +95,10 @@ def fitted(value: str, have: DataType, want: DataType, depth: int = 0) -> str:
 
 def fitted_columns(have: StructType, want: StructType) -> list[str]:
     """Return SQL for each column of a later schema, from rows of an earlier one."""
-    there = {field.name: field.dataType for field in have}
+    types = {field.name: field.dataType for field in have}
     return [
-        f"{fitted(name(f.name), there[f.name], f.dataType)} AS {name(f.name)}"
-        if f.name in there
+        f"{fitted(name(f.name), types[f.name], f.dataType)} AS {name(f.name)}"
+        if f.name in types
         else f"CAST(NULL AS {f.dataType.simpleString()}) AS {name(f.name)}"
         for f in want
     ]

@@ -30,14 +30,14 @@ class SpeedWriter:
     quarantined: int | None
 
     @classmethod
-    def of(cls, config: PipelineConfig, found: SpeedCheck) -> "SpeedWriter":
+    def of(cls, config: PipelineConfig, check: SpeedCheck) -> "SpeedWriter":
         """Return what writes the tables of a pipeline, once they have been checked."""
-        begun = found.files.in_flight
+        begun = check.files.in_flight
         return cls(
-            found.files.path,
+            check.files.path,
             OnceWriter(config.table("speed"), begun),
             OnceWriter(config.table("quarantine"), begun),
-            found.quarantined,
+            check.quarantined,
         )
 
     def put_aside(self, rows: DataFrame, batch: int, count: int) -> None:

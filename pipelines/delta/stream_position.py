@@ -41,8 +41,10 @@ def files_before_older(spark: SparkSession, table: str, at: int) -> DataFrame | 
     )
     afterwards = Window.orderBy("_written", "_path").rowsBetween(1, Window.unboundedFollowing)
     mixed = files.withColumn(_UNTIL, F.min("_first").over(afterwards)).where(f"_last > {_UNTIL}")
-    found = small_rows(mixed.select(_name(F.col("_path")).alias(_FILE), _UNTIL))
-    return small_frame(spark, found, shape(f"{_FILE} string, {_UNTIL} timestamp")) if found else None
+    mixed_files = small_rows(mixed.select(_name(F.col("_path")).alias(_FILE), _UNTIL))
+    return (
+        small_frame(spark, mixed_files, shape(f"{_FILE} string, {_UNTIL} timestamp")) if mixed_files else None
+    )
 
 
 def hold_back(bronze: DataFrame, files: DataFrame) -> DataFrame:
@@ -60,8 +62,8 @@ def hold_back(bronze: DataFrame, files: DataFrame) -> DataFrame:
     # Spark has no `_metadata` for a stream of a Delta table.
     named = bronze.withColumn(_FILE, _name(F.input_file_name()))
     joined = named.join(F.broadcast(files), _FILE, "left")
-    held = F.coalesce(F.col("_ingested_at") > F.col(_UNTIL), F.lit(False))
-    return joined.withColumn(HELD_BACK, held).drop(_FILE, _UNTIL)
+    is_held_back = F.coalesce(F.col("_ingested_at") > F.col(_UNTIL), F.lit(False))
+    return joined.withColumn(HELD_BACK, is_held_back).drop(_FILE, _UNTIL)
 
 
 def _name(path: Column) -> Column:

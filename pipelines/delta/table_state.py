@@ -39,15 +39,15 @@ def table_state(spark: SparkSession, path: str) -> TableState | None:
     if not exists(spark, path):
         return None
     snapshot = _snapshot(spark, path)
-    known = snapshot.setTransactions()
-    transactions = [known.apply(number) for number in range(known.size())]
+    java_transactions = snapshot.setTransactions()
+    transactions = [java_transactions.apply(number) for number in range(java_transactions.size())]
     return TableState(path, snapshot.metadata().id(), {each.appId(): each.version() for each in transactions})
 
 
 def last_batch(spark: SparkSession, path: str, query: str) -> int | None:
     """Return the number of the last micro-batch that a query has committed to a table; None if it has not."""
-    found = _snapshot(spark, path).transactions().get(query)
-    return int(found.get()) if found.isDefined() else None
+    version = _snapshot(spark, path).transactions().get(query)
+    return int(version.get()) if version.isDefined() else None
 
 
 def _snapshot(spark: SparkSession, path: str) -> Any:
@@ -132,9 +132,9 @@ def recent_commits(spark: SparkSession, path: str, most: int) -> list[StreamComm
         most: how many at most: each is a file that is read.
     """
     noted = "get_json_object(userMetadata, '$.{}')"
-    found = DeltaTable.forPath(spark, path).history(most)
+    history = DeltaTable.forPath(spark, path).history(most)
     # Delta's own sink names its micro-batch otherwise than we do.
-    commits = found.selectExpr(
+    commits = history.selectExpr(
         "version",
         "operation",
         "bigint(operationParameters['version']) AS restored",
@@ -149,8 +149,8 @@ def recent_commits(spark: SparkSession, path: str, most: int) -> list[StreamComm
 
 
 def _commit(row: Row) -> StreamCommit:
-    said = row.asDict()
-    return StreamCommit(**{**said, "removed": said["removed"] or 0, "rows": said["rows"] or 0})
+    values = row.asDict()
+    return StreamCommit(**{**values, "removed": values["removed"] or 0, "rows": values["rows"] or 0})
 
 
 def has_taken_back(commits: Sequence[StreamCommit]) -> bool:

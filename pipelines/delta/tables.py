@@ -112,15 +112,15 @@ def readable_for(duration: timedelta) -> dict[str, str]:
 
     Delta reads no version by its number that is older than removed files are kept, whatever is there.
     """
-    kept = f"interval {-(-duration // _HOUR)} hours"
-    return {LOG_KEPT: kept, REMOVED_FILES: kept}
+    interval = f"interval {-(-duration // _HOUR)} hours"
+    return {LOG_KEPT: interval, REMOVED_FILES: interval}
 
 
 def removed_files_kept(spark: SparkSession, path: str) -> timedelta | None:
     """For how long a table remembers files that it has lost; None if nobody has said so in hours or days."""
     text = table_property(spark, path, REMOVED_FILES)
-    found = _INTERVAL.fullmatch(text) if text else None
-    return timedelta(**{f"{found[2]}s": int(found[1])}) if found else None
+    match = _INTERVAL.fullmatch(text) if text else None
+    return timedelta(**{f"{match[2]}s": int(match[1])}) if match else None
 
 
 def keep_versions(
@@ -136,10 +136,10 @@ def keep_versions(
         duration: for how long. A table whose commits are many is to forget them at last.
         is_shared: whether others may want to keep versions for longer; but for ten years nobody does.
     """
-    kept = removed_files_kept(spark, path)
-    if is_shared and kept is not None and duration < kept < TEN_YEARS:
+    retention = removed_files_kept(spark, path)
+    if is_shared and retention is not None and duration < retention < TEN_YEARS:
         return
-    if kept != duration or table_property(spark, path, LOG_KEPT) is None:
+    if retention != duration or table_property(spark, path, LOG_KEPT) is None:
         set_table_properties(spark, path, readable_for(duration))
 
 
@@ -156,7 +156,7 @@ def table_property(spark: SparkSession, path: str, key: str) -> str | None:
     newest = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session, path).update(False, none, none)
     if newest.version() < 0:
         raise SourceError(
-            f"{path}: no such table, so its property {key} is unknown; fix lake.root or restore it"
+            f"{path}: no such table, so its property {key} is unknown; restore the table, or fix lake.root"
         )
     found = newest.metadata().configuration().get(key)
     return None if found.isEmpty() else str(found.get())
@@ -181,9 +181,9 @@ def hidden(value: str) -> str:
     return value.encode().hex()
 
 
-def unhidden(kept: str) -> str:
+def unhidden(encoded: str) -> str:
     """Return what `hidden` made a property of."""
-    return bytes.fromhex(kept).decode()
+    return bytes.fromhex(encoded).decode()
 
 
 def _is_race(error: BaseException) -> bool:
@@ -247,12 +247,12 @@ def ensure_table(
 
 
 def _evolve(spark: SparkSession, path: str, schema: StructType) -> None:
-    found = DeltaTable.forPath(spark, path).toDF().schema
-    statements = alterations(found, schema)
+    table_schema = DeltaTable.forPath(spark, path).toDF().schema
+    statements = alterations(table_schema, schema)
     if statements is None:
         raise ConfigError(
             f"{path}: the table has other columns than the contract asks for."
-            f" Found: {found.simpleString()}. Expected: {schema.simpleString()}."
+            f" Found: {table_schema.simpleString()}. Expected: {schema.simpleString()}."
             " Only optional columns can be added, and types can only be widened; see docs/runbook.md,"
             " 'The contract has other columns'"
         )

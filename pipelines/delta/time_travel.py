@@ -65,9 +65,9 @@ def commit_hashes(spark: SparkSession, table: str, versions: Collection[int]) ->
     jvm: Any = spark.sparkContext._jvm
     log = jvm.org.apache.hadoop.fs.Path(f"{table}/_delta_log")
     system = log.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
-    there = {status.getPath().getName(): status.getPath() for status in system.listStatus(log)}
-    wanted = {version: there.get(f"{version:020d}.json") for version in versions}
-    return {version: _hash(spark, path) for version, path in wanted.items() if path is not None}
+    log_files = {status.getPath().getName(): status.getPath() for status in system.listStatus(log)}
+    paths = {version: log_files.get(f"{version:020d}.json") for version in versions}
+    return {version: _hash(spark, path) for version, path in paths.items() if path is not None}
 
 
 def _hash(spark: SparkSession, path: Any) -> str:

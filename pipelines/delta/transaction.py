@@ -124,8 +124,8 @@ def _only(files: DataFrame, others: DataFrame) -> list[File]:
     same_path = F.col("a.path") == F.col("b.path")
     # One file may be there with and without rows that were deleted since.
     same_rows = F.col("a.deletionVector").eqNullSafe(F.col("b.deletionVector"))
-    found = files.alias("a").join(others.alias("b"), same_path & same_rows, "left_anti")
-    texts = found.select(F.to_json(F.struct("*")).alias("file")).toLocalIterator()
+    remaining = files.alias("a").join(others.alias("b"), same_path & same_rows, "left_anti")
+    texts = remaining.select(F.to_json(F.struct("*")).alias("file")).toLocalIterator()
     return [json.loads(row["file"]) for row in texts]
 
 

@@ -62,8 +62,10 @@ def small_files(spark: SparkSession, table: str, where: str | None = None) -> Fi
     folders = files.where(f"file_size < {_LARGE}").selectExpr(
         "regexp_extract(file_path, '^(.*)/', 1) AS folder", "file_size"
     )
-    found = folders.groupBy("folder").agg(F.count("*").alias("number"), F.sum("file_size").alias("size"))
-    return _added_up(found.where("number > 1"))
+    small_by_folder = folders.groupBy("folder").agg(
+        F.count("*").alias("number"), F.sum("file_size").alias("size")
+    )
+    return _added_up(small_by_folder.where("number > 1"))
 
 
 def compact(spark: SparkSession, table: str, where: str | None = None) -> Files:
@@ -94,9 +96,11 @@ def old_files(spark: SparkSession, table: str, after: timedelta, *, now: bool = 
     unneeded = _vacuum(spark, table, after, how="DRY RUN")
     if now:
         unneeded = unneeded.union(_vacuum(spark, table, timedelta(), _REMOVED, "DRY RUN")).distinct()
-    there = spark.read.format("binaryFile").option("recursiveFileLookup", True).load(table)
-    found = there.select("path", "length").join(unneeded, "path").selectExpr("1 AS number", "length AS size")
-    return _added_up(found)
+    stored = spark.read.format("binaryFile").option("recursiveFileLookup", True).load(table)
+    removable = (
+        stored.select("path", "length").join(unneeded, "path").selectExpr("1 AS number", "length AS size")
+    )
+    return _added_up(removable)
 
 
 def vacuum(spark: SparkSession, table: str, after: timedelta, *, now: bool = False) -> Files:
@@ -164,7 +168,7 @@ def delete_rows(spark: SparkSession, table: str, condition: str, properties: Map
     Raises:
         InfrastructureError: others rewrote the same files at each try.
     """
-    change_rows(spark, table, lambda found: found.delete(condition), properties)
+    change_rows(spark, table, lambda delta_table: delta_table.delete(condition), properties)
 
 
 def change_rows(

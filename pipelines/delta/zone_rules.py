@@ -27,23 +27,23 @@ def zone_rules(spark: SparkSession, zone: str) -> str:
     jvm: Any = spark.sparkContext._jvm
     rules = jvm.java.time.ZoneId.of(zone).getRules()
     begins = jvm.java.time.Instant.ofEpochSecond(_FIRST)
-    told, change = [(_FIRST, rules.getOffset(begins).getTotalSeconds())], rules.nextTransition(begins)
+    offsets, change = [(_FIRST, rules.getOffset(begins).getTotalSeconds())], rules.nextTransition(begins)
     while change is not None and change.toEpochSecond() < _LAST:
-        told.append((change.toEpochSecond(), change.getOffsetAfter().getTotalSeconds()))
+        offsets.append((change.toEpochSecond(), change.getOffsetAfter().getTotalSeconds()))
         change = rules.nextTransition(change.getInstant())
-    return " ".join(f"{at}{offset:+}" for at, offset in told)
+    return " ".join(f"{at}{offset:+}" for at, offset in offsets)
 
 
-def days_that_differ(known: str, wanted: str) -> list[tuple[date, date]]:
+def days_that_differ(old_rules: str, new_rules: str) -> list[tuple[date, date]]:
     """First and last day of each span in which two texts of `zone_rules` give an event another day."""
-    both = _changes(known), _changes(wanted)
+    both = _changes(old_rules), _changes(new_rules)
     ends = sorted({at for changes in both for at, _ in changes} | {_LAST})
-    found = []
+    spans = []
     for begin, end in pairwise(ends):
         offsets = [changes[bisect_right(changes, (begin, 10**6)) - 1][1] for changes in both]
         if offsets[0] != offsets[1]:
-            found.append((_day(begin + min(offsets)), _day(end - 1 + max(offsets))))
-    return found
+            spans.append((_day(begin + min(offsets)), _day(end - 1 + max(offsets))))
+    return spans
 
 
 def require_same_rules(spark: SparkSession, table: str, zone: str) -> str | None:
@@ -60,10 +60,10 @@ def require_same_rules(spark: SparkSession, table: str, zone: str) -> str | None
     Raises:
         SourceError: they were not.
     """
-    known, wanted = table_property(spark, table, ZONE_RULES), zone_rules(spark, zone)
-    if known == wanted:
+    stored_rules, current_rules = table_property(spark, table, ZONE_RULES), zone_rules(spark, zone)
+    if stored_rules == current_rules:
         return None
-    spans = days_that_differ(known, wanted) if known else []
+    spans = days_that_differ(stored_rules, current_rules) if stored_rules else []
     if spans:
         of_them = " OR ".join(f"_event_date BETWEEN DATE'{first}' AND DATE'{last}'" for first, last in spans)
         days = read(spark, table).where(of_them)
@@ -75,7 +75,7 @@ def require_same_rules(spark: SparkSession, table: str, zone: str) -> str | None
                 " earlier Java, or its time zone data, or rebuild all days: see docs/runbook.md,"
                 " 'The rules of the time zone have changed'"
             )
-    return wanted
+    return current_rules
 
 
 def keep_rules(spark: SparkSession, table: str, zone: str) -> None:
