@@ -64,9 +64,9 @@ def admin_client(spark: SparkSession, kafka: KafkaConfig) -> Iterator[Admin]:
     try:
         client = jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
     except Py4JJavaError as error:
-        said = f"{where}: the Kafka client refuses to start: {kafka_error_text(error)}"
+        message = f"{where}: the Kafka client refuses to start: {kafka_error_text(error)}"
         # A name that is not found today may be found again in a minute.
-        raise (InfrastructureError if _UNRESOLVED in said else ConfigError)(said) from None
+        raise (InfrastructureError if _UNRESOLVED in message else ConfigError)(message) from None
     try:
         yield Admin(jvm, client, timeout_ms)
     except Py4JJavaError as error:
@@ -81,7 +81,7 @@ def admin_client(spark: SparkSession, kafka: KafkaConfig) -> Iterator[Admin]:
 
 def kafka_error_text(error: Py4JJavaError) -> str:
     """Return what lies at the bottom of a failure of the client."""
-    found = error.java_exception
-    while found.getCause() is not None:
-        found = found.getCause()
-    return first_line(str(found.toString()))
+    cause = error.java_exception
+    while cause.getCause() is not None:
+        cause = cause.getCause()
+    return first_line(str(cause.toString()))

@@ -50,8 +50,8 @@ def ends_since(pipeline: Pipeline, moment: datetime) -> dict[int, int]:
     if done < 0:
         return {}
     commits = recent_commits(pipeline.spark, pipeline.table("bronze"), _LOOK_BACK)
-    asked = next((c.asked for c in commits if (c.query, c.batch) == (files.query, done)), None)
-    if asked is None or datetime.fromtimestamp(asked / 1000, UTC) < moment:
+    asked_at = next((c.asked for c in commits if (c.query, c.batch) == (files.query, done)), None)
+    if asked_at is None or datetime.fromtimestamp(asked_at / 1000, UTC) < moment:
         return {}
     planned = plan_of(pipeline, done)
     return planned.ends if planned else {}
@@ -82,13 +82,13 @@ def behind_or_ahead(pipeline: Pipeline, topic: Topic, files: QueryFiles) -> str 
     starts, since = began
     bronze = _of_bronze(pipeline)
     rows = bronze.where(F.col("_ingested_at") >= F.lit(since))
-    held = _last_offsets(rows.where(F.col("_ingested_at") <= F.lit(newest.at)))
+    last_offsets = _last_offsets(rows.where(F.col("_ingested_at") <= F.lit(newest.at)))
     tails = {p: range(starts.get(p, 0), end) for p, end in done.ends.items()}
-    tails = _behind(tails, held)
+    tails = _behind(tails, last_offsets)
     if lost := records_within(pipeline.spark, pipeline.config.kafka, _covered(pipeline, topic, tails)):
         # A clock that was set back gives records of later micro-batches an earlier time.
-        held = _last_offsets(bronze.where(F.col("_partition").isin(*lost)))
-        tails = _behind({p: tails[p] for p in lost}, held)
+        last_offsets = _last_offsets(bronze.where(F.col("_partition").isin(*lost)))
+        tails = _behind({p: tails[p] for p in lost}, last_offsets)
         lost = records_within(pipeline.spark, pipeline.config.kafka, _covered(pipeline, topic, tails))
     if lost:
         return _lost(topic, lost, tails)
@@ -104,16 +104,18 @@ def behind_or_ahead(pipeline: Pipeline, topic: Topic, files: QueryFiles) -> str 
 
 
 def _lost(topic: Topic, lost: Mapping[int, int], tails: Mapping[int, range]) -> str:
-    said = "; ".join(
+    missing = "; ".join(
         f"{count:,} records of {topic.name}-{partition} from offset {tails[partition].start} on"
         for partition, count in sorted(lost.items())
     )
-    return f"{said}: Kafka has them, and bronze does not, though ingest's checkpoint says they were read"
+    return f"{missing}: Kafka has them, and bronze does not, though ingest's checkpoint says they were read"
 
 
-def _behind(read: Mapping[int, range], held: Mapping[int, int]) -> dict[int, range]:
+def _behind(read: Mapping[int, range], last_offsets: Mapping[int, int]) -> dict[int, range]:
     """Return what was read of each partition and lies behind its last record in bronze."""
-    behind = {p: range(max(offsets.start, held.get(p, -1) + 1), offsets.stop) for p, offsets in read.items()}
+    behind = {
+        p: range(max(offsets.start, last_offsets.get(p, -1) + 1), offsets.stop) for p, offsets in read.items()
+    }
     return {p: offsets for p, offsets in behind.items() if offsets}
 
 
@@ -137,19 +139,19 @@ def _of_bronze(pipeline: Pipeline) -> DataFrame:
 
 
 def _last_offsets(rows: DataFrame) -> dict[int, int]:
-    found = rows.groupBy("_partition").agg(F.max("_offset").alias("last"))
-    return {row["_partition"]: row["last"] for row in small_rows(found)}
+    last_by_partition = rows.groupBy("_partition").agg(F.max("_offset").alias("last"))
+    return {row["_partition"]: row["last"] for row in small_rows(last_by_partition)}
 
 
-def _covered(pipeline: Pipeline, topic: Topic, asked: Mapping[int, range]) -> dict[int, range]:
+def _covered(pipeline: Pipeline, topic: Topic, ranges: Mapping[int, range]) -> dict[int, range]:
     """Return what of some offsets Kafka still covers; the others are logged."""
-    if not asked:
+    if not ranges:
         return {}
     with admin_client(pipeline.spark, pipeline.config.kafka) as admin:
         earliest = list_offsets(admin, topic, "earliest")
         latest = list_offsets(admin, topic, "latest")
     covered: dict[int, range] = {}
-    for partition, offsets in asked.items():
+    for partition, offsets in ranges.items():
         first, end = earliest.get(partition, offsets.stop), latest.get(partition, offsets.stop)
         if offsets.start < first:
             _log.warning(
@@ -188,26 +190,28 @@ def continuation(pipeline: Pipeline, topic: Topic) -> Continuation:
         SourceError: bronze has offsets that Kafka has not.
         InfrastructureError: the cluster does not answer.
     """
-    held = _last_offsets(_of_bronze(pipeline))
+    last_offsets = _last_offsets(_of_bronze(pipeline))
     with admin_client(pipeline.spark, pipeline.config.kafka) as admin:
         earliest = list_offsets(admin, topic, "earliest")
         latest = list_offsets(admin, topic, "latest")
     starts: dict[str, int] = {}
     lines, gone = [], []
     for partition in range(topic.partitions):
-        following = held.get(partition, -1) + 1
+        following = last_offsets.get(partition, -1) + 1
         if following > latest[partition]:
             raise SourceError(
                 f"{pipeline.table('bronze')} has {topic.name}-{partition} up to offset {following - 1}, but"
                 f" Kafka's end offset is {latest[partition]}: the topic has lost records, or is another. See"
                 " docs/runbook.md, 'The topic was recreated'"
             )
-        if partition in held and following < earliest[partition]:
+        if partition in last_offsets and following < earliest[partition]:
             gone.append(f"{topic.name}-{partition} @ {following}..{earliest[partition] - 1}")
-        starts[str(partition)] = max(following, earliest[partition]) if partition in held else _EARLIEST
+        starts[str(partition)] = (
+            max(following, earliest[partition]) if partition in last_offsets else _EARLIEST
+        )
         at = starts[str(partition)]
         lines.append(
             f"{topic.name}-{partition}: from {'the earliest offset' if at < 0 else f'offset {at}'} on"
         )
-    told: dict[str, Any] = {topic.name: starts}
-    return Continuation(json.dumps(told), tuple(lines), tuple(gone))
+    starting_offsets: dict[str, Any] = {topic.name: starts}
+    return Continuation(json.dumps(starting_offsets), tuple(lines), tuple(gone))

@@ -27,21 +27,21 @@ def known_missing(
         By partition; those without any are left out.
     """
     ranges = [
-        (gap.partition, found)
+        (gap.partition, overlap)
         for gap in gaps
-        if (found := _common(gap.offsets, within.get(gap.partition, range(0))))
+        if (overlap := _common(gap.offsets, within.get(gap.partition, range(0))))
     ]
     if not ranges:
         return {}
     missing: dict[int, int] = {}
-    for partition, found in ranges:
-        missing[partition] = missing.get(partition, 0) + len(found)
+    for partition, overlap in ranges:
+        missing[partition] = missing.get(partition, 0) + len(overlap)
     some = " OR ".join(
-        f"(_partition = {partition} AND _offset BETWEEN {found.start} AND {found.stop - 1})"
-        for partition, found in ranges
+        f"(_partition = {partition} AND _offset BETWEEN {overlap.start} AND {overlap.stop - 1})"
+        for partition, overlap in ranges
     )
-    there = offsets.where(some).groupBy("_partition").agg(F.countDistinct("_offset").alias("n"))
-    for row in small_rows(there):
+    present = offsets.where(some).groupBy("_partition").agg(F.countDistinct("_offset").alias("n"))
+    for row in small_rows(present):
         missing[row["_partition"]] -= row["n"]
     return {partition: n for partition, n in missing.items() if n}
 

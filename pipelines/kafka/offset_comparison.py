@@ -111,18 +111,18 @@ def compare_offsets(
     Returns:
         The differences, in the order of the partitions; none if bronze holds what Kafka has.
     """
-    found: list[OffsetDifference] = []
+    differences: list[OffsetDifference] = []
     for partition in sorted({*broker_offsets, *bronze_offsets}):
-        here, there = broker_offsets.get(partition), bronze_offsets.get(partition)
-        if topic_policy.is_anew or (there and (here is None or there.last >= here.end)):
-            if there:
-                found.append(_made_anew(partition, here, there))
-        elif here and there:
-            found += _of_both(partition, here, there, topic_policy)
-        if here and not topic_policy.is_anew and (there is None or there.last < here.end):
-            start = max(there.last + 1, here.earliest) if there else here.earliest
-            found += _behind(partition, range(start, here.end), tails.get(partition), topic_policy)
-    return found
+        broker, bronze = broker_offsets.get(partition), bronze_offsets.get(partition)
+        if topic_policy.is_anew or (bronze and (broker is None or bronze.last >= broker.end)):
+            if bronze:
+                differences.append(_made_anew(partition, broker, bronze))
+        elif broker and bronze:
+            differences += _of_both(partition, broker, bronze, topic_policy)
+        if broker and not topic_policy.is_anew and (bronze is None or bronze.last < broker.end):
+            start = max(bronze.last + 1, broker.earliest) if bronze else broker.earliest
+            differences += _behind(partition, range(start, broker.end), tails.get(partition), topic_policy)
+    return differences
 
 
 def asked_behind(
@@ -137,14 +137,14 @@ def asked_behind(
         bronze_offsets: what bronze has.
         until: the offset after the last that ingest's checkpoint says was read, by partition.
     """
-    asked = {
+    ranges = {
         partition: range(
-            max(here.earliest, bronze_offsets[partition].last + 1 if partition in bronze_offsets else 0),
-            min(here.end, until.get(partition, 0)),
+            max(broker.earliest, bronze_offsets[partition].last + 1 if partition in bronze_offsets else 0),
+            min(broker.end, until.get(partition, 0)),
         )
-        for partition, here in broker_offsets.items()
+        for partition, broker in broker_offsets.items()
     }
-    return {partition: offsets for partition, offsets in asked.items() if offsets}
+    return {partition: offsets for partition, offsets in ranges.items() if offsets}
 
 
 def _of_both(
@@ -227,11 +227,11 @@ def _gaps(
         words = f"{bronze_offsets.known:,} offsets {where}, which Kafka no longer has: {_KNOWN}"
         yield OffsetDifference(partition, "gap", bronze_offsets.known, alarm=False, words=words)
     if gone := bronze_offsets.gone - bronze_offsets.known:
-        known = {
+        reasons = {
             "the topic is compacted": topic_policy.is_compacted,
             "audit.offset_gaps: warn accepts gaps": topic_policy.gaps_are_lawful,
         }
-        lawful = next((reason for reason, holds in known.items() if holds), None)
+        lawful = next((reason for reason, holds in reasons.items() if holds), None)
         words = f"{gone:,} offsets {where}, which Kafka no longer has: " + (
             lawful or "whether they were records is unknown"
         )

@@ -17,24 +17,24 @@ HOLES: Final = 5
 """Ranges of missing offsets that are named, of each partition."""
 
 
-def held_offsets(offsets: DataFrame, kept: Mapping[int, BrokerOffsets]) -> dict[int, BronzeOffsets]:
+def held_offsets(offsets: DataFrame, broker_offsets: Mapping[int, BrokerOffsets]) -> dict[int, BronzeOffsets]:
     """Return what bronze has of each partition; what it lacks counts as `gone` or as `empty`.
 
     The offsets are put in order only of partitions that lack some.
 
     Args:
         offsets: `_partition int, _offset bigint` of bronze, of one topic.
-        kept: what Kafka has.
+        broker_offsets: what Kafka has.
     """
     ranges = offsets.groupBy("_partition").agg(
         *map(F.expr, ("min(_offset) AS first", "max(_offset) AS last", "count(DISTINCT _offset) AS n"))
     )
     rows = small_rows(ranges)
-    held = {row["_partition"]: BronzeOffsets(row["first"], row["last"]) for row in rows}
+    bronze_offsets = {row["_partition"]: BronzeOffsets(row["first"], row["last"]) for row in rows}
     lacking = [row["_partition"] for row in rows if row["last"] - row["first"] + 1 > row["n"]]
     if not lacking:
-        return held
-    earliest = " ".join(f"WHEN {p} THEN {kept[p].earliest}" for p in lacking if p in kept)
+        return bronze_offsets
+    earliest = " ".join(f"WHEN {p} THEN {broker_offsets[p].earliest}" for p in lacking if p in broker_offsets)
     since = f"CASE _partition {earliest} ELSE 0 END" if earliest else "0"
     before = "lag(_offset) OVER (PARTITION BY _partition ORDER BY _offset)"
     holes = (
@@ -55,83 +55,94 @@ def held_offsets(offsets: DataFrame, kept: Mapping[int, BrokerOffsets]) -> dict[
         )
     )
     for row in small_rows(counted):
-        there = held[row["_partition"]]
+        bronze = bronze_offsets[row["_partition"]]
         holes_of = tuple((first, last) for first, last in row["holes"])
-        held[row["_partition"]] = replace(there, gone=row["gone"], empty=row["empty"], holes=holes_of)
-    return held
+        bronze_offsets[row["_partition"]] = replace(
+            bronze, gone=row["gone"], empty=row["empty"], holes=holes_of
+        )
+    return bronze_offsets
 
 
 def with_known(
-    held: Mapping[int, BronzeOffsets],
-    kept: Mapping[int, BrokerOffsets],
+    bronze_offsets: Mapping[int, BronzeOffsets],
+    broker_offsets: Mapping[int, BrokerOffsets],
     gaps: Sequence[KnownGap],
     offsets: DataFrame,
 ) -> dict[int, BronzeOffsets]:
     """Return what bronze has, once it is known which of its gaps somebody has accepted.
 
     Args:
-        held: as `held_offsets` gives it.
-        kept: what Kafka has.
+        bronze_offsets: as `held_offsets` gives it.
+        broker_offsets: what Kafka has.
         gaps: what is known to be lost.
         offsets: `_partition int, _offset bigint` of bronze.
     """
-    both = {partition: (there, kept[partition]) for partition, there in held.items() if partition in kept}
-    within = {p: range(there.first, min(there.last + 1, here.earliest)) for p, (there, here) in both.items()}
-    known = known_missing(offsets, gaps, within)
-    return dict(held) | {
+    both = {
+        partition: (bronze, broker_offsets[partition])
+        for partition, bronze in bronze_offsets.items()
+        if partition in broker_offsets
+    }
+    within = {
+        p: range(bronze.first, min(bronze.last + 1, broker.earliest)) for p, (bronze, broker) in both.items()
+    }
+    missing = known_missing(offsets, gaps, within)
+    return dict(bronze_offsets) | {
         partition: replace(
-            there,
-            known=known.get(partition, 0),
-            is_end_known=is_known_gap(partition, range(there.last + 1, here.earliest), gaps),
+            bronze,
+            known=missing.get(partition, 0),
+            is_end_known=is_known_gap(partition, range(bronze.last + 1, broker.earliest), gaps),
         )
-        for partition, (there, here) in both.items()
+        for partition, (bronze, broker) in both.items()
     }
 
 
 def asked_of_kafka(
-    held: Mapping[int, BronzeOffsets], kept: Mapping[int, BrokerOffsets], *, from_start: bool
+    bronze_offsets: Mapping[int, BronzeOffsets],
+    broker_offsets: Mapping[int, BrokerOffsets],
+    *,
+    from_start: bool,
 ) -> dict[int, range]:
     """Return the offsets of each partition that Kafka still covers and among which bronze lacks some.
 
     Args:
-        held: what bronze has.
-        kept: what Kafka has.
+        bronze_offsets: what bronze has.
+        broker_offsets: what Kafka has.
         from_start: whether bronze ought to have what lies before its first offset.
     """
-    asked: dict[int, range] = {}
-    for partition, there in held.items():
-        here = kept.get(partition)
-        if here is None or there.last >= here.end:
+    ranges: dict[int, range] = {}
+    for partition, bronze in bronze_offsets.items():
+        broker = broker_offsets.get(partition)
+        if broker is None or bronze.last >= broker.end:
             continue
-        start = here.earliest if from_start else max(here.earliest, there.first)
-        if there.empty:
-            asked[partition] = range(start, there.last)
-        elif start < there.first:
-            asked[partition] = range(start, there.first)
-    return asked
+        start = broker.earliest if from_start else max(broker.earliest, bronze.first)
+        if bronze.empty:
+            ranges[partition] = range(start, bronze.last)
+        elif start < bronze.first:
+            ranges[partition] = range(start, bronze.first)
+    return ranges
 
 
 def with_lost(
-    held: Mapping[int, BronzeOffsets], given: DataFrame, offsets: DataFrame
+    bronze_offsets: Mapping[int, BronzeOffsets], kafka_records: DataFrame, offsets: DataFrame
 ) -> dict[int, BronzeOffsets]:
     """Return what bronze has, once it is known under which offsets Kafka gives a record.
 
     Args:
-        held: as `held_offsets` gives it.
-        given: `_partition int, _offset bigint`: what Kafka gives among the offsets that bronze lacks.
+        bronze_offsets: as `held_offsets` gives it.
+        kafka_records: `_partition int, _offset bigint`: what Kafka gives among the offsets that bronze lacks.
         offsets: the same of bronze.
     """
-    first = " ".join(f"WHEN {partition} THEN {there.first}" for partition, there in held.items())
-    lost = given.join(offsets, ["_partition", "_offset"], "left_anti")
+    first = " ".join(f"WHEN {partition} THEN {bronze.first}" for partition, bronze in bronze_offsets.items())
+    lost = kafka_records.join(offsets, ["_partition", "_offset"], "left_anti")
     counted = lost.groupBy(
         "_partition", F.expr(f"_offset < CASE _partition {first} END").alias("_before")
     ).count()
-    found = dict(held)
+    updated = dict(bronze_offsets)
     for row in small_rows(counted):
-        there = found[row["_partition"]]
-        found[row["_partition"]] = (
-            replace(there, skipped=row["count"])
+        bronze = updated[row["_partition"]]
+        updated[row["_partition"]] = (
+            replace(bronze, skipped=row["count"])
             if row["_before"]
-            else replace(there, lost=row["count"], empty=there.empty - row["count"])
+            else replace(bronze, lost=row["count"], empty=bronze.empty - row["count"])
         )
-    return found
+    return updated

@@ -77,7 +77,7 @@ def require_same_log(pipeline: Pipeline, topic: Topic, last: Mapping[int, int]) 
     with admin_client(pipeline.spark, pipeline.config.kafka) as admin:
         earliest = list_offsets(admin, topic, "earliest")
         latest = list_offsets(admin, topic, "latest")
-    kept = {number: range(first, latest[number]) for number, first in earliest.items()}
+    available = {number: range(first, latest[number]) for number, first in earliest.items()}
     for number, offset in sorted(last.items()):
         if offset >= latest.get(number, 0):
             raise SourceError(
@@ -88,42 +88,54 @@ def require_same_log(pipeline: Pipeline, topic: Topic, last: Mapping[int, int]) 
     accepted = (table_property(pipeline.spark, pipeline.table("bronze"), DIVERGENCE_ACCEPTED) or "").split(
         ","
     )
-    asked = {
+    compared_offsets = {
         number: offset
         for number, offset in last.items()
-        if offset in kept.get(number, range(0)) and f"{topic.name}-{number}@{offset}" not in accepted
+        if offset in available.get(number, range(0)) and f"{topic.name}-{number}@{offset}" not in accepted
     }
-    found = _compare(pipeline, {number: range(at, at + 1) for number, at in asked.items()})
-    before = {n: _up_to(at, kept[n], _NEAREST_WITHIN) for n, at in asked.items() if n not in found}
-    found |= _compare(pipeline, before)
-    others = {number: asked[number] for number, compared in found.items() if compared.differs}
+    comparisons = _compare(pipeline, {number: range(at, at + 1) for number, at in compared_offsets.items()})
+    before = {
+        n: _up_to(at, available[n], _NEAREST_WITHIN)
+        for n, at in compared_offsets.items()
+        if n not in comparisons
+    }
+    comparisons |= _compare(pipeline, before)
+    others = {
+        number: compared_offsets[number] for number, compared in comparisons.items() if compared.differs
+    }
     if others:
-        raise SourceError(_told(pipeline.config, topic, _since(pipeline, kept, others), others))
+        raise SourceError(
+            _divergence_message(pipeline.config, topic, _since(pipeline, available, others), others)
+        )
 
 
-def _since(pipeline: Pipeline, kept: Mapping[int, range], others: Mapping[int, int]) -> dict[int, int]:
+def _since(pipeline: Pipeline, available: Mapping[int, range], others: Mapping[int, int]) -> dict[int, int]:
     """Return the first offset from which on records differ, as far back as it is looked for."""
     since: dict[int, int] = {}
     for width in _LOOKED_BACK:
-        windows = {n: _up_to(at, kept[n], width) for n, at in others.items() if n not in since}
+        windows = {n: _up_to(at, available[n], width) for n, at in others.items() if n not in since}
         for number, compared in _compare(pipeline, windows).items():
             window = windows[number]
-            if compared.same is not None or window.start == kept[number].start or width == _LOOKED_BACK[-1]:
+            if (
+                compared.same is not None
+                or window.start == available[number].start
+                or width == _LOOKED_BACK[-1]
+            ):
                 since[number] = window.start if compared.same is None else compared.same + 1
     return since
 
 
-def _up_to(last: int, kept: range, width: int) -> range:
-    return range(max(kept.start, last - width + 1), last + 1)
+def _up_to(last: int, available: range, width: int) -> range:
+    return range(max(available.start, last - width + 1), last + 1)
 
 
 def _compare(pipeline: Pipeline, ranges: Mapping[int, range]) -> dict[int, _Compared]:
     """Compare records within some offsets; a partition of which both have none is not in the result."""
-    asked = {number: offsets for number, offsets in ranges.items() if offsets}
-    if not asked:
+    nonempty_ranges = {number: offsets for number, offsets in ranges.items() if offsets}
+    if not nonempty_ranges:
         return {}
     digest = F.xxhash64(F.col("key").isNull(), "key", F.col("value").isNull(), "value").alias(_DIGEST)
-    theirs = records_between(pipeline.spark, pipeline.config.kafka, asked).select(
+    theirs = records_between(pipeline.spark, pipeline.config.kafka, nonempty_ranges).select(
         F.col("partition").alias("_partition"),
         F.col("offset").alias("_offset"),
         F.col("timestamp").alias("_stamped"),
@@ -133,7 +145,7 @@ def _compare(pipeline: Pipeline, ranges: Mapping[int, range]) -> dict[int, _Comp
         or_,
         (
             (F.col("_partition") == n) & F.col("_offset").between(r.start, r.stop - 1)
-            for n, r in asked.items()
+            for n, r in nonempty_ranges.items()
         ),
     )
     # What was forgotten no longer has a value, but still its timestamp.
@@ -144,14 +156,16 @@ def _compare(pipeline: Pipeline, ranges: Mapping[int, range]) -> dict[int, _Comp
         ~F.col(_WHOLE) | (F.col(_DIGEST) == F.col("_theirs"))
     )
     both = theirs.join(ours, ["_partition", "_offset"]).withColumn("_same", is_same)
-    found = both.groupBy("_partition").agg(
+    by_partition = both.groupBy("_partition").agg(
         F.max(F.when(F.col("_same"), F.col("_offset"))).alias("same"),
         F.max(F.when(~F.col("_same"), F.col("_offset"))).alias("other"),
     )
-    return {row["_partition"]: _Compared(row["same"], row["other"]) for row in small_rows(found)}
+    return {row["_partition"]: _Compared(row["same"], row["other"]) for row in small_rows(by_partition)}
 
 
-def _told(config: PipelineConfig, topic: Topic, since: Mapping[int, int], others: Mapping[int, int]) -> str:
+def _divergence_message(
+    config: PipelineConfig, topic: Topic, since: Mapping[int, int], others: Mapping[int, int]
+) -> str:
     ranges = ", ".join(
         f"{topic.name}-{number} @ {since.get(number, last)}..{last}"
         for number, last in sorted(others.items())
@@ -170,5 +184,5 @@ def _bronze(pipeline: Pipeline) -> DataFrame:
 
 
 def _last(rows: DataFrame) -> dict[int, int]:
-    found = rows.groupBy("_partition").agg(F.max("_offset").alias("last"))
-    return {row["_partition"]: row["last"] for row in small_rows(found)}
+    last_by_partition = rows.groupBy("_partition").agg(F.max("_offset").alias("last"))
+    return {row["_partition"]: row["last"] for row in small_rows(last_by_partition)}

@@ -117,8 +117,10 @@ def records_between(
     del options["subscribe"]
     options |= {
         "assign": json.dumps({kafka.topic: list(ranges)}),
-        "startingOffsets": json.dumps({kafka.topic: {str(p): asked.start for p, asked in ranges.items()}}),
-        "endingOffsets": json.dumps({kafka.topic: {str(p): asked.stop for p, asked in ranges.items()}}),
+        "startingOffsets": json.dumps(
+            {kafka.topic: {str(p): offsets.start for p, offsets in ranges.items()}}
+        ),
+        "endingOffsets": json.dumps({kafka.topic: {str(p): offsets.stop for p, offsets in ranges.items()}}),
         "includeHeaders": str(headers).lower(),
     }
     return spark.read.format(source_format(kafka)).options(**options).load()

@@ -62,8 +62,8 @@ def topic_offsets(spark: SparkSession, kafka: KafkaConfig) -> TopicOffsets:
     with admin_client(spark, kafka) as admin:
         earliest = list_offsets(admin, topic, "earliest")
         latest = list_offsets(admin, topic, "latest")
-        kept = {number: BrokerOffsets(first, latest[number]) for number, first in earliest.items()}
-        return TopicOffsets(topic.topic_id, kept, _cleanup_policy(admin, topic.name))
+        partitions = {number: BrokerOffsets(first, latest[number]) for number, first in earliest.items()}
+        return TopicOffsets(topic.topic_id, partitions, _cleanup_policy(admin, topic.name))
 
 
 def readable_offsets(spark: SparkSession, kafka: KafkaConfig, topic: Topic) -> dict[int, BrokerOffsets]:
@@ -96,27 +96,27 @@ def records_within(
         The records of each partition where there are any.
     """
     left = {number: offsets for number, offsets in ranges.items() if offsets}
-    found, width = dict[int, int](), LOOKED_AT_FIRST if one_is_enough else None
+    counts, width = dict[int, int](), LOOKED_AT_FIRST if one_is_enough else None
     while left:
-        asked = {number: offsets[:width] for number, offsets in left.items()}
-        given = offsets_between(spark, kafka, asked).groupBy("_partition").count()
-        found |= {row["_partition"]: row["count"] for row in small_rows(given)}
+        batch_ranges = {number: offsets[:width] for number, offsets in left.items()}
+        batch_counts = offsets_between(spark, kafka, batch_ranges).groupBy("_partition").count()
+        counts |= {row["_partition"]: row["count"] for row in small_rows(batch_counts)}
         if width is None:
             break
-        rest = {number: offsets[width:] for number, offsets in left.items() if number not in found}
+        rest = {number: offsets[width:] for number, offsets in left.items() if number not in counts}
         left = {number: offsets for number, offsets in rest.items() if offsets}
         width *= MORE_EACH_TIME
-    return found
+    return counts
 
 
 def _cleanup_policy(admin: Admin, topic: str) -> str | None:
     config = admin.jvm.org.apache.kafka.common.config
     resource = config.ConfigResource(config.ConfigResource.Type.TOPIC, topic)
-    asked = admin.jvm.java.util.Collections.singletonList(resource)
+    resources = admin.jvm.java.util.Collections.singletonList(resource)
     try:
-        found = admin.answer(admin.client.describeConfigs(asked).all())
+        configs = admin.answer(admin.client.describeConfigs(resources).all())
     except Py4JJavaError as error:
         # That is a right of its own, which a pipeline need not have.
         _log.warning("cleanup.policy of %s is unknown: %s", topic, kafka_error_text(error))
         return None
-    return str(found.get(resource).get(_POLICY).value())
+    return str(configs.get(resource).get(_POLICY).value())

@@ -46,20 +46,20 @@ def find_topic(
         ConfigError: there is no such topic, or the client refuses its settings.
         InfrastructureError: the cluster does not answer in time, or its name is not found.
     """
-    wanted = topic or kafka.topic
+    topic_name = topic or kafka.topic
     jvm: Any = spark.sparkContext._jvm
-    names = jvm.java.util.Collections.singletonList(wanted)
+    names = jvm.java.util.Collections.singletonList(topic_name)
     with admin_client(spark, kafka) as admin:
         try:
-            found = admin.answer(admin.client.describeTopics(names).allTopicNames()).get(wanted)
+            description = admin.answer(admin.client.describeTopics(names).allTopicNames()).get(topic_name)
         except Py4JJavaError as error:
             if _MISSING in str(error.java_exception):
                 raise ConfigError(
-                    f"{setting}: there is no topic '{wanted}' at {kafka.bootstrap_servers};"
+                    f"{setting}: there is no topic '{topic_name}' at {kafka.bootstrap_servers};"
                     " create it, or name another"
                 ) from None
             raise
-        return Topic(wanted, found.topicId().toString(), found.partitions().size())
+        return Topic(topic_name, description.topicId().toString(), description.partitions().size())
 
 
 def end_offsets(spark: SparkSession, kafka: KafkaConfig, topic: Topic) -> dict[int, int]:
@@ -89,11 +89,11 @@ def list_offsets(
         Py4JJavaError: the cluster refuses, or does not answer in time.
     """
     spec = getattr(admin.jvm.org.apache.kafka.clients.admin.OffsetSpec, which)
-    asked = admin.jvm.java.util.HashMap()
+    request = admin.jvm.java.util.HashMap()
     for number in range(topic.partitions):
-        asked.put(admin.jvm.org.apache.kafka.common.TopicPartition(topic.name, number), spec())
-    found = admin.answer(admin.client.listOffsets(asked, *options).all())
-    return {each.partition(): found[each].offset() for each in found}
+        request.put(admin.jvm.org.apache.kafka.common.TopicPartition(topic.name, number), spec())
+    offsets = admin.answer(admin.client.listOffsets(request, *options).all())
+    return {each.partition(): offsets[each].offset() for each in offsets}
 
 
 def require_same_topic(pipeline: Pipeline, topic: Topic) -> None:
@@ -103,12 +103,12 @@ def require_same_topic(pipeline: Pipeline, topic: Topic) -> None:
         SourceError: it is another.
     """
     bronze = pipeline.table("bronze")
-    known = table_property(pipeline.spark, bronze, TOPIC_ID)
-    if known is None:
+    stored = table_property(pipeline.spark, bronze, TOPIC_ID)
+    if stored is None:
         set_table_property(pipeline.spark, bronze, TOPIC_ID, hidden(topic.topic_id))
-    elif unhidden(known) != topic.topic_id:
+    elif unhidden(stored) != topic.topic_id:
         raise SourceError(
             f"kafka.topic: '{topic.name}' is not the topic that {bronze} was filled from: found id"
-            f" {topic.topic_id}, expected {unhidden(known)}. It was deleted and recreated, or the address is"
+            f" {topic.topic_id}, expected {unhidden(stored)}. It was deleted and recreated, or the address is"
             " that of another cluster. See docs/runbook.md, 'The topic was recreated'"
         )
