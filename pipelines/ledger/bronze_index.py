@@ -79,9 +79,9 @@ class BronzeIndex:
 
     def counts(self) -> tuple[dict[date, int], int]:
         """Return valid records of each event day, and records that break the contract."""
-        found = {row["day"]: row["n"] for row in self._totals if row["kind"] == RECORDS}
-        broken = found.pop(None, 0)
-        return found, broken
+        records = {row["day"]: row["n"] for row in self._totals if row["kind"] == RECORDS}
+        broken = records.pop(None, 0)
+        return records, broken
 
     @cached_property
     def _totals(self) -> list[dict[str, Any]]:
@@ -111,14 +111,14 @@ class BronzeIndex:
         """Of each of these days, how many valid records came after a version of bronze, if any did."""
         if not versions:
             return {}
-        known = small_frame(
+        day_versions = small_frame(
             spark,
             [{"day": day, "known": version} for day, version in versions.items()],
             shape("day date, known bigint"),
         )
         # For the files: what is older than all of these versions is not read.
         newer = self.records.where(f"commit > {min(versions.values())}")
-        late = newer.join(F.broadcast(known), "day").where("commit > known")
+        late = newer.join(F.broadcast(day_versions), "day").where("commit > known")
         return {row["day"]: row["n"] for row in small_rows(late.groupBy("day").agg(_sum("n")))}
 
     def ranges(self, days: Sequence[date], since: int) -> list[tuple[datetime, datetime]]:
@@ -139,9 +139,9 @@ class BronzeIndex:
         before = Window.orderBy("first", "last").rowsBetween(Window.unboundedPreceding, -1)
         gaps = spans.select(F.max("last").over(before).alias("after"), F.col("first").alias("until"))
         wide = gaps.where(f"until > after + INTERVAL {_GAP}").orderBy(F.expr("after - until"), "until")
-        found = sorted((row["after"], row["until"]) for row in small_rows(wide.limit(_MOST_RANGES - 1)))
-        starts = [ends["first"], *(until for _, until in found)]
-        return list(zip(starts, [*(after for after, _ in found), ends["last"]], strict=True))
+        widest_gaps = sorted((row["after"], row["until"]) for row in small_rows(wide.limit(_MOST_RANGES - 1)))
+        starts = [ends["first"], *(until for _, until in widest_gaps)]
+        return list(zip(starts, [*(after for after, _ in widest_gaps), ends["last"]], strict=True))
 
     def newest_events(self, since: datetime, by_clock: datetime) -> DataFrame:
         """Return what moved the speed layer's watermark: `_ingested_at timestamp, _newest timestamp`.

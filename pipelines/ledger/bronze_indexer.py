@@ -92,7 +92,7 @@ _log = logging.getLogger(__name__)
 def index_bronze(
     pipeline: Pipeline,
     version: int,
-    held: Lease | None = None,
+    lease: Lease | None = None,
 ) -> BronzeIndex:
     """Return the index of bronze at a version; what it lacks is made.
 
@@ -103,7 +103,7 @@ def index_bronze(
     Args:
         pipeline: The pipeline.
         version: the version of bronze, not older than what the index knows.
-        held: the pipeline's lease; without it nothing of what is built is written.
+        lease: the pipeline's lease; without it nothing of what is built is written.
 
     Raises:
         InfrastructureError: a schema is neither in the lake nor to be had from the registry; or another run
@@ -111,17 +111,17 @@ def index_bronze(
         SourceError: bronze lacks records that the index knows.
     """
     making = _making(pipeline, version)
-    index = making.continued(held)
+    index = making.continued(lease)
     if index is not None:
         # A run that was stalled while it emptied records, and died, has not set the property of the table.
         indexed = index.total(), index.emptied()
-        there = records_in(pipeline, version), emptied_in(pipeline, version)
-        if indexed == there:
+        in_bronze = records_in(pipeline, version), emptied_in(pipeline, version)
+        if indexed == in_bronze:
             return index
         _log.warning(
-            "the bronze index counts %d records (%d emptied), but bronze has %d (%d)", *indexed, *there
+            "the bronze index counts %d records (%d emptied), but bronze has %d (%d)", *indexed, *in_bronze
         )
-    return making.anew(held)
+    return making.anew(lease)
 
 
 def index_as_of(pipeline: Pipeline, at: int) -> BronzeIndex:
@@ -136,7 +136,7 @@ def index_as_of(pipeline: Pipeline, at: int) -> BronzeIndex:
     """
     now = table_version(pipeline.spark, pipeline.table("bronze"))
     making = _making(pipeline, now)
-    if making.known is not None and making.fits and making.known.until >= at:
+    if making.indexed is not None and making.fits and making.indexed.until >= at:
         return BronzeIndex(now, making.bronze_id, making.stored).until(at)
     return index_bronze(pipeline, now).until(at)
 
@@ -148,7 +148,7 @@ class _Making:
     Attributes:
         bronze: bronze as it is.
         stored: the rows that are there of the pipeline, at one version of the index.
-        known: what they were made from; None if there are none.
+        indexed: what they were made from; None if there are none.
         is_same: whether bronze is that table still.
         bronze_id: see `BronzeIndex`.
         made_for: the table and the way to decode.
@@ -157,7 +157,7 @@ class _Making:
     pipeline: Pipeline
     bronze: BronzeState
     stored: DataFrame
-    known: Indexed | None
+    indexed: Indexed | None
     is_same: bool
     bronze_id: str
     made_for: str
@@ -165,14 +165,14 @@ class _Making:
     @property
     def fits(self) -> bool:
         """Whether the rows that are there are valid for bronze and for the current way to decode."""
-        return self.known is not None and self.known.made_for == self.made_for
+        return self.indexed is not None and self.indexed.made_for == self.made_for
 
-    def continued(self, held: Lease | None) -> BronzeIndex | None:
+    def continued(self, lease: Lease | None) -> BronzeIndex | None:
         """Return the index with what came since it was built last; None if it has to be rebuilt."""
         version = self.bronze.version
-        if self.known is None or not self.fits:
+        if self.indexed is None or not self.fits:
             return None
-        last = self.known.until
+        last = self.indexed.until
         if last >= version:
             # What the index knows already may be more than an older version had.
             return BronzeIndex(version, self.bronze_id, self.stored).until(version)
@@ -187,30 +187,30 @@ class _Making:
                 "the changes of bronze after version %d cannot be read: %s", last, first_line(str(error))
             )
             return None
-        if held is None or rows.isEmpty():
+        if lease is None or rows.isEmpty():
             return BronzeIndex(version, self.bronze_id, self.stored.unionByName(self._named(rows)))
         # Those that an earlier run wrote while this one looked are overwritten, not duplicated.
-        return self._written(rows, f"{self._of_pipeline} AND until > {last}", held)
+        return self._written(rows, f"{self._of_pipeline} AND until > {last}", lease)
 
-    def anew(self, held: Lease | None) -> BronzeIndex:
+    def anew(self, lease: Lease | None) -> BronzeIndex:
         """Return the index, made from the whole of bronze.
 
         Raises:
             SourceError: bronze lacks records that it had: it was replaced or restored, or rows were deleted.
         """
         version = self.bronze.version
-        if self.known is not None:
+        if self.indexed is not None:
             offsets = BronzeIndex(version, "", self.stored).offsets()
-            require_held(self.pipeline.spark, self.bronze, self.known, offsets)
+            require_held(self.pipeline.spark, self.bronze, self.indexed, offsets)
         _log.info("building the bronze index from all of bronze")
         # Versions of another table say nothing of the micro-batches of this one.
-        known = BronzeIndex(version, "", self.stored.where(F.lit(self.is_same))).micro_batches()
-        commits = known.withColumnsRenamed({"at": "_ingested_at", "commit": _COMMIT})
+        micro_batches = BronzeIndex(version, "", self.stored.where(F.lit(self.is_same))).micro_batches()
+        commits = micro_batches.withColumnsRenamed({"at": "_ingested_at", "commit": _COMMIT})
         whole = read(self.pipeline.spark, self.bronze.table, version).join(commits, "_ingested_at", "left")
         rows = _rows(self.pipeline, whole.fillna(version, [_COMMIT]))
-        if held is None or (self.known is None and rows.isEmpty()):
+        if lease is None or (self.indexed is None and rows.isEmpty()):
             return BronzeIndex(version, self.bronze_id, self._named(rows))
-        return self._written(rows, self._of_pipeline, held)
+        return self._written(rows, self._of_pipeline, lease)
 
     @property
     def _of_pipeline(self) -> str:
@@ -233,10 +233,10 @@ class _Making:
         values = {name: F.lit(value).cast(of_index[name].dataType) for name, value in common.items()}
         return rows.withColumns(values).select(*of_index.names)
 
-    def _written(self, rows: DataFrame, condition: str, held: Lease) -> BronzeIndex:
+    def _written(self, rows: DataFrame, condition: str, lease: Lease) -> BronzeIndex:
         """Return the index as written; a run keeps to the version that its own commit made."""
         table = self.pipeline.ops_table("bronze_index")
-        at = replace_fenced(self._named(rows), table, condition, held.stamp("index"))
+        at = replace_fenced(self._named(rows), table, condition, lease.stamp("index"))
         rows.unpersist()
         stored = read(self.pipeline.spark, table, at).where(self._of_pipeline)
         return BronzeIndex(self.bronze.version, self.bronze_id, stored)
@@ -247,12 +247,12 @@ def _making(pipeline: Pipeline, version: int) -> _Making:
     table = pipeline.ops_table("bronze_index")
     BRONZE_INDEX.ensure(spark, table)
     stored = read(spark, table, table_version(spark, table)).where(F.col("pipeline") == pipeline.config.name)
-    known = _indexed(stored)
+    indexed = _indexed(stored)
     bronze = bronze_state(pipeline, version)
-    is_same = known is not None and continues(spark, bronze, known)
-    name = bronze_id(bronze, known, is_same=is_same)
+    is_same = indexed is not None and continues(spark, bronze, indexed)
+    name = bronze_id(bronze, indexed, is_same=is_same)
     made_for = decoding_key(pipeline, (name, bronze.whole_from))
-    return _Making(pipeline, bronze, stored, known, is_same, name, made_for)
+    return _Making(pipeline, bronze, stored, indexed, is_same, name, made_for)
 
 
 def _indexed(stored: DataFrame) -> Indexed | None:

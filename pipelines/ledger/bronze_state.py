@@ -76,16 +76,16 @@ def bronze_state(pipeline: Pipeline, version: int) -> BronzeState:
     )
 
 
-def continues(spark: SparkSession, bronze: BronzeState, known: Indexed) -> bool:
+def continues(spark: SparkSession, bronze: BronzeState, indexed: Indexed) -> bool:
     """Return whether bronze is the table that an index was made from, and continues what the index knows.
 
     A table that was restored from a copy has the same id, and soon the same versions, made by other commits.
     """
-    if known.bronze_id is None:
-        return known.until <= bronze.version
-    if known.bronze_id.partition("/")[0] != bronze.table_id or known.until_commit is None:
+    if indexed.bronze_id is None:
+        return indexed.until <= bronze.version
+    if indexed.bronze_id.partition("/")[0] != bronze.table_id or indexed.until_commit is None:
         return False
-    return commit_hash(spark, bronze.table, known.until) == known.until_commit
+    return commit_hash(spark, bronze.table, indexed.until) == indexed.until_commit
 
 
 def records_in(pipeline: Pipeline, version: int) -> int:
@@ -93,25 +93,25 @@ def records_in(pipeline: Pipeline, version: int) -> int:
     return read(pipeline.spark, pipeline.table("bronze"), version).count()
 
 
-def bronze_id(bronze: BronzeState, known: Indexed | None, *, is_same: bool) -> str:
+def bronze_id(bronze: BronzeState, indexed: Indexed | None, *, is_same: bool) -> str:
     """Return name under which versions of bronze can be compared: the table's id, with a commit if need be.
 
     A bronze that took the place of another gets the commit at which that was found into its name.
 
     Args:
         bronze: bronze as it is.
-        known: what the index was made from, if there is one.
+        indexed: what the index was made from, if there is one.
         is_same: what `continues` says.
     """
-    if known is None or (is_same and known.bronze_id is None):
+    if indexed is None or (is_same and indexed.bronze_id is None):
         return bronze.table_id
-    if is_same and known.bronze_id:
-        return known.bronze_id
+    if is_same and indexed.bronze_id:
+        return indexed.bronze_id
     return f"{bronze.table_id}/{(bronze.commit or '')[:8]}"
 
 
 def require_held(
-    spark: SparkSession, bronze: BronzeState, known: Indexed, held: list[PartitionOffsets]
+    spark: SparkSession, bronze: BronzeState, indexed: Indexed, indexed_offsets: list[PartitionOffsets]
 ) -> None:
     """Make sure that bronze holds every offset that the bronze held from which an index was made.
 
@@ -120,51 +120,55 @@ def require_held(
     Args:
         spark: the session.
         bronze: bronze as it is.
-        known: what the index was made from.
-        held: the offsets that the index knows.
+        indexed: what the index was made from.
+        indexed_offsets: the offsets that the index knows.
 
     Raises:
         SourceError: it does not.
     """
-    if bronze.whole_from is not None and bronze.whole_from > (known.whole_from or date.min):
+    if bronze.whole_from is not None and bronze.whole_from > (indexed.whole_from or date.min):
         return
-    if None not in (bronze.topic_id, known.topic_id) and bronze.topic_id != known.topic_id:
-        lacking = [f"it was filled from another topic: found id {bronze.topic_id}, expected {known.topic_id}"]
+    if None not in (bronze.topic_id, indexed.topic_id) and bronze.topic_id != indexed.topic_id:
+        lacking = [
+            f"it was filled from another topic: found id {bronze.topic_id}, expected {indexed.topic_id}"
+        ]
     else:
-        lacking = _lacking(spark, bronze, held)
+        lacking = _lacking(spark, bronze, indexed_offsets)
     if lacking:
         more = [f"and {len(lacking) - _SHOWN} more partitions"] if len(lacking) > _SHOWN else []
         raise SourceError(
             f"{bronze.table}: records are gone that nightly runs have seen: the table was replaced or"
             f" restored, or rows were deleted: found table id {bronze.table_id} at version {bronze.version},"
-            f" expected {known.bronze_id or 'a table'} at version {known.until} or later."
+            f" expected {indexed.bronze_id or 'a table'} at version {indexed.until} or later."
             f" Missing: {'; '.join([*lacking[:_SHOWN], *more])}. Nothing was decided."
             " Restore the table, let ingest read again what Kafka still has, or set the first day of which"
             " this table holds all records: see docs/runbook.md, 'Bronze is another table'"
         )
 
 
-def _lacking(spark: SparkSession, bronze: BronzeState, held: list[PartitionOffsets]) -> list[str]:
-    if not held:
+def _lacking(spark: SparkSession, bronze: BronzeState, indexed_offsets: list[PartitionOffsets]) -> list[str]:
+    if not indexed_offsets:
         return []
     names = ("topic", "partition", "first", "last")
-    asked = [{name: getattr(offsets, name) for name in names} for offsets in held]
+    requested = [{name: getattr(offsets, name) for name in names} for offsets in indexed_offsets]
     ranges = F.broadcast(
-        small_frame(spark, asked, shape("topic string, partition int, first bigint, last bigint"))
+        small_frame(spark, requested, shape("topic string, partition int, first bigint, last bigint"))
     )
-    found = small_rows(_within(read(spark, bronze.table, bronze.version), ranges))
-    there: dict[tuple[str, int], dict[str, Any]] = {(row["topic"], row["partition"]): row for row in found}
+    present_rows = small_rows(_within(read(spark, bronze.table, bronze.version), ranges))
+    by_partition: dict[tuple[str, int], dict[str, Any]] = {
+        (row["topic"], row["partition"]): row for row in present_rows
+    }
     lacking = []
-    for offsets in held:
-        row = there.get((offsets.topic, offsets.partition))
+    for offsets in indexed_offsets:
+        row = by_partition.get((offsets.topic, offsets.partition))
         place = f"{offsets.topic}-{offsets.partition}"
-        known = f"{offsets.first}..{offsets.last}"
+        span = f"{offsets.first}..{offsets.last}"
         if row is None:
-            lacking.append(f"{place}: all of the offsets {known}")
+            lacking.append(f"{place}: all of the offsets {span}")
         elif (row["from"], row["to"]) != (offsets.first, offsets.last):
-            lacking.append(f"{place}: the offsets {known} except {row['from']}..{row['to']}")
+            lacking.append(f"{place}: the offsets {span} except {row['from']}..{row['to']}")
         elif offsets.distinct is not None and row["distinct"] < offsets.distinct:
-            lacking.append(f"{place}: {offsets.distinct - row['distinct']:,} of the offsets {known}")
+            lacking.append(f"{place}: {offsets.distinct - row['distinct']:,} of the offsets {span}")
     return lacking
 
 

@@ -24,13 +24,13 @@ class Compared:
     """Certified days, compared with the current bronze.
 
     Attributes:
-        known: up to which version of bronze each day knows it; None where versions do not show what has come
-            since.
+        versions: up to which version of bronze each day knows it; None where versions do not show what has
+            come since.
         more: of days of the latter kind, how many valid records bronze holds more, where it does.
         fewer: days of which bronze holds fewer valid records, and not by other rules of decoding alone.
     """
 
-    known: Mapping[date, int | None]
+    versions: Mapping[date, int | None]
     more: Mapping[date, int]
     fewer: Collection[date]
 
@@ -48,8 +48,8 @@ def own_verdicts(pipeline: Pipeline, ledger: Sequence[Verdict], index: BronzeInd
     """
     named = [v for v in of_bronze(ledger, index.bronze_id) if v.bronze_version <= index.version]
     versions = {v.bronze_version for v in named if v.bronze_commit}
-    found = commit_hashes(pipeline.spark, pipeline.table("bronze"), versions) if versions else {}
-    return [v for v in named if v.bronze_commit in {None, found.get(v.bronze_version, v.bronze_commit)}]
+    hashes = commit_hashes(pipeline.spark, pipeline.table("bronze"), versions) if versions else {}
+    return [v for v in named if v.bronze_commit in {None, hashes.get(v.bronze_version, v.bronze_commit)}]
 
 
 def compared(
@@ -68,17 +68,19 @@ def compared(
         forgotten: how many records of a day were forgotten after it was certified: they are not lost.
     """
     certified, records, first = newest_certified(ledger), index.counts()[0], index.first_commit()
-    told = {v for v in own if first is not None and first <= v.bronze_version}
-    untold = {day: v for day, v in certified.items() if v not in told}
+    comparable = {v for v in own if first is not None and first <= v.bronze_version}
+    untold = {day: v for day, v in certified.items() if v not in comparable}
     more = {day: records.get(day, 0) + forgotten.get(day, 0) - v.records for day, v in untold.items()}
     return Compared(
-        {day: v.bronze_version if v in told else None for day, v in certified.items()},
+        {day: v.bronze_version if v in comparable else None for day, v in certified.items()},
         {day: n for day, n in more.items() if n > 0},
         {day for day, n in more.items() if n < 0},
     )
 
 
-def require_no_fewer(config: PipelineConfig, asked: Collection[date], fewer: Collection[date]) -> None:
+def require_no_fewer(
+    config: PipelineConfig, requested_days: Collection[date], fewer: Collection[date]
+) -> None:
     """Make sure that no day that is asked for would be certified with fewer records than it was built from.
 
     Others are left as they are: the rows that are certified may be all that is left of them.
@@ -86,7 +88,7 @@ def require_no_fewer(config: PipelineConfig, asked: Collection[date], fewer: Col
     Raises:
         SourceError: it would, and `batch.fewer_records` does not say so.
     """
-    lost = [day for day in sorted(fewer) if day in asked]
+    lost = [day for day in sorted(fewer) if day in requested_days]
     if lost and config.batch.fewer_records == "refuse":
         raise SourceError(
             f"{config.table('bronze')}: holds fewer records of {', '.join(map(str, lost))} than when these"

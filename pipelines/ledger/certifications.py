@@ -36,8 +36,8 @@ def certified_mark(pipeline: Pipeline) -> int | None:
     None if it does not.
     """
     table = pipeline.table("batch")
-    kept = table_property(pipeline.spark, table, CERTIFIED) if exists(pipeline.spark, table) else None
-    return None if kept is None else int(kept)
+    mark = table_property(pipeline.spark, table, CERTIFIED) if exists(pipeline.spark, table) else None
+    return None if mark is None else int(mark)
 
 
 def mark_certified(pipeline: Pipeline, version: int) -> None:
@@ -68,9 +68,9 @@ def require_ledger(config: PipelineConfig, mark: int | None, certified: int | No
     """
     if mark is None or (certified is not None and certified >= mark):
         return
-    found = "no verdict" if certified is None else f"verdicts up to version {certified}"
+    actual = "no verdict" if certified is None else f"verdicts up to version {certified}"
     raise SourceError(
-        f"{config.ops_table('certifications')}: verdicts on {config.name} are gone: found {found}, but"
+        f"{config.ops_table('certifications')}: verdicts on {config.name} are gone: found {actual}, but"
         f" {config.table('batch')} says that its version {mark} was certified. The ledger was deleted, or"
         " restored from an older backup. Nothing was changed, so that no certified day is lost. Restore both"
         " folders from backups of the same time, or start again: see docs/runbook.md, 'Verdicts are gone'"
@@ -201,11 +201,11 @@ def history(pipeline: Pipeline, at: int | None = None) -> list[Verdict]:
     """
     # Before the ledger, to which a run at work may add; it marks the table only then.
     mark = certified_mark(pipeline) if at is None else None
-    found = _all_verdicts(pipeline, at)
-    require_ledger(pipeline.config, mark, _highest(found))
+    all_verdicts = _all_verdicts(pipeline, at)
+    require_ledger(pipeline.config, mark, _highest(all_verdicts))
     # Machines whose clocks differ follow each other by their epochs.
     return standing(
-        pipeline.config, sorted(found, key=lambda v: (v.epoch or 0, v.decided_at, v.batch_version))
+        pipeline.config, sorted(all_verdicts, key=lambda v: (v.epoch or 0, v.decided_at, v.batch_version))
     )
 
 
@@ -218,12 +218,12 @@ def _all_verdicts(pipeline: Pipeline, at: int | None) -> list[Verdict]:
     return [Verdict(**{name: value for name, value in row.items() if name in names}) for row in rows]
 
 
-def _highest(found: Iterable[Verdict]) -> int | None:
+def _highest(all_verdicts: Iterable[Verdict]) -> int | None:
     """Return the highest version of the batch table that verdicts certify; None if they certify none."""
-    return max((v.batch_version for v in found if v.status == "certified"), default=None)
+    return max((v.batch_version for v in all_verdicts if v.status == "certified"), default=None)
 
 
-def standing(config: PipelineConfig, found: Sequence[Verdict]) -> list[Verdict]:
+def standing(config: PipelineConfig, all_verdicts: Sequence[Verdict]) -> list[Verdict]:
     """Return the verdicts that count: a day is certified only if the version readers get holds its build.
 
     Readers get the newest certified version, which holds what was certified at the version that it was built
@@ -232,22 +232,24 @@ def standing(config: PipelineConfig, found: Sequence[Verdict]) -> list[Verdict]:
 
     Args:
         config: the pipeline's configuration.
-        found: all verdicts on its days.
+        all_verdicts: all verdicts on its days.
     """
-    bases = {v.batch_version: v.base_version for v in found if v.status == "certified"}
-    held, at = set[int](), max(bases, default=-1)
+    bases = {v.batch_version: v.base_version for v in all_verdicts if v.status == "certified"}
+    certified_versions, at = set[int](), max(bases, default=-1)
     while at in bases:
-        held.add(at)
+        certified_versions.add(at)
         base = bases[at]
         # Code that did not say built upon the newest one that there was.
         at = max((other for other in bases if other < at), default=-1) if base is None else base
-    kept = [v for v in found if v.status != "certified" or v.batch_version in held]
-    if lost := sorted({v.day for v in found} - {v.day for v in kept}):
+    standing_verdicts = [
+        v for v in all_verdicts if v.status != "certified" or v.batch_version in certified_versions
+    ]
+    if lost := sorted({v.day for v in all_verdicts} - {v.day for v in standing_verdicts}):
         _log.warning(
             "%s: certified at a version that readers do not get, so not certified; rebuild each day: %s",
             *(", ".join(map(str, lost)), command(config, "nightly_batch", "--date DAY")),
         )
-    return kept
+    return standing_verdicts
 
 
 def newest(ledger: Iterable[Verdict]) -> dict[date, Verdict]:
@@ -256,8 +258,8 @@ def newest(ledger: Iterable[Verdict]) -> dict[date, Verdict]:
     Args:
         ledger: verdicts as `history` gives them.
     """
-    found = {verdict.day: verdict for verdict in ledger}
-    return {day: found[day] for day in sorted(found)}
+    by_day = {verdict.day: verdict for verdict in ledger}
+    return {day: by_day[day] for day in sorted(by_day)}
 
 
 def newest_certified(ledger: Iterable[Verdict]) -> dict[date, Verdict]:
@@ -336,13 +338,13 @@ def require_commit(pipeline: Pipeline, version: int, commit: str | None, otherwi
     if commit is None:
         return
     table = pipeline.table("batch")
-    found = commit_hash(pipeline.spark, table, version)
-    if found is None:
+    actual = commit_hash(pipeline.spark, table, version)
+    if actual is None:
         raise version_gone(table, version)
-    if found != commit:
+    if actual != commit:
         raise SourceError(
-            f"{table}: its version {version} was made by commit {found[:8]}, expected {commit[:8]}: the table"
-            " was replaced, or restored from a copy and written to since, so nothing was changed. This"
+            f"{table}: its version {version} was made by commit {actual[:8]}, expected {commit[:8]}: the"
+            " table was replaced, or restored from a copy and written to since, so nothing was changed. This"
             f" version {otherwise}"
         )
 

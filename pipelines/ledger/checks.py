@@ -48,8 +48,8 @@ class Check:
 
 def worst(checks: Iterable[Check]) -> Status:
     """Return the status of a whole: that of its worst part; `passed` for no checks at all."""
-    found = {check.status for check in checks}
-    return next((status for status in _WORST_FIRST if status in found), "passed")
+    statuses = {check.status for check in checks}
+    return next((status for status in _WORST_FIRST if status in statuses), "passed")
 
 
 def record_checks(

@@ -99,12 +99,12 @@ def empty(spark: SparkSession, table: str, records: DataFrame, run_id: str) -> N
         merge = bronze.alias("t").merge(_beside(records).alias("f"), _same_place())
         merge.whenMatchedUpdate(set=dict(emptied)).execute()
 
-    change_rows(spark, table, change, _told(spark, table, run_id))
+    change_rows(spark, table, change, _commit_properties(spark, table, run_id))
     # Where this run stood still, another may have made an index of what was there before the change.
-    keep_with(spark, table, _told(spark, table, run_id))
+    keep_with(spark, table, _commit_properties(spark, table, run_id))
 
 
-def _told(spark: SparkSession, table: str, run_id: str) -> dict[str, str]:
+def _commit_properties(spark: SparkSession, table: str, run_id: str) -> dict[str, str]:
     return {FORGETTING: f"{run_id} after version {version(spark, table)}"}
 
 
@@ -138,17 +138,17 @@ def forgetting_commits(
     Raises:
         SourceError: another commit among these has rewritten rows or changed them, so nobody knows which.
     """
-    found = {}
-    for at, made in commits_between(spark, table, after, until):
-        if made.note.startswith(f"{_NOTE} "):
-            found[at] = made.removed_days
-        elif made.adds and made.removes:
+    removed_days = {}
+    for at, commit in commits_between(spark, table, after, until):
+        if commit.note.startswith(f"{_NOTE} "):
+            removed_days[at] = commit.removed_days
+        elif commit.adds and commit.removes:
             raise SourceError(
-                f"{table}: version {at} ({made.operation}) has changed or deleted rows that may have been"
+                f"{table}: version {at} ({commit.operation}) has changed or deleted rows that may have been"
                 " published, and no command of Oncelake made it, so nobody knows what has to be retracted."
                 " Publish again from the beginning: docs/publishing.md, 'When versions are gone'"
             )
-    return found
+    return removed_days
 
 
 def _beside(records: DataFrame) -> DataFrame:

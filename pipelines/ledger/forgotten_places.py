@@ -43,16 +43,16 @@ def remember_places(pipeline: Pipeline, records: DataFrame, run_id: str) -> None
     table = pipeline.ops_table("forgotten")
     FORGOTTEN_PLACES.ensure(pipeline.spark, table)
     new = records.groupBy(*COORDINATES).agg(F.max(EVENT_TIME).alias(EVENT_TIME))
-    known = places(pipeline)
-    if known is not None:
-        new = new.join(known.select(*COORDINATES), [*COORDINATES], "left_anti")
-    told = {
+    known_places = places(pipeline)
+    if known_places is not None:
+        new = new.join(known_places.select(*COORDINATES), [*COORDINATES], "left_anti")
+    columns = {
         "pipeline": F.lit(pipeline.config.name),
         "topic_id": F.lit(topic_of_bronze(pipeline)).cast("string"),
         "forgotten_at": F.current_timestamp(),
         "run_id": F.lit(run_id),
     }
-    append(new.withColumns(told).select(*FORGOTTEN_PLACES.schema.names), table)
+    append(new.withColumns(columns).select(*FORGOTTEN_PLACES.schema.names), table)
 
 
 def places(pipeline: Pipeline) -> DataFrame | None:
@@ -63,13 +63,13 @@ def places(pipeline: Pipeline) -> DataFrame | None:
     table = pipeline.ops_table("forgotten")
     if not exists(pipeline.spark, table):
         return None
-    known = topic_of_bronze(pipeline)
-    of_topic = F.col("topic_id") == known if known else F.expr("topic_id IS NULL")
-    if known is None:
+    topic_id = topic_of_bronze(pipeline)
+    of_topic = F.col("topic_id") == topic_id if topic_id else F.expr("topic_id IS NULL")
+    if topic_id is None:
         of_topic &= F.col("pipeline") == pipeline.config.name
-    found = read(pipeline.spark, table).where(of_topic)
+    forgotten = read(pipeline.spark, table).where(of_topic)
     newest = (F.max(column).alias(column) for column in (EVENT_TIME, "forgotten_at"))
-    return None if found.isEmpty() else found.groupBy(*COORDINATES).agg(*newest)
+    return None if forgotten.isEmpty() else forgotten.groupBy(*COORDINATES).agg(*newest)
 
 
 def forgotten_after(pipeline: Pipeline, decided: Mapping[date, datetime]) -> dict[date, int]:
@@ -82,25 +82,25 @@ def forgotten_after(pipeline: Pipeline, decided: Mapping[date, datetime]) -> dic
     Returns:
         Their number, of each day that has any.
     """
-    known = places(pipeline) if decided else None
-    if known is None:
+    forgotten = places(pipeline) if decided else None
+    if forgotten is None:
         return {}
     rows = [{"day": day, "decided_at": at} for day, at in decided.items()]
     days = small_frame(pipeline.spark, rows, shape("day date, decided_at timestamp"))
     day = F.to_date(F.from_utc_timestamp(EVENT_TIME, pipeline.contract.day_time_zone)).alias("day")
-    later = known.select(day, "forgotten_at").join(days, "day").where("forgotten_at > decided_at")
+    later = forgotten.select(day, "forgotten_at").join(days, "day").where("forgotten_at > decided_at")
     return {row["day"]: row["count"] for row in small_rows(later.groupBy("day").count())}
 
 
 def places_ahead(pipeline: Pipeline) -> DataFrame | None:
     """Return the places that ingest, by its checkpoint, will come to: of a topic that it reads once more."""
-    found = places(pipeline)
-    if found is None:
+    forgotten = places(pipeline)
+    if forgotten is None:
         return None
     done = " OR ".join(
         f"_partition = {partition} AND _offset < {end}" for partition, end in read_until(pipeline).items()
     )
-    ahead = found.where(f"NOT ({done or 'false'})")
+    ahead = forgotten.where(f"NOT ({done or 'false'})")
     if ahead.isEmpty():
         return None
     ensure_forgettable(pipeline.spark, pipeline.table("bronze"))
@@ -116,20 +116,20 @@ def emptied_on_arrival(envelopes: DataFrame, ahead: DataFrame | None) -> DataFra
     """
     if ahead is None:
         return envelopes
-    known = ahead.withColumn(FORGOTTEN, F.expr(forgotten_mark(EVENT_TIME))).drop(EVENT_TIME)
-    joined = envelopes.join(known, [*COORDINATES], "left")
+    marked = ahead.withColumn(FORGOTTEN, F.expr(forgotten_mark(EVENT_TIME))).drop(EVENT_TIME)
+    joined = envelopes.join(marked, [*COORDINATES], "left")
     empty = (F.expr(f"CASE WHEN {FORGOTTEN} IS NULL THEN {name} END").alias(name) for name in ENVELOPE)
-    kept = [name for name in envelopes.columns if name not in ENVELOPE]
-    return joined.select(*empty, *kept, FORGOTTEN)
+    others = [name for name in envelopes.columns if name not in ENVELOPE]
+    return joined.select(*empty, *others, FORGOTTEN)
 
 
-def _came_back(bronze: DataFrame, known: DataFrame) -> int:
+def _came_back(bronze: DataFrame, forgotten: DataFrame) -> int:
     """Return how many records of bronze were forgotten and are not empty.
 
     Only files that may hold one are read.
     """
     emptied = emptied_of(bronze).select(*COORDINATES)
-    others = known.select(*COORDINATES).join(emptied, [*COORDINATES], "left_anti")
+    others = forgotten.select(*COORDINATES).join(emptied, [*COORDINATES], "left_anti")
     ranges = small_rows(
         others.groupBy("_topic", "_partition").agg(F.min("_offset").alias("a"), F.max("_offset").alias("b"))
     )
@@ -148,16 +148,16 @@ def require_forgotten(pipeline: Pipeline, *layers: Literal["speed", "quarantine"
         SourceError: one does; the message has the command that fixes it.
     """
     spark = pipeline.spark
-    known = places(pipeline)
-    if known is None:
+    forgotten = places(pipeline)
+    if forgotten is None:
         return
     bronze = pipeline.table("bronze")
-    found = {bronze: _came_back(read(spark, bronze), known)}
+    counts = {bronze: _came_back(read(spark, bronze), forgotten)}
     for path in map(pipeline.config.table, layers):
         if exists(spark, path):
-            found[path] = held_of(_near(read(spark, path), known), known)
-    if any(found.values()):
-        where = "; ".join(f"{path}: found {number:,} records" for path, number in found.items() if number)
+            counts[path] = held_of(_near(read(spark, path), forgotten), forgotten)
+    if any(counts.values()):
+        where = "; ".join(f"{path}: found {number:,} records" for path, number in counts.items() if number)
         raise SourceError(
             f"{where} that were forgotten, expected none: the table was restored from a backup, oncelake"
             " forget died before it was done, or another pipeline has forgotten them. Nothing was done."
@@ -176,11 +176,11 @@ def require_none_held(pipeline: Pipeline, state: Certified | None, days: Sequenc
     Raises:
         SourceError: one does; the message has the command that fixes it.
     """
-    known = places(pipeline) if state and days else None
-    if state is None or known is None:
+    forgotten = places(pipeline) if state and days else None
+    if state is None or forgotten is None:
         return
     table = pipeline.table("batch")
-    number = held_of(read(pipeline.spark, table, state.version).where(on_days([*days])), known)
+    number = held_of(read(pipeline.spark, table, state.version).where(on_days([*days])), forgotten)
     if number:
         raise SourceError(
             f"{table}: found {number:,} rows of events that were forgotten, on days that bronze no longer"
@@ -190,35 +190,37 @@ def require_none_held(pipeline: Pipeline, state: Certified | None, days: Sequenc
         )
 
 
-def held_of(rows: DataFrame, known: DataFrame) -> int:
+def held_of(rows: DataFrame, forgotten: DataFrame) -> int:
     """Return how many rows stand for records that were forgotten.
 
     Args:
         rows: of a layer, with coordinates.
-        known: what `places` has found.
+        forgotten: what `places` has found.
     """
-    return rows.join(known.select(*COORDINATES), [*COORDINATES], "left_semi").count()
+    return rows.join(forgotten.select(*COORDINATES), [*COORDINATES], "left_semi").count()
 
 
-def _near(rows: DataFrame, known: DataFrame) -> DataFrame:
+def _near(rows: DataFrame, forgotten: DataFrame) -> DataFrame:
     """Return rows that may stand for a forgotten record.
 
     In a table by event day those of the days around it.
     """
     if EVENT_DATE not in rows.columns:
         return rows
-    days = _days_near(known)
+    days = _days_near(forgotten)
     # Of broken records alone no layer of events has a row.
     return rows.where(on_days(days) if days else F.lit(False))
 
 
-def _days_near(known: DataFrame) -> list[date]:
+def _days_near(forgotten: DataFrame) -> list[date]:
     """Return the event days that places may have, in whatever zone, sorted."""
-    found = small_rows(known.select(F.to_date(EVENT_TIME).alias("day")).where("day IS NOT NULL").distinct())
-    return sorted({row["day"] + timedelta(days=n) for row in found for n in (-1, 0, 1)})
+    event_days = small_rows(
+        forgotten.select(F.to_date(EVENT_TIME).alias("day")).where("day IS NOT NULL").distinct()
+    )
+    return sorted({row["day"] + timedelta(days=n) for row in event_days for n in (-1, 0, 1)})
 
 
 def topic_of_bronze(pipeline: Pipeline) -> str | None:
     """Kafka's id of the topic that bronze was filled from; None if bronze does not know it."""
-    kept = table_property(pipeline.spark, pipeline.table("bronze"), TOPIC_ID)
-    return None if kept is None else unhidden(kept)
+    topic_id = table_property(pipeline.spark, pipeline.table("bronze"), TOPIC_ID)
+    return None if topic_id is None else unhidden(topic_id)

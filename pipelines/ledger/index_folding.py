@@ -32,12 +32,12 @@ _ENDLESS: Final = 2**63 - 1
 _MADE_FROM: Final = ("until", "made_for", "bronze_id", "until_commit", "topic_id", "whole_from")
 
 
-def fold_index(pipeline: Pipeline, held: Lease | None) -> int:
+def fold_index(pipeline: Pipeline, lease: Lease | None) -> int:
     """Fold what of the pipeline's index is old, as one commit that later runs' commits keep from being made.
 
     Args:
         pipeline: The pipeline.
-        held: the pipeline's lease; without it nothing is changed.
+        lease: the pipeline's lease; without it nothing is changed.
 
     Returns:
         How many rows there are less.
@@ -49,10 +49,10 @@ def fold_index(pipeline: Pipeline, held: Lease | None) -> int:
     table = pipeline.ops_table("bronze_index")
     if not exists(spark, table):
         return 0
-    if held is not None:
+    if lease is not None:
         BRONZE_INDEX.ensure(spark, table)
         # From here on no run that held the lease before can add to what is read now.
-        claim(spark, table, held.stamp("fold"))
+        claim(spark, table, lease.stamp("fold"))
     of_pipeline = f"pipeline = {literal(pipeline.config.name)}"
     stored = read(spark, table).where(of_pipeline)
     if "ingested_from" not in stored.columns:
@@ -64,9 +64,9 @@ def fold_index(pipeline: Pipeline, held: Lease | None) -> int:
     folded = fold(rows, _verdict_versions(pipeline)).persist()
     try:
         fewer = rows.count() - folded.count()
-        if held is not None:
+        if lease is not None:
             # Also where none are fewer: it is not looked for what can be folded of them again.
-            replace_fenced(folded, table, f"{of_pipeline} AND ({old})", held.stamp("folded"))
+            replace_fenced(folded, table, f"{of_pipeline} AND ({old})", lease.stamp("folded"))
         return fewer
     finally:
         folded.unpersist()
@@ -98,12 +98,12 @@ def _old(stored: DataFrame, before: datetime) -> str | None:
     end = before.replace(minute=0, second=0, microsecond=0)
     young = stored.where(F.col("kind") == RECORDS).where(F.col("ingested_at") < F.lit(end))
     as_came = F.when(F.col("ingested_from").isNull(), F.col("ingested_at"))
-    (found,) = small_rows(young.agg(F.min(as_came).alias("first"), F.max("commit").alias("commit")))
-    if found["first"] is None:
+    (newest,) = small_rows(young.agg(F.min(as_came).alias("first"), F.max("commit").alias("commit")))
+    if newest["first"] is None:
         return None
-    first = found["first"].astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+    first = newest["first"].astimezone(UTC).replace(minute=0, second=0, microsecond=0)
     within = f"ingested_at >= {_moment(first)} AND ingested_at < {_moment(end)}"
-    return f"(kind = '{RECORDS}' AND {within}) OR (kind = '{OFFSETS}' AND until <= {found['commit']})"
+    return f"(kind = '{RECORDS}' AND {within}) OR (kind = '{OFFSETS}' AND until <= {newest['commit']})"
 
 
 def _moment(moment: datetime) -> str:

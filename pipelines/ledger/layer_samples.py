@@ -65,7 +65,11 @@ class LayerDifference:
 def record_samples(pipeline: Pipeline, differences: Mapping[date, LayerDifference], run_id: str) -> None:
     """Append the samples of an audit to `ops/layer_samples`, as one commit; do nothing without any."""
     run = {"pipeline": pipeline.config.name, "run_id": run_id, "recorded_at": datetime.now(UTC)}
-    rows = [asdict(each) | run | {"day": day} for day, found in differences.items() for each in found.samples]
+    rows = [
+        asdict(each) | run | {"day": day}
+        for day, difference in differences.items()
+        for each in difference.samples
+    ]
     if rows:
         table = pipeline.ops_table("layer_samples")
         LAYER_SAMPLES.ensure(pipeline.spark, table)

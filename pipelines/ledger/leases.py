@@ -61,10 +61,10 @@ class Holder:
         That is known only of a process of this boot and this PID namespace. Host names are no proof: two
         containers may have the same, and a process of the one cannot be seen from the other.
         """
-        here = this_process()
+        current = this_process()
         if None in (self.boot, self.pid_namespace):
             return False
-        if (self.boot, self.pid_namespace, self.host) != (here.boot, here.pid_namespace, here.host):
+        if (self.boot, self.pid_namespace, self.host) != (current.boot, current.pid_namespace, current.host):
             return False
         try:
             return abs(started(psutil.Process(self.pid)) - self.process_started) >= 1
@@ -144,10 +144,10 @@ class Lease:
         Raises:
             InfrastructureError: another run has taken the lease over.
         """
-        held = _held(self._pipeline)
-        if not self._is_mine(held):
+        row = _lease_row(self._pipeline)
+        if not self._is_mine(row):
             raise InfrastructureError(
-                f"{self._pipeline.name}: this run lost its lease to {held['holder'] if held else 'nobody'},"
+                f"{self._pipeline.name}: this run lost its lease to {row['holder'] if row else 'nobody'},"
                 " so it certifies nothing; raise batch.lease_duration if the lake is unavailable for long"
             )
 
@@ -155,7 +155,7 @@ class Lease:
         """Free the lease, if it is still this run's."""
         self._given_back.set()
         self._prolonging.join()
-        if not self._is_mine(_held(self._pipeline)):
+        if not self._is_mine(_lease_row(self._pipeline)):
             return
         try:
             self._write(timedelta())
@@ -177,8 +177,8 @@ class Lease:
             except Exception as error:  # noqa: BLE001 - whatever it is, the next try may do better
                 _log.warning("the lease was not renewed: %s", first_line(str(error)))
 
-    def _is_mine(self, held: HeldLease | None) -> bool:
-        return held is not None and (held["holder"], held["epoch"]) == (self._epoch.run_id, self.epoch)
+    def _is_mine(self, row: HeldLease | None) -> bool:
+        return row is not None and (row["holder"], row["epoch"]) == (self._epoch.run_id, self.epoch)
 
     def _write(self, duration: timedelta) -> None:
         """Write the lease, if nobody else has since this one wrote it, or looked at it.
@@ -206,7 +206,7 @@ class Lease:
                 self._pipeline.config.ops_table("leases"),
                 application(self._pipeline.name),
             )
-            if not self._is_mine(_held(self._pipeline)):
+            if not self._is_mine(_lease_row(self._pipeline)):
                 raise _Taken("another run has taken the lease over") from None
             self._number = number
             try:
@@ -247,17 +247,17 @@ def lease(pipeline: Pipeline, run_id: str) -> Iterator[Lease]:
     LEASES.ensure(spark, table)
     # Before the row, so that whoever writes the row from here on makes this run's commit fail.
     number = number_taken(spark, table, application(config.name))
-    held = _held(pipeline)
-    if held is not None and not _may_be_taken(held):
-        raise _refusal(config, held)
+    row = _lease_row(pipeline)
+    if row is not None and not _may_be_taken(row):
+        raise _refusal(config, row)
     reach(Point.LEASE_LOOKED_AT)
     fenced = (pipeline.table("batch"), *map(config.ops_table, ("certifications", "bronze_index")))
     numbers = [number_taken(spark, path, application(config.name)) for path in fenced if exists(spark, path)]
-    epoch = next_epoch(held["epoch"] if held else None, numbers)
+    epoch = next_epoch(row["epoch"] if row else None, numbers)
     try:
         taken = Lease(pipeline, Epoch(config.name, run_id, epoch), number)
     except _Taken:
-        raise _refusal(config, _held(pipeline)) from None
+        raise _refusal(config, _lease_row(pipeline)) from None
     try:
         ensure_ledger(pipeline)
         claim(spark, pipeline.ops_table("certifications"), taken.stamp("claim"))
@@ -266,23 +266,23 @@ def lease(pipeline: Pipeline, run_id: str) -> Iterator[Lease]:
         taken.give_back()
 
 
-def _held(pipeline: Pipeline) -> HeldLease | None:
+def _lease_row(pipeline: Pipeline) -> HeldLease | None:
     rows = read(pipeline.spark, pipeline.ops_table("leases"))
     of_pipeline = small_rows(rows.where(F.col("pipeline") == pipeline.config.name).limit(1))
     return of_pipeline[0] if of_pipeline else None
 
 
-def _may_be_taken(held: HeldLease) -> bool:
-    holder = Holder(**{field.name: held[field.name] for field in fields(Holder)})
-    return is_free(held["until"].astimezone(UTC), datetime.now(UTC), is_gone=holder.is_gone())
+def _may_be_taken(row: HeldLease) -> bool:
+    holder = Holder(**{field.name: row[field.name] for field in fields(Holder)})
+    return is_free(row["until"].astimezone(UTC), datetime.now(UTC), is_gone=holder.is_gone())
 
 
-def _refusal(config: PipelineConfig, held: HeldLease | None) -> InfrastructureError:
-    who = "another run" if held is None else f"run {held['holder']} on {held['host']} (pid {held['pid']})"
+def _refusal(config: PipelineConfig, row: HeldLease | None) -> InfrastructureError:
+    who = "another run" if row is None else f"run {row['holder']} on {row['host']} (pid {row['pid']})"
     until = (
         ""
-        if held is None
-        else f" It holds the lease until {held['until'].astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC at most."
+        if row is None
+        else f" It holds the lease until {row['until'].astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC at most."
     )
     return InfrastructureError(
         f"{config.name}: {who} is at work on this pipeline now; this run has changed nothing.{until}"

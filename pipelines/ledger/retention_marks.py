@@ -54,8 +54,8 @@ def speed_from(pipeline: Pipeline) -> date | None:
 
 
 def _kept_day(spark: SparkSession, table: str, key: str) -> date | None:
-    kept = table_property(spark, table, key) if exists(spark, table) else None
-    return None if kept is None else date.fromisoformat(kept)
+    day = table_property(spark, table, key) if exists(spark, table) else None
+    return None if day is None else date.fromisoformat(day)
 
 
 def first_day_by_age(config: PipelineConfig, retention: timedelta, now: datetime, zone: ZoneInfo) -> date:

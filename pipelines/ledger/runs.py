@@ -75,6 +75,6 @@ class RunRecorder:
             RUNS.ensure(spark, table)
             append(small_frame(spark, self._rows, RUNS.schema), table)
         except (PySparkException, Py4JError, OncelakeError) as error:
-            told = f"{table}: the steps of run {self._run_id} are not recorded: {first_line(str(error))}"
-            _log.warning("%s", told)
-            self.warnings.append(told)
+            warning = f"{table}: the steps of run {self._run_id} are not recorded: {first_line(str(error))}"
+            _log.warning("%s", warning)
+            self.warnings.append(warning)

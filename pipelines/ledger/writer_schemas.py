@@ -141,21 +141,21 @@ def writers_of(
     if not names_schemas(pipeline.contract):
         return NO_WRITERS
     ids_of_records = envelopes.withColumnRenamed("value", "_value").select(F.expr(schema_id()).alias("id"))
-    kept = kept_schemas(pipeline)
-    known, strange = most_named(ids_of_records, kept)
-    ids, new = set(known), NO_WRITERS
-    if asks or NO_ID not in kept:
+    stored = kept_schemas(pipeline)
+    known_ids, strange = most_named(ids_of_records, stored)
+    ids, new = set(known_ids), NO_WRITERS
+    if asks or NO_ID not in stored:
         named = learn_named(pipeline, strange)
         if named.goes_on:
             return writers_of(pipeline, envelopes, asks=asks)
         _remember_others(pipeline, named)
-        new = named.found
-    unusable = {number for number in ids & kept.keys() if kept[number].kind in (UNKNOWN, UNREADABLE)}
+        new = named.schemas
+    unusable = {number for number in ids & stored.keys() if stored[number].kind in (UNKNOWN, UNREADABLE)}
     try:
         new = {**new, **learn(pipeline, unusable)}
     except InfrastructureError as error:
         _log.warning("%d ids stay unknown, or unreadable: %s", len(unusable), error)
-    usable = {**fitting(kept, pipeline.contract), **new}
+    usable = {**fitting(stored, pipeline.contract), **new}
     return {number: usable[number] for number in sorted((ids | new.keys()) & usable.keys())}
 
 
@@ -194,37 +194,37 @@ class Named:
     """The schemas that records name, as far as they were looked at.
 
     Attributes:
-        found: schemas that the registry was asked for, and has in the contract's format.
+        schemas: schemas that the registry was asked for, and has in the contract's format.
         in_vain: ids that it was asked for, and has not.
         others: ids that it was not asked for.
         goes_on: whether all that were looked at were asked for with success, and there may be more.
     """
 
-    found: Writers
+    schemas: Writers
     in_vain: tuple[int, ...]
     others: tuple[int, ...]
     goes_on: bool
 
 
-def most_named(ids: DataFrame, known: Collection[int]) -> tuple[list[int], list[int]]:
+def most_named(ids: DataFrame, known_ids: Collection[int]) -> tuple[list[int], list[int]]:
     """Return ids that records name: those that are known, and of others the thousand that most records name.
 
     Args:
         ids: a column `id`, null for a record that names none.
-        known: ids.
+        known_ids: ids.
 
     Returns:
         The known ones; the others, the most frequent first.
     """
-    is_known = f"coalesce(id IN ({', '.join(map(str, known)) or 'NULL'}), false)"
+    is_known = f"coalesce(id IN ({', '.join(map(str, known_ids)) or 'NULL'}), false)"
     counted = ids.where("id IS NOT NULL").groupBy("id").count()
     ordered = counted.orderBy(F.expr(is_known).desc(), F.desc("count"), "id")
-    named = [row["id"] for row in small_rows(ordered.limit(len(known) + _MOST_NAMED).select("id"))]
-    others = [number for number in named if number not in known]
-    return [number for number in named if number in known], others[:_MOST_NAMED]
+    named = [row["id"] for row in small_rows(ordered.limit(len(known_ids) + _MOST_NAMED).select("id"))]
+    others = [number for number in named if number not in known_ids]
+    return [number for number in named if number in known_ids], others[:_MOST_NAMED]
 
 
-def learn_named(pipeline: Pipeline, wanted: Sequence[int]) -> Named:
+def learn_named(pipeline: Pipeline, ids: Sequence[int]) -> Named:
     """Learn the schemas that records name, those that most records name first.
 
     Values that begin with a byte 0 by chance name another id each. So the registry is asked in rounds of
@@ -232,29 +232,29 @@ def learn_named(pipeline: Pipeline, wanted: Sequence[int]) -> Named:
 
     Args:
         pipeline: The pipeline.
-        wanted: the ids, as `most_named` orders them.
+        ids: the ids, as `most_named` orders them.
 
     Raises:
         InfrastructureError: the registry does not answer; what it answered before is kept.
     """
-    found: dict[int, WriterSchema] = {}
-    asked = 0
-    while asked < len(wanted):
-        new = learn(pipeline, wanted[asked : asked + _ROUND])
-        found.update(new)
-        asked += _ROUND
+    schemas: dict[int, WriterSchema] = {}
+    position = 0
+    while position < len(ids):
+        new = learn(pipeline, ids[position : position + _ROUND])
+        schemas.update(new)
+        position += _ROUND
         if not new:
             break
-    in_vain = tuple(number for number in wanted[:asked] if number not in found)
-    if others := tuple(wanted[asked:]):
+    in_vain = tuple(number for number in ids[:position] if number not in schemas)
+    if others := tuple(ids[position:]):
         _log.warning(
             "the registry was not asked for %d or more of the ids that values name, since it had none of %d"
             " that are named as often: their records count as of an unknown schema",
             len(others),
             _ROUND,
         )
-    goes_on = len(wanted) >= _MOST_NAMED and not others
-    return Named(found, in_vain, others, goes_on)
+    goes_on = len(ids) >= _MOST_NAMED and not others
+    return Named(schemas, in_vain, others, goes_on)
 
 
 def learn(pipeline: Pipeline, ids: Iterable[int]) -> Writers:
@@ -273,27 +273,29 @@ def learn(pipeline: Pipeline, ids: Iterable[int]) -> Writers:
         InfrastructureError: the registry does not answer; what it answered before is kept.
     """
     contract = pipeline.contract
-    wanted = sorted(ids)
-    if not wanted:
+    requested = sorted(ids)
+    if not requested:
         return NO_WRITERS
     url = registry_of(pipeline.config, contract).url
     registry = open_registry(registry_of(pipeline.config, contract))
     answers: dict[int, WriterSchema] = {}
     try:
-        for number in wanted:
-            found = registry.schema(number)
-            answers[number] = _checked(pipeline.spark, found) if found else WriterSchema(number, UNKNOWN, "")
+        for number in requested:
+            schema = registry.schema(number)
+            answers[number] = (
+                _checked(pipeline.spark, schema) if schema else WriterSchema(number, UNKNOWN, "")
+            )
     finally:
-        kept = kept_schemas(pipeline)
-        news = {number: found for number, found in answers.items() if kept.get(number) != found}
-        unknown = [number for number, found in news.items() if found.kind == UNKNOWN]
-        room = _MOST_UNKNOWN - sum(found.kind == UNKNOWN for found in kept.values())
+        stored = kept_schemas(pipeline)
+        news = {number: schema for number, schema in answers.items() if stored.get(number) != schema}
+        unknown = [number for number, schema in news.items() if schema.kind == UNKNOWN]
+        room = _MOST_UNKNOWN - sum(schema.kind == UNKNOWN for schema in stored.values())
         for number in unknown[max(room, 0) :]:
             del news[number]
         if news:
             keep(pipeline, news)
     usable = fitting(answers, contract)
-    _log.info("asked %s for %d schemas, and can read by %d", url, len(wanted), len(usable))
+    _log.info("asked %s for %d schemas, and can read by %d", url, len(requested), len(usable))
     return usable
 
 
@@ -301,8 +303,8 @@ def _remember_others(pipeline: Pipeline, named: Named) -> None:
     """Keep, once, that ids were taken for unknown which the lake does not keep as such."""
     if not named.others and not named.in_vain:
         return
-    kept = kept_schemas(pipeline)
-    if NO_ID not in kept and (named.others or not set(named.in_vain) <= kept.keys()):
+    stored = kept_schemas(pipeline)
+    if NO_ID not in stored and (named.others or not set(named.in_vain) <= stored.keys()):
         keep_passed_over(pipeline)
 
 

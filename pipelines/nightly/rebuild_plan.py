@@ -86,7 +86,7 @@ def due_days(
     with_events = index.counts()[0]
     first = min([*certified, *with_events], default=asked[0])
     late = index.came_since(
-        {d: known for d, known in found.known.items() if known is not None}, pipeline.spark
+        {d: known for d, known in found.versions.items() if known is not None}, pipeline.spark
     )
     late = {day: n for day, n in (late | {**found.more}).items() if day >= whole}
     causes: dict[date, Cause] = dict.fromkeys(asked, "asked")

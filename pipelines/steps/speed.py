@@ -190,9 +190,9 @@ class _Job:
         self.unknown = dict.fromkeys([*self.unknown, *named.in_vain][-_REMEMBERED:])
         if named.others:
             self.in_vain = batch
-        if named.found:
-            self.writers.update(named.found)
-            raise _NewPlan(f"schemas {', '.join(map(str, named.found))}")
+        if named.schemas:
+            self.writers.update(named.schemas)
+            raise _NewPlan(f"schemas {', '.join(map(str, named.schemas))}")
 
     def _require_order(self, batch: int) -> None:
         """See to it that the plan was made for the version that the query has begun with.
