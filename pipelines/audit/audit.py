@@ -75,18 +75,18 @@ def audit(audited: AuditedDays) -> Audit:
         )
 
 
-def record_audit(pipeline: Pipeline, run_id: str, found: Audit, bronze: int, batch: int) -> None:
+def record_audit(pipeline: Pipeline, run_id: str, findings: Audit, bronze: int, batch: int) -> None:
     """Record the checks, and samples of the differences between the layers.
 
     Args:
         pipeline: The pipeline.
         run_id: The run.
-        found: What its audit found.
+        findings: What its audit found.
         bronze: The version of bronze.
         batch: The version of the batch table.
     """
-    record_checks(pipeline, found.checks, run_id=run_id, bronze_version=bronze, batch_version=batch)
-    record_samples(pipeline, found.differences, run_id)
+    record_checks(pipeline, findings.checks, run_id=run_id, bronze_version=bronze, batch_version=batch)
+    record_samples(pipeline, findings.differences, run_id)
 
 
 def _expectation_checks(audited: AuditedDays) -> list[Check]:

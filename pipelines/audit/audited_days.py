@@ -79,8 +79,8 @@ class AuditedDays:
     @cached_property
     def layer(self) -> dict[date, LayerDay]:
         """What the batch layer holds."""
-        found = recount.layer_facts(self.rows, self.pipeline.contract)
-        return {day: found.get(day, LayerDay()) for day in self.span.days}
+        facts = recount.layer_facts(self.rows, self.pipeline.contract)
+        return {day: facts.get(day, LayerDay()) for day in self.span.days}
 
     @cached_property
     def doubled(self) -> dict[date, int]:
@@ -116,17 +116,19 @@ class AuditedDays:
     def offsets(self) -> list[PartitionOffsets]:
         """The offsets that bronze has of each Kafka partition, with those that are known to be lost."""
         index, gaps = self.pieces.index, self.pipeline.config.audit.known_gaps
-        found = index.offsets()
-        if not gaps and all(offsets.distinct is not None for offsets in found):
-            return found
+        offset_ranges = index.offsets()
+        if not gaps and all(offsets.distinct is not None for offsets in offset_ranges):
+            return offset_ranges
         bronze = read(self.pipeline.spark, self.pipeline.table("bronze"), index.version)
-        found = _counted(found, bronze)
+        offset_ranges = _counted(offset_ranges, bronze)
         topic = self.pipeline.config.kafka.topic
-        within = {each.partition: range(each.first, each.last + 1) for each in found if each.topic == topic}
-        known = known_missing(bronze.where(F.col("_topic") == topic), gaps, within)
+        within = {
+            each.partition: range(each.first, each.last + 1) for each in offset_ranges if each.topic == topic
+        }
+        missing = known_missing(bronze.where(F.col("_topic") == topic), gaps, within)
         return [
-            replace(offsets, known=known.get(offsets.partition, 0)) if offsets.topic == topic else offsets
-            for offsets in found
+            replace(offsets, known=missing.get(offsets.partition, 0)) if offsets.topic == topic else offsets
+            for offsets in offset_ranges
         ]
 
     @cached_property
@@ -144,8 +146,8 @@ class AuditedDays:
         )
         delay, examples = config.speed.watermark_delay, config.audit.examples
         limits = Limits(self._days_of_speed, self.pipeline.horizon, delay, since, examples)
-        found = layer_differences(layers, self.pipeline.contract, limits)
-        return {day: found.get(day, LayerDifference()) for day in self._days_of_speed}
+        by_day = layer_differences(layers, self.pipeline.contract, limits)
+        return {day: by_day.get(day, LayerDifference()) for day in self._days_of_speed}
 
     @cached_property
     def doubled_in_speed(self) -> dict[date, int]:
@@ -200,17 +202,17 @@ class AuditedDays:
         return read(spark, table).where(F.col("_ingested_at") >= F.lit(self.pieces.since))
 
 
-def _counted(found: list[PartitionOffsets], bronze: DataFrame) -> list[PartitionOffsets]:
+def _counted(offset_ranges: list[PartitionOffsets], bronze: DataFrame) -> list[PartitionOffsets]:
     """Return offsets whose distinct ones the index does not know are counted in bronze."""
-    unsure = [(offsets.topic, offsets.partition) for offsets in found if offsets.distinct is None]
+    unsure = [(offsets.topic, offsets.partition) for offsets in offset_ranges if offsets.distinct is None]
     if not unsure:
-        return found
+        return offset_ranges
     counts = recount.distinct_offsets(bronze, unsure)
     return [
         replace(offsets, distinct=counts[offsets.topic, offsets.partition])
         if offsets.distinct is None
         else offsets
-        for offsets in found
+        for offsets in offset_ranges
     ]
 
 

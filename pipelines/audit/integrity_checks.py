@@ -77,14 +77,14 @@ def integrity_checks(audited: AuditedDays) -> list[Check]:
     checks: list[Check] = []
     for check in INTEGRITY_CHECKS:
         for day in audited.span.days:
-            if (found := check.find(audited, day)) is not None:
-                checks.append(_as_check(check.name, day, found))
+            if (finding := check.find(audited, day)) is not None:
+                checks.append(_as_check(check.name, day, finding))
     return checks
 
 
-def _as_check(name: str, day: date, found: Finding) -> Check:
-    detail = "" if found.status == "passed" else found.detail
-    return Check(day, name, "integrity", found.status, found.observed, found.expected, detail)
+def _as_check(name: str, day: date, finding: Finding) -> Check:
+    detail = "" if finding.status == "passed" else finding.detail
+    return Check(day, name, "integrity", finding.status, finding.observed, finding.expected, detail)
 
 
 def _failed(is_wrong: bool) -> Status:
@@ -123,10 +123,10 @@ def _counts_add_up(audited: AuditedDays, day: date) -> Finding:
 
 @integrity("rows_are_the_winners", "Are the rows the winning records, with the same coordinates and content?")
 def _rows_are_the_winners(audited: AuditedDays, day: date) -> Finding:
-    found, expected = audited.layer[day].checksum, audited.bronze.days[day].checksum
+    actual, expected = audited.layer[day].checksum, audited.bronze.days[day].checksum
     return Finding(
-        _failed(expected != found),
-        f"checksum {found}",
+        _failed(expected != actual),
+        f"checksum {actual}",
         f"checksum {expected} of the winning records in bronze",
         "some row is not the record that wins its key, or its content is another",
     )
@@ -146,13 +146,13 @@ def _rows_in_their_day(audited: AuditedDays, day: date) -> Finding:
 def _offsets_contiguous(audited: AuditedDays, day: date) -> Finding:
     ranges, gaps_are = audited.offsets, audited.pipeline.config.audit.offset_gaps
     gaps = [(r, r.last - r.first + 1 - (r.distinct or 0)) for r in ranges]
-    missing, known = sum(n for _, n in gaps), sum(r.known for r in ranges)
+    missing, accepted = sum(n for _, n in gaps), sum(r.known for r in ranges)
     where = ", ".join(f"{r.topic}-{r.partition}: {n:,} of {r.first}..{r.last}" for r, n in gaps if n)
     return Finding(
-        "failed" if missing > known and gaps_are == "fail" else _warned(missing > 0),
+        "failed" if missing > accepted and gaps_are == "fail" else _warned(missing > 0),
         f"{missing:,} offsets missing in {len(ranges)} partitions"
-        + (f", {known:,} of them by audit.known_gaps" if known else ""),
-        "no offset missing but those of audit.known_gaps" if known else "no offset missing",
+        + (f", {accepted:,} of them by audit.known_gaps" if accepted else ""),
+        "no offset missing but those of audit.known_gaps" if accepted else "no offset missing",
         f"{where}. Compacted and transactional topics have gaps by nature: audit.offset_gaps: warn; a loss"
         " that is accepted stands in audit.known_gaps, see docs/runbook.md, 'Offsets are gone'",
     )
@@ -171,11 +171,11 @@ def _offsets_once(audited: AuditedDays, day: date) -> Finding:
 
 @integrity("index_is_whole", "Does the index of bronze count as many records as bronze itself?")
 def _index_is_whole(audited: AuditedDays, day: date) -> Finding:
-    indexed, there = audited.bronze.total, audited.records_in_table
+    indexed, stored = audited.bronze.total, audited.records_in_table
     return Finding(
-        _failed(indexed != there),
+        _failed(indexed != stored),
         f"{indexed:,} records in the index of bronze",
-        f"{there:,} records in bronze",
+        f"{stored:,} records in bronze",
         "records of the day may stand where the rebuild did not look. The next run makes the index anew",
     )
 

@@ -29,8 +29,8 @@ def sample_aggregate(contract: DataContract, number: int) -> Column:
     kinds = flat(contract.schema)
     parts = []
     for key, path in zip(contract.key_names, contract.key, strict=True):
-        found = f"coalesce({name(key)}, {name(f'_other_{key}')})"
-        value = text_of(contract, path, kinds[path].dataType, found)
+        either = f"coalesce({name(key)}, {name(f'_other_{key}')})"
+        value = text_of(contract, path, kinds[path].dataType, either)
         parts.append(f"named_struct('column', {literal(path)}, 'value', {value})")
     fields = {
         "key": f"array({', '.join(parts)})",
@@ -103,13 +103,13 @@ def layer_differences(layers: Layers, contract: DataContract, limits: Limits) ->
     reached = layers.speed.where(F.col("_ingested_at") >= F.lit(limits.since)).agg(
         F.max("_ingested_at").alias("_reached")
     )
-    here = with_key(layers.batch, contract).select(
+    batch = with_key(layers.batch, contract).select(
         *contract.key_names, contract.event_time, EVENT_DATE, "_ingested_at", _coordinates().alias("_b")
     )
     near = layers.speed.where(on_days(around(limits.days, limits.horizon)))
-    there = near.select(*other_names(contract), _coordinates().alias("_s"))
-    there = _with_elsewhere(there, layers.of_open_days, contract, limits.horizon)
-    both = here.join(there, same_event(contract, limits.horizon), "full_outer")
+    speed = near.select(*other_names(contract), _coordinates().alias("_s"))
+    speed = _with_elsewhere(speed, layers.of_open_days, contract, limits.horizon)
+    both = batch.join(speed, same_event(contract, limits.horizon), "full_outer")
     # Not broadcast: there are as many as micro-batches since the first record of the days.
     behind = watermarks(layers.newest_events, limits.delay)
     both = both.join(behind, "_ingested_at", "left").crossJoin(F.broadcast(reached))
@@ -145,13 +145,15 @@ def _verdict(event_time: str) -> Column:
 
 
 def _by_day(by_class: DataFrame) -> dict[date, LayerDifference]:
-    found: dict[date, dict[str, int]] = {}
+    counts_by_day: dict[date, dict[str, int]] = {}
     samples: dict[date, list[LayerSample]] = {}
     for row in sorted(small_rows(by_class), key=lambda row: str(row["_verdict"])):
-        found.setdefault(row["_day"], {})[row["_verdict"]] = row["_count"]
+        counts_by_day.setdefault(row["_day"], {})[row["_verdict"]] = row["_count"]
         of_day = samples.setdefault(row["_day"], [])
         of_day += [LayerSample(row["_verdict"], **each) for each in row.get("_samples", ())]
-    return {day: LayerDifference(**counts, samples=tuple(samples[day])) for day, counts in found.items()}
+    return {
+        day: LayerDifference(**counts, samples=tuple(samples[day])) for day, counts in counts_by_day.items()
+    }
 
 
 def _with_elsewhere(
@@ -161,8 +163,8 @@ def _with_elsewhere(
     if of_open_days is None:
         return speed.withColumn("_elsewhere", F.lit(False))
     copies = speed.join(of_open_days, same_event(contract, horizon), "left_semi")
-    known = copies.select("_s", F.lit(True).alias("_elsewhere")).distinct()
-    return speed.join(known, "_s", "left")
+    marked = copies.select("_s", F.lit(True).alias("_elsewhere")).distinct()
+    return speed.join(marked, "_s", "left")
 
 
 def _coordinates() -> Column:

@@ -91,7 +91,7 @@ def bronze_facts(
     records: DataFrame,
     contract: DataContract,
     span: Span,
-    known: tuple[Mapping[date, int], int],
+    index_counts: tuple[Mapping[date, int], int],
     examples: int,
 ) -> BronzeFacts:
     """Count records and, for some days, the rows that the batch layer must have.
@@ -102,11 +102,11 @@ def bronze_facts(
         records: a frame made by `audit_columns`, of all records of the days that decide on these.
         contract: names the key.
         span: the days.
-        known: what the index knows: valid records of each day, and records that break the contract.
+        index_counts: what the index knows: valid records of each day, and records that break the contract.
         examples: how many keys to name that recur without end.
     """
     days = span.days
-    indexed, quarantined = known
+    indexed, quarantined = index_counts
     total = sum(indexed.values()) + quarantined
     valid = records.where(VALID)
     counted = valid.where(on_days(days)).groupBy(EVENT_DATE).count()
@@ -139,7 +139,7 @@ def _recurring(contract: DataContract, examples: int) -> list[Column]:
     """Aggregate of the keys of a day on which records of further days decide, in bounded memory."""
     if contract.event_time in contract.key:
         return []
-    found = [F.count_if(F.col(UNDECIDED)).alias("undecided")]
+    columns = [F.count_if(F.col(UNDECIDED)).alias("undecided")]
     if examples:
         kinds, names = flat(contract.schema), contract.key_names
         parts = zip(contract.key, names, strict=True)
@@ -149,8 +149,8 @@ def _recurring(contract: DataContract, examples: int) -> list[Column]:
         )
         order = f"struct({', '.join(map(name, names))})"
         few = f"min_by(concat_ws(', ', {', '.join(texts)}), {order}, {examples}) FILTER (WHERE {UNDECIDED})"
-        found.append(F.expr(few).alias("recurring"))
-    return found
+        columns.append(F.expr(few).alias("recurring"))
+    return columns
 
 
 def _winning(events: DataFrame, contract: DataContract, span: Span) -> DataFrame:
@@ -163,13 +163,13 @@ def _winning(events: DataFrame, contract: DataContract, span: Span) -> DataFrame
         copies = neighbours(contract, span.horizon)
         conflict = F.min(_PAYLOAD).over(copies) != F.max(_PAYLOAD).over(copies)
         return winners_on_known_days(
-            events.withColumn("_conflict", conflict), contract, span.horizon, span.known
+            events.withColumn("_conflict", conflict), contract, span.horizon, span.known_days
         )
     conflict = F.min(_PAYLOAD) != F.max(_PAYLOAD)
     best = F.min if takes_least(contract) else F.max
     record = best(F.struct(*preference(contract), EVENT_DATE, _PAYLOAD))
-    found = events.groupBy(*contract.key_names).agg(record.alias("_best"), conflict.alias("_conflict"))
-    return found.select("_best.*", "_conflict")
+    winners = events.groupBy(*contract.key_names).agg(record.alias("_best"), conflict.alias("_conflict"))
+    return winners.select("_best.*", "_conflict")
 
 
 def layer_facts(rows: DataFrame, contract: DataContract) -> dict[date, LayerDay]:
@@ -226,8 +226,8 @@ def lacking_in_quarantine(records: DataFrame, quarantine: DataFrame) -> int:
 
 def distinct_offsets(bronze: DataFrame, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
     """Count the different offsets that bronze holds of some Kafka partitions; it reads the whole of it."""
-    wanted = ", ".join(f"({literal(topic)}, {partition})" for topic, partition in partitions)
-    of_them = bronze.where(f"(_topic, _partition) IN ({wanted})").groupBy("_topic", "_partition")
+    pairs = ", ".join(f"({literal(topic)}, {partition})" for topic, partition in partitions)
+    of_them = bronze.where(f"(_topic, _partition) IN ({pairs})").groupBy("_topic", "_partition")
     counted = of_them.agg(F.count_distinct("_offset").alias("n"))
     return {(row["_topic"], row["_partition"]): row["n"] for row in small_rows(counted)}
 

@@ -52,7 +52,7 @@ class Span:
     gone: Sequence[date] = ()
 
     @property
-    def known(self) -> list[date]:
+    def known_days(self) -> list[date]:
         """The days for which no copy has to wait, see `pipelines.records.dedup.winners_on_known_days`."""
         return [*self.gone, *self.near]
 

@@ -59,7 +59,7 @@ def build_days(
     candidates = events.where(on_days(span.near))
     # A row that is not decided stands until the audit fails its day.
     rows = (
-        winners_on_known_days(candidates, contract, span.horizon, span.known)
+        winners_on_known_days(candidates, contract, span.horizon, span.known_days)
         .where(on_days(span.days))
         .drop(UNDECIDED)
     )

@@ -149,7 +149,7 @@ def _changed(
     copies = copies.join(of_days, contract.key_names, "left_semi")
     rows = with_key(read(pipeline.spark, pipeline.table("batch"), version).where(on_days(others)), contract)
     rows = rows.join(of_days, contract.key_names, "left_semi")
-    won = winners_on_known_days(without_key(copies, contract), contract, span.horizon, span.known).where(
+    won = winners_on_known_days(without_key(copies, contract), contract, span.horizon, span.known_days).where(
         on_days(others)
     )
     at, then = [*contract.key_names, EVENT_DATE], F.struct(*COORDINATES)

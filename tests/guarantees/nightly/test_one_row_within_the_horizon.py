@@ -140,7 +140,7 @@ def test_nothing_hangs_on_days_that_retention_has_removed(lake: Lake) -> None:
     def chosen_of(whole: date | None) -> tuple[set[Copy], set[Copy]]:
         span = span_of(replace(lake.pipeline, contract=contract), [THREE], whole)
         rows = winners_on_known_days(
-            events.where(F.col("_event_date").isin(span.near)), contract, span.horizon, span.known
+            events.where(F.col("_event_date").isin(span.near)), contract, span.horizon, span.known_days
         )
         return found(rows.where(f"NOT {UNDECIDED}")), found(rows.where(UNDECIDED))
 
