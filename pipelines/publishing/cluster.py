@@ -93,9 +93,11 @@ def topic_id(cluster: Cluster, topic: str) -> str:
     Raises:
         ConfigError: there is no such topic.
     """
-    asked = cluster.client.describe_topics(TopicCollection([topic]), request_timeout=cluster.timeout_s)[topic]
+    future = cluster.client.describe_topics(TopicCollection([topic]), request_timeout=cluster.timeout_s)[
+        topic
+    ]
     try:
-        return str(asked.result(cluster.patience_s).topic_id)
+        return str(future.result(cluster.patience_s).topic_id)
     except KafkaException as error:
         if error.args[0].code() in _MISSING:
             raise ConfigError(
@@ -122,13 +124,13 @@ def make_progress_topic(cluster: Cluster, sink: TransactionalSink) -> None:
     client, timeout_s = cluster.client, cluster.timeout_s
     if partitions:
         more = [NewPartitions(topic, slots)]
-        made = client.create_partitions(more, request_timeout=timeout_s)[topic]
+        future = client.create_partitions(more, request_timeout=timeout_s)[topic]
     else:
         known_partitions(cluster, sink.topic)
         new = [NewTopic(topic, slots, min(_replicas(cluster, sink.topic)), config=_COMPACTED)]
-        made = client.create_topics(new, request_timeout=timeout_s)[topic]
+        future = client.create_topics(new, request_timeout=timeout_s)[topic]
     try:
-        made.result(cluster.patience_s)
+        future.result(cluster.patience_s)
     except KafkaException as error:
         # Another pipeline may have made it, for slots of its own, or has given it more partitions.
         if error.args[0].code() not in (KafkaError.TOPIC_ALREADY_EXISTS, KafkaError.INVALID_PARTITIONS):
@@ -142,15 +144,15 @@ def make_progress_topic(cluster: Cluster, sink: TransactionalSink) -> None:
 
 def _compact(cluster: Cluster, topic: str) -> None:
     """Make sure that a progress topic of earlier versions, which had no records, does not lose them."""
-    asked = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     try:
-        answers = cluster.client.describe_configs([asked], request_timeout=cluster.timeout_s)
-        if answers[asked].result(cluster.patience_s)["cleanup.policy"].value == "compact":
+        answers = cluster.client.describe_configs([resource], request_timeout=cluster.timeout_s)
+        if answers[resource].result(cluster.patience_s)["cleanup.policy"].value == "compact":
             return
         compact = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
-        asked = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[compact])
-        altered = cluster.client.incremental_alter_configs([asked], request_timeout=cluster.timeout_s)
-        altered[asked].result(cluster.patience_s)
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[compact])
+        altered = cluster.client.incremental_alter_configs([resource], request_timeout=cluster.timeout_s)
+        altered[resource].result(cluster.patience_s)
         _log.info("topic %s: set cleanup.policy = compact, since it keeps progress", topic)
     except KafkaException as error:
         _log.warning(
@@ -171,17 +173,17 @@ def known_partitions(cluster: Cluster, topic: str) -> int:
     Raises:
         InfrastructureError: the broker that was asked does not know them yet.
     """
-    if found := count_partitions(cluster, topic):
-        return found
+    if count := count_partitions(cluster, topic):
+        return count
     raise InfrastructureError(f"publish.topic: '{topic}' has no partitions yet; start again")
 
 
 def _replicas(cluster: Cluster, topic: str) -> list[int]:
     """Return how many replicas each partition of a topic has; none if it is not there."""
-    known = cluster.client.list_topics(timeout=cluster.timeout_s).topics.get(topic)
-    if known is None or known.error:
+    metadata = cluster.client.list_topics(timeout=cluster.timeout_s).topics.get(topic)
+    if metadata is None or metadata.error:
         return []
-    return [len(partition.replicas) for partition in known.partitions.values()]
+    return [len(partition.replicas) for partition in metadata.partitions.values()]
 
 
 @retry(
@@ -191,9 +193,9 @@ def _replicas(cluster: Cluster, topic: str) -> list[int]:
     reraise=True,
 )
 def _wait_for_partitions(cluster: Cluster, topic: str, slots: int) -> None:
-    if (found := count_partitions(cluster, topic)) < slots:
+    if (count := count_partitions(cluster, topic)) < slots:
         raise InfrastructureError(
-            f"publish.progress_topic: '{topic}' has {found} partitions, and {slots} are needed; start again"
+            f"publish.progress_topic: '{topic}' has {count} partitions, and {slots} are needed; start again"
         )
 
 
@@ -214,13 +216,13 @@ def read_progress(
     return all_progress(sink.connection, sink.slots, partitions, is_stable=is_stable)
 
 
-def take_all(sink: TransactionalSink, known: Marks) -> dict[int, Producer]:
+def take_all(sink: TransactionalSink, marks: Marks) -> dict[int, Producer]:
     """Take all slots, those that an earlier run had among them: no task of it can commit from now on.
 
     Raises:
         KafkaException: the cluster does not answer, or refuses.
     """
-    slots = max([sink.slots, *(mark.slots for mark in known.values())])
+    slots = max([sink.slots, *(mark.slots for mark in marks.values())])
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return dict(enumerate(pool.map(sink.connection.take, range(slots))))
 
@@ -231,8 +233,8 @@ def end_transactions(sink: TransactionalSink, run: str) -> None:
     Another run that has the slots by now keeps them, with its transactions.
     """
     try:
-        known = progress(sink.connection, range(sink.slots), is_stable=False)
-        if all(mark.run == run for mark in known.values()):
+        marks = progress(sink.connection, range(sink.slots), is_stable=False)
+        if all(mark.run == run for mark in marks.values()):
             take_all(sink, {})
     except KafkaException as error:
         _log.warning(
@@ -241,13 +243,13 @@ def end_transactions(sink: TransactionalSink, run: str) -> None:
         )
 
 
-def write_progress(sink: TransactionalSink, taken: Mapping[int, Producer], wanted: Marks) -> None:
+def write_progress(sink: TransactionalSink, taken: Mapping[int, Producer], marks: Marks) -> None:
     """Write progress, as a task would, so that it fails if somebody has taken the slot since.
 
     Args:
         sink: whose.
         taken: producers that have taken the slots, such as those of `take_all`.
-        wanted: what progress is to say.
+        marks: what progress is to say.
 
     Raises:
         KafkaException: the cluster does not answer, or publishing goes on elsewhere.
@@ -259,7 +261,7 @@ def write_progress(sink: TransactionalSink, taken: Mapping[int, Producer], wante
     def write(slot: int) -> None:
         taken[slot].begin_transaction()
         try:
-            send_progress(taken[slot], sink.connection, slot, wanted[slot], group)
+            send_progress(taken[slot], sink.connection, slot, marks[slot], group)
             taken[slot].commit_transaction(timeout_s)
         except KafkaException:
             # An open transaction would hide what follows from readers until its time is over.
@@ -269,7 +271,7 @@ def write_progress(sink: TransactionalSink, taken: Mapping[int, Producer], wante
 
     try:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            list(pool.map(write, wanted))
+            list(pool.map(write, marks))
     finally:
         consumer.close()
 

@@ -64,39 +64,43 @@ def facts(cluster: Cluster, topic: str) -> ClusterFacts:
     Raises:
         KafkaException: the cluster does not answer.
     """
-    known = cluster.client.list_topics(timeout=cluster.timeout_s)
-    limits = _configured(cluster, ConfigResource(ConfigResource.Type.BROKER, str(min(known.brokers))))
+    metadata = cluster.client.list_topics(timeout=cluster.timeout_s)
+    limits = _configured(cluster, ConfigResource(ConfigResource.Type.BROKER, str(min(metadata.brokers))))
     settings = _configured(cluster, ConfigResource(ConfigResource.Type.TOPIC, topic))
     return ClusterFacts(
-        brokers=len(known.brokers),
+        brokers=len(metadata.brokers),
         limits={name: int(limits[name]) * unit for name, unit in _LIMITS.items() if name in limits},
         settings={name: settings[name] for name in _SETTINGS if name in settings},
         replicas={
-            name: min(len(partition.replicas) for partition in known.topics[name].partitions.values())
+            name: min(len(partition.replicas) for partition in metadata.topics[name].partitions.values())
             for name in (topic, *_KEEPS_PROGRESS)
-            if name in known.topics and known.topics[name].partitions
+            if name in metadata.topics and metadata.topics[name].partitions
         },
     )
 
 
-def advice(sink: TransactionalSink, retraction: Retraction, found: ClusterFacts) -> list[str]:
+def advice(sink: TransactionalSink, retraction: Retraction, cluster_facts: ClusterFacts) -> list[str]:
     """Return what is wrong with a cluster for a sink, in words; each has what was found and how to fix it.
 
     Args:
         sink: the sink.
         retraction: what is sent for an event that is not in its certified day.
-        found: what the cluster reports.
+        cluster_facts: what the cluster reports.
     """
-    return [*_of_limits(found.limits), *_of_topic(sink.topic, retraction, found), *_of_replicas(found)]
+    return [
+        *_of_limits(cluster_facts.limits),
+        *_of_topic(sink.topic, retraction, cluster_facts),
+        *_of_replicas(cluster_facts),
+    ]
 
 
-def refuse_too_long(sink: TransactionalSink, found: ClusterFacts) -> None:
+def refuse_too_long(sink: TransactionalSink, cluster_facts: ClusterFacts) -> None:
     """Make sure that the cluster allows transactions as long as a sink asks for.
 
     Raises:
         ConfigError: it would refuse all of them.
     """
-    allowed = found.limits.get(_OPEN_FOR)
+    allowed = cluster_facts.limits.get(_OPEN_FOR)
     if allowed is not None and sink.transaction_timeout > allowed:
         raise ConfigError(
             f"publish.transaction_timeout: expected {format_interval(allowed)} at most, which the cluster"
@@ -105,46 +109,50 @@ def refuse_too_long(sink: TransactionalSink, found: ClusterFacts) -> None:
 
 
 def _of_limits(limits: Mapping[str, timedelta]) -> list[str]:
-    kept = limits.get(_KEPT_FOR)
-    if kept is None or kept >= _KEPT_AT_LEAST:
+    retention = limits.get(_KEPT_FOR)
+    if retention is None or retention >= _KEPT_AT_LEAST:
         return []
-    told = (
-        f"{_KEPT_FOR}: found {format_interval(kept)}: a stream that is stopped for longer than this reads its"
-        " progress from the records of the progress topic, which takes longer; a week is usual"
+    warning = (
+        f"{_KEPT_FOR}: found {format_interval(retention)}: a stream that is stopped for longer than this"
+        " reads its progress from the records of the progress topic, which takes longer; a week is usual"
     )
-    return [told]
+    return [warning]
 
 
-def _of_topic(topic: str, retraction: Retraction, found: ClusterFacts) -> list[str]:
-    told = []
-    cleanup, in_sync = found.settings.get(_CLEANUP), found.settings.get(_IN_SYNC)
+def _of_topic(topic: str, retraction: Retraction, cluster_facts: ClusterFacts) -> list[str]:
+    warnings = []
+    cleanup, in_sync = cluster_facts.settings.get(_CLEANUP), cluster_facts.settings.get(_IN_SYNC)
     if cleanup is not None and "compact" not in cleanup and retraction == "tombstone":
-        told.append(
+        warnings.append(
             f"topic {topic}: found {_CLEANUP} = {cleanup}: a record without a value removes an event only"
             " if the topic is compacted; set it to compact, or set publish.retraction to record"
         )
-    replicas = found.replicas.get(topic)
+    replicas = cluster_facts.replicas.get(topic)
     if in_sync is not None and replicas is not None and int(in_sync) > replicas > 1:
-        told.append(
+        warnings.append(
             f"topic {topic}: found {_IN_SYNC} = {in_sync}, but a partition has {replicas} replica(s): all of"
             " them must be in sync for a record to be accepted; add replicas, or lower the setting"
         )
     if in_sync == "1" and replicas is not None and replicas > 1:
-        told.append(
+        warnings.append(
             f"topic {topic}: found {_IN_SYNC} = 1: rows that only one broker has count as published, and are"
             " lost with that broker; 2 is usual with 3 replicas"
         )
-    if found.settings.get(_UNCLEAN) == "true":
-        told.append(
+    if cluster_facts.settings.get(_UNCLEAN) == "true":
+        warnings.append(
             f"topic {topic}: found {_UNCLEAN} = true: a replica that lacks rows may become the leader, and"
             " these rows are lost; set it to false"
         )
-    return told
+    return warnings
 
 
-def _of_replicas(found: ClusterFacts) -> list[str]:
+def _of_replicas(cluster_facts: ClusterFacts) -> list[str]:
     # With one broker there is no choice.
-    once = [name for name, replicas in found.replicas.items() if replicas == 1 and found.brokers > 1]
+    once = [
+        name
+        for name, replicas in cluster_facts.replicas.items()
+        if replicas == 1 and cluster_facts.brokers > 1
+    ]
     return [
         f"topic {name}: found 1 replica: if its broker is lost,"
         f" {'the progress of publishing is' if name in _KEEPS_PROGRESS else 'the rows are'} lost, too;"
@@ -153,17 +161,17 @@ def _of_replicas(found: ClusterFacts) -> list[str]:
     ]
 
 
-def _configured(cluster: Cluster, asked: ConfigResource) -> dict[str, str]:
-    found = cluster.client.describe_configs([asked], request_timeout=cluster.timeout_s)[asked]
+def _configured(cluster: Cluster, resource: ConfigResource) -> dict[str, str]:
+    future = cluster.client.describe_configs([resource], request_timeout=cluster.timeout_s)[resource]
     try:
-        values = found.result(cluster.patience_s)
+        values = future.result(cluster.patience_s)
     except KafkaException as error:
         if error.args[0].code() not in _NOT_ALLOWED:
             # Advice is not worth a start that would go well while one broker is away.
             _log.warning(
                 "%s %s: its configuration cannot be read: %s",
-                asked.restype.name,
-                asked.name,
+                resource.restype.name,
+                resource.name,
                 kafka_error_text(error),
             )
         return {}

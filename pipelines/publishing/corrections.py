@@ -39,14 +39,14 @@ def corrections(published: DataFrame, certified: DataFrame, contract: DataContra
     columns = [*contract.columns, *COORDINATES]
     was, now = (_states(rows, contract, columns) for rows in (published, certified))
     both = was.withColumnRenamed("_state", "_was").join(now.withColumnRenamed("_state", "_is"), keys, "full")
-    found = both.selectExpr(
+    changes = both.selectExpr(
         EVENT_DATE, f"coalesce(_is._row, _was._row) AS {_ROW}", f"{_KIND} AS {CORRECTION}"
     )
-    return found.where(f"{CORRECTION} IS NOT NULL").select(f"{_ROW}.*", EVENT_DATE, CORRECTION)
+    return changes.where(f"{CORRECTION} IS NOT NULL").select(f"{_ROW}.*", EVENT_DATE, CORRECTION)
 
 
 def instead(
-    found: DataFrame, certified: DataFrame, others: DataFrame, contract: DataContract, horizon: int
+    changes: DataFrame, certified: DataFrame, others: DataFrame, contract: DataContract, horizon: int
 ) -> DataFrame:
     """Put, in place of events that were removed from a day, those that stand for them on another.
 
@@ -54,24 +54,24 @@ def instead(
     neighbour: readers who keep one row for each key would lose it if it were retracted.
 
     Args:
-        found: as `corrections` gives them.
+        changes: as `corrections` gives them.
         certified: as `corrections` gets them.
         others: the rows of all days within the horizon, in the same shape, as they are now.
         contract: names the key.
         horizon: over how many neighbouring days, each way, copies of a key are one event.
     """
-    stay = found.where(f"{CORRECTION} <> 'removed'")
-    gone = with_key(found.where(f"{CORRECTION} = 'removed'"), contract)
+    stay = changes.where(f"{CORRECTION} <> 'removed'")
+    gone = with_key(changes.where(f"{CORRECTION} = 'removed'"), contract)
     columns = [*contract.columns, *COORDINATES]
-    there = others.unionByName(certified)
+    all_rows = others.unionByName(certified)
     row = F.struct(*(F.col(name(column)) for column in columns), EVENT_DATE).alias(_OTHER)
-    kept = there.select(*other_names(contract), row)
-    met = gone.join(kept, same_event(contract, horizon), "left")
-    removed = met.where(f"{_OTHER} IS NULL").select(*found.columns)
+    standing = all_rows.select(*other_names(contract), row)
+    met = gone.join(standing, same_event(contract, horizon), "left")
+    removed = met.where(f"{_OTHER} IS NULL").select(*changes.columns)
     replaced = met.where(f"{_OTHER} IS NOT NULL").select(f"{_OTHER}.*", F.lit("changed").alias(CORRECTION))
     # Two days may have lost it, and the day that has it now may have got it just now.
     replaced = replaced.dropDuplicates([*COORDINATES])
-    stay = stay.join(replaced.select(*COORDINATES), [*COORDINATES], "left_anti").select(*found.columns)
+    stay = stay.join(replaced.select(*COORDINATES), [*COORDINATES], "left_anti").select(*changes.columns)
     return stay.unionByName(removed).unionByName(replaced)
 
 

@@ -25,13 +25,13 @@ def explained(text: str, error: OncelakeError, sink: TransactionalSink) -> Oncel
         error: what is to be said if the text does not help.
         sink: where rows were to go.
     """
-    if found := _PROGRESS.search(text) or _CONTENT.search(text):
+    if match := _PROGRESS.search(text) or _CONTENT.search(text):
         another = (
             ". Does another deployment publish under the same pipeline and environment? To see progress and"
             f" checkpoint, run: {sink.command('publish status')}"
         )
-        why = "" if found.re is _CONTENT else another
-        return SourceError(f"{sink.name}: {found['said']}{why}")
+        why = "" if match.re is _CONTENT else another
+        return SourceError(f"{sink.name}: {match['said']}{why}")
     if "DELTA_SCHEMA_CHANGED" in text:
         return InfrastructureError(
             f"{sink.name}: the columns of the speed layer were changed while it was read; start again"
@@ -40,21 +40,21 @@ def explained(text: str, error: OncelakeError, sink: TransactionalSink) -> Oncel
         f"publish.transaction_timeout (found {format_interval(sink.transaction_timeout)}), up to the brokers'"
         " transaction.max.timeout.ms"
     )
-    if found := _TOO_LATE.search(text):
-        return InfrastructureError(f"{sink.name}: {found['said']}: raise {longer}, or publish.slots")
-    if found := _KAFKA.search(text):
+    if match := _TOO_LATE.search(text):
+        return InfrastructureError(f"{sink.name}: {match['said']}: raise {longer}, or publish.slots")
+    if match := _KAFKA.search(text):
         why = (
             f" If it ends so each time and nobody else publishes, micro-batches take too long: raise {longer}"
-            if _ENDED.search(found["said"])
+            if _ENDED.search(match["said"])
             else ""
         )
         return InfrastructureError(
-            f"{sink.name}: Kafka refused, or did not answer: {found['said']}. What was not committed is"
+            f"{sink.name}: Kafka refused, or did not answer: {match['said']}. What was not committed is"
             f" rolled back: fix the cause and start again.{why}"
         )
-    if found := _GONE.search(text):
+    if match := _GONE.search(text):
         return SourceError(
             f"{sink.name}: what has to be published next is gone from the speed layer or the batch layer."
-            f" See docs/publishing.md, 'When versions are gone'. Spark says: {first_line(found[0])}"
+            f" See docs/publishing.md, 'When versions are gone'. Spark says: {first_line(match[0])}"
         )
     return error

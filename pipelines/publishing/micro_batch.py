@@ -66,7 +66,7 @@ class BatchMaker:
     pipeline: Pipeline
     topic_id: str
     settles: bool = False
-    _known: tuple[int | None, Settled] | None = None
+    _last_settled: tuple[int | None, Settled] | None = None
     _next: tuple[int | None, Settled] | None = None
 
     def make(self, rows: DataFrame, query: str, batch: int) -> DataFrame:
@@ -88,16 +88,18 @@ class BatchMaker:
         before, settles = self._settle(query, batch, events, verdicts)
         self.settles = settles is not None
         after = before.and_then(settles)
-        found = conform(
+        outgoing = conform(
             came.where(~on_days(after.days)) if after.days else came,
             published_columns(self.pipeline.contract),
         )
-        found = found.withColumn(CORRECTION, F.lit(None).cast("string"))
+        outgoing = outgoing.withColumn(CORRECTION, F.lit(None).cast("string"))
         gone = self._forgotten(batch, events)
         if gone is not None:
-            found = _without(found, gone).unionByName(self._taken_back(_without(gone, came), after, events))
+            outgoing = _without(outgoing, gone).unionByName(
+                self._taken_back(_without(gone, came), after, events)
+            )
         if not settles:
-            return found
+            return outgoing
         # Of days that were certified before the stream began only whole ones were published.
         published, days = (
             (self._published(before, settles, came, events, gone), settles.days)
@@ -107,21 +109,21 @@ class BatchMaker:
         corrected = self._corrected(published, days, after, events)
         if self.pipeline.horizon:
             # One that has come for an open day may stand for one that a settled day has lost.
-            found = _without(found, corrected)
-        return found.unionByName(corrected)
+            outgoing = _without(outgoing, corrected)
+        return outgoing.unionByName(corrected)
 
     def done(self) -> None:
         """Say that the micro-batch made last was published."""
-        self._known = self._next
+        self._last_settled = self._next
 
     def _settle(
         self, query: str, batch: int, events: Position | None, verdicts: int | None
     ) -> tuple[Settled, Settled | None]:
         """Return what was settled before a micro-batch, and what it settles."""
-        if self._known and self._known[0] == verdicts:
+        if self._last_settled and self._last_settled[0] == verdicts:
             # No verdict has come since all that had come were settled.
-            self._next = self._known
-            return self._known[1], None
+            self._next = self._last_settled
+            return self._last_settled[1], None
         before = settled_before(self.pipeline, query, batch)
         ledger = history(self.pipeline, verdicts) if verdicts is not None else []
         newer = before.since(ledger)
@@ -162,8 +164,8 @@ class BatchMaker:
         still_open = gone.where(~on_days(after.days)) if after.days else gone
         days = sorted(row[EVENT_DATE] for row in small_rows(still_open.select(EVENT_DATE).distinct()))
         # A copy may have come since, which is an event like any other.
-        found = corrections(still_open, self._speed(events, days), self.pipeline.contract)
-        return found.where(f"{CORRECTION} = 'removed'")
+        changes = corrections(still_open, self._speed(events, days), self.pipeline.contract)
+        return changes.where(f"{CORRECTION} = 'removed'")
 
     def _published(
         self,
@@ -184,10 +186,10 @@ class BatchMaker:
 
     def _published_whole(self, settles: Settled) -> tuple[DataFrame, list[date]]:
         """Return what was published of days as a whole, at earlier versions, and which days that are."""
-        found = publications(self.pipeline, self.topic_id, settles.version)
+        by_day = publications(self.pipeline, self.topic_id, settles.version)
         by_version: dict[int, list[date]] = {}
-        for day in sorted(found.keys() & {*settles.days}):
-            by_version.setdefault(found[day].version, []).append(day)
+        for day in sorted(by_day.keys() & {*settles.days}):
+            by_version.setdefault(by_day[day].version, []).append(day)
         published, whole = self._batch(settles.version, []), list[date]()
         table = self.pipeline.table("batch")
         for version, days in sorted(by_version.items()):
@@ -213,14 +215,14 @@ class BatchMaker:
         """Return what becomes of days that a micro-batch settles."""
         contract = self.pipeline.contract
         certified = self._batch(after.version, days)
-        found = corrections(published, certified, contract)
+        changes = corrections(published, certified, contract)
         if not self.pipeline.horizon or not days:
-            return found
+            return changes
         near = [day for day in around(days, self.pipeline.horizon) if day not in days]
         closed = [day for day in near if day in after.days]
         still_open = [day for day in near if day not in after.days]
         others = self._batch(after.version, closed).unionByName(self._speed(events, still_open))
-        return instead(found, certified, others, contract, self.pipeline.horizon)
+        return instead(changes, certified, others, contract, self.pipeline.horizon)
 
     def _batch(self, version: int, days: Sequence[date]) -> DataFrame:
         return self._layer(self.pipeline.table("batch"), version, days)
@@ -249,5 +251,5 @@ def _without(rows: DataFrame, others: DataFrame) -> DataFrame:
 
 def published_columns(contract: DataContract) -> StructType:
     """Return the columns of events that are published, and of those by which they are distinguished."""
-    wanted = (*contract.columns, EVENT_DATE, *COORDINATES)
-    return StructType([field for field in events_schema(contract) if field.name in wanted])
+    names = (*contract.columns, EVENT_DATE, *COORDINATES)
+    return StructType([field for field in events_schema(contract) if field.name in names])

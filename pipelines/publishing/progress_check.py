@@ -55,23 +55,23 @@ def publisher(spark: SparkSession, sink: TransactionalSink, checkpoint: str) -> 
         topic = topic_id(cluster, sink.topic)
         make_progress_topic(cluster, sink)
         # Refused, if it has to be, before those who had the slots are shut out: they may be another's.
-        known = read_progress(cluster, sink)
-        refuse_others(sink, topic, known, query_files(spark, checkpoint))
-        taken = take_all(sink, known)
+        marks = read_progress(cluster, sink)
+        refuse_others(sink, topic, marks, query_files(spark, checkpoint))
+        taken = take_all(sink, marks)
         # Nothing of earlier runs can commit from now on, so what is read now stays.
-        files, known = query_files(spark, checkpoint), read_progress(cluster, sink, is_stable=True)
-        mark = reconcile_with_checkpoint(sink, topic, known, files)
+        files, marks = query_files(spark, checkpoint), read_progress(cluster, sink, is_stable=True)
+        mark = reconcile_with_checkpoint(sink, topic, marks, files)
         partitions = partitions_of(cluster, sink, files)
         ours = SlotProgress(0, "", topic, sink.slots, run=uuid4().hex, partitions=partitions)
-        lost = None if files.in_flight is None else _lost(sink, known, files, partitions)
-        wanted = {slot: mark or known[slot] for slot in range(sink.slots)}
+        lost = None if files.in_flight is None else _lost(sink, marks, files, partitions)
+        new_marks = {slot: mark or marks[slot] for slot in range(sink.slots)}
         if lost:
             # A slot of which the topic has some parts is looked for from there on.
-            wanted |= {slot: known[slot] for slot in wanted if slot in known}
+            new_marks |= {slot: marks[slot] for slot in new_marks if slot in marks}
             in_place = partial(replace, is_lost=True, partitions=lost.partitions)
-            wanted |= {slot: in_place(wanted[slot]) for slot in lost.slots}
+            new_marks |= {slot: in_place(new_marks[slot]) for slot in lost.slots}
         # Whoever had the slots before, by the same checkpoint or a copy of it, learns it by this.
-        write_progress(sink, taken, {slot: replace(mark, run=ours.run) for slot, mark in wanted.items()})
+        write_progress(sink, taken, {slot: replace(mark, run=ours.run) for slot, mark in new_marks.items()})
         write_note(spark, checkpoint, {"topic_id": topic, PARTITIONS: str(partitions)})
     settle = None
     if lost and files.in_flight is not None:
@@ -98,13 +98,15 @@ class _Lost:
     partitions: int
 
 
-def _lost(sink: TransactionalSink, known: Marks, files: QueryFiles, partitions: int) -> _Lost | None:
-    slots = [slot for slot in range(sink.slots) if slot not in known or known[slot].is_lost]
+def _lost(sink: TransactionalSink, marks: Marks, files: QueryFiles, partitions: int) -> _Lost | None:
+    slots = [slot for slot in range(sink.slots) if slot not in marks or marks[slot].is_lost]
     if not slots:
         return None
-    told = [mark for mark in known.values() if mark.is_lost or mark.position > (files.next_batch, 0)]
-    if told:
-        partitions = told[0].partitions
+    marks_of_batch = [
+        mark for mark in marks.values() if mark.is_lost or mark.position > (files.next_batch, 0)
+    ]
+    if marks_of_batch:
+        partitions = marks_of_batch[0].partitions
     elif PARTITIONS not in files.note:
         # It was begun by an earlier version, which divided keys by a hash.
         partitions = 0
@@ -115,8 +117,10 @@ def _settle(sink: TransactionalSink, lost: _Lost, begun_ms: int, rows: DataFrame
     """Write the progress of slots of which it was lost, by what is on the topic."""
     # Of the parts that follow nobody knows yet.
     done = replace(done, partitions=lost.partitions, is_lost=done.part > 0)
-    found = published_slots(rows, sink, done, lost.slots, begun_ms)
-    write_progress(sink, {slot: sink.connection.take(slot) for slot in found}, dict.fromkeys(found, done))
+    published = published_slots(rows, sink, done, lost.slots, begun_ms)
+    write_progress(
+        sink, {slot: sink.connection.take(slot) for slot in published}, dict.fromkeys(published, done)
+    )
 
 
 def partitions_of(cluster: Cluster, sink: TransactionalSink, files: QueryFiles) -> int:
@@ -131,33 +135,33 @@ def partitions_of(cluster: Cluster, sink: TransactionalSink, files: QueryFiles) 
         SourceError: it has others than when it was published to before.
         InfrastructureError: the broker that was asked does not know them yet.
     """
-    found = known_partitions(cluster, sink.topic)
+    actual = known_partitions(cluster, sink.topic)
     # What is beside a checkpoint that was moved aside is about a stream that has ended.
-    remembered = files.note.get(PARTITIONS, found) if files.query is not None else found
-    if (known := int(remembered)) != found:
+    remembered = files.note.get(PARTITIONS, actual) if files.query is not None else actual
+    if (expected := int(remembered)) != actual:
         raise SourceError(
-            f"{sink.name}: topic '{sink.topic}': found {found} partitions, expected the {known} that it had."
-            " Keys would go to other partitions than their older records, so compaction would not remove"
+            f"{sink.name}: topic '{sink.topic}': found {actual} partitions, expected the {expected} that it"
+            " had. Keys would go to other partitions than their older records, so compaction would not remove"
             f" those. Recreate the topic, and start again. {_from_the_beginning(sink, files)}"
             f" Or continue with the new number: {_reset_to_checkpoint(sink, files)}"
         )
-    return found
+    return actual
 
 
-def refuse_others(sink: TransactionalSink, topic: str, known: Marks, files: QueryFiles) -> None:
+def refuse_others(sink: TransactionalSink, topic: str, marks: Marks, files: QueryFiles) -> None:
     """Make sure that progress is that of this checkpoint and this topic, whatever it says.
 
     Args:
         sink: as the stream will publish.
         topic: the id of the topic.
-        known: what progress says.
+        marks: what progress says.
         files: what the checkpoint says.
 
     Raises:
         SourceError: it is another's; the message says what to do.
     """
-    known = _current(known)
-    begun = [mark for mark in known.values() if mark.source]
+    marks = _current(marks)
+    begun = [mark for mark in marks.values() if mark.source]
     if files.query is None:
         if begun:
             raise SourceError(
@@ -171,7 +175,7 @@ def refuse_others(sink: TransactionalSink, topic: str, known: Marks, files: Quer
                 f"{sink.name}: progress belongs to another checkpoint: found query {mark.source}, expected"
                 f" {files.query} of {files.path}. {_WHO} {_from_the_beginning(sink, files)}"
             )
-    others = {mark.topic_id for mark in known.values()} | {files.note.get("topic_id", topic)}
+    others = {mark.topic_id for mark in marks.values()} | {files.note.get("topic_id", topic)}
     if others - {topic}:
         raise SourceError(
             f"{sink.name}: topic '{sink.topic}' was recreated, or is another, or is on another cluster, since"
@@ -181,14 +185,14 @@ def refuse_others(sink: TransactionalSink, topic: str, known: Marks, files: Quer
 
 
 def reconcile_with_checkpoint(
-    sink: TransactionalSink, topic: str, known: Marks, files: QueryFiles
+    sink: TransactionalSink, topic: str, marks: Marks, files: QueryFiles
 ) -> SlotProgress | None:
     """Compare progress with the checkpoint, when nobody can change it any longer.
 
     Args:
         sink: as the stream will publish.
         topic: the id of the topic.
-        known: what progress says, of stable offsets.
+        marks: what progress says, of stable offsets.
         files: what the checkpoint says.
 
     Returns:
@@ -197,20 +201,20 @@ def reconcile_with_checkpoint(
     Raises:
         SourceError: they do not match; the message says what to do.
     """
-    refuse_others(sink, topic, known, files)
+    refuse_others(sink, topic, marks, files)
     ours = SlotProgress(files.next_batch, files.query or "", topic, sink.slots)
-    if not known:
+    if not marks:
         return _without_progress(sink, ours, files)
-    if files.query is None and any(mark.topic_id != topic for mark in known.values()):
+    if files.query is None and any(mark.topic_id != topic for mark in marks.values()):
         # Written for a stream that has not begun; the topic was recreated since.
         return ours
-    current = _current(known)
+    current = _current(marks)
     _refuse_incomplete(sink, current)
     slots = current[min(current)].slots
-    told = {mark.next_batch for mark in current.values()}
+    batches = {mark.next_batch for mark in current.values()}
     # Parts of a micro-batch that was not begun are ahead of the checkpoint as well.
     ahead = {mark.next_batch for mark in current.values() if mark.part and files.in_flight is None}
-    if odd := sorted((told - _numbers(files)) | ahead):
+    if odd := sorted((batches - _numbers(files)) | ahead):
         raise SourceError(
             f"{sink.name}: progress is at micro-batch {', '.join(map(str, odd))}, but the checkpoint"
             f" {files.path} is at {files.next_batch}: one of the two was restored from a backup."
@@ -248,10 +252,10 @@ def _refuse_incomplete(sink: TransactionalSink, current: Marks) -> None:
         )
 
 
-def _current(known: Marks) -> Marks:
+def _current(marks: Marks) -> Marks:
     """Progress without that of slots that no longer exist."""
-    slots = known[min(known)].slots if known else 0
-    return {slot: mark for slot, mark in known.items() if slot < slots}
+    slots = marks[min(marks)].slots if marks else 0
+    return {slot: mark for slot, mark in marks.items() if slot < slots}
 
 
 def fits_in(mark: SlotProgress | None, ours: SlotProgress, files: QueryFiles) -> bool:

@@ -50,11 +50,11 @@ def progress(connection: Connection, slots: Iterable[int], *, is_stable: bool) -
         KafkaException: the cluster does not answer, or refuses.
         InfrastructureError: records of the progress topic do not come.
     """
-    asked = list(slots)
-    found = _offsets(connection, asked, is_stable=is_stable)
-    if forgotten := [slot for slot in asked if slot not in found]:
-        found |= _records(connection, forgotten, is_stable=is_stable)
-    return dict(sorted(found.items()))
+    requested = list(slots)
+    marks = _offsets(connection, requested, is_stable=is_stable)
+    if forgotten := [slot for slot in requested if slot not in marks]:
+        marks |= _records(connection, forgotten, is_stable=is_stable)
+    return dict(sorted(marks.items()))
 
 
 @_tried_again
@@ -76,13 +76,13 @@ def all_progress(
         KafkaException: the cluster does not answer, or refuses.
         InfrastructureError: records of the progress topic do not come.
     """
-    found, read = _offsets(connection, range(partitions), is_stable=is_stable), set[int]()
+    marks, read = _offsets(connection, range(partitions), is_stable=is_stable), set[int]()
     while True:
-        count = min(max([slots, *(mark.slots for mark in found.values())]), partitions)
-        unknown = [slot for slot in range(count) if slot not in found and slot not in read]
+        count = min(max([slots, *(mark.slots for mark in marks.values())]), partitions)
+        unknown = [slot for slot in range(count) if slot not in marks and slot not in read]
         if not unknown:
-            return dict(sorted(found.items()))
-        found |= _records(connection, unknown, is_stable=is_stable)
+            return dict(sorted(marks.items()))
+        marks |= _records(connection, unknown, is_stable=is_stable)
         read |= {*unknown}
 
 
@@ -93,18 +93,18 @@ def _offsets(connection: Connection, slots: Iterable[int], *, is_stable: bool) -
     consumer = connection.consumer(is_stable=is_stable)
     try:
         places = [TopicPartition(connection.progress_topic, slot) for slot in slots]
-        found = {
+        marks = {
             each.partition: SlotProgress.of(each) for each in consumer.committed(places, connection.timeout_s)
         }
     finally:
         consumer.close()
-    return {slot: mark for slot, mark in found.items() if mark}
+    return {slot: mark for slot, mark in marks.items() if mark}
 
 
 def _records(connection: Connection, slots: list[int], *, is_stable: bool) -> dict[int, SlotProgress]:
     """Return newest record of a sink in each of some partitions of its progress topic, of those committed."""
-    found = dict[int, SlotProgress | None]()
-    held = dict[int, _Held]()
+    marks = dict[int, SlotProgress | None]()
+    holders = dict[int, _Held]()
     left = _ends(connection, slots) if is_stable else dict.fromkeys(slots, 0)
     patience_s = connection.transaction_timeout_ms / 1000 if is_stable else connection.timeout_s
     until = time.monotonic() + patience_s
@@ -113,7 +113,7 @@ def _records(connection: Connection, slots: list[int], *, is_stable: bool) -> di
         consumer.assign([TopicPartition(connection.progress_topic, slot, OFFSET_BEGINNING) for slot in slots])
         while left:
             if time.monotonic() > until:
-                raise _do_not_come(connection, min(left), held.get(min(left)))
+                raise _do_not_come(connection, min(left), holders.get(min(left)))
             # Its stubs allow None where a message that is not a record has nothing.
             message: Any = consumer.poll(1.0)
             if message is None:
@@ -124,17 +124,17 @@ def _records(connection: Connection, slots: list[int], *, is_stable: bool) -> di
                 if message.key() == connection.name.encode():
                     # A record without a value takes progress back.
                     value = message.value()
-                    found[slot] = SlotProgress.of_record(value) if value is not None else None
+                    marks[slot] = SlotProgress.of_record(value) if value is not None else None
             elif slot in left:
                 # Readers of committed records get an end of partition where a transaction is open.
                 open_at = range(message.offset(), left[slot])
                 if holder := _held_by(connection, slot, open_at) if open_at else None:
-                    held[slot] = holder
+                    holders[slot] = holder
                 else:
                     del left[slot]
     finally:
         consumer.close()
-    return {slot: mark for slot, mark in found.items() if mark}
+    return {slot: mark for slot, mark in marks.items() if mark}
 
 
 @dataclass(frozen=True)
@@ -190,14 +190,14 @@ def _is_end(message: Any) -> bool:
     return True
 
 
-def _do_not_come(connection: Connection, slot: int, held: _Held | None) -> InfrastructureError:
+def _do_not_come(connection: Connection, slot: int, holder: _Held | None) -> InfrastructureError:
     where = f"{connection.name}: records of partition {slot} of topic '{connection.progress_topic}'"
-    if held is None:
+    if holder is None:
         return InfrastructureError(f"{where} cannot be read; start again when the partition has a leader")
     return InfrastructureError(
-        f"{where} are hidden by a transaction of '{held.name}' that is open since offset {held.offset}. It"
-        " ends when that sink is started again, or when its publish.transaction_timeout is over; if it does"
-        " not, end it with kafka-transactions.sh (find-hanging, abort). Then start again"
+        f"{where} are hidden by a transaction of '{holder.name}' that is open since offset {holder.offset}."
+        " It ends when that sink is started again, or when its publish.transaction_timeout is over; if it"
+        " does not, end it with kafka-transactions.sh (find-hanging, abort). Then start again"
     )
 
 

@@ -44,13 +44,13 @@ def publications(pipeline: Pipeline, topic_id: str, at: int | None = None) -> di
     if at is not None:
         rows = rows.where(F.col("batch_version") <= at)
     newest = F.max(F.struct("batch_version", "batch_commit")).alias("newest")
-    found = small_rows(
+    newest_rows = small_rows(
         rows.groupBy("day").agg(F.count("*").alias("count"), newest).select("day", "count", "newest.*")
     )
-    gone = _of_another(pipeline, {row["batch_version"]: row["batch_commit"] for row in found})
+    gone = _of_another(pipeline, {row["batch_version"]: row["batch_commit"] for row in newest_rows})
     return {
         row["day"]: Publication(row["count"], -1 if row["batch_version"] in gone else row["batch_version"])
-        for row in found
+        for row in newest_rows
     }
 
 

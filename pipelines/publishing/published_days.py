@@ -52,10 +52,10 @@ class Settled:
         state = certified_in(ledger)
         if state is None or state.version <= self.version:
             return None
-        found = newest_certified(ledger)
+        certified = newest_certified(ledger)
         return Settled(
             state.version,
-            tuple(day for day, verdict in found.items() if verdict.batch_version > self.version),
+            tuple(day for day, verdict in certified.items() if verdict.batch_version > self.version),
             state.commit,
         )
 
@@ -86,12 +86,12 @@ def settled_before(pipeline: Pipeline, query: str, batch: int) -> Settled:
         .where(F.col("batch") < batch)
     )
     newest = F.max(F.struct("batch_version", "batch_commit")).alias("newest")
-    found = small_rows(rows.groupBy("day").agg(newest).select("day", "newest.*").orderBy("day"))
-    last = max(found, key=lambda row: row["batch_version"], default=None)
+    day_rows = small_rows(rows.groupBy("day").agg(newest).select("day", "newest.*").orderBy("day"))
+    last = max(day_rows, key=lambda row: row["batch_version"], default=None)
     if last is None:
         return Settled()
     require_commit(pipeline, last["batch_version"], last["batch_commit"], _ANOTHER)
-    return Settled(last["batch_version"], tuple(row["day"] for row in found), last["batch_commit"])
+    return Settled(last["batch_version"], tuple(row["day"] for row in day_rows), last["batch_commit"])
 
 
 def settled_so_far(pipeline: Pipeline) -> Settled | None:
@@ -133,14 +133,16 @@ def how_to_send(config: PipelineConfig, days: list[date]) -> list[str]:
     if not days:
         return []
     runs = days_in_a_row(days)
-    said = [command(config, "publish", f"--from {first} --to {last}") for first, last in runs[:_RUNS_TOLD]]
+    commands = [
+        command(config, "publish", f"--from {first} --to {last}") for first, last in runs[:_RUNS_TOLD]
+    ]
     more = f"; and {len(runs) - _RUNS_TOLD} more ranges of days" if len(runs) > _RUNS_TOLD else ""
-    told = (
+    message = (
         f"{len(days)} certified day(s) from {days[0]} to {days[-1]} are not on the topic: they were certified"
         " before publishing began, which sends only later changes of them. To send them:"
-        f" {'; '.join(said)}{more}"
+        f" {'; '.join(commands)}{more}"
     )
-    return [told]
+    return [message]
 
 
 def record_settled(pipeline: Pipeline, query: str, batch: int, settled: Settled) -> None:

@@ -28,8 +28,8 @@ def with_hashes(rows: DataFrame, identity: Collection[str]) -> DataFrame:
     """
     columns = [F.col(name) for name in rows.columns if name in identity]
     # A hash ignores nulls, so whether a row has a value is hashed by itself.
-    told = [F.col("value").isNull(), *columns]
-    hashes = (F.xxhash64(F.lit(number), *told).alias(name) for number, name in enumerate(_HASHES))
+    hashed = [F.col("value").isNull(), *columns]
+    hashes = (F.xxhash64(F.lit(number), *hashed).alias(name) for number, name in enumerate(_HASHES))
     return rows.select("*", *hashes)
 
 
@@ -89,52 +89,52 @@ def count_slot(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     )
 
 
-def refuse_other_rules(slot: int, known: SlotProgress, rules: Mapping[str, str], finish: str) -> None:
+def refuse_other_rules(slot: int, mark: SlotProgress, rules: Mapping[str, str], finish: str) -> None:
     """Make sure that a slot that is done was made by the current rules.
 
     Args:
         slot: its number.
-        known: what progress says of it.
+        mark: what progress says of it.
         rules: the current ones.
         finish: the command that publishes the rest of the micro-batch, for the message.
 
     Raises:
         ContentError: it was not.
     """
-    if known.written is None:
+    if mark.written is None:
         # Progress from before rules were kept.
         return
-    was = known.written.rules
+    was = mark.written.rules
     if other := sorted(name for name in was.keys() | rules.keys() if was.get(name) != rules.get(name)):
-        told = "; ".join(
+        differences = "; ".join(
             f"{name}: found {rules.get(name, 'nothing')}, expected {was.get(name, 'nothing')}"
             for name in other
         )
         raise ContentError(
-            f"slot {slot} of micro-batch {known.batch} was published by other rules than the current"
-            f" ones, and other slots were not published: {told}. Rows would be lost, so nothing more was"
-            f" sent. Undo the change, finish the micro-batch ({finish}), then make the change"
+            f"slot {slot} of micro-batch {mark.batch} was published by other rules than the current"
+            f" ones, and other slots were not published: {differences}. Rows would be lost, so nothing more"
+            f" was sent. Undo the change, finish the micro-batch ({finish}), then make the change"
         )
 
 
-def refuse_other_rows(slot: int, known: SlotProgress, found: Content, begin_anew: str) -> None:
+def refuse_other_rows(slot: int, mark: SlotProgress, content: Content, begin_anew: str) -> None:
     """Make sure that a slot that is done was made of the rows that it has now.
 
     Args:
         slot: its number.
-        known: what progress says of it.
-        found: what it has now.
+        mark: what progress says of it.
+        content: what it has now.
         begin_anew: the commands that publish everything once more, for the message.
 
     Raises:
         ContentError: it was not.
     """
-    was = known.written
-    if was is not None and (was.rows, was.digest) != (found.rows, found.digest):
+    was = mark.written
+    if was is not None and (was.rows, was.digest) != (content.rows, content.digest):
         raise ContentError(
-            f"slot {slot} of micro-batch {known.batch} was published with {was.rows} rows"
-            f" ({was.digest}), and has {found.rows} now ({found.digest}): a file was skipped or replaced, or"
-            " the query is not deterministic. Rows would be lost, so nothing more was sent. Restore the"
+            f"slot {slot} of micro-batch {mark.batch} was published with {was.rows} rows"
+            f" ({was.digest}), and has {content.rows} now ({content.digest}): a file was skipped or replaced,"
+            " or the query is not deterministic. Rows would be lost, so nothing more was sent. Restore the"
             " files that it was read from, and start again. If they are gone: move the checkpoint aside,"
             f" then {begin_anew}"
         )

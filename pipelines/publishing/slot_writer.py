@@ -74,25 +74,25 @@ class _Slot:
         self._transaction_s = task.connection.transaction_timeout_ms / 1000
         self._refuse_another_run()
         self.producer = task.connection.take(slot)
-        self.known, self._group = self._look(is_stable=True)
+        self.mark, self._group = self._look(is_stable=True)
 
     def _refuse_another_run(self) -> None:
         """Look before the slot is taken: that would end a transaction of the run that has it by now."""
-        known, run = None, self._task.done.run
+        mark, run = None, self._task.done.run
         # What this run has written at its start may not be there yet for a look that does not wait.
         for is_stable in (False, True):
             with suppress(KafkaException):
-                known, _ = self._look(is_stable=is_stable)
-            if known is None or known.run == run:
+                mark, _ = self._look(is_stable=is_stable)
+            if mark is None or mark.run == run:
                 return
-        what_to_do(known, self._task.done, is_new=self._task.is_new)
+        what_to_do(mark, self._task.done, is_new=self._task.is_new)
 
     def _look(self, *, is_stable: bool) -> tuple[SlotProgress | None, object]:
         consumer = self._task.connection.consumer(is_stable=is_stable)
         try:
-            asked = [TopicPartition(self._task.connection.progress_topic, self._number)]
-            known = SlotProgress.of(consumer.committed(asked, timeout=self._timeout_s)[0])
-            return known, consumer.consumer_group_metadata()
+            partitions = [TopicPartition(self._task.connection.progress_topic, self._number)]
+            mark = SlotProgress.of(consumer.committed(partitions, timeout=self._timeout_s)[0])
+            return mark, consumer.consumer_group_metadata()
         finally:
             consumer.close()
 
@@ -164,12 +164,12 @@ def write_slot(batches: Iterator[pa.RecordBatch], task: SlotTask) -> Iterator[pa
         raise RuntimeError("write_slot is for tasks of Spark")
     slot = context.partitionId()
     taken, counter = _Slot(task, slot), Counter()
-    todo = what_to_do(taken.known, task.done, is_new=task.is_new)
-    if todo == "skip" and taken.known:
+    todo = what_to_do(taken.mark, task.done, is_new=task.is_new)
+    if todo == "skip" and taken.mark:
         content = counter.drained(batches)
-        if taken.known == task.done:
-            refuse_other_rows(slot, taken.known, content, task.begin_anew)
-        yield _told(slot, content.rows, was_done=True)
+        if taken.mark == task.done:
+            refuse_other_rows(slot, taken.mark, content, task.begin_anew)
+        yield _result_batch(slot, content.rows, was_done=True)
         return
     reach(Point.SLOT_TAKEN)
     taken.begin(task.done)
@@ -183,7 +183,7 @@ def write_slot(batches: Iterator[pa.RecordBatch], task: SlotTask) -> Iterator[pa
     reach(Point.SLOT_SENT)
     taken.commit()
     reach(Point.SLOT_COMMITTED)
-    yield _told(slot, content.rows, was_done=False)
+    yield _result_batch(slot, content.rows, was_done=False)
 
 
 def write_empty_slot(batches: Iterator[pa.RecordBatch], task: SlotTask) -> Iterator[pa.RecordBatch]:
@@ -230,7 +230,7 @@ def _send(producer: Producer, **record: Any) -> None:
             producer.poll(0.1)
 
 
-def _told(slot: int, rows: int, *, was_done: bool) -> pa.RecordBatch:
+def _result_batch(slot: int, rows: int, *, was_done: bool) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(
         [
             pa.array([value], field.type)

@@ -115,37 +115,37 @@ class SlotProgress:
 
     @classmethod
     def _read(cls, next_batch: int, text: str) -> "SlotProgress":
-        told = json.loads(text)
-        written = told.get("written")
+        metadata = json.loads(text)
+        written = metadata.get("written")
         return cls(
             next_batch=next_batch,
-            source=told.get("source", ""),
-            topic_id=told.get("topic_id", ""),
-            slots=int(told.get("slots", 0)),
-            is_begun=bool(told.get("is_begun")),
+            source=metadata.get("source", ""),
+            topic_id=metadata.get("topic_id", ""),
+            slots=int(metadata.get("slots", 0)),
+            is_begun=bool(metadata.get("is_begun")),
             written=Written(**written) if written else None,
-            run=told.get("run", ""),
-            partitions=int(told.get("partitions", 0)),
-            part=int(told.get("part", 0)),
-            parts=int(told.get("parts", 1)),
-            is_lost=bool(told.get("is_lost")),
+            run=metadata.get("run", ""),
+            partitions=int(metadata.get("partitions", 0)),
+            part=int(metadata.get("part", 0)),
+            parts=int(metadata.get("parts", 1)),
+            is_lost=bool(metadata.get("is_lost")),
         )
 
     def commit(self, topic: str, slot: int) -> TopicPartition:
         """As the group is to commit it."""
-        return TopicPartition(topic, slot, self.next_batch, json.dumps(self._told()))
+        return TopicPartition(topic, slot, self.next_batch, json.dumps(self._metadata()))
 
     def record(self) -> bytes:
         """As a record of the progress topic has it."""
-        return json.dumps({"next_batch": self.next_batch, **self._told()}).encode()
+        return json.dumps({"next_batch": self.next_batch, **self._metadata()}).encode()
 
-    def _told(self) -> dict[str, Any]:
-        told: dict[str, Any] = {"source": self.source, "topic_id": self.topic_id, "slots": self.slots}
+    def _metadata(self) -> dict[str, Any]:
+        metadata: dict[str, Any] = {"source": self.source, "topic_id": self.topic_id, "slots": self.slots}
         if self.written:
-            told["written"] = asdict(self.written)
+            metadata["written"] = asdict(self.written)
         usual = {"is_begun": False, "run": "", "partitions": 0, "part": 0, "parts": 1, "is_lost": False}
         own = {name: getattr(self, name) for name in usual}
-        return told | {name: value for name, value in own.items() if value != usual[name]}
+        return metadata | {name: value for name, value in own.items() if value != usual[name]}
 
 
 @dataclass(frozen=True)
@@ -205,8 +205,8 @@ class Connection:
         """Librdkafka's settings for a client on this machine, with its rack if the variable names one."""
         rack = os.environ.get(self.rack_variable or "", "").strip()
         # What nobody has resolved is no rack.
-        known = {"client.rack": rack} if rack and "${" not in rack and "$(" not in rack else {}
-        return {**_CLIENT, **self.client, **known}
+        rack_setting = {"client.rack": rack} if rack and "${" not in rack and "$(" not in rack else {}
+        return {**_CLIENT, **self.client, **rack_setting}
 
 
 def send_progress(
@@ -234,25 +234,25 @@ def transactional_id(name: str, slot: int) -> str:
     return f"{name}-{slot}"
 
 
-def refuse_another_run(known: SlotProgress, run: str) -> None:
+def refuse_another_run(mark: SlotProgress, run: str) -> None:
     """Make sure that no other run has taken the slots since this one did.
 
     Raises:
         ProgressError: another has: two drivers continue from one checkpoint, or from its copy.
     """
-    if known.run != run:
+    if mark.run != run:
         raise ProgressError(
-            f"another run has taken the slots: found {known.run or 'reset'}, expected {run or 'none'}. Two"
+            f"another run has taken the slots: found {mark.run or 'reset'}, expected {run or 'none'}. Two"
             " drivers publish with one checkpoint or a copy of it, or publish reset was run meanwhile:"
             " leave one driver running"
         )
 
 
-def what_to_do(known: SlotProgress | None, done: SlotProgress, *, is_new: bool) -> Literal["publish", "skip"]:
+def what_to_do(mark: SlotProgress | None, done: SlotProgress, *, is_new: bool) -> Literal["publish", "skip"]:
     """Decide whether a slot of a micro-batch is published or was so before.
 
     Args:
-        known: what progress says, looked at after all others were fenced.
+        mark: what progress says, looked at after all others were fenced.
         done: what it says once this micro-batch is published.
         is_new: as in `SlotTask`.
 
@@ -260,23 +260,23 @@ def what_to_do(known: SlotProgress | None, done: SlotProgress, *, is_new: bool) 
         ProgressError: neither can be right.
     """
     batch, before = done.batch, done.before
-    if known and known.is_begun:
-        raise ProgressError(f"only a part of the rows of micro-batch {known.batch} was committed")
-    if known is None:
+    if mark and mark.is_begun:
+        raise ProgressError(f"only a part of the rows of micro-batch {mark.batch} was committed")
+    if mark is None:
         if is_new:
             return "publish"
         raise ProgressError(f"there is no progress, but the checkpoint is at micro-batch {batch}")
-    is_first = before == (0, 0) and known == replace(done, next_batch=0, part=0, source="")
-    if not is_first and (known.source, known.topic_id, known.slots) != (
+    is_first = before == (0, 0) and mark == replace(done, next_batch=0, part=0, source="")
+    if not is_first and (mark.source, mark.topic_id, mark.slots) != (
         done.source,
         done.topic_id,
         done.slots,
     ):
-        raise ProgressError(f"progress belongs to another stream: found {known}, expected {done}")
-    refuse_another_run(known, done.run)
-    if known.position == before:
+        raise ProgressError(f"progress belongs to another stream: found {mark}, expected {done}")
+    refuse_another_run(mark, done.run)
+    if mark.position == before:
         return "publish"
     # A slot may be ahead of others by parts of a micro-batch.
-    if (batch, 0) < known.position <= (batch + 1, 0) and known.position >= done.position:
+    if (batch, 0) < mark.position <= (batch + 1, 0) and mark.position >= done.position:
         return "skip"
-    raise ProgressError(f"progress is at micro-batch {known.next_batch}, but the checkpoint is at {batch}")
+    raise ProgressError(f"progress is at micro-batch {mark.next_batch}, but the checkpoint is at {batch}")

@@ -50,39 +50,43 @@ def published_slots(
     if "headers" not in placed.columns:
         placed = placed.withColumn("headers", F.lit(None).cast("array<struct<key: string, value: binary>>"))
     sample = placed.select("key", "value", "headers").mapInArrow(_first_rows, _SAMPLE)
-    wanted: dict[Row, int] = {}
+    slot_by_row: dict[Row, int] = {}
     for row in small_rows(sample.where(F.col("slot").isin(*slots))):
         headers = tuple((pair["key"], pair["value"]) for pair in row["headers"] or ())
-        wanted[_known_by(sink, row["key"], row["value"], headers)] = row["slot"]
-    there = _found(sink, wanted, begun_ms - _CLOCKS_DIFFER // timedelta(milliseconds=1))
-    found = slots_with_all(sink, wanted, there)
+        slot_by_row[_known_by(sink, row["key"], row["value"], headers)] = row["slot"]
+    published_rows = _published_rows(
+        sink, slot_by_row, begun_ms - _CLOCKS_DIFFER // timedelta(milliseconds=1)
+    )
+    published = slots_with_all(sink, slot_by_row, published_rows)
     _log.warning(
         "%s: progress of slots %s was lost in micro-batch %d; the topic has rows of %s, so these are done",
-        *(sink.name, sorted(slots), done.batch, sorted(found) or "none of them"),
+        *(sink.name, sorted(slots), done.batch, sorted(published) or "none of them"),
     )
-    return found
+    return published
 
 
-def slots_with_all(sink: TransactionalSink, wanted: Mapping[Row, int], found: Collection[Row]) -> set[int]:
+def slots_with_all(
+    sink: TransactionalSink, slot_by_row: Mapping[Row, int], published_rows: Collection[Row]
+) -> set[int]:
     """Return the slots of which all rows that were looked for were found.
 
     Args:
         sink: where rows went.
-        wanted: the slot of each row that was looked for.
-        found: those of them that are on the topic.
+        slot_by_row: the slot of each row that was looked for.
+        published_rows: those of them that are on the topic.
 
     Raises:
         SourceError: some rows of a slot were found, and others were not.
     """
-    asked, there = Counter(wanted.values()), Counter(wanted[row] for row in found)
-    for slot, count in sorted(there.items()):
-        if count < asked[slot]:
+    expected, counts = Counter(slot_by_row.values()), Counter(slot_by_row[row] for row in published_rows)
+    for slot, count in sorted(counts.items()):
+        if count < expected[slot]:
             raise SourceError(
-                f"{sink.name}: {_LOST}, and topic '{sink.topic}' has {count} of the {asked[slot]} rows by"
+                f"{sink.name}: {_LOST}, and topic '{sink.topic}' has {count} of the {expected[slot]} rows by"
                 f" which slot {slot} was searched for (was it compacted since, or are there older copies?),"
                 f" so whether it was published is unknown. {_ask(sink)}"
             )
-    return {*there}
+    return {*counts}
 
 
 def _known_by(
@@ -113,19 +117,19 @@ def _first_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         )
 
 
-def _found(sink: TransactionalSink, wanted: Mapping[Row, int], since_ms: int) -> set[Row]:
+def _published_rows(sink: TransactionalSink, slot_by_row: Mapping[Row, int], since_ms: int) -> set[Row]:
     """Return the rows that are on the topic, among records sent since a time."""
     begin, left = _between(sink, since_ms)
-    patience_s, found = sink.connection.transaction_timeout_ms / 1000, set[Row]()
+    patience_s, rows = sink.connection.transaction_timeout_ms / 1000, set[Row]()
     until = time.monotonic() + patience_s
     consumer = sink.connection.consumer()
     try:
         consumer.assign(begin)
-        while left and found != wanted.keys():
+        while left and rows != slot_by_row.keys():
             for message in consumer.consume(_AT_ONCE, 1.0):
                 if (row := _row_of(sink, message, left)) is not None:
                     until = time.monotonic() + patience_s
-                    found |= {row} & wanted.keys()
+                    rows |= {row} & slot_by_row.keys()
             if time.monotonic() > until:
                 raise SourceError(
                     f"{sink.name}: {_LOST}, and records of partition {min(left)} of topic '{sink.topic}'"
@@ -134,7 +138,7 @@ def _found(sink: TransactionalSink, wanted: Mapping[Row, int], since_ms: int) ->
                 )
     finally:
         consumer.close()
-    return found
+    return rows
 
 
 def _between(sink: TransactionalSink, since_ms: int) -> tuple[list[TopicPartition], dict[int, int]]:
@@ -143,8 +147,8 @@ def _between(sink: TransactionalSink, since_ms: int) -> tuple[list[TopicPartitio
     consumer = sink.connection.consumer(is_stable=False)
     try:
         numbers = consumer.list_topics(sink.topic, timeout=timeout_s).topics[sink.topic].partitions
-        asked = [TopicPartition(sink.topic, number, since_ms) for number in numbers]
-        for place in consumer.offsets_for_times(asked, timeout_s):
+        partitions = [TopicPartition(sink.topic, number, since_ms) for number in numbers]
+        for place in consumer.offsets_for_times(partitions, timeout_s):
             low, high = consumer.get_watermark_offsets(TopicPartition(sink.topic, place.partition), timeout_s)
             if low and low in (high, place.offset):
                 raise SourceError(

@@ -164,34 +164,34 @@ class Publisher:
         """
         is_new = batch > self._last
         self._last = max(batch, self._last)
-        known = {} if is_new else progress(self.sink.connection, range(self.sink.slots), is_stable=True)
-        begun = [mark for mark in known.values() if mark.position > (batch, 0)]
+        marks = {} if is_new else progress(self.sink.connection, range(self.sink.slots), is_stable=True)
+        begun = [mark for mark in marks.values() if mark.position > (batch, 0)]
         parts = begun[0].parts if begun else parts
         source = query_of(rows.sparkSession)
         done = replace(self._ours, next_batch=batch + 1, source=source, parts=parts)
         # A slot may be ahead by some parts: it divided keys as all of them have to.
         done = begun_with(dict(enumerate(begun)), done)
-        part_of, told = F.pmod(F.hash("key"), F.lit(parts)), list[Published]()
-        for part in range(_first_part(known, batch, self.sink.slots, parts), parts):
+        part_of, results = F.pmod(F.hash("key"), F.lit(parts)), list[Published]()
+        for part in range(_first_part(marks, batch, self.sink.slots, parts), parts):
             is_last = part + 1 == parts
             mark = done if is_last else replace(done, next_batch=batch, part=part + 1)
             some = rows if parts == 1 else rows.where(part_of == part)
             reach(Point.PART_DUE)
             if self._settle:
                 self._settle(some, mark)
-            told.append(publish_rows(some, self.sink, mark, is_new=is_new))
+            results.append(publish_rows(some, self.sink, mark, is_new=is_new))
         self._settle = None
         return Published(
-            rows=sum(each.rows for each in told),
-            slots_done_before=sum(each.slots_done_before for each in told),
+            rows=sum(each.rows for each in results),
+            slots_done_before=sum(each.slots_done_before for each in results),
         )
 
 
-def _first_part(known: Mapping[int, SlotProgress], batch: int, slots: int, parts: int) -> int:
+def _first_part(marks: Mapping[int, SlotProgress], batch: int, slots: int, parts: int) -> int:
     """Return the first part of a micro-batch that some slot may lack; the last if none does."""
-    if len(known) < slots:
+    if len(marks) < slots:
         return 0
-    done = (mark.part if mark.next_batch == batch else parts for mark in known.values())
+    done = (mark.part if mark.next_batch == batch else parts for mark in marks.values())
     return min(*done, parts - 1)
 
 
@@ -209,8 +209,8 @@ def publish_rows(rows: DataFrame, sink: TransactionalSink, done: SlotProgress, *
         PythonException: a task failed; its text has the reason, a `ProgressError` among others.
     """
     if not is_new:
-        known = progress(sink.connection, range(sink.slots), is_stable=True)
-        before = {slot: mark for slot, mark in known.items() if mark == done}
+        marks = progress(sink.connection, range(sink.slots), is_stable=True)
+        before = {slot: mark for slot, mark in marks.items() if mark == done}
         for mark in before.values():
             refuse_another_run(mark, done.run)
         if len(before) == sink.slots:
@@ -228,8 +228,8 @@ def publish_rows(rows: DataFrame, sink: TransactionalSink, done: SlotProgress, *
         rules=_rules(sink),
         begin_anew=sink.begin_anew,
     )
-    told = in_slots(rows, sink, done.partitions).mapInArrow(partial(write_slot, task=task), WRITTEN)
-    slots = small_rows(told)
+    results = in_slots(rows, sink, done.partitions).mapInArrow(partial(write_slot, task=task), WRITTEN)
+    slots = small_rows(results)
     if not slots:
         # Spark makes no tasks of a frame that it finds to be empty, and slots get on all the same.
         number = F.col("id").cast("int")
@@ -264,9 +264,9 @@ def refuse_other_content(rows: DataFrame, sink: TransactionalSink, done: Mapping
         refuse_other_rules(slot, mark, _rules(sink), finish)
     partitions = next(mark.partitions for mark in done.values())
     counted = in_slots(rows, sink, partitions).mapInArrow(count_slot, COUNTED)
-    found = {row["slot"]: Content(row["rows"], row["digest"]) for row in small_rows(counted)}
+    contents = {row["slot"]: Content(row["rows"], row["digest"]) for row in small_rows(counted)}
     for slot, mark in done.items():
-        refuse_other_rows(slot, mark, found.get(slot, NOTHING), sink.begin_anew)
+        refuse_other_rows(slot, mark, contents.get(slot, NOTHING), sink.begin_anew)
 
 
 def begun_with(before: Mapping[int, SlotProgress], done: SlotProgress) -> SlotProgress:
@@ -301,7 +301,7 @@ def in_slots(rows: DataFrame, sink: TransactionalSink, partitions: int) -> DataF
         slot = F.pmod(F.xxhash64(who), F.lit(sink.slots)).cast("int")
         return plain.repartitionById(sink.slots, slot)
     rows.sparkSession.udf.registerJavaFunction(_PARTITION, _PARTITION_CLASS, "int")
-    there = F.coalesce(F.call_udf(_PARTITION, who, F.lit(partitions)), F.lit(0))
-    asked = F.coalesce("partition", there) if "partition" in plain.columns else there
-    placed = plain.withColumn("partition", asked)
+    by_key = F.coalesce(F.call_udf(_PARTITION, who, F.lit(partitions)), F.lit(0))
+    partition = F.coalesce("partition", by_key) if "partition" in plain.columns else by_key
+    placed = plain.withColumn("partition", partition)
     return placed.repartitionById(sink.slots, F.pmod("partition", F.lit(sink.slots)))
