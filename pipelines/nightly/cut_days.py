@@ -26,17 +26,17 @@ from pipelines.spark.pipeline import Pipeline
 
 def cut_days(
     pipeline: Pipeline,
-    kept: DataFrame,
+    remaining: DataFrame,
     gone: Mapping[date, int],
-    held: Lease,
+    lease: Lease,
 ) -> None:
     """Take rows out of certified days, as one commit, and certifies the days as they are then.
 
     Args:
         pipeline: The pipeline.
-        kept: the certified rows of these days without those that are to go.
+        remaining: the certified rows of these days without those that are to go.
         gone: how many rows go, by day.
-        held: the pipeline's lease.
+        lease: the pipeline's lease.
 
     Raises:
         StaleEpoch: another run has taken the lease over. Nothing was written.
@@ -46,21 +46,21 @@ def cut_days(
     state = certified_in(ledger)
     if state is None or not gone:
         return
-    base, _ = back_to_certified(pipeline, state, held)
-    built = replace_days_fenced(kept, pipeline.table("batch"), sorted(gone), held.stamp("forget"))
+    base, _ = back_to_certified(pipeline, state, lease)
+    built = replace_days_fenced(remaining, pipeline.table("batch"), sorted(gone), lease.stamp("forget"))
     before, commit = newest_certified(ledger), commit_hash(pipeline.spark, pipeline.table("batch"), built)
     cut = [
         replace(
             _without(before[day], n, state.version),
-            run_id=held.run_id,
-            epoch=held.epoch,
+            run_id=lease.run_id,
+            epoch=lease.epoch,
             batch_version=built,
             batch_commit=commit,
         )
         for day, n in sorted(gone.items())
     ]
     require_alone(pipeline, [base, built])
-    record_verdicts(pipeline, cut, held.stamp("certify"))
+    record_verdicts(pipeline, cut, lease.stamp("certify"))
 
 
 def _without(verdict: Verdict, gone: int, before: int) -> Verdict:

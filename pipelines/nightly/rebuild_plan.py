@@ -58,7 +58,7 @@ class Due:
 def due_days(
     pipeline: Pipeline,
     index: BronzeIndex,
-    asked: Sequence[date],
+    requested_days: Sequence[date],
     repair: Repair,
     ledger: Sequence[Verdict],
 ) -> Due:
@@ -67,7 +67,7 @@ def due_days(
     Args:
         pipeline: The pipeline.
         index: the index of bronze.
-        asked: the days that are asked for, sorted.
+        requested_days: the days that are asked for, sorted.
         repair: which other days of the lookback are taken as well.
         ledger: the verdicts so far.
 
@@ -77,21 +77,23 @@ def due_days(
     """
     certified = newest_certified(ledger)
     forgotten = forgotten_after(pipeline, {d: v.decided_at for d, v in certified.items()})
-    found = compared(own_verdicts(pipeline, ledger, index), ledger, index, forgotten)
+    comparison = compared(own_verdicts(pipeline, ledger, index), ledger, index, forgotten)
     whole = whole_from(pipeline) or date.min
     require_none_held(pipeline, certified_in(ledger), [day for day in forgotten if day < whole])
-    fewer = {day for day in found.fewer if day >= whole}
-    require_no_fewer(pipeline.config, {*asked, *forgotten}, fewer)
+    fewer = {day for day in comparison.fewer if day >= whole}
+    require_no_fewer(pipeline.config, {*requested_days, *forgotten}, fewer)
     rebuildable = {day: verdict for day, verdict in certified.items() if day not in fewer}
     with_events = index.counts()[0]
-    first = min([*certified, *with_events], default=asked[0])
+    first = min([*certified, *with_events], default=requested_days[0])
     late = index.came_since(
-        {d: known for d, known in found.versions.items() if known is not None}, pipeline.spark
+        {d: version for d, version in comparison.versions.items() if version is not None}, pipeline.spark
     )
-    late = {day: n for day, n in (late | {**found.more}).items() if day >= whole}
-    causes: dict[date, Cause] = dict.fromkeys(asked, "asked")
+    late = {day: n for day, n in (late | {**comparison.more}).items() if day >= whole}
+    causes: dict[date, Cause] = dict.fromkeys(requested_days, "asked")
     causes |= dict.fromkeys((day for day in forgotten if day >= whole), "forgotten")
-    lookback = days_of(asked[0] - pipeline.config.batch.lookback_days * _DAY, asked[0] - _DAY)
+    lookback = days_of(
+        requested_days[0] - pipeline.config.batch.lookback_days * _DAY, requested_days[0] - _DAY
+    )
     missed = [day for day in lookback if day >= first and day not in certified]
     causes = {**_to_repair(repair, [day for day in lookback if day in late], missed), **causes}
     while near := _neighbours(pipeline, index, sorted(causes), late, rebuildable):
@@ -100,7 +102,7 @@ def due_days(
     left = [
         day
         for day in sorted(with_events)
-        if whole <= day < asked[0] and day not in certified and day not in causes
+        if whole <= day < requested_days[0] and day not in certified and day not in causes
     ]
     return Due(causes, late, left)
 
@@ -124,13 +126,13 @@ def _neighbours(
     and what came since, or is closed now, has changed which copies win on them.
     """
     horizon = pipeline.horizon
-    found = {day for day in around(days, horizon) if day in late and day not in days}
+    neighbours = {day for day in around(days, horizon) if day in late and day not in days}
     span = span_of(pipeline, days, first_whole_day(pipeline))
-    others = [day for day in span.near if day in certified and day not in {*days, *found}]
+    others = [day for day in span.near if day in certified and day not in {*days, *neighbours}]
     state = certified_in(certified.values())
     if horizon and others and state:
-        found |= _changed(pipeline, index, span, (state.version, others))
-    return sorted(found)
+        neighbours |= _changed(pipeline, index, span, (state.version, others))
+    return sorted(neighbours)
 
 
 def _changed(

@@ -11,7 +11,7 @@ from pipelines.spark.pipeline import Pipeline
 _log = logging.getLogger(__name__)
 
 
-def back_to_certified(pipeline: Pipeline, state: Certified | None, held: Lease) -> tuple[int, bool]:
+def back_to_certified(pipeline: Pipeline, state: Certified | None, lease: Lease) -> tuple[int, bool]:
     """Make the batch table hold the certified version, and claim it for the holder of the lease.
 
     Without a certified day it is emptied. From then on no run that held the lease before can change it.
@@ -19,7 +19,7 @@ def back_to_certified(pipeline: Pipeline, state: Certified | None, held: Lease) 
     Args:
         pipeline: The pipeline.
         state: what is certified, read after the lease was taken.
-        held: the pipeline's lease.
+        lease: the pipeline's lease.
 
     Returns:
         The version of the table that holds what is certified and nothing else, and whether it had to be
@@ -34,7 +34,7 @@ def back_to_certified(pipeline: Pipeline, state: Certified | None, held: Lease) 
         # Before a commit is made, whose clean-up of the log may take the certified version away.
         keep_versions(pipeline.spark, table)
     at = state.version if state else None
-    made, restored = restore_fenced(pipeline.spark, table, at, held.stamp("undo"))
+    version, restored = restore_fenced(pipeline.spark, table, at, lease.stamp("undo"))
     if restored:
         _log.warning(
             "the batch layer held days that are not certified: a run died, or others wrote to it; %s",
@@ -43,7 +43,7 @@ def back_to_certified(pipeline: Pipeline, state: Certified | None, held: Lease) 
     if state is not None:
         # A restored version brings the properties that it had; older verdicts have none.
         mark_certified(pipeline, state.version)
-    return made, restored
+    return version, restored
 
 
 def holds_certified(pipeline: Pipeline) -> bool:

@@ -31,7 +31,7 @@ class _NotYet(SourceError):
     """Bronze has not come far enough; it may in a moment."""
 
 
-def seal(pipeline: Pipeline, last: date, held: Lease) -> BronzeIndex:
+def seal(pipeline: Pipeline, last: date, lease: Lease) -> BronzeIndex:
     """Wait, for as long as `batch.seal_wait` says, until bronze has all of a day and of those before it.
 
     Of each Kafka partition bronze must have all records that the cluster had at some time after the day's end
@@ -43,7 +43,7 @@ def seal(pipeline: Pipeline, last: date, held: Lease) -> BronzeIndex:
     Args:
         pipeline: The pipeline.
         last: the last of the days that are to be rebuilt.
-        held: the pipeline's lease.
+        lease: the pipeline's lease.
 
     Returns:
         The index of the bronze that was sealed.
@@ -69,13 +69,13 @@ def seal(pipeline: Pipeline, last: date, held: Lease) -> BronzeIndex:
     ):
         with attempt:
             bronze = version(pipeline.spark, pipeline.table("bronze"))
-            index = index_bronze(pipeline, bronze, held)
-            found = index.offsets()
-            _require_records(pipeline, found, last)
+            index = index_bronze(pipeline, bronze, lease)
+            offset_ranges = index.offsets()
+            _require_records(pipeline, offset_ranges, last)
             if topic is not None:
-                require_all(config, last, topic.lacking(found, end))
+                require_all(config, last, topic.lacking(offset_ranges, end))
     if topic is not None:
-        topic.require_same_log(found)
+        topic.require_same_log(offset_ranges)
     return index
 
 
@@ -87,53 +87,62 @@ class _Topic:
         self._pipeline = pipeline
         self._topic = topic = find_topic(spark, config.kafka)
         require_same_topic(pipeline, topic)
-        self.kept = readable_offsets(spark, config.kafka, topic)
-        ends = {number: kept.end for number, kept in self.kept.items()}
+        self.broker_offsets = readable_offsets(spark, config.kafka, topic)
+        ends = {number: broker.end for number, broker in self.broker_offsets.items()}
         require_past(config, ends, f"topic {config.kafka.topic}")
         began_late = config.kafka.starting_offsets == "latest"
         began = first_offsets(spark, pipeline.checkpoint("ingest")) if began_late else {}
         self._began = began.get(config.kafka.topic, {})
         # By partition and range of offsets, whether there are records.
-        self._asked: dict[tuple[int, range], bool] = {}
+        self._has_records: dict[tuple[int, range], bool] = {}
 
-    def require_same_log(self, found: Sequence[PartitionOffsets]) -> None:
+    def require_same_log(self, offset_ranges: Sequence[PartitionOffsets]) -> None:
         """Make sure that Kafka has the records that bronze has, as far as their last ones show.
 
         Raises:
             SourceError: it ends before them, or has others there.
         """
-        last = _last_offsets(self._pipeline.config, found)
+        last = _last_offsets(self._pipeline.config, offset_ranges)
         require_same_log(self._pipeline, self._topic, last)
 
-    def lacking(self, found: Sequence[PartitionOffsets], end: datetime) -> dict[int, range]:
+    def lacking(self, offset_ranges: Sequence[PartitionOffsets], end: datetime) -> dict[int, range]:
         """Return the partitions with records that bronze lacks, and the offsets among which these are.
 
         Raises:
             SourceError: offsets are gone from Kafka, and bronze does not have them.
         """
-        of_topic = [offsets for offsets in found if offsets.topic == self._pipeline.config.kafka.topic]
+        of_topic = [
+            offsets for offsets in offset_ranges if offsets.topic == self._pipeline.config.kafka.topic
+        ]
         seen = ends_since(self._pipeline, end)
-        kept = {n: BrokerOffsets(k.earliest, min(k.end, seen.get(n, k.end))) for n, k in self.kept.items()}
-        above = above_bronze(of_topic, kept, end, self._began)
+        seen_offsets = {
+            n: BrokerOffsets(k.earliest, min(k.end, seen.get(n, k.end)))
+            for n, k in self.broker_offsets.items()
+        }
+        above = above_bronze(of_topic, seen_offsets, end, self._began)
         audit = self._pipeline.config.audit
         # Where Kafka has deleted none, all of them are known.
         gone = {
             number: behind.start
             for number, behind in above.items()
-            if not is_known_gap(number, range(behind.start, self.kept[number].earliest), audit.known_gaps)
+            if not is_known_gap(
+                number, range(behind.start, self.broker_offsets[number].earliest), audit.known_gaps
+            )
         }
         if gone and audit.offset_gaps == "fail":
-            raise SourceError(_gone(self._pipeline.config, gone, self.kept))
+            raise SourceError(_gone(self._pipeline.config, gone, self.broker_offsets))
         ranges = {
-            number: range(max(behind.start, kept[number].earliest), behind.stop)
+            number: range(max(behind.start, seen_offsets[number].earliest), behind.stop)
             for number, behind in above.items()
         }
-        unknown = {n: offsets for n, offsets in ranges.items() if offsets and (n, offsets) not in self._asked}
+        unknown = {
+            n: offsets for n, offsets in ranges.items() if offsets and (n, offsets) not in self._has_records
+        }
         filled = records_within(
             self._pipeline.spark, self._pipeline.config.kafka, unknown, one_is_enough=True
         )
-        self._asked |= {(number, offsets): number in filled for number, offsets in unknown.items()}
-        return {n: behind for n, behind in above.items() if self._asked.get((n, ranges[n]))}
+        self._has_records |= {(number, offsets): number in filled for number, offsets in unknown.items()}
+        return {n: behind for n, behind in above.items() if self._has_records.get((n, ranges[n]))}
 
 
 def require_past(config: PipelineConfig, ends: Mapping[int, int], source: str) -> None:
@@ -148,41 +157,41 @@ def require_past(config: PipelineConfig, ends: Mapping[int, int], source: str) -
         ConfigError: `audit.known_gaps` names such offsets, or a partition that is not there.
     """
     for gap in config.audit.known_gaps:
-        number, found = gap.partition, f"found partition {gap.partition}, {gap.first}..{gap.last}"
+        number, gap_text = gap.partition, f"found partition {gap.partition}, {gap.first}..{gap.last}"
         if number not in ends:
-            raise ConfigError(f"audit.known_gaps: {found}; {source} has no partition {number}")
+            raise ConfigError(f"audit.known_gaps: {gap_text}; {source} has no partition {number}")
         if gap.last >= ends[number]:
             raise ConfigError(
-                f"audit.known_gaps: {found}; expected offsets less than {ends[number]}, where {source} ends:"
-                " list only what was lost"
+                f"audit.known_gaps: {gap_text}; expected offsets less than {ends[number]}, where {source}"
+                " ends: list only what was lost"
             )
 
 
-def _last_offsets(config: PipelineConfig, found: Sequence[PartitionOffsets]) -> dict[int, int]:
-    return {each.partition: each.last for each in found if each.topic == config.kafka.topic}
+def _last_offsets(config: PipelineConfig, offset_ranges: Sequence[PartitionOffsets]) -> dict[int, int]:
+    return {each.partition: each.last for each in offset_ranges if each.topic == config.kafka.topic}
 
 
 def above_bronze(
-    found: Sequence[PartitionOffsets],
-    kept: Mapping[int, BrokerOffsets],
+    offset_ranges: Sequence[PartitionOffsets],
+    broker_offsets: Mapping[int, BrokerOffsets],
     end: datetime,
     began: Mapping[int, int],
 ) -> dict[int, range]:
     """Return the partitions of which Kafka has offsets behind those of bronze, and which ones.
 
     Args:
-        found: what bronze holds of each partition.
-        kept: what Kafka has of each partition.
+        offset_ranges: what bronze holds of each partition.
+        broker_offsets: what Kafka has of each partition.
         end: a partition with a record that the broker took at this moment or later is not among them.
         began: where ingest has begun, if not with the first record that Kafka has.
     """
-    by_partition = {offsets.partition: offsets for offsets in found}
+    by_partition = {offsets.partition: offsets for offsets in offset_ranges}
     above: dict[int, range] = {}
-    for partition, there in sorted(kept.items()):
-        here = by_partition.get(partition)
-        start = here.last + 1 if here else max(began.get(partition, 0), there.earliest)
-        if start < there.end and not (here and here.appended and here.appended >= end):
-            above[partition] = range(start, there.end)
+    for partition, broker in sorted(broker_offsets.items()):
+        bronze = by_partition.get(partition)
+        start = bronze.last + 1 if bronze else max(began.get(partition, 0), broker.earliest)
+        if start < broker.end and not (bronze and bronze.appended and bronze.appended >= end):
+            above[partition] = range(start, broker.end)
     return above
 
 
@@ -192,22 +201,22 @@ def _end_of(day: date, contract: DataContract) -> datetime:
 
 def _require_records(
     pipeline: Pipeline,
-    found: Sequence[PartitionOffsets],
+    offset_ranges: Sequence[PartitionOffsets],
     last: date,
 ) -> None:
     config = pipeline.config
     bronze = pipeline.table("bronze")
-    if not found:
+    if not offset_ranges:
         raise _NotYet(f"{bronze}: empty; run first: {command(config, 'ingest_stream', '--once')}")
     if config.batch.seal_by == "kafka":
         return
-    newest = max(offsets.sent for offsets in found)
+    newest = max(offsets.sent for offsets in offset_ranges)
     if newest.astimezone(pipeline.contract.zone).date() < last:
         raise _NotYet(
             f"{bronze}: no record of {last} yet: the newest one was sent at {newest:%Y-%m-%d %H:%M} UTC;"
             f" {_catch_up(config)}"
         )
-    require_past(config, _last_offsets(config, found), bronze)
+    require_past(config, _last_offsets(config, offset_ranges), bronze)
 
 
 def require_all(config: PipelineConfig, last: date, lacking: Mapping[int, range]) -> None:
@@ -238,9 +247,11 @@ def _catch_up(config: PipelineConfig) -> str:
     return f"let ingest catch up: {command(config, 'ingest_stream', '--once')}"
 
 
-def _gone(config: PipelineConfig, gone: Mapping[int, int], kept: Mapping[int, BrokerOffsets]) -> str:
+def _gone(
+    config: PipelineConfig, gone: Mapping[int, int], broker_offsets: Mapping[int, BrokerOffsets]
+) -> str:
     shown = [
-        f"{config.kafka.topic}-{number}: offsets {start:,} to {kept[number].earliest - 1:,}"
+        f"{config.kafka.topic}-{number}: offsets {start:,} to {broker_offsets[number].earliest - 1:,}"
         for number, start in list(gone.items())[:_SHOWN]
     ]
     return (

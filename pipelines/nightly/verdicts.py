@@ -26,9 +26,9 @@ class Run:
         bronze_version: the version of bronze that the days were built from.
         bronze_id: which bronze that is, see `pipelines.ledger.bronze_index.BronzeIndex`.
         built: the version of the batch table that was audited.
-        kept: the version that holds the days that passed.
+        kept_version: the version that holds the days that passed.
         epoch: the epoch of the run's lease.
-        kept_commit: the hash of the commit that made `kept`.
+        kept_commit: the hash of the commit that made `kept_version`.
         bronze_commit: the hash of the commit that made `bronze_version`.
     """
 
@@ -37,7 +37,7 @@ class Run:
     bronze_version: int
     bronze_id: str
     built: int
-    kept: int
+    kept_version: int
     epoch: int
     kept_commit: str | None
     bronze_commit: str | None
@@ -63,7 +63,7 @@ def decide(
             day=day,
             status="certified" if audit.passed(day) else "failed",
             run_id=run.run_id,
-            batch_version=run.kept if audit.passed(day) else run.built,
+            batch_version=run.kept_version if audit.passed(day) else run.built,
             bronze_version=run.bronze_version,
             bronze_id=run.bronze_id,
             records=facts.records,
@@ -127,7 +127,7 @@ def summary(run: Run, audit: Audit, decided: Sequence[Verdict], due: Due) -> dic
             "days_repaired": sum(v.previous_version is not None and v.status == "certified" for v in decided),
         },
         "days": {v.day.isoformat(): v.status for v in decided},
-        "batch_version": run.kept if len(failed) < len(decided) else None,
+        "batch_version": run.kept_version if len(failed) < len(decided) else None,
         "bronze_version": run.bronze_version,
         "late_days_left": [day.isoformat() for day in due.left],
         "missed_days_left": [day.isoformat() for day in due.never_certified],
@@ -139,10 +139,10 @@ def summary(run: Run, audit: Audit, decided: Sequence[Verdict], due: Due) -> dic
 def _many_late(audit: Audit) -> list[str]:
     """Return days of which real time lacked many events, as text for the summary; the log warns of them."""
     many = (check for check in audit.checks if check.name == LATE_WITHIN_LIMIT and check.status == "warned")
-    told = [f"late events on {check.day}: {check.observed}; expected {check.expected}" for check in many]
-    for warning in told:
+    warnings = [f"late events on {check.day}: {check.observed}; expected {check.expected}" for check in many]
+    for warning in warnings:
         _log.warning("%s; see docs/runbook.md, 'Many late records'", warning)
-    return told
+    return warnings
 
 
 def words(days: Iterable[date]) -> str:

@@ -183,16 +183,16 @@ class Night:
         spark, config, (_, built, *_) = self.pipeline.spark, self.pipeline.config, self._versions
         with self._steps.step("certify") as detail:
             changed = _changes(self.pipeline, self._due.days, self._before, built)
-            index, kept = self._index, self._versions[-1]
+            index, kept_version = self._index, self._versions[-1]
             self._run = Run(
                 pipeline=config.name,
                 run_id=self.run_id,
                 bronze_version=index.version,
                 bronze_id=index.bronze_id,
                 built=built,
-                kept=kept,
+                kept_version=kept_version,
                 epoch=self._held.epoch,
-                kept_commit=commit_hash(spark, config.table("batch"), kept),
+                kept_commit=commit_hash(spark, config.table("batch"), kept_version),
                 bronze_commit=commit_hash(spark, config.table("bronze"), index.version),
             )
             decided = decide(self._run, self._found, self._due, self._before, changed)
