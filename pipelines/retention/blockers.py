@@ -76,15 +76,15 @@ def uncertified(
         before: the first day that would stay whole without this need.
     """
     neighbours = timedelta(days=config.batch.dedup_horizon_days)
-    known = {verdict.day: verdict for verdict in verdicts}
-    for day in sorted({*records, *known}):
+    verdict_by_day = {verdict.day: verdict for verdict in verdicts}
+    for day in sorted({*records, *verdict_by_day}):
         if not (first or FIRST_DAY) <= day < before + neighbours:
             continue
-        verdict, held = known.get(day), records.get(day, 0)
+        verdict, count = verdict_by_day.get(day), records.get(day, 0)
         if verdict is None or verdict.status != "certified":
             return Need(day - neighbours, f"{day} is not certified: {rebuild_first(config, day)}")
-        if verdict.records != held:
-            why = f"{day} has {held:,} records, and had {verdict.records:,} when it was certified"
+        if verdict.records != count:
+            why = f"{day} has {count:,} records, and had {verdict.records:,} when it was certified"
             return Need(day - neighbours, f"{why}: {rebuild_first(config, day)}")
     return None
 

@@ -38,8 +38,8 @@ def first_offsets_kept(bronze: DataFrame, sent: datetime) -> list[dict[str, Any]
 
     A partition without such a record keeps its last one, which shows the audit that none is missing.
     """
-    kept = F.min(F.when(sent_by() >= F.lit(sent), F.col("_offset")))
-    return _by_partition(bronze, F.least(kept, F.max("_offset")))
+    first_kept = F.min(F.when(sent_by() >= F.lit(sent), F.col("_offset")))
+    return _by_partition(bronze, F.least(first_kept, F.max("_offset")))
 
 
 def first_there(bronze: DataFrame) -> list[dict[str, Any]]:
@@ -101,17 +101,17 @@ def from_bronze(pipeline: Pipeline, retention: timedelta) -> Removal:
     needs = [unread(pipeline), in_quarantine(pipeline)]
     records = records_of_days(pipeline)
     needs.append(uncertified(config, records, verdicts(pipeline), whole_from(pipeline), by_age))
-    held = tuple(need for need in needs if need is not None and need.day < by_age)
-    day = min([by_age, *(need.day for need in held)])
+    blocking = tuple(need for need in needs if need is not None and need.day < by_age)
+    day = min([by_age, *(need.day for need in blocking)])
     if day <= (gone or FIRST_DAY):
-        return Removal(needs=held)
+        return Removal(needs=blocking)
     sent = first_moment_of(day, config.decode.max_future, pipeline.contract.zone)
     bronze = read(pipeline.spark, table)
     condition = below_offsets(first_offsets_kept(bronze, sent))
     rows = bronze.where(condition).count()
     if not rows:
-        return Removal(needs=held)
-    return Removal(rows, condition, {WHOLE_FROM: day.isoformat()}, held, kept_from=day, sent_before=sent)
+        return Removal(needs=blocking)
+    return Removal(rows, condition, {WHOLE_FROM: day.isoformat()}, blocking, kept_from=day, sent_before=sent)
 
 
 def from_speed(pipeline: Pipeline, retention: timedelta) -> Removal:
@@ -122,10 +122,10 @@ def from_speed(pipeline: Pipeline, retention: timedelta) -> Removal:
         return Removal()
     first = state.days[-1] - timedelta(days=-(-retention // _DAY))
     open_days = read(spark, table).where(~F.expr(days_condition(state.days)))
-    found = open_days.agg(F.min(F.expr(f"CASE WHEN _event_date >= '{FIRST_DAY}' THEN _event_date END")))
+    first_open = open_days.agg(F.min(F.expr(f"CASE WHEN _event_date >= '{FIRST_DAY}' THEN _event_date END")))
     needs = [
         Need(row[0], f"{row[0]} is not certified: {rebuild_first(pipeline.config, row[0])}")
-        for row in found.toLocalIterator()
+        for row in first_open.toLocalIterator()
         if row[0] is not None and row[0] < first
     ]
     if to_settle := sorted({v.day for v in waiting(pipeline) if v.day < first}):
@@ -139,9 +139,9 @@ def from_speed(pipeline: Pipeline, retention: timedelta) -> Removal:
     rows = sum(row["count"] for row in by_day)
     if not rows:
         return Removal(needs=tuple(needs))
-    kept = max(first, speed_from(pipeline) or first)
-    properties = {SPEED_FROM: kept.isoformat()}
-    return Removal(rows, condition, properties, tuple(needs), kept_from=kept, days=len(by_day))
+    kept_from = max(first, speed_from(pipeline) or first)
+    properties = {SPEED_FROM: kept_from.isoformat()}
+    return Removal(rows, condition, properties, tuple(needs), kept_from=kept_from, days=len(by_day))
 
 
 def from_quarantine(pipeline: Pipeline, retention: timedelta) -> Removal:
