@@ -50,32 +50,32 @@ class AskedPart:
     value: str | None
     fingerprint: str | None = None
 
-    def holds(self, contract: DataContract, found: str) -> str:
+    def holds(self, contract: DataContract, value: str) -> str:
         """Return an SQL condition: whether a value is the one that is asked for.
 
         Args:
             contract: the contract that names the part.
-            found: SQL for the value, in the part's type.
+            value: SQL for the value, in the part's type.
         """
         if self.value is not None:
-            return f"{found} = {self.value}"
+            return f"{value} = {self.value}"
         kind = flat(contract.schema)[self.path].dataType
-        return f"{text_of(contract, self.path, kind, found)} = {literal(self.fingerprint)}"
+        return f"{text_of(contract, self.path, kind, value)} = {literal(self.fingerprint)}"
 
 
-def asked_key(contract: DataContract, given: Sequence[str]) -> tuple[AskedPart, ...]:
+def asked_key(contract: DataContract, texts: Sequence[str]) -> tuple[AskedPart, ...]:
     """Read the parts of a dedup key, in the order of the contract.
 
     Args:
         contract: names the key and the types of its parts.
-        given: `path=value`; the value of a part that the contract hides behind a fingerprint may be the
+        texts: `path=value`; the value of a part that the contract hides behind a fingerprint may be the
             fingerprint.
 
     Raises:
         ConfigError: a part is not one of the contract's key, is given twice, or its value does not fit.
     """
-    found: dict[str, AskedPart] = {}
-    for text in given:
+    parts: dict[str, AskedPart] = {}
+    for text in texts:
         path, equals, value = text.partition("=")
         if not equals:
             raise ConfigError(f"--key {text}: expected COLUMN=VALUE, such as {contract.key[0]}=…")
@@ -84,21 +84,21 @@ def asked_key(contract: DataContract, given: Sequence[str]) -> tuple[AskedPart, 
                 f"--key {path}: not a part of the dedup key of {contract.path}; expected one of"
                 f" {', '.join(contract.key)}"
             )
-        if path in found:
+        if path in parts:
             raise ConfigError(f"--key {path}: found twice; give each part once")
-        found[path] = _part(contract, path, value)
-    return tuple(found[path] for path in contract.key if path in found)
+        parts[path] = _part(contract, path, value)
+    return tuple(parts[path] for path in contract.key if path in parts)
 
 
-def of_key(contract: DataContract, asked: Sequence[AskedPart]) -> str:
+def of_key(contract: DataContract, key: Sequence[AskedPart]) -> str:
     """Return an SQL condition for rows of a layer; where the event time is asked for, only its day is read.
 
     Args:
         contract: names the key and the event time.
-        asked: the key, or some parts of it.
+        key: the key, or some parts of it.
     """
-    parts = [part.holds(contract, name(part.path)) for part in asked]
-    moments = [part.value for part in asked if part.path == contract.event_time and part.value]
+    parts = [part.holds(contract, name(part.path)) for part in key]
+    moments = [part.value for part in key if part.path == contract.event_time and part.value]
     zone = literal(contract.day_time_zone)
     parts += [f"{EVENT_DATE} = to_date(from_utc_timestamp({moment}, {zone}))" for moment in moments]
     return " AND ".join(parts)
@@ -111,9 +111,9 @@ def _part(contract: DataContract, path: str, value: str) -> AskedPart:
     try:
         return AskedPart(path, _typed(value, kind))
     except (ValueError, OverflowError, InvalidOperation):
-        said = "a value that does not fit" if contract.treatment(path) else repr(value)
+        got = "a value that does not fit" if contract.treatment(path) else repr(value)
         raise ConfigError(
-            f"--key {path}: expected {_expected(kind)}, as {contract.path} says, got {said}"
+            f"--key {path}: expected {_expected(kind)}, as {contract.path} says, got {got}"
         ) from None
 
 

@@ -72,8 +72,8 @@ class Facts:
     @property
     def layers(self) -> tuple[str, ...]:
         """The tables that hold the record."""
-        held = {"speed": self.in_speed, "batch": self.in_batch, "quarantine": self.aside is not None}
-        return ("bronze", *(layer for layer, has in held.items() if has))
+        holds = {"speed": self.in_speed, "batch": self.in_batch, "quarantine": self.aside is not None}
+        return ("bronze", *(layer for layer, has in holds.items() if has))
 
 
 @dataclass(frozen=True)
@@ -153,12 +153,16 @@ def _dropped(facts: Facts) -> str:
 
 
 def _broken(facts: Facts) -> str:
-    here = f"{facts.reason}{f' {facts.column}' if facts.column else ''}"
+    fault = f"{facts.reason}{f' {facts.column}' if facts.column else ''}"
     if facts.aside is None:
-        return f"{here}; not in the quarantine table: the speed layer has not read that far, or rules changed"
+        return (
+            f"{fault}; not in the quarantine table: the speed layer has not read that far, or rules changed"
+        )
     status = facts.aside["_status"]
     return (
-        f"{here} ({status})" if facts.aside["_reason"] == facts.reason else f"{here}; {_refused(facts.aside)}"
+        f"{fault} ({status})"
+        if facts.aside["_reason"] == facts.reason
+        else f"{fault}; {_refused(facts.aside)}"
     )
 
 
@@ -173,5 +177,5 @@ def _coordinates(facts: Facts) -> Place:
 
 def coordinates_text(coordinates: Place | None) -> str:
     """Return coordinates of a record as text."""
-    found = coordinates or {}
-    return f"{found['_topic']}-{found['_partition']} @ {found['_offset']}"
+    place = coordinates or {}
+    return f"{place['_topic']}-{place['_partition']} @ {place['_offset']}"

@@ -45,25 +45,25 @@ class OfKey:
     """
 
     pipeline: Pipeline
-    asked: Sequence[AskedPart]
+    key: Sequence[AskedPart]
     repeats: bool = False
 
     def records(self, envelopes: DataFrame) -> DataFrame:
         """See `Search`."""
         decoded = decode_all(self.pipeline, remembered(envelopes))
         by_clock = by_clock_since(self.pipeline)
-        found = trace.records_of(
-            trace.records_and_watermarks(decoded, self.pipeline.contract, self.asked, by_clock)
+        records = trace.records_of(
+            trace.records_and_watermarks(decoded, self.pipeline.contract, self.key, by_clock)
         )
-        return _placed(found, self.pipeline.contract)
+        return _placed(records, self.pipeline.contract)
 
     def rows(self, layer: DataFrame) -> DataFrame:
         """See `Search`."""
-        return layer.where(of_key(self.pipeline.contract, self.asked))
+        return layer.where(of_key(self.pipeline.contract, self.key))
 
     def others(self, layer: DataFrame) -> DataFrame:
         """See `Search`."""
-        return layer.where(f"NOT coalesce({of_key(self.pipeline.contract, self.asked)}, false)")
+        return layer.where(f"NOT coalesce({of_key(self.pipeline.contract, self.key)}, false)")
 
 
 @dataclass(frozen=True)
@@ -71,21 +71,21 @@ class Again:
     """All that was forgotten before, by its place: of whatever key, it came back with a backup."""
 
     pipeline: Pipeline
-    known: DataFrame
+    forgotten: DataFrame
     repeats: bool = True
 
     def records(self, envelopes: DataFrame) -> DataFrame:
         """See `Search`."""
-        found = self.rows(remembered(envelopes))
-        return _placed(decode_all(self.pipeline, found), self.pipeline.contract)
+        rows = self.rows(remembered(envelopes))
+        return _placed(decode_all(self.pipeline, rows), self.pipeline.contract)
 
     def rows(self, layer: DataFrame) -> DataFrame:
         """See `Search`."""
-        return layer.join(self.known, [*COORDINATES], "left_semi")
+        return layer.join(self.forgotten, [*COORDINATES], "left_semi")
 
     def others(self, layer: DataFrame) -> DataFrame:
         """See `Search`."""
-        return layer.join(self.known, [*COORDINATES], "left_anti")
+        return layer.join(self.forgotten, [*COORDINATES], "left_anti")
 
 
 def again(pipeline: Pipeline) -> Again | None:
@@ -95,8 +95,8 @@ def again(pipeline: Pipeline) -> Again | None:
         SourceError: there is no bronze.
     """
     require_table(pipeline, "bronze")
-    known = places(pipeline)
-    return None if known is None else Again(pipeline, known.select(*COORDINATES))
+    forgotten = places(pipeline)
+    return None if forgotten is None else Again(pipeline, forgotten.select(*COORDINATES))
 
 
 def _placed(records: DataFrame, contract: DataContract) -> DataFrame:

@@ -51,14 +51,15 @@ class LayerRows:
 
 
 def records_and_watermarks(
-    decoded: DataFrame, contract: DataContract, asked: Sequence[AskedPart], by_clock: datetime
+    decoded: DataFrame, contract: DataContract, key_parts: Sequence[AskedPart], by_clock: datetime
 ) -> DataFrame:
     """Return all that is needed of bronze, in one pass: records of the key, and what moved the watermark.
 
     Args:
         decoded: a bounded frame made by `pipelines.records.decode.decode`, of all of bronze.
         contract: names the key and the event time.
-        asked: the parts of the key that are asked for; a broken record is found if they can be read in it.
+        key_parts: the parts of the key that are asked for; a broken record is found if they can be
+            read in it.
         by_clock: from which ingestion on the clock moved it, see `pipelines.records.watermark.moved_by`.
 
     Returns:
@@ -71,8 +72,8 @@ def records_and_watermarks(
     parts = zip(contract.key_names, contract.key, strict=True)
     read = [(f"_asked_{n}", key, path) for n, (key, path) in enumerate(parts)]
     keys = (f"{_readable(contract, path, kinds[path].dataType)} AS {column}" for column, _, path in read)
-    wanted = {path: column for column, _, path in read}
-    condition = " AND ".join(part.holds(contract, wanted[part.path]) for part in asked)
+    column_of = {path: column for column, _, path in read}
+    condition = " AND ".join(part.holds(contract, column_of[part.path]) for part in key_parts)
     columns = {key: column for column, key, _ in read}
     for column in (contract.event_time, *preference(contract), EVENT_DATE, *ORIGIN, VALID, ERROR):
         columns.setdefault(column, name(column))
@@ -101,11 +102,11 @@ def records_of(bronze: DataFrame) -> DataFrame:
 def totals(bronze: DataFrame, contract: DataContract) -> tuple[int, int]:
     """Return how many records and how many of the keys asked for a frame of `records_and_watermarks` has."""
     keys = ", ".join(f"{RECORD}.{name(key)}" for key in contract.key_names)
-    found = bronze.selectExpr(
+    sums = bronze.selectExpr(
         f"coalesce(sum({_RECORDS}), 0) AS total",
         f"count(DISTINCT CASE WHEN {RECORD} IS NOT NULL THEN struct({keys}) END) AS keys",
     )
-    (row,) = small_rows(found)
+    (row,) = small_rows(sums)
     return row["total"], row["keys"]
 
 
@@ -149,8 +150,8 @@ def traced(
     order = F.struct(*preference(contract), _HASHES)
     day = F.unix_date(EVENT_DATE).alias("day")
     copy = F.struct(order.alias("o"), _HERE, _HASHES, day, F.lit(False).alias("edge"))
-    kept = f"({greedy('_copies', contract, horizon)}).kept"
-    stands = f"get(filter({kept}, _k -> abs(_k.day - unix_date({EVENT_DATE})) <= {horizon}), 0)"
+    winners = f"({greedy('_copies', contract, horizon)}).kept"
+    stands = f"get(filter({winners}, _k -> abs(_k.day - unix_date({EVENT_DATE})) <= {horizon}), 0)"
     again = Window.partitionBy(*COORDINATES, _HASHES).orderBy("_ingested_at")
     placed = marked.withColumn(_HERE, F.expr(f"struct({', '.join(COORDINATES)})"))
     compared = placed.withColumn("_copies", F.collect_list(F.when(F.col(VALID), copy)).over(of_key))
@@ -205,8 +206,8 @@ def _readable(contract: DataContract, path: str, kind: DataType) -> str:
         return name(path)
     at = literal("$" + "".join(f"['{part}']" for part in path.split(".")))
     text = f"get_json_object({document}, {at})"
-    found = _from_text(text, kind)
-    return f"CASE WHEN {VALID} THEN {name(path)} ELSE coalesce({name(path)}, {found}) END"
+    from_document = _from_text(text, kind)
+    return f"CASE WHEN {VALID} THEN {name(path)} ELSE coalesce({name(path)}, {from_document}) END"
 
 
 def _from_text(text: str, kind: DataType) -> str:
@@ -222,9 +223,9 @@ def _from_text(text: str, kind: DataType) -> str:
 
 
 def _held_by(records: DataFrame, layer: DataFrame, flag: str) -> DataFrame:
-    held = layer.select(*COORDINATES).distinct().withColumn(flag, F.lit(True))
-    found = records.join(held, list(COORDINATES), "left")
-    return found.withColumn(flag, F.coalesce(flag, F.lit(False)))
+    in_layer = layer.select(*COORDINATES).distinct().withColumn(flag, F.lit(True))
+    joined = records.join(in_layer, list(COORDINATES), "left")
+    return joined.withColumn(flag, F.coalesce(flag, F.lit(False)))
 
 
 def _put_aside(quarantine: DataFrame, records: DataFrame) -> DataFrame:
