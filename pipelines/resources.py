@@ -29,13 +29,13 @@ def resource(name: str) -> Path:
     package = files("pipelines")
     bundled = package / "_bundled"
     root = bundled if bundled.is_dir() else _checkout()
-    found = root.joinpath(*name.split("/"))
-    if not (found.is_file() or found.is_dir()):
+    path = root.joinpath(*name.split("/"))
+    if not (path.is_file() or path.is_dir()):
         raise ConfigError(
             f"{name} is missing from {root}: this copy of Oncelake is incomplete. "
             "Install it again, or package it again with `make package`."
         )
-    return found if isinstance(found, Path) else _unpacked(found)
+    return path if isinstance(path, Path) else _unpacked(path)
 
 
 def home() -> Path:

@@ -88,26 +88,26 @@ def group_samples(samples: Iterable[LayerSample]) -> tuple[LayerDifferences, ...
     )
 
 
-def _sample(found: LayerSample) -> DifferenceSample:
+def _sample(sample: LayerSample) -> DifferenceSample:
     return DifferenceSample(
-        key=tuple(KeyPart.model_validate(part) for part in found.key),
-        batch=Place.model_validate(found.batch) if found.batch else None,
-        speed=Place.model_validate(found.speed) if found.speed else None,
-        reason=_reason(found),
+        key=tuple(KeyPart.model_validate(part) for part in sample.key),
+        batch=Place.model_validate(sample.batch) if sample.batch else None,
+        speed=Place.model_validate(sample.speed) if sample.speed else None,
+        reason=_reason(sample),
     )
 
 
-def _reason(found: LayerSample) -> str:
-    match found.difference:
+def _reason(sample: LayerSample) -> str:
+    match sample.difference:
         case "late":
-            return f"event time {found.event_time}, watermark {found.watermark} UTC at the latest"
+            return f"event time {sample.event_time}, watermark {sample.watermark} UTC at the latest"
         case "pending":
             return (
-                f"read from Kafka at {found.ingested_at} UTC, with or after the speed layer's newest record"
+                f"read from Kafka at {sample.ingested_at} UTC, with or after the speed layer's newest record"
             )
         case "quarantined" | "missing":
-            return f"event time {found.event_time}, read from Kafka at {found.ingested_at} UTC"
+            return f"event time {sample.event_time}, read from Kafka at {sample.ingested_at} UTC"
         case "extra":
             return "no row of the batch layer has this key, neighbouring days included"
         case "other_copy":
-            return f"the batch layer's was read from Kafka at {found.ingested_at} UTC"
+            return f"the batch layer's was read from Kafka at {sample.ingested_at} UTC"

@@ -55,9 +55,9 @@ def trend_days(past: Iterable[Verdict], until: date) -> list[date]:
 
 def past_verdicts(past: Iterable[Verdict], day: date) -> tuple[PastVerdict, ...]:
     """Return every verdict on a day, in the order of `past`."""
-    wanted = PastVerdict.model_fields.keys()
+    fields = PastVerdict.model_fields.keys()
     return tuple(
-        PastVerdict(**{name: value for name, value in asdict(v).items() if name in wanted})
+        PastVerdict(**{name: value for name, value in asdict(v).items() if name in fields})
         for v in past
         if v.day == day
     )
@@ -65,9 +65,9 @@ def past_verdicts(past: Iterable[Verdict], day: date) -> tuple[PastVerdict, ...]
 
 def repairs(past: Iterable[Verdict], days: Iterable[date]) -> tuple[Repair, ...]:
     """Return the repairs of some days, in the order of `past`."""
-    wanted, among = Repair.model_fields.keys(), set(days)
+    fields, among = Repair.model_fields.keys(), set(days)
     return tuple(
-        Repair(**{name: value for name, value in asdict(v).items() if name in wanted})
+        Repair(**{name: value for name, value in asdict(v).items() if name in fields})
         for v in past
         if v.day in among and is_repair(v)
     )

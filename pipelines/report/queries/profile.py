@@ -45,13 +45,13 @@ def by_hour(events: DataFrame, rows: DataFrame, contract: DataContract, day: dat
     end = datetime.combine(day + timedelta(days=1), time(), contract.zone).astimezone(UTC)
     hour = F.floor((F.unix_seconds(contract.event_time) - int(start.timestamp())) / _HOUR_S).alias("hour")
     records = {row["hour"]: row["count"] for row in small_rows(events.groupBy(hour).count())}
-    kept = {row["hour"]: row["count"] for row in small_rows(rows.groupBy(hour).count())}
+    distinct = {row["hour"]: row["count"] for row in small_rows(rows.groupBy(hour).count())}
     hours = -(-int((end - start).total_seconds()) // _HOUR_S)
     return tuple(
         HourCount(
             hour_start=start + timedelta(hours=n),
             records=records.get(n, 0),
-            duplicates=max(0, records.get(n, 0) - kept.get(n, 0)),
+            duplicates=max(0, records.get(n, 0) - distinct.get(n, 0)),
         )
         for n in range(hours)
     )
@@ -90,7 +90,7 @@ def quarantine_reasons(
         .where(F.col("_n") <= examples)
         .orderBy("_reason", "_n")
     )
-    found: dict[str, list[QuarantineExample]] = {}
+    examples_by_reason: dict[str, list[QuarantineExample]] = {}
     preview = (F.substring("value", 1, _PREVIEW_BYTES) if values else F.lit(None)).alias("value")
     for row in small_rows(
         few.select(
@@ -104,7 +104,7 @@ def quarantine_reasons(
             preview,
         )
     ):
-        found.setdefault(row["_reason"], []).append(
+        examples_by_reason.setdefault(row["_reason"], []).append(
             QuarantineExample(
                 topic=row["_topic"],
                 partition=row["_partition"],
@@ -116,7 +116,7 @@ def quarantine_reasons(
             )
         )
     return tuple(
-        QuarantineReason(reason=reason, records=records, examples=tuple(found.get(reason, [])))
+        QuarantineReason(reason=reason, records=records, examples=tuple(examples_by_reason.get(reason, [])))
         for reason, records in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     )
 

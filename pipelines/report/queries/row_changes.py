@@ -56,16 +56,16 @@ def comparison(
         )
         return counted.model_copy(update={"gone": gone})
     columns = events_schema(pipeline.contract)
-    found = row_changes(
+    changes = row_changes(
         conform(before, columns), conform(rows, columns), pipeline.contract, pipeline.config.audit.examples
     )
     return Comparison(
         previous_version=previous,
         batch_version=at,
-        added=found.added,
-        removed=found.removed,
-        changed=found.changed,
-        samples=found.samples,
+        added=changes.added,
+        removed=changes.removed,
+        changed=changes.changed,
+        samples=changes.samples,
     )
 
 
@@ -99,15 +99,15 @@ def row_changes(before: DataFrame, after: DataFrame, contract: DataContract, lim
         limit: how many samples of each sort to keep.
     """
     keys = contract.key_names
-    found = differing(before, after, contract).drop(EVENT_DATE).persist()
+    differences = differing(before, after, contract).drop(EVENT_DATE).persist()
     try:
-        counted = small_rows(found.groupBy(CHANGE).count())
+        counted = small_rows(differences.groupBy(CHANGE).count())
         counts = {row[CHANGE]: row["count"] for row in counted}
         in_order = f"row_number() OVER (PARTITION BY {CHANGE} ORDER BY {', '.join(map(name, keys))})"
-        few = found.selectExpr("*", f"{in_order} AS {_NTH}").where(f"{_NTH} <= {limit}")
+        few = differences.selectExpr("*", f"{in_order} AS {_NTH}").where(f"{_NTH} <= {limit}")
         samples = tuple(_samples(before, after, few, contract)) if counts and limit else ()
     finally:
-        found.unpersist()
+        differences.unpersist()
     added, removed, changed = (counts.get(change, 0) for change in get_args(RowChange))
     return RowChanges(added, removed, changed, samples)
 

@@ -59,11 +59,11 @@ def write_data_docs(audited: Audited, out: Path) -> Path:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as name:
-            made = Path(name) / "site"
+            site = Path(name) / "site"
             # Great Expectations takes no relative path.
-            _build(audited, made.resolve())
+            _build(audited, site.resolve())
             shutil.rmtree(target, ignore_errors=True)
-            made.rename(target)
+            site.rename(target)
     except OSError as error:
         raise InfrastructureError(
             f"Data Docs of {audited.pipeline} {audited.day}: cannot write to {target}:"
@@ -79,8 +79,8 @@ def _build(audited: Audited, folder: Path) -> None:
     context = in_memory()
     suites = sorted({json.loads(text)["suite"] for text in audited.results})
     for suite in suites:
-        found = [_shown(each) for each in map(json.loads, audited.results) if each["suite"] == suite]
-        _store(context, suite, audited, found)
+        results = [_shown(each) for each in map(json.loads, audited.results) if each["suite"] == suite]
+        _store(context, suite, audited, results)
     section = {"view": {"module_name": _VIEWS, "class_name": "PageView"}}
     site: Any = {
         "class_name": "SiteBuilder",
@@ -105,7 +105,7 @@ def _build(audited: Audited, folder: Path) -> None:
         )
 
 
-def _store(context: Any, suite: str, audited: Audited, found: list[dict[str, Any]]) -> None:
+def _store(context: Any, suite: str, audited: Audited, results: list[dict[str, Any]]) -> None:
     """Put a day's results where Great Expectations looks for those of a checkpoint."""
     from great_expectations import __version__
     from great_expectations.core import (
@@ -121,25 +121,25 @@ def _store(context: Any, suite: str, audited: Audited, found: list[dict[str, Any
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
     context.suites.add(
-        ExpectationSuite(name=suite, expectations=[each["expectation_config"] for each in found])
+        ExpectationSuite(name=suite, expectations=[each["expectation_config"] for each in results])
     )
     run = RunIdentifier(run_name=audited.run_id, run_time=audited.checked_at)
     batch = f"{audited.pipeline}-{audited.day}"
-    passed = sum(each["success"] for each in found)
+    passed = sum(each["success"] for each in results)
     result = ExpectationSuiteValidationResult(
-        success=passed == len(found),
+        success=passed == len(results),
         results=[
             ExpectationValidationResult(
                 **{**each, "expectation_config": ExpectationConfiguration(**each["expectation_config"])}
             )
-            for each in found
+            for each in results
         ],
         suite_name=suite,
         statistics={
-            "evaluated_expectations": len(found),
+            "evaluated_expectations": len(results),
             "successful_expectations": passed,
-            "unsuccessful_expectations": len(found) - passed,
-            "success_percent": 100 * passed / len(found),
+            "unsuccessful_expectations": len(results) - passed,
+            "success_percent": 100 * passed / len(results),
         },
         meta={
             "great_expectations_version": __version__,
@@ -163,8 +163,8 @@ def _shown(stored: dict[str, Any]) -> dict[str, Any]:
     config = parts["expectation_config"]
     if query := config["kwargs"].get("unexpected_rows_query"):
         # Great Expectations cannot show one without a description, and escapes none.
-        said = config.get("description") or f"No row is expected of: {query}"
-        parts["expectation_config"] = config | {"description": _safe(said)}
+        description = config.get("description") or f"No row is expected of: {query}"
+        parts["expectation_config"] = config | {"description": _safe(description)}
     # The message of an exception is the one text that Great Expectations escapes itself.
     info = {key: visible(value) for key, value in parts["exception_info"].items()}
     return parts | {"result": _safe(parts["result"]), "exception_info": info}

@@ -27,14 +27,15 @@ def render_json(data: ReportData) -> str:
     return data.model_dump_json(indent=2) + "\n"
 
 
-def write_report(data: ReportData, out: Path, wanted: ReportFormat = "html") -> dict[str, Path]:
+def write_report(data: ReportData, out: Path, report_format: ReportFormat = "html") -> dict[str, Path]:
     """Write a report in one of its formats.
 
     Args:
         data: the report.
         out: folder; made if it is not there.
-        wanted: ``html`` writes ``PIPELINE-DAY.html``, the figures beside it, and recreates the index of the
-            folder; ``json`` the figures alone, as ``PIPELINE-DAY.json``; ``markdown`` ``PIPELINE-DAY.md``.
+        report_format: ``html`` writes ``PIPELINE-DAY.html``, the figures beside it, and recreates the index
+            of the folder; ``json`` the figures alone, as ``PIPELINE-DAY.json``; ``markdown``
+            ``PIPELINE-DAY.md``.
 
     Returns:
         The files by sort: ``html``, ``json``, ``index``, ``markdown``.
@@ -43,7 +44,7 @@ def write_report(data: ReportData, out: Path, wanted: ReportFormat = "html") -> 
         InfrastructureError: the folder cannot be made or written.
     """
     stem = f"{data.pipeline}-{data.day.isoformat()}"
-    match wanted:
+    match report_format:
         case "markdown":
             contents = {"markdown": (f"{stem}.md", render_markdown(data))}
         case "json":
@@ -59,7 +60,7 @@ def write_report(data: ReportData, out: Path, wanted: ReportFormat = "html") -> 
     what = f"report of {data.pipeline} {data.day}"
     written = write_files(out, dict(contents.values()), what)
     files = dict(zip(contents, written, strict=True))
-    return {**files, "index": write_index(out)} if wanted == "html" else files
+    return {**files, "index": write_index(out)} if report_format == "html" else files
 
 
 def write_index(out: Path) -> Path:

@@ -128,13 +128,13 @@ def doubts(data: ReportData) -> list[str]:
     """
     if data.verdict.status != "certified":
         return []
-    found = [
+    problems = [
         f"the {each.whole.name} do not add up"
         for each in sums(data)
         if each.missing and not (each.judge or each.pending)
     ]
     failed = data.verdict.failed or sum(check.status == "failed" for check in data.checks)
-    return [*found, f"{plural(failed, 'check')} failed"] if failed else found
+    return [*problems, f"{plural(failed, 'check')} failed"] if failed else problems
 
 
 def ordered_checks(checks: Iterable[ReportCheck]) -> list[ReportCheck]:

@@ -131,7 +131,7 @@ def entries(out: Path) -> Folder:
     Args:
         out: the folder; it need not be there.
     """
-    found: list[Entry] = []
+    readable: list[Entry] = []
     unread: list[str] = []
     for path in sorted(out.glob("*.json")):
         if not _REPORT.fullmatch(path.name):
@@ -143,11 +143,11 @@ def entries(out: Path) -> Folder:
             continue
         if report.stem == path.stem:
             page = path.with_suffix(".html")
-            found.append(Entry(report, (page if page.exists() else path).name))
+            readable.append(Entry(report, (page if page.exists() else path).name))
         else:
             unread.append(path.name)
-    found.sort(key=lambda entry: (entry.report.pipeline, -entry.report.day.toordinal()))
-    return Folder(tuple(found), tuple(unread))
+    readable.sort(key=lambda entry: (entry.report.pipeline, -entry.report.day.toordinal()))
+    return Folder(tuple(readable), tuple(unread))
 
 
 def render_index(folder: Folder) -> str:
@@ -169,8 +169,10 @@ def render_index(folder: Folder) -> str:
 
 
 def _months(group: Iterable[Entry]) -> Iterator[Month]:
-    for (year, month), found in groupby(group, key=lambda e: (e.report.day.year, e.report.day.month)):
-        days = tuple(found)
+    for (year, month), entries_of_month in groupby(
+        group, key=lambda e: (e.report.day.year, e.report.day.month)
+    ):
+        days = tuple(entries_of_month)
         by_day = {entry.report.day.day: entry for entry in days}
         first = date(year, month, 1)
         after = date(year + month // 12, month % 12 + 1, 1)

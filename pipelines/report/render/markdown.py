@@ -79,17 +79,20 @@ def _proof(each: Sum) -> str:
 
 
 def _checks(data: ReportData) -> list[str]:
-    found = [check for check in ordered_checks(data.checks) if check.status in ("failed", "warned")]
-    rows = [(c.status, _code(c.name), _code(c.expected), _code(c.observed)) for c in found]
+    problems = [check for check in ordered_checks(data.checks) if check.status in ("failed", "warned")]
+    rows = [(c.status, _code(c.name), _code(c.expected), _code(c.observed)) for c in problems]
     return _table(("Verdict", "Check", "Expected", "Observed"), rows) if rows else []
 
 
-def _comparison(found: Comparison) -> list[str]:
-    if found.gone:
-        return [f"Against the version that was certified before: {found.gone}"]
-    counts = f"{plural(found.added or 0, 'row')} added, {found.removed:,} removed, {found.changed:,} changed"
-    versions = f"batch version {found.batch_version} against {found.previous_version}"
-    shown = found.samples[:_SAMPLES]
+def _comparison(comparison: Comparison) -> list[str]:
+    if comparison.gone:
+        return [f"Against the version that was certified before: {comparison.gone}"]
+    counts = (
+        f"{plural(comparison.added or 0, 'row')} added, {comparison.removed:,} removed,"
+        f" {comparison.changed:,} changed"
+    )
+    versions = f"batch version {comparison.batch_version} against {comparison.previous_version}"
+    shown = comparison.samples[:_SAMPLES]
     return [f"This rebuild changed the day: {counts} ({versions}).", *map(_sample, shown)]
 
 

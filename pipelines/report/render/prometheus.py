@@ -47,7 +47,7 @@ def gauges(past: Sequence[Verdict], checks: Mapping[str, int], zone: ZoneInfo, n
     last = past[-1]
     run = [verdict for verdict in past if verdict.run_id == last.run_id]
     failed = any(verdict.status == "failed" for verdict in run)
-    found = [
+    run_gauges = [
         _one("last_run_timestamp_seconds", "When the last nightly run decided.", last.decided_at.timestamp()),
         Gauge(
             "oncelake_last_run_status",
@@ -81,7 +81,7 @@ def gauges(past: Sequence[Verdict], checks: Mapping[str, int], zone: ZoneInfo, n
         _one("repairs", "Repairs of certified days that are known.", sum(map(is_repair, past))),
     ]
     certified = [verdict.day for verdict in past if verdict.status == "certified"]
-    return [*_certified(max(certified), zone, now), *found] if certified else found
+    return [*_certified(max(certified), zone, now), *run_gauges] if certified else run_gauges
 
 
 def _certified(day: date, zone: ZoneInfo, now: datetime) -> list[Gauge]:
