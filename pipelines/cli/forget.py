@@ -82,7 +82,7 @@ def summary_of(config: PipelineConfig, done: ForgetResult, *, dry_run: bool) -> 
         OncelakeError: Readers keep the events, since a day failed its audit or the rebuild could not be done;
             of the kind of that failure.
     """
-    found, failure = done.found, done.rebuild.failure
+    found, failure = done.forgotten, done.rebuild.failure
     names = [day.isoformat() for day in found.days]
     summary = {
         "counts": found.counts,

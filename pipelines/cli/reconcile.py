@@ -30,7 +30,7 @@ def reconcile(output: LogFormat | None, **common: Any) -> None:
         try:
             return summary_of(compare(pipeline))
         except RecordsMissing as missing:
-            missing.summary = summary_of(missing.found)
+            missing.summary = summary_of(missing.reconciliation)
             raise
 
     run_job(Job("reconcile", body), CommonOptions(**common), output)

@@ -73,4 +73,4 @@ def _reset_speed(pipeline: Pipeline) -> CheckpointReset:
 def _moved(spark: SparkSession, paths: list[str]) -> dict[str, str]:
     suffix = timestamp_suffix()
     places = {path: move_aside(spark, path, suffix) for path in paths}
-    return {path: there for path, there in places.items() if there}
+    return {path: target for path, target in places.items() if target}

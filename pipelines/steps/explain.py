@@ -48,7 +48,7 @@ class Explained:
 
 def explain(
     pipeline: Pipeline,
-    asked: Sequence[AskedPart],
+    key: Sequence[AskedPart],
     limit: int,
 ) -> Explained:
     """Look for the records of a key in bronze and in all layers, and say what became of each.
@@ -57,7 +57,7 @@ def explain(
 
     Args:
         pipeline: The pipeline.
-        asked: the key, or some parts of it.
+        key: the key, or some parts of it.
         limit: how many keys to show where only some parts are given.
 
     Raises:
@@ -68,13 +68,13 @@ def explain(
     at = version(pipeline.spark, table)
     decoded = decode_all(pipeline, read(pipeline.spark, table, at))
     by_clock = by_clock_since(pipeline)
-    bronze = trace.records_and_watermarks(decoded, contract, asked, by_clock).persist(
+    bronze = trace.records_and_watermarks(decoded, contract, key, by_clock).persist(
         StorageLevel.MEMORY_AND_DISK
     )
     try:
         records = trace.records_of(bronze)
         total, keys = trace.totals(bronze, contract)
-        layers = _layers(pipeline, asked)
+        layers = _layers(pipeline, key)
         shown = trace.first_keys(records, contract, limit) if keys > limit else records
         limits = (pipeline.horizon, pipeline.config.speed.watermark_delay)
         rows = small_rows(trace.traced(shown, bronze, layers, contract, limits).limit(MOST_RECORDS + 1))
@@ -89,7 +89,7 @@ def explain(
     )
 
 
-def _layers(pipeline: Pipeline, asked: Sequence[AskedPart]) -> trace.LayerRows:
+def _layers(pipeline: Pipeline, key: Sequence[AskedPart]) -> trace.LayerRows:
     spark = pipeline.spark
     state = certified(pipeline)
     days = state.days if state else ()
@@ -97,11 +97,11 @@ def _layers(pipeline: Pipeline, asked: Sequence[AskedPart]) -> trace.LayerRows:
     nothing = small_frame(spark, [], events_schema(pipeline.contract))
     speed = read(spark, pipeline.table("speed")) if exists(spark, pipeline.table("speed")) else nothing
     batch = read(spark, pipeline.table("batch"), state.version) if state else nothing
-    wanted = of_key(pipeline.contract, asked)
+    condition = of_key(pipeline.contract, key)
     quarantine = pipeline.table("quarantine")
     return trace.LayerRows(
-        speed=speed.where(wanted),
-        batch=batch.where(f"({wanted}) AND {closed}"),
+        speed=speed.where(condition),
+        batch=batch.where(f"({condition}) AND {closed}"),
         quarantine=read(spark, quarantine)
         if exists(spark, quarantine)
         else small_frame(spark, [], shape(QUARANTINE)),

@@ -78,15 +78,15 @@ def forget(
     bronze = require_table(pipeline, "bronze")
     require_not_read_ahead(pipeline, "bronze", "speed")
     work = _Work(pipeline, search)
-    with nullcontext() if dry_run else lease(pipeline, run_id) as held:
-        if held:
+    with nullcontext() if dry_run else lease(pipeline, run_id) as run_lease:
+        if run_lease:
             # A run that died while it emptied records has left the table open.
             refuse_deletes(spark, bronze)
         at = version(spark, bronze)
         total = read(spark, bronze, at).count()
         records = search.records(read(spark, bronze, at)).persist()
         try:
-            return work.done(records, f"{total:,} records of {bronze} (version {at})", held, run_id)
+            return work.done(records, f"{total:,} records of {bronze} (version {at})", run_lease, run_id)
         finally:
             records.unpersist()
 
@@ -96,12 +96,12 @@ class ForgetResult:
     """What was forgotten, and what became of the certified days that held it.
 
     Attributes:
-        found: What was found and removed.
+        forgotten: What was found and removed.
         rebuild: The rebuild of the days that held it.
         warnings: What keeps the view from the current state.
     """
 
-    found: Forgotten
+    forgotten: Forgotten
     rebuild: Rebuild
     warnings: list[str]
 
@@ -119,11 +119,13 @@ def forget_and_rebuild(pipeline: Pipeline, run_id: str, search: Search, *, dry_r
         InfrastructureError: As `forget`.
         SourceError: As `forget`.
     """
-    found = forget(pipeline, run_id, search, dry_run=dry_run)
+    forgotten = forget(pipeline, run_id, search, dry_run=dry_run)
     if dry_run:
-        return ForgetResult(found, Rebuild({}), [])
-    done = rebuild(pipeline, run_id, found.days, "forgotten")
-    return ForgetResult(found, done, refresh_or_tell(pipeline) if done.verdicts or found.final else [])
+        return ForgetResult(forgotten, Rebuild({}), [])
+    done = rebuild(pipeline, run_id, forgotten.days, "forgotten")
+    return ForgetResult(
+        forgotten, done, refresh_or_tell(pipeline) if done.verdicts or forgotten.final else []
+    )
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,7 @@ class _Work:
     pipeline: Pipeline
     search: Search
 
-    def done(self, records: DataFrame, looked_in: str, held: Lease | None, run_id: str) -> Forgotten:
+    def done(self, records: DataFrame, looked_in: str, run_lease: Lease | None, run_id: str) -> Forgotten:
         """Forget; or count, if no lease is held."""
         pipeline = self.pipeline
         self._require_read(records)
@@ -143,10 +145,10 @@ class _Work:
         closed = {*(state.days if state else ())}
         to_rebuild = sorted((came | of_batch.keys()) & closed)
         counts = {"bronze": records.count()}
-        if held:
+        if run_lease:
             delete_values(pipeline, sorted(came | of_batch.keys() | self._speed().keys()))
             reach(Point.VALUES_DELETED)
-            held.require()
+            run_lease.require()
             if counts["bronze"]:
                 # Before the records are emptied: from then on no run decides by any that is not.
                 remember_places(pipeline, records, run_id)
@@ -155,14 +157,14 @@ class _Work:
                 reach(Point.RECORDS_EMPTIED)
                 # A stream that has begun meanwhile began with what bronze held before.
                 self._require_read(records)
-        counts["quarantine"] = self._forget_quarantine(held, run_id)
-        counts["speed"] = self._forget_speed(held, run_id)
+        counts["quarantine"] = self._forget_quarantine(run_lease, run_id)
+        counts["speed"] = self._forget_speed(run_lease, run_id)
         counts["batch"] = sum(of_batch.values())
         whole = whole_from(pipeline) or date.min
         final = {day: n for day, n in sorted(of_batch.items()) if day < whole}
-        if held and state and final:
-            kept = self._others(state).where(on_days([*final]))
-            cut_days(pipeline, by_day_and_key(kept, self.pipeline.contract.key), final, held)
+        if run_lease and state and final:
+            remaining = self._others(state).where(on_days([*final]))
+            cut_days(pipeline, by_day_and_key(remaining, self.pipeline.contract.key), final, run_lease)
         return Forgotten(counts, looked_in, tuple(day for day in to_rebuild if day >= whole), tuple(final))
 
     def _require_read(self, records: DataFrame) -> None:
@@ -196,38 +198,38 @@ class _Work:
             return f"Reset its checkpoint ({reset_command(self.pipeline.config, 'speed')})"
         return f"Let it read them ({command(self.pipeline.config, 'speed_stream', '--once')})"
 
-    def _forget_quarantine(self, held: Lease | None, run_id: str) -> int:
+    def _forget_quarantine(self, run_lease: Lease | None, run_id: str) -> int:
         spark = self.pipeline.spark
         table = self.pipeline.table("quarantine")
         if not exists(spark, table):
             return 0
         rows = read(spark, table, version(spark, table))
-        found = self.search.records(rows.select(*ENVELOPE, *ORIGIN)).select(*PLACE)
-        return self._delete(table, found, held, run_id)
+        matching = self.search.records(rows.select(*ENVELOPE, *ORIGIN)).select(*PLACE)
+        return self._delete(table, matching, run_lease, run_id)
 
-    def _forget_speed(self, held: Lease | None, run_id: str) -> int:
+    def _forget_speed(self, run_lease: Lease | None, run_id: str) -> int:
         spark = self.pipeline.spark
         table = self.pipeline.table("speed")
         if not exists(spark, table):
             return 0
-        if held:
+        if run_lease:
             # A replay that stood still, and has lost its lease, must not bring them back.
-            claim(spark, table, held.stamp("claim"))
-        found = self.search.rows(read(spark, table, version(spark, table)))
-        return self._delete(table, found.select(*PLACE), held, run_id)
+            claim(spark, table, run_lease.stamp("claim"))
+        matching = self.search.rows(read(spark, table, version(spark, table)))
+        return self._delete(table, matching.select(*PLACE), run_lease, run_id)
 
-    def _delete(self, table: str, found: DataFrame, held: Lease | None, run_id: str) -> int:
+    def _delete(self, table: str, matching: DataFrame, run_lease: Lease | None, run_id: str) -> int:
         """Delete rows by their place, if a lease is held; how many they are."""
-        found = found.persist()
+        matching = matching.persist()
         try:
-            number = found.count()
-            if held and number:
-                held.require()
-                delete_records(self.pipeline.spark, table, found.distinct(), run_id)
+            number = matching.count()
+            if run_lease and number:
+                run_lease.require()
+                delete_records(self.pipeline.spark, table, matching.distinct(), run_id)
                 reach(Point.ROWS_DELETED)
             return number
         finally:
-            found.unpersist()
+            matching.unpersist()
 
     def _speed(self) -> dict[date, int]:
         table = self.pipeline.table("speed")
@@ -245,5 +247,5 @@ class _Work:
 
     def _by_day(self, rows: DataFrame) -> dict[date, int]:
         """Return rows that are to go, by event day."""
-        found = self.search.rows(rows).groupBy(EVENT_DATE).count()
-        return {row[EVENT_DATE]: row["count"] for row in small_rows(found)}
+        counts = self.search.rows(rows).groupBy(EVENT_DATE).count()
+        return {row[EVENT_DATE]: row["count"] for row in small_rows(counts)}

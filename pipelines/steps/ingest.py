@@ -69,7 +69,7 @@ def ingest(pipeline: Pipeline, *, once: bool) -> dict[str, Any]:
     except OncelakeError as error:
         # Spark hands on what our function raised as text in a stack trace.
         raise next((e for e in job.failures if isinstance(e, OncelakeError)), error) from None
-    told = {
+    summary = {
         "counts": {
             "records": totals.records + job.before,
             "batches": totals.batches + bool(job.before),
@@ -77,8 +77,8 @@ def ingest(pipeline: Pipeline, *, once: bool) -> dict[str, Any]:
         "offsets": _ranges(totals.start, totals.end),
     }
     if reading:
-        told["racks"] = reading.summary(totals.source)
-    return told
+        summary["racks"] = reading.summary(totals.source)
+    return summary
 
 
 @dataclass
@@ -160,12 +160,12 @@ def _starting(pipeline: Pipeline, topic: Topic, files: QueryFiles) -> str | None
     """Return where a stream begins that has no checkpoint since it was reset."""
     if files.next_batch or files.in_flight is not None or BEGIN not in files.note:
         return None
-    found = continuation(pipeline, topic)
-    for line in found.lines:
+    start = continuation(pipeline, topic)
+    for line in start.lines:
         _log.info("%s", line)
-    for line in found.gone:
+    for line in start.gone:
         _log.warning("%s: Kafka has deleted these records before they were read; audits will fail", line)
-    return found.starting
+    return start.starting
 
 
 def _ranges(start: Any, end: Any) -> dict[str, dict[str, list[int | None]]]:

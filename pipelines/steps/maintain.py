@@ -143,9 +143,9 @@ def maintain(
     work.compact(
         pipeline.table("speed"), f"_event_date < DATE'{datetime.now(pipeline.contract.zone).date()}'"
     )
-    with nullcontext() if dry_run else lease(pipeline, run_id) as held:
-        work.held = held
-        if held:
+    with nullcontext() if dry_run else lease(pipeline, run_id) as run_lease:
+        work.lease = run_lease
+        if run_lease:
             # A run that died while it deleted has left the table open.
             refuse_deletes(pipeline.spark, pipeline.table("bronze"))
         is_certified = work.bring_back()
@@ -173,7 +173,7 @@ class _Work:
     pipeline: Pipeline
     dry_run: bool
     vacuum_now: bool
-    held: Lease | None = None
+    lease: Lease | None = None
     findings: list[Finding] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_COUNTS, 0))
 
@@ -197,7 +197,7 @@ class _Work:
 
     def fold_index(self) -> None:
         """Fold the micro-batches of the index that are old."""
-        fewer = self.counts["index_rows"] = fold_index(self.pipeline, self.held)
+        fewer = self.counts["index_rows"] = fold_index(self.pipeline, self.lease)
         if fewer:
             self.findings.append(FoldedIndex(fewer))
 
@@ -223,8 +223,8 @@ class _Work:
                 self._vacuum(self.pipeline.ops_table(spec.name), after)
 
     def _vacuum(self, path: str, after: timedelta) -> None:
-        if self.held:
-            self.held.require()
+        if self.lease:
+            self.lease.require()
         look = old_files if self.dry_run else vacuum
         self._count("removed", path, lambda: look(self.pipeline.spark, path, after, now=self.vacuum_now))
 
@@ -247,11 +247,11 @@ class _Work:
             # Refused where days are certified: what they were made of is kept.
             certified(self.pipeline)
             return False
-        if self.held is None:
+        if self.lease is None:
             is_left_over = not holds_certified(self.pipeline)
         else:
             state = certified(self.pipeline)
-            _, is_left_over = back_to_certified(self.pipeline, state, self.held)
+            _, is_left_over = back_to_certified(self.pipeline, state, self.lease)
         if is_left_over:
             self.findings.append(LeftOver(is_restored=not self.dry_run))
         return not (is_left_over and self.dry_run)
@@ -300,8 +300,8 @@ class _Work:
         removal = self._removal(layer, retention)
         self.counts[f"{layer}_rows"] = removal.rows
         self.findings.append(OldRows(layer, removal))
-        if self.held and removal.rows:
-            self.held.require()
+        if self.lease and removal.rows:
+            self.lease.require()
             delete_rows(
                 self.pipeline.spark, self.pipeline.table(layer), removal.condition, removal.properties
             )

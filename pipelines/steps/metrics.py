@@ -51,7 +51,7 @@ def metrics(pipeline: Pipeline, env: str, out: Path) -> WrittenMetrics:
     results = read(pipeline.spark, pipeline.ops_table("validation_results"))
     of_run = results.where((F.col("pipeline") == config.name) & (F.col("run_id") == run))
     checks = {row["status"]: row["count"] for row in small_rows(of_run.groupBy("status").count())}
-    found = gauges(past, checks, pipeline.contract.zone, datetime.now(UTC))
-    text = exposition(found, {"pipeline": config.name, "env": env})
+    all_gauges = gauges(past, checks, pipeline.contract.zone, datetime.now(UTC))
+    text = exposition(all_gauges, {"pipeline": config.name, "env": env})
     (path,) = write_files(out, {f"{config.name}.prom": text}, f"figures of {config.name} for Prometheus")
     return WrittenMetrics(run, path)

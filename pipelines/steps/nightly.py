@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 def nightly(
     pipeline: Pipeline,
     run_id: str,
-    asked: Sequence[date],
+    requested_days: Sequence[date],
     repair: Repair = "nothing",
     cause: Cause = "asked",
 ) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def nightly(
     Args:
         pipeline: The pipeline.
         run_id: recorded with everything that the run decides.
-        asked: the days, sorted.
+        requested_days: the days, sorted.
         repair: which days before them are rebuilt as well.
         cause: why these are.
 
@@ -75,11 +75,11 @@ def nightly(
         InfrastructureError: another run holds the lease, or has taken it over; nothing was certified.
     """
     require_table(pipeline, "bronze")
-    require_whole(pipeline, asked)
-    night = Night(pipeline, run_id, asked, repair, cause)
+    require_whole(pipeline, requested_days)
+    night = Night(pipeline, run_id, requested_days, repair, cause)
     for _ in steps(night):
         pass
-    return night.told()
+    return night.result()
 
 
 @dataclass
@@ -88,17 +88,17 @@ class Night:
 
     pipeline: Pipeline
     run_id: str
-    asked: Sequence[date]
+    requested_days: Sequence[date]
     repair: Repair = "nothing"
     cause: Cause = "asked"
-    _held: Lease = field(init=False)
+    _lease: Lease = field(init=False)
     _steps: RunRecorder = field(init=False)
     _before: Certified | None = field(init=False)
     _index: BronzeIndex = field(init=False)
     _due: Due = field(init=False)
     _span: Span = field(init=False)
     _pieces: BronzeSlice = field(init=False)
-    _found: Audit = field(init=False)
+    _day_audit: Audit = field(init=False)
     _decided: list[Verdict] = field(init=False)
     _versions: list[int] = field(init=False)
     _run: Run = field(init=False)
@@ -106,8 +106,8 @@ class Night:
     @contextmanager
     def hold(self) -> Iterator[None]:
         """Hold the pipeline's lease, and record the steps at the end."""
-        self._steps = RunRecorder(self.pipeline.config, self.run_id, list(self.asked))
-        with lease(self.pipeline, self.run_id) as self._held:
+        self._steps = RunRecorder(self.pipeline.config, self.run_id, list(self.requested_days))
+        with lease(self.pipeline, self.run_id) as self._lease:
             try:
                 yield
             finally:
@@ -122,8 +122,8 @@ class Night:
         require_certified(pipeline, self._before)
         require_forgotten(pipeline)
         with self._steps.step("seal") as detail:
-            self._index = seal(pipeline, self.asked[-1], self._held)
-            due = due_days(pipeline, self._index, self.asked, self.repair, ledger)
+            self._index = seal(pipeline, self.requested_days[-1], self._lease)
+            due = due_days(pipeline, self._index, self.requested_days, self.repair, ledger)
             self._due = replace(
                 due, causes={day: self.cause if why == "asked" else why for day, why in due.causes.items()}
             )
@@ -138,7 +138,7 @@ class Night:
         if not exists(self.pipeline.spark, self.pipeline.table("batch")):
             ensure_batch(self.pipeline)
         yield "undo"
-        base, _ = back_to_certified(self.pipeline, self._before, self._held)
+        base, _ = back_to_certified(self.pipeline, self._before, self._lease)
         self._versions = [base]
         # Only now: columns that it adds are a version of their own.
         ensure_batch(self.pipeline)
@@ -148,7 +148,7 @@ class Night:
         yield "build"
         _log.info("rebuilding %s from bronze version %d", words(self._due.causes), self._index.version)
         with self._steps.step("build") as detail:
-            stamp = self._held.stamp("build")
+            stamp = self._lease.stamp("build")
             built = build_days(self.pipeline, self._span, self._pieces, stamp)
             self._versions.append(built)
             detail.append(f"batch version {built}")
@@ -160,23 +160,23 @@ class Night:
         with self._steps.step("audit") as detail:
             reach(Point.DAYS_BUILT)
             closed = {*days, *(self._before.days if self._before else ())}
-            found = audit(AuditedDays(self.pipeline, self._span, closed, self._pieces, built))
-            self._found = _with_moves(self.pipeline, found, days, self._before, built)
-            record_audit(self.pipeline, self.run_id, self._found, self._index.version, built)
+            day_audit = audit(AuditedDays(self.pipeline, self._span, closed, self._pieces, built))
+            self._day_audit = _with_moves(self.pipeline, day_audit, days, self._before, built)
+            record_audit(self.pipeline, self.run_id, self._day_audit, self._index.version, built)
             detail.append(
-                f"{len(self._found.checks)} checks;"
-                f" Great Expectations took {found.expectations_s:.1f} s of it"
+                f"{len(self._day_audit.checks)} checks;"
+                f" Great Expectations took {day_audit.expectations_s:.1f} s of it"
             )
 
     def keep(self) -> Iterator[str]:
         """Take back the days that failed."""
         yield "keep"
         reach(Point.DAYS_AUDITED)
-        stamp = self._held.stamp("keep")
-        failed = [day for day in self._due.days if not self._found.passed(day)]
-        kept = _keep_what_passed(self.pipeline, failed, self._versions, stamp)
-        if kept != self._versions[-1]:
-            self._versions.append(kept)
+        stamp = self._lease.stamp("keep")
+        failed = [day for day in self._due.days if not self._day_audit.passed(day)]
+        kept_version = _keep_what_passed(self.pipeline, failed, self._versions, stamp)
+        if kept_version != self._versions[-1]:
+            self._versions.append(kept_version)
 
     def certify(self) -> Iterator[str]:
         """Write the verdicts."""
@@ -191,31 +191,31 @@ class Night:
                 bronze_id=index.bronze_id,
                 built=built,
                 kept_version=kept_version,
-                epoch=self._held.epoch,
+                epoch=self._lease.epoch,
                 kept_commit=commit_hash(spark, config.table("batch"), kept_version),
                 bronze_commit=commit_hash(spark, config.table("bronze"), index.version),
             )
-            decided = decide(self._run, self._found, self._due, self._before, changed)
+            decided = decide(self._run, self._day_audit, self._due, self._before, changed)
             require_alone(self.pipeline, self._versions)
             yield "certify"
             reach(Point.DAYS_KEPT)
-            record_verdicts(self.pipeline, decided, self._held.stamp("certify"))
+            record_verdicts(self.pipeline, decided, self._lease.stamp("certify"))
             reach(Point.VERDICTS_WRITTEN)
             self._decided = decided
             detail.append(f"{sum(v.status == 'certified' for v in decided)} of {len(decided)} days")
 
-    def told(self) -> dict[str, Any]:
+    def result(self) -> dict[str, Any]:
         """Return what the run tells of itself, when it has taken all steps.
 
         Raises:
             AuditFailed: at least one day failed.
         """
-        told = summary(self._run, self._found, self._decided, self._due)
-        told["warnings"] += self._steps.warnings
+        result = summary(self._run, self._day_audit, self._decided, self._due)
+        result["warnings"] += self._steps.warnings
         if failed := failed_days(self._decided):
             heading = "not certified; readers keep the last certified state"
-            raise self._found.failure(failed, heading, told)
-        return told
+            raise self._day_audit.failure(failed, heading, result)
+        return result
 
 
 def _keep_what_passed(
@@ -225,29 +225,29 @@ def _keep_what_passed(
     base, built = versions
     if not failed:
         return built
-    kept, _ = restore_fenced(pipeline.spark, pipeline.table("batch"), base, stamp, failed)
-    return kept
+    kept_version, _ = restore_fenced(pipeline.spark, pipeline.table("batch"), base, stamp, failed)
+    return kept_version
 
 
 def _with_moves(
     pipeline: Pipeline,
-    found: Audit,
+    day_audit: Audit,
     days: Sequence[date],
     before: Certified | None,
     built: int,
 ) -> Audit:
     """Let days fail together between which events move: one alone would hold these twice, or not at all."""
-    failed = {day for day in days if not found.passed(day)}
+    failed = {day for day in days if not day_audit.passed(day)}
     horizon = pipeline.horizon
     if before is None or not horizon or not 0 < len(failed) < len(days):
-        return found
+        return day_audit
     old, new = (
         read(pipeline.spark, pipeline.table("batch"), at).where(on_days(days))
         for at in (before.version, built)
     )
     return replace(
-        found,
-        checks=(*found.checks, *fail_together(failed, moved_days(old, new, pipeline.contract, horizon))),
+        day_audit,
+        checks=(*day_audit.checks, *fail_together(failed, moved_days(old, new, pipeline.contract, horizon))),
     )
 
 

@@ -96,9 +96,9 @@ def _ensure_sources(pipeline: Pipeline) -> None:
     ensure_speed(pipeline)
     ensure_ledger(pipeline)
     # A stream that was away for long comes back to old versions.
-    kept = settings_of(pipeline.config).keep_unread
-    keep_versions(pipeline.spark, pipeline.table("speed"), kept)
-    keep_versions(pipeline.spark, pipeline.ops_table("certifications"), kept, is_shared=True)
+    retention = settings_of(pipeline.config).keep_unread
+    keep_versions(pipeline.spark, pipeline.table("speed"), retention)
+    keep_versions(pipeline.spark, pipeline.ops_table("certifications"), retention, is_shared=True)
 
 
 @dataclass(frozen=True)
@@ -133,18 +133,18 @@ def publishing_status(pipeline: Pipeline) -> PublishingStatus:
     with asking(sink) as cluster:
         topic = topic_id(cluster, sink.topic)
         files = query_files(pipeline.spark, checkpoint)
-        known = read_progress(cluster, sink)
+        marks = read_progress(cluster, sink)
         while (now := query_files(pipeline.spark, checkpoint)) != files:
             # A micro-batch has ended between the two looks.
-            files, known = now, read_progress(cluster, sink)
+            files, marks = now, read_progress(cluster, sink)
         problem, left = None, list[date]()
         try:
-            reconcile_with_checkpoint(sink, topic, known, files)
+            reconcile_with_checkpoint(sink, topic, marks, files)
             partitions_of(cluster, sink, files)
             left = sorted({verdict.day for verdict in waiting(pipeline)})
         except SourceError as error:
             problem = str(error)
-    slots = {slot: mark.next_batch for slot, mark in known.items()}
+    slots = {slot: mark.next_batch for slot, mark in marks.items()}
     return PublishingStatus(sink, files, slots, left, unsent(pipeline, topic), problem)
 
 
@@ -173,9 +173,11 @@ def diagnose_publishing(config: PipelineConfig) -> PublishingDiagnosis:
     sink = sink_of(config)
     with asking(sink) as cluster:
         topic_id(cluster, sink.topic)
-        found = facts(cluster, sink.topic)
-    refuse_too_long(sink, found)
-    return PublishingDiagnosis(sink.topic, found, advice(sink, settings_of(config).retraction, found))
+        cluster_facts = facts(cluster, sink.topic)
+    refuse_too_long(sink, cluster_facts)
+    return PublishingDiagnosis(
+        sink.topic, cluster_facts, advice(sink, settings_of(config).retraction, cluster_facts)
+    )
 
 
 @dataclass
@@ -202,8 +204,8 @@ class _Job:
                 raise reason from None
             if reason is None:
                 raise
-            told = f"{type(reason).__name__}: " + "\n".join(texts(reason))
-            raise explained(told, explain_stream_failure(reason), sink) from None
+            text = f"{type(reason).__name__}: " + "\n".join(texts(reason))
+            raise explained(text, explain_stream_failure(reason), sink) from None
         finally:
             if self.is_under_way:
                 # Spark kills the tasks of a query that ends; readers are not to wait for their time-out.
@@ -223,10 +225,10 @@ class _Job:
     def _write(self, rows: DataFrame, batch: int) -> None:
         self.is_under_way = True
         try:
-            found = self.maker.make(rows, query_of(self.pipeline.spark), batch)
+            outgoing = self.maker.make(rows, query_of(self.pipeline.spark), batch)
             reach(Point.BATCH_SETTLED)
             retraction = settings_of(self.pipeline.config).retraction
-            records = messages(found, self.pipeline.contract, avro=self.avro, retraction=retraction)
+            records = messages(outgoing, self.pipeline.contract, avro=self.avro, retraction=retraction)
             done = self._publish(records, batch)
             self.maker.done()
             self.is_under_way = False
@@ -242,11 +244,11 @@ class _Job:
         """Publish a micro-batch; what the rebuild has changed is sent in parts, however much it is."""
         if not self.maker.settles:
             return self.publisher(records, batch)
-        kept = records.persist(StorageLevel.DISK_ONLY)
+        cached = records.persist(StorageLevel.DISK_ONLY)
         try:
             size = F.coalesce(F.octet_length("key"), F.lit(0)) + F.coalesce(F.octet_length("value"), F.lit(0))
-            (total,) = small_rows(kept.agg(F.sum(size).alias("bytes"), F.count(F.lit(1)).alias("rows")))
+            (total,) = small_rows(cached.agg(F.sum(size).alias("bytes"), F.count(F.lit(1)).alias("rows")))
             parts = -(-(total["bytes"] or 0) // settings_of(self.pipeline.config).max_bytes)
             return self.publisher(records, batch, max(min(parts, total["rows"]), 1))
         finally:
-            kept.unpersist()
+            cached.unpersist()

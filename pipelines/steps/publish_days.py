@@ -94,7 +94,7 @@ def publish_days(
     """
     config = pipeline.config
     sink = sink_of(config)
-    with lease(pipeline, run_id) as held:
+    with lease(pipeline, run_id) as run_lease:
         ledger = history(pipeline)
         require_certified(pipeline, certified_in(ledger))
         verdicts = newest_certified(ledger)
@@ -107,7 +107,7 @@ def publish_days(
         before = publications(pipeline, topic)
         for day in days:
             work = _Day(pipeline, verdicts, day, before.get(day, Publication()), topic, avro)
-            rows[day] = work.publish(sink, held, partitions, again=again)
+            rows[day] = work.publish(sink, run_lease, partitions, again=again)
             if rows[day] is not None:
                 record_publication(pipeline, verdicts[day], topic, run_id)
     return PublishedDays(rows)
@@ -150,7 +150,9 @@ class _Day:
     topic_id: str
     avro: AvroValues | None
 
-    def publish(self, sink: TransactionalSink, held: Lease, partitions: int, *, again: bool) -> int | None:
+    def publish(
+        self, sink: TransactionalSink, run_lease: Lease, partitions: int, *, again: bool
+    ) -> int | None:
         """Publish the day; return its rows, or None if it was published before."""
         day, version, before = self.day, self.verdicts[self.day].batch_version, self.before
         settled = settled_so_far(self.pipeline)
@@ -172,17 +174,17 @@ class _Day:
                 f"{self.pipeline.table('batch')}: version {version}, by which {day} is certified, is gone:"
                 f" rebuild it: {rebuild}"
             )
-        asked = settings_of(self.pipeline.config)
-        parts = -(-max(bytes_of(rows), 1) // asked.max_bytes)
-        found = rows.withColumn(CORRECTION, F.lit(_WHOLE_DAY))
+        settings = settings_of(self.pipeline.config)
+        parts = -(-max(bytes_of(rows), 1) // settings.max_bytes)
+        outgoing = rows.withColumn(CORRECTION, F.lit(_WHOLE_DAY))
         if before.count and settled is None:
             # No stream has retracted them.
-            found = found.unionByName(self._lost(rows))
+            outgoing = outgoing.unionByName(self._lost(rows))
         done = SlotProgress(
-            parts, asked.max_bytes_per_trigger, self.topic_id, own.slots, partitions=partitions
+            parts, settings.max_bytes_per_trigger, self.topic_id, own.slots, partitions=partitions
         )
-        records = messages(found, self.pipeline.contract, avro=self.avro, retraction=asked.retraction)
-        self._send(records, own, done, held)
+        records = messages(outgoing, self.pipeline.contract, avro=self.avro, retraction=settings.retraction)
+        self._send(records, own, done, run_lease)
         return self.verdicts[day].rows
 
     def _lost(self, rows: DataFrame) -> DataFrame:
@@ -208,28 +210,30 @@ class _Day:
         rows = read_kept(self.pipeline.spark, self.pipeline.table("batch"), version, days)
         return None if rows is None else conform(rows, published_columns(self.pipeline.contract))
 
-    def _send(self, records: DataFrame, sink: TransactionalSink, done: SlotProgress, held: Lease) -> None:
+    def _send(
+        self, records: DataFrame, sink: TransactionalSink, done: SlotProgress, run_lease: Lease
+    ) -> None:
         """Send the records in parts, each of which a transaction of each slot can hold."""
         with asking(sink) as cluster:
-            known = read_progress(cluster, sink, is_stable=True)
+            marks = read_progress(cluster, sink, is_stable=True)
         whole = replace(done, next_batch=0)
-        if others := [mark for mark in known.values() if replace(mark, next_batch=0) != whole]:
+        if others := [mark for mark in marks.values() if replace(mark, next_batch=0) != whole]:
             raise ConfigError(
                 f"{self.day}: an earlier run began to send it with other settings; finish it with these:"
                 f" --set publish.slots={others[0].slots}"
                 f" --set publish.max_bytes_per_trigger={others[0].source}"
             )
-        begun = min((mark.next_batch for mark in known.values()), default=0)
+        begun = min((mark.next_batch for mark in marks.values()), default=0)
         part_of = F.pmod(F.hash("key"), F.lit(done.next_batch))
-        for part in range(begun if len(known) == sink.slots else 0, done.next_batch):
+        for part in range(begun if len(marks) == sink.slots else 0, done.next_batch):
             _log.info("%s: part %d of %d", sink.name, part + 1, done.next_batch)
             # Whoever takes the lease over may certify the day again.
-            held.require()
+            run_lease.require()
             mark, rows = replace(done, next_batch=part + 1), records.where(part_of == part)
             try:
                 reach(Point.PART_DUE)
                 if not part:
-                    before = {slot: found for slot, found in known.items() if found == mark}
+                    before = {slot: other for slot, other in marks.items() if other == mark}
                     mark = begun_with(before, mark)
                     refuse_other_content(rows, sink, before)
                 publish_rows(rows, sink, mark, is_new=not part)

@@ -66,18 +66,18 @@ def reset_publishing(pipeline: Pipeline, to: ResetTo, in_flight: InFlight | None
         topic = topic_id(cluster, sink.topic)
         make_progress_topic(cluster, sink)
         taken = take_all(sink, read_progress(cluster, sink))
-        known = read_progress(cluster, sink, is_stable=True)
+        marks = read_progress(cluster, sink, is_stable=True)
         partitions = known_partitions(cluster, sink.topic)
         ours = SlotProgress(files.next_batch, files.query or "", topic, sink.slots, partitions=partitions)
         if to == "beginning":
-            wanted = dict.fromkeys(range(sink.slots), replace(ours, next_batch=0))
+            new_marks = dict.fromkeys(range(sink.slots), replace(ours, next_batch=0))
         else:
-            wanted = repaired_progress(sink, ours, known, files, in_flight)
-        write_progress(sink, taken, wanted)
+            new_marks = repaired_progress(sink, ours, marks, files, in_flight)
+        write_progress(sink, taken, new_marks)
     if to == "beginning":
         return PublishingReset(sink.name, None)
     write_note(pipeline.spark, files.path, {"topic_id": topic, PARTITIONS: str(partitions)})
-    return _where_it_goes_on(sink.name, [(known | wanted)[slot] for slot in range(sink.slots)], files)
+    return _where_it_goes_on(sink.name, [(marks | new_marks)[slot] for slot in range(sink.slots)], files)
 
 
 def _require_moved_aside(files: QueryFiles) -> None:
@@ -101,24 +101,24 @@ def _require_answer(files: QueryFiles, in_flight: InFlight | None) -> None:
 
 
 def repaired_progress(
-    sink: TransactionalSink, ours: SlotProgress, known: Marks, files: QueryFiles, in_flight: InFlight | None
+    sink: TransactionalSink, ours: SlotProgress, marks: Marks, files: QueryFiles, in_flight: InFlight | None
 ) -> dict[int, SlotProgress]:
     """Return what is to be written as progress of the slots that do not know themselves how far they are.
 
     Args:
         sink: as the stream will publish.
         ours: what progress says of a slot of which nothing newer than the checkpoint was published.
-        known: what progress says, of stable offsets.
+        marks: what progress says, of stable offsets.
         files: what the checkpoint says.
         in_flight: whether a micro-batch that was begun is to count as published.
 
     Raises:
         SourceError: some of it is published, and this would lose or double the rest.
     """
-    _refuse_other_slots(sink, ours, known, files)
+    _refuse_other_slots(sink, ours, marks, files)
     begun, unknown = dict[int, SlotProgress](), list[int]()
     for slot in range(sink.slots):
-        mark = known.get(slot)
+        mark = marks.get(slot)
         if mark and mark.is_begun and mark.batch == files.in_flight:
             whole = replace(mark, is_begun=False, run="")
             if fits_in(whole, ours, files):
@@ -129,17 +129,17 @@ def repaired_progress(
         if mark is None or mark.is_lost or not fits_in(mark, ours, files):
             unknown.append(slot)
     if unknown:
-        _refuse_in_parts(sink, unknown, known, files)
-    done = {slot: mark for slot, mark in known.items() if mark.position > (files.next_batch, 0)}
+        _refuse_in_parts(sink, unknown, marks, files)
+    done = {slot: mark for slot, mark in marks.items() if mark.position > (files.next_batch, 0)}
     following = files.next_batch + (files.in_flight is not None and in_flight == "published")
     return begun | dict.fromkeys(unknown, replace(begun_with(done, ours), next_batch=following))
 
 
-def _refuse_other_slots(sink: TransactionalSink, ours: SlotProgress, known: Marks, files: QueryFiles) -> None:
+def _refuse_other_slots(sink: TransactionalSink, ours: SlotProgress, marks: Marks, files: QueryFiles) -> None:
     """Refuse to divide a micro-batch in another way than the one in which some slots are published."""
     others = [
         mark.slots
-        for mark in known.values()
+        for mark in marks.values()
         if (mark.source, mark.topic_id) == (ours.source, ours.topic_id)
         and mark.batch == files.in_flight
         and mark.slots != sink.slots
@@ -148,11 +148,11 @@ def _refuse_other_slots(sink: TransactionalSink, ours: SlotProgress, known: Mark
         raise begun_with_other_slots(sink, files, others[0])
 
 
-def _refuse_in_parts(sink: TransactionalSink, unknown: list[int], known: Marks, files: QueryFiles) -> None:
+def _refuse_in_parts(sink: TransactionalSink, unknown: list[int], marks: Marks, files: QueryFiles) -> None:
     """Refuse an answer for the whole of a micro-batch of which some parts are done, and others are not."""
-    told = [mark for mark in known.values() if mark.batch == files.in_flight and mark.parts > 1]
-    if told:
-        newest = max(told, key=lambda mark: mark.position)
+    in_parts = [mark for mark in marks.values() if mark.batch == files.in_flight and mark.parts > 1]
+    if in_parts:
+        newest = max(in_parts, key=lambda mark: mark.position)
         raise SourceError(
             f"{sink.name}: how many parts of micro-batch {files.in_flight} slots"
             f" {', '.join(map(str, unknown))} have sent is unknown, and other slots have sent"
@@ -164,9 +164,9 @@ def _refuse_in_parts(sink: TransactionalSink, unknown: list[int], known: Marks, 
         )
 
 
-def _where_it_goes_on(sink: str, told: list[SlotProgress], files: QueryFiles) -> PublishingReset:
-    next_one = min(told, key=lambda mark: mark.position)
-    parts = max((mark.parts for mark in told if mark.batch == files.in_flight), default=1)
+def _where_it_goes_on(sink: str, marks: list[SlotProgress], files: QueryFiles) -> PublishingReset:
+    next_one = min(marks, key=lambda mark: mark.position)
+    parts = max((mark.parts for mark in marks if mark.batch == files.in_flight), default=1)
     if parts > 1 and next_one.next_batch == files.in_flight:
         return PublishingReset(sink, next_one.next_batch, next_one.part, parts)
     return PublishingReset(sink, next_one.next_batch)

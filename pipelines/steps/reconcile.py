@@ -54,12 +54,12 @@ class RecordsMissing(SourceError):
     """Bronze lacks records, and nothing explains it.
 
     Attributes:
-        found: What Kafka and bronze have.
+        reconciliation: What Kafka and bronze have.
     """
 
-    def __init__(self, message: str, found: Reconciliation) -> None:
+    def __init__(self, message: str, reconciliation: Reconciliation) -> None:
         super().__init__(message)
-        self.found = found
+        self.reconciliation = reconciliation
 
 
 def reconcile(pipeline: Pipeline) -> Reconciliation:
@@ -82,39 +82,45 @@ def reconcile(pipeline: Pipeline) -> Reconciliation:
     at = version(spark, table)
     bronze = read(spark, table, at).where(F.col("_topic") == config.kafka.topic)
     topic = topic_offsets(spark, config.kafka)
-    known = table_property(spark, table, TOPIC_ID)
+    stored_topic_id = table_property(spark, table, TOPIC_ID)
     habits = TopicPolicy(
         is_compacted=topic.is_compacted,
-        is_anew=known is not None and unhidden(known) != topic.topic_id,
+        is_anew=stored_topic_id is not None and unhidden(stored_topic_id) != topic.topic_id,
         gaps_are_lawful=config.audit.offset_gaps == "warn",
         began_late=config.kafka.starting_offsets == "latest",
     )
     offsets = bronze.select("_partition", "_offset")
-    held = offset_gaps.held_offsets(offsets, topic.partitions)
-    held = offset_gaps.with_known(held, topic.partitions, config.audit.known_gaps, offsets)
-    asked = offset_gaps.asked_of_kafka(held, topic.partitions, from_start=not habits.began_late)
+    bronze_offsets = offset_gaps.held_offsets(offsets, topic.partitions)
+    bronze_offsets = offset_gaps.with_known(
+        bronze_offsets, topic.partitions, config.audit.known_gaps, offsets
+    )
+    ranges = offset_gaps.asked_of_kafka(bronze_offsets, topic.partitions, from_start=not habits.began_late)
     if not habits.is_anew:
         log = Topic(config.kafka.topic, topic.topic_id, len(topic.partitions))
-        require_same_log(pipeline, log, _last_within(held, topic))
-    if asked and not habits.is_anew:
-        given = offsets_between(spark, config.kafka, asked)
-        held = offset_gaps.with_lost(held, given, offsets)
-    behind = {} if habits.is_anew else asked_behind(topic.partitions, held, until)
+        require_same_log(pipeline, log, _last_within(bronze_offsets, topic))
+    if ranges and not habits.is_anew:
+        kafka_records = offsets_between(spark, config.kafka, ranges)
+        bronze_offsets = offset_gaps.with_lost(bronze_offsets, kafka_records, offsets)
+    behind = {} if habits.is_anew else asked_behind(topic.partitions, bronze_offsets, until)
     lost = records_within(spark, config.kafka, behind)
     tails = {partition: Tail(until[partition], lost.get(partition, 0)) for partition in behind}
-    findings = compare_offsets(topic.partitions, held, habits, tails)
-    found = Reconciliation(config.kafka.topic, topic, held, at, findings)
-    if found.missing:
-        alarms = "\n".join(f"{found.name}-{each.partition} @ {each.words}" for each in findings if each.alarm)
-        raise RecordsMissing(
-            f"bronze and kafka.topic '{found.name}' do not agree, and nothing explains it.\n{alarms}\n"
-            "See docs/runbook.md, 'Is everything in bronze?'",
-            found,
+    findings = compare_offsets(topic.partitions, bronze_offsets, habits, tails)
+    reconciliation = Reconciliation(config.kafka.topic, topic, bronze_offsets, at, findings)
+    if reconciliation.missing:
+        alarms = "\n".join(
+            f"{reconciliation.name}-{each.partition} @ {each.words}" for each in findings if each.alarm
         )
-    return found
+        raise RecordsMissing(
+            f"bronze and kafka.topic '{reconciliation.name}' do not agree, and nothing explains"
+            f" it.\n{alarms}\nSee docs/runbook.md, 'Is everything in bronze?'",
+            reconciliation,
+        )
+    return reconciliation
 
 
-def _last_within(held: Mapping[int, BronzeOffsets], topic: TopicOffsets) -> dict[int, int]:
+def _last_within(bronze_offsets: Mapping[int, BronzeOffsets], topic: TopicOffsets) -> dict[int, int]:
     """Return last offset of each partition in bronze; that Kafka ends before some is a finding of its own."""
-    ends = {number: kept.end for number, kept in topic.partitions.items()}
-    return {number: here.last for number, here in held.items() if here.last < ends.get(number, 0)}
+    ends = {number: broker.end for number, broker in topic.partitions.items()}
+    return {
+        number: bronze.last for number, bronze in bronze_offsets.items() if bronze.last < ends.get(number, 0)
+    }

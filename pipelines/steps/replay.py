@@ -82,15 +82,15 @@ def replay(
     refuse_lost_speed(pipeline)
     require_not_read_ahead(pipeline, "speed")
     ensure_speed(pipeline)
-    with lease(pipeline, run_id) as held:
-        claim(pipeline.spark, pipeline.table("speed"), held.stamp("claim"))
-        return _put_back(pipeline, selection, held)
+    with lease(pipeline, run_id) as run_lease:
+        claim(pipeline.spark, pipeline.table("speed"), run_lease.stamp("claim"))
+        return _put_back(pipeline, selection, run_lease)
 
 
 def _put_back(
     pipeline: Pipeline,
     selection: Selection,
-    held: Lease | None,
+    run_lease: Lease | None,
 ) -> Replay:
     # What was forgotten before this run had the lease is no longer there.
     at = version(pipeline.spark, pipeline.table("quarantine"))
@@ -116,9 +116,9 @@ def _put_back(
             "closed": closed.count(),
         }
         counts["copies"] = counts["records"] - counts["still_broken"] - counts["rows"] - counts["closed"]
-        if held:
+        if run_lease:
             if counts["rows"]:
-                append_fenced(new, pipeline.table("speed"), held.stamp("replay"))
+                append_fenced(new, pipeline.table("speed"), run_lease.stamp("replay"))
             update_open(pipeline, passed.where(~is_closed).select(*COORDINATES), tried("replayed"))
             _mark_broken(pipeline, judged.where(~F.col(VALID)))
         return Replay(
@@ -193,8 +193,8 @@ def _unknown(
     if certified_version is not None:
         layers.append(read(spark, pipeline.table("batch"), certified_version))
     for layer in layers:
-        known = layer.select(*other_names(contract))
-        unknown = unknown.join(known, same_event(contract, horizon), "left_anti")
+        present = layer.select(*other_names(contract))
+        unknown = unknown.join(present, same_event(contract, horizon), "left_anti")
     return winners(without_key(unknown, contract), contract, horizon)
 
 
@@ -204,7 +204,7 @@ def _days(closed: DataFrame) -> DataFrame:
 
 def _mark_broken(pipeline: Pipeline, broken: DataFrame) -> None:
     error = {f"_{part}": F.col(f"{ERROR}.{part}") for part in ERROR_PARTS}
-    found = broken.select(*COORDINATES, *(value.alias(f"_new{name}") for name, value in error.items()))
+    errors = broken.select(*COORDINATES, *(value.alias(f"_new{name}") for name, value in error.items()))
     changes: dict[str, str | Column] = {name: F.col(f"o._new{name}") for name in error}
     changes["_contract_version"] = F.lit(pipeline.contract.version)
-    update_open(pipeline, found, changes | tried("open"))
+    update_open(pipeline, errors, changes | tried("open"))

@@ -52,7 +52,7 @@ def report(
     pipeline: Pipeline,
     day: date | None,
     out: Path,
-    wanted: ReportFormat = "html",
+    report_format: ReportFormat = "html",
 ) -> WrittenReport:
     """Write the data quality report of a day into a folder, as `OUT/PIPELINE-DAY.…`.
 
@@ -63,8 +63,7 @@ def report(
         day: the event day; None for the last one that a nightly run has decided on. A day that none has
             decided on gets a short report that says so.
         out: the folder to write to.
-        wanted: the format: `html` stands for the page, the same as JSON, Data Docs, and the index of the
-            folder.
+        report_format: `html` stands for the page, the same as JSON, Data Docs, and the index of the folder.
 
     Raises:
         SourceError: no day is named and no nightly run has decided on one yet; there is no bronze; or a
@@ -72,15 +71,15 @@ def report(
     """
     verdicts = certifications.history(pipeline)
     newest = {verdict.day: verdict for verdict in verdicts}
-    asked = day or _last_decided(pipeline.config, newest)
+    requested_day = day or _last_decided(pipeline.config, newest)
     audited = None
-    if asked in newest:
-        if wanted == "html":
-            audited = _audited(pipeline, newest[asked])
-        data = _decided(pipeline, newest[asked], verdicts, data_docs=audited is not None)
+    if requested_day in newest:
+        if report_format == "html":
+            audited = _audited(pipeline, newest[requested_day])
+        data = _decided(pipeline, newest[requested_day], verdicts, data_docs=audited is not None)
     else:
-        data = _undecided(pipeline, asked, verdicts)
-    files = write_report(data, out, wanted)
+        data = _undecided(pipeline, requested_day, verdicts)
+    files = write_report(data, out, report_format)
     if audited:
         files["docs"] = write_data_docs(audited, out)
     return WrittenReport(data, files)
@@ -106,8 +105,10 @@ def _decided(
     day = verdict.day
     index = _index_then(pipeline, verdict, verdicts)
     rows = _rows_then(pipeline, verdict)
-    known = own_verdicts(pipeline, verdicts, index)
-    since = certifications.newest_audited(v for v in known if v.bronze_version < verdict.bronze_version)
+    verdicts_of_bronze = own_verdicts(pipeline, verdicts, index)
+    since = certifications.newest_audited(
+        v for v in verdicts_of_bronze if v.bronze_version < verdict.bronze_version
+    )
     pieces = bronze_slice(pipeline, index, [day], since)
     decoded = decode_all(pipeline, pieces.envelopes)
     events = profile.of_day(valid(decoded, contract), day).persist()
@@ -265,10 +266,12 @@ def _audited(pipeline: Pipeline, verdict: certifications.Verdict) -> Audited | N
     """Return what Great Expectations said in the audit; None if there is nothing of it."""
     results = _results(pipeline, verdict)
     # An audit of an earlier version of Oncelake has kept no results.
-    kept = results.where("result IS NOT NULL").select("result") if "result" in results.columns else None
-    said = [row["result"] for row in small_rows(kept)] if kept else []
+    stored = results.where("result IS NOT NULL").select("result") if "result" in results.columns else None
+    texts = [row["result"] for row in small_rows(stored)] if stored else []
     return (
-        Audited(pipeline.config.name, verdict.day, verdict.run_id, verdict.decided_at, said) if said else None
+        Audited(pipeline.config.name, verdict.day, verdict.run_id, verdict.decided_at, texts)
+        if texts
+        else None
     )
 
 

@@ -86,12 +86,12 @@ def refresh_or_tell(pipeline: Pipeline) -> list[str]:
     try:
         refresh_view(pipeline)
     except (PySparkException, Py4JError, OncelakeError) as error:
-        told = (
+        warning = (
             f"serving.view: {pipeline.config.serving.view} could not be recreated and shows an earlier"
             f" state: {first_line(str(error))}; fix this, then run: {_again(pipeline.config)}"
         )
-        _log.warning("%s", told)
-        return [told]
+        _log.warning("%s", warning)
+        return [warning]
     return []
 
 
@@ -110,17 +110,17 @@ def stale_view(pipeline: Pipeline) -> list[str]:
     except (PySparkException, Py4JError) as error:
         if _is_forgotten(pipeline):
             return []
-        told = f"serving.view: {view} cannot be read: {first_line(str(error))}; run: {_again(config)}"
+        warning = f"serving.view: {view} cannot be read: {first_line(str(error))}; run: {_again(config)}"
     else:
         if about is None or about["data_type"] == definition:
             return []
-        found, wanted = (_VERSION.findall(text) for text in (about["data_type"], definition))
-        told = (
-            f"serving.view: {view} is stale: found version {', '.join(found) or 'none'} of the batch layer,"
-            f" expected version {wanted[0]} with its days and columns; to recreate it, run: {_again(config)}"
+        shown, current = (_VERSION.findall(text) for text in (about["data_type"], definition))
+        warning = (
+            f"serving.view: {view} is stale: found version {', '.join(shown) or 'none'} of the batch layer,"
+            f" expected version {current[0]} with its days and columns; to recreate it, run: {_again(config)}"
         )
-    _log.warning("%s", told)
-    return [told]
+    _log.warning("%s", warning)
+    return [warning]
 
 
 def _definition(pipeline: Pipeline) -> str | None:

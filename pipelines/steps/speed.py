@@ -63,7 +63,7 @@ def speed(pipeline: Pipeline, *, once: bool) -> dict[str, Any]:
     if config.quarantine.dead_letter_topic:
         topic, setting = config.quarantine.dead_letter_topic, "quarantine.dead_letter_topic"
         find_topic(spark, config.kafka, topic, setting)
-    found = check_speed(pipeline)
+    check = check_speed(pipeline)
     require_not_read_ahead(pipeline, "bronze")
     require_not_read_ahead(pipeline, "speed")
     ensure_bronze(pipeline)
@@ -71,9 +71,9 @@ def speed(pipeline: Pipeline, *, once: bool) -> dict[str, Any]:
     ensure_speed(pipeline)
     adopt_clock(pipeline)
     ensure_quarantine(pipeline)
-    note_tables(pipeline, "speed", found.files)
+    note_tables(pipeline, "speed", check.files)
     writers = dict(known_writers(pipeline))
-    job = _Job(pipeline, writers, SpeedWriter.of(config, found))
+    job = _Job(pipeline, writers, SpeedWriter.of(config, check))
     try:
         with late_share(spark, "speed", config.speed) as late:
             totals = run_streams(spark, lambda: [job.start(once=once)], job.recover)["speed"]
@@ -115,11 +115,11 @@ class _Job:
     def start(self, *, once: bool) -> StreamingQuery:
         """Start the query, with a plan of all schemas that are known by now."""
         config, contract = self.pipeline.config, self.pipeline.contract
-        bronze, kept = self._in_order(_bronze(self.pipeline))
+        bronze, columns = self._in_order(_bronze(self.pipeline))
         decoded = decode(bronze, contract, config.decode.max_future, self.writers).observe(
             "decoded", F.count(F.lit(1)).alias("records")
         )
-        routes = routed(decoded, contract, *kept)
+        routes = routed(decoded, contract, *columns)
         routes = first_within_watermark(routes, contract, config.speed.watermark_delay)
         return each_batch(
             routes,
@@ -160,7 +160,7 @@ class _Job:
         try:
             unknown = F.col(f"{BAD}.reason") == "unknown_schema"
             counted = (F.lit(True), F.col(BAD).isNotNull(), unknown)
-            row = routes.agg(*(F.count_if(held) for held in counted)).first()
+            row = routes.agg(*(F.count_if(condition) for condition in counted)).first()
             new, broken, named = tuple(row or (0, 0, 0))
             # What the others alone are too many for costs the registry nothing.
             if named and not too_many(broken - named, new, config.quarantine):

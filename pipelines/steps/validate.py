@@ -42,9 +42,9 @@ def validate(pipeline: Pipeline, run_id: str, day: date) -> dict[str, Any]:
     span = span_of(pipeline, [day], first_whole_day(pipeline))
     audited = newest_audited(own_verdicts(pipeline, ledger, index))
     pieces = bronze_slice(pipeline, index, span.near, audited)
-    found = audit(AuditedDays(pipeline, span, state.days, pieces, state.version))
-    record_audit(pipeline, run_id, found, index.version, state.version)
-    if not found.passed(day):
+    day_audit = audit(AuditedDays(pipeline, span, state.days, pieces, state.version))
+    record_audit(pipeline, run_id, day_audit, index.version, state.version)
+    if not day_audit.passed(day):
         again = command(pipeline.config, "nightly_batch", f"--date {day}")
-        raise found.failure([day], f"the day is not what bronze holds now; run: {again}")
-    return {"counts": {"checks": len(found.checks), "rows": found.rows.get(day, 0)}}
+        raise day_audit.failure([day], f"the day is not what bronze holds now; run: {again}")
+    return {"counts": {"checks": len(day_audit.checks), "rows": day_audit.rows.get(day, 0)}}

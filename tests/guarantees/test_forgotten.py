@@ -67,7 +67,7 @@ def lake(make_lake: Callable[..., Lake], small: DataContract) -> Lake:
 def forget_key(lake: Lake, *given: str, dry_run: bool = False) -> tuple[Forgotten, dict[str, Any]]:
     search = OfKey(lake.pipeline, asked_key(lake.contract, given))
     result = forget_and_rebuild(lake.pipeline, "forget", search, dry_run=dry_run)
-    return result.found, summary_of(lake.config, result, dry_run=dry_run)
+    return result.forgotten, summary_of(lake.config, result, dry_run=dry_run)
 
 
 def of(day: int, number: int, **changes: Any) -> Record:

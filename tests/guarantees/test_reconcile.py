@@ -72,8 +72,8 @@ def test_what_is_lost_is_told_from_what_was_not_read_yet(
     with pytest.raises(RecordsMissing) as refused:
         reconcile(holed.pipeline)
     assert refused.value.exit_code == 4
-    assert in_short(refused.value.found) == [("gap", 3, True), ("gap", 1, True), ("lag", 5, False)]
-    assert summary_of(refused.value.found)["counts"] == {
+    assert in_short(refused.value.reconciliation) == [("gap", 3, True), ("gap", 1, True), ("lag", 5, False)]
+    assert summary_of(refused.value.reconciliation)["counts"] == {
         "partitions": 1,
         "missing": 4,
         "explained": 0,

@@ -147,7 +147,7 @@ def test_upkeep_and_properties_between_are_no_rows_of_others(lake: Lake) -> None
             set_table_property(lake.spark, batch, "oncelake.test", step)
             DeltaTable.forPath(lake.spark, batch).optimize().executeCompaction()
             lake.spark.sql(f"VACUUM delta.`{batch}`")
-    assert night.told()["days"] == {"2013-01-02": "certified"}
+    assert night.result()["days"] == {"2013-01-02": "certified"}
     assert served(lake) == {1: [1], 2: [2]}
 
 
