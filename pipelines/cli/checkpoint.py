@@ -45,7 +45,7 @@ def summary_of(config: PipelineConfig, done: CheckpointReset) -> dict[str, Any]:
     Returns:
         `moved`: what was moved, and where to; `lines`.
     """
-    moved = [f"moved {path} to {there}" for path, there in done.moved.items()]
+    moved = [f"moved {path} to {target}" for path, target in done.moved.items()]
     following = _of_ingest(done) if done.query == "ingest" else _of_speed(config)
     return {"moved": done.moved, "lines": [*(moved or ["there was nothing to move"]), *following]}
 

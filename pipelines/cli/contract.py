@@ -32,8 +32,8 @@ def contract() -> None:
 def lint(files: tuple[Path, ...]) -> None:
     """Check contracts; default: all in data_contracts."""
     for path in _or_all(files):
-        found = load_contract(path)
-        click.echo(f"{path}: valid: {found.id} {found.version}, key {', '.join(found.key)}")
+        valid = load_contract(path)
+        click.echo(f"{path}: valid: {valid.id} {valid.version}, key {', '.join(valid.key)}")
 
 
 @contract.command()
@@ -42,8 +42,8 @@ def lint(files: tuple[Path, ...]) -> None:
 @_format
 def diff(old: Path, new: Path, form: Form) -> None:
     """Show what changes from contract OLD to NEW, and whom each change breaks."""
-    found = contract_changes(load_contract(old), load_contract(new))
-    _show(found, str(new), form)
+    changes = contract_changes(load_contract(old), load_contract(new))
+    _show(changes, str(new), form)
 
 
 @contract.command()
@@ -69,9 +69,9 @@ def check(
         if against == REGISTRY
         else _against_contracts(files, against, form)
     )
-    for path, found in compared:
-        _show(found, str(path), form)
-        broken += [f"{path}: {change.place}: {change.what}" for change in found if change.is_breaking]
+    for path, changes in compared:
+        _show(changes, str(path), form)
+        broken += [f"{path}: {change.place}: {change.what}" for change in changes if change.is_breaking]
     if broken:
         raise ContractError(
             "\n".join(broken) + f"\nexpected no breaking change against {against}: keep what was promised,"
@@ -97,26 +97,26 @@ def _against_contracts(
 
 
 def _or_all(files: tuple[Path, ...]) -> list[Path]:
-    found = list(files) or sorted(_FOLDER.glob("*.odcs.yaml"))
-    if not found:
+    paths = list(files) or sorted(_FOLDER.glob("*.odcs.yaml"))
+    if not paths:
         raise ConfigError(
             f"{_FOLDER}: found no contract (*.odcs.yaml); name files, or run this in the project's folder"
         )
-    return found
+    return paths
 
 
-def _show(found: list[Change], name: str, form: Form) -> None:
+def _show(changes: list[Change], name: str, form: Form) -> None:
     if form == "json":
         listed = [
             {"place": c.place, "what": c.what, "verdict": _verdict(c), "breaks": list(c.breaks)}
-            for c in found
+            for c in changes
         ]
-        breaking = sum(change.is_breaking for change in found)
+        breaking = sum(change.is_breaking for change in changes)
         click.echo(json.dumps({"contract": name, "breaking": breaking, "changes": listed}))
         return
-    if not found:
+    if not changes:
         click.echo(f"{name}: no relevant change")
-    for change in found:
+    for change in changes:
         for_whom = f" for {' and '.join(change.breaks)}" if change.breaks else ""
         click.echo(f"{name}: {_verdict(change)}{for_whom}: {change.place}: {change.what}")
 

@@ -27,8 +27,8 @@ def in_use(path: Path, identifier: str, against: str) -> DataContract | None:
     if Path(against).is_file():
         return load_contract(Path(against))
     _verify(path.parent, against)
-    if found := _at(path, against):
-        return found
+    if contract := _at(path, against):
+        return contract
     for other in _missing(path.parent, against):
         try:
             old = _at(other, against)

@@ -31,14 +31,14 @@ def refuse_half(context: click.Context, against: str) -> None:
             "--against registry needs --pipeline NAME, whose configuration names topic and registry;"
             " for a file with the name registry, use --against ./registry"
         )
-    given = [
+    options = [
         option.opts[0]
         for option in context.command.params
         if option.name in ("pipeline", "env", "conf_dir", "contracts_dir", "settings")
         and context.get_parameter_source(option.name) == ParameterSource.COMMANDLINE
     ]
-    if against != REGISTRY and given:
-        raise click.UsageError(f"{', '.join(given)}: allowed only with --against registry")
+    if against != REGISTRY and options:
+        raise click.UsageError(f"{', '.join(options)}: allowed only with --against registry")
 
 
 def against_producers(files: tuple[Path, ...], **options: Any) -> tuple[Path, list[Change]]:

@@ -44,18 +44,18 @@ _HEADINGS: Final = (
     type=click.Choice(["text", "json"]),
     help="Default: that of --log-format.",
 )
-def explain(given: tuple[str, ...], limit: int, output: LogFormat | None, **common: Any) -> None:
+def explain(key_texts: tuple[str, ...], limit: int, output: LogFormat | None, **common: Any) -> None:
     """Show every record of a dedup key and its outcome.
 
     With all parts of the key that is one event; with fewer, the first keys that match.
     """
-    asked: list[AskedPart] = []
+    key: list[AskedPart] = []
 
     def check(config: PipelineConfig, contract: DataContract) -> None:
-        asked.extend(asked_key(contract, given))
+        key.extend(asked_key(contract, key_texts))
 
     def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
-        return _summary(look(pipeline, asked, limit), pipeline.contract)
+        return _summary(look(pipeline, key, limit), pipeline.contract)
 
     run_job(Job("explain", body, check=check), CommonOptions(**common), output)
 
@@ -75,10 +75,10 @@ def _summary(explained: Explained, contract: DataContract) -> dict[str, Any]:
 
 
 def _lines(
-    found: Explained, shown: Sequence[tuple[tuple[str | None, ...], Any]], contract: DataContract
+    result: Explained, shown: Sequence[tuple[tuple[str | None, ...], Any]], contract: DataContract
 ) -> Iterator[str]:
-    if not found.records:
-        yield f"no record has this key: searched {found.looked_in}, with those broken records whose key"
+    if not result.records:
+        yield f"no record has this key: searched {result.looked_in}, with those broken records whose key"
         yield "can be read"
         return
     for key, records in shown:
@@ -89,11 +89,11 @@ def _lines(
         )
         yield from _table([_row(facts, fate) for facts, fate in records])
     yield ""
-    yield f"searched {found.looked_in}"
-    if not found.is_whole:
+    yield f"searched {result.looked_in}"
+    if not result.is_whole:
         yield f"only the first {MOST_RECORDS:,} records are shown: give more parts of the key"
-    elif len(shown) < found.keys:
-        yield f"only the first {len(shown):,} of {found.keys:,} keys are shown: give more parts, or --limit"
+    elif len(shown) < result.keys:
+        yield f"only the first {len(shown):,} of {result.keys:,} keys are shown: give more parts, or --limit"
 
 
 def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:

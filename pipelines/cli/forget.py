@@ -42,23 +42,23 @@ _OUT_OF_REACH: Final = (
     help="Delete again what was forgotten before and restored from a backup.",
 )
 @click.option("--dry-run", is_flag=True, help="Count what would be deleted, and change nothing.")
-def forget(given: tuple[str, ...], repeats: bool, dry_run: bool, **common: Any) -> None:
+def forget(key_texts: tuple[str, ...], repeats: bool, dry_run: bool, **common: Any) -> None:
     """Delete all events of a dedup key, or of parts of it, permanently.
 
     Their records are emptied in bronze and deleted from quarantine and speed layer; certified days that hold
     them are rebuilt and audited. If a run died, run the command again to complete it.
     """
-    if bool(given) == repeats:
+    if bool(key_texts) == repeats:
         raise click.UsageError("expected a key (--key COLUMN=VALUE) or --again, not both")
-    asked: list[AskedPart] = []
+    key: list[AskedPart] = []
 
     def check(config: PipelineConfig, contract: DataContract) -> None:
         refuse_unfit_expectations(config, contract)
         if not repeats:
-            asked.extend(asked_key(contract, given))
+            key.extend(asked_key(contract, key_texts))
 
     def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
-        search = again(pipeline) if repeats else OfKey(pipeline, asked)
+        search = again(pipeline) if repeats else OfKey(pipeline, key)
         if search is None:
             return {"counts": {}, "lines": ["no event was forgotten before: there is nothing to repeat"]}
         done = forget_and_rebuild(pipeline, run_id, search, dry_run=dry_run)
@@ -82,15 +82,15 @@ def summary_of(config: PipelineConfig, done: ForgetResult, *, dry_run: bool) -> 
         OncelakeError: Readers keep the events, since a day failed its audit or the rebuild could not be done;
             of the kind of that failure.
     """
-    found, failure = done.forgotten, done.rebuild.failure
-    names = [day.isoformat() for day in found.days]
+    forgotten, failure = done.forgotten, done.rebuild.failure
+    names = [day.isoformat() for day in forgotten.days]
     summary = {
-        "counts": found.counts,
+        "counts": forgotten.counts,
         "days": done.rebuild.verdicts,
         "days_to_rebuild": names if dry_run else [],
-        "looked_in": found.looked_in,
+        "looked_in": forgotten.looked_in,
         "warnings": done.warnings,
-        "lines": list(_lines(config, found, done.rebuild.verdicts, dry_run=dry_run)),
+        "lines": list(_lines(config, forgotten, done.rebuild.verdicts, dry_run=dry_run)),
     }
     if failure:
         raise type(failure)(
@@ -103,20 +103,20 @@ def summary_of(config: PipelineConfig, done: ForgetResult, *, dry_run: bool) -> 
 
 
 def _lines(
-    config: PipelineConfig, found: Forgotten, verdicts: dict[str, str], *, dry_run: bool
+    config: PipelineConfig, forgotten: Forgotten, verdicts: dict[str, str], *, dry_run: bool
 ) -> Iterator[str]:
-    yield f"searched {found.looked_in}, and all layers"
-    if not any(found.counts.values()):
+    yield f"searched {forgotten.looked_in}, and all layers"
+    if not any(forgotten.counts.values()):
         yield "no matching event was found"
         return
-    for layer, number in found.counts.items():
+    for layer, number in forgotten.counts.items():
         yield _DONE[layer].format(number, "to be " if dry_run else "")
     if dry_run:
-        yield from (f"to rebuild: {day}" for day in found.days)
-        yield from (f"to be rewritten without them, past its retention: {day}" for day in found.final)
+        yield from (f"to rebuild: {day}" for day in forgotten.days)
+        yield from (f"to be rewritten without them, past its retention: {day}" for day in forgotten.final)
         return
     yield from (f"rebuilt: {day}: {verdict}" for day, verdict in verdicts.items())
-    yield from (f"rewritten without them, past its retention: {day}" for day in found.final)
+    yield from (f"rewritten without them, past its retention: {day}" for day in forgotten.final)
     yield from _left_until(config)
     yield _OUT_OF_REACH
 

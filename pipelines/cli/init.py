@@ -27,12 +27,12 @@ def init(folder: Path) -> None:
         raise ConfigError("DIR: expected the name of a new or empty folder, got nothing.")
     try:
         _require_empty(folder)
-        made = lay_out(folder)
+        paths = lay_out(folder)
     except OSError as error:
         raise ConfigError(
             f"{folder} cannot be written: {error}. Name a folder that you may write to."
         ) from None
-    for path in made:
+    for path in paths:
         click.echo(f"  {path.relative_to(folder)}")
     click.echo(_NEXT.format(folder=folder, quoted=shlex.quote(str(folder))))
 

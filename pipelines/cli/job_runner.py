@@ -166,9 +166,9 @@ def _unforeseen(error: Exception, job: str, log_format: LogFormat) -> str:
     """Print an error that is not one of ours; return what the summary says of it."""
     if isinstance(error, PySparkException | Py4JJavaError):
         # Its text is a trace of some hundred lines, of which one says what it was.
-        said = f"Spark failed in {_steps(error)}: {cause(error)}"
-        _tell(said, log_format)
-        return said
+        message = f"Spark failed in {_steps(error)}: {cause(error)}"
+        _tell(message, log_format)
+        return message
     logging.getLogger(__name__).error("%s failed with an unexpected error", job, exc_info=error)
     return f"{type(error).__name__}: {str(error)[:500]}"
 

@@ -79,15 +79,15 @@ def validate_day(day: datetime | None, **common: Any) -> None:
     def body(pipeline: Pipeline, run_id: str) -> Summary:
         stale = stale_view(pipeline)
         try:
-            found = validate(pipeline, run_id, closed_days(pipeline.contract, *days_between(day))[0])
+            result = validate(pipeline, run_id, closed_days(pipeline.contract, *days_between(day))[0])
         except AuditFailed as failed:
             _warn(failed.summary, stale)
             raise
-        return _warn(found, stale)
+        return _warn(result, stale)
 
     run_job(Job("validate", body, check=check, notifies=True), CommonOptions(**common))
 
 
-def _warn(summary: Summary, told: list[str]) -> Summary:
-    summary["warnings"] = [*summary.get("warnings", ()), *told]
+def _warn(summary: Summary, warnings: list[str]) -> Summary:
+    summary["warnings"] = [*summary.get("warnings", ()), *warnings]
     return summary

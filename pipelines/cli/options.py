@@ -103,10 +103,10 @@ def options_of_many(command: Command) -> Command:
 
 
 def key_option(*, required: bool = False) -> Callable[[Command], Command]:
-    """Add `--key`, which names a dedup key or parts of it; a command gets the texts as `given`."""
+    """Add `--key`, which names a dedup key or parts of it; a command gets the texts as `key_texts`."""
     return click.option(
         "--key",
-        "given",
+        "key_texts",
         multiple=True,
         required=required,
         metavar="COLUMN=VALUE",

@@ -73,30 +73,30 @@ def _sections(config: PipelineConfig, contract: DataContract) -> dict[str, dict[
             "verdicts": config.ops_table("certifications"),
             "checks": config.ops_table("validation_results"),
             "view": config.serving.view or "none",
-            "failure notifications": _told(config.notify),
+            "failure notifications": _notified(config.notify),
         },
     }
 
 
 def _publishing(config: PipelineConfig) -> dict[str, str]:
-    asked = config.publish
-    if asked is None:
+    publish = config.publish
+    if publish is None:
         return {"topic": "none"}
     return {
-        "topic": asked.topic,
-        "format": asked.format,
-        "retraction": asked.retraction,
-        "bootstrap.servers": asked.bootstrap_servers or config.kafka.bootstrap_servers,
-        **asked.options,
-        **dict.fromkeys(asked.secrets, HIDDEN),
-        "slots": str(asked.slots),
-        "every": format_interval(asked.trigger_interval),
-        "transaction timeout": format_interval(asked.transaction_timeout),
+        "topic": publish.topic,
+        "format": publish.format,
+        "retraction": publish.retraction,
+        "bootstrap.servers": publish.bootstrap_servers or config.kafka.bootstrap_servers,
+        **publish.options,
+        **dict.fromkeys(publish.secrets, HIDDEN),
+        "slots": str(publish.slots),
+        "every": format_interval(publish.trigger_interval),
+        "transaction timeout": format_interval(publish.transaction_timeout),
         "checkpoint": config.checkpoint("publish"),
     }
 
 
-def _told(config: NotifyConfig) -> str:
+def _notified(config: NotifyConfig) -> str:
     hooks = [f"command {config.command[0]}"] if config.command else []
     hooks += ["webhook (address not shown)"] if config.webhook else []
     return f"{' and '.join(hooks)}: {', '.join(config.when)}" if hooks else "nobody"

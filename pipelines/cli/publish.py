@@ -125,12 +125,12 @@ def status(**common: Any) -> None:
     run_job(Job("publish status", body, check=_require_topic), CommonOptions(**common))
 
 
-def summary_of_status(config: PipelineConfig, found: step.PublishingStatus) -> dict[str, Any]:
+def summary_of_status(config: PipelineConfig, publishing: step.PublishingStatus) -> dict[str, Any]:
     """Tell how far publishing is.
 
     Args:
         config: The pipeline's configuration.
-        found: What was found.
+        publishing: What was found.
 
     Returns:
         `checkpoint` (`query`, `next_batch`, `in_flight`); `waiting_days`: those that were certified since the
@@ -138,21 +138,26 @@ def summary_of_status(config: PipelineConfig, found: step.PublishingStatus) -> d
         the next micro-batch of each; `agrees`: whether `publish_stream` would start; `problem`, if it would
         not; `lines`.
     """
-    sink, files, waiting, problem = found.sink, found.checkpoint, found.waiting, found.problem
+    sink, files, waiting, problem = (
+        publishing.sink,
+        publishing.checkpoint,
+        publishing.waiting,
+        publishing.problem,
+    )
     return {
         "checkpoint": {"query": files.query, "next_batch": files.next_batch, "in_flight": files.in_flight},
         "waiting_days": [str(day) for day in waiting],
-        "unsent_days": [str(day) for day in found.unsent],
-        "slots": {str(slot): batch for slot, batch in found.slots.items()},
+        "unsent_days": [str(day) for day in publishing.unsent],
+        "slots": {str(slot): batch for slot, batch in publishing.slots.items()},
         "agrees": problem is None,
         "problem": problem,
         "lines": [
             f"{sink.name} -> topic {sink.topic}, {sink.slots} slots",
             f"checkpoint {files.path}: {_stands(files)}",
-            *(f"slot {slot}: next micro-batch {batch}" for slot, batch in found.slots.items()),
-            *([] if found.slots else ["the cluster has no progress of this sink"]),
+            *(f"slot {slot}: next micro-batch {batch}" for slot, batch in publishing.slots.items()),
+            *([] if publishing.slots else ["the cluster has no progress of this sink"]),
             *([f"certified, and changes not sent yet: {_days(waiting)}"] if waiting else []),
-            *how_to_send(config, found.unsent),
+            *how_to_send(config, publishing.unsent),
             f"problem: {problem}" if problem else "checkpoint and cluster agree",
         ],
     }
@@ -180,17 +185,17 @@ def doctor(**common: Any) -> None:
     run_job(Job("publish doctor", body, check=_require_topic), CommonOptions(**common))
 
 
-def summary_of_diagnosis(found: step.PublishingDiagnosis) -> dict[str, Any]:
+def summary_of_diagnosis(diagnosis: step.PublishingDiagnosis) -> dict[str, Any]:
     """Tell what the cluster offers, and what is wrong with it.
 
     Args:
-        found: What was found.
+        diagnosis: What was found.
 
     Returns:
         `limits`, `settings` of the topic, by the names that Kafka has for them; `replicas`, by topic;
         `warnings`; `lines`. What the cluster may not be asked is left out.
     """
-    facts, warnings = found.facts, found.warnings
+    facts, warnings = diagnosis.facts, diagnosis.warnings
     limits = {name: format_interval(limit) for name, limit in facts.limits.items()}
     return {
         "limits": limits,
@@ -199,7 +204,7 @@ def summary_of_diagnosis(found: step.PublishingDiagnosis) -> dict[str, Any]:
         "warnings": warnings,
         "lines": [
             *(f"the cluster has {name} = {limit}" for name, limit in limits.items()),
-            *(f"topic {found.topic} has {name} = {value}" for name, value in facts.settings.items()),
+            *(f"topic {diagnosis.topic} has {name} = {value}" for name, value in facts.settings.items()),
             *(f"topic {name}: {count} replica(s)" for name, count in facts.replicas.items()),
             *([] if limits else ["the limits of the cluster are unknown (they need DescribeConfigs on it)"]),
             *(f"warning: {warning}" for warning in warnings),

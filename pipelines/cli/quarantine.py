@@ -58,9 +58,9 @@ def quarantine() -> None:
 @common_options
 @_filters
 @_status
-def summary(status: str, **given: Any) -> None:
+def summary(status: str, **options: Any) -> None:
     """Count records by status and reason."""
-    selection, common = _split(given, None if status == "any" else status)
+    selection, common = _split(options, None if status == "any" else status)
 
     def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
         groups = step.summarise(pipeline, selection)
@@ -80,20 +80,20 @@ def summary(status: str, **given: Any) -> None:
 @_filters
 @_status
 @click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True)
-def show(status: str, limit: int, **given: Any) -> None:
+def show(status: str, limit: int, **options: Any) -> None:
     """Show records in the order of Kafka's offsets."""
-    selection, common = _split(given, None if status == "any" else status)
+    selection, common = _split(options, None if status == "any" else status)
 
     def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
-        found = [_readable(row, pipeline.contract) for row in step.examples(pipeline, selection, limit)]
+        records = [_readable(row, pipeline.contract) for row in step.examples(pipeline, selection, limit)]
         lines = [
             f"{r['topic']}-{r['partition']} @ {r['offset']}, sent {r['sent']} UTC: {r['reason']}"
             + (f" of {r['column']}" if r["column"] else "")
             + (f", found {r['found']}" if r["found"] is not None else "")
             + f" ({r['status']}, {_tries(r['attempts'])}, contract {r['contract_version']})\n    {r['value']}"
-            for r in found
+            for r in records
         ]
-        return {"counts": {"records": len(found)}, "lines": lines, "records": found}
+        return {"counts": {"records": len(records)}, "lines": lines, "records": records}
 
     run_job(Job("quarantine show", body), common)
 
@@ -102,12 +102,12 @@ def show(status: str, limit: int, **given: Any) -> None:
 @common_options
 @_filters
 @_dry_run
-def replay(dry_run: bool, **given: Any) -> None:
+def replay(dry_run: bool, **options: Any) -> None:
     """Decode open records by the current contract and write those that pass to the lake.
 
     Events of open days enter the speed layer; certified days that get events are rebuilt and audited.
     """
-    selection, common = _split(given, "open")
+    selection, common = _split(options, "open")
 
     def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
         result = replay_and_rebuild(pipeline, run_id, selection, dry_run=dry_run)
@@ -142,9 +142,9 @@ def _of_gone(done: Replay) -> list[str]:
 @_filters
 @click.option("--all", "everything", is_flag=True, help="Discard all open records if no filter is given.")
 @_dry_run
-def discard(everything: bool, dry_run: bool, **given: Any) -> None:
+def discard(everything: bool, dry_run: bool, **options: Any) -> None:
     """Mark open records as discarded. They stay in the table, and in bronze."""
-    selection, common = _split(given, "open")
+    selection, common = _split(options, "open")
     if selection == Selection() and not everything:
         raise click.UsageError("expected a filter, or --all to discard all open records")
 
@@ -154,8 +154,8 @@ def discard(everything: bool, dry_run: bool, **given: Any) -> None:
     run_job(Job("quarantine discard", body), common)
 
 
-def _split(given: dict[str, Any], status: str | None) -> tuple[Selection, CommonOptions]:
-    since, until = given.pop("since"), given.pop("until")
+def _split(options: dict[str, Any], status: str | None) -> tuple[Selection, CommonOptions]:
+    since, until = options.pop("since"), options.pop("until")
     if since and until and since >= until:
         raise click.UsageError("expected --since to be before --until")
     names = ("reasons", "partitions", "contract_versions")
@@ -163,21 +163,21 @@ def _split(given: dict[str, Any], status: str | None) -> tuple[Selection, Common
         status=status,
         since=since and since.replace(tzinfo=UTC),
         until=until and until.replace(tzinfo=UTC),
-        **{name: given.pop(name) for name in names},
+        **{name: options.pop(name) for name in names},
     )
-    return selection, CommonOptions(**given)
+    return selection, CommonOptions(**options)
 
 
 def _readable(row: dict[str, Any], contract: DataContract) -> dict[str, Any]:
     value: bytes | None = row["value"]
     text = (value or b"").decode("utf-8", "backslashreplace")[:_VALUE_LENGTH]
-    found: str | None = row["_found"]
-    if row["_column"] and contract.treatment(row["_column"]) and not (found or "").startswith("sha256:"):
-        found = None
+    actual: str | None = row["_found"]
+    if row["_column"] and contract.treatment(row["_column"]) and not (actual or "").startswith("sha256:"):
+        actual = None
     names = ("topic", "partition", "offset", "sent", "reason", "column", "status", "attempts")
     return {
         **{name: row[f"_{name}"] for name in (*names, "contract_version")},
-        "found": None if found is None else harmless(found),
+        "found": None if actual is None else harmless(actual),
         "value": f"({len(value or b'')} bytes, withheld)" if contract.personal else harmless(text),
     }
 

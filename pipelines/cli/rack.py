@@ -86,21 +86,21 @@ def doctor(
     run_job(Job("rack doctor", body), _beside(common), output)
 
 
-def summary_of_diagnosis(found: RackDiagnosis) -> dict[str, Any]:
+def summary_of_diagnosis(diagnosis: RackDiagnosis) -> dict[str, Any]:
     """Tell which share of the topic's bytes can stay within the rack.
 
     Args:
-        found: What was found.
+        diagnosis: What was found.
 
     Returns:
         `brokers` (id, rack, selector), `partitions` (number, racks where it can be read), `shares` by
         `kafka.rack.mode`, `mode` as configured, `hints`, with gigabytes a `bill`, and `lines`.
     """
-    topic, advice = found.topic, found.advice
+    topic, advice = diagnosis.topic, diagnosis.advice
     summary: dict[str, Any] = {
         "topic": topic.name,
-        "mode": found.mode,
-        "executors": found.executors,
+        "mode": diagnosis.mode,
+        "executors": diagnosis.executors,
         "brokers": [
             {"id": number, "rack": rack, "selector": (topic.selectors or {}).get(number)}
             for number, rack in topic.racks.items()
@@ -109,10 +109,10 @@ def summary_of_diagnosis(found: RackDiagnosis) -> dict[str, Any]:
         "shares": {each: round(share, 4) for each, share in advice.shares.items()},
         "hints": advice.hints,
     }
-    if found.bill:
+    if diagnosis.bill:
         summary["bill"] = {
             each: {"gigabytes": round(crossed, 3), "price": round(cost, 2)}
-            for each, (crossed, cost) in found.bill.items()
+            for each, (crossed, cost) in diagnosis.bill.items()
         }
     return {**summary, "lines": _lines(summary, topic)}
 

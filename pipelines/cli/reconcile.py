@@ -36,39 +36,39 @@ def reconcile(output: LogFormat | None, **common: Any) -> None:
     run_job(Job("reconcile", body), CommonOptions(**common), output)
 
 
-def summary_of(found: Reconciliation) -> dict[str, Any]:
+def summary_of(reconciliation: Reconciliation) -> dict[str, Any]:
     """Tell how Kafka and bronze differ.
 
     Args:
-        found: What both have.
+        reconciliation: What both have.
 
     Returns:
         `counts`, `partitions` (the offsets on both sides), `findings`, `lines`.
     """
-    name, topic, bronze = found.name, found.topic, found.bronze
-    known = [each for each in found.findings if not each.alarm]
+    name, topic, bronze = reconciliation.name, reconciliation.topic, reconciliation.bronze
+    explained = [each for each in reconciliation.findings if not each.alarm]
     lines = [
         f"{'MISSING' if each.alarm else 'known':<8} {name}-{each.partition} @ {each.words}"
-        for each in found.findings
+        for each in reconciliation.findings
     ]
     return {
         "counts": {
             "partitions": len(topic.partitions),
-            "missing": found.missing,
-            "explained": sum(each.offsets for each in known if each.kind == "gap"),
-            "not_read_yet": sum(each.offsets for each in known if each.kind == "lag"),
+            "missing": reconciliation.missing,
+            "explained": sum(each.offsets for each in explained if each.kind == "gap"),
+            "not_read_yet": sum(each.offsets for each in explained if each.kind == "lag"),
         },
         "topic": name,
         "cleanup_policy": topic.cleanup_policy,
-        "bronze_version": found.bronze_version,
+        "bronze_version": reconciliation.bronze_version,
         "partitions": [
             {
                 "partition": number,
-                "kafka": [kept.earliest, kept.end],
+                "kafka": [offsets.earliest, offsets.end],
                 "bronze": [bronze[number].first, bronze[number].last + 1] if number in bronze else None,
             }
-            for number, kept in sorted(topic.partitions.items())
+            for number, offsets in sorted(topic.partitions.items())
         ],
-        "findings": [asdict(each) for each in found.findings],
-        "lines": lines or [f"bronze (version {found.bronze_version}) holds all that {name} has"],
+        "findings": [asdict(each) for each in reconciliation.findings],
+        "lines": lines or [f"bronze (version {reconciliation.bronze_version}) holds all that {name} has"],
     }

@@ -30,7 +30,7 @@ _PROMETHEUS: Final = "prometheus"
 )
 @click.option(
     "--format",
-    "wanted",
+    "report_format",
     type=click.Choice([*FORMATS, _PROMETHEUS]),
     help="html (the default): the page, the same as JSON, and the index; prometheus: the last nightly run.",
 )
@@ -44,10 +44,12 @@ _PROMETHEUS: Final = "prometheus"
     show_default=True,
     help="The folder to write to.",
 )
-def write_day_report(day: datetime | None, wanted: str | None, index: bool, out: Path, **common: Any) -> None:
+def write_day_report(
+    day: datetime | None, report_format: str | None, index: bool, out: Path, **common: Any
+) -> None:
     """Write the data quality report of a day, or the index of all reports."""
     if index:
-        if day or wanted or common["pipeline"]:
+        if day or report_format or common["pipeline"]:
             raise click.UsageError(
                 "--index reads only the files in --out, of all pipelines and days:"
                 " leave out --pipeline, --date and --format"
@@ -56,14 +58,14 @@ def write_day_report(day: datetime | None, wanted: str | None, index: bool, out:
         return
     if not common["pipeline"]:
         raise click.UsageError("Missing option '--pipeline' (only --index works without it)")
-    if wanted == _PROMETHEUS and day:
+    if report_format == _PROMETHEUS and day:
         raise click.UsageError("--format prometheus is about the last nightly run: leave out --date")
     options = CommonOptions(**common)
 
     def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
-        if wanted == _PROMETHEUS:
+        if report_format == _PROMETHEUS:
             return summary_of_metrics(metrics(pipeline, options.env, out))
-        form = cast(ReportFormat, wanted or FORMATS[0])
+        form = cast(ReportFormat, report_format or FORMATS[0])
         written = report(pipeline, day.date() if day else None, out, form)
         return {**summary_of(written), "warnings": stale_view(pipeline)}
 

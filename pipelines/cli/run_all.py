@@ -81,8 +81,8 @@ def _plan(common: dict[str, Any], check: Check | None) -> list[_Planned]:
         raise ConfigError(
             f"{common['conf_dir']}/base/pipelines: no pipeline (*.yml) here; name the folder with --conf-dir"
         )
-    found = [_planned(CommonOptions(pipeline=name, **common), check) for name in names]
-    return sorted(found, key=lambda one: one.spark is not None)
+    planned = [_planned(CommonOptions(pipeline=name, **common), check) for name in names]
+    return sorted(planned, key=lambda one: one.spark is not None)
 
 
 def _planned(options: CommonOptions, check: Check | None) -> _Planned:
@@ -97,8 +97,8 @@ def _planned(options: CommonOptions, check: Check | None) -> _Planned:
 
 
 def _require_one_application(planned: list[_Planned]) -> None:
-    wanted = [one for one in planned if one.spark]
-    for one, other in pairwise(wanted) if is_submitted() else ():
+    on_spark = [one for one in planned if one.spark]
+    for one, other in pairwise(on_spark) if is_submitted() else ():
         if one.spark != other.spark:
             raise ConfigError(
                 f"spark: the settings of {one.options.pipeline} and {other.options.pipeline} differ, but"
