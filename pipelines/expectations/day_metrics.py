@@ -51,17 +51,19 @@ def figures(
         By day the figures by name. A day without rows has 0 rows, all its hours without events, and of
         columns nothing.
     """
-    wanted = [figure for figure in dict.fromkeys(names) if figure not in (ROWS, FRESHNESS)]
+    column_figures = [figure for figure in dict.fromkeys(names) if figure not in (ROWS, FRESHNESS)]
     end = f"to_utc_timestamp(date_add({EVENT_DATE}, 1), {literal(contract.day_time_zone)})"
     newest = f"unix_micros(max({name(contract.event_time)}))"
     by_day = rows.groupBy(EVENT_DATE).agg(
         F.expr(f"count(1) AS {name(ROWS)}"),
         F.expr(f"(unix_micros(first({end})) - {newest}) / {_HOUR_US} AS {name(FRESHNESS)}"),
-        *(F.expr(_sql(figure)).alias(figure) for figure in wanted),
+        *(F.expr(_sql(figure)).alias(figure) for figure in column_figures),
     )
-    found = {row.pop(EVENT_DATE): row for row in small_rows(by_day)}
+    figures_by_day = {row.pop(EVENT_DATE): row for row in small_rows(by_day)}
     return {
-        day: found.get(day, {ROWS: 0, FRESHNESS: _hours_of(day, contract.zone), **dict.fromkeys(wanted)})
+        day: figures_by_day.get(
+            day, {ROWS: 0, FRESHNESS: _hours_of(day, contract.zone), **dict.fromkeys(column_figures)}
+        )
         for day in days
     }
 
@@ -73,7 +75,7 @@ def unknown_figure(figure: str, contract: DataContract) -> str | None:
     column, _, kind = figure.rpartition("_")
     field = flat(contract.schema).get(column)
     if field is None or kind not in {**_OF_ANY, **_OF_NUMBERS}:
-        kinds = ", ".join(f"COLUMN_{known}" for known in (*_OF_ANY, *_OF_NUMBERS))
+        kinds = ", ".join(f"COLUMN_{suffix}" for suffix in (*_OF_ANY, *_OF_NUMBERS))
         return f"expected {ROWS}, {FRESHNESS}, or one of {kinds} of a column of the contract"
     if kind in _OF_NUMBERS and not isinstance(field.dataType, NumericType):
         return f"_{kind} needs a column of numbers, and {column} is not one"

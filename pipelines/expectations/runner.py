@@ -23,7 +23,7 @@ from pipelines.contracts.rules import SuiteName
 from pipelines.delta.io import on_days
 from pipelines.errors import ConfigError
 from pipelines.expectations.day_metrics import ROWS, figures
-from pipelines.expectations.suites import Json, asked, columns_named
+from pipelines.expectations.suites import Json, columns_named, suites_of
 from pipelines.ledger.checks import Check, Status
 from pipelines.records.dedup import with_key
 from pipelines.spark.failures import first_line
@@ -93,8 +93,8 @@ def refuse_unfit(contract: DataContract) -> None:
             ExpectationConfiguration(**own.config).to_domain_obj()
             _refuse_empty_ranges(own.config["kwargs"])
         except (GreatExpectationsError, TypeError, ValueError) as error:
-            said = " ".join(str(error).split())
-            raise ConfigError(f"{own.place}: Great Expectations refuses it: {said}") from None
+            reason = " ".join(str(error).split())
+            raise ConfigError(f"{own.place}: Great Expectations refuses it: {reason}") from None
 
 
 def _refuse_empty_ranges(arguments: Json) -> None:
@@ -116,7 +116,7 @@ def expectation_checks(
         examples: how many unexpected values to keep; with 0 nothing that could be a value is kept.
     """
     began = time.monotonic()
-    suites = asked(contract)
+    suites = suites_of(contract)
     named = [column for expectation in suites["days"] for column in columns_named(expectation)]
     numbers = figures(rows, contract, days, named)
     checkpoints = _Checkpoints(pipeline, examples)
@@ -131,15 +131,15 @@ def expectation_checks(
 
     checks = []
     filled = [day for day in days if numbers[day][ROWS]]
-    for day, found in _by_day(ask_rows, suites["rows"], filled):
-        _count(found, numbers[day][ROWS])
-        kept = found if examples else _without_values(found, contract)
-        checks.append(_check(day, f"{pipeline}.rows", kept))
-    for day, found in _by_day(ask_days, suites["days"], days):
-        _count(found, 1)
-        for column in columns_named(found["expectation_config"]):
-            found["result"]["observed_value"] = numbers[day][column]
-        checks.append(_check(day, f"{pipeline}.days", found))
+    for day, result in _by_day(ask_rows, suites["rows"], filled):
+        _count(result, numbers[day][ROWS])
+        shown = result if examples else _without_values(result, contract)
+        checks.append(_check(day, f"{pipeline}.rows", shown))
+    for day, result in _by_day(ask_days, suites["days"], days):
+        _count(result, 1)
+        for column in columns_named(result["expectation_config"]):
+            result["result"]["observed_value"] = numbers[day][column]
+        checks.append(_check(day, f"{pipeline}.days", result))
     number, took = sum(map(len, suites.values())), time.monotonic() - began
     _log.info("checked %d expectations on %d days in %.1f s", number, len(days), took)
     return checks
@@ -184,9 +184,9 @@ class _Checkpoints:
         """
         name = f"{self.pipeline}.{suite}"
         bare = [{key: value for key, value in item.items() if key != "id"} for item in expectations]
-        kept = self.context.suites.add_or_update(ExpectationSuite(name=name, expectations=bare))
+        stored = self.context.suites.add_or_update(ExpectationSuite(name=name, expectations=bare))
         definition = self.context.validation_definitions.add_or_update(
-            gx.ValidationDefinition(name=name, data=self.batches[suite], suite=kept)
+            gx.ValidationDefinition(name=name, data=self.batches[suite], suite=stored)
         )
         checkpoint = gx.Checkpoint(
             name=name,
@@ -198,21 +198,23 @@ class _Checkpoints:
         by_id = {
             result.expectation_config.id: result for result in whole.results if result.expectation_config
         }
-        return [_plain(by_id[expectation.id]) for expectation in kept.expectations]
+        return [_plain(by_id[expectation.id]) for expectation in stored.expectations]
 
 
 def _by_day(ask: Ask, expectations: Sequence[Json], days: Sequence[date]) -> Iterator[tuple[date, Json]]:
     """Ask of all days at once what can be, and of each day alone what is left or does not hold."""
     if not expectations or not days:
         return
-    held: dict[int, Json] = {}
+    successes: dict[int, Json] = {}
     if together := [number for number, item in enumerate(expectations) if _holds_for_parts(item)]:
-        found = ask(days, [expectations[number] for number in together], True)
-        held = {number: result for number, result in zip(together, found, strict=True) if result["success"]}
-    left = [number for number in range(len(expectations)) if number not in held]
+        answers = ask(days, [expectations[number] for number in together], True)
+        successes = {
+            number: result for number, result in zip(together, answers, strict=True) if result["success"]
+        }
+    left = [number for number in range(len(expectations)) if number not in successes]
     for day in days:
         apart = ask([day], [expectations[number] for number in left], False) if left else []
-        results = held | dict(zip(left, apart, strict=True))
+        results = successes | dict(zip(left, apart, strict=True))
         for number in range(len(expectations)):
             yield day, {**results[number], "result": {**results[number]["result"]}}
 
@@ -228,68 +230,68 @@ def _holds_for_parts(expectation: Json) -> bool:
 
 def _plain(result: ExpectationValidationResult) -> Json:
     """Return a result as JSON, without what is of this run only: ids, and the traces of exceptions."""
-    found: Json = result.to_json_dict()
-    config = found["expectation_config"]
+    plain: Json = result.to_json_dict()
+    config = plain["expectation_config"]
     config.pop("id", None)
     config["kwargs"].pop("batch_id", None)
-    info = found.get("exception_info") or {}
+    info = plain.get("exception_info") or {}
     # Great Expectations gives one such record, or one for each metric.
     records = [entry for entry in (info, *info.values()) if isinstance(entry, dict)]
     raised = next((r["exception_message"] for r in records if r.get("exception_message")), None)
-    found["exception_info"] = {
+    plain["exception_info"] = {
         "raised_exception": raised is not None,
         "exception_message": raised,
         "exception_traceback": "not kept",
     }
-    return found
+    return plain
 
 
-def _count(found: Json, elements: float | None) -> None:
+def _count(result: Json, elements: float | None) -> None:
     """Put in the counts of an expectation that holds of every row, which a brief answer leaves out."""
-    if found["success"] and not found["result"]:
-        found["result"] |= {"element_count": elements, "unexpected_count": 0, "unexpected_percent": 0.0}
+    if result["success"] and not result["result"]:
+        result["result"] |= {"element_count": elements, "unexpected_count": 0, "unexpected_percent": 0.0}
 
 
-def _without_values(found: Json, contract: DataContract) -> Json:
+def _without_values(outcome: Json, contract: DataContract) -> Json:
     """Return a result with counts, but with nothing that might be a value of the data."""
-    result = {key: value for key, value in found["result"].items() if key in _COUNTS}
-    observed = found["result"].get("observed_value")
-    personal = any(contract.treatment(column) for column in columns_named(found["expectation_config"]))
+    result = {key: value for key, value in outcome["result"].items() if key in _COUNTS}
+    observed = outcome["result"].get("observed_value")
+    personal = any(contract.treatment(column) for column in columns_named(outcome["expectation_config"]))
     if isinstance(observed, int | float) and not personal:
         result["observed_value"] = observed
-    info = found["exception_info"]
+    info = outcome["exception_info"]
     if info["raised_exception"]:
         info = info | {"exception_message": "the reason may hold values, which are not kept"}
-    return {**found, "result": result, "exception_info": info}
+    return {**outcome, "result": result, "exception_info": info}
 
 
-def _check(day: date, suite: str, found: Json) -> Check:
-    config, result = found["expectation_config"], found["result"]
+def _check(day: date, suite: str, outcome: Json) -> Check:
+    config, result = outcome["expectation_config"], outcome["result"]
     arguments = dict(config["kwargs"])
     about = ", ".join(columns_named(config)) or config.get("description") or ""
     for column in ("column", "column_list"):
         arguments.pop(column, None)
     unexpected = result.get("unexpected_count") or 0
-    if found["exception_info"]["raised_exception"]:
+    if outcome["exception_info"]["raised_exception"]:
         # Spark prints its whole plan after the first line.
-        said = first_line(str(found["exception_info"]["exception_message"]))
-        observed = f"could not be evaluated: {said}"
+        reason = first_line(str(outcome["exception_info"]["exception_message"]))
+        observed = f"could not be evaluated: {reason}"
     elif result.get("observed_value") is not None:
         observed = str(result["observed_value"])[:_LONGEST]
     elif "element_count" in result:
         observed = f"{unexpected:,} of {result['element_count'] or 0:,} values unexpected"
     else:
-        observed = "as expected" if found["success"] else "not as expected"
+        observed = "as expected" if outcome["success"] else "not as expected"
     failed: Status = "failed" if config.get("severity", "critical") == "critical" else "warned"
     examples = result.get("partial_unexpected_list")
     return Check(
         day,
         f"{config['type']} {about}".strip(),
         "expectation",
-        "passed" if found["success"] else failed,
+        "passed" if outcome["success"] else failed,
         observed,
         ", ".join(f"{k} {v}" for k, v in arguments.items())
         or config["type"].removeprefix("expect_").replace("_", " "),
         f"for example {examples}" if unexpected and examples else "",
-        result=json.dumps({"suite": suite, **found}, default=str),
+        result=json.dumps({"suite": suite, **outcome}, default=str),
     )

@@ -33,7 +33,7 @@ def own_expectations(conf_dir: Path, pipeline: str, contract: DataContract) -> t
         ConfigError: a file is no suite of that name, an expectation asks for a column that there is not, or
             one that was generated has been edited.
     """
-    found = []
+    handwritten = []
     for suite in SUITES:
         path = suite_path(conf_dir, pipeline, suite)
         for number, expectation in enumerate(_read(path, f"{pipeline}.{suite}").get("expectations", [])):
@@ -42,7 +42,7 @@ def own_expectations(conf_dir: Path, pipeline: str, contract: DataContract) -> t
             )
             if _mark_of(expectation) is None:
                 refuse_unknown_columns(own, contract)
-                found.append(own)
+                handwritten.append(own)
             elif _mark_of(expectation) != _hash(expectation):
                 raise ConfigError(
                     f"{own.place}: generated from the contract, and edited since. The audit checks what the"
@@ -50,7 +50,7 @@ def own_expectations(conf_dir: Path, pipeline: str, contract: DataContract) -> t
                     " `meta`; to restore what the contract says, delete it here. Then run `oncelake"
                     " expectations generate`"
                 )
-    return tuple(found)
+    return tuple(handwritten)
 
 
 def suite_path(conf_dir: Path, pipeline: str, suite: SuiteName) -> Path:
@@ -97,19 +97,19 @@ def _outdated(conf_dir: Path, pipeline: str, contract: DataContract) -> Iterator
     for suite, expectations in generated(contract).items():
         path, name = suite_path(conf_dir, pipeline, suite), f"{pipeline}.{suite}"
         document = _read(path, name)
-        there: list[Json] = document.get("expectations", [])
-        marked = [expectation for expectation in there if _mark_of(expectation) is not None]
+        stored: list[Json] = document.get("expectations", [])
+        marked = [expectation for expectation in stored if _mark_of(expectation) is not None]
         if document and [_mark_of(item) for item in marked] == [_hash(item) for item in expectations]:
             continue
-        own = [expectation for expectation in there if _mark_of(expectation) is None]
-        known = {_mark_of(item): item["id"] for item in marked if "id" in item}
-        made = [_marked(item, name, known) for item in expectations]
-        yield path, _text({"id": _id(name), "meta": {}, "name": name} | document, [*made, *own])
+        own = [expectation for expectation in stored if _mark_of(expectation) is None]
+        ids = {_mark_of(item): item["id"] for item in marked if "id" in item}
+        generated_ones = [_marked(item, name, ids) for item in expectations]
+        yield path, _text({"id": _id(name), "meta": {}, "name": name} | document, [*generated_ones, *own])
 
 
-def _marked(expectation: Json, name: str, known: dict[str | None, str]) -> Json:
+def _marked(expectation: Json, name: str, ids: dict[str | None, str]) -> Json:
     mark = _hash(expectation)
-    made_id = known.get(mark, _id(f"{name}/{mark}"))
+    made_id = ids.get(mark, _id(f"{name}/{mark}"))
     return {**expectation, "id": made_id, "meta": {_MARK: {"generated": mark}}}
 
 
@@ -130,9 +130,9 @@ def _mark_of(expectation: Json) -> str | None:
 
 def _hash(expectation: Json) -> str:
     """Return a hash of all that an expectation says, but not of what only identifies it."""
-    said = {key: value for key, value in expectation.items() if key not in ("id", "meta") and value}
-    said |= {key: value for key, value in (expectation.get("meta") or {}).items() if key != _MARK}
-    return hashlib.sha256(json.dumps(_plain(said), sort_keys=True).encode()).hexdigest()[:16]
+    content = {key: value for key, value in expectation.items() if key not in ("id", "meta") and value}
+    content |= {key: value for key, value in (expectation.get("meta") or {}).items() if key != _MARK}
+    return hashlib.sha256(json.dumps(_plain(content), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _plain(value: Any) -> Any:
@@ -157,8 +157,8 @@ def _read(path: Path, name: str) -> Json:
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}; expected a suite in JSON") from None
     if not isinstance(document, dict) or document.get("name") != name:
-        found = document.get("name") if isinstance(document, dict) else type(document).__name__
-        raise ConfigError(f"{path}: expected a suite with the name {name!r}, got {found!r}")
+        actual = document.get("name") if isinstance(document, dict) else type(document).__name__
+        raise ConfigError(f"{path}: expected a suite with the name {name!r}, got {actual!r}")
     expectations = document.get("expectations", [])
     if not isinstance(expectations, list):
         raise ConfigError(f"{path}: expectations: expected a list, got {type(expectations).__name__}")
@@ -168,11 +168,11 @@ def _read(path: Path, name: str) -> Json:
     return document
 
 
-def _no_expectation(found: Any) -> str | None:
-    if not isinstance(found, dict) or not isinstance(found.get("type"), str):
+def _no_expectation(entry: Any) -> str | None:
+    if not isinstance(entry, dict) or not isinstance(entry.get("type"), str):
         return "expected `type`, such as expect_column_mean_to_be_between, and `kwargs`"
-    if not isinstance(found.get("kwargs", {}), dict) or not isinstance(found.get("meta") or {}, dict):
+    if not isinstance(entry.get("kwargs", {}), dict) or not isinstance(entry.get("meta") or {}, dict):
         return "kwargs and meta: expected objects"
-    if found.get("severity", "critical") not in _SEVERITIES:
-        return f"severity: expected one of {', '.join(_SEVERITIES)}, got {found['severity']!r}"
+    if entry.get("severity", "critical") not in _SEVERITIES:
+        return f"severity: expected one of {', '.join(_SEVERITIES)}, got {entry['severity']!r}"
     return None

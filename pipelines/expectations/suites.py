@@ -38,7 +38,7 @@ def generated(contract: DataContract) -> dict[SuiteName, list[Json]]:
     }
 
 
-def asked(contract: DataContract) -> dict[SuiteName, list[Json]]:
+def suites_of(contract: DataContract) -> dict[SuiteName, list[Json]]:
     """Return what the audit asks: what the contract stands for, then what people wrote beside it."""
     own: dict[SuiteName, list[Json]] = {
         name: [dict(item.config) for item in contract.expectations if item.suite == name] for name in SUITES
@@ -48,11 +48,11 @@ def asked(contract: DataContract) -> dict[SuiteName, list[Json]]:
 
 def columns_named(expectation: Json) -> list[str]:
     """Return the columns that an expectation names."""
-    found: list[str] = []
+    columns: list[str] = []
     for argument in _COLUMN_ARGUMENTS:
         named = expectation.get("kwargs", {}).get(argument, [])
-        found += [named] if isinstance(named, str) else named
-    return found
+        columns += [named] if isinstance(named, str) else named
+    return columns
 
 
 def refuse_unknown_columns(own: OwnExpectation, contract: DataContract) -> None:
@@ -61,12 +61,12 @@ def refuse_unknown_columns(own: OwnExpectation, contract: DataContract) -> None:
     Raises:
         ConfigError: it names a column that the contract does not have, or a figure that there is not.
     """
-    known = {*contract.columns, *contract.key_names, EVENT_DATE, *ORIGIN}
+    columns = {*contract.columns, *contract.key_names, EVENT_DATE, *ORIGIN}
     for column in columns_named(dict(own.config)):
         reason = None
         if own.suite == "days":
             reason = unknown_figure(column, contract)
-        elif column.partition(".")[0] not in known:
+        elif column.partition(".")[0] not in columns:
             reason = f"expected a column of the contract: {', '.join(contract.columns)}"
         if reason:
             raise ConfigError(f"{own.place}: column {column}: {reason}")
@@ -112,5 +112,5 @@ def _unique(key: list[str]) -> Json:
 
 
 def _expectation(kind: str, **arguments: Any) -> Json:
-    given = {name: value for name, value in arguments.items() if value is not None}
-    return {"type": kind, "kwargs": given, "severity": "critical"}
+    kwargs = {name: value for name, value in arguments.items() if value is not None}
+    return {"type": kind, "kwargs": kwargs, "severity": "critical"}

@@ -14,7 +14,7 @@ from pipelines.contracts.contract import DataContract, load_contract
 from pipelines.contracts.rules import OwnExpectation
 from pipelines.errors import ConfigError
 from pipelines.expectations.suite_files import outdated_suites, own_expectations, suite_path, write_suites
-from pipelines.expectations.suites import asked, generated
+from pipelines.expectations.suites import generated, suites_of
 
 MEAN: dict[str, Any] = {
     "type": "expect_column_mean_to_be_between",
@@ -66,7 +66,7 @@ def test_what_people_wrote_survives_regeneration_in_its_order(
     assert outdated_suites(tmp_path, "flights", contract) == [path]
     own = own_expectations(tmp_path, "flights", contract)
     assert [item.config for item in own] == [MEAN, NONE_LOST]
-    assert asked(replace(contract, expectations=own))["rows"] == [
+    assert suites_of(replace(contract, expectations=own))["rows"] == [
         *generated(contract)["rows"],
         MEAN,
         NONE_LOST,
