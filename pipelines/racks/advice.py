@@ -100,8 +100,8 @@ def _hints(
         )
     best = shares["placement"]
     if shares[mode] < best - (1 - _WHOLE):
-        wanted: RackMode = "client" if shares["client"] >= _WHOLE * best else "placement"
-        hints.append(f"kafka.rack.mode: {wanted} would raise the share to {shares[wanted]:.2f}")
+        better: RackMode = "client" if shares["client"] >= _WHOLE * best else "placement"
+        hints.append(f"kafka.rack.mode: {better} would raise the share to {shares[better]:.2f}")
     racks = {rack for rack in topic.racks.values() if rack}
     if empty := sorted(racks - set(executors)):
         hints.append(f"no executor runs in {', '.join(empty)}")

@@ -19,8 +19,8 @@ def spread(topic: RackedTopic) -> tuple[Partition, ...]:
         ConfigError: a broker has no rack.
         InfrastructureError: a broker that ought to hold replicas is not there.
     """
-    held = Counter(broker for partition in topic.partitions for broker in partition.replicas)
-    if away := sorted(held.keys() - topic.racks.keys()):
+    replica_counts = Counter(broker for partition in topic.partitions for broker in partition.replicas)
+    if away := sorted(replica_counts.keys() - topic.racks.keys()):
         raise InfrastructureError(
             f"brokers {', '.join(map(str, away))} have replicas of {topic.name} and are not in the cluster;"
             " start them, or replace them, before replicas are moved"
@@ -30,10 +30,10 @@ def spread(topic: RackedTopic) -> tuple[Partition, ...]:
             f"brokers {', '.join(without)} have no rack, so replicas cannot be spread: set broker.rack"
         )
     racks = {number: str(rack) for number, rack in topic.racks.items()}
-    held.update(dict.fromkeys(racks, 0))
+    replica_counts.update(dict.fromkeys(racks, 0))
     moved = []
     for partition in topic.partitions:
-        replicas = _spread(partition, racks, held)
+        replicas = _spread(partition, racks, replica_counts)
         if replicas != partition.replicas:
             moved.append(replace(partition, replicas=replicas))
     return tuple(moved)
@@ -54,7 +54,7 @@ def reassignment(topic: str, partitions: Sequence[Partition]) -> dict[str, objec
     }
 
 
-def _spread(partition: Partition, racks: Mapping[int, str], held: Counter[int]) -> tuple[int, ...]:
+def _spread(partition: Partition, racks: Mapping[int, str], replica_counts: Counter[int]) -> tuple[int, ...]:
     placed = list(partition.replicas)
     # The leader's rack is taken from the beginning, wherever in the list it stands.
     seen = {racks[partition.leader]} if partition.leader in partition.replicas else set()
@@ -64,9 +64,11 @@ def _spread(partition: Partition, racks: Mapping[int, str], held: Counter[int]) 
         if broker == partition.leader or rack not in seen or not free:
             seen.add(rack)
             continue
-        to = min((each for each in racks if racks[each] in free), key=lambda each: (held[each], each))
-        held[broker] -= 1
-        held[to] += 1
+        to = min(
+            (each for each in racks if racks[each] in free), key=lambda each: (replica_counts[each], each)
+        )
+        replica_counts[broker] -= 1
+        replica_counts[to] += 1
         placed[position] = to
         seen.add(racks[to])
     return tuple(placed)

@@ -65,14 +65,14 @@ def main(arguments: list[str] | None = None) -> int:
     )  # fmt: skip
     parser.add_argument("--plain", action="store_true", help="print only the rack")
     options = parser.parse_args(arguments)
-    rack, told = resolve(options.variable, options.file, options.aws)
+    rack, answers = resolve(options.variable, options.file, options.aws)
     if not rack:
-        _remark(f"no rack found, clients will read from leaders: {'; '.join(told)}")
+        _remark(f"no rack found, clients will read from leaders: {'; '.join(answers)}")
         return 0
     quoted = shlex.quote(rack)
     print(rack if options.plain else f"export {options.variable}={quoted}\nexport {ATTRIBUTE}={quoted}")
     sys.stdout.flush()
-    _remark(f"{rack} ({told[-1]})")
+    _remark(f"{rack} ({answers[-1]})")
     return 0
 
 
@@ -100,18 +100,18 @@ def resolve(variable: str, file: str | None, aws: str) -> tuple[str, list[str]]:
     Returns:
         The rack, empty if nobody knows it; and who was asked, with each result.
     """
-    told: list[str] = []
+    failures: list[str] = []
     until = time.monotonic() + WITHIN_S
     try:
         return checked(os.environ.get(variable, "")), [f"${variable}"]
     except NoAnswer as why:
-        told.append(f"${variable}: {why}")
+        failures.append(f"${variable}: {why}")
     # A file may lie where nobody answers, too.
     rack, of_files = first_of({"file": lambda: of_file(file)}, until)
     if rack:
-        return rack, [*told, *of_files]
+        return rack, [*failures, *of_files]
     rack, clouds = of_clouds(aws, until)
-    return rack, [*told, *of_files, *clouds]
+    return rack, [*failures, *of_files, *clouds]
 
 
 def checked(text: str) -> str:
@@ -204,7 +204,7 @@ def first_of(asks: dict[str, Callable[[], str]], until: float) -> tuple[str, lis
     for name in asks:
         threading.Thread(target=ask, args=(name,), daemon=True).start()
     silent: set[str] = set(asks)
-    told: list[str] = []
+    failures: list[str] = []
     while silent:
         try:
             name, rack, why = answers.get(timeout=max(until - time.monotonic(), 0.001))
@@ -212,9 +212,9 @@ def first_of(asks: dict[str, Callable[[], str]], until: float) -> tuple[str, lis
             break
         silent.discard(name)
         if rack:
-            return rack, [*told, name]
-        told.append(f"{name}: {why}")
-    return "", [*told, *(f"{name}: no answer in time" for name in sorted(silent))]
+            return rack, [*failures, name]
+        failures.append(f"{name}: {why}")
+    return "", [*failures, *(f"{name}: no answer in time" for name in sorted(silent))]
 
 
 def _zone(ask: Callable[[], str]) -> str:
@@ -251,10 +251,10 @@ def of_gcp(base: str, until: float) -> str:
 def of_azure(base: str, until: float) -> str:
     """Azure, whose zones are numbers within a region."""
     path = "/metadata/instance/compute?api-version=2021-02-01&format=json"
-    found = json.loads(_get(base + path, until, "GET", {"Metadata": "true"})[0])
-    if not isinstance(found, dict) or not found.get("zone") or not found.get("location"):
+    instance = json.loads(_get(base + path, until, "GET", {"Metadata": "true"})[0])
+    if not isinstance(instance, dict) or not instance.get("zone") or not instance.get("location"):
         raise NoAnswer("the machine is in no zone")
-    return f"{found['location']}-{found['zone']}"
+    return f"{instance['location']}-{instance['zone']}"
 
 
 def _get(url: str, until: float, method: str, headers: dict[str, str]) -> tuple[str, str]:

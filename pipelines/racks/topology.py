@@ -99,26 +99,26 @@ def _racks(admin: Admin) -> dict[int, str | None]:
 
 def _partition(described: Any, sizes: Mapping[tuple[int, int], int]) -> Partition:
     number, leader = described.partition(), described.leader()
-    known = None if leader is None or leader.id() < 0 else leader.id()
+    leader_id = None if leader is None or leader.id() < 0 else leader.id()
     return Partition(
         number,
-        known,
+        leader_id,
         tuple(node.id() for node in described.replicas()),
         tuple(sorted(node.id() for node in described.isr())),
-        sizes.get((known, number), 0) if known is not None else 0,
+        sizes.get((leader_id, number), 0) if leader_id is not None else 0,
     )
 
 
 def _selectors(admin: Admin, brokers: list[int]) -> dict[int, str] | None:
     resource = admin.jvm.org.apache.kafka.common.config.ConfigResource
     kind = getattr(admin.jvm, "org.apache.kafka.common.config.ConfigResource$Type").BROKER
-    asked = {number: resource(kind, str(number)) for number in brokers}
+    resources = {number: resource(kind, str(number)) for number in brokers}
     try:
-        wanted = admin.jvm.java.util.ArrayList()
-        for each in asked.values():
-            wanted.add(each)
-        found = admin.answer(admin.client.describeConfigs(wanted).all())
-        entries = {number: found.get(each).get(_SELECTOR) for number, each in asked.items()}
+        resource_list = admin.jvm.java.util.ArrayList()
+        for each in resources.values():
+            resource_list.add(each)
+        configs = admin.answer(admin.client.describeConfigs(resource_list).all())
+        entries = {number: configs.get(each).get(_SELECTOR) for number, each in resources.items()}
     except Py4JJavaError as error:
         if "Authorization" in kafka_error_text(error):
             return None
@@ -128,18 +128,18 @@ def _selectors(admin: Admin, brokers: list[int]) -> dict[int, str] | None:
 
 def _sizes(admin: Admin, brokers: list[int], topic: str) -> dict[tuple[int, int], int]:
     """Return bytes by broker and partition; nothing if the brokers may not be asked."""
-    wanted = admin.jvm.java.util.ArrayList()
+    broker_ids = admin.jvm.java.util.ArrayList()
     for number in brokers:
-        wanted.add(number)
+        broker_ids.add(number)
     try:
-        found = admin.answer(admin.client.describeLogDirs(wanted).allDescriptions())
+        log_dirs = admin.answer(admin.client.describeLogDirs(broker_ids).allDescriptions())
     except Py4JJavaError as error:
         if "Authorization" in kafka_error_text(error):
             return {}
         raise
     sizes: dict[tuple[int, int], int] = {}
     for number in brokers:
-        for folder in (found.get(number) or {}).values():
+        for folder in (log_dirs.get(number) or {}).values():
             for partition, replica in folder.replicaInfos().items():
                 if partition.topic() == topic:
                     sizes[number, partition.partition()] = replica.size()

@@ -48,12 +48,12 @@ class RackTrafficMeter:
             for an unknown rack; `share`: of the bytes that stayed in the rack, None without bytes;
             `placement`: what the driver decided, if it did.
         """
-        found = traffic(since(self._before, _settled(self._spark)), self._racks)
+        by_rack = traffic(since(self._before, _settled(self._spark)), self._racks)
         placement = {name: value for name, value in metrics.items() if name.startswith(_PREFIX)}
         return {
             "mode": self._mode,
-            "bytes": found,
-            "share": rack_share(found),
+            "bytes": by_rack,
+            "share": rack_share(by_rack),
             **({"placement": placement} if placement else {}),
         }
 
