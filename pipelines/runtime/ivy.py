@@ -144,14 +144,14 @@ def _ivy_jar() -> Path:
 
 def _run(command: list[str], use: str, total: int | None) -> None:
     """Run Ivy once and show the jars as it names them; end it when it takes too long."""
-    said: deque[str] = deque(maxlen=400)
+    output: deque[str] = deque(maxlen=400)
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     watchdog = threading.Timer(_ATTEMPT_WITHIN_S, process.kill)
     watchdog.start()
     try:
-        _show(process, use, total, said)
+        _show(process, use, total, output)
         code = process.wait()
     finally:
         watchdog.cancel()
@@ -159,8 +159,8 @@ def _run(command: list[str], use: str, total: int | None) -> None:
             process.kill()
             process.wait()
     if code != 0:
-        problems = [line for line in said if _PROBLEM.search(line)]
-        quoted = " | ".join(list(dict.fromkeys(problems or said))[:_PROBLEMS_SHOWN])
+        problems = [line for line in output if _PROBLEM.search(line)]
+        quoted = " | ".join(list(dict.fromkeys(problems or output))[:_PROBLEMS_SHOWN])
         raise _IvyFailedError(
             f"Ivy could not fetch the jars for {use} (exit code {code}, {_ATTEMPTS} attempts): {quoted}. "
             "Check the network; behind a proxy set "
@@ -169,14 +169,14 @@ def _run(command: list[str], use: str, total: int | None) -> None:
         )
 
 
-def _show(process: "subprocess.Popen[str]", use: str, total: int | None, said: deque[str]) -> None:
+def _show(process: "subprocess.Popen[str]", use: str, total: int | None, output: deque[str]) -> None:
     """Follow Ivy's output: a bar on a terminal, a line for each jar elsewhere."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task(f"jars for {use}: finding versions", total=total)
         for line in process.stdout or ():
-            said.append(line.strip())
+            output.append(line.strip())
             if match := re.match(r"\s*downloading \S*?([^/\s]+\.jar) ", line):
                 progress.update(task, description=f"jars for {use}: {match.group(1)}")
                 if not console.is_terminal:

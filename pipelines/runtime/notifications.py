@@ -57,12 +57,12 @@ def _say(hook: str, trouble: str | None) -> None:
 def _run(command: tuple[str, ...], body: bytes, seconds: float) -> str | None:
     """Return what went wrong with the command, if anything did."""
     # Files, not pipes: a process that the command leaves behind would keep a pipe open.
-    with TemporaryFile() as given, TemporaryFile() as said:
-        given.write(body)
-        given.seek(0)
+    with TemporaryFile() as stdin, TemporaryFile() as output:
+        stdin.write(body)
+        stdin.seek(0)
         try:
             process = subprocess.Popen(
-                command, stdin=given, stdout=said, stderr=subprocess.STDOUT, start_new_session=True
+                command, stdin=stdin, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
             )
         except OSError as error:
             return f"cannot be started: {error.strerror}: {command[0]}"
@@ -75,8 +75,8 @@ def _run(command: tuple[str, ...], body: bytes, seconds: float) -> str | None:
             return f"not done within {seconds:g} s, and killed"
         if code == 0:
             return None
-        said.seek(0)
-        return f"exit code {code}: {said.read().decode(errors='replace').strip()[-_SHOWN:]}"
+        output.seek(0)
+        return f"exit code {code}: {output.read().decode(errors='replace').strip()[-_SHOWN:]}"
 
 
 def _post(config: NotifyConfig, url: str, body: bytes, seconds: float) -> str | None:

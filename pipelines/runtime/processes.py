@@ -32,11 +32,11 @@ def end_processes(processes: Iterable[psutil.Process], within_s: float) -> None:
         processes: known by id and start time, so an id that was given away since is left alone.
         within_s: seconds until they are killed, and again until it is given up.
     """
-    asked = list(processes)
-    for process in asked:
+    terminated = list(processes)
+    for process in terminated:
         with suppress(psutil.NoSuchProcess):
             process.terminate()
-    _, alive = psutil.wait_procs(asked, timeout=within_s)
+    _, alive = psutil.wait_procs(terminated, timeout=within_s)
     for process in alive:
         with suppress(psutil.NoSuchProcess):
             process.kill()
@@ -54,13 +54,13 @@ def graceful_shutdown() -> Iterator[None]:
     Raises:
         SystemExit: a signal has come; the code is 128 + its number, as a shell has it.
     """
-    told: list[int] = []
+    received: list[int] = []
     below: set[psutil.Process] = set()
 
     def leave(number: int, frame: FrameType | None) -> None:
         del frame
-        if not told:
-            told.append(number)
+        if not received:
+            received.append(number)
             # Later the children of a process that ended first would no longer be found below this one.
             below.update(_below())
             raise KeyboardInterrupt
@@ -73,12 +73,12 @@ def graceful_shutdown() -> Iterator[None]:
             yield
         except KeyboardInterrupt:
             # Spark has a handler of its own for Ctrl-C, and raises the same.
-            if not told:
-                told.append(signal.SIGINT)
+            if not received:
+                received.append(signal.SIGINT)
         finally:
-            if told:
+            if received:
                 end_processes(below | _below(), _STOP_WITHIN_S)
-                raise SystemExit(128 + told[0])
+                raise SystemExit(128 + received[0])
 
 
 def _below() -> set[psutil.Process]:
