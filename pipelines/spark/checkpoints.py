@@ -62,7 +62,7 @@ def first_offsets(spark: SparkSession, path: str) -> dict[str, dict[int, int]]:
     if text is None or "{" not in text:
         return {}
     topics = json.loads(text[text.index("{") :])
-    return {topic: {int(number): at for number, at in found.items()} for topic, found in topics.items()}
+    return {topic: {int(number): at for number, at in offsets.items()} for topic, offsets in topics.items()}
 
 
 def sources_of(offsets: str) -> list[str]:
@@ -84,8 +84,8 @@ def planned_at(offsets: str) -> datetime:
 
 def reads_more(spark: SparkSession, path: str, batch: int) -> bool:
     """Return whether a micro-batch reads anything: Spark plans some without, to forget old state."""
-    before, here = offsets_of(spark, path, batch - 1), offsets_of(spark, path, batch)
-    return before is None or here is None or sources_of(before) != sources_of(here)
+    previous, current = offsets_of(spark, path, batch - 1), offsets_of(spark, path, batch)
+    return previous is None or current is None or sources_of(previous) != sources_of(current)
 
 
 def write_note(spark: SparkSession, path: str, note: Mapping[str, str | int]) -> None:

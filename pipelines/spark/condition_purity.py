@@ -61,8 +61,8 @@ def _nodes(node: Any) -> Iterator[Any]:
     yield node
 
 
-def _listed(found: Any) -> list[Any]:
-    return [found.apply(position) for position in range(found.size())]
+def _listed(sequence: Any) -> list[Any]:
+    return [sequence.apply(position) for position in range(sequence.size())]
 
 
 def _is_moment(node: Any) -> bool:

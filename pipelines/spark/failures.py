@@ -51,9 +51,9 @@ def explain_stream_failure(failure: BaseException) -> OncelakeError:
     """
     whole = "\n".join(texts(failure))
     for pattern, meaning in _UNTRUSTED.items():
-        if found := re.search(pattern, whole):
-            said = next(line for line in whole.splitlines() if found[0] in line)
-            return SourceError(f"{meaning}. Spark says: {first_line(said)}")
+        if match := re.search(pattern, whole):
+            line_of_match = next(line for line in whole.splitlines() if match[0] in line)
+            return SourceError(f"{meaning}. Spark says: {first_line(line_of_match)}")
     if "DELTA_SCHEMA_CHANGED" in whole:
         return InfrastructureError(
             "the stream stopped: the table that it reads has a new column."
@@ -81,8 +81,8 @@ def cause(failure: BaseException) -> str:
     innermost = ([text for text in texts(failure) if text.strip()] or [""])[-1]
     if raised := [match["said"] for match in _TRACEBACK.finditer(innermost)]:
         return first_line(raised[-1])
-    found = [" ".join(match["said"].split()) for match in _CAUSE.finditer(innermost)]
-    return first_line((found or [innermost])[-1])
+    causes = [" ".join(match["said"].split()) for match in _CAUSE.finditer(innermost)]
+    return first_line((causes or [innermost])[-1])
 
 
 def first_line(text: str) -> str:

@@ -57,20 +57,22 @@ class LateShare:
 
     def _judge(self, records: int, late: int) -> None:
         share = late / records
-        found = f"{late:,} of {records:,} records came behind the watermark and are not in the speed layer"
+        share_text = (
+            f"{late:,} of {records:,} records came behind the watermark and are not in the speed layer"
+        )
         if share > max(self.limit, self._worst):
-            self._worst, self.warnings = share, [f"late records: {found} until their days are rebuilt"]
+            self._worst, self.warnings = share, [f"late records: {share_text} until their days are rebuilt"]
         if share > self.limit and not self._is_high:
             self._is_high = True
             _log.warning(
                 "%s until their days are rebuilt, which is more than speed.late_warn_share (%g); see"
                 " docs/runbook.md, 'Many late records'",
-                found,
+                share_text,
                 self.limit,
             )
         elif self._is_high and share <= self.limit / 2:
             self._is_high = False
-            _log.info("late records are few again: %s", found)
+            _log.info("late records are few again: %s", share_text)
 
 
 class _Listener(StreamingQueryListener):

@@ -40,8 +40,10 @@ def launch(settings: Mapping[str, str]) -> None:
     conf = SparkConf(loadDefaults=False)
     for key, value in settings.items():
         conf.set(key, value)
-    said, standard_error = os.pipe()
-    passing_on = threading.Thread(target=_pass_on, args=(os.fdopen(said, "rb"),), name="java", daemon=True)
+    read_end, standard_error = os.pipe()
+    passing_on = threading.Thread(
+        target=_pass_on, args=(os.fdopen(read_end, "rb"),), name="java", daemon=True
+    )
     passing_on.start()
     try:
         gateway = _started(conf, standard_error)

@@ -45,12 +45,12 @@ def require_log_store(config: PipelineConfig, settings: Mapping[str, str]) -> No
     if not is_on_s3(config.root):
         return
     key = f"spark.delta.logStore.{config.root.partition('://')[0].lower()}.impl"
-    found = settings.get(key) or settings.get(_FOR_ALL) or ""
-    if not found or found.endswith(_ONE_JVM):
+    log_store = settings.get(key) or settings.get(_FOR_ALL) or ""
+    if not log_store or log_store.endswith(_ONE_JVM):
         raise ConfigError(
             f"lake.root: {config.root}: on S3, Delta's default log store coordinates commits of one JVM only,"
             " and each job is a JVM of its own: if two jobs commit at once, one commit is lost. Found"
-            f" {key}={found or 'not set'}; expected a log store for all jobs:"
+            f" {key}={log_store or 'not set'}; expected a log store for all jobs:"
             f" --set spark.conf.{key}={_SHARED}."
             " See docs/runbook.md, 'A lake on S3'"
         )

@@ -73,9 +73,9 @@ def check_conditions(spark: SparkSession, contract: DataContract) -> None:
             ) from None
         plan: Any = judged._jdf.queryExecution().analyzed()
         is_boolean = isinstance(judged.schema[-1].dataType, BooleanType)
-        asked = asks_more(condition.sql, plan)
-        if asked or not is_boolean:
-            why = f", which asks for {asked}" if asked else ""
+        impurity = asks_more(condition.sql, plan)
+        if impurity or not is_boolean:
+            why = f", which asks for {impurity}" if impurity else ""
             raise ContractError(
                 f"{place}: expected a condition that is true or false, and always the same for a record (no"
                 " clock, no user, no random numbers, no query, no error of its own), got"
@@ -102,8 +102,8 @@ def check_executors(spark: SparkSession, contract: DataContract) -> None:
     if str(context.master).startswith("local"):
         return
     if lacking := [limit for limit in limits if limit not in options]:
-        wanted = " ".join(f"-D{limit}={value}" for limit, value in limits.items())
+        missing_options = " ".join(f"-D{limit}={value}" for limit, value in limits.items())
         raise ConfigError(
             f"spark.executor.extraJavaOptions: {', '.join(lacking)} not found; a broken value could"
-            f" end an executor. Add {wanted}, as in conf/spark-defaults.conf"
+            f" end an executor. Add {missing_options}, as in conf/spark-defaults.conf"
         )

@@ -77,19 +77,19 @@ def stop_signal(spark: SparkSession) -> Iterator[threading.Event]:
     A process group gets the signal as a whole (Ctrl-C, systemd), and under spark-submit the JVM is the
     parent: without a handler of its own it would end at once and take the exit code along.
     """
-    asked = threading.Event()
+    stop = threading.Event()
 
     def ask(number: int, frame: FrameType | None) -> None:
-        asked.set()
+        stop.set()
 
     before = {number: signal.signal(number, ask) for number in stop_signals()}
     gateway: Any = spark.sparkContext._gateway
     ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
     jvm_signal = gateway.jvm.sun.misc.Signal
     names = [number.name.removeprefix("SIG") for number in before]
-    in_jvm = {name: jvm_signal.handle(jvm_signal(name), _JvmHandler(asked)) for name in names}
+    in_jvm = {name: jvm_signal.handle(jvm_signal(name), _JvmHandler(stop)) for name in names}
     try:
-        yield asked
+        yield stop
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -132,9 +132,9 @@ class _Recorder(StreamingQueryListener):
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
         progress = json.loads(event.progress.json)
         totals = self.totals.setdefault(str(event.progress.runId), Totals())
-        known = _why_not_local(totals.source)
+        previous_reason = _why_not_local(totals.source)
         add_progress(totals, progress)
-        if (reason := _why_not_local(totals.source)) and reason != known:
+        if (reason := _why_not_local(totals.source)) and reason != previous_reason:
             _log.warning("%s: some reads cross racks: %s", progress["name"], reason)
         if progress["numInputRows"]:
             _log.info(
