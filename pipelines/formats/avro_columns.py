@@ -74,7 +74,7 @@ class AvroColumns:
         """
         match node:
             case str():
-                return _AVRO[node] if node in _AVRO else self._known(node, space)
+                return _AVRO[node] if node in _AVRO else self._named_type(node, space)
             case list():
                 return self._union(node, space)
             case {"type": "record" | "error" | "enum" | "fixed"}:
@@ -89,7 +89,7 @@ class AvroColumns:
             case _:
                 raise ValueError(f"expected a type of Avro, got {node!r}")
 
-    def _known(self, name: str, space: str) -> DataType:
+    def _named_type(self, name: str, space: str) -> DataType:
         full = next((full for full in (f"{space}.{name}", name) if full in self.named), None)
         if full is None:
             raise ValueError(f"the type {name} is not defined")

@@ -77,7 +77,11 @@ def inexact_parts(contract: DataContract, wire: Sql) -> Iterator[tuple[str, str,
                 yield path, _differs(sent, f"CAST({name(path)} AS STRING)"), sent
             case DoubleType() | FloatType() as kind:
                 is_shortest = format_of(contract).has_shortest_doubles
-                yield path, _differs(sent, _held(name(path), sent, kind, is_shortest=is_shortest)), sent
+                yield (
+                    path,
+                    _differs(sent, _double_as_text(name(path), sent, kind, is_shortest=is_shortest)),
+                    sent,
+                )
 
 
 def one_zero(contract: DataContract) -> dict[str, Column]:
@@ -125,7 +129,7 @@ def _texts(paths: list[list[str]]) -> str:
     return f"struct<{', '.join(fields)}>"
 
 
-def _held(column: str, sent: str, kind: DataType, *, is_shortest: bool) -> str:
+def _double_as_text(column: str, sent: str, kind: DataType, *, is_shortest: bool) -> str:
     """Return SQL for the number that a double stands for, as text.
 
     A fraction has no end in binary: it is held exactly if it is what the double is written as, as no other
