@@ -220,10 +220,10 @@ def running_broker(folder: Path) -> EmbeddedBroker | None:
     """Give the broker that was started in `folder` and still runs, else None."""
     try:
         state = json.loads((folder / _STATE).read_text(encoding="utf-8"))
-        found = EmbeddedBroker(
+        embedded = EmbeddedBroker(
             str(state["bootstrap_servers"]), int(state["pid"]), float(state["started"]), Path(state["folder"])
         )
-        return found if found.is_running() else None
+        return embedded if embedded.is_running() else None
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
