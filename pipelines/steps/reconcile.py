@@ -90,32 +90,28 @@ def reconcile(pipeline: Pipeline) -> Reconciliation:
         began_late=config.kafka.starting_offsets == "latest",
     )
     offsets = bronze.select("_partition", "_offset")
-    bronze_offsets = offset_gaps.held_offsets(offsets, topic.partitions)
-    bronze_offsets = offset_gaps.with_known(
-        bronze_offsets, topic.partitions, config.audit.known_gaps, offsets
-    )
-    ranges = offset_gaps.asked_of_kafka(bronze_offsets, topic.partitions, from_start=not habits.began_late)
+    in_bronze = offset_gaps.held_offsets(offsets, topic.partitions)
+    in_bronze = offset_gaps.with_known(in_bronze, topic.partitions, config.audit.known_gaps, offsets)
+    ranges = offset_gaps.asked_of_kafka(in_bronze, topic.partitions, from_start=not habits.began_late)
     if not habits.is_anew:
         log = Topic(config.kafka.topic, topic.topic_id, len(topic.partitions))
-        require_same_log(pipeline, log, _last_within(bronze_offsets, topic))
+        require_same_log(pipeline, log, _last_within(in_bronze, topic))
     if ranges and not habits.is_anew:
         kafka_records = offsets_between(spark, config.kafka, ranges)
-        bronze_offsets = offset_gaps.with_lost(bronze_offsets, kafka_records, offsets)
-    behind = {} if habits.is_anew else asked_behind(topic.partitions, bronze_offsets, until)
+        in_bronze = offset_gaps.with_lost(in_bronze, kafka_records, offsets)
+    behind = {} if habits.is_anew else asked_behind(topic.partitions, in_bronze, until)
     lost = records_within(spark, config.kafka, behind)
     tails = {partition: Tail(until[partition], lost.get(partition, 0)) for partition in behind}
-    findings = compare_offsets(topic.partitions, bronze_offsets, habits, tails)
-    reconciliation = Reconciliation(config.kafka.topic, topic, bronze_offsets, at, findings)
-    if reconciliation.missing:
-        alarms = "\n".join(
-            f"{reconciliation.name}-{each.partition} @ {each.words}" for each in findings if each.alarm
-        )
+    findings = compare_offsets(topic.partitions, in_bronze, habits, tails)
+    result = Reconciliation(config.kafka.topic, topic, in_bronze, at, findings)
+    if result.missing:
+        alarms = "\n".join(f"{result.name}-{one.partition} @ {one.words}" for one in findings if one.alarm)
         raise RecordsMissing(
-            f"bronze and kafka.topic '{reconciliation.name}' do not agree, and nothing explains"
-            f" it.\n{alarms}\nSee docs/runbook.md, 'Is everything in bronze?'",
-            reconciliation,
+            f"bronze and kafka.topic '{result.name}' do not agree, and nothing explains it.\n{alarms}\n"
+            "See docs/runbook.md, 'Is everything in bronze?'",
+            result,
         )
-    return reconciliation
+    return result
 
 
 def _last_within(bronze_offsets: Mapping[int, BronzeOffsets], topic: TopicOffsets) -> dict[int, int]:
