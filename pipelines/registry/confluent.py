@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 _NOT_FOUND: Final = (40401, 40402, 40403)
 _NO_SUCH_ADDRESS: Final = 404
 _REFUSED: Final = (409, 422)
+# The client wants these as numbers; options are text, as for Kafka.
+_NUMBERS: Final = frozenset(
+    {"cache.capacity", "cache.latest.ttl.sec", "max.retries", "retries.wait.ms", "retries.max.wait.ms"}
+)
 _LARGEST_ID: Final = 2**31 - 1
 _RETRIES: Final = 5
 _NO_REGISTRY: Final = "answers, but not as a registry does; is it a page to log in?"
@@ -45,9 +49,10 @@ class ConfluentRegistry:
             "timeout": config.timeout / timedelta(seconds=1),
             "max.retries": _RETRIES,
             "retries.max.wait.ms": _LONGEST_WAIT // timedelta(milliseconds=1),
-            **config.options,
+            **{key: _typed(key, value) for key, value in config.options.items()},
             **secrets,
         }
+        self._tries = int(str(settings["max.retries"])) + 1
         try:
             self._client = SchemaRegistryClient(settings)
         except (ValueError, TypeError, OSError) as error:
@@ -146,6 +151,20 @@ class ConfluentRegistry:
         except Exception as error:
             # The client hands on what its HTTP library raises, and that library has changed before.
             raise InfrastructureError(
-                f"registry.url: {self._url} does not answer after {_RETRIES + 1} tries:"
+                f"registry.url: {self._url} does not answer after {self._tries} tries:"
                 f" {type(error).__name__}: {error}. See docs/runbook.md, 'The schema registry'"
             ) from error
+
+
+def _typed(key: str, value: str) -> str | int:
+    """Return an option as the client wants it.
+
+    Raises:
+        ConfigError: It wants a number, and this is none.
+    """
+    if key not in _NUMBERS:
+        return value
+    try:
+        return int(value)
+    except ValueError:
+        raise ConfigError(f"registry.options.{key}: expected a whole number, got {value!r}") from None

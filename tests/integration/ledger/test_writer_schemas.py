@@ -170,7 +170,7 @@ def replace_registry(lake: Lake, url: str) -> Lake:
     """The same lake, whose registry has the same name and does not answer any more."""
     assert lake.config.registry is not None
     # What the lake has kept is kept under the address; a proxy leads to nowhere, and is tried twice.
-    options = {"proxy": url, "max.retries": 1}
+    options = {"proxy": url, "max.retries": "1"}
     registry = lake.config.registry.model_copy(update={"options": options})
     return lake.variant(config=lake.config.model_copy(update={"registry": registry}))
 

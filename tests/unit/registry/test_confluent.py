@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pipelines.config.model import RegistryConfig
-from pipelines.errors import InfrastructureError
+from pipelines.errors import ConfigError, InfrastructureError
 from pipelines.formats.schema_columns import columns_of
 from pipelines.registry.avro_references import inlined
 from pipelines.registry.confluent import ConfluentRegistry
@@ -139,3 +139,14 @@ def test_types_of_other_schemas_are_defined_where_they_are_first_named(
 ) -> None:
     whole = inlined({**record("Whole", **fields), "namespace": "shop"}, definitions)
     assert columns_of(WriterSchema(1, "AVRO", json.dumps(whole))).simpleString() == f"struct<{expected}>"
+
+
+def test_options_that_the_client_wants_as_numbers_may_be_set() -> None:
+    options = {"max.retries": "1", "retries.wait.ms": "1", "retries.max.wait.ms": "1"}
+    nobody = ConfluentRegistry(RegistryConfig(url="http://127.0.0.1:9", options=options))
+    with pytest.raises(InfrastructureError, match="does not answer after 2 tries"):
+        nobody.schema(1)
+    with pytest.raises(
+        ConfigError, match=r"registry\.options\.max\.retries: expected a whole number, got 'x'"
+    ):
+        ConfluentRegistry(RegistryConfig(url="http://127.0.0.1:9", options={"max.retries": "x"}))
