@@ -46,7 +46,8 @@ def ensure_speed(pipeline: Pipeline) -> None:
     schema = events_schema(pipeline.contract)
     properties = {DEDUP: encoded, BY_CLOCK_SINCE: ALWAYS.isoformat()}
     ensure_table(spark, path, schema, partitions=["_event_date"], properties=properties)
-    if stored is None:
+    # Also where a table of an earlier release does not know all of it yet: else a later change went unseen.
+    if stored != encoded:
         set_table_property(spark, path, DEDUP, encoded)
 
 

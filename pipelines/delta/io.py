@@ -1,4 +1,4 @@
-"""Writes to Delta tables: exactly once from a stream, atomically from a batch."""
+"""Read and write Delta tables: starting queries, conflicts of writers, small results, event days."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -38,6 +38,9 @@ from pipelines.spark.failures import first_line
 from pipelines.spark.pipeline import Pipeline
 from pipelines.sql import literal
 
+_COMMIT: Final = "_commit_version"
+# Kafka's `TimestampType` of a record to which the broker gave its own time when it wrote it.
+_LOG_APPEND_TIME: Final = 1
 # To be raised whenever the same contract comes to decode otherwise.
 _RULES: Final = 5
 _SETTINGS: Final = (
@@ -46,6 +49,8 @@ _SETTINGS: Final = (
     "spark.sql.legacy.timeParserPolicy",
     "spark.sql.session.timeZone",
 )
+
+_log = logging.getLogger(__name__)
 
 
 def decoding_key(pipeline: Pipeline, bronze: tuple[str, date | None]) -> str:
@@ -80,13 +85,6 @@ def decoding_key(pipeline: Pipeline, bronze: tuple[str, date | None]) -> str:
         *forgotten_by(pipeline),
     )
     return hashlib.sha256(repr(decoding).encode()).hexdigest()[:16]
-
-
-_COMMIT: Final = "_commit_version"
-# Kafka's `TimestampType` of a record to which the broker gave its own time when it wrote it.
-_LOG_APPEND_TIME: Final = 1
-
-_log = logging.getLogger(__name__)
 
 
 def index_bronze(

@@ -29,6 +29,13 @@ from pipelines.ledger.catalog import CERTIFICATIONS
 from pipelines.spark.failures import first_line
 from pipelines.spark.pipeline import Pipeline
 
+_ANOTHER: Final = (
+    "is not the certified one. Restore the folder from a backup of the time of the verdicts: docs/runbook.md,"
+    " 'The certified version is gone'"
+)
+
+_log = logging.getLogger(__name__)
+
 
 def certified_mark(pipeline: Pipeline) -> int | None:
     """Return the highest version of the batch table that was certified, as it says itself.
@@ -75,14 +82,6 @@ def require_ledger(config: PipelineConfig, mark: int | None, certified: int | No
         " restored from an older backup. Nothing was changed, so that no certified day is lost. Restore both"
         " folders from backups of the same time, or start again: see docs/runbook.md, 'Verdicts are gone'"
     )
-
-
-_ANOTHER: Final = (
-    "is not the certified one. Restore the folder from a backup of the time of the verdicts: docs/runbook.md,"
-    " 'The certified version is gone'"
-)
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)

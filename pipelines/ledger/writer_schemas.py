@@ -38,6 +38,11 @@ NO_ID: Final = -1
 """The id of the row that says that some ids were taken for unknown and are not kept."""
 
 _PASSED_OVER: Final = "PASSED_OVER"
+_ROUND: Final = 50
+_MOST_NAMED: Final = 1_000
+_MOST_UNKNOWN: Final = 200
+
+_log = logging.getLogger(__name__)
 
 
 def kept_schemas(pipeline: Pipeline) -> Writers:
@@ -88,13 +93,6 @@ def keep(pipeline: Pipeline, schemas: Writers) -> None:
 def keep_passed_over(pipeline: Pipeline) -> None:
     """Keep that some ids were taken for unknown which are not kept as such."""
     keep(pipeline, {NO_ID: WriterSchema(NO_ID, _PASSED_OVER, "")})
-
-
-_ROUND: Final = 50
-_MOST_NAMED: Final = 1_000
-_MOST_UNKNOWN: Final = 200
-
-_log = logging.getLogger(__name__)
 
 
 def decode_all(

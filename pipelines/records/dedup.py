@@ -170,7 +170,12 @@ def takes_least(contract: DataContract) -> bool:
 
     Else the greatest does.
     """
-    return contract.policy.winner == "first"
+    # Each policy is named, so that a further one cannot win by another's rule.
+    match contract.policy.winner:
+        case "first":
+            return True
+        case "last" | "highest":
+            return False
 
 
 def other_names(contract: DataContract) -> list[Column]:

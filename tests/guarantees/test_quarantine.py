@@ -1,5 +1,6 @@
 """What breaks its contract is kept whole, stops the stream only in masses, and can be put back."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -13,6 +14,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import days_of
 from pipelines.contracts.rules import RowRule
+from pipelines.delta.table_properties import DEDUP
+from pipelines.delta.tables import hidden, set_table_property, table_property, unhidden
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.fault_points import Point, armed
 from pipelines.ledger.leases import lease
@@ -126,7 +129,16 @@ def test_another_key_or_watermark_than_the_state_has_is_refused(
     elsewhere = replace(lake.contract, schema=more, day_time_zone="UTC")
     with pytest.raises(ConfigError, match="day time zone: found 'America/New_York', expected 'UTC'"):
         stream(with_contract(lake, elsewhere))
+    # A table of a release that kept less of it learns the rest, and refuses a later change of that, too.
+    table = lake.config.table("speed")
+    encoded = table_property(lake.spark, table, DEDUP)
+    assert encoded is not None
+    less = {name: value for name, value in json.loads(unhidden(encoded)).items() if "delay" not in name}
+    set_table_property(lake.spark, table, DEDUP, hidden(json.dumps(less)))
     stream(lake)
+    assert table_property(lake.spark, table, DEDUP) == encoded
+    with pytest.raises(ConfigError, match=r"speed.watermark_delay: found '.*', expected '9 hours'"):
+        stream(longer)
 
 
 def test_a_replayed_record_enters_an_open_day_once(lake: Lake, small: DataContract) -> None:
