@@ -8,15 +8,18 @@ from pipelines.audit.integrity_checks import INTEGRITY_CHECKS
 PAGE: Final = "docs/checks.md"
 _HEAD: Final = """# Integrity checks
 
-`nightly_batch` and `validate` ask these questions of each day. The answers are in
-`ops/validation_results` with `kind = 'integrity'`, and in the report.
-A check that fails keeps the day from being certified; one that warns does not.
-What to do about either is in the [runbook](runbook.md#audit-failed).
+`nightly_batch` and `validate` run these checks on each day. The results are in the report, and in
+`ops/validation_results` with `kind = 'integrity'`.
+If a check fails, the day is not certified. A check that only warns does not prevent this.
+The runbook explains what to do about a [failed check](runbook.md#audit-failed) or a
+[warning](runbook.md#a-check-has-warned).
 
-Beside them Great Expectations checks the [rules of the contract](data-quality.md).
-Days between which a rebuild moves events pass or fail together: `moves_with_its_neighbour`.
+In addition, the audit validates the [rules of the contract](data-quality.md) with Great Expectations.
+There is one more result, `moves_with_its_neighbour`. If a rebuild moves events from one day to another, and
+one of the two days fails, the other one fails, too.
 
-This page is generated from the registry in `pipelines/audit/integrity_checks.py` by `make pages`.
+This page is generated from `pipelines/audit/integrity_checks.py`. To change it, edit that file or
+`scripts/checks_page.py`, and run `make pages`.
 
 | check | question | severity |
 |---|---|---|
