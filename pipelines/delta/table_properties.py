@@ -24,21 +24,24 @@ REMOVED_FILES: Final = "delta.deletedFileRetentionDuration"
 
 PROPERTIES: Final[Mapping[Literal["bronze", "speed", "batch"], Mapping[str, str]]] = {
     "bronze": {
-        TOPIC_ID: "The id of the topic that it is filled from, as hexadecimal text.",
-        WHOLE_FROM: "The first event day of which `maintain` has removed no record.",
-        FORGETTING: "The last run that emptied records of it, and after which version.",
-        DIVERGENCE_ACCEPTED: "Last records that may differ from Kafka's: `flights-0@99,flights-1@7`.",
+        TOPIC_ID: "The id of the Kafka topic that is ingested, in hexadecimal.",
+        WHOLE_FROM: "The first event day whose records are complete: `maintain` has deleted none of them.",
+        FORGETTING: "The last run that emptied records, and the version of the table before it.",
+        DIVERGENCE_ACCEPTED: "Accepted differences from Kafka, as partition and last offset, such as"
+        " `flights-0@99,flights-1@7`.",
     },
     "speed": {
-        DEDUP: "By which key, event time, zone, watermark and state partitions it is deduplicated, as"
-        " hexadecimal JSON.",
-        BY_CLOCK_SINCE: "From which ingestion on the clock of ingestion moves the watermark as well.",
-        SPEED_FROM: "The first event day of which `maintain` has removed no row.",
+        DEDUP: "The settings of the deduplication: key, event time, time zone, watermark delay and state"
+        " partitions. JSON in hexadecimal.",
+        BY_CLOCK_SINCE: "Records ingested since this time advance the watermark at most to the time at"
+        " which they were sent or read. Earlier ones advanced it to their event time.",
+        SPEED_FROM: "The first event day of which `maintain` has deleted no row.",
     },
     "batch": {
-        DAYS: "By which key, event time and zone its rows have a day, as hexadecimal JSON.",
-        ZONE_RULES: "The rules of the zone by which its days were made.",
-        CERTIFIED: "The highest of its versions that was certified.",
+        DAYS: "The settings that determine the event day of a row: key, event time and time zone. JSON in"
+        " hexadecimal.",
+        ZONE_RULES: "The rules of the time zone with which the event days were computed.",
+        CERTIFIED: "The highest certified version of the table.",
     },
 }
 """What each property of Oncelake's own keeps, by the table that has it."""

@@ -59,8 +59,8 @@ class TableSpec:
 
 BRONZE_INDEX: Final = TableSpec(
     "bronze_index",
-    "Counts of records by micro-batch, event day and reason, and offsets by partition: where the records of a"
-    " day are in bronze.",
+    "The bronze index: in which micro-batches of bronze the records of a day are. Counts of records by"
+    " micro-batch, event day and reason, and offsets by partition.",
     "pipeline string, made_for string, until bigint, kind string, commit bigint, ingested_at timestamp,"
     " day date, reason string, records bigint, newest timestamp, topic string, partition int, first bigint,"
     " last bigint, distinct bigint, sent timestamp, appended timestamp, bronze_id string,"
@@ -70,7 +70,7 @@ BRONZE_INDEX: Final = TableSpec(
 )
 CERTIFICATIONS: Final = TableSpec(
     "certifications",
-    "A verdict on an event day.",
+    "One row for each verdict on an event day.",
     "pipeline string, day date, status string, run_id string, batch_version bigint, bronze_version bigint,"
     " records bigint, rows bigint, duplicates bigint, conflicts bigint, late bigint, quarantined bigint,"
     " other_days bigint, bronze bigint, decided_at timestamp, cause string, came_late bigint,"
@@ -79,19 +79,19 @@ CERTIFICATIONS: Final = TableSpec(
 )
 FORGOTTEN_PLACES: Final = TableSpec(
     "forgotten",
-    "The coordinates of a record that `oncelake forget` has emptied.",
+    "One row for each record that `oncelake forget` has emptied, with its coordinates.",
     "pipeline string, topic_id string, _topic string, _partition int, _offset bigint,"
     " event_time timestamp, forgotten_at timestamp, run_id string",
 )
 LAYER_SAMPLES: Final = TableSpec(
     "layer_samples",
-    "An event by which speed and batch layer differed in an audit.",
+    "Samples of the events in which speed and batch layer differed in an audit.",
     f"pipeline string, day date, run_id string, difference string, {SAMPLE}, recorded_at timestamp",
     is_vacuumed=True,
 )
 LEASES: Final = TableSpec(
     "leases",
-    "Which run holds the lease of a pipeline, in which epoch, and in which process.",
+    "One row for each pipeline: the run that holds its lease, the epoch, and the process.",
     "pipeline string, holder string, host string, pid bigint, process_started double, since timestamp,"
     " until timestamp, epoch bigint, boot string, pid_namespace string",
     is_compacted=False,
@@ -99,24 +99,25 @@ LEASES: Final = TableSpec(
 )
 PUBLICATIONS: Final = TableSpec(
     "publications",
-    "A day that was published as a whole.",
+    "One row for each day that `oncelake publish` has sent to the output topic.",
     "pipeline string, day date, batch_version bigint, topic_id string, run_id string,"
     " published_at timestamp, batch_commit string",
 )
 PUBLISHED_DAYS: Final = TableSpec(
     "published_days",
-    "A certified day that the output topic follows, at which version, and since which micro-batch.",
+    "The days that `publish_stream` has settled on the output topic: the version of the batch table, and the"
+    " micro-batch that settled the day.",
     "pipeline string, query string, batch bigint, day date, batch_version bigint, batch_commit string",
 )
 RUNS: Final = TableSpec(
     "runs",
-    "A step of a nightly run: how it ended and how long it took.",
+    "One row for each step of a nightly run, with its outcome and duration.",
     "pipeline string, run_id string, step string, status string, first_day date, last_day date, days int,"
     " detail string, started_at timestamp, ended_at timestamp",
 )
 VALIDATION_RESULTS: Final = TableSpec(
     "validation_results",
-    "What a check of a run found on a day.",
+    "One row for the result of each check of each run on a day.",
     "pipeline string, day date, run_id string, name string, kind string, status string, observed string,"
     " expected string, detail string, batch_version bigint, bronze_version bigint, checked_at timestamp,"
     " result string",
@@ -124,7 +125,7 @@ VALIDATION_RESULTS: Final = TableSpec(
 )
 WRITER_SCHEMAS: Final = TableSpec(
     "writer_schemas",
-    "What the schema registry has answered for an id.",
+    "The responses of the schema registry, one row for each schema id.",
     "pipeline string, registry string, id bigint, kind string, text string, fetched_at timestamp",
     partitions=(),
     is_compacted=False,
