@@ -42,7 +42,7 @@ test: setup ## Run the tests, but for thorough and long ones, with a real Spark 
 test-fast: $(PACKAGE) ## Run the tests that start no Java, in about a minute (PYTEST_ARGS="-k name")
 	@$(PY) -m pytest --numprocesses 3 tests/unit $(PYTEST_ARGS)
 
-test-thorough: setup ## Further cases of guarantees, and the dearest tests, which make test leaves out
+test-thorough: setup ## Further cases of guarantees, and the slowest tests, which make test leaves out
 	@$(PY) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m thorough $(PYTEST_ARGS)
 
 test-long: setup $(SCHEDULERS_MADE) ## Hours: 200 random histories of a lake; deploy/ by Airflow itself and Kubernetes' own schemas
