@@ -78,4 +78,4 @@ def test_a_day_whose_newest_verdict_does_not_stand_is_as_the_one_before_says() -
 def test_it_is_said_of_which_days_a_verdict_does_not_stand(caplog: pytest.LogCaptureFixture) -> None:
     standing(CONFIG, [verdict(ONE, 5, -1), verdict(TWO, 7, -1)])
     assert "2013-01-01: certified at a version that readers do not get" in caplog.text
-    assert "by oncelake nightly_batch --pipeline flights --date DAY" in caplog.text
+    assert "rebuild each day: oncelake nightly_batch --pipeline flights --date DAY" in caplog.text
