@@ -97,6 +97,11 @@ def common_options(command: Command) -> Command:
     return _with(_OPTIONS, command)
 
 
+def config_options(command: Command) -> Command:
+    """Add the shared options to a command that starts no Spark, of whose log nothing is to be shown."""
+    return _with(tuple(option for option in _OPTIONS if option is not _VERBOSE), command)
+
+
 def options_of_many(command: Command) -> Command:
     """Add the shared options, with --all beside --pipeline; `require_one_or_all` refuses both or none."""
     return _with(_OPTIONS_OF_MANY, command)

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from pipelines.cli.options import CommonOptions, common_options
+from pipelines.cli.options import CommonOptions, config_options
 from pipelines.config.model import NotifyConfig, PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.durations import format_interval
@@ -14,7 +14,7 @@ from pipelines.kafka.source import HIDDEN, describe
 
 
 @click.command()
-@common_options
+@config_options
 def plan(**common: Any) -> None:
     """Check configuration and contract, and show what would run."""
     options = CommonOptions(**common)
