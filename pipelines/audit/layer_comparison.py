@@ -89,7 +89,7 @@ class Layers:
 
 
 def layer_differences(layers: Layers, contract: DataContract, limits: Limits) -> dict[date, LayerDifference]:
-    """Compare the layers by key and explains each difference.
+    """Compare the layers by key and explain each difference.
 
     A row is late if records that were ingested with it or before it put the watermark at or past its event
     time, see `pipelines.records.watermark.watermarks`. That is the latest that the speed layer's watermark

@@ -9,6 +9,7 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from pipelines.delta.epochs import Commit
+from pipelines.delta.log import delta_log
 from pipelines.delta.time_travel import commit_file
 
 _UNKNOWN: Final = "unknown"
@@ -53,7 +54,7 @@ def commits_between(spark: SparkSession, table: str, after: int, until: int) -> 
 def commit_at(spark: SparkSession, table: str, at: int) -> Commit:
     """Return what the log says of the commit that made a version.
 
-    Its operation is `unknown` where the log does not say, or has not got it any more: for whoever asks
+    Its operation is `unknown` where the log does not say, or no longer has it: for whoever asks
     whether others wrote to a table, it is the write of another.
 
     Source: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#commit-provenance-information
@@ -65,9 +66,7 @@ def commit_at(spark: SparkSession, table: str, at: int) -> Commit:
     """
     said: dict[str, Any] = {}
     if status := commit_file(spark, table, at):
-        jvm: Any = spark.sparkContext._jvm
-        session: Any = spark._jsparkSession
-        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session, table)
+        log = delta_log(spark, table)
         # It comes first in the file, so of a large commit little is read.
         lines = log.store().readAsIterator(status.getPath(), log.newDeltaHadoopConf())
         try:

@@ -3,13 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 from delta.tables import DeltaTable
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
+from pipelines.delta.log import newest_snapshot
 from pipelines.delta.tables import exists
 from pipelines.sql import literal
 
@@ -38,7 +39,7 @@ def table_state(spark: SparkSession, path: str) -> TableState | None:
     """Return the state of a Delta table; None if there is none at the path."""
     if not exists(spark, path):
         return None
-    snapshot = _snapshot(spark, path)
+    snapshot = newest_snapshot(spark, path)
     java_transactions = snapshot.setTransactions()
     transactions = [java_transactions.apply(number) for number in range(java_transactions.size())]
     return TableState(path, snapshot.metadata().id(), {each.appId(): each.version() for each in transactions})
@@ -46,15 +47,8 @@ def table_state(spark: SparkSession, path: str) -> TableState | None:
 
 def last_batch(spark: SparkSession, path: str, query: str) -> int | None:
     """Return the number of the last micro-batch that a query has committed to a table; None if it has not."""
-    version = _snapshot(spark, path).transactions().get(query)
+    version = newest_snapshot(spark, path).transactions().get(query)
     return int(version.get()) if version.isDefined() else None
-
-
-def _snapshot(spark: SparkSession, path: str) -> Any:
-    jvm: Any = spark.sparkContext._jvm
-    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path)
-    # Scala's default arguments are methods of their own.
-    return log.update(*(getattr(log, f"update$default${number}")() for number in (1, 2, 3)))
 
 
 def removed_files(spark: SparkSession, path: str) -> DataFrame:
@@ -66,7 +60,7 @@ def removed_files(spark: SparkSession, path: str) -> DataFrame:
         In the shape of an inventory of Delta's VACUUM: `path string` with its scheme, `length bigint`, `isDir
         boolean`, `modificationTime bigint`. That time is long ago: when a file was removed decides.
     """
-    snapshot = _snapshot(spark, path)
+    snapshot = newest_snapshot(spark, path)
     root = snapshot.deltaLog().dataPath().toString()
     # Its log has the path as a URI, below the table.
     place = f"concat({literal(root)}, '/', url_decode(replace(path, '+', '%2B'))) AS path"

@@ -18,6 +18,7 @@ from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random_
 from pipelines.config.commands import command
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import CONFLICTS
+from pipelines.delta.log import newest_snapshot
 from pipelines.delta.schema_evolution import alterations, fitted_columns
 from pipelines.delta.table_properties import APPEND_ONLY, CHANGE_DATA_FEED, LOG_KEPT, REMOVED_FILES
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
@@ -54,7 +55,7 @@ def shape(ddl: str) -> StructType:
 
 
 def events_schema(contract: DataContract) -> StructType:
-    """Return shape of the speed and the batch layer: the contract's columns, the event day, the origin."""
+    """Return the shape of speed and batch layer: the contract's columns, the event day, the origin."""
     added = shape(f"_event_date date, {ORIGIN}")
     columns = (StructField(f.name, optional(f.dataType), f.nullable) for f in contract.schema)
     return StructType([*columns, *added.fields])
@@ -96,7 +97,7 @@ def require_table(pipeline: Pipeline, layer: Literal["bronze", "quarantine"]) ->
 
 
 def first_try(broken: DataFrame) -> DataFrame:
-    """Record as they enter the quarantine: first seen now, open, tried once."""
+    """Return records as they enter the quarantine: first seen now, open, tried once."""
     return broken.withColumns(
         {
             "_quarantined_at": F.current_timestamp(),
@@ -149,11 +150,7 @@ def table_property(spark: SparkSession, path: str, key: str) -> str | None:
     Raises:
         SourceError: there is no such table. Without it nobody knows what it would have said.
     """
-    # By Delta's own classes: a command makes a plan and a job for each property.
-    jvm: Any = spark.sparkContext._jvm
-    session: Any = spark._jsparkSession
-    none = jvm.scala.Option.empty()
-    newest = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session, path).update(False, none, none)
+    newest = newest_snapshot(spark, path)
     if newest.version() < 0:
         raise SourceError(
             f"{path}: no such table, so its property {key} is unknown; restore the table, or fix lake.root"
@@ -298,11 +295,7 @@ def table_id(spark: SparkSession, path: str) -> str:
 
     A copy of its files has it as well.
     """
-    # Not DeltaTable.detail(), which reads the whole log.
-    jvm: Any = spark.sparkContext._jvm
-    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path)
-    option = jvm.scala.Option
-    return str(log.update(False, option.empty(), option.empty()).metadata().id())
+    return str(newest_snapshot(spark, path).metadata().id())
 
 
 def version(spark: SparkSession, path: str) -> int:

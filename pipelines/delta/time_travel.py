@@ -43,7 +43,7 @@ def read_kept(spark: SparkSession, table: str, at: int, days: Sequence[date] = (
 
 
 def commit_hash(spark: SparkSession, table: str, at: int) -> str | None:
-    """Return SHA-256 of the file of a commit, which no other commit shares; None if the log lacks it.
+    """Return the SHA-256 of the file of a commit, which no other commit shares; None if the log lacks it.
 
     Delta writes each commit to `_delta_log/VERSION.json` with an id of its own (`txnId`), so a table that was
     restored and written to since has other files under the same versions.

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.delta.epochs import Stamp
+from pipelines.delta.log import delta_log
 from pipelines.errors import InfrastructureError, SourceError
 
 File = dict[str, Any]
@@ -36,8 +37,7 @@ class Transaction:
         self._jvm = jvm
         self._delta = jvm.org.apache.spark.sql.delta
         self._none = jvm.scala.Option.empty()
-        session: Any = spark._jsparkSession
-        self._log = self._delta.DeltaLog.forTable(session, table)
+        self._log = delta_log(spark, table)
         self._inner = self._log.startTransaction(self._none, self._none)
 
     @property
@@ -46,7 +46,7 @@ class Transaction:
         return int(self._inner.readVersion())
 
     def number_taken(self, application: str) -> int:
-        """Return highest number of an application that was taken; the commit conflicts with another one."""
+        """Return the highest number taken of an application; the commit conflicts with a further one."""
         return int(self._inner.txnVersion(application))
 
     def differences(self, at: int | None, days: Sequence[date]) -> tuple[list[File], list[File]]:

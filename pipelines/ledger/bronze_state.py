@@ -89,12 +89,12 @@ def continues(spark: SparkSession, bronze: BronzeState, indexed: Indexed) -> boo
 
 
 def records_in(pipeline: Pipeline, version: int) -> int:
-    """Return records of bronze at a version, by the statistics of its files; where these lack, by a scan."""
+    """Return how many records bronze has at a version: by its files' statistics, or else by a scan."""
     return read(pipeline.spark, pipeline.table("bronze"), version).count()
 
 
 def bronze_id(bronze: BronzeState, indexed: Indexed | None, *, is_same: bool) -> str:
-    """Return name under which versions of bronze can be compared: the table's id, with a commit if need be.
+    """Return the name by which versions of bronze are compared: the table's id, with a commit if need be.
 
     A bronze that took the place of another gets the commit at which that was found into its name.
 
