@@ -10,6 +10,7 @@ from typing import Final, Literal
 
 from pipelines.audit.audited_days import AuditedDays
 from pipelines.ledger.checks import LATE_WITHIN_LIMIT, LAYERS_AGREE, Check, Status
+from pipelines.ledger.layer_samples import LayerDifference
 
 FAILED: Final = "Audit failed"
 WARNED: Final = "A check has warned"
@@ -211,7 +212,7 @@ def _keys_come_to_an_end(audited: AuditedDays, day: date) -> Finding | None:
 
 @integrity(
     LAYERS_AGREE,
-    "Do speed and batch layer differ only by late rows, quarantined records and other copies?",
+    "Is each difference between speed and batch layer explained: late, quarantined, remembered, other copy?",
     "fails or warns",
 )
 def _layers_agree(audited: AuditedDays, day: date) -> Finding | None:
@@ -221,15 +222,25 @@ def _layers_agree(audited: AuditedDays, day: date) -> Finding | None:
     unexplained = difference.missing + difference.extra
     fails = bool(unexplained) and audited.pipeline.config.audit.layer_differences == "fail"
     return Finding(
-        "failed" if fails else _warned(bool(unexplained or difference.pending)),
+        "failed" if fails else _warned(bool(unexplained or difference.pending or difference.remembered)),
         f"speed lacks {difference.late:,} late, {difference.pending:,} pending, {difference.quarantined:,}"
-        f" quarantined and {difference.missing:,} unexplained keys, has {difference.extra:,} too many;"
-        f" {difference.other_copy:,} from another copy",
+        f" quarantined, {difference.remembered:,} remembered and {difference.missing:,} unexplained keys,"
+        f" has {difference.extra:,} too many; {difference.other_copy:,} from another copy",
         "no unexplained difference",
-        "if speed.watermark_delay, decode.max_future or the contract's rules were changed since:"
-        " audit.layer_differences: warn"
-        if unexplained
-        else "the speed layer has not read all of bronze yet",
+        _why_layers_differ(difference),
+    )
+
+
+def _why_layers_differ(difference: LayerDifference) -> str:
+    if difference.missing or difference.extra:
+        return (
+            "if speed.watermark_delay, decode.max_future or the contract's rules were changed since:"
+            " audit.layer_differences: warn"
+        )
+    if difference.pending:
+        return "the speed layer has not read all of bronze yet"
+    return (
+        "a key recurs while the state of the speed layer still holds it; with this run readers get the events"
     )
 
 

@@ -115,6 +115,7 @@ def layer_differences(layers: Layers, contract: DataContract, limits: Limits) ->
     both = both.join(behind, "_ingested_at", "left").crossJoin(F.broadcast(reached))
     kept_out = layers.quarantine.select(_coordinates().alias("_q")).distinct()
     both = both.join(kept_out, F.col("_s").isNull() & (F.col("_b") == F.col("_q")), "left")
+    both = _with_remembered(both, layers.speed, contract)
     verdict = _verdict(contract.event_time)
     day = F.coalesce(F.col(EVENT_DATE), F.col(OTHER_DAY)).alias("_day")
     aggregates = [F.count(F.lit(1)).alias("_count")]
@@ -139,6 +140,7 @@ def _verdict(event_time: str) -> Column:
         .when(late, "late")
         .when(only_batch & F.col("_q").isNotNull(), "quarantined")
         .when(pending, "pending")
+        .when(only_batch & F.col("_remembered"), "remembered")
         .when(only_batch, "missing")
         .when(F.col("_b") != F.col("_s"), "other_copy")
     )
@@ -165,6 +167,22 @@ def _with_elsewhere(
     copies = speed.join(of_open_days, same_event(contract, horizon), "left_semi")
     marked = copies.select("_s", F.lit(True).alias("_elsewhere")).distinct()
     return speed.join(marked, "_s", "left")
+
+
+def _with_remembered(both: DataFrame, speed: DataFrame, contract: DataContract) -> DataFrame:
+    """With `_remembered`: true where the speed layer has an event of the batch layer's key, on whatever day.
+
+    The state drops a record whose key it holds, however far away its event time is. When the speed layer
+    read a record is not known, so neither is whether its state still held the key: this is the most that it
+    can have held.
+    """
+    if contract.event_time in contract.key:
+        return both.withColumn("_remembered", F.lit(False))
+    keys = with_key(speed, contract).select(*contract.key_names).distinct()
+    keys = keys.withColumn("_remembered", F.lit(True))
+    return both.join(keys, list(contract.key_names), "left").withColumn(
+        "_remembered", F.coalesce("_remembered", F.lit(False))
+    )
 
 
 def _coordinates() -> Column:

@@ -12,7 +12,7 @@ from pipelines.delta.tables import exists, shape, small_frame
 from pipelines.ledger.catalog import LAYER_SAMPLES, SAMPLE
 from pipelines.spark.pipeline import Pipeline
 
-Difference = Literal["late", "quarantined", "pending", "missing", "extra", "other_copy"]
+Difference = Literal["late", "quarantined", "pending", "remembered", "missing", "extra", "other_copy"]
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,8 @@ class LayerDifference:
         late: only the batch layer has it, and a record behind the watermark explains that.
         quarantined: only the batch layer has it: the record was in quarantine under an earlier contract.
         pending: only the batch layer has it, and the speed layer has not come that far.
+        remembered: only the batch layer has it, and the speed layer has another event of its key, beyond the
+            horizon: its state may still have held that key, and dropped this one as a copy.
         missing: only the batch layer has it, and nothing explains it.
         extra: only the speed layer has it.
         samples: a few of each.
@@ -57,6 +59,7 @@ class LayerDifference:
     late: int = 0
     quarantined: int = 0
     pending: int = 0
+    remembered: int = 0
     missing: int = 0
     extra: int = 0
     samples: tuple[LayerSample, ...] = ()

@@ -7,7 +7,9 @@ from typing import Any, Literal
 from pipelines.contracts.contract import DataContract
 from pipelines.records.redaction import leaves
 
-Verdict = Literal["winner", "duplicate", "conflict", "late", "quarantined", "pending", "missing"]
+Verdict = Literal[
+    "winner", "duplicate", "conflict", "late", "quarantined", "pending", "remembered", "missing"
+]
 Place = Mapping[str, Any]
 
 
@@ -37,6 +39,7 @@ class Facts:
         winner: the coordinates of the copy that wins.
         differing: which of the contract's values differ from the winner's, by their numbers.
         speed_copy: the coordinates of a copy that the speed layer has.
+        key_in_speed: the coordinates of a record that the speed layer has of this key, on whatever day.
         watermark: text, UTC: the latest that the speed layer's watermark can have been when it came.
         behind: whether its event time is not after that.
         beyond: whether it was ingested with or after the newest record of the speed layer.
@@ -64,6 +67,7 @@ class Facts:
     winner: Place | None
     differing: Sequence[int] | None
     speed_copy: Place | None
+    key_in_speed: Place | None
     watermark: str | None
     behind: bool
     beyond: bool
@@ -123,6 +127,11 @@ def _of_open_day(facts: Facts) -> Fate:
         return Fate("late", f"{would_be}{_dropped(facts)}")
     if facts.beyond:
         return Fate("pending", f"{would_be}; the speed layer has not read that far")
+    if facts.key_in_speed is not None:
+        other = coordinates_text(facts.key_in_speed)
+        return Fate(
+            "remembered", f"{would_be}; the speed layer had {other} of this key and took it for a copy"
+        )
     return Fate("missing", f"{would_be}; nothing explains why the speed layer lacks it")
 
 

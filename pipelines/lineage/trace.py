@@ -160,6 +160,7 @@ def traced(
             "_best": F.expr(stands),
             "_order": order,
             "_speed_copy": F.min(F.when(F.col("_in_speed"), F.col(_HERE))).over(near),
+            "_key_in_speed": F.min(F.when(F.col("_in_speed"), F.col(_HERE))).over(of_key),
             "_reading": F.row_number().over(again),
             "_closed": F.expr(f"coalesce({layers.closed}, false)"),
         }
@@ -192,6 +193,7 @@ def _facts(contract: DataContract) -> list[str]:
         f"_best.{_HERE} AS winner",
         f"filter(sequence(0, size({_HASHES}) - 1), _n -> {_HASHES}[_n] <> _best.{_HASHES}[_n]) AS differing",
         "_speed_copy AS speed_copy",
+        "_key_in_speed AS key_in_speed",
         f"{moment('_watermark')} AS watermark",
         f"coalesce({VALID} AND {event_time} <= _watermark, false) AS behind",
         "coalesce(_ingested_at >= _reached, true) AS beyond",

@@ -15,6 +15,10 @@ _TITLES: Final[dict[Difference, tuple[str, str]]] = {
         "only in the batch layer",
         "An earlier contract refused the record; it is in quarantine.",
     ),
+    "remembered": (
+        "only in the batch layer",
+        "The state of the speed layer still held the key of an event that lies beyond the horizon.",
+    ),
     "pending": ("only in the batch layer", "The speed layer had not read as far when the day was audited."),
     "other_copy": (
         "from another copy",
@@ -105,7 +109,7 @@ def _reason(sample: LayerSample) -> str:
             return (
                 f"read from Kafka at {sample.ingested_at} UTC, with or after the speed layer's newest record"
             )
-        case "quarantined" | "missing":
+        case "quarantined" | "remembered" | "missing":
             return f"event time {sample.event_time}, read from Kafka at {sample.ingested_at} UTC"
         case "extra":
             return "no row of the batch layer has this key, neighbouring days included"

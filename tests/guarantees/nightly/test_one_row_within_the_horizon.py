@@ -8,6 +8,7 @@ from itertools import combinations
 from typing import Any
 
 import pytest
+from delta.tables import DeltaTable
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
@@ -20,8 +21,11 @@ from pipelines.contracts.custom_properties import Policy
 from pipelines.contracts.event_days import days_of
 from pipelines.delta.tables import shape, small_frame
 from pipelines.errors import AuditFailed
+from pipelines.ledger.layer_samples import samples_of
+from pipelines.lineage.key_filter import asked_key
 from pipelines.nightly import rebuild
 from pipelines.records.dedup import UNDECIDED, winners, winners_on_known_days
+from pipelines.steps.explain import explain
 from pipelines.steps.serving import read_serving
 from tests.support.lakes import Lake
 from tests.support.nights import LATER, ONE, THREE, TWO, on, run, stream
@@ -50,6 +54,25 @@ def test_a_key_on_three_days_in_a_row_has_a_row_within_the_horizon_of_each(lake:
     by_night = sorted(map(str, lake.table("batch").toLocalIterator()))
     run(lake, ONE, THREE)
     assert sorted(map(str, lake.table("batch").toLocalIterator())) == by_night
+
+
+def test_an_event_that_the_stream_took_for_a_copy_is_certified_and_named(lake: Lake) -> None:
+    lake.ingest([on(1, 1), on(3, 1), on(3, 2)])
+    # In one micro-batch: its state holds the key of the first day's flight when the third day's comes.
+    stream(lake)
+    lake.ingest([on(3, 3)])
+    stream(lake)
+    asked = asked_key(lake.contract, ["carrier=UA", "flight=1", "origin=EWR"])
+    (_, (_, fate)) = explain(lake.pipeline, asked, 1).records
+    assert (fate.verdict, "had flights-0 @ 0 of this key" in fate.reason) == ("remembered", True)
+    run(lake, ONE, THREE)
+    (sample,) = samples_of(lake.pipeline, THREE, "run")
+    assert (sample.difference, sample.batch and sample.batch["offset"]) == ("remembered", 1)
+    assert days_of_flight(lake, 1) == [1, 3]
+    # A key that the speed layer does not have at all is explained by nothing.
+    DeltaTable.forPath(lake.spark, lake.config.table("speed")).delete("flight = 2")
+    with pytest.raises(AuditFailed, match=r"1 remembered and 1 unexplained keys"):
+        run(lake, ONE, THREE)
 
 
 def test_a_copy_that_wins_later_moves_every_row_of_the_chain(lake: Lake) -> None:
