@@ -12,7 +12,10 @@ from pipelines.formats.framed import frame_faults
 from pipelines.formats.value_format import DOCUMENT, DocumentFault
 from pipelines.registry.wire_format import ID, Writers, WriterSchema, payload, schema_id
 
+_TEXT: Final = "_text"
 _BROKEN_TEXT: Final = "_broken_text"
+# What lies around the value in `{"r":VALUE}`; without a value the text is `{}`.
+_BEFORE, _BEHIND = len('{"r":'), len("}")
 
 
 class Avro:
@@ -35,8 +38,8 @@ class Avro:
         """See `ValueFormat.require_readable`."""
         values = spark.range(0).selectExpr("X'' AS _value")
         read = values.selectExpr(f"{as_read(schema.text, payload())} AS _read")
-        document = read.selectExpr("*", f"{as_json(schema.text, '_read')} AS {DOCUMENT}")
-        document.selectExpr(has_broken_text(schema.text, "_read", DOCUMENT))
+        document = read.selectExpr("*", f"{as_json(schema.text, '_read')} AS {_TEXT}")
+        document.selectExpr(has_broken_text(schema.text, "_read", _TEXT))
 
     def with_document(self, envelopes: DataFrame, writers: Writers) -> DataFrame:
         """See `ValueFormat.with_document`."""
@@ -46,21 +49,24 @@ class Avro:
             for n, s in writers.items()
         )
         documents = {n: as_json(s.text, _of(n)) for n, s in writers.items()}
-        broken = {n: has_broken_text(s.text, _of(n), DOCUMENT) for n, s in writers.items()}
+        broken = {n: has_broken_text(s.text, _of(n), _TEXT) for n, s in writers.items()}
+        length = f"length({_TEXT}) - {_BEFORE + _BEHIND}"
+        value = f"IF({_TEXT} = '{{}}', 'null', substring({_TEXT}, {_BEFORE + 1}, {length}))"
         return (
             envelopes.selectExpr("*", f"{schema_id()} AS {ID}")
             .selectExpr("*", *read)
-            .selectExpr("*", f"CAST({_by_id(documents)} AS STRING) AS {DOCUMENT}")
+            .selectExpr("*", f"CAST({_by_id(documents)} AS STRING) AS {_TEXT}")
             .selectExpr("*", f"CAST({_by_id(broken)} AS BOOLEAN) AS {_BROKEN_TEXT}")
+            .selectExpr("*", f"CAST({value} AS BINARY) AS {DOCUMENT}")
         )
 
     def helper_columns(self, writers: Writers) -> tuple[str, ...]:
         """See `ValueFormat.helper_columns`."""
-        return (ID, *map(_of, writers), DOCUMENT, _BROKEN_TEXT)
+        return (ID, *map(_of, writers), _TEXT, _BROKEN_TEXT, DOCUMENT)
 
     def document_faults(self, writers: Writers) -> list[DocumentFault]:
         """See `ValueFormat.document_faults`."""
-        undecodable = DocumentFault(f"{DOCUMENT} IS NULL OR {_BROKEN_TEXT}", "undecodable")
+        undecodable = DocumentFault(f"{_TEXT} IS NULL OR {_BROKEN_TEXT}", "undecodable")
         return [*frame_faults(writers), undecodable]
 
     def text(self) -> None:

@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from pipelines.formats.value_format import VALUE
 from pipelines.registry.avro_names import names_of
 from pipelines.sql import literal, name
 
+VALUE: Final = "r"
 END: Final = "_end"
 # What is behind a value must not look like it by chance; nothing hangs on nobody knowing it.
 PAYLOAD_END: Final = "X'9E3779B97F4A7C15'"

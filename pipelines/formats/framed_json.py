@@ -3,7 +3,6 @@
 from pyspark.sql import DataFrame
 
 from pipelines.formats.framed import frame_faults, knows_schema
-from pipelines.formats.json_text import TEXT, document_of_text, malformed_text
 from pipelines.formats.plain_json import PlainJson
 from pipelines.formats.value_format import DOCUMENT, DocumentFault
 from pipelines.registry.wire_format import ID, Writers, payload, schema_id
@@ -17,16 +16,15 @@ class FramedJson(PlainJson):
     def with_document(self, envelopes: DataFrame, writers: Writers) -> DataFrame:
         """See `ValueFormat.with_document`."""
         framed = envelopes.selectExpr("*", f"{schema_id()} AS {ID}")
-        text = f"CASE WHEN {knows_schema(writers)} THEN {self.text()} END AS {TEXT}"
-        return framed.selectExpr("*", text).selectExpr("*", document_of_text())
+        return framed.selectExpr("*", f"CASE WHEN {knows_schema(writers)} THEN {payload()} END AS {DOCUMENT}")
 
     def helper_columns(self, writers: Writers) -> tuple[str, ...]:
         """See `ValueFormat.helper_columns`."""
-        return (ID, TEXT, DOCUMENT)
+        return (ID, DOCUMENT)
 
     def document_faults(self, writers: Writers) -> list[DocumentFault]:
         """See `ValueFormat.document_faults`."""
-        return [*frame_faults(writers), malformed_text()]
+        return frame_faults(writers)
 
     def text(self) -> str:
         """See `ValueFormat.text`."""

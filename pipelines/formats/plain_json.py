@@ -7,7 +7,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType
 
 from pipelines.formats.json_columns import JsonColumns
-from pipelines.formats.json_text import TEXT, document_of_text, malformed_text
 from pipelines.formats.value_format import DOCUMENT, DocumentFault
 from pipelines.registry.wire_format import Writers, WriterSchema
 
@@ -28,15 +27,15 @@ class PlainJson:
 
     def with_document(self, envelopes: DataFrame, writers: Writers) -> DataFrame:
         """See `ValueFormat.with_document`."""
-        return envelopes.selectExpr("*", f"{self.text()} AS {TEXT}").selectExpr("*", document_of_text())
+        return envelopes.selectExpr("*", f"_value AS {DOCUMENT}")
 
     def helper_columns(self, writers: Writers) -> tuple[str, ...]:
         """See `ValueFormat.helper_columns`."""
-        return (TEXT, DOCUMENT)
+        return (DOCUMENT,)
 
     def document_faults(self, writers: Writers) -> list[DocumentFault]:
         """See `ValueFormat.document_faults`."""
-        return [malformed_text()]
+        return []
 
     def text(self) -> str:
         """See `ValueFormat.text`."""

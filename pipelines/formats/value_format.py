@@ -1,4 +1,4 @@
-"""What a value format must offer. Whatever the format, what is decoded is the JSON text `{"r": VALUE}`."""
+"""What a value format must offer. Whatever the format, what is decoded is JSON text."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,6 @@ from pyspark.sql.types import DataType
 from pipelines.registry.wire_format import Writers, WriterSchema
 
 DOCUMENT: Final = "_document"
-VALUE: Final = "r"
 
 DocumentReason = Literal["malformed_json", "no_schema_id", "unknown_schema", "undecodable"]
 
@@ -64,7 +63,9 @@ class ValueFormat(Protocol):
         ...
 
     def with_document(self, envelopes: DataFrame, writers: Writers) -> DataFrame:
-        """Return envelopes with `_document string`, and with what `document_faults` looks at.
+        """Return envelopes with `_document binary`, which is JSON, and what `document_faults` looks at.
+
+        The document is null for a value of which `document_faults` names a fault.
 
         Args:
             envelopes: Rows with `_value binary`.

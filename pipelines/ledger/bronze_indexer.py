@@ -14,7 +14,6 @@ from pyspark.sql import functions as F
 from pipelines.delta.fenced_commits import replace_fenced
 from pipelines.delta.io import read, small_rows
 from pipelines.delta.tables import version as table_version
-from pipelines.durations import format_interval
 from pipelines.ledger.bronze_index import EMPTIED, OFFSETS, RECORDS, BronzeIndex
 from pipelines.ledger.bronze_state import (
     BronzeState,
@@ -29,11 +28,10 @@ from pipelines.ledger.catalog import BRONZE_INDEX
 from pipelines.ledger.forgotten import emptied_in, forgotten_by, is_emptied, with_event_time
 from pipelines.ledger.leases import Lease
 from pipelines.ledger.writer_schemas import ask_again, decode_all
-from pipelines.records.decode import ERROR, EVENT_DATE, VALID, sent_at
-from pipelines.records.json_types import typed
-from pipelines.records.validation import faults_of, wire
+from pipelines.records.decode import ERROR, EVENT_DATE, VALID
+from pipelines.records.decoder import contract_text
+from pipelines.records.sent import sent_at
 from pipelines.records.watermark import clock
-from pipelines.registry.wire_format import NO_WRITERS
 from pipelines.spark.failures import first_line
 from pipelines.spark.pipeline import Pipeline
 from pipelines.sql import literal
@@ -42,7 +40,7 @@ _COMMIT: Final = "_commit_version"
 # Kafka's `TimestampType` of a record to which the broker gave its own time when it wrote it.
 _LOG_APPEND_TIME: Final = 1
 # To be raised whenever the same contract comes to decode otherwise.
-_RULES: Final = 5
+_RULES: Final = 6
 _SETTINGS: Final = (
     "spark.sql.ansi.enabled",
     "spark.sql.caseSensitive",
@@ -67,19 +65,12 @@ def decoding_key(pipeline: Pipeline, bronze: tuple[str, date | None]) -> str:
         bronze,
         spark.version,
         [spark.conf.get(setting) for setting in _SETTINGS],
-        contract.schema.json(),
-        contract.key,
-        contract.event_time,
+        contract_text(contract, config.decode.max_future),
         contract.day_time_zone,
         # A zone changes its rules by a decree, and gets them with another Java.
         jvm.java.time.ZoneId.of(contract.day_time_zone).getRules().hashCode(),
-        contract.row_rules,
         contract.conditions,
         contract.value_format,
-        format_interval(config.decode.max_future),
-        # The rules as this version of Oncelake reads them.
-        faults_of(contract, config.decode.max_future, NO_WRITERS),
-        [typed(wire(column.name), column.dataType) for column in contract.schema],
         config.registry.url if config.registry else None,
         ask_again(pipeline),
         *forgotten_by(pipeline),

@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import ConfigError
 from pipelines.records.decode import EVENT_DATE
-from pipelines.records.json_types import DATE, TIMESTAMP
+from pipelines.records.moments import DATE, TIMESTAMP
 from pipelines.records.redaction import text_of
 from pipelines.schema_paths import flat
 from pipelines.sql import literal, name

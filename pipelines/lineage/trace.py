@@ -17,7 +17,7 @@ from pipelines.lineage.key_filter import AskedPart
 from pipelines.records.decode import COORDINATES, ERROR, EVENT_DATE, ORIGIN, VALID
 from pipelines.records.dedup import KAFKA_ORDER, greedy, neighbours, preference
 from pipelines.records.fingerprints import fingerprint
-from pipelines.records.json_types import typed
+from pipelines.records.moments import moment_of
 from pipelines.records.redaction import leaves, text_of
 from pipelines.records.watermark import clock, moved_by, watermarks
 from pipelines.schema_paths import flat
@@ -217,7 +217,7 @@ def _from_text(text: str, kind: DataType) -> str:
         case StringType():
             return text
         case TimestampType() | DateType():
-            return typed(text, kind)
+            return moment_of(text, kind)
         case BooleanType():
             return f"CASE {text} WHEN 'true' THEN true WHEN 'false' THEN false END"
         case _:

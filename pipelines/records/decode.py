@@ -4,33 +4,21 @@ The stream and the nightly rebuild call this same function, and it looks at noth
 itself (no clock, no other record), so both come to the same verdict for the same record.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
 from pyspark import SparkContext
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructField, StructType
 
 from pipelines.contracts.contract import DataContract
 from pipelines.formats.catalog import format_of
-from pipelines.formats.value_format import DOCUMENT, VALUE
-from pipelines.records.exact_keys import SENT_KEY, one_zero, sent_key
+from pipelines.formats.value_format import DocumentFault
+from pipelines.records.decoder import ERROR_PARTS, FAULT, VALUES, decoded_column
 from pipelines.records.fingerprints import fingerprint
-from pipelines.records.json_types import typed, wire_type
-from pipelines.records.unsafe_decimals import UNSAFE, unsafe
-from pipelines.records.validation import (
-    CORRUPT,
-    PARSED,
-    SENT_AT,
-    SENT_BY,
-    condition_column,
-    faults_of,
-    first_fault,
-    no_fault,
-    wire,
-)
+from pipelines.records.reasons import Reason
+from pipelines.records.redaction import FOUND_LENGTH
 from pipelines.registry.wire_format import NO_WRITERS, Writers
 from pipelines.sql import literal, name
 
@@ -42,18 +30,11 @@ ORIGIN: Final = (*COORDINATES, "_kafka_timestamp", "_ingested_at")
 EVENT_DATE: Final = "_event_date"
 VALID: Final = "_valid"
 ERROR: Final = "_error"
-ERROR_PARTS: Final = ("reason", "column", "found")
 BAD: Final = "_bad"
 
 # Without strict mode the size of nothing would be -1.
 _LENIENT: Final = {"spark.sql.ansi.enabled": "false", "spark.sql.legacy.sizeOfNull": "false"}
-_JSON_OPTIONS: Final = {
-    "mode": "PERMISSIVE",
-    "columnNameOfCorruptRecord": CORRUPT,
-    # NaN and Infinity are not JSON, and no rule on a range would hold them.
-    "allowNonNumericNumbers": "false",
-    "allowSingleQuotes": "false",
-}
+_DECODED: Final = "_decoded"
 
 
 def decode(
@@ -80,23 +61,41 @@ def decode(
     envelopes = bronze.withColumnsRenamed({name: f"_{name}" for name in ENVELOPE})
     value_format = format_of(contract)
     documents = value_format.with_document(envelopes, writers)
-    json = F.from_json(DOCUMENT, _wire_schema(contract.schema), _JSON_OPTIONS)
-    if guard := unsafe(contract.schema, DOCUMENT):
-        documents = documents.selectExpr("*", f"{guard} AS {UNSAFE}")
-        json = F.when(F.expr(f"NOT {UNSAFE}"), json)
-    if numbers := sent_key(contract):
-        documents = documents.selectExpr("*", f"{numbers} AS {SENT_KEY}")
-    columns = (f"{typed(wire(f.name), f.dataType)} AS {name(f.name)}" for f in contract.schema)
-    typed_rows = documents.withColumn(PARSED, json).selectExpr("*", *columns).withColumns(one_zero(contract))
-    read = with_conditions(typed_rows, contract, _tried)
-    faults = faults_of(contract, max_future, writers)
+    decoded = documents.withColumn(_DECODED, decoded_column(contract, max_future))
+    columns = (f"{_DECODED}.{VALUES}.{name(column)} AS {name(column)}" for column in contract.columns)
+    read = with_conditions(decoded.selectExpr("*", *columns), contract, _tried)
     local_time = f"from_utc_timestamp({name(contract.event_time)}, {literal(contract.day_time_zone)})"
-    judged = read.selectExpr("*", f"to_date({local_time}) AS {EVENT_DATE}", f"{no_fault(faults)} AS {VALID}")
-    # The reasons are looked through only for a record that needs one.
-    error = f"CASE WHEN NOT {VALID} THEN {first_fault(faults)} END AS {ERROR}"
+    error = _error(contract, value_format.document_faults(writers))
+    judged = read.selectExpr("*", f"to_date({local_time}) AS {EVENT_DATE}", f"{error} AS {ERROR}")
     condition_names = (condition_column(number) for number in range(len(contract.conditions)))
-    helpers = (PARSED, UNSAFE, SENT_KEY, *value_format.helper_columns(writers))
-    return judged.selectExpr("*", error).drop(*helpers, *condition_names)
+    helpers = (_DECODED, *value_format.helper_columns(writers), *condition_names)
+    return judged.selectExpr("*", f"{ERROR} IS NULL AS {VALID}").drop(*helpers)
+
+
+def _error(contract: DataContract, of_format: Sequence[DocumentFault]) -> str:
+    """Return SQL for the first fault of a record: of its format, of what the decoder finds, of conditions."""
+    before = [(fault.condition, _reason(fault.reason, fault.found)) for fault in of_format]
+    if before:
+        # A record without a value names no schema either.
+        before.insert(0, ("_value IS NULL", _reason("null_value")))
+    found = (f"{_DECODED}.{FAULT} IS NOT NULL", f"{_DECODED}.{FAULT}")
+    behind = [
+        (f"NOT {condition_column(number)}", _reason("rule_failed", literal(condition.name)))
+        for number, condition in enumerate(contract.conditions)
+    ]
+    cases = " ".join(f"WHEN {condition} THEN {reason}" for condition, reason in [*before, found, *behind])
+    return f"CASE {cases} END"
+
+
+def _reason(reason: Reason, found: str | None = None) -> str:
+    """Return SQL for a fault of no single column."""
+    text = "CAST(NULL AS STRING)" if found is None else f"left({found}, {FOUND_LENGTH})"
+    return f"named_struct('reason', {literal(reason)}, 'column', CAST(NULL AS STRING), 'found', {text})"
+
+
+def condition_column(number: int) -> str:
+    """Return the column of `decode` that says whether a record keeps a condition of the contract."""
+    return f"_condition_{number}"
 
 
 def with_conditions(
@@ -191,22 +190,6 @@ def broken_of(routes: DataFrame, contract: DataContract) -> DataFrame:
     )
 
 
-def sent_at() -> Column:
-    """Return when a record was sent, as far as it can be believed: never after it was read.
-
-    A record without a Kafka timestamp carries one before 1970; it counts as sent when it was read.
-    """
-    return F.expr(SENT_AT)
-
-
-def sent_by() -> Column:
-    """Return the latest that a record was sent.
-
-    Event times are measured from it, and so is what may be removed.
-    """
-    return F.expr(SENT_BY)
-
-
 def payload_hash(contract: DataContract) -> Column:
     """Return a 64-bit hash of the contract's columns.
 
@@ -214,7 +197,3 @@ def payload_hash(contract: DataContract) -> Column:
     """
     columns = (fingerprint(name(f.name), f.dataType) for f in contract.schema)
     return F.expr(f"xxhash64({', '.join(columns)})")
-
-
-def _wire_schema(schema: StructType) -> StructType:
-    return StructType([StructField(VALUE, wire_type(schema)), StructField(CORRUPT, StringType())])

@@ -7,9 +7,11 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType, Timestam
 
 from pipelines.contracts.contract import DataContract
 from pipelines.records.fingerprints import canonical
-from pipelines.records.validation import FOUND_LENGTH, shown_value
 from pipelines.sql import literal, name
 
+FOUND_LENGTH: Final = 200
+
+_FINGERPRINT: Final = 16
 # By default Spark writes milliseconds, and instants that differ would look equal.
 _MICROSECONDS: Final = literal("yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX")
 
@@ -22,6 +24,24 @@ def leaves(schema: StructType, prefix: str = "") -> Iterator[tuple[str, DataType
             yield from leaves(field.dataType, f"{path}.")
         else:
             yield path, field.dataType
+
+
+def shown_value(contract: DataContract, column: str, value: str | None = None) -> str | None:
+    """Return SQL for what may be shown of a column's value; None if nothing may be.
+
+    Args:
+        contract: says which columns hold personal data.
+        column: the path of the column.
+        value: SQL for the value, if it is not the column itself.
+    """
+    text = f"CAST({value or name(column)} AS STRING)"
+    match contract.treatment(column):
+        case "hash":
+            return f"concat('sha256:', left(sha2({text}, 256), {_FINGERPRINT}))"
+        case "drop":
+            return None
+        case None:
+            return text
 
 
 def text_of(contract: DataContract, path: str, kind: DataType, column: str | None = None) -> str:

@@ -21,7 +21,7 @@ from pipelines.ledger.retention_marks import (
     whole_from,
 )
 from pipelines.publishing.published_days import waiting
-from pipelines.records.decode import sent_by
+from pipelines.records.sent import sent_by
 from pipelines.retention.blockers import (
     Need,
     in_quarantine,

@@ -23,12 +23,12 @@ from pipelines.records.decode import (
     COORDINATES,
     ENVELOPE,
     ERROR,
-    ERROR_PARTS,
     EVENT_DATE,
     ORIGIN,
     VALID,
     valid,
 )
+from pipelines.records.decoder import ERROR_PARTS
 from pipelines.records.dedup import other_names, same_event, winners, with_key, without_key
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.rebuild import Rebuild, rebuild

@@ -123,9 +123,9 @@ NAMED: dict[Value, bool] = {
     ("text", "123456789012345678901234567890"): True,
     ("text", "0"): True,
     ("text", '"-0"'): True,
-    ("text", "-0"): False,
-    ("text", "1.1"): False,
-    ("text", "1e2"): False,
+    ("text", "-0"): True,
+    ("text", "1.1"): True,
+    ("text", "1e2"): True,
     ("text", '"1.10"'): True,
     ("text", '"1e2 -3.4 \\" 5"'): True,
 }
@@ -153,9 +153,7 @@ def held(value: Value) -> Any:
         case "count" | "number" if re.fullmatch(r"-?\d+", text):
             bits = 31 if kind == "count" else 63
             found = int(text) if -(2**bits) <= int(text) < 2**bits else None
-        case "text" if is_text or re.fullmatch(r"\d+|-[1-9]\d*", sent):
-            found = text
-        case "day":
+        case "text" | "day":
             found = text
     return found
 

@@ -52,7 +52,7 @@ BAD: list[tuple[bytes | None, str, str | None, str | None]] = [
     (flight() + b"garbage", "malformed_json", None, None),
     (flight() + b"}", "malformed_json", None, None),
     (flight() + b"} garbage {", "malformed_json", None, None),
-    (flight(distance=1).replace(b": 1}", b": 1e400}"), "wrong_type", "distance", "Infinity"),
+    (flight(distance=1).replace(b": 1}", b": 1e400}"), "wrong_type", "distance", "1e400"),
     (b"\xff\xfe" + flight(), "malformed_json", None, None),
     (b"{" * 5000, "malformed_json", None, None),
     (flight(distance=float("nan")), "malformed_json", None, None),
@@ -213,5 +213,5 @@ def test_each_record_is_parsed_once(lake: Lake) -> None:
         streamed = routed(decoded, contract)
         for frame in (events, of_a_day, invalid(decoded, contract), streamed):
             plan = frame._jdf.queryExecution().executedPlan().toString()
-            assert plan.count("from_json(") == 1
+            assert plan.count(".decode(") == 1
             assert plan.count("from_avro(") == (contract.value_format == "avro")

@@ -97,19 +97,20 @@ def test_a_decimal_may_be_a_text_and_a_text_may_be_a_number(lake: Lake) -> None:
     assert [row["id"] for row in events.select("order.id").toLocalIterator()] == ["5"]
 
 
-def test_a_number_with_a_huge_exponent_is_refused_at_once(lake: Lake) -> None:
-    refused = ("wrong_type", None)
+def test_a_number_with_a_huge_exponent_is_judged_at_once(lake: Lake) -> None:
+    """All of its digits would take minutes to compute, or for ever."""
+    wrong = ("wrong_type", "total")
     totals = {
-        # Spark would compute all of its digits.
-        "1e-99999999": refused,
-        "1E+0099999999": refused,
-        "[1e-99999999]": refused,
-        '"1e-99999999"': refused,
-        '"1\\u0065-99999999"': refused,
-        '"1e-\u0669\u0669\u0669\u0669\u0669\u0669\u0669"': refused,
-        # It would take the comma away.
-        '"1,5"': refused,
-        '",5"': refused,
+        "1e-99999999": Decimal("0.00"),
+        "1E+0099999999": wrong,
+        "1e-99999999999": wrong,
+        "0e99999999": Decimal("0.00"),
+        "[1e-99999999]": wrong,
+        '"1e-99999999"': Decimal("0.00"),
+        '"1\\u0065+99999999"': wrong,
+        '"1,5"': wrong,
+        '",5"': wrong,
+        f'"{"1" * 1001}"': wrong,
         "1e-999": Decimal("0.00"),
         "1e+0002": Decimal("100.00"),
         '"1e2"': Decimal("100.00"),
@@ -117,9 +118,10 @@ def test_a_number_with_a_huge_exponent_is_refused_at_once(lake: Lake) -> None:
     }
     values = [order(total, key="12e45678") for total in totals]
     values.append(order(key="1,5").replace(b"}, ", b'}, "note": "1e99999999, \\u00e9", ', 1))
-    assert decoded(lake, values, "total") == [*totals.values(), Decimal("1.00")]
+    values.append(order().replace(b"}, ", b'}, "note": 1e99999999, ', 1))
+    assert decoded(lake, values, "total") == [*totals.values(), Decimal("1.00"), Decimal("1.00")]
     elsewhere = order().replace(b"}, ", b'}, "items": [{"sku": "x", "count": 1e-99999999}], ', 1)
-    assert decoded(lake, [elsewhere], "total") == [refused]
+    assert decoded(lake, [elsewhere], "total") == [("wrong_type", "items[].count")]
 
 
 def test_what_goes_on_behind_a_document_is_no_document(lake: Lake) -> None:
@@ -150,11 +152,13 @@ def test_no_two_keys_become_one(lake: Lake) -> None:
         r'"\\\udc00"': half,
         r'"\ud83d\ude00\udead"': half,
         r'"\ud83d\uDE00 \\ud800 \\\\ud800"': "\U0001f600 \\ud800 \\\\ud800",
-        # Numbers with a point become the nearest double.
-        "1.10": rewritten,
-        "123456789012345678901234567890.10": rewritten,
-        "1E5": rewritten,
-        "-1e400": rewritten,
+        # Numbers are kept as they were sent; of what has parts, the white space is not.
+        "1.10": "1.10",
+        "1.1": "1.1",
+        "123456789012345678901234567890.10": "123456789012345678901234567890.10",
+        "1E5": "1E5",
+        "-1e400": "-1e400",
+        "-0": "-0",
         '{"a": 1.10}': rewritten,
         "[1]": rewritten,
         '"1.10"': "1.10",

@@ -21,8 +21,8 @@ def test_a_schema_is_of_one_format() -> None:
     assert len(kinds) == len(set(kinds))
 
 
-@pytest.mark.parametrize("name", sorted(FORMATS))
-def test_what_is_wrong_with_a_value_has_a_reason_that_people_can_read(name: FormatName) -> None:
+@pytest.mark.parametrize("name", ["avro", "json_schema"])
+def test_what_is_wrong_with_a_framed_value_has_a_reason_that_people_can_read(name: FormatName) -> None:
     faults = FORMATS[name].document_faults({7: WriterSchema(7, "AVRO", '"string"')})
     assert faults
     assert {fault.reason for fault in faults} <= set(REASONS)
