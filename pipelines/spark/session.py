@@ -49,6 +49,16 @@ SETTINGS: Final = {
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
 }
 
+# PySpark names them at every call, and Java then looks for each name in all packages that are imported there.
+_NAMED_ALWAYS: Final = (
+    "PythonSQLUtils",
+    "PythonUtils",
+    "functions",
+    "org.apache.spark.sql.catalyst.trees.PySparkCurrentOrigin",
+    "org.apache.spark.sql.classic.SparkSession",
+    "org.apache.spark.sql.functions",
+)
+
 _ALONE: Final = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
 
 # Hadoop starts a program for each permission and each link of a local file: some twenty in a commit. On a
@@ -127,11 +137,19 @@ def spark_session(config: PipelineConfig, job: str, *, verbose: bool = False) ->
         _end_launched()
         raise
     session.sparkContext.setLogLevel("WARN" if verbose else "ERROR")
+    _remember_classes(session)
     for option, value in java_options().items():
         session.sparkContext._jvm.java.lang.System.setProperty(option, value)  # type: ignore[union-attr]
     if submitted:
         _require_classes(session)
     return session
+
+
+def _remember_classes(session: SparkSession) -> None:
+    """Keep what Java answers for the names of `_NAMED_ALWAYS` as attributes, which are then not asked for."""
+    jvm: Any = session.sparkContext._jvm
+    for name in _NAMED_ALWAYS:
+        setattr(jvm, name, getattr(jvm, name))
 
 
 def _master(config: PipelineConfig) -> str:
