@@ -35,21 +35,21 @@ def use_state_store(spark: SparkSession, config: PipelineConfig) -> list[str]:
         A warning, if Spark's own store takes the place of ours.
     """
     asked = config.spark.conf.get(PROVIDER)
-    missing = None if asked else _missing(spark)
-    chosen = asked or (SPARKS_OWN if missing else NOT_SCANNED)
+    why = None if asked else missing(spark)
+    chosen = asked or (SPARKS_OWN if why else NOT_SCANNED)
     spark.conf.set(PROVIDER, chosen)
     spark.conf.set(_SLACK_MS, str(config.speed.eviction_slack // timedelta(milliseconds=1)))
     if chosen in (SPARKS_OWN, NOT_SCANNED):
         same_files = dict.fromkeys((SPARKS_OWN, NOT_SCANNED), chosen)
         change_kept_setting(spark, config.checkpoint("speed"), PROVIDER, same_files)
-    if not missing:
+    if not why:
         return []
-    warning = f"state: Spark's own state store is used, which each micro-batch scans as a whole: {missing}"
+    warning = f"state: Spark's own state store is used, which each micro-batch scans as a whole: {why}"
     _log.warning("%s; see docs/runbook.md, 'The state store'", warning)
     return [warning]
 
 
-def _missing(spark: SparkSession) -> str | None:
+def missing(spark: SparkSession) -> str | None:
     """Return why our store cannot be used; None if it can."""
     if not spark.version.startswith(MADE_FOR):
         return f"Oncelake's is made for Spark {MADE_FOR}*, and this is {spark.version}"

@@ -171,6 +171,27 @@ def with_spark_conf(lake: Lake, **conf: str) -> Lake:
     return lake.variant(config=lake.config.model_copy(update={"spark": spark}))
 
 
+def test_the_speed_layer_has_the_same_rows(
+    make_lake: Callable[..., Lake], small_by_flight: DataContract, tmp_path: Path
+) -> None:
+    settings = ("speed.watermark_delay=1 hour", "speed.state_eviction_share=1")
+    told = []
+    for store in (SPARKS_OWN, NOT_SCANNED):
+        given = (*settings, f"spark.conf.{PROVIDER}={store}", "speed.max_bytes_per_trigger=1b")
+        lake = make_lake(*given, f"lake.root={tmp_path}/{store}", contract=small_by_flight)
+        for number, minute in enumerate((0, 50, 100, 130, 135)):
+            lake.ingest(departures(minute, first=1 + number % 2))
+        before = stream(lake)["counts"]
+        # Its key has expired, and nothing has evicted it yet.
+        lake.ingest(departures(250))
+        rows = lake.table("speed").select("flight", "scheduled_departure")
+        told.append((before, stream(lake)["counts"], sorted(map(tuple, rows.toLocalIterator()))))
+        assert kept_provider(lake) == store
+    own, ours = told
+    assert ours == own
+    assert [flight for flight, _ in ours[2]] == [1, 1, 2]
+
+
 def test_a_checkpoint_of_before_is_taken_over_and_given_back(
     make_lake: Callable[..., Lake],
     small_by_flight: DataContract,

@@ -2,6 +2,7 @@ package oncelake.state;
 
 import java.lang.reflect.Method;
 import java.lang.reflect.Modifier;
+import org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider;
 import org.apache.spark.sql.execution.streaming.state.StateStore;
 
 /** Whether this Spark has what {@link DeduplicationStateProvider} is made for. */
@@ -15,22 +16,30 @@ public final class Capability {
    */
   public static String missing() {
     try {
-      new DeduplicationStateProvider().supportedCustomMetrics();
-      for (Method method : StateStore.class.getMethods()) {
-        if (Modifier.isAbstract(method.getModifiers()) && !isImplemented(method)) {
-          return "its StateStore has a method that is not known: " + method.getName();
+      // Made for another interface, our methods would be there, and nobody would call them.
+      for (Method ours : DeduplicationStateProvider.class.getDeclaredMethods()) {
+        if (Modifier.isPublic(ours.getModifiers()) && !isConcrete(RocksDBStateStoreProvider.class, ours)) {
+          return "its RocksDBStateStoreProvider has no method " + ours.getName() + " as expected";
+        }
+      }
+      for (Method spark : StateStore.class.getMethods()) {
+        if (!isConcrete(DeduplicationStore.class, spark)) {
+          return "its StateStore has a method that is not known: " + spark.getName();
         }
       }
       return "";
-    } catch (LinkageError | RuntimeException missing) {
+    } catch (LinkageError missing) {
       return missing.toString();
     }
   }
 
-  private static boolean isImplemented(Method method) {
+  private static boolean isConcrete(Class<?> type, Method method) {
+    if (Modifier.isStatic(method.getModifiers())) {
+      return true;
+    }
     try {
-      Method ours = DeduplicationStore.class.getMethod(method.getName(), method.getParameterTypes());
-      return !Modifier.isAbstract(ours.getModifiers());
+      Method found = type.getMethod(method.getName(), method.getParameterTypes());
+      return !Modifier.isAbstract(found.getModifiers());
     } catch (NoSuchMethodException missing) {
       return false;
     }

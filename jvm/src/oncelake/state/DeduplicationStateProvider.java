@@ -15,6 +15,7 @@ import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import scala.Option;
 import scala.collection.immutable.Seq;
+import scala.collection.immutable.Seq$;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
@@ -52,8 +53,7 @@ public final class DeduplicationStateProvider extends RocksDBStateStoreProvider 
       Option<StateSchemaProvider> schemas) {
     super.init(id, key, value, encoder, hasColumnFamilies, conf, hadoop, hasManyValues, schemas);
     isOfDeduplication = !hasColumnFamilies && isExpiry(value);
-    Option<String> slack = conf.sqlConfs().get(SLACK_MS);
-    slackMs = slack.isEmpty() ? 0 : Long.parseLong(slack.get());
+    slackMs = Long.parseLong(CollectionConverters.asJava(conf.sqlConfs()).getOrDefault(SLACK_MS, "0"));
     watermarks = new Watermarks(id, hadoop);
   }
 
@@ -75,7 +75,7 @@ public final class DeduplicationStateProvider extends RocksDBStateStoreProvider 
     List<StateStoreCustomMetric> metrics =
         new ArrayList<>(CollectionConverters.asJava(super.supportedCustomMetrics()));
     metrics.add(DeduplicationStore.SCANS);
-    return CollectionConverters.asScala(metrics).toSeq();
+    return Seq$.MODULE$.from(CollectionConverters.asScala(metrics));
   }
 
   private static boolean isExpiry(StructType value) {
