@@ -11,6 +11,7 @@ from pipelines.contracts.contract import DataContract
 from pipelines.durations import format_interval
 from pipelines.formats.catalog import names_schemas
 from pipelines.kafka.source import HIDDEN, describe
+from pipelines.spark.state_store import PROVIDER
 
 
 @click.command()
@@ -56,6 +57,7 @@ def _sections(config: PipelineConfig, contract: DataContract) -> dict[str, dict[
             "every": format_interval(config.speed.trigger_interval),
             "watermark delay": format_interval(config.speed.watermark_delay),
             "state partitions": str(config.speed.state_partitions),
+            "keys leave the state": _eviction(config),
             "event times at most": f"{format_interval(config.decode.max_future)} after the Kafka timestamp",
             "tables": f"{config.table('speed')}, {config.table('quarantine')}",
             "checkpoint": config.checkpoint("speed"),
@@ -76,6 +78,14 @@ def _sections(config: PipelineConfig, contract: DataContract) -> dict[str, dict[
             "failure notifications": _notified(config.notify),
         },
     }
+
+
+def _eviction(config: PipelineConfig) -> str:
+    if own := config.spark.conf.get(PROVIDER):
+        return f"as {own} decides"
+    earliest, slack = config.speed.watermark_delay, config.speed.eviction_slack
+    latest = f", {format_interval(earliest + slack)} at the latest" if slack else ""
+    return f"once the watermark is {format_interval(earliest)} past the event time{latest}"
 
 
 def _publishing(config: PipelineConfig) -> dict[str, str]:

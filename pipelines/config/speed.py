@@ -17,6 +17,9 @@ class SpeedConfig(BaseModel):
             speed layer, and the nightly rebuild adds them. See [Late](semantics.md#late-and-the-watermark).
         state_partitions: Shuffle partitions of the deduplication state. They are fixed at the first
             micro-batch of a checkpoint.
+        state_eviction_share: How much longer a key may stay in the state than it must, as a share of
+            `watermark_delay`. The state is scanned for expired keys each time the watermark has moved by
+            that much. `0` scans it in each micro-batch. The rows do not depend on it.
         max_bytes_per_trigger: How much of bronze a micro-batch reads, approximately, such as `512m` or `2g`.
         late_warn_share: The stream and the audit warn if a larger share of the records is late.
         late_warn_records: Minimum number of records, late or not, from which a share is computed.
@@ -27,6 +30,13 @@ class SpeedConfig(BaseModel):
     trigger_interval: PositiveInterval = timedelta(seconds=10)
     watermark_delay: PositiveInterval
     state_partitions: int = Field(default=8, ge=1, le=10_000)
+    state_eviction_share: float = Field(default=0.25, ge=0, le=1)
     max_bytes_per_trigger: str | None = Field(default=None, pattern=r"^[1-9]\d*[bkmgt]$")
     late_warn_share: float = Field(default=0.1, ge=0, le=1)
     late_warn_records: Count = 100
+
+    @property
+    def eviction_slack(self) -> timedelta:
+        """How far the watermark moves from one scan of the state to the next, in whole milliseconds."""
+        millisecond = timedelta(milliseconds=1)
+        return self.watermark_delay * self.state_eviction_share // millisecond * millisecond

@@ -31,7 +31,6 @@ _SPARK_SETTINGS_WE_OWN: Final = frozenset(
         "spark.sql.catalog.spark_catalog",
         "spark.sql.session.timeZone",
         "spark.sql.shuffle.partitions",
-        "spark.sql.streaming.stateStore.providerClass",
         "spark.sql.ansi.enabled",
         "spark.sql.parser.escapedStringLiterals",
         "spark.sql.variable.substitute",

@@ -90,16 +90,46 @@ def reads_more(spark: SparkSession, path: str, batch: int) -> bool:
 
 def write_note(spark: SparkSession, path: str, note: Mapping[str, str | int]) -> None:
     """Write a few words beside a checkpoint, in place of those that are there, all of them or none."""
+    _replace(spark, note_path(path), json.dumps(dict(note)))
+
+
+def change_kept_setting(spark: SparkSession, path: str, setting: str, values: Mapping[str, str]) -> None:
+    """Change a setting that Spark keeps in a checkpoint and would use in place of the session's.
+
+    Spark takes it from the newest micro-batch. No query may run on the checkpoint.
+
+    Args:
+        spark: the session.
+        path: of the checkpoint; nothing happens if it has no micro-batch yet.
+        setting: its name.
+        values: the new value for each one that may be changed.
+    """
+    files = _Files(spark, path)
+    newest = max(files.numbers("offsets"), default=None)
+    text = None if newest is None else files.text(f"{path}/offsets/{newest}")
+    if text is None:
+        return
+    version, metadata, *sources = text.split("\n")
+    known = json.loads(metadata)
+    kept = known["conf"].get(setting)
+    if values.get(kept, kept) != kept:
+        known["conf"][setting] = values[kept]
+        changed = json.dumps(known, separators=(",", ":"))
+        _replace(spark, f"{path}/offsets/{newest}", "\n".join([version, changed, *sources]))
+
+
+def _replace(spark: SparkSession, path: str, text: str) -> None:
+    """Write a file in place of the one that is there, the way Spark writes those of checkpoints."""
     jvm: Any = spark.sparkContext._jvm
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     manager = jvm.java.lang.Class.forName(_FILE_MANAGER, True, loader).getField("MODULE$").get(None)
-    place = jvm.org.apache.hadoop.fs.Path(note_path(path))
+    place = jvm.org.apache.hadoop.fs.Path(path)
     files = manager.create(place, spark.sparkContext._jsc.hadoopConfiguration())
     if not files.exists(place.getParent()):
         files.mkdirs(place.getParent())
     out = files.createAtomic(place, True)
     try:
-        out.write(bytearray(json.dumps(dict(note)), "utf-8"))
+        out.write(bytearray(text, "utf-8"))
     except BaseException:
         out.cancel()
         raise

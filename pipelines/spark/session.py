@@ -23,6 +23,7 @@ from pipelines.runtime.rack_jar import PLUGIN, RACK_VARIABLE, spark_jars
 from pipelines.spark.launch import launch
 from pipelines.spark.log_store import is_on_s3, require_log_store
 from pipelines.spark.pipeline import Pipeline
+from pipelines.spark.state_store import PROVIDER, SPARKS_OWN
 
 _END_WITHIN_S: Final = 180
 
@@ -32,9 +33,8 @@ SETTINGS: Final = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     # Instants are stored and compared in UTC; only the event day is local, to the contract's zone.
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.streaming.stateStore.providerClass": (
-        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-    ),
+    # The deduplication has another one, see `pipelines.spark.state_store`.
+    PROVIDER: SPARKS_OWN,
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     # Counting rows costs a read for each write; the metric of state rows then says 0.
     "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",

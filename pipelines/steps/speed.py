@@ -32,6 +32,7 @@ from pipelines.spark.checkpoints import query_files
 from pipelines.spark.failures import explain_stream_failure
 from pipelines.spark.late_records import late_share
 from pipelines.spark.pipeline import Pipeline
+from pipelines.spark.state_store import use_state_store
 from pipelines.spark.streams import Totals, run_streams
 
 _REMEMBERED: Final = 1_000
@@ -49,8 +50,8 @@ def speed(pipeline: Pipeline, *, once: bool) -> dict[str, Any]:
         once: take what bronze holds now and return.
 
     Returns:
-        `counts`: `records` = `rows` + `duplicates` + `late` + `quarantined`; `watermark`; and `warnings`, a
-        text if many records were late.
+        `counts`: `records` = `rows` + `duplicates` + `late` + `quarantined`; `watermark`; and `warnings`:
+        texts, if many records were late, or if Spark's own state store had to be used.
 
     Raises:
         ConfigError: the speed layer was made with another dedup key, event time or watermark, or there is no
@@ -72,6 +73,7 @@ def speed(pipeline: Pipeline, *, once: bool) -> dict[str, Any]:
     adopt_clock(pipeline)
     ensure_quarantine(pipeline)
     note_tables(pipeline, "speed", check.files)
+    substituted = use_state_store(spark, config)
     writers = dict(known_writers(pipeline))
     job = _Job(pipeline, writers, SpeedWriter.of(config, check))
     try:
@@ -82,7 +84,8 @@ def speed(pipeline: Pipeline, *, once: bool) -> dict[str, Any]:
         raise job.reason(error) from None
     rows, quarantined = job.writer.written(query_files(spark, pipeline.checkpoint("speed")).next_batch)
     totals.counts.update(rows=rows, quarantined=quarantined)
-    return {"counts": _counts(totals), "watermark": totals.watermark, "warnings": late.warnings}
+    warnings = [*substituted, *late.warnings]
+    return {"counts": _counts(totals), "watermark": totals.watermark, "warnings": warnings}
 
 
 class _NewPlan(Exception):

@@ -10,6 +10,7 @@ import pytest
 
 from pipelines.cli.job_runner import harmless
 from pipelines.cli.jobs import JOBS
+from pipelines.spark.state_store import PROVIDER
 
 
 def oncelake(*words: str) -> "subprocess.CompletedProcess[str]":
@@ -123,6 +124,24 @@ def test_a_plan_shows_everything_and_no_secret() -> None:
     assert "hush-hush" not in done.stdout + done.stderr
     assert plan["ingest_stream: Kafka to bronze"]["failOnDataLoss"] == "true"
     assert plan["ingest_stream: Kafka to bronze"]["startingOffsets"] == "earliest"
+
+
+@pytest.mark.parametrize(
+    ("setting", "shown"),
+    [
+        (
+            "speed.state_eviction_share=0.25",
+            "once the watermark is 2 hours past the event time, 150 minutes at the latest",
+        ),
+        ("speed.state_eviction_share=0", "once the watermark is 2 hours past the event time"),
+        (f"spark.conf.{PROVIDER}=org.example.Mine", "as org.example.Mine decides"),
+    ],
+)
+def test_a_plan_shows_how_long_the_state_holds_a_key(setting: str, shown: str) -> None:
+    words = ("--set", "speed.watermark_delay=2 hours", "--set", setting, "--log-format", "json")
+    plan = json.loads(oncelake("plan", "--pipeline", "flights", *words).stdout)
+    stream = plan["speed_stream: bronze to speed layer and quarantine"]
+    assert stream["keys leave the state"] == shown
 
 
 def test_each_job_has_a_script_for_spark_submit() -> None:

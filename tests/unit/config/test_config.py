@@ -1,5 +1,6 @@
 """Configuration is layered, typed and refused in one message that names the file and the fix."""
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -251,6 +252,19 @@ def test_what_is_published_goes_to_a_topic_of_its_own(settings: list[str]) -> No
         load_config("flights", environ={}, settings=settings)
     elsewhere = ["publish.topic=flights", "publish.bootstrap_servers=other:9092"]
     assert load_config("flights", environ={}, settings=elsewhere).publish
+
+
+@pytest.mark.parametrize("share", ["-0.1", "1.1", "much"])
+def test_a_share_of_the_delay_is_between_none_and_all(conf: Path, share: str) -> None:
+    message = refusal(conf, f"speed.state_eviction_share={share}")
+    assert "speed.state_eviction_share: " in message
+    assert share in message
+
+
+def test_the_state_is_scanned_at_whole_milliseconds() -> None:
+    settings = ["speed.watermark_delay=1 second", "speed.state_eviction_share=0.0017"]
+    speed = load_config("flights", environ={}, settings=settings).speed
+    assert speed.eviction_slack == timedelta(milliseconds=1)
 
 
 def test_a_limit_of_nothing_is_refused() -> None:

@@ -1,0 +1,223 @@
+"""A micro-batch does not scan the state of the deduplication, and the rows are those of Spark's own store."""
+
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from pathlib import Path
+from random import Random
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.contracts.contract import DataContract
+from pipelines.errors import InfrastructureError
+from pipelines.fault_points import Point, armed
+from pipelines.spark import state_store
+from pipelines.spark.checkpoints import offsets_of, query_files
+from pipelines.spark.state_store import NOT_SCANNED, PROVIDER, SPARKS_OWN
+from pipelines.steps.speed import speed
+from tests.support.accidents import dying
+from tests.support.dedup_stream import DELAY, DedupStream, Event, add
+from tests.support.lakes import EPOCH, Lake, Record, flight
+from tests.support.nights import stream
+
+ROOT = Path(__file__).resolve().parents[2]
+KEYS = 10
+DIED = InfrastructureError("died here")
+
+
+@pytest.fixture
+def session(spark: SparkSession) -> SparkSession:
+    """A session with settings of its own."""
+    return spark.newSession()
+
+
+def history(seed: int, batches: int) -> list[list[Event]]:
+    """Micro-batches whose keys come again and again, before and after the state has to forget them."""
+    chosen, number, minutes, made = Random(seed), 0, 0.0, []  # noqa: S311 - nothing secret
+    for _ in range(batches):
+        minutes += chosen.choice((0, 5, 12, 20, 45))
+        events = []
+        for _ in range(chosen.randint(3, 12)):
+            number += 1
+            events.append((chosen.randrange(KEYS), minutes - chosen.uniform(0, 50), number))
+        made.append(events)
+    return made
+
+
+def crash(batch: int) -> None:
+    raise RuntimeError(f"micro-batch {batch} ends here")
+
+
+@pytest.mark.parametrize(
+    "seed", [1, 2, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in range(3, 9))]
+)
+def test_rows_are_those_of_sparks_own_store(session: SparkSession, tmp_path: Path, seed: int) -> None:
+    source = tmp_path / "source"
+    own, ours = (DedupStream(session, source, tmp_path / name) for name in ("own", "ours"))
+    switching = DedupStream(session, source, tmp_path / "switching")
+    events = iter(history(seed, 12))
+    for part in range(3):
+        for batch in islice(events, 4):
+            add(session, source, batch)
+        own.run(SPARKS_OWN)
+        share = (0.25, 1)[seed % 2]
+        if part == 1:
+            with pytest.raises(Exception, match="ends here"):
+                ours.run(NOT_SCANNED, share, accident=crash)
+        ours.run(NOT_SCANNED, share)
+        # Each micro-batch that scans leaves Spark's own store nothing that has expired.
+        switching.run(SPARKS_OWN if part == 1 else NOT_SCANNED, 0)
+    # Keys have come back after they were forgotten.
+    assert sum(map(len, own.rows.values())) > KEYS
+    assert ours.rows == own.rows
+    assert switching.rows == own.rows
+
+
+def test_state_is_scanned_when_the_watermark_has_moved_by_the_share(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    source = tmp_path / "source"
+    ours = DedupStream(session, source, tmp_path / "ours")
+    # The watermark of a micro-batch is an hour behind the newest event of those before.
+    minutes = [0, 60, 65, 70, 76, 80, 91, 106, 121]
+    for number, at in enumerate(minutes):
+        add(session, source, [(number, at, number)])
+    ours.run(NOT_SCANNED)
+    partitions = ours.operators()[0]["numShufflePartitions"]
+    # The first one has to look; the watermark of the second is the first that is not 1970.
+    looks = [1, 1, 1, 0, 0, 1, 0, 1, 1]
+    assert ours.scans() == [look * partitions for look in looks]
+    removed = [each["numRowsRemoved"] for each in ours.operators()]
+    assert removed == [0, 0, 0, 0, 0, 0, 0, 0, 0]
+    add(session, source, [(100, 200, 100)])
+    add(session, source, [(101, 200, 101)])
+    ours.progress.clear()
+    ours.run(NOT_SCANNED)
+    # After a restart, the first micro-batch looks.
+    assert ours.scans() == [partitions, partitions]
+    assert [each["numRowsRemoved"] for each in ours.operators()] == [1, 5]
+    assert ours.stored() == 5
+
+
+@pytest.mark.parametrize("share", [0.25, pytest.param(0, marks=pytest.mark.thorough), 1])
+def test_a_key_stays_no_longer_than_the_share(session: SparkSession, tmp_path: Path, share: float) -> None:
+    source = tmp_path / "source"
+    ours = DedupStream(session, source, tmp_path / "ours")
+    for number in range(18):
+        add(session, source, [(number, number * 12, number)])
+        if number % 6 == 5:
+            ours.run(NOT_SCANNED, share)
+            assert_bounded(ours, share)
+
+
+def assert_bounded(ours: DedupStream, share: float) -> None:
+    """The oldest key that is stored expired no longer than the share before the last watermark."""
+    state = ours.spark.read.format("statestore").load(ours.checkpoint)
+    row = state.agg(F.min("value.expiresAtMicros").alias("first")).first()
+    assert row is not None
+    expiry = datetime.fromtimestamp(row["first"] / 1e6, UTC)
+    watermark = datetime.fromisoformat(ours.progress[-1]["eventTime"]["watermark"])
+    assert expiry > watermark - DELAY * share, (expiry, watermark)
+
+
+def test_rows_are_the_same_after_kill_in_mid_batch(session: SparkSession, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    own, ours = (DedupStream(session, source, tmp_path / name) for name in ("own", "ours"))
+    for events in history(1, 12):
+        add(session, source, events)
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.support.dedup_stream", str(source), str(ours.folder), "7"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    files = query_files(session, ours.checkpoint)
+    assert (files.next_batch, files.in_flight) == (7, 7), done.stderr[-2000:]
+    state = Path(ours.checkpoint, "state/0/0")
+    assert list(state.glob("*.zip"))
+    assert list(state.glob("*.changelog"))
+    own.run(SPARKS_OWN)
+    ours.run(NOT_SCANNED, 1)
+    assert ours.rows == own.rows
+
+
+def kept_provider(lake: Lake) -> str:
+    path = lake.config.checkpoint("speed")
+    newest = query_files(lake.spark, path).next_batch - 1
+    text = offsets_of(lake.spark, path, newest)
+    assert text is not None
+    return str(json.loads(text.splitlines()[1])["conf"][PROVIDER])
+
+
+def departures(*minutes: int, first: int = 1) -> list[Record]:
+    """Flights with consecutive numbers that depart when they are told of."""
+    moments = [EPOCH + timedelta(minutes=each) for each in minutes]
+    return [
+        Record(flight(flight=first + n, scheduled_departure=at.isoformat()), sent=at)
+        for n, at in enumerate(moments)
+    ]
+
+
+def with_spark_conf(lake: Lake, **conf: str) -> Lake:
+    """The same lake with other settings of Spark."""
+    spark = lake.config.spark.model_copy(update={"conf": {**lake.config.spark.conf, **conf}})
+    return lake.variant(config=lake.config.model_copy(update={"spark": spark}))
+
+
+def test_the_speed_layer_has_the_same_rows(
+    make_lake: Callable[..., Lake], small_by_flight: DataContract, tmp_path: Path
+) -> None:
+    settings = ("speed.watermark_delay=1 hour", "speed.state_eviction_share=1")
+    told = []
+    for store in (SPARKS_OWN, NOT_SCANNED):
+        given = (*settings, f"spark.conf.{PROVIDER}={store}", "speed.max_bytes_per_trigger=1b")
+        lake = make_lake(*given, f"lake.root={tmp_path}/{store}", contract=small_by_flight)
+        for number, minute in enumerate((0, 50, 100, 130, 135)):
+            lake.ingest(departures(minute, first=1 + number % 2))
+        before = stream(lake)["counts"]
+        # Its key has expired, and nothing has evicted it yet.
+        lake.ingest(departures(250))
+        rows = lake.table("speed").select("flight", "scheduled_departure")
+        told.append((before, stream(lake)["counts"], sorted(map(tuple, rows.toLocalIterator()))))
+        assert kept_provider(lake) == store
+    own, ours = told
+    assert ours == own
+    assert [flight for flight, _ in ours[2]] == [1, 1, 2]
+
+
+def test_a_checkpoint_of_before_is_taken_over_and_given_back(
+    make_lake: Callable[..., Lake],
+    small_by_flight: DataContract,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    lake = make_lake("speed.watermark_delay=1 hour", contract=small_by_flight)
+    before = with_spark_conf(lake, **{PROVIDER: SPARKS_OWN})
+    lake.ingest(departures(0, 30))
+    assert stream(before)["warnings"] == []
+    assert kept_provider(lake) == SPARKS_OWN
+
+    # A micro-batch that dies with one store is done again with the other.
+    lake.ingest([*departures(30), *departures(90, first=3)])
+    with armed(Point.QUARANTINE_WRITTEN, dying(DIED)), pytest.raises(InfrastructureError, match="died here"):
+        speed(before.pipeline, once=True)
+    summary = stream(lake)
+    assert (summary["counts"]["rows"], summary["counts"]["duplicates"]) == (1, 1)
+    assert summary["warnings"] == []
+    assert kept_provider(lake) == NOT_SCANNED
+
+    monkeypatch.setattr(state_store, "MADE_FOR", "9.9.")
+    lake.ingest([*departures(90, first=3), *departures(95, first=4)])
+    summary = stream(lake)
+    assert (summary["counts"]["rows"], summary["counts"]["duplicates"]) == (1, 1)
+    (told,) = summary["warnings"]
+    assert told.startswith("state: Spark's own state store is used, which each micro-batch scans as a whole")
+    assert [r.levelno for r in caplog.records if told in r.message] == [logging.WARNING]
+    assert kept_provider(lake) == SPARKS_OWN
