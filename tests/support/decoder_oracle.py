@@ -172,7 +172,8 @@ class Oracle:
         at = values[path]
         if at is None:
             return
-        shown = re.sub(r"\.?0*$", "", f"{at:%Y-%m-%d %H:%M:%S.%f}")
+        text = at.replace(tzinfo=None).isoformat(" ")
+        shown = text.rstrip("0") if at.microsecond else text
         if at > self.latest:
             self._add("future", 0, "event_time_future", path, shown)
         if at < datetime(1970, 1, 1, tzinfo=self.contract.zone):
@@ -302,17 +303,4 @@ def _breaks(kind: str, value: Any, limit: Any) -> bool:
 
 
 def _shown(value: Any) -> str:
-    match value:
-        case Decimal():
-            return f"{value:f}"
-        case float() if value and not 1e-3 <= abs(value) < 1e7:
-            return _as_java_writes(value)
-        case _:
-            return str(value)
-
-
-def _as_java_writes(value: float) -> str:
-    written = Decimal(repr(value)).normalize()
-    sign, digits, _ = written.as_tuple()
-    first, *rest = map(str, digits)
-    return f"{'-' * sign}{first}.{''.join(rest) or '0'}E{written.adjusted()}"
+    return f"{value:f}" if isinstance(value, Decimal) else str(value)

@@ -134,7 +134,7 @@ class Documents:
                 return f'"{text}"'
 
     def _moment(self, odd: float) -> str:
-        if self.random.random() > max(odd, 0.05):
+        if self.random.random() > max(odd, 0.25):
             return '"2013-01-01T05:15:00-05:00"'
         days = (
             "2013-01-01",

@@ -92,6 +92,13 @@ def as_held(value: Any, kind: DataType) -> Any:
             return SINGLE_AS_HELD.get(type(kind), lambda same: same)(value)
 
 
+def comparable(fault: tuple[str | None, ...]) -> tuple[Any, ...]:
+    """A fault; a double in it as a number, since Java and Python write some with other digits."""
+    reason, column, found = fault
+    is_double = (reason, column) == ("rule_failed", "double") and found is not None
+    return reason, column, float(found or 0) if is_double else found
+
+
 def decoded(lake: Lake, documents: list[bytes]) -> list[tuple[Any, tuple[str | None, ...]]]:
     """The values of each document, and the reason, column and value of its fault."""
     rows = decode(lake.envelopes([Record(each) for each in documents]), lake.contract, timedelta(days=1))
@@ -134,7 +141,7 @@ def test_any_document_is_decoded_as_plain_python_decodes_it(
         faults.add(first[0])
         held = None if expected is None else as_held(values, SCHEMA)
         # Values of a broken record have no meaning.
-        if fault != first or (first[0] is None and held != expected):
+        if comparable(fault) != comparable(first) or (first[0] is None and held != expected):
             wrong.append((document, fault, first, held, expected))
     assert not wrong, "\n".join(map(str, wrong[:4]))
     reasons = {"malformed_json", "not_an_object", "wrong_type", "missing_field", "rule_failed"}
