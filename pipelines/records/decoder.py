@@ -24,7 +24,7 @@ from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import FIRST_DAY
 from pipelines.formats.catalog import format_of
 from pipelines.formats.value_format import DOCUMENT
-from pipelines.records.sent import READER_BEHIND
+from pipelines.records.sent import sent_by
 from pipelines.schema_paths import optional
 
 VALUES: Final = "values"
@@ -32,8 +32,6 @@ FAULT: Final = "error"
 ERROR_PARTS: Final = ("reason", "column", "found")
 
 _SHOWN: Final = {None: "whole", "hash": "hash", "drop": "nothing"}
-_STAMPED: Final = "coalesce(unix_micros(_kafka_timestamp), -1)"
-_INGESTED: Final = "coalesce(unix_micros(_ingested_at), 0)"
 
 
 def decoded_column(contract: DataContract, max_future: timedelta) -> Column:
@@ -49,10 +47,11 @@ def decoded_column(contract: DataContract, max_future: timedelta) -> Column:
     """
     error = StructType([StructField(part, StringType()) for part in ERROR_PARTS])
     decoded = StructType([StructField(VALUES, optional(contract.schema)), StructField(FAULT, error)])
-    arguments = (F.col(DOCUMENT), F.expr(_STAMPED), F.expr(_INGESTED))
+    # The decoder takes a number, which cannot be null.
+    sent = F.coalesce(F.unix_micros(sent_by()), F.lit(0))
     jvm: Any = SparkContext._jvm
     column = jvm.oncelake.decode.DecodedColumn.of(
-        contract_text(contract, max_future), decoded.json(), *(argument._jc for argument in arguments)
+        contract_text(contract, max_future), decoded.json(), F.col(DOCUMENT)._jc, sent._jc
     )
     return Column(column)
 
@@ -65,7 +64,6 @@ def contract_text(contract: DataContract, max_future: timedelta) -> str:
             "fields": _fields(contract, contract.schema, "", within=False),
             "event_time": contract.event_time,
             "max_future": max_future // timedelta(microseconds=1),
-            "reader_behind": READER_BEHIND // timedelta(microseconds=1),
             "first": int(first.timestamp()) * 1_000_000,
             "sends_shortest_doubles": format_of(contract).has_shortest_doubles,
             "rules": [

@@ -11,9 +11,9 @@ from pipelines.durations import format_interval
 # A record without a Kafka timestamp carries one before 1970.
 _STAMPED: Final = "_kafka_timestamp >= timestamp_seconds(0)"
 SENT_AT: Final = f"least(CASE WHEN {_STAMPED} THEN _kafka_timestamp END, _ingested_at)"
-READER_BEHIND: Final = timedelta(days=7)
-"""By how much the clock of the machine that reads may be behind without a record being called broken."""
-_AT_LATEST: Final = f"_ingested_at + INTERVAL {format_interval(READER_BEHIND)}"
+# By how much the clock of the machine that reads may be behind without a record being called broken.
+_READER_BEHIND: Final = timedelta(days=7)
+_AT_LATEST: Final = f"_ingested_at + INTERVAL {format_interval(_READER_BEHIND)}"
 # The watermark goes no further than SENT_AT, so what a fast producer gains here moves no other record.
 _SENT_BY: Final = f"CASE WHEN {_STAMPED} THEN least(_kafka_timestamp, {_AT_LATEST}) ELSE _ingested_at END"
 

@@ -43,7 +43,7 @@ SETTINGS: Final = {
     # A file that cannot be read stops a job. Passed over, it would be rows that nobody misses.
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
-    # A larger method is never compiled by the JVM; the limit makes Spark divide the decoding instead.
+    # A larger method is never compiled by the JVM; the limit makes Spark divide the stage instead.
     "spark.sql.codegen.hugeMethodLimit": "8000",
     # Old state is dropped with the next data instead of in an empty batch of its own.
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",

@@ -26,17 +26,13 @@ public final class DecodedColumn {
    * @param contract see {@link Decoder}
    * @param type what the decoder returns, as Spark's JSON of a type
    * @param document {@code binary}
-   * @param stamped {@code bigint}, never null
-   * @param ingested {@code bigint}, never null
+   * @param sent {@code bigint}, never null
    */
-  public static Column of(String contract, String type, Column document, Column stamped, Column ingested) {
+  public static Column of(String contract, String type, Column document, Column sent) {
     Expression decoder =
         Literal$.MODULE$.fromObject(new Decoder(contract), new ObjectType(Decoder.class));
     List<Expression> arguments =
-        List.of(
-            ExpressionUtils.expression(document),
-            ExpressionUtils.expression(stamped),
-            ExpressionUtils.expression(ingested));
+        List.of(ExpressionUtils.expression(document), ExpressionUtils.expression(sent));
     DataType decoded = DataType.fromJson(type);
     return ExpressionUtils.column(
         new Invoke(decoder, "decode", decoded, scala(arguments), types(), false, false, false));
@@ -44,10 +40,7 @@ public final class DecodedColumn {
 
   private static Seq<AbstractDataType> types() {
     return scala(
-        List.<AbstractDataType>of(
-            DataTypes.BinaryType,
-            DataTypes.LongType,
-            DataTypes.LongType));
+        List.<AbstractDataType>of(DataTypes.BinaryType, DataTypes.LongType));
   }
 
   private static <T> Seq<T> scala(List<T> items) {

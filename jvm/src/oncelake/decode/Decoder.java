@@ -14,7 +14,7 @@ import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 public final class Decoder implements Serializable {
   private static final long serialVersionUID = 1L;
 
-  /** Strict JSON. Names are those of producers, so they are kept for one document alone. */
+  /** Strict JSON. Names come from producers: they are not kept for ever, and may have any hashes. */
   static final JsonFactory FACTORY =
       new JsonFactoryBuilder()
           .disable(JsonFactory.Feature.INTERN_FIELD_NAMES)
@@ -36,12 +36,11 @@ public final class Decoder implements Serializable {
    * Decode a value.
    *
    * @param document the bytes of a JSON text; null if the record has none
-   * @param stamped the record's Kafka timestamp in microseconds since 1970; negative without one
-   * @param ingested when the record was read, likewise
+   * @param sent the latest that the record was sent, in microseconds since 1970
    * @return {@code struct<values struct<the contract's columns>, error struct<reason, column, found>>}: no
    *     values for what is no JSON object, no error for a record that keeps its contract
    */
-  public InternalRow decode(byte[] document, long stamped, long ingested) {
+  public InternalRow decode(byte[] document, long sent) {
     if (document == null) {
       return row(null, Faults.ofRecord("null_value"));
     }
@@ -66,7 +65,7 @@ public final class Decoder implements Serializable {
     if (values == null) {
       return row(null, Faults.ofRecord("not_an_object"));
     }
-    judge(values, latestSent(stamped, ingested), faults);
+    judge(values, sent, faults);
     return row(values, faults.row());
   }
 
@@ -88,11 +87,6 @@ public final class Decoder implements Serializable {
         faults.add(Faults.Phase.RULE, place, "rule_failed", rule.node(), Rule.text(value));
       }
     }
-  }
-
-  /** The latest that a record was sent, as far as its timestamp can be believed. */
-  private long latestSent(long stamped, long ingested) {
-    return stamped >= 0 ? Math.min(stamped, ingested + spec().readerBehind) : ingested;
   }
 
   private Spec spec() {

@@ -23,7 +23,6 @@ final class Faults {
   private long rank = NONE;
   private String reason;
   private Node at;
-  private String path;
   private String found;
 
   /** Whether a fault of this phase and place would come before what was found so far. */
@@ -38,16 +37,10 @@ final class Faults {
    * @param text the value; null if none is shown
    */
   void add(Phase phase, int place, String reason, Node node, String text) {
-    addAt(phase, place, reason, node, node.path, text);
-  }
-
-  /** As {@link #add}, with another path. */
-  void addAt(Phase phase, int place, String reason, Node node, String path, String text) {
     if (comesFirst(phase, place)) {
       this.rank = rankOf(phase, place);
       this.reason = reason;
       this.at = node;
-      this.path = path;
       this.found = text;
     }
   }
@@ -57,7 +50,7 @@ final class Faults {
     if (rank == NONE) {
       return null;
     }
-    return row(reason, path, at.shown.of(found));
+    return row(reason, at.path, at.shown.of(found));
   }
 
   /** A fault of the record as a whole. */

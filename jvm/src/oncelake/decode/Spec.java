@@ -23,9 +23,6 @@ final class Spec {
   /** How far an event time may lie after the record was sent, in microseconds. */
   final long maxFuture;
 
-  /** How far a record may have been sent after it was read, in microseconds: clocks differ. */
-  final long readerBehind;
-
   /** The first instant of the first event day, in microseconds since 1970. */
   final long first;
 
@@ -48,7 +45,6 @@ final class Spec {
     eventTime = known.get(moment);
     eventTimeAt = positions.get(moment)[0];
     maxFuture = spec.get("max_future").longValue();
-    readerBehind = spec.get("reader_behind").longValue();
     first = spec.get("first").longValue();
     for (JsonNode rule : spec.get("rules")) {
       String column = rule.get("column").textValue();
