@@ -299,8 +299,5 @@ def table_id(spark: SparkSession, path: str) -> str:
 
 
 def version(spark: SparkSession, path: str) -> int:
-    """Return the newest version of a Delta table."""
-    row = DeltaTable.forPath(spark, path).history(1).select("version").first()
-    if row is None:
-        raise ConfigError(f"{path}: the Delta table has no history; is its _delta_log complete?")
-    return int(row[0])
+    """Return the newest version of a Delta table; -1 if there is none at the path."""
+    return int(newest_snapshot(spark, path).version())

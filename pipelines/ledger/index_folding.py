@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from pipelines.delta.fenced_commits import claim, replace_fenced
 from pipelines.delta.io import read, small_rows
+from pipelines.delta.small_tables import own_rows
 from pipelines.delta.tables import exists, shape, small_frame
 from pipelines.ledger.bronze_index import OFFSETS, RECORDS
 from pipelines.ledger.catalog import BRONZE_INDEX
@@ -111,9 +112,7 @@ def _moment(moment: datetime) -> str:
 
 
 def _verdict_versions(pipeline: Pipeline) -> list[int]:
-    ledger = read(pipeline.spark, pipeline.ops_table("certifications")).where(
-        F.col("pipeline") == pipeline.config.name
-    )
+    ledger = own_rows(pipeline, "certifications")
     return [row["bronze_version"] for row in small_rows(ledger.select("bronze_version").distinct())]
 
 

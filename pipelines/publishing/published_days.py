@@ -9,7 +9,8 @@ from pyspark.sql import functions as F
 
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
-from pipelines.delta.io import read, replace_rows, small_rows
+from pipelines.delta.io import replace_rows, small_rows
+from pipelines.delta.small_tables import own_rows
 from pipelines.delta.tables import conform, exists, small_frame
 from pipelines.durations import days_in_a_row
 from pipelines.ledger.catalog import PUBLISHED_DAYS
@@ -81,7 +82,7 @@ def settled_before(pipeline: Pipeline, query: str, batch: int) -> Settled:
     if not exists(pipeline.spark, table):
         return Settled()
     rows = (
-        conform(read(pipeline.spark, table), PUBLISHED_DAYS.schema)
+        conform(own_rows(pipeline, PUBLISHED_DAYS.name), PUBLISHED_DAYS.schema)
         .where(_of(pipeline.config, query))
         .where(F.col("batch") < batch)
     )
@@ -123,7 +124,8 @@ def unsent(pipeline: Pipeline, topic_id: str) -> list[date]:
     files, table = query_files(spark, pipeline.checkpoint("publish")), pipeline.ops_table(PUBLISHED_DAYS.name)
     if files.query is None or not exists(spark, table):
         return []
-    rows = read(spark, table).where(_of(pipeline.config, files.query)).where(F.col("batch") == 0)
+    rows = own_rows(pipeline, PUBLISHED_DAYS.name).where(_of(pipeline.config, files.query))
+    rows = rows.where(F.col("batch") == 0)
     first = {row["day"] for row in small_rows(rows.select("day").distinct())}
     return sorted(first - publications(pipeline, topic_id).keys()) if first else []
 
@@ -175,7 +177,7 @@ def forget_unknown(pipeline: Pipeline) -> None:
         return
     begun = files.next_batch + (files.in_flight is not None)
     condition = f"{_of(pipeline.config, files.query)} AND batch >= {begun}"
-    if not read(spark, table).where(condition).isEmpty():
+    if not own_rows(pipeline, PUBLISHED_DAYS.name).where(condition).isEmpty():
         replace_rows(small_frame(spark, [], PUBLISHED_DAYS.schema), table, condition)
 
 
