@@ -4,6 +4,7 @@ The message of an error is what the user reads, so it stands alone: where, what 
 expected, how to fix it.
 """
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 
@@ -16,9 +17,9 @@ class OncelakeError(Exception):
 
     exit_code: ClassVar[int] = 1
 
-    def __init__(self, message: str, summary: dict[str, Any] | None = None) -> None:
+    def __init__(self, message: str, summary: Mapping[str, Any] | None = None) -> None:
         super().__init__(message)
-        self.summary = summary or {}
+        self.summary = dict(summary or {})
 
 
 class ConfigError(OncelakeError):

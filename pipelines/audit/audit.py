@@ -1,7 +1,7 @@
 """The audit: reads what was written and decides, day by day, whether it is whole."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
@@ -42,7 +42,7 @@ class Audit:
         return worst(check for check in self.checks if check.day == day) != "failed"
 
     def failure(
-        self, days: Iterable[date], heading: str, summary: dict[str, Any] | None = None
+        self, days: Iterable[date], heading: str, summary: Mapping[str, Any] | None = None
     ) -> AuditFailed:
         """Return the error that says which checks failed on some days.
 

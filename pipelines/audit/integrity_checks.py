@@ -153,9 +153,9 @@ def _offsets_contiguous(audited: AuditedDays, day: date) -> Finding:
         "failed" if missing > accepted and gaps_are == "fail" else _warned(missing > 0),
         f"{missing:,} offsets missing in {len(ranges)} partitions"
         + (f", {accepted:,} of them by audit.known_gaps" if accepted else ""),
-        "no offset missing but those of audit.known_gaps" if accepted else "no offset missing",
-        f"{where}. Compacted and transactional topics have gaps by nature: audit.offset_gaps: warn; a loss"
-        " that is accepted stands in audit.known_gaps, see docs/runbook.md, 'Offsets are gone'",
+        "no offset missing except those of audit.known_gaps" if accepted else "no offset missing",
+        f"{where}. Compacted and transactional topics have gaps by nature: audit.offset_gaps: warn; list"
+        " a loss that you accept in audit.known_gaps, see docs/runbook.md, 'Offsets are gone'",
     )
 
 
@@ -166,7 +166,7 @@ def _offsets_once(audited: AuditedDays, day: date) -> Finding:
         _warned(doubled > 0),
         f"{doubled:,} records were read from Kafka again",
         "each record read once",
-        "a checkpoint was lost or replaced; the rows above are right all the same",
+        "a checkpoint was lost or replaced; the rows of the batch layer are right",
     )
 
 
@@ -177,7 +177,7 @@ def _index_is_whole(audited: AuditedDays, day: date) -> Finding:
         _failed(indexed != stored),
         f"{indexed:,} records in the index of bronze",
         f"{stored:,} records in bronze",
-        "records of the day may stand where the rebuild did not look. The next run makes the index anew",
+        "the rebuild may have missed records of the day. The next run rebuilds the index",
     )
 
 

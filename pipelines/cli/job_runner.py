@@ -7,7 +7,7 @@ import sys
 import time
 import traceback
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,7 +30,7 @@ from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.preflight import check_conditions, check_executors, check_patterns, check_zone
 from pipelines.spark.session import spark_session, stop_session
 
-Body = Callable[[Pipeline, str], dict[str, Any]]
+Body = Callable[[Pipeline, str], Mapping[str, Any]]
 Check = Callable[[PipelineConfig, DataContract], None]
 
 

@@ -1,5 +1,6 @@
 """`nightly_batch` and `validate`: closed days are rebuilt, audited and certified, or audited again."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -25,7 +26,7 @@ from pipelines.steps.nightly import nightly
 from pipelines.steps.serving import refresh_or_tell, stale_view
 from pipelines.steps.validate import validate
 
-Summary = dict[str, Any]
+Summary = Mapping[str, Any]
 
 
 @click.command("nightly_batch")
@@ -56,9 +57,9 @@ def nightly_batch(
             summary = nightly(pipeline, run_id, days, repair)
         except AuditFailed as failed:
             # Other days may have passed. Whatever becomes of the view, the audit is what counts.
-            _warn(failed.summary, refresh_or_tell(pipeline))
+            failed.summary = _warned(failed.summary, refresh_or_tell(pipeline))
             raise
-        return _warn(summary, refresh_or_tell(pipeline))
+        return _warned(summary, refresh_or_tell(pipeline))
 
     job = Job("nightly_batch", body, check=check, notifies=True)
     if pipeline is None:
@@ -81,13 +82,12 @@ def validate_day(day: datetime | None, **common: Any) -> None:
         try:
             result = validate(pipeline, run_id, closed_days(pipeline.contract, *days_between(day))[0])
         except AuditFailed as failed:
-            _warn(failed.summary, stale)
+            failed.summary = _warned(failed.summary, stale)
             raise
-        return _warn(result, stale)
+        return _warned(result, stale)
 
     run_job(Job("validate", body, check=check, notifies=True), CommonOptions(**common))
 
 
-def _warn(summary: Summary, warnings: list[str]) -> Summary:
-    summary["warnings"] = [*summary.get("warnings", ()), *warnings]
-    return summary
+def _warned(summary: Summary, warnings: list[str]) -> dict[str, Any]:
+    return {**summary, "warnings": [*summary.get("warnings", ()), *warnings]}

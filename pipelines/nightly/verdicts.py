@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime
-from typing import Any
+from typing import TypedDict
 
 from pipelines.audit.audit import Audit
 from pipelines.audit.rebuild_diff import Changes
@@ -94,7 +94,32 @@ def failed_days(decided: Sequence[Verdict]) -> list[date]:
     return [verdict.day for verdict in decided if verdict.status == "failed"]
 
 
-def summary(run: Run, audit: Audit, decided: Sequence[Verdict], due: Due) -> dict[str, Any]:
+class NightSummary(TypedDict):
+    """What a nightly run did.
+
+    Attributes:
+        counts: `days`, `days_certified`, `days_repaired`; `records`, `rows`, `duplicates`, `conflicts`,
+            `late` and `quarantined`, of all days together.
+        days: By day, `certified` or `failed`.
+        batch_version: The version of the batch table that is certified; None if no day passed.
+        bronze_version: The version of bronze that was read.
+        late_days_left: Certified days with late records that were not asked for, or lie before the lookback.
+        missed_days_left: Days of that kind that no run has certified.
+        warnings: Texts: days with many late events, steps that could not be recorded.
+        lines: A text for each day that was repaired.
+    """
+
+    counts: dict[str, int]
+    days: dict[str, str]
+    batch_version: int | None
+    bronze_version: int
+    late_days_left: list[str]
+    missed_days_left: list[str]
+    warnings: list[str]
+    lines: list[str]
+
+
+def summary(run: Run, audit: Audit, decided: Sequence[Verdict], due: Due) -> NightSummary:
     """Return the summary of a run.
 
     Args:

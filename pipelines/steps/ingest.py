@@ -3,7 +3,7 @@
 import logging
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
@@ -30,17 +30,27 @@ from pipelines.spark.streams import run_streams
 _log = logging.getLogger(__name__)
 
 
-def ingest(pipeline: Pipeline, *, once: bool) -> dict[str, Any]:
+class IngestSummary(TypedDict):
+    """What `ingest` did.
+
+    Attributes:
+        counts: `records` and `batches`.
+        offsets: By topic and partition, the first offset of this run (None with a new checkpoint) and the one
+            after its last.
+        racks: With `kafka.rack.mode` on, as `pipelines.racks.traffic.RackTrafficMeter` has it.
+    """
+
+    counts: dict[str, int]
+    offsets: dict[str, dict[str, list[int | None]]]
+    racks: NotRequired[dict[str, Any]]
+
+
+def ingest(pipeline: Pipeline, *, once: bool) -> IngestSummary:
     """Copy the topic into bronze until it is asked to stop, or once what is there.
 
     Args:
         pipeline: The pipeline.
         once: take what the topic holds now and return.
-
-    Returns:
-        `counts` (`records`, `batches`) and `offsets`: for each partition the first offset of this run (null
-        with a new checkpoint) and the one after its last. With `kafka.rack.mode` on also `racks`, as
-        `pipelines.racks.traffic.RackTrafficMeter` has it.
 
     Raises:
         ConfigError: there is no such topic.
@@ -69,7 +79,7 @@ def ingest(pipeline: Pipeline, *, once: bool) -> dict[str, Any]:
     except OncelakeError as error:
         # Spark hands on what our function raised as text in a stack trace.
         raise next((e for e in job.failures if isinstance(e, OncelakeError)), error) from None
-    summary = {
+    summary: IngestSummary = {
         "counts": {
             "records": totals.records + job.before,
             "batches": totals.batches + bool(job.before),

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import date
-from typing import Any
 
 from pipelines.audit.audit import Audit, audit, record_audit
 from pipelines.audit.audited_days import AuditedDays, span_of
@@ -39,7 +38,7 @@ from pipelines.nightly.rebuild import build_days, require_alone
 from pipelines.nightly.rebuild_plan import Cause, Due, Repair, due_days
 from pipelines.nightly.recovery import back_to_certified
 from pipelines.nightly.seal import seal
-from pipelines.nightly.verdicts import Run, decide, failed_days, summary, words
+from pipelines.nightly.verdicts import NightSummary, Run, decide, failed_days, summary, words
 from pipelines.spark.pipeline import Pipeline
 
 _log = logging.getLogger(__name__)
@@ -51,7 +50,7 @@ def nightly(
     requested_days: Sequence[date],
     repair: Repair = "nothing",
     cause: Cause = "asked",
-) -> dict[str, Any]:
+) -> NightSummary:
     """Seal, rebuild, audit and certify closed days.
 
     All days are written as one atomic commit and audited as written. Days that fail their audit are
@@ -64,10 +63,6 @@ def nightly(
         requested_days: the days, sorted.
         repair: which days before them are rebuilt as well.
         cause: why these are.
-
-    Returns:
-        `counts`; `days`, the verdict on each; and what was left, before the lookback or not asked for:
-        `late_days_left`, certified days with late records, and `missed_days_left`, days not certified.
 
     Raises:
         AuditFailed: at least one day failed; the other days are certified.
@@ -204,7 +199,7 @@ class Night:
             self._decided = decided
             detail.append(f"{sum(v.status == 'certified' for v in decided)} of {len(decided)} days")
 
-    def result(self) -> dict[str, Any]:
+    def result(self) -> NightSummary:
         """Return what the run tells of itself, when it has taken all steps.
 
         Raises:

@@ -2,7 +2,7 @@
 
 import logging
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final, TypedDict
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -40,7 +40,21 @@ _REMEMBERED: Final = 1_000
 _log = logging.getLogger(__name__)
 
 
-def speed(pipeline: Pipeline, *, once: bool) -> dict[str, Any]:
+class SpeedSummary(TypedDict):
+    """What `speed` did.
+
+    Attributes:
+        counts: `records` = `rows` + `duplicates` + `late` + `quarantined`; and `batches`.
+        watermark: The last watermark, as ISO text; None if there was no micro-batch.
+        warnings: Texts, if many records were late, or if Spark's own state store had to be used.
+    """
+
+    counts: dict[str, int]
+    watermark: str | None
+    warnings: list[str]
+
+
+def speed(pipeline: Pipeline, *, once: bool) -> SpeedSummary:
     """Keep the speed layer and the quarantine up to date until asked to stop, or once.
 
     One query decodes each record once and writes both tables, each micro-batch exactly once.
@@ -48,10 +62,6 @@ def speed(pipeline: Pipeline, *, once: bool) -> dict[str, Any]:
     Args:
         pipeline: The pipeline.
         once: take what bronze holds now and return.
-
-    Returns:
-        `counts`: `records` = `rows` + `duplicates` + `late` + `quarantined`; `watermark`; and `warnings`:
-        texts, if many records were late, or if Spark's own state store had to be used.
 
     Raises:
         ConfigError: the speed layer was made with another dedup key, event time or watermark, or there is no

@@ -1,7 +1,7 @@
 """Audit a certified day again, without rebuilding it."""
 
 from datetime import date
-from typing import Any
+from typing import TypedDict
 
 from pipelines.audit.audit import audit, record_audit
 from pipelines.audit.audited_days import AuditedDays, span_of
@@ -18,7 +18,17 @@ from pipelines.ledger.retention_marks import first_whole_day, require_whole
 from pipelines.spark.pipeline import Pipeline
 
 
-def validate(pipeline: Pipeline, run_id: str, day: date) -> dict[str, Any]:
+class ValidationSummary(TypedDict):
+    """What `validate` found.
+
+    Attributes:
+        counts: `checks`, and the `rows` of the day.
+    """
+
+    counts: dict[str, int]
+
+
+def validate(pipeline: Pipeline, run_id: str, day: date) -> ValidationSummary:
     """Audit a day as it stands, against bronze as it is now, and change nothing but the record of checks.
 
     Raises:
