@@ -1,7 +1,8 @@
 """Records that Kafka has lost, and whose offsets it gave to others, are not passed over in silence."""
 
+import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from delta.tables import DeltaTable
 from pyspark.sql import Column, SparkSession
 
+from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import small_rows
 from pipelines.delta.table_properties import DIVERGENCE_ACCEPTED
 from pipelines.delta.tables import set_table_property
@@ -25,8 +27,8 @@ from pipelines.steps.reconcile import reconcile
 from tests.support.kafka import make_topic
 from tests.support.lakes import Lake, flight
 from tests.support.nights import ONE
+from tests.support.prepared_lakes import lake_at
 
-MakeLake = Callable[..., Lake]
 SENT = datetime(2013, 1, 1, 12, tzinfo=UTC)
 
 
@@ -64,9 +66,10 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     running.broker.stop()
 
 
-def lake_of(make_lake: MakeLake, cluster: Cluster) -> Lake:
+def lake_of(spark: SparkSession, contract: DataContract, cluster: Cluster, folder: Path) -> Lake:
     servers = cluster.broker.bootstrap_servers
-    return make_lake(
+    return lake_at(
+        *(spark, folder, contract),
         "batch.seal_by=kafka",
         "batch.seal_wait=0 seconds",
         f"kafka.bootstrap_servers={servers}",
@@ -83,7 +86,7 @@ def of(lake: Lake, cluster: Cluster) -> Lake:
 
 def flights_in(lake: Lake) -> set[int]:
     rows = lake.table("bronze").selectExpr("int(get_json_object(string(value), '$.flight')) AS flight")
-    return {row["flight"] for row in rows.toLocalIterator()}
+    return {row["flight"] for row in rows.where("flight IS NOT NULL").toLocalIterator()}
 
 
 def send_again(spark: SparkSession, lake: Lake, offsets: range) -> None:
@@ -99,42 +102,93 @@ def sealed(lake: Lake) -> BronzeIndex:
         return seal(lake.pipeline, ONE, held)
 
 
-def test_offsets_that_were_given_to_others_are_refused_and_their_records_can_be_had(
-    make_lake: MakeLake, cluster: Cluster
-) -> None:
-    lake = lake_of(make_lake, cluster)
-    cluster.send(range(1, 11))
-    cluster.send(range(1, 4), partition=1)
-    ingest(lake.pipeline, once=True)
-    cluster.loses()
-    lake = of(lake, cluster)
-    cluster.send(range(101, 107))
-    # Bronze has offsets that Kafka has not.
-    with pytest.raises(SourceError, match=r"flights-0 up to offset 9, but Kafka's end offset is 6"):
-        sealed(lake)
-    with pytest.raises(SourceError, match=r"flights-0 up to offset 9, but Kafka's end offset is 6"):
-        ingest(lake.pipeline, once=True)
-    cluster.send(range(107, 116))
-    other = r"lost records and given their offsets to others: .* at flights-0 @ 0\.\.9, expected the same"
-    with pytest.raises(SourceError, match=other):
-        ingest(lake.pipeline, once=True)
-    with pytest.raises(SourceError, match=other) as refused:
-        reconcile(lake.pipeline)
-    assert refused.value.exit_code == 4
-    assert flights_in(lake) == set(range(1, 11))
+def refusal(act: Callable[[], object]) -> tuple[str, int]:
+    """The message and the exit code with which something is refused; empty if it is not."""
+    try:
+        act()
+    except SourceError as error:
+        return str(error), error.exit_code
+    return "", 0
 
-    # The way back: what stands there now is sent again, and the divergence is accepted.
-    send_again(lake.spark, lake, range(10))
-    set_table_property(lake.spark, lake.config.table("bronze"), DIVERGENCE_ACCEPTED, "flights-0@9")
-    ingest(lake.pipeline, once=True)
-    assert flights_in(lake) == {*range(1, 11), *range(101, 116)}
-    assert reconcile(lake.pipeline).missing == 0
-    assert sealed(lake).total() == 28
+
+@dataclass
+class Loss:
+    """A lake whose cluster lost a partition, and what became of it."""
+
+    lake: Lake
+    missing_before: int = -1
+    refused_behind: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """By step, how it was refused while Kafka ended before bronze did."""
+    refused_ahead: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """By step, how it was refused when Kafka had come further than bronze."""
+    held: set[int] = field(default_factory=set)
+    ingested: int = -1
+
+    def happens(self, cluster: Cluster) -> None:
+        """Lose the partition, give its offsets to others, and go the way back."""
+        cluster.send(range(1, 11))
+        cluster.send(range(1, 4), partition=1)
+        ingest(self.lake.pipeline, once=True)
+        bronze = self.lake.config.table("bronze")
+        set_table_property(self.lake.spark, bronze, "delta.appendOnly", "false")
+        # The last record of the other partition is forgotten, and stays so.
+        emptied: dict[str, str | Column] = {"key": "NULL", "value": "NULL"}
+        DeltaTable.forPath(self.lake.spark, bronze).update("_partition = 1 AND _offset = 2", emptied)
+        self.missing_before = reconcile(self.lake.pipeline).missing
+
+        cluster.loses()
+        lake = self.lake = of(self.lake, cluster)
+        cluster.send(range(101, 107))
+        steps: dict[str, Callable[[], object]] = {
+            "seal": lambda: sealed(lake),
+            "ingest": lambda: ingest(lake.pipeline, once=True),
+            "reconcile": lambda: reconcile(lake.pipeline),
+        }
+        self.refused_behind = {name: refusal(steps[name]) for name in ("seal", "ingest")}
+        cluster.send(range(107, 116))
+        self.refused_ahead = {name: refusal(steps[name]) for name in ("ingest", "reconcile")}
+        self.held = flights_in(lake)
+
+        # The way back: what stands there now is sent again, and the divergence is accepted.
+        send_again(lake.spark, lake, range(10))
+        set_table_property(lake.spark, bronze, DIVERGENCE_ACCEPTED, "flights-0@9")
+        self.ingested = ingest(lake.pipeline, once=True)["counts"]["records"]
+
+
+@pytest.fixture(scope="module")
+def loss(
+    spark: SparkSession, contract: DataContract, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Loss]:
+    folder = tmp_path_factory.mktemp("loss")
+    cluster = Cluster(folder / "kafka")
+    try:
+        passed = Loss(lake_of(spark, contract, cluster, folder / "lake"))
+        passed.happens(cluster)
+        yield passed
+    finally:
+        cluster.broker.stop()
+
+
+def test_offsets_that_were_given_to_others_are_refused_and_their_records_can_be_had(loss: Loss) -> None:
+    # First bronze has offsets that Kafka has not.
+    for step, (message, _) in loss.refused_behind.items():
+        assert "flights-0 up to offset 9, but Kafka's end offset is 6" in message, step
+    other = r"lost records and given their offsets to others: .* at flights-0 @ 0\.\.9, expected the same"
+    for step, (message, exit_code) in loss.refused_ahead.items():
+        assert re.search(other, message), step
+        assert exit_code == 4, step
+    assert loss.held == set(range(1, 11))
+
+    assert flights_in(loss.lake) == {*range(1, 11), *range(101, 116)}
+    assert reconcile(loss.lake.pipeline).missing == 0
+    assert sealed(loss.lake).total() == 28
 
 
 @pytest.mark.thorough
-def test_the_seal_sees_it_where_ingest_went_on_before(make_lake: MakeLake, cluster: Cluster) -> None:
-    lake = lake_of(make_lake, cluster)
+def test_the_seal_sees_it_where_ingest_went_on_before(
+    spark: SparkSession, contract: DataContract, cluster: Cluster, tmp_path: Path
+) -> None:
+    lake = lake_of(spark, contract, cluster, tmp_path / "lake")
     cluster.send(range(1, 11))
     ingest(lake.pipeline, once=True)
     cluster.loses()
@@ -144,15 +198,9 @@ def test_the_seal_sees_it_where_ingest_went_on_before(make_lake: MakeLake, clust
         sealed(lake)
 
 
-def test_what_was_forgotten_or_is_the_same_is_no_divergence(make_lake: MakeLake, cluster: Cluster) -> None:
-    lake = lake_of(make_lake, cluster)
-    cluster.send(range(1, 4))
-    ingest(lake.pipeline, once=True)
-    bronze = lake.config.table("bronze")
-    set_table_property(lake.spark, bronze, "delta.appendOnly", "false")
-    emptied: dict[str, str | Column] = {"key": "NULL", "value": "NULL"}
-    DeltaTable.forPath(lake.spark, bronze).update("_offset = 2", emptied)
-    assert reconcile(lake.pipeline).missing == 0
-    cluster.send(range(4, 5))
-    assert ingest(lake.pipeline, once=True)["counts"]["records"] == 1
-    assert len(small_rows(lake.table("bronze").select("_offset"))) == 4
+def test_what_was_forgotten_or_is_the_same_is_no_divergence(loss: Loss) -> None:
+    assert loss.missing_before == 0
+    # Ingest went on behind the record that was forgotten: five that are new, and ten that were sent again.
+    assert loss.ingested == 15
+    emptied = loss.lake.table("bronze").where("value IS NULL").select("_partition", "_offset")
+    assert [(row["_partition"], row["_offset"]) for row in small_rows(emptied)] == [(1, 2)]

@@ -182,9 +182,8 @@ class History(RuleBasedStateMachine):
         before = self._rows_of_certified()
         done = self._run([last], repair)
         assert last in done
-        self._hold(done, before)
+        after = self._hold(done, before)
         if repair == "late and missed":
-            after = self._rows_of_certified()
             past = [day for day in DAYS if day <= last]
             assert {day: after[day] for day in past} == {day: self._expected(day, last) for day in past}
 
@@ -206,8 +205,8 @@ class History(RuleBasedStateMachine):
         except AuditFailed as failed:
             verdicts = failed.summary["days"]
         passed = {date.fromisoformat(day) for day, verdict in verdicts.items() if verdict == "certified"}
-        self._hold(passed, before)
-        assert before.keys() | passed == self._rows_of_certified().keys()
+        after = self._hold(passed, before)
+        assert before.keys() | passed == after.keys()
 
     @rule(last=st.sampled_from(DAYS), death=st.sampled_from(_DEATHS))
     def night_dies(self, last: date, death: Point) -> None:
@@ -218,7 +217,7 @@ class History(RuleBasedStateMachine):
         after = self._rows_of_certified()
         if death is not Point.VERDICTS_WRITTEN:
             assert after == before
-        self._each_key_once()
+        self._each_key_once(after)
 
     @precondition(lambda self: self.streamed)
     @rule()
@@ -237,13 +236,15 @@ class History(RuleBasedStateMachine):
     @rule()
     def upkeep(self) -> None:
         """Compaction, retention and a VACUUM that keeps nothing for its age change no row that is served."""
-        before = self._rows_of_certified(), self._served()
+        closed = self._rows_of_certified()
+        before = closed, self._served(closed)
         short = self.config.maintain.model_copy(
             update={"vacuum_after": timedelta(0), "speed_retention": timedelta(days=1)}
         )
         config = self.config.model_copy(update={"maintain": short})
         maintain(replace(self.pipeline, config=config), "upkeep", dry_run=False)
-        assert (self._rows_of_certified(), self._served()) == before
+        closed = self._rows_of_certified()
+        assert (closed, self._served(closed)) == before
 
     def _next_offset(self, partition: int) -> int:
         self.offsets[partition] += 1
@@ -259,13 +260,14 @@ class History(RuleBasedStateMachine):
         done = nightly(replace(self.pipeline, contract=contract), f"run {self.runs}", days, repair)
         return dict(done["days"])
 
-    def _hold(self, days: set[date], before: dict[date, set[Row]]) -> None:
-        """These days are what the oracle says, all others what they were."""
+    def _hold(self, days: set[date], before: dict[date, set[Row]]) -> dict[date, set[Row]]:
+        """These days are what the oracle says, all others what they were; gives the rows of all of them."""
         after = self._rows_of_certified()
         assert {day: after[day] for day in days} == {day: winners(self.sent, day) for day in days}
         others = before.keys() - days
         assert {day: after[day] for day in others} == {day: before[day] for day in others}
-        self._each_key_once()
+        self._each_key_once(after)
+        return after
 
     def _expected(self, day: date, last: date) -> set[Row]:
         """What a run up to a last day leaves of an earlier one, that it need not have rebuilt.
@@ -278,12 +280,12 @@ class History(RuleBasedStateMachine):
         since = [sent for sent in self.sent[known:] if sent.day <= last or sent.day in certified]
         return winners([*self.sent[:known], *since], day)
 
-    def _each_key_once(self) -> None:
+    def _each_key_once(self, closed: dict[date, set[Row]]) -> None:
         """Readers get each event of certified days once, from the batch layer; of open days, if they can.
 
         They cannot where the key lacks the event time, or an event was put back before its copy came.
         """
-        served, closed = self._served(), self._rows_of_certified()
+        served = self._served(closed)
         assert {day: {row for row in served if served[row] == day} for day in closed} == closed
         events = {sent.row: sent for sent in self.sent}
         everywhere = self.is_keyed and not self.put_back
@@ -307,9 +309,9 @@ class History(RuleBasedStateMachine):
                     found[day].add(tuple(row))
         return found
 
-    def _served(self) -> dict[Row, date]:
-        """What readers get, and on which day."""
-        if not exists(self.spark, self.config.table("speed")) and not self._rows_of_certified():
+    def _served(self, closed: dict[date, set[Row]]) -> dict[Row, date]:
+        """What readers get, and on which day; these days are certified."""
+        if not exists(self.spark, self.config.table("speed")) and not closed:
             return {}
         columns = ("_partition", "_offset", "departure_delay", "_event_date")
         rows = list(map(tuple, read_serving(self.pipeline).select(*columns).toLocalIterator()))

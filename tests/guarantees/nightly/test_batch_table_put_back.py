@@ -17,7 +17,8 @@ from pipelines.steps.maintain import maintain
 from pipelines.steps.serving import read_serving
 from pipelines.steps.validate import validate
 from tests.support.lakes import Lake
-from tests.support.nights import ONE, TWO, on, run
+from tests.support.nights import ONE, TWO, run
+from tests.support.prepared_lakes import Nights, PreparedLake
 
 IS_ANOTHER = "was replaced.* is not the certified one.*The certified version is gone"
 
@@ -29,18 +30,14 @@ def write_until(lake: Lake, at: int) -> None:
         set_table_property(lake.spark, batch, "note", str(version(lake.spark, batch)))
 
 
-def restored_copy(lake: Lake, copy: Path) -> None:
-    shutil.copytree(lake.config.table("batch"), copy)
-    lake.ingest([on(2, 2)])
-    run(lake, TWO)
+def restored_copy(lake: Lake, before: Path) -> None:
+    """The table as it was before the second night."""
     shutil.rmtree(lake.config.table("batch"))
-    shutil.copytree(copy, lake.config.table("batch"))
+    shutil.copytree(before, lake.config.table("batch"))
 
 
-def table_made_anew(lake: Lake, copy: Path) -> None:
-    lake.ingest([on(2, 2)])
-    run(lake, TWO)
-    Path(lake.config.table("batch")).rename(copy)
+def table_made_anew(lake: Lake, _: Path) -> None:
+    shutil.rmtree(lake.config.table("batch"))
     ensure_batch(lake.pipeline)
 
 
@@ -48,12 +45,13 @@ def table_made_anew(lake: Lake, copy: Path) -> None:
     "accident", [restored_copy, pytest.param(table_made_anew, marks=pytest.mark.thorough)]
 )
 def test_days_of_another_batch_table_are_not_read_as_certified(
-    lake: Lake, tmp_path: Path, accident: Callable[[Lake, Path], None]
+    certified_lake: Callable[[Nights], Lake],
+    prepared_lake: PreparedLake,
+    tmp_path: Path,
+    accident: Callable[[Lake, Path], None],
 ) -> None:
-    lake.ingest([on(1, 1)])
-    run(lake, ONE)
-    copy = tmp_path / "copy"
-    accident(lake, copy)
+    lake = certified_lake("two nights")
+    accident(lake, prepared_lake.table("one night", lake, lake.config.table("batch")))
     before = history(lake.pipeline)
     at = max(verdict.batch_version for verdict in before)
     write_until(lake, at)
@@ -87,4 +85,4 @@ def test_days_of_another_batch_table_are_not_read_as_certified(
     found = certified(lake.pipeline)
     assert found is not None
     assert found.days == (ONE, TWO)
-    assert read_serving(lake.pipeline).count() == 2
+    assert read_serving(lake.pipeline).count() == 3

@@ -13,37 +13,72 @@ from pipelines.delta.event_tables import ensure_batch
 from pipelines.delta.io import read
 from pipelines.errors import AuditFailed, ConfigError, InfrastructureError, SourceError
 from pipelines.fault_points import Point, armed
-from pipelines.ledger.certifications import certified, verdicts
+from pipelines.ledger.certifications import certified, history, verdicts
 from pipelines.ledger.leases import lease
 from pipelines.steps.serving import read_serving
 from pipelines.steps.validate import validate
 from tests.support.accidents import dying
-from tests.support.lakes import Lake
-from tests.support.nights import ONE, TWO, flights_of, on, run
+from tests.support.lakes import Lake, Record, flight
+from tests.support.nights import LATER, ONE, TWO, flights_of, on, run
+from tests.support.prepared_lakes import Nights, PreparedLake
 
 
-def test_a_failed_audit_certifies_nothing_and_readers_keep_the_last_certified_state(lake: Lake) -> None:
-    lake.ingest([on(1, 1), on(2, 2), on(2, 4)])
-    run(lake, ONE, TWO)
-    lake.ingest([on(1, n) for n in range(5, 60)])  # more than the contract's row count for a day
-    with pytest.raises(AuditFailed, match=r"2013-01-01 expect_column_values_to_be_between rows") as failed:
-        run(lake, ONE, TWO)
-    assert failed.value.exit_code == 3
-    assert failed.value.summary["days"] == {"2013-01-01": "failed", "2013-01-02": "certified"}
+@pytest.fixture(scope="module")
+def failed_night(
+    prepared_lake: PreparedLake, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Lake, AuditFailed]:
+    """A lake of two certified days, and the night in which the first of them broke rules on whole days."""
+    lake = prepared_lake.copied(tmp_path_factory.mktemp("failed") / "lake", "two nights")
+    # All at 05:15 in New York, 18.75 hours before their day ends, with one aircraft, to as many places.
+    lake.ingest([on(1, n, dest=f"{chr(60 + n)}XX" if n < 31 else f"{chr(34 + n)}YY") for n in range(5, 57)])
+    an_hour_later = flight(
+        flight=6, scheduled_departure="2013-01-02T06:15:00-05:00", tailnum="N6", dest="BOS"
+    )
+    lake.ingest([Record(an_hour_later, sent=LATER)])
+    strict = (
+        DayRule("rowCount", None, 0, 50),
+        DayRule("freshness", None, None, 18),
+        DayRule("duplicateValues", "tailnum", None, 0),
+        DayRule("duplicateValues", "dest", None, 1),
+    )
+    with pytest.raises(AuditFailed) as failed:
+        run(lake.variant(contract=replace(lake.contract, day_rules=strict)), ONE, TWO)
+    return lake, failed.value
+
+
+def test_a_failed_audit_certifies_nothing_and_readers_keep_the_last_certified_state(
+    failed_night: tuple[Lake, AuditFailed],
+) -> None:
+    lake, failed = failed_night
+    assert failed.exit_code == 3
+    assert failed.summary["days"] == {"2013-01-01": "failed", "2013-01-02": "certified"}
     serving = read_serving(lake.pipeline)
     assert [number for number, _ in flights_of(serving, ONE)] == [1]
-    assert [number for number, _ in flights_of(serving, TWO)] == [2, 4]
+    assert [number for number, _ in flights_of(serving, TWO)] == [2, 4, 6]
     failed_day, passed_day = verdicts(lake.pipeline)
     assert (failed_day.status, passed_day.status) == ("failed", "certified")
     # Each verdict names the version that it speaks of, also the one that was taken back.
     batch_table = lake.config.table("batch")
-    assert len(flights_of(read(lake.spark, batch_table, failed_day.batch_version), ONE)) == 56
+    assert len(flights_of(read(lake.spark, batch_table, failed_day.batch_version), ONE)) == 53
     assert len(flights_of(read(lake.spark, batch_table, passed_day.batch_version), ONE)) == 1
 
 
-def test_what_a_dead_run_left_in_the_batch_table_is_never_shown(lake: Lake) -> None:
-    lake.ingest([on(1, 1), on(3, 3)])
-    run(lake, ONE)
+def test_a_day_that_breaks_a_rule_on_whole_days_is_not_certified(
+    failed_night: tuple[Lake, AuditFailed],
+) -> None:
+    _, failed = failed_night
+    found = [line for line in str(failed).splitlines() if line.startswith("2013-01-01")]
+    for broken in ("expect_column_values_to_be_between rows", "hours_without_events", "tailnum_duplicates"):
+        assert [broken in line for line in found].count(True) == 1, broken
+    assert len(found) == 3
+    # The second day keeps the same rules, as near to their limits as can be.
+    assert "2013-01-02" not in str(failed)
+
+
+def test_what_a_dead_run_left_in_the_batch_table_is_never_shown(
+    certified_lake: Callable[[Nights], Lake],
+) -> None:
+    lake = certified_lake("one night")
     lake.ingest([on(1, 2)])
     with armed(Point.DAYS_BUILT, dying(KeyboardInterrupt())), pytest.raises(KeyboardInterrupt):
         run(lake, ONE)
@@ -56,14 +91,19 @@ def test_what_a_dead_run_left_in_the_batch_table_is_never_shown(lake: Lake) -> N
     assert flights_of(read(lake.spark, lake.config.table("batch"), state.version), ONE) == [(1, 2.0)]
 
 
-def test_of_two_runs_at_once_one_wins_and_the_other_says_so(lake: Lake) -> None:
-    lake.ingest([on(1, 1), on(3, 3)])
-    with (
-        lease(lake.pipeline, "first"),
-        pytest.raises(InfrastructureError, match=r"run first on .* is at work on this pipeline now"),
-    ):
-        run(lake, ONE)
-    assert run(lake, ONE)["days"] == {"2013-01-01": "certified"}
+def test_of_two_runs_at_once_one_wins_and_the_other_says_so(
+    certified_lake: Callable[[Nights], Lake],
+) -> None:
+    lake = certified_lake("one night")
+    before = history(lake.pipeline)
+    with lease(lake.pipeline, "first") as first:
+        with pytest.raises(InfrastructureError, match=r"run first on .* is at work on this pipeline now"):
+            run(lake, ONE)
+        first.require()
+    assert history(lake.pipeline) == before
+    # Nor has it left anything that the next one would wait for.
+    with lease(lake.pipeline, "next") as following:
+        assert following.epoch == first.epoch + 1
 
 
 @pytest.mark.thorough
@@ -126,24 +166,6 @@ def test_a_lost_checkpoint_doubles_bronze_not_the_day(lake: Lake) -> None:
     warned = results.where("name = 'offsets_once' AND day = '2013-01-01'").first()
     assert warned is not None
     assert (warned["status"], warned["observed"]) == ("warned", "3 records were read from Kafka again")
-
-
-def test_a_day_that_breaks_a_rule_on_whole_days_is_not_certified(lake: Lake) -> None:
-    # The departure is at 05:15 in New York, 18.75 hours before its day ends.
-    lake.ingest([on(1, 1), on(1, 3, dest="BOS"), on(2, 2)])
-    at_most_one = DayRule("duplicateValues", "dest", None, 1)
-    strict = (
-        DayRule("freshness", None, None, 18),
-        DayRule("duplicateValues", "tailnum", None, 0),
-        at_most_one,
-    )
-    with pytest.raises(AuditFailed, match=r"2013-01-01 .* hours_without_events") as failed:
-        run(lake.variant(contract=replace(lake.contract, day_rules=strict)), ONE)
-    assert "tailnum_duplicates" in str(failed.value)
-    assert "dest_duplicates" not in str(failed.value)
-    enough = (DayRule("freshness", None, None, 19), at_most_one)
-    done = run(lake.variant(contract=replace(lake.contract, day_rules=enough)), ONE)
-    assert done["days"] == {ONE.isoformat(): "certified"}
 
 
 @pytest.mark.thorough

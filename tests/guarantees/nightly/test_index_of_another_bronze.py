@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 from delta.tables import DeltaTable
 
-from pipelines.audit.audit import audit
 from pipelines.audit.audited_days import AuditedDays
+from pipelines.audit.integrity_checks import INTEGRITY_CHECKS
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import Span
-from pipelines.delta.event_tables import ensure_batch
 from pipelines.delta.io import append, read
 from pipelines.delta.table_properties import WHOLE_FROM
 from pipelines.delta.tables import ensure_bronze, ensure_table, set_table_property, shape, table_id, version
@@ -27,7 +26,8 @@ from pipelines.nightly.rebuild_plan import due_days
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.report import report
 from tests.support.lakes import EPOCH, Lake, Record
-from tests.support.nights import LATER, ONE, TWO, on, run
+from tests.support.nights import LATER, ONE, THREE, TWO, on, run
+from tests.support.prepared_lakes import Nights
 
 OLD_INDEX = (
     "pipeline string, made_for string, until bigint, kind string, commit bigint, ingested_at timestamp,"
@@ -61,15 +61,16 @@ def flights(day: int, numbers: range) -> list[Record]:
 
 
 def test_a_day_of_a_bronze_that_was_made_anew_is_certified_with_all_that_it_holds(
-    lake: Lake, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    certified_lake: Callable[[Nights], Lake], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for number in range(6):
-        lake.ingest([replace(one, sent=LATER) for one in flights(1, range(number, number + 1))])
-    run(lake, ONE)
+    lake = certified_lake("one night")
+    lake.contract = replace(lake.contract, day_rules=())
+    bronze = lake.config.table("bronze")
+    known = version(lake.spark, bronze)
     put_aside(lake)
-    # As many commits as the index knows already, of a day that it has never seen.
-    for number in range(6):
-        lake.ingest(flights(2, range(20 * number, 20 * number + 20)))
+    # As many commits as the index knows already, of a day that it has other records of.
+    lake.ingest(flights(2, range(120)))
+    assert version(lake.spark, bronze) == known
     found = run(lake, TWO)
     assert (found["days"], found["counts"]["records"], found["counts"]["rows"]) == (
         {"2013-01-02": "certified"},
@@ -84,7 +85,10 @@ def test_a_day_of_a_bronze_that_was_made_anew_is_certified_with_all_that_it_hold
     assert (
         "holds fewer records than when they were built; they are left as they are: 2013-01-01" in caplog.text
     )
-    with pytest.raises(SourceError, match="the verdict on 2013-01-01 names version 6 of another table"):
+    checked = read(lake.spark, lake.config.ops_table("validation_results")).where("day = DATE'2013-01-02'")
+    whole = checked.where("name = 'index_is_whole'").select("status", "expected")
+    assert [tuple(row) for row in whole.toLocalIterator()] == [("passed", "120 records in bronze")]
+    with pytest.raises(SourceError, match=f"on 2013-01-01 names version {known} of another table"):
         report(lake.pipeline, ONE, tmp_path / "reports")
 
 
@@ -177,31 +181,31 @@ def test_an_index_from_before_bronze_had_a_name_goes_on_to_tell_what_came_late(l
 
 
 def test_a_run_keeps_to_its_index_and_an_index_that_does_not_count_as_bronze_does_is_made_anew(
-    lake: Lake,
+    certified_lake: Callable[[Nights], Lake],
 ) -> None:
-    lake.ingest(flights(1, range(3)))
-    lake.ingest(flights(2, range(3, 5)))
+    lake = certified_lake("one night")
+    lake.ingest([on(2, 5)])
     index = index_of(lake)
     DeltaTable.forPath(lake.spark, lake.config.ops_table("bronze_index")).delete("day = DATE'2013-01-02'")
-    assert index.counts() == ({ONE: 3, TWO: 2}, 0)
-    assert index_of(lake, keep=False).counts() == ({ONE: 3, TWO: 2}, 0)
-    lake.ingest(flights(2, range(5, 6)))
-    assert index_of(lake).counts() == ({ONE: 3, TWO: 3}, 0)
+    counts = {ONE: 1, TWO: 3, THREE: 1}
+    assert index.counts() == (counts, 0)
+    assert index_of(lake, keep=False).counts() == (counts, 0)
+    lake.ingest([on(2, 6)])
+    assert index_of(lake).counts() == (counts | {TWO: 4}, 0)
 
 
-def test_the_audit_counts_bronze_without_its_index(lake: Lake) -> None:
-    lake.ingest(flights(1, range(3)))
-    lake.ingest(flights(2, range(3, 5)))
-    index = index_of(lake)
-    ensure_batch(lake.pipeline)
+def test_the_audit_counts_bronze_without_its_index(certified_lake: Callable[[Nights], Lake]) -> None:
+    lake = certified_lake("one night")
+    index = index_of(lake, keep=False)
+    [check] = [check for check in INTEGRITY_CHECKS if check.name == "index_is_whole"]
     for rows, status in (
         (index.rows, "passed"),
         (index.rows.where("NOT day <=> DATE'2013-01-02'"), "failed"),
     ):
         of_two = bronze_slice(lake.pipeline, replace(index, rows=rows), [TWO], index.version)
-        found = audit(AuditedDays(lake.pipeline, Span([TWO], [TWO], 0), [TWO], of_two, 0))
-        [check] = [check for check in found.checks if check.name == "index_is_whole"]
-        assert (check.status, check.expected) == (status, "5 records in bronze")
+        found = check.find(AuditedDays(lake.pipeline, Span([TWO], [TWO], 0), [TWO], of_two, 0), TWO)
+        assert found is not None
+        assert (found.status, found.expected) == (status, "4 records in bronze")
 
 
 def test_whatever_decides_how_records_decode_decides_for_which_index(

@@ -19,15 +19,17 @@ from pipelines.steps.serving import read_serving
 from pipelines.steps.validate import validate
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, THREE, TWO, flights_of, on, run
+from tests.support.prepared_lakes import Nights, PreparedLake
 
 
-def deleted(ledger: Path) -> None:
+def deleted(ledger: Path, _: Path) -> None:
     shutil.rmtree(ledger)
 
 
-def older(ledger: Path) -> None:
+def older(ledger: Path, before: Path) -> None:
+    """The ledger as it was before the second night."""
     shutil.rmtree(ledger)
-    shutil.copytree(ledger.with_name("copy"), ledger)
+    shutil.copytree(before, ledger)
 
 
 @pytest.mark.parametrize(
@@ -38,15 +40,14 @@ def older(ledger: Path) -> None:
     ],
 )
 def test_what_was_certified_stays_until_the_verdicts_are_back(
-    lake: Lake, tmp_path: Path, accident: Callable[[Path], None], found: str
+    certified_lake: Callable[[Nights], Lake],
+    prepared_lake: PreparedLake,
+    accident: Callable[[Path, Path], None],
+    found: str,
 ) -> None:
+    lake = certified_lake("two nights")
     ledger, batch = Path(lake.config.ops_table("certifications")), lake.config.table("batch")
-    lake.ingest([on(1, 1), on(2, 2), on(3, 3)])
-    run(lake, ONE)
-    shutil.copytree(ledger, ledger.with_name("copy"))
-    run(lake, TWO)
-    shutil.copytree(ledger, whole := tmp_path / "whole")
-    accident(ledger)
+    accident(ledger, prepared_lake.table("one night", lake, str(ledger)))
     before = version(lake.spark, batch)
     for does in (
         lambda: run(lake, THREE),
@@ -63,16 +64,17 @@ def test_what_was_certified_stays_until_the_verdicts_are_back(
     assert ledger.exists() is (accident is older)
 
     shutil.rmtree(ledger, ignore_errors=True)
-    shutil.copytree(whole, ledger)
+    shutil.copytree(prepared_lake.table("two nights", lake, str(ledger)), ledger)
     run(lake, THREE)
     rows = read_serving(lake.pipeline)
-    assert [len(flights_of(rows, day)) for day in (ONE, TWO, THREE)] == [1, 1, 1]
+    assert [len(flights_of(rows, day)) for day in (ONE, TWO, THREE)] == [1, 2, 1]
 
 
 @pytest.mark.thorough
-def test_a_pipeline_whose_verdicts_are_gone_for_good_begins_anew(lake: Lake) -> None:
-    lake.ingest([on(1, 1), on(2, 2)])
-    run(lake, ONE)
+def test_a_pipeline_whose_verdicts_are_gone_for_good_begins_anew(
+    certified_lake: Callable[[Nights], Lake],
+) -> None:
+    lake = certified_lake("one night")
     ledger = lake.config.ops_table("certifications")
     DeltaTable.forPath(lake.spark, ledger).delete("pipeline = 'flights'")
     with pytest.raises(SourceError, match="verdicts on flights are gone"):
@@ -80,7 +82,7 @@ def test_a_pipeline_whose_verdicts_are_gone_for_good_begins_anew(lake: Lake) -> 
     batch = Path(lake.config.table("batch"))
     batch.rename(batch.with_name("aside"))
     run(lake, ONE, TWO)
-    assert read_serving(lake.pipeline).count() == 2
+    assert read_serving(lake.pipeline).count() == 3
 
 
 def test_a_first_night_that_died_before_its_verdict_is_taken_back_as_ever(lake: Lake) -> None:
@@ -97,9 +99,10 @@ def test_a_first_night_that_died_before_its_verdict_is_taken_back_as_ever(lake: 
 
 
 @pytest.mark.thorough
-def test_a_batch_table_from_before_it_told_tells_from_the_next_run_on(lake: Lake) -> None:
-    lake.ingest([on(1, 1), on(2, 2)])
-    run(lake, ONE)
+def test_a_batch_table_from_before_it_told_tells_from_the_next_run_on(
+    certified_lake: Callable[[Nights], Lake],
+) -> None:
+    lake = certified_lake("one night")
     batch = lake.config.table("batch")
     lake.spark.sql(f"ALTER TABLE delta.`{batch}` UNSET TBLPROPERTIES ('{CERTIFIED}')")
     at = max(verdict.batch_version for verdict in history(lake.pipeline))
@@ -112,9 +115,10 @@ def upkeep(lake: Lake, _: date) -> None:
 
 
 @pytest.mark.parametrize("told", [True, pytest.param(False, marks=pytest.mark.thorough)])
-def test_no_empty_batch_table_is_made_in_place_of_a_lost_one(lake: Lake, *, told: bool) -> None:
-    lake.ingest([on(1, 1), on(2, 2)])
-    run(lake, ONE)
+def test_no_empty_batch_table_is_made_in_place_of_a_lost_one(
+    certified_lake: Callable[[Nights], Lake], *, told: bool
+) -> None:
+    lake = certified_lake("one night")
     batch, ledger = lake.config.table("batch"), lake.config.ops_table("certifications")
     if not told:
         DeltaTable.forPath(lake.spark, ledger).update(set={"batch_commit": "NULL"})

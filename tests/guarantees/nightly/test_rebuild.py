@@ -1,16 +1,19 @@
 """A closed day is rebuilt from bronze, audited as written, and shown only when it passed."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from typing import Any
 
 import pytest
 from delta.tables import DeltaTable
+from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, DoubleType, FloatType, StringType, StructField, StructType
 
+from pipelines.contracts.contract import DataContract
 from pipelines.contracts.custom_properties import Policy
 from pipelines.contracts.rules import RowRule
+from pipelines.delta.event_tables import ensure_batch
 from pipelines.errors import AuditFailed, ConfigError
 from pipelines.fault_points import Point, armed
 from pipelines.records.decode import decode, valid
@@ -19,48 +22,134 @@ from pipelines.steps.serving import read_serving, refresh_view
 from pipelines.steps.validate import validate
 from tests.support.lakes import EPOCH, Lake
 from tests.support.nights import LATER, ONE, THREE, TWO, flights_of, on, run, stream
+from tests.support.prepared_lakes import lake_at
+
+FOUR = date(2013, 1, 4)
 
 
-def test_each_event_stands_once_and_the_first_copy_in_kafka_s_order_wins(lake: Lake) -> None:
-    lake.ingest([on(1, 1), on(1, 2, sent=EPOCH + timedelta(hours=1), departure_delay=9.0), b"poison"])
-    lake.ingest([on(1, 1), on(1, 2, departure_delay=5.0, partition=1), on(2, 3), on(4, 4)])
+@dataclass
+class Widened:
+    """A lake with a certified day, whose contract gets a column and a wider type; and its next night."""
+
+    lake: Lake
+    narrow: Lake
+    between: list[dict[int, str | None]]
+    """By flight, the new column before that night: as readers get it, and as the view shows it."""
+
+
+@pytest.fixture(scope="module")
+def widened(spark: SparkSession, small: DataContract, tmp_path_factory: pytest.TempPathFactory) -> Widened:
+    fields = [replaced(each, FloatType()) if each.name == "air_time" else each for each in small.schema]
+    contract = replace(small, schema=StructType(fields))
+    folder = tmp_path_factory.mktemp("widened")
+    lake = lake_at(spark, folder, contract, "serving.view=serving_of_flights")
+    lake.ingest([on(1, 1, gate="A1"), on(2, 2, gate="B2")])
     stream(lake)
-    summary = run(lake, ONE, TWO)
-    assert flights_of(lake.table("batch"), ONE) == [(1, 2.0), (2, 5.0)]
-    assert flights_of(lake.table("batch"), TWO) == [(3, 2.0)]
-    counts = {"records": 5, "rows": 3, "duplicates": 2, "conflicts": 1, "late": 0, "quarantined": 1}
-    assert summary["counts"] == {"days": 2, "days_certified": 2, **counts, "days_repaired": 0}
-
-
-def test_the_contract_may_let_another_copy_win(lake: Lake) -> None:
-    lake.contract = replace(lake.contract, policy=Policy("highest", "departure_delay"))
-    later = EPOCH + timedelta(hours=1)
-    lake.ingest([on(1, 1, departure_delay=3.0), on(1, 1, sent=later, departure_delay=9.0)])
-    lake.ingest([on(1, 1, departure_delay=None), on(3, 3)])
     run(lake, ONE)
-    assert flights_of(lake.table("batch"), ONE) == [(1, 9.0)]
-    decoded = decode(lake.table("bronze"), lake.contract, timedelta(days=1))
-    last = replace(lake.contract, policy=Policy("last"))
-    assert flights_of(winners(valid(decoded, last), last, 1), ONE) == [(1, 9.0)]
-    first = replace(lake.contract, policy=Policy())
-    assert flights_of(winners(valid(decoded, first), first, 1), ONE) == [(1, 3.0)]
+    columns = [*small.schema.fields, StructField("gate", StringType())]
+    later = Lake(replace(lake.pipeline, contract=replace(small, schema=StructType(columns))))
+    refresh_view(lake.pipeline)
+    # What was certified before lacks the column, and is audited and read all the same.
+    with pytest.raises(AuditFailed, match="rows_are_the_winners"):
+        validate(later.pipeline, "v", ONE)
+    later.ingest([on(2, 3, gate="C3"), on(4, 4)])
+    stream(later)
+    between = [gates(read_serving(lake.pipeline)), gates(_viewed(lake))]
+    run(later, ONE, TWO)
+    return Widened(later, lake, between)
 
 
-def test_more_conflicts_than_the_contract_allows_fail_the_day(lake: Lake) -> None:
-    lake.contract = replace(lake.contract, max_conflicts=40.0)
-    lake.ingest([on(1, 1), on(1, 2), on(1, 1, departure_delay=5.0), on(3, 3)])
-    with pytest.raises(AuditFailed, match=r"conflicts_within_limit: found 1 of 2 events .* 40 % at most"):
-        run(lake, ONE)
+def gates(rows: Any) -> dict[int, str | None]:
+    return {row["flight"]: row["gate"] for row in rows.toLocalIterator()}
 
 
-def test_copies_of_a_key_on_neighbouring_days_are_one_event(
-    make_lake: Callable[..., Lake], small_by_flight: Any
+@dataclass
+class BesideStreams:
+    """A night beside streams, whose third day has too many conflicts; and one by a stricter contract."""
+
+    lake: Lake
+    before: list[tuple[int, float]] = field(default_factory=list)
+    failed: AuditFailed = field(default_factory=lambda: AuditFailed(""))
+    built: dict[date, list[tuple[int, float]]] = field(default_factory=dict)
+    served: dict[date, list[tuple[int, float]]] = field(default_factory=dict)
+    rebuilt: dict[str, Any] = field(default_factory=dict)
+
+    def first_night(self) -> None:
+        """Certify two of three days, while records arrive."""
+        lake, hour = self.lake, timedelta(hours=1)
+        lake.ingest([on(1, 1), on(1, 2, sent=EPOCH + hour, departure_delay=9.0), b"poison", on(1, 5)])
+        lake.ingest([on(1, 1), on(1, 2, departure_delay=5.0, partition=1), on(2, 3, distance=100.0)])
+        lake.ingest([on(3, 6), on(3, 7), on(3, 6, departure_delay=5.0), on(4, 4)])
+        stream(lake)
+        self.before = flights_of(read_serving(lake.pipeline), ONE)
+
+        def records_arrive() -> None:
+            lake.ingest([on(1, 8)])
+            stream(lake)
+
+        with armed(Point.DAYS_BUILT, records_arrive), pytest.raises(AuditFailed) as failed:
+            run(lake, ONE, THREE)
+        self.failed = failed.value
+        batch = lake.table("batch")
+        self.built = {day: flights_of(batch, day) for day in (ONE, TWO)}
+        # What is certified is read from the batch layer, also where the speed layer has nothing of it.
+        speed = DeltaTable.forPath(lake.spark, lake.config.table("speed"))
+        speed.delete("_event_date = '2013-01-01'")
+        serving = read_serving(lake.pipeline)
+        self.served = {day: flights_of(serving, day) for day in (ONE, THREE, FOUR)}
+
+    def second_night(self) -> None:
+        """Rebuild both days by a contract that lets another copy win, and no short flight."""
+        lake = self.lake
+        lake.ingest([on(1, 2, sent=EPOCH + timedelta(hours=2), departure_delay=None)])
+        lake.contract = replace(
+            lake.contract,
+            policy=Policy("highest", "departure_delay"),
+            row_rules=(*lake.contract.row_rules, RowRule("distance", "minimum", 1_000)),
+        )
+        # The speed layer has what the contract of before let in.
+        audit = lake.config.audit.model_copy(update={"layer_differences": "warn"})
+        lake.config = lake.config.model_copy(update={"audit": audit})
+        self.rebuilt = run(lake, ONE, TWO)
+
+
+@pytest.fixture(scope="module")
+def beside_streams(
+    spark: SparkSession, small: DataContract, tmp_path_factory: pytest.TempPathFactory
+) -> BesideStreams:
+    contract = replace(small, max_conflicts=40.0)
+    passed = BesideStreams(lake_at(spark, tmp_path_factory.mktemp("rebuild"), contract))
+    passed.first_night()
+    passed.second_night()
+    return passed
+
+
+def test_each_event_stands_once_and_the_first_copy_in_kafka_s_order_wins(
+    beside_streams: BesideStreams,
 ) -> None:
-    lake = make_lake(contract=small_by_flight)
-    lake.ingest([on(2, 1, sent=EPOCH), on(1, 1, sent=EPOCH + timedelta(hours=1)), on(2, 9), on(4, 4)])
-    run(lake, ONE, TWO)
-    assert flights_of(lake.table("batch"), ONE) == []
-    assert [number for number, _ in flights_of(lake.table("batch"), TWO)] == [1, 9]
+    assert beside_streams.built == {ONE: [(1, 2.0), (2, 5.0), (5, 2.0)], TWO: [(3, 2.0)]}
+    counts = {"records": 9, "rows": 6, "duplicates": 3, "conflicts": 2, "late": 0, "quarantined": 1}
+    days = {"days": 3, "days_certified": 2, "days_repaired": 0}
+    assert beside_streams.failed.summary["counts"] == days | counts
+
+
+def test_the_contract_may_let_another_copy_win(beside_streams: BesideStreams) -> None:
+    lake = beside_streams.lake
+    of_others = [(1, 2.0), (5, 2.0), (8, 2.0)]
+    assert flights_of(lake.table("batch"), ONE) == sorted([*of_others, (2, 9.0)])
+    decoded = decode(lake.table("bronze"), lake.contract, timedelta(days=1))
+    for policy, delay in ((Policy("last"), None), (Policy(), 5.0)):
+        contract = replace(lake.contract, policy=policy)
+        won = dict(flights_of(winners(valid(decoded, contract), contract, 1), ONE))
+        assert won == dict([*of_others, (2, delay)])
+
+
+def test_more_conflicts_than_the_contract_allows_fail_the_day(beside_streams: BesideStreams) -> None:
+    # One event of three on the first day is within the limit.
+    [found] = [line for line in str(beside_streams.failed).splitlines() if "conflicts_within_limit" in line]
+    assert "2013-01-03 conflicts_within_limit: found 1 of 2 events" in found
+    assert "40 % at most" in found
+    assert beside_streams.failed.summary["days"]["2013-01-03"] == "failed"
 
 
 @pytest.mark.thorough
@@ -79,28 +168,20 @@ def test_a_range_of_days_gives_the_rows_that_its_parts_give_in_another_order(
     assert sorted(days) == [1, 4], "copies three days apart are two events"
 
 
-def test_a_day_that_lost_all_its_rows_becomes_empty(lake: Lake) -> None:
-    lake.ingest([on(1, 1), on(2, 2), on(3, 3)])
-    run(lake, ONE, TWO)
-    assert flights_of(lake.table("batch"), TWO) == [(2, 2.0)]
-    far_only = (*lake.contract.row_rules, RowRule("distance", "minimum", 1_000_000))
-    stricter = lake.variant(contract=replace(lake.contract, row_rules=far_only))
-    run(stricter, TWO)
+def test_a_day_that_lost_all_its_rows_becomes_empty(beside_streams: BesideStreams) -> None:
+    assert beside_streams.built[TWO] == [(3, 2.0)]
+    assert beside_streams.rebuilt["days"] == {"2013-01-01": "certified", "2013-01-02": "certified"}
+    lake = beside_streams.lake
     assert flights_of(lake.table("batch"), TWO) == []
     assert flights_of(read_serving(lake.pipeline), TWO) == []
 
 
-def test_streams_may_go_on_while_a_day_is_rebuilt(lake: Lake) -> None:
-    lake.ingest([on(1, 1), on(3, 3)])
-    stream(lake)
-
-    def records_arrive() -> None:
-        lake.ingest([on(1, 2)])
-        stream(lake)
-
-    with armed(Point.DAYS_BUILT, records_arrive):
-        assert run(lake, ONE)["days"] == {"2013-01-01": "certified"}
-    assert lake.count("bronze") == 3, "no record has arrived meanwhile"
+def test_streams_may_go_on_while_a_day_is_rebuilt(beside_streams: BesideStreams) -> None:
+    days = beside_streams.failed.summary["days"]
+    assert (days["2013-01-01"], days["2013-01-02"]) == ("certified", "certified")
+    bronze = beside_streams.lake.table("bronze")
+    arrived = bronze.where("get_json_object(string(value), '$.flight') = '8'")
+    assert arrived.count() == 1, "no record has arrived meanwhile"
 
 
 @pytest.mark.thorough
@@ -116,15 +197,14 @@ def test_a_late_event_is_known_as_late_and_put_into_its_day(lake: Lake) -> None:
     assert [number for number, _ in flights_of(read_serving(lake.pipeline), ONE)] == [1, 3]
 
 
-def test_readers_take_certified_days_from_batch_and_all_others_from_speed(lake: Lake) -> None:
-    lake.ingest([on(1, 1), on(1, 1), on(2, 2)])
-    stream(lake)
-    assert flights_of(read_serving(lake.pipeline), ONE) == [(1, 2.0)]
-    run(lake, ONE)
-    DeltaTable.forPath(lake.spark, lake.config.table("speed")).delete("_event_date = '2013-01-01'")
-    serving = read_serving(lake.pipeline)
-    assert flights_of(serving, ONE) == [(1, 2.0)]
-    assert flights_of(serving, TWO) == [(2, 2.0)]
+def test_readers_take_certified_days_from_batch_and_all_others_from_speed(
+    beside_streams: BesideStreams,
+) -> None:
+    assert [number for number, _ in beside_streams.before] == [1, 2, 5]
+    served = beside_streams.served
+    assert served[ONE] == beside_streams.built[ONE]
+    assert [number for number, _ in served[THREE]] == [6, 7]
+    assert served[FOUR] == [(4, 2.0)]
 
 
 @pytest.mark.thorough
@@ -146,35 +226,17 @@ def test_the_view_shows_what_read_serving_shows(
         lake.spark.sql("DROP VIEW serving_of_flights")
 
 
-def test_an_optional_column_added_and_a_type_made_wider_change_the_tables(
-    make_lake: Callable[..., Lake], small: Any
-) -> None:
-    narrow = [replaced(field, FloatType()) if field.name == "air_time" else field for field in small.schema]
-    lake = make_lake("serving.view=serving_of_flights", contract=replace(small, schema=StructType(narrow)))
-    lake.ingest([on(1, 1, gate="A1"), on(2, 2, gate="B2")])
-    stream(lake)
-    run(lake, ONE)
-    wider = replace(small, schema=StructType([*small.schema.fields, StructField("gate", StringType())]))
-    later = Lake(replace(lake.pipeline, contract=wider))
-    refresh_view(lake.pipeline)
-    # What was certified before lacks the column, and is audited and read all the same.
-    with pytest.raises(AuditFailed, match="rows_are_the_winners"):
-        validate(replace(lake.pipeline, contract=wider), "v", ONE)
-    later.ingest([on(2, 3, gate="C3"), on(4, 4)])
-    stream(later)
-    for reader in (read_serving(lake.pipeline), _viewed(lake)):
-        gates = {row["flight"]: row["gate"] for row in reader.toLocalIterator()}
-        assert gates == {1: None, 2: None, 3: "C3", 4: None}
-    run(later, ONE, TWO)
-    gates = {row["flight"]: row["gate"] for row in read_serving(lake.pipeline).toLocalIterator()}
-    assert gates == {1: "A1", 2: "B2", 3: "C3", 4: None}
-    assert read_serving(lake.pipeline).schema["air_time"].dataType == DoubleType()
+def test_an_optional_column_added_and_a_type_made_wider_change_the_tables(widened: Widened) -> None:
+    assert widened.between == [{1: None, 2: None, 3: "C3", 4: None}] * 2
+    serving = read_serving(widened.lake.pipeline)
+    assert gates(serving) == {1: "A1", 2: "B2", 3: "C3", 4: None}
+    assert serving.schema["air_time"].dataType == DoubleType()
     with pytest.raises(ConfigError, match="Only optional columns can be added"):
-        run(lake, ONE)
+        ensure_batch(widened.narrow.pipeline)
 
 
-def replaced(field: StructField, kind: DataType) -> StructField:
-    return StructField(field.name, kind, field.nullable)
+def replaced(column: StructField, kind: DataType) -> StructField:
+    return StructField(column.name, kind, column.nullable)
 
 
 def _viewed(lake: Lake) -> Any:

@@ -1,15 +1,15 @@
 """A run repairs what came late: it finds the days, rebuilds just those, and says what it changed."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
-from functools import partial
 from typing import Any
+from unittest import TestCase
 
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.contracts.contract import DataContract
-from pipelines.contracts.event_days import days_of
 from pipelines.delta.io import read
 from pipelines.delta.tables import version
 from pipelines.errors import AuditFailed
@@ -19,10 +19,12 @@ from pipelines.ledger.certifications import history
 from pipelines.nightly.rebuild_plan import Due, Repair, due_days
 from pipelines.steps.nightly import nightly
 from pipelines.steps.serving import read_serving
-from tests.support.lakes import Lake
+from tests.support.lakes import EPOCH, Lake
 from tests.support.nights import LATER, ONE, TWO, flights_of, on, run, stream
+from tests.support.prepared_lakes import Nights, lake_at
 
-THREE, TEN = date(2013, 1, 3), date(2013, 1, 10)
+THREE, FOUR, FIVE = (date(2013, 1, n) for n in (3, 4, 5))
+LAST = EPOCH + timedelta(days=9)
 
 
 def due(lake: Lake, day: date, repair: Repair = "late") -> Due:
@@ -37,41 +39,101 @@ def night(lake: Lake, day: date, repair: Repair = "late", run_id: str = "run") -
     return nightly(lake.pipeline, run_id, [day], repair)
 
 
-def test_the_next_run_rebuilds_just_the_days_for_which_records_came_late(
-    make_lake: Callable[..., Lake], small: DataContract, caplog: pytest.LogCaptureFixture
-) -> None:
-    lake = make_lake("batch.lookback_days=2", contract=small)
-    lake.ingest([on(1, 1), on(2, 2), on(3, 3)])
-    run(lake, ONE, TWO)
-    lake.ingest([on(1, 1), on(1, 4, sent=LATER), on(2, 5, sent=LATER, partition=1), on(4, 6)])
-    summary = night(lake, THREE, run_id="third")
-    assert summary["days"] == dict.fromkeys(["2013-01-01", "2013-01-02", "2013-01-03"], "certified")
+@dataclass
+class FourNights:
+    """One history of a lake, and what its nights have said.
+
+    Days one to five are certified. Then, night by night, a copy comes that wins over a row of another day;
+    days get late records, by which two that share an event fail; and the last night comes days later.
+    """
+
+    lake: Lake
+    by_hand: dict[str, Any] = field(default_factory=dict)
+    failing: AuditFailed = field(default_factory=lambda: AuditFailed(""))
+    next: dict[str, Any] = field(default_factory=dict)
+    warned: list[str] = field(default_factory=list)
+    sharing: list[list[list[int]]] = field(default_factory=list)
+    """After each night but the first, what readers get of days four and five, which share an event."""
+
+    def pass_by(self) -> None:
+        """Let the nights pass."""
+        lake = self.lake
+        lake.ingest([on(1, 21), on(2, 22), on(3, 23), on(4, 9), on(5, 1, sent=LAST), on(5, 8)])
+        run(lake, ONE, FIVE)
+
+        # A copy that came for the fourth day wins over the row of the fifth, which is rebuilt by hand.
+        lake.ingest([on(4, 1, sent=LAST - timedelta(days=1))])
+        self.by_hand = night(lake, FIVE, "nothing")
+        self._look()
+
+        # The event moves back, but the fourth day has too many rows now.
+        lake.ingest([on(5, 1, sent=LAST - timedelta(days=2)), *(on(4, n) for n in range(100, 155))])
+        lake.ingest([on(1, 21), on(1, 24, sent=LAST), on(2, 25, sent=LAST, partition=1), on(6, 26)])
+        with pytest.raises(AuditFailed) as failed:
+            night(lake, date(2013, 1, 6), "late", "failing")
+        self.failing = failed.value
+        self._look()
+
+        # Nothing came since for the days that failed, and nothing ever for the eighth.
+        lake.contract = replace(lake.contract, day_rules=())
+        lake.ingest([on(1, 27, sent=LAST), on(7, 28), on(9, 29)])
+        with TestCase().assertLogs("pipelines", "WARNING") as heard:
+            self.next = night(lake, date(2013, 1, 9), "late and missed", "next")
+        self.warned = heard.output
+        self._look()
+
+    def _look(self) -> None:
+        served = read_serving(self.lake.pipeline)
+        self.sharing.append([numbers(served, day) for day in (FOUR, FIVE)])
+
+
+def numbers(rows: DataFrame, day: date) -> list[int]:
+    return [number for number, _ in flights_of(rows, day)]
+
+
+@pytest.fixture(scope="module")
+def nights(
+    spark: SparkSession, small_by_flight: DataContract, tmp_path_factory: pytest.TempPathFactory
+) -> FourNights:
+    folder = tmp_path_factory.mktemp("repair")
+    passed = FourNights(lake_at(spark, folder, small_by_flight, "batch.lookback_days=5"))
+    passed.pass_by()
+    return passed
+
+
+def test_the_next_run_rebuilds_just_the_days_for_which_records_came_late(nights: FourNights) -> None:
+    lake, summary = nights.lake, nights.failing.summary
+    assert {day[-2:]: status for day, status in summary["days"].items()} == {
+        **dict.fromkeys(("01", "02", "06"), "certified"),
+        **dict.fromkeys(("04", "05"), "failed"),
+    }
     assert summary["counts"]["days_repaired"] == 2
-    assert summary["lines"] == [
+    assert summary["lines"][:2] == [
         "2013-01-01 (late): certified; 1 rows added, 0 removed, 0 changed",
         "2013-01-02 (late): certified; 1 rows added, 0 removed, 0 changed",
     ]
-    assert [number for number, _ in flights_of(read_serving(lake.pipeline), ONE)] == [1, 4]
+    assert numbers(read_serving(lake.pipeline), ONE) == [21, 24]
     first = [verdict for verdict in history(lake.pipeline) if verdict.day == ONE]
     assert [(v.cause, v.came_late, v.added) for v in first] == [("asked", 0, None), ("late", 2, 1)]
-    steps = read(lake.spark, lake.config.ops_table("runs")).where("run_id = 'third'").orderBy("started_at")
+    steps = read(lake.spark, lake.config.ops_table("runs")).where("run_id = 'failing'").orderBy("started_at")
     assert [(row["step"], row["status"], row["days"]) for row in steps.toLocalIterator()] == [
         ("seal", "done", 1),
-        ("build", "done", 3),
-        ("audit", "done", 3),
-        ("certify", "done", 3),
+        ("build", "done", 5),
+        ("audit", "done", 5),
+        ("certify", "done", 5),
     ]
 
-    # Further back than the lookback it is told, and left to the user.
-    lake.ingest([on(1, 7, sent=LATER), on(10, 8)])
-    assert night(lake, TEN)["late_days_left"] == ["2013-01-01"]
-    assert "leaves as they are: 2013-01-01; rebuild with --from and --to" in caplog.text
+
+def test_late_records_further_back_than_the_lookback_are_told_and_left_to_the_user(
+    nights: FourNights,
+) -> None:
+    assert nights.next["late_days_left"] == ["2013-01-01"]
+    [told] = [line for line in nights.warned if "leaves as they are" in line]
+    assert "leaves as they are: 2013-01-01; rebuild with --from and --to" in told
 
 
-def test_only_what_a_day_needs_of_bronze_is_read(lake: Lake) -> None:
-    for day in range(1, 9):
-        lake.ingest([on(day, day)])
-    night(lake, date(2013, 1, 8))
+def test_only_what_a_day_needs_of_bronze_is_read(certified_lake: Callable[[Nights], Lake]) -> None:
+    lake = certified_lake("two nights")
     lake.ingest([on(2, 9, sent=LATER)])
     at = version(lake.spark, lake.config.table("bronze"))
     index = index_bronze(lake.pipeline, at)
@@ -80,16 +142,17 @@ def test_only_what_a_day_needs_of_bronze_is_read(lake: Lake) -> None:
     assert bronze_slice(lake.pipeline, index, [], known).envelopes.count() == 1
     assert index.came_since({TWO: known, THREE: known}, lake.spark) == {TWO: 1}
     counts, broken = index.counts()
-    assert (counts[TWO], sum(counts.values()), broken) == (2, 9, 0)
+    assert (counts[TWO], sum(counts.values()), broken) == (3, 5, 0)
 
 
-def test_days_without_a_verdict_are_caught_up_with_also_those_without_data(lake: Lake) -> None:
-    lake.ingest([on(1, 1), on(2, 2), on(5, 5)])
-    night(lake, ONE)
-    summary = night(lake, date(2013, 1, 5), "late and missed")
-    assert summary["days"] == dict.fromkeys(map(str, days_of(TWO, date(2013, 1, 5))), "certified")
-    causes = {verdict.day: (verdict.cause, verdict.rows) for verdict in history(lake.pipeline)}
-    assert causes[THREE] == ("missed", 0)
+def test_days_without_a_verdict_are_caught_up_with_also_those_without_data(nights: FourNights) -> None:
+    days = nights.next["days"]
+    assert {day[-2:]: status for day, status in days.items()} == dict.fromkeys(
+        ("04", "05", "07", "08", "09"), "certified"
+    )
+    causes = {verdict.day: (verdict.cause, verdict.rows) for verdict in history(nights.lake.pipeline)}
+    assert causes[date(2013, 1, 7)] == ("missed", 1)
+    assert causes[date(2013, 1, 8)] == ("missed", 0)
 
 
 @pytest.mark.thorough
@@ -112,32 +175,18 @@ def test_a_copy_that_comes_with_another_day_moves_the_event_wherever_it_wins(
 
 
 def test_days_that_share_an_event_are_rebuilt_together_fail_together_and_are_tried_again(
-    make_lake: Callable[..., Lake], small_by_flight: DataContract
+    nights: FourNights,
 ) -> None:
-    lake = make_lake(contract=small_by_flight)
-    lake.ingest([on(1, 9), on(2, 1, sent=LATER), on(2, 8)])
-    run(lake, ONE, TWO)
-    served = partial(read_serving, lake.pipeline)
+    together, failed, again = nights.sharing
+    assert nights.by_hand["days"] == {"2013-01-04": "certified", "2013-01-05": "certified"}
+    assert together == [[1, 9], [8]]
 
-    def numbers() -> list[list[int]]:
-        return [[number for number, _ in flights_of(served(), day)] for day in (ONE, TWO)]
+    assert "2013-01-05 moves_with_its_neighbour" in str(nights.failing)
+    assert {nights.failing.summary["days"][str(day)] for day in (FOUR, FIVE)} == {"failed"}
+    assert failed == together
 
-    # A copy that came for the first day wins over the row of the second, which is rebuilt by hand.
-    lake.ingest([on(1, 1, sent=LATER - timedelta(days=1))])
-    assert night(lake, TWO, "nothing")["days"] == {"2013-01-01": "certified", "2013-01-02": "certified"}
-    assert numbers() == [[1, 9], [8]]
-
-    # The event moves back, but the first day has too many rows now.
-    lake.ingest([on(2, 1, sent=LATER - timedelta(days=2)), *(on(1, n) for n in range(100, 155))])
-    with pytest.raises(AuditFailed, match="2013-01-02 moves_with_its_neighbour") as failed:
-        night(lake, TWO, "late")
-    assert set(failed.value.summary["days"].values()) == {"failed"}
-    assert numbers() == [[1, 9], [8]]
-
-    # Nothing came since, and the next night finds what the last one could not do.
-    lake.contract = replace(small_by_flight, day_rules=())
-    assert set(night(lake, TWO, "late")["days"].values()) == {"certified"}
-    assert numbers() == [[9, *range(100, 155)], [1, 8]]
+    assert {nights.next["days"][str(day)] for day in (FOUR, FIVE)} == {"certified"}
+    assert again == [[9, *range(100, 155)], [1, 8]]
 
 
 @pytest.mark.thorough
