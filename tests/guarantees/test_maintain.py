@@ -18,6 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pipelines.cli.maintain import summary_of
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.event_tables import ensure_batch
+from pipelines.delta.fenced_commits import replace_days_fenced
 from pipelines.delta.io import by_day_and_key, read
 from pipelines.delta.tables import (
     ensure_table,
@@ -26,7 +27,6 @@ from pipelines.delta.tables import (
     table_property,
 )
 from pipelines.errors import InfrastructureError
-from pipelines.fault_points import Point, armed
 from pipelines.ledger.leases import lease
 from pipelines.ledger.quarantine import Selection
 from pipelines.ledger.retention_marks import speed_from, whole_from
@@ -35,21 +35,21 @@ from pipelines.retention.blockers import Need
 from pipelines.retention.removal import from_bronze, from_quarantine, from_speed
 from pipelines.steps import speed as speed_layer
 from pipelines.steps.maintain import maintain
+from pipelines.steps.nightly import nightly
 from pipelines.steps.quarantine import discard
 from pipelines.steps.serving import read_serving
-from tests.support.accidents import dying
 from tests.support.lakes import Lake, Record, flight
-from tests.support.nights import ONE, TWO, on, run, stream
+from tests.support.nights import ONE, TWO, on, stream
 
 EARLY = date(2012, 12, 20)
 MONTH = timedelta(days=30)
-REBUILD = "run first: oncelake nightly_batch --pipeline flights"
-NOT_CERTIFIED = f"2012-12-20 is not certified: {REBUILD} --date 2012-12-20"
+NOT_CERTIFIED = "{0} is not certified: run first: oncelake nightly_batch --pipeline flights --date {0}"
+AT_WORK = r"run first on .* is at work on this pipeline now"
 
 
 @pytest.fixture
 def lake(make_lake: Callable[..., Lake], small: DataContract) -> Lake:
-    kept = ("bronze_retention=30 days", "speed_retention=9 days", "quarantine_retention=30 days")
+    kept = ("bronze_retention=30 days", "speed_retention=20 days", "quarantine_retention=30 days")
     return make_lake(*(f"maintain.{setting}" for setting in kept), contract=small)
 
 
@@ -95,28 +95,35 @@ def reader(lake: Lake, seen: list[int]) -> StreamingQuery:
 
 
 def hold_on(lake: Lake) -> None:
-    """Fills the lake, and sees that bronze keeps everything as long as something needs it."""
+    """Fills the lake, and sees that bronze and speed layer keep everything as long as something needs it."""
     sent = datetime(2013, 1, 12, 12, tzinfo=UTC)
     early = Record(flight(scheduled_departure="2012-12-20T05:15:00-05:00"), sent=sent)
     lake.ingest([on(1, 1), on(1, 2), on(2, 3), Record(b"poison"), early, on(12, 5)])
-    lake.ingest([on(12, 6, partition=1)])
+    lake.ingest([on(12, 6, partition=1), on(13, 8, partition=1)])
     assert "speed_stream has not read records that were sent at 2013-01-01 12:00" in kept_in_bronze(lake)
     stream(lake)
     assert "speed_stream" not in kept_in_bronze(lake)
     assert "quarantine holds open records, the first sent at 2013-01-01 12:00" in kept_in_bronze(lake)
     discard(lake.pipeline, "discard", Selection(), dry_run=False)
-    assert kept_in_bronze(lake) == f"from 2012-12-19 on: {NOT_CERTIFIED}"
-    run(lake, ONE, TWO)
-    removal = from_speed(lake.pipeline, timedelta(days=8))
-    assert (removal.rows, removal.needs) == (0, (Need(EARLY, NOT_CERTIFIED),))
+    assert kept_in_bronze(lake) == f"from 2012-12-19 on: {NOT_CERTIFIED.format('2012-12-20')}"
+    nightly(lake.pipeline, "run", [EARLY, ONE, TWO, date(2013, 1, 13)])
+    # Of the certified days before the one that is open, and not of that behind it.
+    removal = from_speed(lake.pipeline, timedelta())
+    need = Need(date(2013, 1, 12), NOT_CERTIFIED.format("2013-01-12"))
+    assert (removal.rows, removal.kept_from, removal.needs) == (4, need.day, (need,))
+
+
+def die_at_work(lake: Lake) -> None:
+    """Leaves the batch table as a nightly run does that dies when it has built a day."""
+    with lease(lake.pipeline, "died") as held:
+        again = lake.table("batch").where(F.col("_event_date") == F.lit(TWO)).localCheckpoint()
+        replace_days_fenced(again, lake.config.table("batch"), [TWO], held.stamp("build"))
 
 
 def test_upkeep_removes_what_nothing_needs_and_readers_and_streams_find_what_they_had(lake: Lake) -> None:
     hold_on(lake)
-    run(lake, EARLY)
     serving = rows(read_serving(lake.pipeline))
-    with armed(Point.DAYS_BUILT, dying(KeyboardInterrupt())), pytest.raises(KeyboardInterrupt):
-        run(lake, TWO)
+    die_at_work(lake)
 
     seen: list[int] = []
     running = reader(lake, seen)
@@ -129,12 +136,14 @@ def test_upkeep_removes_what_nothing_needs_and_readers_and_streams_find_what_the
         removed = {"bronze_rows": 4, "speed_rows": 1, "quarantine_rows": 0}
         assert {name: counts[name] for name in removed} == removed
 
+        with lease(lake.pipeline, "first"), pytest.raises(InfrastructureError, match=AT_WORK):
+            upkeep(lake, compact=False)
         counts, really = upkeep(lake, vacuum_after=timedelta())
         assert {name: counts[name] for name in removed} == removed
         for line in (
             "bronze/flights: files compacted: 2",
             "bronze: 4 records that were sent before 2013-01-10 05:00 UTC; whole from 2013-01-11",
-            f"bronze: kept from 2013-01-11 on: 2013-01-12 is not certified: {REBUILD} --date 2013-01-12",
+            f"bronze: kept from 2013-01-11 on: {NOT_CERTIFIED.format('2013-01-12')}",
             "speed: 1 rows of 1 certified days; kept from 2012-12-24",
         ):
             assert line in said
@@ -149,14 +158,14 @@ def test_upkeep_removes_what_nothing_needs_and_readers_and_streams_find_what_the
         assert rows(read_serving(lake.pipeline)) == serving
         # The next run finds the certified state in place, although commits lie behind it.
         assert holds_certified(lake.pipeline)
-        assert offsets_left(lake) == [(0, 4, 5, 2), (1, 0, 0, 1)]
+        assert offsets_left(lake) == [(0, 4, 5, 2), (1, 0, 1, 2)]
         assert table_property(lake.spark, lake.config.table("bronze"), "delta.appendOnly") == "true"
 
         # A copy of an event that the stream read before, and one that is new.
         lake.ingest([on(12, 5), on(12, 7)])
         running.processAllAvailable()
         assert running.exception() is None
-        assert [number for number in seen if number] == [7, 2]
+        assert [number for number in seen if number] == [8, 2]
     finally:
         running.stop()
     restarted = stream(lake)["counts"]
@@ -174,16 +183,7 @@ def test_upkeep_does_not_believe_a_clock_that_is_far_ahead_of_bronze(lake: Lake)
     with pytest.raises(InfrastructureError, match=r"may be ahead: .*Nothing was removed.*max_idle='9 days'"):
         upkeep(lake)
     assert lake.count("bronze") == 1
-    upkeep(lake, max_idle=timedelta(days=9))
-
-
-def test_upkeep_waits_for_the_lease(lake: Lake) -> None:
-    lake.ingest([on(1, 1)])
-    with (
-        lease(lake.pipeline, "first"),
-        pytest.raises(InfrastructureError, match=r"run first on .* is at work on this pipeline now"),
-    ):
-        upkeep(lake, compact=False)
+    assert upkeep(lake, max_idle=timedelta(days=9), dry_run=True)[0]["bronze_rows"] == 0
 
 
 def test_a_version_of_the_batch_layer_stays_readable_however_old_it_gets(lake: Lake) -> None:
