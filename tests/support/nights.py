@@ -6,7 +6,7 @@ from typing import Any
 from pyspark.sql import functions as F
 
 from pipelines.contracts.event_days import days_of
-from pipelines.steps.nightly import nightly
+from pipelines.steps.nightly import Night, nightly
 from pipelines.steps.speed import speed
 from tests.support.lakes import EPOCH, Lake, Record, flight
 
@@ -22,6 +22,14 @@ def on(day: int, number: int, sent: datetime | None = None, partition: int = 0, 
 
 def run(lake: Lake, first: date, last: date | None = None) -> dict[str, Any]:
     return nightly(lake.pipeline, "run", days_of(first, last or first))
+
+
+def begin(lake: Lake, day: date) -> None:
+    """Let a run come to where it would build a day, with the batch table as it is certified, and end it."""
+    night = Night(lake.pipeline, "begun", [day])
+    with night.hold():
+        for step in (night.look, night.undo):
+            list(step())
 
 
 def stream(lake: Lake) -> dict[str, Any]:

@@ -1,14 +1,37 @@
 """What the tests of the nightly run share."""
 
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
+from pipelines.config.loader import load_config
 from pipelines.contracts.contract import DataContract
+from pipelines.spark.pipeline import Pipeline
 from tests.support.lakes import Lake
+from tests.support.nights import ONE, TWO, on, run
 
 
 @pytest.fixture
 def lake(make_lake: Callable[..., Lake], small: DataContract) -> Lake:
     """A lake whose contract allows days of few rows."""
     return make_lake(contract=small)
+
+
+@pytest.fixture(scope="session")
+def two_days(spark: SparkSession, small: DataContract, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """A lake of two certified days, to be copied: the flights 1, 2 and 4 of the first, 3 and 5 of the second.
+
+    They came in two micro-batches, of which `bronze/copy`, beside bronze, holds the first three flights.
+    """
+    root = tmp_path_factory.mktemp("two-days") / "lake"
+    settings = (f"lake.root={root}", "batch.seal_by=bronze")
+    lake = Lake(Pipeline(spark, load_config("flights", environ={}, settings=settings), small))
+    lake.ingest([on(1, 1), on(1, 2), on(2, 3)])
+    bronze = Path(lake.config.table("bronze"))
+    shutil.copytree(bronze, bronze.with_name("copy"))
+    lake.ingest([on(1, 4), on(2, 5)])
+    run(lake, ONE, TWO)
+    return lake
