@@ -2,8 +2,20 @@
 
 import itertools
 import shutil
+from pathlib import Path
 
+from pyspark.sql import SparkSession
+
+from pipelines.config.loader import load_config
+from pipelines.contracts.contract import DataContract
+from pipelines.spark.pipeline import Pipeline
 from tests.support.lakes import Lake
+
+
+def lake_in(folder: Path, spark: SparkSession, contract: DataContract, *settings: str) -> Lake:
+    """A lake as `make_lake` makes it, in a folder that outlives a test."""
+    given = (f"lake.root={folder}/lake", "batch.seal_by=bronze", *settings)
+    return Lake(Pipeline(spark, load_config("flights", environ={}, settings=given), contract))
 
 
 def continued(prepared: Lake, to: Lake) -> Lake:

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.config.loader import load_config
 from pipelines.contracts.contract import DataContract
-from pipelines.spark.pipeline import Pipeline
+from tests.support.lake_copies import lake_in
 from tests.support.lakes import Lake
 from tests.support.nights import ONE, TWO, on, run
 
@@ -26,9 +25,7 @@ def two_days(spark: SparkSession, small: DataContract, tmp_path_factory: pytest.
 
     They came in two micro-batches, of which `bronze/copy`, beside bronze, holds the first three flights.
     """
-    root = tmp_path_factory.mktemp("two-days") / "lake"
-    settings = (f"lake.root={root}", "batch.seal_by=bronze")
-    lake = Lake(Pipeline(spark, load_config("flights", environ={}, settings=settings), small))
+    lake = lake_in(tmp_path_factory.mktemp("two-days"), spark, small)
     lake.ingest([on(1, 1), on(1, 2), on(2, 3)])
     bronze = Path(lake.config.table("bronze"))
     shutil.copytree(bronze, bronze.with_name("copy"))
