@@ -48,7 +48,7 @@ from pipelines.steps.replay import replay
 from pipelines.steps.serving import read_serving
 from pipelines.steps.validate import validate
 from tests.support.accidents import dying
-from tests.support.copied_lakes import copied, lake_in, put_back
+from tests.support.lake_copies import copied, lake_in, put_back
 from tests.support.lakes import Lake, Record
 from tests.support.nights import LATER, ONE, THREE, TWO, on, run, stream
 

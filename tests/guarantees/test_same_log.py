@@ -25,9 +25,9 @@ from pipelines.runtime.local_broker import start_broker
 from pipelines.steps.ingest import ingest
 from pipelines.steps.reconcile import reconcile
 from tests.support.kafka import make_topic
+from tests.support.lake_copies import lake_in
 from tests.support.lakes import Lake, flight
 from tests.support.nights import ONE
-from tests.support.prepared_lakes import lake_at
 
 SENT = datetime(2013, 1, 1, 12, tzinfo=UTC)
 
@@ -68,8 +68,8 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 def lake_of(spark: SparkSession, contract: DataContract, cluster: Cluster, folder: Path) -> Lake:
     servers = cluster.broker.bootstrap_servers
-    return lake_at(
-        *(spark, folder, contract),
+    return lake_in(
+        *(folder, spark, contract),
         "batch.seal_by=kafka",
         "batch.seal_wait=0 seconds",
         f"kafka.bootstrap_servers={servers}",

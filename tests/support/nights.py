@@ -6,8 +6,9 @@ from typing import Any
 from pyspark.sql import functions as F
 
 from pipelines.contracts.event_days import days_of
-from pipelines.steps.nightly import nightly
-from pipelines.steps.speed import speed
+from pipelines.nightly.verdicts import NightSummary
+from pipelines.steps.nightly import Night, nightly
+from pipelines.steps.speed import SpeedSummary, speed
 from tests.support.lakes import EPOCH, Lake, Record, flight
 
 ONE, TWO, THREE = (date(2013, 1, n) for n in (1, 2, 3))
@@ -20,11 +21,19 @@ def on(day: int, number: int, sent: datetime | None = None, partition: int = 0, 
     return Record(value, partition, sent=sent or datetime(2013, 1, day, 12, tzinfo=UTC))
 
 
-def run(lake: Lake, first: date, last: date | None = None) -> dict[str, Any]:
+def run(lake: Lake, first: date, last: date | None = None) -> NightSummary:
     return nightly(lake.pipeline, "run", days_of(first, last or first))
 
 
-def stream(lake: Lake) -> dict[str, Any]:
+def begin(lake: Lake, day: date) -> None:
+    """Let a run come to where it would build a day, with the batch table as it is certified, and end it."""
+    night = Night(lake.pipeline, "begun", [day])
+    with night.hold():
+        for step in (night.look, night.undo):
+            list(step())
+
+
+def stream(lake: Lake) -> SpeedSummary:
     return speed(lake.pipeline, once=True)
 
 

@@ -7,10 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from pyspark.sql import SparkSession
-
-from pipelines.config.loader import load_config
-from pipelines.contracts.contract import DataContract
 from pipelines.spark.pipeline import Pipeline
 from tests.support.lakes import Lake, Record
 from tests.support.nights import ONE, TWO, on, run
@@ -20,19 +16,6 @@ Nights = Literal["one night", "two nights"]
 
 RECORDS: Sequence[Record] = (on(1, 1), on(2, 2), on(2, 4, tailnum="N4"), on(3, 3))
 """What bronze holds, as one micro-batch of one partition."""
-
-
-def lake_at(spark: SparkSession, root: Path, contract: DataContract, *settings: str) -> Lake:
-    """Return a lake for fixtures that outlive a test, which have no `make_lake`.
-
-    Args:
-        spark: The session.
-        root: the lake's folder.
-        contract: The contract.
-        settings: as `--set` takes them.
-    """
-    given = (f"lake.root={root}", "batch.seal_by=bronze", *settings)
-    return Lake(Pipeline(spark, load_config("flights", environ={}, settings=given), contract))
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """What the tests of the nightly run share."""
 
+import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -8,8 +9,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.contracts.contract import DataContract
+from tests.support.lake_copies import lake_in
 from tests.support.lakes import Lake
-from tests.support.prepared_lakes import Nights, PreparedLake, lake_at
+from tests.support.nights import ONE, TWO, on, run
+from tests.support.prepared_lakes import Nights, PreparedLake
 
 
 @pytest.fixture
@@ -24,10 +27,25 @@ def prepared_lake(
 ) -> PreparedLake:
     """What `certified_lake` copies."""
     folder = tmp_path_factory.mktemp("prepared")
-    return PreparedLake.made(lake_at(spark, folder / "lake", small), folder)
+    return PreparedLake.made(lake_in(folder / "lake", spark, small), folder)
 
 
 @pytest.fixture
 def certified_lake(prepared_lake: PreparedLake, tmp_path: Path) -> Callable[[Nights], Lake]:
     """Makes lakes with certified days, of few rows: `certified_lake("one night")`."""
     return partial(prepared_lake.copied, tmp_path / "lake")
+
+
+@pytest.fixture(scope="session")
+def two_days(spark: SparkSession, small: DataContract, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """A lake of two certified days, to be copied: the flights 1, 2 and 4 of the first, 3 and 5 of the second.
+
+    They came in two micro-batches, of which `bronze/copy`, beside bronze, holds the first three flights.
+    """
+    lake = lake_in(tmp_path_factory.mktemp("two-days") / "lake", spark, small)
+    lake.ingest([on(1, 1), on(1, 2), on(2, 3)])
+    bronze = Path(lake.config.table("bronze"))
+    shutil.copytree(bronze, bronze.with_name("copy"))
+    lake.ingest([on(1, 4), on(2, 5)])
+    run(lake, ONE, TWO)
+    return lake

@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -11,23 +12,20 @@ import pytest
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.tables import version
 from pipelines.errors import SourceError
+from pipelines.ledger.bronze_indexer import index_bronze
 from pipelines.ledger.certifications import Verdict, history, newest_certified
+from pipelines.nightly.rebuild_plan import Cause, due_days
 from pipelines.steps.nightly import nightly
 from pipelines.steps.report import report
+from tests.support.lake_copies import continued
 from tests.support.lakes import Lake, Record
 from tests.support.nights import LATER, ONE, THREE, TWO, on, run
 
 
 @pytest.fixture
-def lake(make_lake: Callable[..., Lake], small: DataContract) -> Lake:
+def lake(two_days: Lake, make_lake: Callable[..., Lake], small: DataContract) -> Lake:
     """A lake of two certified days, of one and of two micro-batches, and a copy of bronze with the first."""
-    lake = make_lake("batch.seal_wait=0 seconds", contract=replace(small, day_rules=()))
-    lake.ingest([flown(1, 0), flown(1, 1), flown(2, 2)])
-    bronze = Path(lake.config.table("bronze"))
-    shutil.copytree(bronze, bronze.with_name("copy"))
-    lake.ingest([flown(1, 3), flown(2, 4)])
-    run(lake, ONE, TWO)
-    return lake
+    return continued(two_days, make_lake("batch.seal_wait=0 seconds", contract=small))
 
 
 def flown(day: int, offset: int, **changes: Any) -> Record:
@@ -47,6 +45,13 @@ def put_back(lake: Lake) -> None:
     java.org.apache.spark.sql.delta.DeltaLog.clearCache()
 
 
+def due(lake: Lake) -> tuple[dict[date, Cause], dict[date, int]]:
+    """What a night of the third day that takes late records up would rebuild, and what came late."""
+    index = index_bronze(lake.pipeline, version(lake.spark, lake.config.table("bronze")))
+    found = due_days(lake.pipeline, index, [THREE], "late", history(lake.pipeline))
+    return found.causes, found.came_late
+
+
 def repaired(lake: Lake) -> dict[str, Any]:
     """A night of the third day that takes late records up."""
     days = nightly(lake.pipeline, "night", [THREE], "late")["days"]
@@ -57,22 +62,34 @@ def verdicts(lake: Lake) -> dict[Any, Verdict]:
     return newest_certified(history(lake.pipeline))
 
 
-def test_what_comes_late_for_a_bronze_that_was_put_back_with_its_index_is_rebuilt(
-    lake: Lake, tmp_path: Path
+def test_of_a_bronze_that_was_put_back_with_its_index_late_days_are_rebuilt_and_shorter_ones_if_told_so(
+    lake: Lake, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = version(lake.spark, lake.config.table("bronze"))
     lose_index(lake)
     put_back(lake)
-    # The same version as certified, by another commit, and with one record more of the first day.
-    lake.ingest([flown(1, 3), flown(1, 4, sent=LATER), flown(2, 5), flown(3, 6)])
+    # The same version as certified, by another commit: one record more of the first day, and of the second
+    # day one fewer.
+    lake.ingest([flown(1, 3), flown(1, 4, sent=LATER), flown(3, 5)])
     assert version(lake.spark, lake.config.table("bronze")) == before
     with pytest.raises(SourceError, match="the verdict on 2013-01-02 names version"):
         report(lake.pipeline, TWO, tmp_path / "reports")
-    assert repaired(lake) == {"01": "certified", "03": "certified"}
-    assert (verdicts(lake)[ONE].records, verdicts(lake)[ONE].came_late) == (4, 1)
-    # Also when the index goes on again.
-    lake.ingest([flown(2, 7, sent=LATER)])
-    assert repaired(lake) == {"02": "certified", "03": "certified"}
+    assert due(lake) == ({ONE: "late", THREE: "asked"}, {ONE: 1})
+    assert "they are left as they are: 2013-01-02" in caplog.text
+    with pytest.raises(SourceError, match="holds fewer records of 2013-01-02 than when") as refused:
+        run(lake, ONE, TWO)
+    assert refused.value.exit_code == 4
+    assert {day: v.records for day, v in verdicts(lake).items()} == {ONE: 3, TWO: 2}
+
+    # Also when the index goes on again, as it does after the run that was refused.
+    lake.ingest([flown(1, 6, sent=LATER)])
+    batch = lake.config.batch.model_copy(update={"fewer_records": "take"})
+    lake.config = lake.config.model_copy(update={"batch": batch})
+    done = nightly(lake.pipeline, "night", [TWO, THREE], "late")["days"]
+    assert done == dict.fromkeys(["2013-01-01", "2013-01-02", "2013-01-03"], "certified")
+    found = verdicts(lake)
+    assert (found[ONE].records, found[ONE].came_late) == (5, 2)
+    assert (found[TWO].records, found[THREE].records) == (1, 1)
 
 
 @pytest.mark.thorough
@@ -82,24 +99,6 @@ def test_of_a_bronze_that_is_as_it_was_nothing_is_late(lake: Lake) -> None:
     assert repaired(lake) == {"03": "certified"}
     lake.ingest([flown(1, 6, sent=LATER)])
     assert repaired(lake) == {"01": "certified", "03": "certified"}
-
-
-def test_a_day_of_which_bronze_has_lost_records_is_rebuilt_only_if_told_so(
-    lake: Lake, caplog: pytest.LogCaptureFixture
-) -> None:
-    lose_index(lake)
-    put_back(lake)
-    lake.ingest([flown(2, 3), flown(3, 4)])
-    with pytest.raises(SourceError, match="holds fewer records of 2013-01-01 than when") as refused:
-        run(lake, ONE, TWO)
-    assert refused.value.exit_code == 4
-    assert repaired(lake) == {"03": "certified"}
-    assert "they are left as they are: 2013-01-01" in caplog.text
-    assert verdicts(lake)[ONE].records == 3
-    batch = lake.config.batch.model_copy(update={"fewer_records": "take"})
-    lake.config = lake.config.model_copy(update={"batch": batch})
-    run(lake, ONE)
-    assert verdicts(lake)[ONE].records == 2
 
 
 @pytest.mark.thorough

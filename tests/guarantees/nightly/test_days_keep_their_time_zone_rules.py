@@ -1,16 +1,28 @@
 """Days are made by one set of rules of their time zone: another Java builds none beside them."""
 
+from collections.abc import Callable
+
 import pytest
 
+from pipelines.contracts.contract import DataContract
 from pipelines.delta import zone_rules
 from pipelines.delta.tables import table_property
 from pipelines.errors import SourceError
 from pipelines.steps.validate import validate
+from tests.support.lake_copies import continued
 from tests.support.lakes import Lake
-from tests.support.nights import ONE, TWO, on, run
+from tests.support.nights import ONE, THREE, begin, on, run
 
 BEFORE_2013 = 1356998400
-OTHERS = "days from 2013-01-01 to 2013-01-01 were built by other rules of America/New_York"
+OTHERS = "days from 2013-01-01 to 2013-01-02 were built by other rules of America/New_York"
+
+
+@pytest.fixture
+def lake(two_days: Lake, make_lake: Callable[..., Lake], small: DataContract) -> Lake:
+    """A lake of two certified days, and a third that is none yet."""
+    lake = continued(two_days, make_lake(contract=small))
+    lake.ingest([on(3, 6)])
+    return lake
 
 
 def other_rules(monkeypatch: pytest.MonkeyPatch, lake: Lake, since: int) -> None:
@@ -24,26 +36,22 @@ def other_rules(monkeypatch: pytest.MonkeyPatch, lake: Lake, since: int) -> None
 def test_days_that_were_made_by_other_rules_have_none_built_beside_them(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake.ingest([on(1, 1), on(2, 2)])
-    run(lake, ONE)
     other_rules(monkeypatch, lake, BEFORE_2013)
     with pytest.raises(SourceError, match=OTHERS) as refused:
-        run(lake, TWO)
+        run(lake, THREE)
     assert refused.value.exit_code == 4
     with pytest.raises(SourceError, match=OTHERS):
         validate(lake.pipeline, "validation", ONE)
-    assert lake.count("batch") == 1
+    assert lake.count("batch") == 5
     monkeypatch.undo()
-    assert run(lake, TWO)["days"] == {"2013-01-02": "certified"}
+    begin(lake, THREE)
 
 
 @pytest.mark.thorough
 def test_rules_for_days_that_are_not_stored_stop_nothing_and_are_kept(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake.ingest([on(1, 1), on(2, 2)])
-    run(lake, ONE)
     other_rules(monkeypatch, lake, BEFORE_2013 + 30 * 86_400)
-    assert run(lake, TWO)["days"] == {"2013-01-02": "certified"}
+    assert run(lake, THREE)["days"] == {"2013-01-03": "certified"}
     kept = table_property(lake.spark, lake.config.table("batch"), "oncelake.zone_rules")
     assert kept == zone_rules.zone_rules(lake.spark, "America/New_York")

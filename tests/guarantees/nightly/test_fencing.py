@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -23,20 +24,23 @@ from pipelines.errors import InfrastructureError, SourceError
 from pipelines.ledger.certifications import certified, history
 from pipelines.nightly import rebuild
 from pipelines.nightly.commit_order import steps
-from pipelines.records import dedup
+from pipelines.records.dedup import winners_on_known_days
 from pipelines.steps.nightly import Night
 from pipelines.steps.serving import read_serving
+from tests.support.lake_copies import continued
 from tests.support.lakes import Lake
-from tests.support.nights import ONE, THREE, TWO, flights_of, on, run
+from tests.support.nights import ONE, THREE, begin, flights_of, on, run
+
+FOUR = date(2013, 1, 4)
 
 
 @pytest.fixture
-def lake(make_lake: Callable[..., Lake], small: DataContract) -> Lake:
-    """A lake with a certified first day, whose runs hold their lease for a second at most."""
+def lake(two_days: Lake, make_lake: Callable[..., Lake], small: DataContract) -> Lake:
+    """A lake with two certified days, whose runs hold their lease for a second at most."""
     made = make_lake("batch.max_duration=1 second", "batch.lookback_days=0", contract=small)
-    made.ingest([on(1, 1), on(2, 2), on(3, 3), on(4, 4)])
-    run(made, ONE)
-    return made
+    lake = continued(two_days, made)
+    lake.ingest([on(3, 6), on(4, 7)])
+    return lake
 
 
 def begun(lake: Lake, until: str, days: list[date]) -> Iterator[str]:
@@ -61,35 +65,19 @@ def served(lake: Lake) -> dict[int, list[int]]:
     return {day.day: [number for number, _ in flights_of(rows, day)] for day in state.days}
 
 
-def test_a_run_that_is_overtaken_before_a_commit_cannot_make_it(lake: Lake) -> None:
-    # So many that the second day fails its audit, and is taken back; the third passes.
-    lake.ingest([on(2, n) for n in range(100, 160)])
-    holds = [1]
-    for number, step in enumerate(("undo", "build", "keep", "certify"), 20):
-        overtaken = begun(lake, step, [TWO, THREE])
-        lake.ingest([on(1, number)])
-        holds.append(number)
-        assert run(lake, ONE)["days"] == {"2013-01-01": "certified"}
-        before = len(history(lake.pipeline)), commits(lake)
-        with pytest.raises(StaleEpoch, match="this run lost its lease to a later one") as lost:
-            list(overtaken)
-        assert lost.value.exit_code == 1
-        assert (len(history(lake.pipeline)), commits(lake)) == before
-        assert served(lake) == {1: holds}
-
-
 def commits(lake: Lake) -> int:
     return len(list(Path(lake.config.table("batch"), "_delta_log").glob("*.json")))
 
 
-def test_a_run_that_is_overtaken_while_it_writes_cannot_commit(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Its transaction was begun before the other run claimed the table."""
-    inner, go_on, at_work = dedup.winners_on_known_days, tmp_path / "go on", tmp_path / "at work"
+class HeldUp:
+    """Rows that come to be written, and to no end before they are let go."""
 
-    def held_up(*args: Any) -> DataFrame:
-        rows, wait_for, tell = inner(*args), str(go_on), str(at_work)
+    def __init__(self, folder: Path) -> None:
+        self.at_work, self.go_on = folder / "at work", folder / "go on"
+
+    def winners(self, *args: Any) -> DataFrame:
+        """The rows that a run builds, which its transaction waits for."""
+        rows, wait_for, tell = winners_on_known_days(*args), str(self.go_on), str(self.at_work)
 
         def wait(batches: Iterator[Any]) -> Iterator[Any]:
             import time
@@ -102,9 +90,14 @@ def test_a_run_that_is_overtaken_while_it_writes_cannot_commit(
 
         return rows.coalesce(1).mapInArrow(wait, rows.schema)
 
-    monkeypatch.setattr(rebuild, "winners_on_known_days", held_up)
-    night = begun(lake, "build", [TWO])
-    failures: list[BaseException] = []
+
+@contextmanager
+def writing(
+    lake: Lake, days: list[date], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[list[BaseException]]:
+    """A run whose transaction lasts as long as the block; and, when it has ended, what has made it fail."""
+    rows, failures = HeldUp(folder), list[BaseException]()
+    night = begun(lake, "build", days)
 
     def finish() -> None:
         try:
@@ -112,43 +105,65 @@ def test_a_run_that_is_overtaken_while_it_writes_cannot_commit(
         except InfrastructureError as error:
             failures.append(error)
 
-    writing = threading.Thread(target=finish)
-    writing.start()
-    try:
-        wait_until(at_work.exists, "its rows are being written", 120)
-        monkeypatch.setattr(rebuild, "winners_on_known_days", inner)
-        run(lake, THREE)
-    finally:
-        go_on.touch()
-        writing.join()
+    with monkeypatch.context() as patched:
+        patched.setattr(rebuild, "winners_on_known_days", rows.winners)
+        thread = threading.Thread(target=finish)
+        thread.start()
+        try:
+            wait_until(rows.at_work.exists, "its rows are being written", 120)
+            patched.undo()
+            yield failures
+        finally:
+            rows.go_on.touch()
+            thread.join()
+
+
+def test_runs_that_are_overtaken_before_a_commit_or_while_they_write_cannot_make_it(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The transaction of the one that writes was begun before the other run claimed the table."""
+    # So many that the third day fails its audit, and is taken back; the fourth passes.
+    lake.ingest([*(on(3, n) for n in range(100, 160)), on(1, 20)])
+    overtaken = {step: begun(lake, step, [THREE, FOUR]) for step in ("undo", "build", "keep", "certify")}
+    with writing(lake, [THREE, FOUR], tmp_path, monkeypatch) as failures:
+        assert run(lake, ONE)["days"] == {"2013-01-01": "certified"}
+    before, holds = (len(history(lake.pipeline)), commits(lake)), {1: [1, 2, 4, 20], 2: [3, 5]}
     assert [type(error) for error in failures] == [StaleEpoch]
-    assert served(lake) == {1: [1], 3: [3]}
-    assert flights_of(lake.table("batch"), TWO) == []
+    assert served(lake) == holds
+    assert flights_of(lake.table("batch"), FOUR) == []
+    for step, night in overtaken.items():
+        with pytest.raises(StaleEpoch, match="this run lost its lease to a later one") as lost:
+            list(night)
+        assert (step, lost.value.exit_code) == (step, 1)
+        assert (step, len(history(lake.pipeline)), commits(lake)) == (step, *before)
+    assert served(lake) == holds
 
 
 def test_rows_of_others_are_not_certified_and_the_next_night_removes_them(lake: Lake) -> None:
-    night = steps(Night(lake.pipeline, "beside another", [TWO]))
+    holds = {1: [1, 2, 4], 2: [3, 5]}
+    night = steps(Night(lake.pipeline, "beside another", [THREE]))
     assert "build" in iter(night)
     append(lake.table("batch").where("flight = 1"), lake.config.table("batch"))
     with pytest.raises(SourceError, match=r"others wrote to it .* version \d+ \(WRITE\)") as refused:
         list(night)
     assert refused.value.exit_code == 4
-    assert served(lake) == {1: [1]}
-    assert run(lake, TWO)["days"] == {"2013-01-02": "certified"}
-    assert served(lake) == {1: [1], 2: [2]}
+    assert served(lake) == holds
+    assert [len(flights_of(lake.table("batch"), day)) for day in (ONE, THREE)] == [4, 1]
+    begin(lake, THREE)
+    assert [len(flights_of(lake.table("batch"), day)) for day in (ONE, THREE)] == [3, 0]
 
 
 @pytest.mark.thorough
 def test_upkeep_and_properties_between_are_no_rows_of_others(lake: Lake) -> None:
-    night = Night(lake.pipeline, "beside upkeep", [TWO])
+    night = Night(lake.pipeline, "beside upkeep", [THREE])
     for step in steps(night):
         if step in ("build", "audit"):
             batch = lake.config.table("batch")
             set_table_property(lake.spark, batch, "oncelake.test", step)
             DeltaTable.forPath(lake.spark, batch).optimize().executeCompaction()
             lake.spark.sql(f"VACUUM delta.`{batch}`")
-    assert night.result()["days"] == {"2013-01-02": "certified"}
-    assert served(lake) == {1: [1], 2: [2]}
+    assert night.result()["days"] == {"2013-01-03": "certified"}
+    assert served(lake) == {1: [1, 2, 4], 2: [3, 5], 3: [6]}
 
 
 @pytest.mark.thorough

@@ -1,8 +1,9 @@
 """Rows of a key lie beyond the horizon of each other, and each record has one within it."""
 
+import re
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from itertools import combinations
 from typing import Any
@@ -26,64 +27,161 @@ from pipelines.lineage.key_filter import asked_key
 from pipelines.nightly import rebuild
 from pipelines.records.dedup import UNDECIDED, winners, winners_on_known_days
 from pipelines.steps.explain import explain
+from pipelines.steps.nightly import nightly
 from pipelines.steps.serving import read_serving
+from tests.support.lake_copies import continued, lake_in
 from tests.support.lakes import Lake
 from tests.support.nights import LATER, ONE, THREE, TWO, on, run, stream
 
-FOUR = date(2013, 1, 4)
+FOUR, EIGHT = date(2013, 1, 4), date(2013, 1, 8)
+ONE_DAY = "batch.dedup_horizon_days=1"
+HOUR = timedelta(hours=1)
 Copy = tuple[int, int, int]
 """A key, the number of a day, and when it was sent."""
 
 
-def days_of_flight(lake: Lake, number: int) -> list[int]:
-    rows = read_serving(lake.pipeline).where(F.col("flight") == number)
-    return sorted(row["_event_date"].day for row in rows.select("_event_date").toLocalIterator())
+def days_of_flights(lake: Lake, *numbers: int) -> list[list[int]]:
+    """The days on which readers have some flights."""
+    rows = read_serving(lake.pipeline).where(F.col("flight").isin(*numbers)).select("flight", "_event_date")
+    served = [(row["flight"], row["_event_date"].day) for row in rows.toLocalIterator()]
+    return [sorted(day for flight, day in served if flight == number) for number in numbers]
 
 
 @pytest.fixture
 def lake(make_lake: Callable[..., Lake], small_by_flight: DataContract) -> Lake:
-    return make_lake("batch.dedup_horizon_days=1", contract=small_by_flight)
+    return make_lake(ONE_DAY, contract=small_by_flight)
 
 
-def test_a_key_on_three_days_in_a_row_has_a_row_within_the_horizon_of_each(lake: Lake) -> None:
-    lake.ingest([on(1, 1), on(2, 1), on(3, 1), on(2, 2), on(3, 2), on(7, 3)])
+@pytest.fixture(scope="module")
+def streamed(
+    spark: SparkSession, small_by_flight: DataContract, tmp_path_factory: pytest.TempPathFactory
+) -> Lake:
+    """A lake that the stream has read, and no night: keys that recur within three days."""
+    # Each file of bronze, and so each of the three that are ingested, is a micro-batch of its own: the state
+    # holds a key of the first day's flight, or of the fourth day's, when another day's comes in the same.
+    settings = (ONE_DAY, "speed.max_bytes_per_trigger=1b")
+    lake = lake_in(tmp_path_factory.mktemp("streamed") / "lake", spark, small_by_flight, *settings)
+    lake.ingest([on(1, 31), on(3, 31), on(1, 1), on(2, 1), on(3, 1), on(2, 2), on(3, 2)])
+    lake.ingest([on(4, 61), on(6, 61), on(6, 62)])
+    lake.ingest([on(6, 63)])
     stream(lake)
-    for day in (ONE, TWO, THREE):
-        run(lake, day)
-    assert (days_of_flight(lake, 1), days_of_flight(lake, 2)) == ([1, 3], [2])
-    by_night = sorted(map(str, lake.table("batch").toLocalIterator()))
-    run(lake, ONE, THREE)
-    assert sorted(map(str, lake.table("batch").toLocalIterator())) == by_night
+    return lake
 
 
-def test_an_event_that_the_stream_took_for_a_copy_is_certified_and_named(lake: Lake) -> None:
-    lake.ingest([on(1, 1), on(3, 1), on(3, 2)])
-    # In one micro-batch: its state holds the key of the first day's flight when the third day's comes.
-    stream(lake)
-    lake.ingest([on(3, 3)])
-    stream(lake)
-    asked = asked_key(lake.contract, ["carrier=UA", "flight=1", "origin=EWR"])
-    (_, (_, fate)) = explain(lake.pipeline, asked, 1).records
-    assert (fate.verdict, "had flights-0 @ 0 of this key" in fate.reason) == ("remembered", True)
-    run(lake, ONE, THREE)
-    (sample,) = samples_of(lake.pipeline, THREE, "run")
-    assert (sample.difference, sample.batch and sample.batch["offset"]) == ("remembered", 1)
-    assert days_of_flight(lake, 1) == [1, 3]
-    # A key that the speed layer does not have at all is explained by nothing.
-    DeltaTable.forPath(lake.spark, lake.config.table("speed")).delete("flight = 2")
-    with pytest.raises(AuditFailed, match=r"1 remembered and 1 unexplained keys"):
-        run(lake, ONE, THREE)
-
-
-def test_a_copy_that_wins_later_moves_every_row_of_the_chain(lake: Lake) -> None:
-    lake.ingest([on(2, 1, sent=LATER), on(3, 1, sent=LATER + timedelta(hours=1)), on(1, 9), on(4, 9)])
+@pytest.fixture(scope="module")
+def certified(streamed: Lake, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """The same, of which one night has certified four days, with further keys, and one that recurs daily."""
+    to = lake_in(tmp_path_factory.mktemp("certified") / "lake", streamed.spark, streamed.contract, ONE_DAY)
+    lake = continued(streamed, to)
+    lake.ingest([on(day, number) for day in range(1, 9) for number in (7, 20 + day)])
+    lake.ingest([on(2, 11, sent=LATER), on(3, 11, sent=LATER + HOUR), on(4, 51, sent=LATER), on(5, 51)])
     run(lake, ONE, FOUR)
-    assert days_of_flight(lake, 1) == [2]
+    return lake
+
+
+@dataclass(frozen=True)
+class Further:
+    """The same after a further night, of the first day and of several more.
+
+    It looks farther than the one before, and its rebuild is wrong about one flight.
+
+    Attributes:
+        lake: the lake, to be read.
+        rows: rows that both nights were to give, by the first night.
+        failed: what the night said of the days that it did not certify.
+    """
+
+    lake: Lake
+    rows: list[str]
+    failed: AuditFailed
+
+
+@pytest.fixture(scope="module")
+def further(certified: Lake, tmp_path_factory: pytest.TempPathFactory) -> Further:
+    settings = (ONE_DAY, "batch.chain_horizons=9")
+    to = lake_in(tmp_path_factory.mktemp("further") / "lake", certified.spark, certified.contract, *settings)
+    lake = continued(certified, to)
+    rows = rows_of_others(lake)
     # It was sent before all others, so its day has the row, and the third day needs one of its own.
-    lake.ingest([on(1, 1)])
-    done = run(lake, ONE)["days"]
-    assert done == dict.fromkeys(["2013-01-01", "2013-01-02", "2013-01-03"], "certified")
-    assert days_of_flight(lake, 1) == [1, 3]
+    lake.ingest([on(1, 11)])
+    # A flight of which each day's copy loses to the next day's, for longer than any night looks.
+    lake.ingest([on(day, 17, sent=LATER + timedelta(days=25) - day * HOUR) for day in range(8, 27)])
+    lake.ingest([on(day, number) for day in (12, 13, 14) for number in (41, 42 + day)])
+    # A key that the speed layer does not have at all is explained by nothing.
+    DeltaTable.forPath(lake.spark, lake.config.table("speed")).delete("flight = 62")
+    days = [ONE, *days_of(date(2013, 1, 5), EIGHT), *days_of(date(2013, 1, 12), date(2013, 1, 14))]
+    with pytest.MonkeyPatch.context() as patched:
+        for module in (rebuild, recount):
+            patched.setattr(module, "winners_on_known_days", without_flight_41)
+        with pytest.raises(AuditFailed) as failed:
+            nightly(lake.pipeline, "further", days)
+    return Further(lake, rows, failed.value)
+
+
+def without_flight_41(events: DataFrame, *given_: Any) -> DataFrame:
+    """A choice of rows that has none of a flight after the first of its days."""
+    rows = winners_on_known_days(events, *given_)
+    return rows.where("flight != 41 OR _event_date = DATE'2013-01-12'")
+
+
+def rows_of_others(lake: Lake) -> list[str]:
+    """The rows of four days, but for the flight of which another copy wins later."""
+    rows = lake.table("batch").where("flight <> 11 AND _event_date < DATE'2013-01-05'")
+    return sorted(map(str, rows.toLocalIterator()))
+
+
+def test_a_key_on_several_days_in_a_row_has_a_row_within_the_horizon_of_each(
+    certified: Lake, further: Further
+) -> None:
+    # Of the last one an open day has the copy that wins.
+    assert days_of_flights(certified, 1, 2, 7, 51) == [[1, 3], [2], [1, 3], []]
+    assert days_of_flights(further.lake, 1, 2, 7, 51) == [[1, 3], [2], [1, 3, 5, 7], [5]]
+    # Nor does it matter which days are built together.
+    assert rows_of_others(further.lake) == further.rows
+
+
+def test_an_event_that_the_stream_took_for_a_copy_is_certified_and_named(
+    streamed: Lake, certified: Lake, further: Further
+) -> None:
+    asked = asked_key(streamed.contract, ["carrier=UA", "flight=31", "origin=EWR"])
+    (_, (_, fate)) = explain(streamed.pipeline, asked, 1).records
+    assert (fate.verdict, "had flights-0 @ 0 of this key" in fate.reason) == ("remembered", True)
+    samples = samples_of(certified.pipeline, THREE, "run")
+    remembered = [sample.batch for sample in samples if sample.difference == "remembered"]
+    assert sorted(batch["offset"] for batch in remembered if batch) == [1, 4]
+    assert days_of_flights(certified, 31) == [[1, 3]]
+    assert re.search(r"2013-01-06 layers_agree: .* 1 remembered and 1 unexplained keys", str(further.failed))
+    assert further.failed.summary["days"]["2013-01-06"] == "failed"
+
+
+def test_a_copy_that_wins_later_moves_every_row_of_the_chain(certified: Lake, further: Further) -> None:
+    assert days_of_flights(certified, 11) == [[2]]
+    done = further.failed.summary["days"]
+    passed = [day for day, status in done.items() if status == "certified"]
+    assert passed == [f"2013-01-0{day}" for day in (1, 2, 3, 5, 7)]
+    assert days_of_flights(further.lake, 11) == [[1, 3]]
+
+
+def test_a_key_that_recurs_daily_fails_the_day_and_is_named(further: Further) -> None:
+    said = r"2013-01-08 keys_come_to_an_end: found 1 keys .*UA, 17, EWR\. .*no dedup key"
+    assert re.search(said, str(further.failed))
+    assert further.failed.summary["days"]["2013-01-08"] == "failed"
+    # One that recurs for some days comes to an end where a night looks that far.
+    contract = replace(further.lake.contract, key=("flight",))
+    events = frame(further.lake.spark, [(7, day, day) for day in range(8)])
+    for horizons, undecided in ((4, {(7, 7, 7)}), (9, set())):
+        batch = further.lake.config.batch.model_copy(update={"chain_horizons": horizons})
+        config = further.lake.config.model_copy(update={"batch": batch})
+        span = span_of(replace(further.lake.pipeline, config=config, contract=contract), [EIGHT], None)
+        rows = winners_on_known_days(
+            events.where(F.col("_event_date").isin(span.near)), contract, span.horizon, span.known_days
+        )
+        assert decided_or_not(rows.where(F.col("_event_date") == F.lit(EIGHT)))[1] == undecided
+
+
+def test_the_audit_finds_by_itself_what_a_rebuild_loses(further: Further) -> None:
+    assert "2013-01-14 each_event_has_a_row: found 1 records" in str(further.failed)
+    assert further.failed.summary["days"]["2013-01-14"] == "failed"
 
 
 @pytest.mark.thorough
@@ -92,36 +190,10 @@ def test_a_day_that_opens_the_way_back_gives_a_certified_day_its_row(lake: Lake)
     lake.ingest([on(1, 1, sent=LATER + timedelta(hours=2)), on(2, 1, sent=LATER + timedelta(hours=1))])
     lake.ingest([on(1, 9), on(2, 9), on(9, 9)])
     run(lake, ONE, TWO)
-    assert days_of_flight(lake, 1) == [2]
+    assert days_of_flights(lake, 1) == [[2]]
     lake.ingest([on(3, 1, sent=LATER)])
     assert set(run(lake, THREE)["days"].values()) == {"certified"}
-    assert days_of_flight(lake, 1) == [1, 3]
-
-
-def test_a_key_that_recurs_daily_fails_the_day_and_is_named(
-    lake: Lake, make_lake: Callable[..., Lake], small_by_flight: DataContract
-) -> None:
-    lake.ingest([on(day, 7) for day in range(1, 9)] + [on(day, 20 + day) for day in range(1, 9)])
-    run(lake, ONE, FOUR)
-    assert days_of_flight(lake, 7) == [1, 3]
-    with pytest.raises(AuditFailed, match=r"keys_come_to_an_end: found 1 keys .*UA, 7, EWR\. .*no dedup key"):
-        run(lake, date(2013, 1, 8))
-    further = make_lake("batch.dedup_horizon_days=1", "batch.chain_horizons=9", contract=small_by_flight)
-    run(further, date(2013, 1, 5), date(2013, 1, 8))
-    assert days_of_flight(lake, 7) == [1, 3, 5, 7]
-
-
-def test_the_audit_finds_by_itself_what_a_rebuild_loses(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    def best_of_all(events: DataFrame, *given_: Any) -> DataFrame:
-        found = winners_on_known_days(events, *given_)
-        return found.where("flight != 1 OR _event_date = DATE'2013-01-01'")
-
-    lake.ingest([on(day, 1) for day in (1, 2, 3)] + [on(day, 9) for day in (1, 4)])
-    stream(lake)
-    for module in (rebuild, recount):
-        monkeypatch.setattr(module, "winners_on_known_days", best_of_all)
-    with pytest.raises(AuditFailed, match="2013-01-03 each_event_has_a_row: found 1 records"):
-        run(lake, ONE, THREE)
+    assert days_of_flights(lake, 1) == [[1, 3]]
 
 
 def plain(copies: list[Copy], horizon: int, *, first: bool) -> set[Copy]:
@@ -151,8 +223,16 @@ def frame(spark: SparkSession, copies: list[Copy]) -> DataFrame:
 
 
 def found(rows: DataFrame) -> set[Copy]:
-    columns = rows.select("flight", F.datediff("_event_date", F.lit(ONE)).alias("day"), "_offset")
-    return {(row["flight"], row["day"], row["_offset"]) for row in columns.toLocalIterator()}
+    return {copy for copies in decided_or_not(rows.withColumn(UNDECIDED, F.lit(False))) for copy in copies}
+
+
+def decided_or_not(rows: DataFrame) -> tuple[set[Copy], set[Copy]]:
+    """The rows that are chosen, and those that may be."""
+    columns = ("flight", F.datediff("_event_date", F.lit(ONE)).alias("day"), "_offset", UNDECIDED)
+    chosen: tuple[set[Copy], set[Copy]] = set(), set()
+    for row in rows.select(*columns).toLocalIterator():
+        chosen[row[UNDECIDED]].add((row["flight"], row["day"], row["_offset"]))
+    return chosen
 
 
 @pytest.mark.thorough
@@ -165,7 +245,7 @@ def test_nothing_hangs_on_days_that_retention_has_removed(lake: Lake) -> None:
         rows = winners_on_known_days(
             events.where(F.col("_event_date").isin(span.near)), contract, span.horizon, span.known_days
         )
-        return found(rows.where(f"NOT {UNDECIDED}")), found(rows.where(UNDECIDED))
+        return decided_or_not(rows)
 
     # Of the first key the second day is the first that bronze has whole; of the other, the end is not seen.
     assert chosen_of(TWO) == ({(1, 1, 0)}, {(2, 6, 0)})
@@ -205,7 +285,7 @@ def test_the_rows_are_those_of_an_oracle_whatever_the_copies(
         # What some days decide is what all decide, and only what hangs on others is left.
         known = days_of(date(2013, 1, 4), date(2013, 1, 11))
         part = winners_on_known_days(events.where(F.col("_event_date").isin(known)), contract, horizon, known)
-        decided, undecided = (found(part.where(condition)) for condition in (f"NOT {UNDECIDED}", UNDECIDED))
+        decided, undecided = decided_or_not(part)
         of_part = {copy for copy in expected if 3 <= copy[1] <= 10}
         assert decided <= of_part <= decided | undecided
         assert horizon or not undecided

@@ -16,13 +16,14 @@ from pipelines.contracts.rules import RowRule
 from pipelines.delta.event_tables import ensure_batch
 from pipelines.errors import AuditFailed, ConfigError
 from pipelines.fault_points import Point, armed
+from pipelines.nightly.verdicts import NightSummary
 from pipelines.records.decode import decode, valid
 from pipelines.records.dedup import winners
 from pipelines.steps.serving import read_serving, refresh_view
 from pipelines.steps.validate import validate
+from tests.support.lake_copies import lake_in
 from tests.support.lakes import EPOCH, Lake
 from tests.support.nights import LATER, ONE, THREE, TWO, flights_of, on, run, stream
-from tests.support.prepared_lakes import lake_at
 
 FOUR = date(2013, 1, 4)
 
@@ -42,7 +43,7 @@ def widened(spark: SparkSession, small: DataContract, tmp_path_factory: pytest.T
     fields = [replaced(each, FloatType()) if each.name == "air_time" else each for each in small.schema]
     contract = replace(small, schema=StructType(fields))
     folder = tmp_path_factory.mktemp("widened")
-    lake = lake_at(spark, folder, contract, "serving.view=serving_of_flights")
+    lake = lake_in(folder, spark, contract, "serving.view=serving_of_flights")
     lake.ingest([on(1, 1, gate="A1"), on(2, 2, gate="B2")])
     stream(lake)
     run(lake, ONE)
@@ -72,7 +73,7 @@ class BesideStreams:
     failed: AuditFailed = field(default_factory=lambda: AuditFailed(""))
     built: dict[date, list[tuple[int, float]]] = field(default_factory=dict)
     served: dict[date, list[tuple[int, float]]] = field(default_factory=dict)
-    rebuilt: dict[str, Any] = field(default_factory=dict)
+    rebuilt: NightSummary = field(init=False)
 
     def first_night(self) -> None:
         """Certify two of three days, while records arrive."""
@@ -118,7 +119,7 @@ def beside_streams(
     spark: SparkSession, small: DataContract, tmp_path_factory: pytest.TempPathFactory
 ) -> BesideStreams:
     contract = replace(small, max_conflicts=40.0)
-    passed = BesideStreams(lake_at(spark, tmp_path_factory.mktemp("rebuild"), contract))
+    passed = BesideStreams(lake_in(tmp_path_factory.mktemp("rebuild"), spark, contract))
     passed.first_night()
     passed.second_night()
     return passed

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
-from typing import Any
 from unittest import TestCase
 
 import pytest
@@ -17,11 +16,13 @@ from pipelines.ledger.bronze_index import bronze_slice
 from pipelines.ledger.bronze_indexer import index_bronze
 from pipelines.ledger.certifications import history
 from pipelines.nightly.rebuild_plan import Due, Repair, due_days
+from pipelines.nightly.verdicts import NightSummary
 from pipelines.steps.nightly import nightly
 from pipelines.steps.serving import read_serving
+from tests.support.lake_copies import lake_in
 from tests.support.lakes import EPOCH, Lake
 from tests.support.nights import LATER, ONE, TWO, flights_of, on, run, stream
-from tests.support.prepared_lakes import Nights, lake_at
+from tests.support.prepared_lakes import Nights
 
 THREE, FOUR, FIVE = (date(2013, 1, n) for n in (3, 4, 5))
 LAST = EPOCH + timedelta(days=9)
@@ -35,7 +36,7 @@ def due(lake: Lake, day: date, repair: Repair = "late") -> Due:
     return due_days(lake.pipeline, index, [day], repair, ledger)
 
 
-def night(lake: Lake, day: date, repair: Repair = "late", run_id: str = "run") -> dict[str, Any]:
+def night(lake: Lake, day: date, repair: Repair = "late", run_id: str = "run") -> NightSummary:
     return nightly(lake.pipeline, run_id, [day], repair)
 
 
@@ -48,9 +49,9 @@ class FourNights:
     """
 
     lake: Lake
-    by_hand: dict[str, Any] = field(default_factory=dict)
+    by_hand: NightSummary = field(init=False)
     failing: AuditFailed = field(default_factory=lambda: AuditFailed(""))
-    next: dict[str, Any] = field(default_factory=dict)
+    next: NightSummary = field(init=False)
     warned: list[str] = field(default_factory=list)
     sharing: list[list[list[int]]] = field(default_factory=list)
     """After each night but the first, what readers get of days four and five, which share an event."""
@@ -96,7 +97,7 @@ def nights(
     spark: SparkSession, small_by_flight: DataContract, tmp_path_factory: pytest.TempPathFactory
 ) -> FourNights:
     folder = tmp_path_factory.mktemp("repair")
-    passed = FourNights(lake_at(spark, folder, small_by_flight, "batch.lookback_days=5"))
+    passed = FourNights(lake_in(folder, spark, small_by_flight, "batch.lookback_days=5"))
     passed.pass_by()
     return passed
 

@@ -12,7 +12,7 @@ from pipelines.config.loader import load_config
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import read
 from pipelines.spark.pipeline import Pipeline
-from pipelines.steps.ingest import ingest
+from pipelines.steps.ingest import IngestSummary, ingest
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import flight
 
@@ -30,7 +30,7 @@ def test_a_checkpoint_goes_from_one_source_to_the_other_and_back(
 ) -> None:
     name = topic(partitions=3)
 
-    def take(mode: str) -> dict[str, Any]:
+    def take(mode: str) -> IngestSummary:
         settings = {
             "lake.root": tmp_path / "lake",
             "kafka.topic": name,

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from hashlib import sha256
 from typing import Any
 
 from pipelines.contracts.contract import DataContract
@@ -38,13 +39,12 @@ def at(offset: int) -> dict[str, Any]:
 
 def test_what_became_of_each_record_of_a_key(make_lake: Callable[..., Lake], small: DataContract) -> None:
     strict = replace(small, row_rules=(*small.row_rules, RowRule("distance", "maximum", 3000)), version="0.9")
-    lake = make_lake(contract=strict)
+    # Each file of bronze, and so each of the three that are ingested here, is a micro-batch of its own.
+    lake = make_lake("speed.max_bytes_per_trigger=1b", contract=strict)
     first = [on(1, 1), on(1, 1, sent=EPOCH + HOUR), on(1, 1, sent=EPOCH + 2 * HOUR, departure_delay=9.0)]
     # The offsets are 0 to 5, then 6, 7 to 9, and 10 to 13.
     lake.ingest([*first, on(1, 2, distance=-1.0), on(1, 3, distance=4963.0), on(2, 8)])
-    stream(lake)
     lake.ingest([on(2, 9)])  # Spark holds rows against the watermark of the micro-batch before
-    stream(lake)
     lake.ingest([on(1, 4, sent=LATER), on(3, 4), on(2, 8, sent=EPOCH)])
     stream(lake)
     run(lake, ONE, TWO)
@@ -101,11 +101,7 @@ def test_what_became_of_each_record_of_a_key(make_lake: Callable[..., Lake], sma
 
     whole = ask(lake, "carrier=UA", "flight=1", "origin=EWR", "scheduled_departure=2013-01-01T05:15:00-05:00")
     assert told(whole) == keys["1", "01"]
-    few = ask(lake, "carrier=UA", limit=2)
-    assert (few.keys, {facts.key[1] for facts, _ in few.records}) == (10, {"1", "2"})
-    nothing = ask(lake, "flight=99")
-    assert (nothing.records, nothing.keys) == ((), 0)
-    assert nothing.looked_in.startswith("15 records of ")
+    assert found.looked_in.startswith("15 records of ")
 
 
 def test_copies_of_other_days_are_one_event_within_the_horizon(
@@ -114,16 +110,17 @@ def test_copies_of_other_days_are_one_event_within_the_horizon(
     personal: Any = {"carrier": "drop", "flight": "hash"}
     lake = make_lake(contract=replace(small_by_flight, personal=personal))
     lake.ingest([on(2, 1, sent=EPOCH), on(1, 1, sent=EPOCH + HOUR), on(4, 1), on(2, 9)])
-    found = ask(lake, "carrier=UA", "flight=1", "origin=EWR")
+    # What a report shows of a hidden part finds it again.
+    fingerprint = f"sha256:{sha256(b'1').hexdigest()[:16]}"
+    found = ask(lake, "carrier=UA", f"flight={fingerprint}", "origin=EWR")
     assert [(facts.offset, facts.event_day, fate.verdict) for facts, fate in found.records] == [
         (0, "2013-01-02", "pending"),
         (1, "2013-01-01", "conflict"),
         (2, "2013-01-04", "pending"),
     ]
-    (hidden, fingerprint, shown) = found.records[0][0].key
-    assert (hidden, shown) == (None, "EWR")
-    # What a report shows of a hidden part finds it again.
-    assert told(ask(lake, f"flight={fingerprint}")) == told(found)
+    assert found.records[0][0].key == [None, fingerprint, "EWR"]
+    few = ask(lake, "carrier=UA", limit=1)
+    assert (few.keys, {facts.key[1] for facts, _ in few.records}) == (2, {fingerprint})
 
 
 def test_a_key_may_lie_in_an_object(make_lake: Callable[..., Lake], nested: DataContract) -> None:
@@ -137,3 +134,6 @@ def test_a_key_may_lie_in_an_object(make_lake: Callable[..., Lake], nested: Data
         (2, ["o-7"], "quarantined"),
     ]
     assert [facts.reason for facts, _ in found.records] == [None, "wrong_type", "malformed_json"]
+    nothing = ask(lake, "order.id=o-8")
+    assert (nothing.records, nothing.keys) == ((), 0)
+    assert nothing.looked_in.startswith("3 records of ")

@@ -4,34 +4,27 @@ import json
 import os
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
+from pyspark.sql import SparkSession
+
 from pipelines.contracts.contract import DataContract
+from pipelines.delta.io import read
 from pipelines.delta.time_travel import read_kept
 from pipelines.ledger.certifications import Verdict, history
 from pipelines.report.model.history import ChangedRow
 from pipelines.report.queries.row_changes import row_changes
 from pipelines.steps.metrics import metrics
 from pipelines.steps.report import report
+from tests.support.lake_copies import continued, lake_in
 from tests.support.lakes import EPOCH, Lake, compact_and_vacuum
 from tests.support.nights import ONE, TWO, on, run, stream
 
 HOUR = timedelta(hours=1)
-
-
-def repaired(make_lake: Callable[..., Lake], contract: DataContract) -> tuple[Lake, Verdict, Verdict]:
-    """A lake whose first day was certified, and certified again with a new row and another winner."""
-    lake = make_lake("audit.examples=2", contract=contract)
-    lake.ingest([*(on(1, number) for number in (1, 2, 3)), on(2, 7), on(3, 9)])
-    run(lake, ONE, TWO)
-    lake.ingest([on(1, 2, sent=EPOCH - HOUR, tailnum=None, dest="MIA"), on(1, 4), on(1, 5), on(1, 6), b"?"])
-    stream(lake)
-    run(lake, ONE)
-    first, second = (v for v in history(lake.pipeline) if v.day == ONE)
-    return lake, first, second
 
 
 def told(lake: Lake, out: Path, day: date | None = None) -> dict[str, Any]:
@@ -40,11 +33,41 @@ def told(lake: Lake, out: Path, day: date | None = None) -> dict[str, Any]:
     return found
 
 
-def test_a_repair_is_told_with_rows_history_and_trend_until_the_old_version_is_gone(
-    make_lake: Callable[..., Lake], small: DataContract, tmp_path: Path
-) -> None:
+@dataclass(frozen=True)
+class Repaired:
+    """A lake whose first day was certified, and certified again with a new row and another winner.
+
+    Attributes:
+        lake: the lake, to be read or copied.
+        verdicts: both verdicts on that day.
+        undecided: what was told of the second day before the first night, and after it.
+    """
+
+    lake: Lake
+    verdicts: list[Verdict]
+    undecided: list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def repaired(spark: SparkSession, small: DataContract, tmp_path_factory: pytest.TempPathFactory) -> Repaired:
+    out = tmp_path_factory.mktemp("repaired")
     personal: Any = {"dest": "drop", "tailnum": "hash"}
-    lake, first, second = repaired(make_lake, replace(small, personal=personal))
+    lake = lake_in(out / "lake", spark, replace(small, personal=personal))
+    lake.ingest([*(on(1, number) for number in (1, 2, 3, 1)), on(2, 7), b"?", on(3, 9)])
+    before = told(lake, out, TWO)
+    run(lake, ONE)
+    undecided = [before, told(lake, out, TWO)]
+    lake.ingest([on(1, 2, sent=EPOCH - HOUR, tailnum=None, dest="MIA"), on(1, 4), on(1, 5), on(1, 6), b"?"])
+    stream(lake)
+    run(lake, ONE)
+    return Repaired(lake, history(lake.pipeline), undecided)
+
+
+def test_a_repair_is_told_with_rows_history_and_trend_until_the_old_version_is_gone(
+    repaired: Repaired, make_lake: Callable[..., Lake], tmp_path: Path
+) -> None:
+    lake = continued(repaired.lake, make_lake("audit.examples=2", contract=repaired.lake.contract))
+    first, second = repaired.verdicts
     assert second.previous_version == first.batch_version
     done = report(lake.pipeline, ONE, tmp_path)
     found = json.loads(done.files["json"].read_text())
@@ -65,17 +88,12 @@ def test_a_repair_is_told_with_rows_history_and_trend_until_the_old_version_is_g
     assert found["history"][-1]["previous_version"] == first.batch_version
     assert [repair["day"] for repair in found["repairs"]] == ["2013-01-01"]
     (day,) = found["trend"]
-    assert (day["repairs"], day["quarantined"]) == (1, 1)
+    assert (day["repairs"], day["quarantined"]) == (1, 2)
 
     prom = metrics(lake.pipeline, "local", tmp_path).path
     assert 'oncelake_last_run_repairs{pipeline="flights",env="local"} 1\n' in prom.read_text()
 
     compact_and_vacuum(lake.spark, lake.config.table("batch"))
-    told_of = told(lake, tmp_path, ONE)["comparison"]
-    assert "is gone" in told_of["gone"]
-    assert (told_of["added"], told_of["samples"]) == (3, [])
-    assert read_kept(lake.spark, lake.config.table("batch"), 99) is None
-
     # Delta lets no version of bronze be read that is older than a week; what it held is told all the same.
     lake.ingest([on(1, 8), b"!"])
     bronze = lake.config.table("bronze")
@@ -85,44 +103,42 @@ def test_a_repair_is_told_with_rows_history_and_trend_until_the_old_version_is_g
     lake.ingest([on(4, 9)])
     assert read_kept(lake.spark, bronze, second.bronze_version) is None
     again = told(lake, tmp_path, ONE)
+    told_of = again["comparison"]
+    assert "is gone" in told_of["gone"]
+    assert (told_of["added"], told_of["samples"]) == (3, [])
+    assert read_kept(lake.spark, lake.config.table("batch"), 99) is None
     same = ("flow", "duplicates_by_hour", "lateness", "quarantine", "conflict_samples")
     assert {name: again[name] for name in same} == {name: found[name] for name in same}
 
 
 def test_a_day_without_a_decision_is_reported_as_open_or_not_certified(
-    make_lake: Callable[..., Lake], small: DataContract, tmp_path: Path
+    repaired: Repaired, tmp_path: Path
 ) -> None:
-    lake = make_lake(contract=small)
-    lake.ingest([on(1, 1), on(1, 1), on(2, 2), b"?", on(3, 9)])
-    before = told(lake, tmp_path, day=TWO)
-    run(lake, ONE)
-    over = told(lake, tmp_path, day=TWO)
+    before, over = repaired.undecided
     assert before["verdict"] == over["verdict"]
     assert (over["verdict"]["status"], over["verdict"]["run_id"]) == ("not_certified", None)
     flow = over["flow"]
-    assert (flow["bronze"], flow["day_records"], flow["other_days"], flow["quarantined"]) == (5, 1, 3, 1)
+    assert (flow["bronze"], flow["day_records"], flow["other_days"], flow["quarantined"]) == (7, 1, 5, 1)
     assert [(day["day"], day["status"]) for day in over["trend"]] == [
         ("2013-01-01", "certified"),
         ("2013-01-02", "not_certified"),
     ]
+    lake = repaired.lake
     today = datetime.now(lake.contract.zone).date()
     assert told(lake, tmp_path, day=today)["verdict"]["status"] == "open"
 
 
 def test_a_row_from_another_record_with_the_same_values_is_told_as_such(
-    make_lake: Callable[..., Lake], small: DataContract
+    repaired: Repaired, small: DataContract
 ) -> None:
-    lake = make_lake(contract=small)
-    rows = [on(1, 1), on(1, 2), on(1, 3)]
-    lake.ingest([*rows, on(3, 9)])
-    run(lake, ONE)
-    batch = lake.table("batch").where("flight < 9")
+    lake, (first, _) = repaired.lake, repaired.verdicts
+    batch = read(lake.spark, lake.config.table("batch"), first.batch_version)
     moved = batch.selectExpr("* EXCEPT (_offset)", "_offset + 7 AS _offset").where("flight > 1")
-    found = row_changes(batch, moved, lake.contract, 1)
+    found = row_changes(batch, moved, small, 1)
     assert (found.added, found.removed, found.changed) == (0, 1, 2)
     gone, other = found.samples
     assert (gone.change, gone.after) == ("removed", None)
     assert {column.column: column.before for column in gone.columns}["dest"] == "IAH"
     assert (other.change, other.columns) == ("changed", ())
     assert [origin.offset for origin in (other.before, other.after) if origin] == [1, 8]
-    assert row_changes(batch, batch, lake.contract, 5).samples == ()
+    assert row_changes(batch, batch, small, 5).samples == ()
