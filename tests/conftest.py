@@ -1,14 +1,13 @@
 """What tests share: a Spark session, a broker with fresh topics, a registry, lakes in temporary folders."""
 
-import itertools
-import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from pyspark.sql import SparkSession
 
@@ -21,8 +20,8 @@ from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.session import forget_tables, spark_session
 from tests.support.brief import BRIEF_SPARK
 from tests.support.java_link import drop_if_out_of_step
-from tests.support.kafka import MakeTopic, make_topic
-from tests.support.lakes import Lake
+from tests.support.kafka import MakeTopic, fresh_topics
+from tests.support.lakes import Lake, lake_that_publishes
 from tests.support.processes import LASTING_JAVA, Job
 from tests.support.schema_registry import schema_registry
 
@@ -131,38 +130,15 @@ def registry(url: str) -> SchemaRegistryClient:
 @pytest.fixture
 def topic(admin: AdminClient) -> Iterator[MakeTopic]:
     """Make topics with names of their own: `topic(partitions=3, name="flights", **{"retention.ms": "1"})`."""
-    numbers, made = itertools.count(), []
-
-    def make(partitions: int = 3, name: str = "topic", **config: str) -> str:
-        fresh = f"{name}-{os.getpid()}-{os.urandom(4).hex()}-{next(numbers)}"
-        make_topic(admin, NewTopic(fresh, partitions, 1, config=config))
-        made.append(fresh)
-        return fresh
-
-    yield make
-    if made:
-        for deleted in admin.delete_topics(made).values():
-            deleted.exception(30)
+    with fresh_topics(admin) as make:
+        yield make
 
 
 @pytest.fixture
 def publishing_lake(spark: SparkSession, broker: str, tmp_path: Path) -> Callable[..., Lake]:
     """Makes a lake that publishes to a topic in two slots: `publishing_lake(contract, output, "a.b=c")`."""
 
-    def made(contract: DataContract, output: str, *settings: str) -> Lake:
-        given = (
-            f"lake.root={tmp_path}/lake",
-            "batch.seal_by=bronze",
-            f"kafka.bootstrap_servers={broker}",
-            f"publish.topic={output}",
-            "publish.slots=2",
-            *settings,
-        )
-        config = load_config("flights", environ={}, settings=given)
-        # All tests share a cluster, on which a sink is known by its pipeline and environment.
-        return Lake(Pipeline(spark, config.model_copy(update={"env": output}), contract))
-
-    return made
+    return partial(lake_that_publishes, spark, broker, tmp_path)
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ from pipelines.fault_points import Point
 from pipelines.publishing.progress_check import publisher
 from pipelines.publishing.settings import sink_of
 from pipelines.steps.publish import publish, publishing_status
-from pipelines.steps.speed import speed
 from tests.support.kafka import MakeTopic, make_anew, make_topic
 from tests.support.lakes import Lake, flight
 from tests.support.publish_faults import Fault
@@ -33,9 +32,8 @@ def make(publishing_lake: Callable[..., Lake], contract: DataContract, output: s
     return partial(publishing_lake, contract, output, f"publish.progress_topic={output}-progress")
 
 
-def stream(lake: Lake, *numbers: int) -> None:
-    lake.ingest([flight(flight=number) for number in numbers])
-    speed(lake.pipeline, once=True)
+def enter(lake: Lake, *numbers: int) -> None:
+    lake.enter([flight(flight=number) for number in numbers])
 
 
 def send(lake: Lake) -> dict[str, int]:
@@ -67,12 +65,12 @@ def test_offsets_that_expired_are_known_from_records(
     lake, progress = make(), f"{output}-progress"
     # As earlier versions made it.
     make_topic(admin, NewTopic(progress, 2, 1))
-    stream(lake, 1, 2)
+    enter(lake, 1, 2)
     send(lake)
     asked = ConfigResource(ConfigResource.Type.TOPIC, progress)
     assert admin.describe_configs([asked])[asked].result(30)["cleanup.policy"].value == "compact"
     forget(admin, output, records=False)
-    stream(lake, 3, 4)
+    enter(lake, 3, 4)
     assert send(lake)["rows"] == 2
     forget(admin, output, records=False)
     under_way(lake, 1)
@@ -97,7 +95,7 @@ def test_a_slot_of_which_the_topic_has_rows_is_done_and_another_is_not(
     make: Callable[..., Lake], admin: AdminClient, broker: str, output: str, tmp_path: Path, done: int
 ) -> None:
     lake = make()
-    stream(lake, *range(1, 9))
+    enter(lake, *range(1, 9))
     if done == 1:
         slow = Fault(0, 1, Point.SLOT_SENT, "straggler", f"{tmp_path}/fault")
         # One slot is published, and the other waits before its commit.
@@ -113,7 +111,7 @@ def test_a_slot_of_which_the_topic_has_rows_is_done_and_another_is_not(
     each_once(broker, output, 8)
     # Where nothing was under way there is nothing to find out.
     forget(admin, output, records=True)
-    stream(lake, 9)
+    enter(lake, 9)
     assert send(lake)["rows"] == 1
     each_once(broker, output, 9)
 
@@ -123,7 +121,7 @@ def test_a_topic_that_begins_too_late_decides_nothing(
     make: Callable[..., Lake], admin: AdminClient, output: str
 ) -> None:
     lake = make()
-    stream(lake, 1, 2, 3, 4)
+    enter(lake, 1, 2, 3, 4)
     send(lake)
     under_way(lake, 0)
     forget(admin, output, records=True)

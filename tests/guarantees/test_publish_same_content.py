@@ -1,11 +1,12 @@
 """A micro-batch of which a part was published is published with what it was begun with, or not at all."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
@@ -17,12 +18,10 @@ from pipelines.publishing.progress_check import publisher
 from pipelines.publishing.settings import sink_of
 from pipelines.publishing.slots import SlotProgress
 from pipelines.publishing.transactional_sink import TransactionalSink, publish_rows
-from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.publish import publish, publishing_status
 from pipelines.steps.publish_reset import reset_publishing
-from pipelines.steps.speed import speed
-from tests.support.kafka import MakeTopic
-from tests.support.lakes import Lake, flight
+from tests.support.kafka import MakeTopic, fresh_topics
+from tests.support.lakes import Lake, flight, lake_that_publishes
 from tests.support.readers import messages_of
 
 ROWS = 40
@@ -36,19 +35,26 @@ def sink(broker: str, topic: MakeTopic) -> TransactionalSink:
     return TransactionalSink(name, name, 2, client, progress_topic=topic(2, "progress"))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def make(
-    spark: SparkSession, contract: DataContract, broker: str, sink: TransactionalSink, tmp_path: Path
-) -> Callable[..., Lake]:
-    def made(*settings: str, **changes: Any) -> Lake:
-        given = (f"lake.root={tmp_path}/lake", f"kafka.bootstrap_servers={broker}", "publish.slots=2")
-        topic = f"publish.topic={sink.topic}"
-        config = load_config("flights", environ={}, settings=(*given, topic, *settings))
-        return Lake(
-            Pipeline(spark, config.model_copy(update={"env": sink.name}), replace(contract, **changes))
-        )
+    spark: SparkSession,
+    contract: DataContract,
+    broker: str,
+    admin: AdminClient,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[..., Lake]]:
+    """A lake by several settings and contracts, of which one micro-batch of eight events is published."""
+    with fresh_topics(admin) as topic:
+        output, folder = topic(partitions=2, name="content"), tmp_path_factory.mktemp("content")
 
-    return made
+        def made(*settings: str, **changes: Any) -> Lake:
+            changed = replace(contract, **changes)
+            return lake_that_publishes(spark, broker, folder, changed, output, *settings)
+
+        lake = made()
+        lake.enter([flight(flight=number) for number in range(1, 9)])
+        publish(lake.pipeline, once=True)
+        yield made
 
 
 def rows(spark: SparkSession, first: int = 0) -> DataFrame:
@@ -85,57 +91,43 @@ def test_a_retry_with_other_rows_is_refused_before_anything_is_sent(
     assert publish_rows(rows(spark, first=4), sink, DONE, is_new=False).slots_done_before == 2
 
 
-def half_done(lake: Lake) -> None:
-    """A micro-batch of eight events, of which slot 1 was not published, as far as anybody knows."""
-    lake.ingest([flight(flight=number) for number in range(1, 9)])
-    speed(lake.pipeline, once=True)
-    publish(lake.pipeline, once=True)
-    undone(sink_of(lake.config), 1, 0)
+def under_way(lake: Lake) -> TransactionalSink:
+    """Makes the micro-batch that is done one that was under way; returns where it goes."""
     for name in ("0", ".0.crc"):
         Path(lake.config.checkpoint("publish"), "commits", name).unlink()
+    return sink_of(lake.config)
 
 
-@pytest.mark.parametrize(
-    ("setting", "said"),
-    [
+def sent(lake: Lake) -> int:
+    assert lake.config.publish
+    return len(messages_of(lake.config.kafka.bootstrap_servers, lake.config.publish.topic))
+
+
+def is_finished_by(lake: Lake) -> None:
+    """Asserts that the slot that was done is not published again, and that the other is."""
+    counts = publish(lake.pipeline, once=True).counts
+    assert counts == {"rows": 8, "slots_done_before": 1, "batches": 1}
+
+
+def test_a_retry_by_other_rules_is_refused_before_anything_is_sent(make: Callable[..., Lake]) -> None:
+    lake = make()
+    undone(under_way(lake), 1, 0)
+    before = sent(lake)
+    for setting, said in (
         ("publish.retraction=record", r"publish\.retraction: found record, expected tombstone"),
         ("batch.dedup_horizon_days=3", r"dedup_horizon_days: found 3, expected \d"),
-    ],
-)
-def test_a_retry_by_other_rules_is_refused_before_anything_is_sent(
-    make: Callable[..., Lake], broker: str, sink: TransactionalSink, setting: str, said: str
-) -> None:
-    lake, other = make(), make(setting)
-    half_done(lake)
-    for _ in range(2):
+    ):
         with pytest.raises(
             SourceError, match=rf"slot 0 of micro-batch 0 was published by other rules.*{said}"
         ):
-            publish(other.pipeline, once=True)
-    assert len(messages_of(broker, sink.topic)) == 8
-    counts = publish(lake.pipeline, once=True).counts
-    assert counts == {"rows": 8, "slots_done_before": 1, "batches": 1}
+            publish(make(setting).pipeline, once=True)
+    assert sent(lake) == before
+    is_finished_by(lake)
 
 
-@pytest.mark.thorough
-def test_a_contract_may_grow_between_two_tries(make: Callable[..., Lake], contract: DataContract) -> None:
-    half_done(make())
-    grown = StructType([*contract.schema, StructField("gate", StringType())])
-    lake = make(version="1.1.0", schema=grown)
-    counts = publish(lake.pipeline, once=True).counts
-    assert counts == {"rows": 8, "slots_done_before": 1, "batches": 1}
-
-
-def test_a_transaction_that_was_committed_in_the_middle_is_told(
-    make: Callable[..., Lake], broker: str
-) -> None:
+def test_a_transaction_that_was_committed_in_the_middle_is_told(make: Callable[..., Lake]) -> None:
     lake = make()
-    lake.ingest([flight(flight=number) for number in range(1, 9)])
-    speed(lake.pipeline, once=True)
-    publish(lake.pipeline, once=True)
-    sink = sink_of(lake.config)
-    for name in ("0", ".0.crc"):
-        Path(lake.config.checkpoint("publish"), "commits", name).unlink()
+    sink = under_way(lake)
     with asking(sink) as cluster:
         begun = {1: replace(read_progress(cluster, sink, is_stable=True)[1], is_begun=True)}
     write_progress(sink, take_all(sink, {}), begun)
@@ -143,21 +135,25 @@ def test_a_transaction_that_was_committed_in_the_middle_is_told(
         publish(lake.pipeline, once=True)
     assert publishing_status(lake.pipeline).problem
     reset_publishing(lake.pipeline, "checkpoint", "unpublished")
-    counts = publish(lake.pipeline, once=True).counts
-    assert counts == {"rows": 8, "slots_done_before": 1, "batches": 1}
+    is_finished_by(lake)
+
+
+@pytest.mark.thorough
+def test_a_contract_may_grow_between_two_tries(make: Callable[..., Lake], contract: DataContract) -> None:
+    undone(under_way(make()), 1, 0)
+    grown = StructType([*contract.schema, StructField("gate", StringType())])
+    is_finished_by(make(version="1.1.0", schema=grown))
 
 
 @pytest.mark.parametrize("kind", ["Missing", "Corrupt"])
-def test_no_file_is_passed_over(
-    spark: SparkSession, sink: TransactionalSink, tmp_path: Path, kind: str
-) -> None:
-    setting = f"spark.sql.files.ignore{kind}Files"
+def test_no_file_is_passed_over(spark: SparkSession, broker: str, tmp_path: Path, kind: str) -> None:
+    setting, checkpoint = f"spark.sql.files.ignore{kind}Files", str(tmp_path / "checkpoint")
     assert spark.conf.get(setting) == "false"
     with pytest.raises(ConfigError, match=f"Oncelake sets {setting} itself"):
         load_config("flights", environ={}, settings=[f"spark.conf.{setting}=true"])
     spark.conf.set(setting, "true")
     try:
         with pytest.raises(ConfigError, match=f"{setting}: expected false"):
-            publisher(spark, sink, str(tmp_path / "checkpoint"))
+            publisher(spark, TransactionalSink("s", "t", 2, {"bootstrap.servers": broker}), checkpoint)
     finally:
         spark.conf.set(setting, "false")

@@ -1,52 +1,75 @@
-"""`oncelake publish --date` that fails: what it says, and that nobody has to wait for it afterwards."""
+"""Certified days that a stream does not send are told, and sent as a whole, once, whatever goes wrong."""
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
-from functools import partial
 from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
+from pyspark.sql import SparkSession
 
 from demo.waiting import wait_until
+from pipelines.cli.publish import summary_of_status, summary_of_stream
 from pipelines.contracts.contract import DataContract
-from pipelines.errors import InfrastructureError, OncelakeError, SourceError
+from pipelines.contracts.event_days import days_of
+from pipelines.errors import ConfigError, InfrastructureError, OncelakeError, SourceError
 from pipelines.fault_points import Point, armed
 from pipelines.ledger.leases import Lease
 from pipelines.publishing.cluster import asking, read_progress, take_all, write_progress
+from pipelines.publishing.published_days import settled_so_far
 from pipelines.publishing.settings import sink_of
 from pipelines.publishing.slots import ProgressError, SlotProgress, Written
 from pipelines.publishing.transactional_sink import TransactionalSink
 from pipelines.steps import publish_days as whole_days
 from pipelines.steps.nightly import nightly
+from pipelines.steps.publish import publish, publishing_status
 from pipelines.steps.publish_days import publish_days
 from tests.support.accidents import dying
 from tests.support.kafka import MakeTopic
-from tests.support.lakes import Lake
-from tests.support.nights import ONE, on
+from tests.support.lakes import Lake, lake_that_publishes
+from tests.support.nights import ONE, THREE, TWO, on, stream
 from tests.support.publish_faults import Fault, striking
+from tests.support.published import is_what_readers_find, send, told
 from tests.support.readers import is_open, messages_of
 
-FLIGHTS = range(1, 13)
+FLIGHTS = range(1, 21)
+FAULT = RuntimeError("a fault of the test")
+
+
+@pytest.fixture(scope="module")
+def certified(
+    spark: SparkSession, broker: str, small_by_flight: DataContract, tmp_path_factory: pytest.TempPathFactory
+) -> Lake:
+    """A lake with two certified days, which nobody has published."""
+    folder = tmp_path_factory.mktemp("certified")
+    lake = lake_that_publishes(spark, broker, folder, small_by_flight, "nowhere")
+    lake.ingest([on(1, number) for number in FLIGHTS])
+    lake.ingest([on(2, 101)])
+    stream(lake)
+    nightly(lake.pipeline, "run", [ONE, TWO], "late")
+    return lake
 
 
 @pytest.fixture
 def make(
-    publishing_lake: Callable[..., Lake], small_by_flight: DataContract, topic: MakeTopic
+    certified: Lake, publishing_lake: Callable[..., Lake], small_by_flight: DataContract, topic: MakeTopic
 ) -> Callable[..., Lake]:
-    """A lake with a certified day."""
-    made = partial(publishing_lake, small_by_flight, topic(partitions=2, name="whole"))
-    lake = made()
-    lake.ingest([on(1, number) for number in FLIGHTS])
-    nightly(replace(lake.pipeline, contract=small_by_flight), "run", [ONE], "late")
+    """A copy of it, published to a topic of this test alone, with some settings."""
+    output = topic(partitions=2, name="whole")
+    lake = certified.copied(publishing_lake(small_by_flight, output).pipeline)
+
+    def made(*settings: str) -> Lake:
+        return lake.variant(config=publishing_lake(small_by_flight, output, *settings).config)
+
     return made
 
 
-def whole(lake: Lake) -> dict[date, int | None]:
-    return publish_days(lake.pipeline, "run", [ONE], again=False).rows
+def whole(lake: Lake, *days: date) -> dict[date, int | None]:
+    return publish_days(lake.pipeline, "run", days or [ONE], again=False).rows
 
 
 def sent(lake: Lake) -> Counter[bytes | None]:
@@ -129,3 +152,49 @@ def test_what_goes_wrong_is_told_in_words_and_nothing_is_sent(
     with monkeypatch.context() as patched:
         patched.setattr(Lease, "require", lost)
         refused(InfrastructureError, "lost its lease")
+
+
+def test_a_whole_day_is_published_once_however_often_it_is_asked_for(make: Callable[..., Lake]) -> None:
+    lake = make("publish.max_bytes_per_trigger=4k")
+    with pytest.raises(ConfigError, match=r"2013-01-03 is not certified; run first: .* --date 2013-01-03"):
+        whole(lake, THREE)
+    with armed(Point.PART_DUE, dying(FAULT, time=2)), pytest.raises(RuntimeError):
+        whole(lake)
+    assert 0 < sum(told(lake).values()) < len(FLIGHTS)
+    with pytest.raises(ConfigError, match=r"with these: --set publish\.slots=2 --set publish\.max_bytes"):
+        whole(make("publish.slots=3"))
+    assert whole(lake, ONE, TWO) == {ONE: len(FLIGHTS), TWO: 1}
+    assert told(lake) == Counter((number, "day") for number in (*FLIGHTS, 101))
+    assert whole(lake, ONE, TWO) == {ONE: None, TWO: None}
+    is_what_readers_find(lake)
+    # A stream that begins then sends what is rebuilt from then on.
+    assert send(lake) == 0
+    settled = settled_so_far(lake.pipeline)
+    assert settled is not None
+    assert settled.days == (ONE, TWO)
+
+
+def test_a_stream_that_begins_after_nights_says_what_it_leaves_and_how_it_is_sent(
+    make: Callable[..., Lake], caplog: pytest.LogCaptureFixture
+) -> None:
+    lake = make()
+    with caplog.at_level("WARNING"):
+        begun = publish(lake.pipeline, once=True)
+    assert begun.counts["rows"] == 0
+    assert begun.unsent == [ONE, TWO]
+    (line,) = summary_of_stream(lake.config, begun)["lines"]
+    assert line in caplog.text
+    command = re.search(r"oncelake publish --pipeline flights --env (\S+) --from (\S+) --to (\S+)", line)
+    assert command
+    assert command[1] == lake.config.env
+    # Until somebody has sent them, in each summary.
+    lake.ingest([on(3, 201)])
+    stream(lake)
+    again = publish(lake.pipeline, once=True)
+    assert again.counts["rows"] == 1
+    assert summary_of_stream(lake.config, again)["lines"] == [line]
+    assert line in summary_of_status(lake.config, publishing_status(lake.pipeline))["lines"]
+    days = days_of(date.fromisoformat(command[2]), date.fromisoformat(command[3]))
+    publish_days(lake.pipeline, "run", days, again=False)
+    assert publishing_status(lake.pipeline).unsent == []
+    assert summary_of_stream(lake.config, publish(lake.pipeline, once=True))["lines"] == []

@@ -1,15 +1,16 @@
 """The output topic, compacted by key, is what readers of the lake find; each correction comes once."""
 
-import json
 import shutil
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from functools import partial
 from pathlib import Path
+from typing import Self
 
 import pytest
+from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from pipelines.cli.maintain import summary_of
@@ -20,24 +21,22 @@ from pipelines.fault_points import Point, armed
 from pipelines.lineage.key_filter import asked_key
 from pipelines.lineage.searches import OfKey
 from pipelines.publishing.cluster import asking, read_progress
-from pipelines.publishing.kafka_records import messages
 from pipelines.publishing.published_days import waiting
 from pipelines.publishing.settings import sink_of
 from pipelines.steps.forget import forget_and_rebuild
 from pipelines.steps.maintain import maintain
 from pipelines.steps.nightly import nightly
-from pipelines.steps.publish import publish
 from pipelines.steps.publish_days import publish_days
 from pipelines.steps.publish_reset import reset_publishing
-from pipelines.steps.serving import read_serving
 from tests.support.accidents import dying
-from tests.support.kafka import MakeTopic
-from tests.support.lakes import EPOCH, Lake, compact_and_vacuum
+from tests.support.kafka import MakeTopic, fresh_topics
+from tests.support.lakes import EPOCH, Lake, compact_and_vacuum, lake_that_publishes
 from tests.support.nights import LATER, ONE, THREE, TWO, on, stream
-from tests.support.readers import Message, messages_of
+from tests.support.published import Told, differences, is_what_readers_find, send, told
 
 FAULT = RuntimeError("a fault of the test")
 EARLIER = EPOCH - timedelta(hours=1)
+MANY = range(101, 121)
 
 
 @pytest.fixture
@@ -52,66 +51,152 @@ def night(lake: Lake, first: date, last: date | None = None) -> None:
     nightly(lake.pipeline, "run", days_of(first, last or first), "late")
 
 
-def send(lake: Lake) -> int:
-    return publish(lake.pipeline, once=True).counts["rows"]
+@dataclass(frozen=True)
+class Seen:
+    """What readers of the topic had found at some moment, and where readers of the lake found otherwise."""
+
+    sent: Told
+    differs: Mapping[bytes | None, object]
+
+    @classmethod
+    def of(cls, lake: Lake) -> Self:
+        return cls(told(lake), differences(lake))
 
 
-def sent_by(lake: Lake) -> list[Message]:
-    assert lake.config.publish
-    return messages_of(lake.config.kafka.bootstrap_servers, lake.config.publish.topic)
+@dataclass(frozen=True)
+class FirstNight:
+    """What was sent when days were certified of which some was sent before.
+
+    Attributes:
+        parts: that each slot had done when publishing died.
+        died: what was sent by then.
+        seen: when publishing had been started again.
+        again: rows that one more run sent.
+        whole: rows of the first day when it was sent as a whole.
+    """
+
+    parts: list[int]
+    died: Told
+    seen: Seen
+    again: int
+    whole: int | None
 
 
-def is_what_readers_find(lake: Lake) -> None:
-    """Asserts that the compacted topic holds what the lake serves."""
-    # All records of a key are in one partition, so their order is that of the topic.
-    compacted = {message.key: message.value for message in sent_by(lake)}
-    served = messages(read_serving(lake.pipeline), lake.contract).toLocalIterator()
-    expected = {bytes(row["key"]): bytes(row["value"]) for row in served}
-    assert {key: value for key, value in compacted.items() if value is not None} == expected
+@dataclass(frozen=True)
+class SecondNight:
+    """What was sent when certified days were rebuilt.
+
+    Attributes:
+        late: what was sent of records of a certified day before that was rebuilt.
+        refused: why the first day was not sent as a whole before the stream had sent what has changed.
+        seen: when the stream had.
+        whole: rows of the day when it was asked for then, and when it was asked for once more.
+        seen_whole: after that.
+    """
+
+    late: Told
+    refused: str
+    seen: Seen
+    whole: list[int | None]
+    seen_whole: Seen
 
 
-def told(lake: Lake) -> Counter[tuple[int, str | None]]:
-    """How often each flight was sent, and why."""
-    return Counter(
-        (
-            json.loads(message.key or b"")["flight"],
-            message.headers.get("oncelake.correction", b"").decode() or None,
-        )
-        for message in sent_by(lake)
-    )
+def whole_day(lake: Lake, *, again: bool = False) -> int | None:
+    return publish_days(lake.pipeline, "run", [ONE], again=again).rows[ONE]
 
 
-def test_what_the_rebuild_adds_changes_and_removes_is_published_once(make: Callable[..., Lake]) -> None:
-    lake = make()
-    lake.ingest([on(1, 1), on(1, 2, departure_delay=5.0), on(1, 3), on(1, 4)])
+def first_night(make: Callable[..., Lake], lake: Lake) -> FirstNight:
+    lake.ingest([on(1, 1), on(1, 2, departure_delay=5.0), on(1, 4), on(2, 3), on(2, 5)])
+    lake.ingest([on(1, number) for number in MANY])
     stream(lake)
-    assert send(lake) == 4
+    assert send(lake) == 5 + len(MANY)
     # A copy that was sent before changes what is certified, or the day on which it is.
-    lake.ingest([on(1, 2, sent=EARLIER, departure_delay=7.0), on(2, 3, sent=EARLIER), on(1, 4), on(2, 5)])
+    lake.ingest([on(1, 2, sent=EARLIER, departure_delay=7.0), on(1, 4), on(3, 9)])
+    lake.ingest([on(3, 3, sent=EARLIER + timedelta(days=1))])
+    lake.ingest([on(1, number, sent=EARLIER, departure_delay=7.0) for number in MANY])
     stream(lake)
     # What nobody has streamed yet is found by the rebuild alone.
     lake.ingest([on(1, 6)])
-    night(lake, ONE)
-    send(lake)
-    is_what_readers_find(lake)
-    new: list[tuple[int, str | None]] = [(number, None) for number in (1, 2, 3, 4, 5)]
-    first = Counter([*new, (2, "changed"), (3, "removed"), (6, "added")])
-    assert told(lake) == first
-    assert send(lake) == 0
+    night(lake, ONE, TWO)
+    in_parts = make("publish.max_bytes_per_trigger=2k", "publish.transaction_timeout=10 seconds")
+    with armed(Point.PART_DUE, dying(FAULT, time=3)), pytest.raises(InfrastructureError):
+        send(in_parts)
+    sink = sink_of(in_parts.config)
+    with asking(sink) as cluster:
+        known = read_progress(cluster, sink, is_stable=True)
+    parts, died = [mark.part for mark in known.values()], told(lake)
+    # What was begun is finished in as many parts, whatever is asked for now.
+    send(make("publish.max_bytes_per_trigger=1k"))
+    return FirstNight(parts, died, Seen.of(lake), send(lake), whole_day(lake))
+
+
+def second_night(lake: Lake) -> SecondNight:
+    lake.ingest([on(1, 7, sent=LATER), on(4, 8)])
     stream(lake)
-    night(lake, TWO)
-    lake.ingest([on(1, 7, sent=LATER), on(3, 8)])
-    stream(lake)
     send(lake)
-    is_what_readers_find(lake)
-    second = first + Counter([(3, "added"), (8, None)])
-    assert told(lake) == second
+    late = told(lake)
     # A copy for the day before takes an event away from a day that was certified with it.
     lake.ingest([on(1, 5, sent=EARLIER)])
     night(lake, THREE)
+    with pytest.raises(InfrastructureError) as refused:
+        whole_day(lake)
     send(lake)
-    is_what_readers_find(lake)
-    assert told(lake) == second + Counter([(7, "added"), (5, "changed")])
+    seen = Seen.of(lake)
+    sent_whole = [whole_day(lake), whole_day(lake, again=True)]
+    return SecondNight(late, str(refused.value), seen, sent_whole, Seen.of(lake))
+
+
+@pytest.fixture(scope="module")
+def nights(
+    spark: SparkSession,
+    broker: str,
+    admin: AdminClient,
+    small_by_flight: DataContract,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[FirstNight, SecondNight]]:
+    """Two nights of one lake."""
+    with fresh_topics(admin) as topic:
+        output, folder = topic(partitions=2, name="corrected"), tmp_path_factory.mktemp("corrected")
+        make = partial(lake_that_publishes, spark, broker, folder, small_by_flight, output)
+        lake = make()
+        yield first_night(make, lake), second_night(lake)
+
+
+NEW: Told = Counter((number, None) for number in (1, 2, 3, 4, 5, 9, *MANY))
+AFTER_ONE: Told = NEW + Counter(
+    [(2, "changed"), (3, "removed"), (6, "added"), *((number, "changed") for number in MANY)]
+)
+WHOLE: Told = Counter((number, "day") for number in (1, 2, 4, 6, *MANY))
+LATE: Told = AFTER_ONE + WHOLE + Counter([(8, None)])
+AFTER_TWO: Told = LATE + Counter([(3, "added"), (7, "added"), (5, "changed")])
+Nights = tuple[FirstNight, SecondNight]
+
+
+def test_what_the_rebuild_adds_changes_and_removes_is_published_once(nights: Nights) -> None:
+    first, second = nights
+    assert first.seen == Seen(AFTER_ONE, {})
+    assert first.again == 0
+    # What comes late for a certified day waits for its rebuild.
+    assert second.late == LATE
+    assert second.seen == Seen(AFTER_TWO, {})
+
+
+def test_what_a_night_changes_is_sent_in_parts_however_much_it_is(nights: Nights) -> None:
+    first, _ = nights
+    assert first.parts == [2, 2]
+    some = sum(count for (number, why), count in first.died.items() if number in MANY and why)
+    assert 0 < some < len(MANY)
+    assert first.seen.sent == AFTER_ONE
+
+
+def test_a_whole_day_does_not_overtake_what_the_stream_has_to_send(nights: Nights) -> None:
+    first, second = nights
+    assert first.whole == WHOLE.total()
+    assert "publish_stream has not sent the changes of 2013-01-01" in second.refused
+    # What the stream has sent by then need not come once more, unless somebody wants it.
+    assert second.whole == [None, WHOLE.total() + 2]
+    again = WHOLE + Counter([(5, "day"), (7, "day")])
+    assert second.seen_whole == Seen(AFTER_TWO + again, {})
 
 
 @pytest.mark.parametrize(
@@ -190,63 +275,6 @@ def test_after_a_checkpoint_was_restored_the_topic_comes_to_the_same(make: Calla
     send(lake)
     is_what_readers_find(lake)
     assert told(lake)[(1, "changed")] == 1
-
-
-def test_a_whole_day_is_published_once_however_often_it_is_asked_for(make: Callable[..., Lake]) -> None:
-    lake = make("publish.max_bytes_per_trigger=2k")
-    lake.ingest([on(1, number) for number in range(1, 21)])
-    night(lake, ONE)
-
-    def whole(day: date = ONE, *, again: bool = False, on_lake: Lake = lake) -> int | None:
-        done = publish_days(replace(lake.pipeline, config=on_lake.config), "run", [day], again=again)
-        return done.rows[day]
-
-    with pytest.raises(ConfigError, match=r"2013-01-02 is not certified; run first: .* --date 2013-01-02"):
-        whole(TWO)
-    with armed(Point.PART_DUE, dying(FAULT, time=2)), pytest.raises(RuntimeError):
-        whole()
-    assert 0 < sum(told(lake).values()) < 20
-    with pytest.raises(ConfigError, match=r"with these: --set publish\.slots=2 --set publish\.max_bytes"):
-        whole(on_lake=make("publish.slots=3"))
-    assert whole() == 20
-    assert told(lake) == Counter((number, "day") for number in range(1, 21))
-    assert whole() is None
-    is_what_readers_find(lake)
-    assert send(lake) == 0
-    # What the stream has to send first is not overtaken.
-    lake.ingest([on(1, 21, sent=LATER)])
-    night(lake, TWO)
-    with pytest.raises(InfrastructureError, match="publish_stream has not sent the changes of 2013-01-01"):
-        whole()
-    assert send(lake) == 1
-    assert whole() is None
-    assert whole(again=True) == 21
-    assert sum(told(lake).values()) == 42
-    is_what_readers_find(lake)
-
-
-def test_what_a_night_changes_is_sent_in_parts_however_much_it_is(make: Callable[..., Lake]) -> None:
-    lake = make("publish.max_bytes_per_trigger=2k", "publish.transaction_timeout=10 seconds")
-    flights = range(1, 41)
-    lake.ingest([on(1, number) for number in flights])
-    stream(lake)
-    while send(lake):
-        pass
-    lake.ingest([on(1, number, sent=EARLIER, departure_delay=7.0) for number in flights])
-    night(lake, ONE)
-    with armed(Point.PART_DUE, dying(FAULT, time=3)), pytest.raises(InfrastructureError):
-        send(lake)
-    sink = sink_of(lake.config)
-    with asking(sink) as cluster:
-        known = read_progress(cluster, sink, is_stable=True)
-    assert [mark.part for mark in known.values()] == [2] * sink.slots
-    some = sum(count for (_, why), count in told(lake).items() if why == "changed")
-    assert 0 < some < len(flights)
-    # What was begun is finished in as many parts, whatever is asked for now.
-    send(make("publish.max_bytes_per_trigger=1k"))
-    expected = Counter((number, None) for number in flights) + Counter((n, "changed") for n in flights)
-    assert told(lake) == expected
-    is_what_readers_find(lake)
 
 
 @pytest.mark.thorough

@@ -1,7 +1,9 @@
 """What the tests on a real broker share."""
 
-from collections.abc import Callable
-from contextlib import suppress
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -18,6 +20,23 @@ def make_topic(admin: AdminClient, fresh: NewTopic) -> None:
     """
     admin.create_topics([fresh])[fresh.topic].result(30)
     wait_until(lambda: _identifier(admin, fresh.topic) is not None, f"the broker tells of {fresh.topic}", 30)
+
+
+@contextmanager
+def fresh_topics(admin: AdminClient) -> Iterator[MakeTopic]:
+    """Makes topics with names of their own, and deletes them at the end of a block."""
+    numbers, made = itertools.count(), []
+
+    def make(partitions: int = 3, name: str = "topic", **config: str) -> str:
+        fresh = f"{name}-{os.getpid()}-{os.urandom(4).hex()}-{next(numbers)}"
+        make_topic(admin, NewTopic(fresh, partitions, 1, config=config))
+        made.append(fresh)
+        return fresh
+
+    yield make
+    if made:
+        for deleted in admin.delete_topics(made).values():
+            deleted.exception(30)
 
 
 def make_anew(admin: AdminClient, topic: str, partitions: int) -> None:

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -10,11 +11,14 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from pipelines.config.loader import load_config
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
+from pipelines.delta.event_tables import ensure_speed
 from pipelines.delta.io import append, read
 from pipelines.delta.tables import BRONZE, ensure_bronze, exists, shape, small_frame
 from pipelines.delta.upkeep import compact, vacuum
+from pipelines.records.decode import decode, valid
 from pipelines.spark.pipeline import Pipeline
 
 EPOCH = datetime(2013, 1, 1, 12, tzinfo=UTC)
@@ -86,6 +90,11 @@ class Lake:
         """The same lake under another contract or configuration."""
         return replace(self, pipeline=replace(self.pipeline, **changes))
 
+    def copied(self, to: Pipeline) -> "Lake":
+        """A copy in the folder of another pipeline; each record gets an offset that no copy has had."""
+        shutil.copytree(self.config.root, to.config.root)
+        return replace(self, pipeline=to)
+
     def envelopes(self, records: Sequence[Record | bytes | None]) -> DataFrame:
         """Records as one micro-batch of ingest would write them."""
         ingested = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=next(self._ingested))
@@ -113,6 +122,12 @@ class Lake:
         ensure_bronze(self.pipeline)
         append(self.envelopes(records), self.config.table("bronze"))
 
+    def enter(self, records: Sequence[Record | bytes | None]) -> None:
+        """Appends events to the speed layer as its stream would, without that stream."""
+        ensure_speed(self.pipeline)
+        decoded = decode(self.envelopes(records), self.contract, self.config.decode.max_future)
+        append(valid(decoded, self.contract).coalesce(1), self.config.table("speed"))
+
     def count(self, layer: Any) -> int:
         """The rows of a table; none if there is no table yet."""
         return self.table(layer).count() if exists(self.spark, self.config.table(layer)) else 0
@@ -120,6 +135,32 @@ class Lake:
     def table(self, layer: Any) -> DataFrame:
         """One of the pipeline's tables."""
         return read(self.spark, self.config.table(layer))
+
+
+def lake_that_publishes(
+    spark: SparkSession, servers: str, folder: Path, contract: DataContract, output: str, *settings: str
+) -> Lake:
+    """A lake that publishes to a topic in two slots.
+
+    Args:
+        spark: the session.
+        servers: of the cluster.
+        folder: where it is.
+        contract: its contract.
+        output: the topic.
+        settings: more of them, such as `publish.slots=3`.
+    """
+    given = (
+        f"lake.root={folder}/lake",
+        "batch.seal_by=bronze",
+        f"kafka.bootstrap_servers={servers}",
+        f"publish.topic={output}",
+        "publish.slots=2",
+        *settings,
+    )
+    config = load_config("flights", environ={}, settings=given)
+    # All tests share a cluster, on which a sink is known by its pipeline and environment.
+    return Lake(Pipeline(spark, config.model_copy(update={"env": output}), contract))
 
 
 def clean_log(spark: SparkSession, table: str) -> None:

@@ -1,5 +1,6 @@
 """Sinks that share a progress topic: an open transaction of one holds up no other without need."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -17,22 +18,34 @@ from pipelines.publishing.progress_check import publisher
 from pipelines.publishing.progress_reader import progress
 from pipelines.publishing.slots import SlotProgress, send_progress
 from pipelines.publishing.transactional_sink import TransactionalSink
-from tests.support.kafka import MakeTopic
+from tests.support.kafka import fresh_topics
 
 DONE = SlotProgress(6, "query", "topic", 2, partitions=4)
 FOREVER = timedelta(minutes=10)
 
 
+@pytest.fixture(scope="module")
+def topics(broker: str, admin: AdminClient) -> Iterator[tuple[str, str, str]]:
+    """The topics of two sinks, and the one that keeps the progress of both; the broker has a coordinator."""
+    with fresh_topics(admin) as topic:
+        first, second, shared = topic(4, "first"), topic(4, "second"), topic(4, "progress")
+        sink = TransactionalSink(first, first, 4, {"bootstrap.servers": broker}, progress_topic=shared)
+        with asking(sink) as cluster:
+            # Waits for the coordinator of a broker that has just begun.
+            read_progress(cluster, sink)
+        yield first, second, shared
+
+
 @pytest.fixture
-def sinks(broker: str, topic: MakeTopic) -> tuple[TransactionalSink, TransactionalSink]:
-    """Two sinks of one cluster; the first has more slots, and its transactions may be open for long."""
-    shared, client = topic(4, "progress"), {"bootstrap.servers": broker}
-    first, second = topic(4, "first"), topic(4, "second")
-    a = TransactionalSink(first, first, 4, client, progress_topic=shared, transaction_timeout=FOREVER)
-    b = replace(a, name=second, topic=second, slots=2, transaction_timeout=timedelta(seconds=8))
-    with asking(a) as cluster:
-        # Waits for the coordinator of a broker that has just begun.
-        read_progress(cluster, a)
+def sinks(broker: str, topics: tuple[str, str, str]) -> tuple[TransactionalSink, TransactionalSink]:
+    """Two sinks of one cluster, with names of this test alone; the first has more slots."""
+    first, second, shared = topics
+    mine, client = os.urandom(4).hex(), {"bootstrap.servers": broker}
+    a = TransactionalSink(
+        f"{first}-{mine}", first, 4, client, progress_topic=shared, transaction_timeout=FOREVER
+    )
+    soon = timedelta(seconds=8)
+    b = replace(a, name=f"{second}-{mine}", topic=second, slots=2, transaction_timeout=soon)
     return a, b
 
 
@@ -98,8 +111,10 @@ def test_progress_behind_a_transaction_of_another_is_waited_for_and_the_other_is
     with asking(b) as cluster:
         # Partition 0 alone: of slot 1 all is known.
         held = rf"partition 0 of topic '{b.progress_topic}' .* a transaction of '{a.name}' .* offset \d+"
+        # For as long as a transaction of its own may take.
+        impatient = replace(b, transaction_timeout=timedelta(seconds=3))
         with pytest.raises(InfrastructureError, match=held) as refused:
-            read_progress(cluster, b, is_stable=True)
+            read_progress(cluster, impatient, is_stable=True)
         assert "kafka-transactions.sh" in str(refused.value)
         # A look that decides nothing waits for nobody.
         assert read_progress(cluster, b) == {0: replace(DONE, next_batch=5), 1: DONE}

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -35,10 +35,15 @@ from pipelines.steps.publish_reset import reset_publishing
 from pipelines.steps.replay import replay
 from pipelines.steps.speed import speed
 from tests.support.accidents import once
+from tests.support.commands import outcome
 from tests.support.kafka import MakeTopic, make_topic
 from tests.support.lakes import Lake, clean_log, compact_and_vacuum, flight
 from tests.support.processes import BRIEF_SETTINGS, Job, start_job
+from tests.support.published import sent_by
 from tests.support.readers import messages_of
+
+FIRST = (1, 2, 3)
+TABLES_OF_SPEED: tuple[Literal["speed", "quarantine"], ...] = ("speed", "quarantine")
 
 
 @pytest.fixture
@@ -57,15 +62,36 @@ def make(
     spark: SparkSession, contract: DataContract, broker: str, output: str, env: str, tmp_path: Path
 ) -> Callable[..., Lake]:
     def made(*settings: str, lake: str = "lake") -> Lake:
-        given = (
-            f"lake.root={tmp_path}/{lake}",
-            f"kafka.bootstrap_servers={broker}",
-            f"publish.topic={output}",
-            "publish.slots=2",
-            *settings,
-        )
-        config = load_config("flights", environ={}, settings=given).model_copy(update={"env": env})
-        return Lake(Pipeline(spark, config, contract))
+        return lake_of(spark, contract, broker, output, env, f"lake.root={tmp_path}/{lake}", *settings)
+
+    return made
+
+
+def lake_of(
+    spark: SparkSession, contract: DataContract, servers: str, output: str, env: str, *settings: str
+) -> Lake:
+    given = (f"kafka.bootstrap_servers={servers}", f"publish.topic={output}", "publish.slots=2", *settings)
+    config = load_config("flights", environ={}, settings=given).model_copy(update={"env": env})
+    return Lake(Pipeline(spark, config, contract))
+
+
+@pytest.fixture(scope="module")
+def streamed(
+    spark: SparkSession, contract: DataContract, broker: str, tmp_path_factory: pytest.TempPathFactory
+) -> Lake:
+    """A lake whose speed layer has flights 1 to 3, which nobody has published."""
+    root = f"lake.root={tmp_path_factory.mktemp('streamed')}/lake"
+    lake = lake_of(spark, contract, broker, "nowhere", "local", root)
+    stream(lake, *FIRST)
+    return lake
+
+
+@pytest.fixture
+def begun(streamed: Lake, make: Callable[..., Lake]) -> Callable[..., Lake]:
+    """Makes a copy of it, which is published to a topic of this test alone."""
+
+    def made(*settings: str, lake: str = "lake") -> Lake:
+        return streamed.copied(make(*settings, lake=lake).pipeline)
 
     return made
 
@@ -76,6 +102,11 @@ def stream(lake: Lake, *numbers: int) -> None:
     speed(lake.pipeline, once=True)
 
 
+def enter(lake: Lake, *numbers: int) -> None:
+    """Flights that are in the speed layer."""
+    lake.enter([flight(flight=number) for number in numbers])
+
+
 def send(lake: Lake) -> dict[str, int]:
     return publish(lake.pipeline, once=True).counts
 
@@ -84,12 +115,30 @@ def published(broker: str, output: str) -> Counter[int]:
     return Counter(json.loads(message.value or b"")["flight"] for message in messages_of(broker, output))
 
 
-def test_what_enters_the_speed_layer_is_published_once(
-    make: Callable[..., Lake], broker: str, output: str
+def test_what_enters_the_speed_layer_is_published_once_by_the_job_as_a_process_and_here(
+    begun: Callable[..., Lake], broker: str, output: str, tmp_path: Path, jobs: list[Job]
 ) -> None:
-    lake = make()
-    stream(lake, 1, 2, 3)
-    assert send(lake) == {"rows": 3, "batches": 1, "slots_done_before": 0}
+    lake = begun()
+    lake.config = lake.config.model_copy(update={"env": "local"})
+    settings = (f"lake.root={tmp_path}/lake", f"kafka.bootstrap_servers={broker}", f"publish.topic={output}")
+    common = ["--pipeline", "flights", *(f"--set={setting}" for setting in (*settings, "publish.slots=2"))]
+    jobs.append(start_job("publish_stream --once", tmp_path, *common, *BRIEF_SETTINGS))
+    assert jobs[0].wait() == 0, jobs[0].log.read_text()[-3000:]
+    assert jobs[0].summary()["counts"] == {"rows": 3, "batches": 1, "slots_done_before": 0}
+    code, status = outcome("publish status", *common)
+    assert (code, status["agrees"]) == (0, True)
+    code, advice = outcome("publish doctor", *common)
+    assert code == 0
+    assert advice["limits"]["offsets.retention.minutes"] == "1 week"
+    assert advice["limits"]["transaction.max.timeout.ms"] == "15 minutes"
+    assert advice["replicas"] == {output: 1, "__consumer_offsets": 1, "__transaction_state": 1}
+    (warning,) = advice["warnings"]
+    assert f"topic {output}: found cleanup.policy = delete" in warning
+    assert warning in jobs[0].log.read_text(), "the stream did not warn"
+    code, refused = outcome("publish reset --to beginning", *common)
+    assert code == 2
+    assert "checkpoint exists" in refused["error"]
+    # It goes on from there, whoever runs it.
     assert send(lake)["rows"] == 0
     stream(lake, 3, 4)
     assert send(lake)["rows"] == 1
@@ -105,47 +154,41 @@ def test_what_enters_the_speed_layer_is_published_once(
 
 
 def test_values_in_avro_by_a_schema_that_the_registry_has(
-    make: Callable[..., Lake], broker: str, output: str, registry: SchemaRegistryClient, url: str
+    make: Callable[..., Lake], streamed: Lake, output: str, registry: SchemaRegistryClient, url: str
 ) -> None:
     with pytest.raises(ConfigError, match=r"publish: format: avro needs registry\.url"):
         make("publish.format=avro")
-    lake = make("publish.format=avro", f"registry.url={url}")
-    stream(lake, 1, 2)
+    lake = streamed.copied(make("publish.format=avro", f"registry.url={url}").pipeline)
     send(lake)
     schema = registry.get_latest_version(f"{output}-value")
     read = AvroDeserializer(registry)
-    found = [read(message.value, None) for message in messages_of(broker, output)]
-    assert sorted(each["flight"] for each in found) == [1, 2]
+    found = [read(message.value, None) for message in sent_by(lake)]
+    assert sorted(each["flight"] for each in found) == [*FIRST]
     assert found[0]["scheduled_departure"] == datetime(2013, 1, 1, 10, 15, tzinfo=UTC)
     # The next start puts nothing into the registry.
-    stream(lake, 3)
-    send(lake)
+    enter(lake, 4)
+    assert send(lake)["rows"] == 1
     assert registry.get_latest_version(f"{output}-value").schema_id == schema.schema_id
     taken = f"{output}-taken"
     registry.register_schema(taken, Schema('{"type": "record", "name": "other", "fields": []}', "AVRO"))
     registry.set_compatibility(taken, level="BACKWARD")
+    other = make("publish.format=avro", f"registry.url={url}", f"publish.subject={taken}")
     with pytest.raises(ConfigError, match=f"refuses the schema of subject '{taken}'"):
-        send(make("publish.format=avro", f"registry.url={url}", f"publish.subject={taken}"))
+        send(lake.variant(config=other.config))
 
 
 def test_a_speed_layer_that_was_put_back_with_its_checkpoint_writes_nothing_that_would_be_passed_over(
-    make: Callable[..., Lake], broker: str, output: str, tmp_path: Path
+    streamed: Lake, begun: Callable[..., Lake], broker: str, output: str
 ) -> None:
-    lake = make()
-    speeds = [Path(lake.config.table("speed")), Path(lake.config.checkpoint("speed"))]
-    speeds.append(Path(lake.config.table("quarantine")))
-    stream(lake, 1)
-    for number, path in enumerate(speeds):
-        shutil.copytree(path, tmp_path / f"backup{number}")
-    stream(lake, 2)
-    stream(lake, 3)
-    assert send(lake)["rows"] == 3
-    for number, path in enumerate(speeds):
-        shutil.rmtree(path)
-        shutil.copytree(tmp_path / f"backup{number}", path)
+    lake = begun()
+    stream(lake, 4)
+    assert send(lake)["rows"] == 4
+    for now, before in zip(places_of_speed(lake), places_of_speed(streamed), strict=True):
+        shutil.rmtree(now)
+        shutil.copytree(before, now)
     upkeep = partial(maintain, lake.pipeline, "upkeep", dry_run=False)
     again = partial(replay, lake.pipeline, "replay", Selection(), dry_run=False)
-    for refused in (partial(stream, lake, 4), partial(send, lake), upkeep, again):
+    for refused in (partial(stream, lake, 5), partial(send, lake), upkeep, again):
         with pytest.raises(
             SourceError, match=r"which publish_stream has read .* publish reset --pipeline"
         ) as no:
@@ -157,7 +200,12 @@ def test_a_speed_layer_that_was_put_back_with_its_checkpoint_writes_nothing_that
     reset_publishing(lake.pipeline, "beginning", None)
     stream(lake)
     send(lake)
-    assert published(broker, output) == Counter({1: 2, 2: 2, 3: 2, 4: 1})
+    assert published(broker, output) == Counter({1: 2, 2: 2, 3: 2, 4: 2, 5: 1})
+
+
+def places_of_speed(lake: Lake) -> list[Path]:
+    config = lake.config
+    return [*(Path(config.table(name)) for name in TABLES_OF_SPEED), Path(config.checkpoint("speed"))]
 
 
 @pytest.mark.thorough
@@ -173,56 +221,45 @@ def test_another_number_of_slots_between_two_runs(
     assert published(broker, output) == Counter(range(1, 9))
 
 
-def test_a_lost_checkpoint_is_refused_until_somebody_says_what_it_means(
-    make: Callable[..., Lake], broker: str, output: str
+def test_a_checkpoint_that_is_lost_or_anothers_and_a_topic_made_anew_are_refused_until_somebody_says_more(
+    begun: Callable[..., Lake], admin: AdminClient, broker: str, output: str
 ) -> None:
-    lake = make()
-    stream(lake, 1)
+    lake, other = begun(), begun(lake="other")
     with pytest.raises(ConfigError, match="there is no checkpoint to continue from"):
         reset_publishing(lake.pipeline, "checkpoint", None)
     send(lake)
     with pytest.raises(ConfigError, match="the checkpoint exists"):
         reset_publishing(lake.pipeline, "beginning", None)
+    # Another deployment of the same name has none either.
     shutil.rmtree(lake.config.checkpoint("publish"))
-    with pytest.raises(SourceError, match=r"its checkpoint .* does not exist"):
-        send(lake)
+    for each in (other, lake):
+        with pytest.raises(SourceError, match=r"its checkpoint .* does not exist"):
+            send(each)
     assert publishing_status(lake.pipeline).problem
     reset_publishing(lake.pipeline, "beginning", None)
-    assert send(lake)["rows"] == 1
-    assert published(broker, output) == Counter({1: 2})
-
-
-def test_two_deployments_of_one_name_and_a_topic_made_anew_are_refused(
-    make: Callable[..., Lake], admin: AdminClient, output: str
-) -> None:
-    first, other = make(), make(lake="other")
-    for lake in (first, other):
-        stream(lake, 1)
-    send(first)
-    with pytest.raises(SourceError, match=r"its checkpoint .* does not exist"):
-        send(other)
+    assert send(lake)["rows"] == 3
+    assert published(broker, output) == Counter({1: 2, 2: 2, 3: 2})
     admin.delete_topics([output])[output].result(30)
     with pytest.raises(ConfigError, match=f"publish.topic: there is no topic '{output}'"):
-        send(first)
+        send(lake)
     make_topic(admin, NewTopic(output, 1, 1))
     with pytest.raises(SourceError, match="was recreated, or is another"):
-        send(first)
+        send(lake)
 
 
 @pytest.mark.parametrize("lose", [compact_and_vacuum, pytest.param(clean_log, marks=pytest.mark.thorough)])
 def test_rows_that_were_lost_before_they_were_published_are_told(
-    make: Callable[..., Lake], broker: str, output: str, lose: Callable[[SparkSession, str], None]
+    begun: Callable[..., Lake], broker: str, output: str, lose: Callable[[SparkSession, str], None]
 ) -> None:
-    lake = make()
-    stream(lake, 1)
+    lake = begun()
     send(lake)
-    stream(lake, 2)
-    stream(lake, 3)
+    enter(lake, 4)
+    enter(lake, 5)
     lose(lake.spark, lake.config.table("speed"))
     for _ in range(2):
         with pytest.raises(SourceError, match=r"speed.* docs/publishing\.md, 'When versions are gone'"):
             send(lake)
-    assert published(broker, output) == Counter([1])
+    assert published(broker, output) == Counter(FIRST)
 
 
 @pytest.mark.thorough
@@ -262,40 +299,10 @@ def test_a_contract_that_grows_while_the_stream_runs(
     ]
 
 
-def test_the_job_as_a_process(
-    make: Callable[..., Lake], broker: str, output: str, env: str, tmp_path: Path, jobs: list[Job]
-) -> None:
-    stream(make(), 1, 2)
-    settings = (f"lake.root={tmp_path}/lake", f"kafka.bootstrap_servers={broker}", f"publish.topic={output}")
-    common = ["--pipeline", "flights", *(f"--set={setting}" for setting in settings), *BRIEF_SETTINGS]
-    for name, code in (
-        ("publish_stream --once", 0),
-        ("publish status", 0),
-        ("publish doctor", 0),
-        ("publish reset --to beginning", 2),
-    ):
-        jobs.append(start_job(name, tmp_path, *common))
-        assert jobs[-1].wait() == code, jobs[-1].log.read_text()[-3000:]
-    summaries = [job.summary() for job in jobs]
-    assert summaries[0]["counts"]["rows"] == 2
-    assert summaries[1]["agrees"] is True
-    advice = summaries[2]
-    assert advice["limits"]["offsets.retention.minutes"] == "1 week"
-    assert advice["limits"]["transaction.max.timeout.ms"] == "15 minutes"
-    assert advice["replicas"] == {output: 1, "__consumer_offsets": 1, "__transaction_state": 1}
-    (warning,) = advice["warnings"]
-    assert f"topic {output}: found cleanup.policy = delete" in warning
-    assert warning in jobs[0].log.read_text(), "the stream did not warn"
-    assert "checkpoint exists" in summaries[3]["error"]
-    assert published(broker, output) == Counter([1, 2])
-
-
 def test_somebody_who_takes_the_slots_meanwhile_is_told_and_so_is_a_cluster_that_is_not_there(
-    make: Callable[..., Lake],
+    make: Callable[..., Lake], begun: Callable[..., Lake]
 ) -> None:
-    first, other = make(), make(lake="other")
-    for lake in (first, other):
-        stream(lake, 1)
+    first, other = begun(), begun(lake="other")
 
     def another() -> None:
         shutil.rmtree(first.config.checkpoint("publish"), ignore_errors=True)
