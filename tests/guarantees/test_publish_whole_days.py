@@ -30,6 +30,7 @@ from pipelines.steps.publish import publish, publishing_status
 from pipelines.steps.publish_days import publish_days
 from tests.support.accidents import dying
 from tests.support.kafka import MakeTopic
+from tests.support.lake_copies import continued
 from tests.support.lakes import Lake, lake_that_publishes
 from tests.support.nights import ONE, THREE, TWO, on, stream
 from tests.support.publish_faults import Fault, striking
@@ -60,7 +61,7 @@ def make(
 ) -> Callable[..., Lake]:
     """A copy of it, published to a topic of this test alone, with some settings."""
     output = topic(partitions=2, name="whole")
-    lake = certified.copied(publishing_lake(small_by_flight, output).pipeline)
+    lake = continued(certified, publishing_lake(small_by_flight, output))
 
     def made(*settings: str) -> Lake:
         return lake.variant(config=publishing_lake(small_by_flight, output, *settings).config)

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -89,11 +88,6 @@ class Lake:
     def variant(self, **changes: Any) -> "Lake":
         """The same lake under another contract or configuration."""
         return replace(self, pipeline=replace(self.pipeline, **changes))
-
-    def copied(self, to: Pipeline) -> "Lake":
-        """A copy in the folder of another pipeline; each record gets an offset that no copy has had."""
-        shutil.copytree(self.config.root, to.config.root)
-        return replace(self, pipeline=to)
 
     def envelopes(self, records: Sequence[Record | bytes | None]) -> DataFrame:
         """Records as one micro-batch of ingest would write them."""

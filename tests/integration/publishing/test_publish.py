@@ -37,6 +37,7 @@ from pipelines.steps.speed import speed
 from tests.support.accidents import once
 from tests.support.commands import outcome
 from tests.support.kafka import MakeTopic, make_topic
+from tests.support.lake_copies import continued
 from tests.support.lakes import Lake, clean_log, compact_and_vacuum, flight
 from tests.support.processes import BRIEF_SETTINGS, Job, start_job
 from tests.support.published import sent_by
@@ -91,7 +92,7 @@ def begun(streamed: Lake, make: Callable[..., Lake]) -> Callable[..., Lake]:
     """Makes a copy of it, which is published to a topic of this test alone."""
 
     def made(*settings: str, lake: str = "lake") -> Lake:
-        return streamed.copied(make(*settings, lake=lake).pipeline)
+        return continued(streamed, make(*settings, lake=lake))
 
     return made
 
@@ -158,7 +159,7 @@ def test_values_in_avro_by_a_schema_that_the_registry_has(
 ) -> None:
     with pytest.raises(ConfigError, match=r"publish: format: avro needs registry\.url"):
         make("publish.format=avro")
-    lake = streamed.copied(make("publish.format=avro", f"registry.url={url}").pipeline)
+    lake = continued(streamed, make("publish.format=avro", f"registry.url={url}"))
     send(lake)
     schema = registry.get_latest_version(f"{output}-value")
     read = AvroDeserializer(registry)
