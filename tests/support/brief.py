@@ -7,5 +7,6 @@ BRIEF_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:
 BRIEF_SPARK: Final = (
     "spark.conf.spark.sql.codegen.wholeStage=false",
     "spark.conf.spark.sql.codegen.factoryMode=NO_CODEGEN",
+    "spark.conf.spark.databricks.delta.snapshotPartitions=1",
 )
-"""Settings, as `--set` takes them: Spark does not compile its plans."""
+"""Settings, as `--set` takes them: Spark does not compile its plans, and Delta's logs are short."""
