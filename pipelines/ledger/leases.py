@@ -67,7 +67,10 @@ class Holder:
         if (self.boot, self.pid_namespace, self.host) != (current.boot, current.pid_namespace, current.host):
             return False
         try:
-            return abs(started(psutil.Process(self.pid)) - self.process_started) >= 1
+            process = psutil.Process(self.pid)
+            # One that has ended keeps its number until its parent asks how; some parents never do.
+            is_zombie = process.status() == psutil.STATUS_ZOMBIE
+            return is_zombie or abs(started(process) - self.process_started) >= 1
         except psutil.NoSuchProcess:
             return True
 

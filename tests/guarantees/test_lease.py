@@ -5,10 +5,11 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -61,37 +62,54 @@ def dead_process() -> dict[str, Any]:
     return {"pid": process.pid, "process_started": since}
 
 
+def holder(**changes: Any) -> Holder:
+    return replace(this_process(), **changes)
+
+
 def refused(lake: Lake, match: str) -> None:
     with pytest.raises(InfrastructureError, match=match), lease(lake.pipeline, "mine"):
         pass
     assert held(lake)["holder"] == "other"
 
 
-def test_a_lease_that_is_held_prolongs_itself(make_lake: Callable[..., Lake]) -> None:
-    lake = make_lake("batch.lease_duration=3 seconds")
-    with lease(lake.pipeline, "mine") as mine:
-        first = held(lake)["until"]
-        wait_until(lambda: held(lake)["until"] > first, "the lease is prolonged", 60)
-        mine.require()
-    assert held(lake)["until"].astimezone(UTC) <= datetime.now(UTC)
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("leases") / "lake"
 
 
-def test_a_commit_whose_answer_was_lost_does_not_cost_the_lease(make_lake: Callable[..., Lake]) -> None:
-    lake = make_lake("batch.lease_duration=3 seconds")
+@pytest.fixture
+def free(make_lake: Callable[..., Lake], root: Path) -> Callable[..., Lake]:
+    """Opens a lake that tests share, whose lease is free: `free("batch.lease_duration=3 seconds")`."""
+
+    def opened(*settings: str) -> Lake:
+        lake = make_lake(f"lake.root={root}", *settings)
+        hand_to(lake, until=datetime.now(UTC))
+        return lake
+
+    return opened
+
+
+def test_a_lease_that_is_held_prolongs_itself_also_after_a_commit_whose_answer_was_lost(
+    free: Callable[..., Lake],
+) -> None:
+    lake = free("batch.lease_duration=3 seconds")
     ends: list[datetime] = []
 
     def no_answer() -> None:
         ends.append(held(lake)["until"])
         raise InfrastructureError("no answer")
 
-    with lease(lake.pipeline, "mine") as mine, armed(Point.LEASE_WRITTEN, once(no_answer)):
-        wait_until(lambda: bool(ends) and held(lake)["until"] > ends[0], "the lease is prolonged again", 60)
+    with lease(lake.pipeline, "mine") as mine:
+        first = held(lake)["until"]
+        with armed(Point.LEASE_WRITTEN, once(no_answer)):
+            wait_until(lambda: bool(ends) and held(lake)["until"] > ends[0], "it is prolonged again", 60)
+        assert ends[0] > first
         mine.require()
     assert held(lake)["until"].astimezone(UTC) <= datetime.now(UTC)
 
 
-def test_a_run_that_hangs_does_not_hold_its_lease_for_ever(make_lake: Callable[..., Lake]) -> None:
-    lake = make_lake("batch.lease_duration=1 second", "batch.max_duration=2 seconds")
+def test_a_run_that_hangs_does_not_hold_its_lease_for_ever(free: Callable[..., Lake]) -> None:
+    lake = free("batch.lease_duration=1 second", "batch.max_duration=2 seconds")
     with lease(lake.pipeline, "hangs") as hanging:
         # Before that it may lapse for a moment and be prolonged all the same, where the machine is slow.
         most = held(lake)["since"].astimezone(UTC) + timedelta(seconds=2)
@@ -121,7 +139,8 @@ def test_epochs_grow_with_each_taking_also_where_the_table_of_leases_was_lost(la
     assert epochs == [1, 2, 3]
 
 
-def test_of_two_that_find_the_lease_free_one_takes_it(lake: Lake) -> None:
+def test_of_two_that_find_the_lease_free_one_takes_it(free: Callable[..., Lake]) -> None:
+    lake = free()
     with ExitStack() as others:
 
         def overtaken() -> None:
@@ -131,7 +150,8 @@ def test_of_two_that_find_the_lease_free_one_takes_it(lake: Lake) -> None:
             refused(lake, "run other on .* is at work")
 
 
-def test_a_run_that_lost_its_lease_says_so_and_leaves_the_other_s_alone(lake: Lake) -> None:
+def test_a_run_that_lost_its_lease_says_so_and_leaves_the_other_s_alone(free: Callable[..., Lake]) -> None:
+    lake = free()
     with lease(lake.pipeline, "mine") as mine:
         hand_to(lake)
         with pytest.raises(InfrastructureError, match=r"lost its lease to other, so it certifies nothing"):
@@ -139,18 +159,46 @@ def test_a_run_that_lost_its_lease_says_so_and_leaves_the_other_s_alone(lake: La
     assert held(lake)["holder"] == "other"
 
 
+def zombie() -> dict[str, Any]:
+    """A process that has ended, and of which nobody has asked how."""
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    left = {"pid": process.pid, "process_started": started(psutil.Process(process.pid))}
+    process.kill()
+    wait_until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE, "it has ended")
+    _zombies.append(process)
+    return left
+
+
+_zombies: list["subprocess.Popen[bytes]"] = []
+
+
+@pytest.fixture
+def _reaped() -> Iterator[None]:
+    yield
+    while _zombies:
+        _zombies.pop().communicate()
+
+
+@pytest.mark.usefixtures("_reaped")
 @pytest.mark.parametrize(
     "left",
     [
         pytest.param(dead_process, id="its process is gone"),
+        pytest.param(zombie, id="its process has ended, and its parent has not asked how"),
         pytest.param(lambda: {"process_started": 1.0}, id="its process id has gone to another process"),
-        pytest.param(lambda: {"host": "elsewhere", "until": datetime.now(UTC)}, id="its time is over"),
     ],
 )
-def test_a_dead_run_s_lease_is_taken_over(lake: Lake, left: Callable[[], dict[str, Any]]) -> None:
-    hand_to(lake, **left())
-    with lease(lake.pipeline, "mine"):
-        assert held(lake)["holder"] == "mine"
+def test_a_process_that_has_ended_is_known_to_be_gone(left: Callable[[], dict[str, Any]]) -> None:
+    assert holder(**left()).is_gone()
+
+
+def test_a_dead_run_s_lease_is_taken_over(free: Callable[..., Lake]) -> None:
+    lake = free()
+    # Its process is gone; its time is over.
+    for left in (dead_process(), {"host": "elsewhere", "until": datetime.now(UTC)}):
+        hand_to(lake, **left)
+        with lease(lake.pipeline, "mine"):
+            assert held(lake)["holder"] == "mine"
 
 
 @pytest.mark.parametrize(
@@ -162,10 +210,17 @@ def test_a_dead_run_s_lease_is_taken_over(lake: Lake, left: Callable[[], dict[st
         pytest.param({"boot": None, "pid_namespace": None}, id="a lease of before they were told apart"),
     ],
 )
+def test_a_process_that_cannot_be_seen_is_not_taken_for_dead(elsewhere: dict[str, Any]) -> None:
+    dead = dead_process()
+    assert holder(**dead).is_gone()
+    assert not holder(**dead, **elsewhere).is_gone()
+
+
 def test_a_lease_of_a_process_that_cannot_be_seen_is_believed_until_its_time_is_over(
-    lake: Lake, elsewhere: dict[str, Any]
+    free: Callable[..., Lake],
 ) -> None:
-    hand_to(lake, **dead_process(), **elsewhere)
+    lake = free()
+    hand_to(lake, **dead_process(), pid_namespace="pid:[1]")
     refused(lake, r"run other on \S+ \(pid \d+\) is at work")
 
 
