@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.custom_properties import Policy
@@ -16,6 +17,7 @@ from pipelines.records.decode import decode, valid
 from pipelines.report.model.records import ConflictSample
 from pipelines.report.queries import conflicts
 from pipelines.steps.report import report
+from tests.support.lake_copies import lake_in
 from tests.support.lakes import EPOCH, Lake, Record
 from tests.support.nights import ONE, on, run, stream
 
@@ -35,14 +37,34 @@ def values_of(sample: ConflictSample) -> dict[str, tuple[str | None, ...]]:
     return {column.column: column.values for column in sample.columns}
 
 
-def test_a_conflict_is_shown_by_its_key_its_copies_and_what_differs(lake: Lake) -> None:
+@pytest.fixture(scope="module")
+def shown(
+    spark: SparkSession, contract: DataContract, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str | None, ConflictSample]:
+    """The samples of several conflicts, by the number of the flight."""
     records = [
         on(1, 1, sent=EPOCH + HOUR, departure_delay=9.0, tailnum=None),
         on(1, 1, partition=1),
+        # No conflict.
         on(1, 2),
         on(1, 2, sent=EPOCH + HOUR),
+        # Two of three copies are equal.
+        *(on(1, 3, departure_delay=delay) for delay in (2.0, 9.0, 2.0)),
+        # Retries in masses.
+        *(on(1, 4, sent=EPOCH + n * timedelta(minutes=1)) for n in range(15)),
+        on(1, 4, sent=EPOCH + HOUR, departure_delay=9.0),
+        on(1, 5, tailnum="N" * 1500),
+        on(1, 5, tailnum="M" * 200),
     ]
-    (sample,) = samples(lake, records)
+    lake = lake_in(tmp_path_factory.mktemp("conflicts"), spark, contract)
+    return {key_of(sample)["flight"]: sample for sample in samples(lake, records)}
+
+
+def test_a_conflict_is_shown_by_its_key_its_copies_and_what_differs(
+    shown: dict[str | None, ConflictSample],
+) -> None:
+    assert list(shown) == ["1", "3", "4", "5"]
+    sample = shown["1"]
     assert key_of(sample) == {
         "carrier": "UA",
         "flight": "1",
@@ -55,6 +77,27 @@ def test_a_conflict_is_shown_by_its_key_its_copies_and_what_differs(lake: Lake) 
     ]
     assert values_of(sample) == {"departure_delay": ("2.0", "9.0"), "tailnum": ("N14228", None)}
     assert sample.copies_of_day == 2
+
+
+def test_of_three_copies_two_may_be_equal(shown: dict[str | None, ConflictSample]) -> None:
+    sample = shown["3"]
+    # One copy of each payload comes before a second of any.
+    assert values_of(sample) == {"departure_delay": ("2.0", "9.0", "2.0")}
+    first = sample.copies[0].offset
+    assert [copy.offset - first for copy in sample.copies] == [0, 1, 2]
+    assert (sample.copies_of_day, sample.copies[0].winner) == (3, True)
+
+
+def test_retries_in_masses_do_not_hide_the_copy_that_differs(
+    shown: dict[str | None, ConflictSample],
+) -> None:
+    sample = shown["4"]
+    assert (sample.copies_of_day, len(sample.copies)) == (16, conflicts.COPIES)
+    assert values_of(sample) == {"departure_delay": ("2.0", "9.0", *["2.0"] * 8)}
+
+
+def test_long_values_are_cut_and_say_so(shown: dict[str | None, ConflictSample]) -> None:
+    assert values_of(shown["5"])["tailnum"] == ("N" * 200 + "… (1,500 characters)", "M" * 200)
 
 
 def test_the_winner_is_the_contract_s(lake: Lake) -> None:
@@ -83,22 +126,6 @@ def test_personal_data_is_shown_as_the_contract_says_in_key_and_columns(lake: La
         assert f'"{hidden}"' not in shown
 
 
-def test_of_three_copies_two_may_be_equal(lake: Lake) -> None:
-    delays = (2.0, 9.0, 2.0)
-    (sample,) = samples(lake, [on(1, 1, departure_delay=delay) for delay in delays])
-    # One copy of each payload comes before a second of any.
-    assert values_of(sample) == {"departure_delay": ("2.0", "9.0", "2.0")}
-    assert [copy.offset for copy in sample.copies] == [0, 1, 2]
-    assert (sample.copies_of_day, sample.copies[0].winner) == (3, True)
-
-
-def test_retries_in_masses_do_not_hide_the_copy_that_differs(lake: Lake) -> None:
-    retries = [on(1, 1, sent=EPOCH + n * timedelta(minutes=1)) for n in range(15)]
-    (sample,) = samples(lake, [*retries, on(1, 1, sent=EPOCH + HOUR, departure_delay=9.0)])
-    assert (sample.copies_of_day, len(sample.copies)) == (16, conflicts.COPIES)
-    assert values_of(sample) == {"departure_delay": ("2.0", "9.0", *["2.0"] * 8)}
-
-
 def test_the_first_keys_are_shown_in_whatever_order_the_records_come(lake: Lake) -> None:
     records = [
         Record(on(1, number, departure_delay=delay).value, offset=10 * number + int(delay))
@@ -109,11 +136,6 @@ def test_the_first_keys_are_shown_in_whatever_order_the_records_come(lake: Lake)
     assert [key_of(sample)["flight"] for sample in first] == ["1", "2"]
     assert samples(lake, records[::-1], limit=2) == first
     assert samples(lake, records, limit=0) == ()
-
-
-def test_long_values_are_cut_and_say_so(lake: Lake) -> None:
-    (sample,) = samples(lake, [on(1, 1, tailnum="N" * 1500), on(1, 1, tailnum="M" * 200)])
-    assert values_of(sample)["tailnum"] == ("N" * 200 + "… (1,500 characters)", "M" * 200)
 
 
 def test_a_kafka_timestamp_that_python_cannot_hold_is_left_out(lake: Lake) -> None:

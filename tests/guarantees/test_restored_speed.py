@@ -11,6 +11,7 @@ from delta.tables import DeltaTable
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.rules import RowRule
 from pipelines.delta.event_tables import ensure_speed
+from pipelines.delta.stream_check import check_speed
 from pipelines.delta.tables import ensure_bronze, ensure_quarantine, set_table_property, version
 from pipelines.delta.upkeep import compact, delete_rows
 from pipelines.errors import SourceError
@@ -66,14 +67,45 @@ def lost(lake: Lake, what: str, backup: Path) -> None:
     shutil.rmtree(folder(lake, what), ignore_errors=True)
 
 
-def test_what_does_not_go_together_is_refused(lake: Lake, tmp_path: Path) -> None:
+def test_what_does_not_go_together_is_refused_and_what_does_goes_on(lake: Lake, tmp_path: Path) -> None:
     before, after = tmp_path / "before", tmp_path / "after"
-    for number, backup in ((1, before), (2, after)):
-        lake.ingest([on(1, number), BAD])
-        stream(lake)
-        for what in ("checkpoint", "speed", "quarantine"):
-            shutil.copytree(folder(lake, what), backup / what)
+    lake.ingest([on(1, 1), BAD])
+    stream(lake)
+    _back_up(lake, before)
+    # Micro-batches of copies alone, and of broken records alone: with each the next stream goes on.
+    lake.ingest([on(1, 1)])
+    assert stream(lake)["counts"]["duplicates"] == 1
+    lake.ingest([BAD])
+    assert stream(lake)["counts"]["quarantined"] == 1
+    lake.ingest([on(1, 2), BAD])
+    stream(lake)
+    _back_up(lake, after)
+
+    _each_accident_is_refused(lake, before, after)
+
+    # What upkeep and people do meanwhile.
+    path = lake.config.table("speed")
+    compact(lake.spark, path)
+    set_table_property(lake.spark, path, "oncelake.test", "1")
+    delete_rows(lake.spark, path, "flight = 1", {})
+    restored(lake, "speed", folder(lake, "speed"))
+    check_speed(lake.pipeline)
+    # A lake of before: nothing is noted.
+    Path(note_path(lake.config.checkpoint("speed"))).unlink()
     lake.ingest([on(1, 3)])
+    stream(lake)
+    assert numbers(lake) == [1, 2, 3]
+
+    put_back(lake, "checkpoint", before)
+    fixed(lake, [1, 2, 3], 3)
+
+
+def _back_up(lake: Lake, backup: Path) -> None:
+    for what in ("checkpoint", "speed", "quarantine"):
+        shutil.copytree(folder(lake, what), backup / what)
+
+
+def _each_accident_is_refused(lake: Lake, before: Path, after: Path) -> None:
     accident: Callable[[Lake, str, Path], None]
     for accident, what, why in (
         (put_back, "checkpoint", "speed/flights is ahead of its checkpoint"),
@@ -93,51 +125,44 @@ def test_what_does_not_go_together_is_refused(lake: Lake, tmp_path: Path) -> Non
         replay(lake.pipeline, "replay", Selection(), dry_run=False)
     assert not folder(lake, "speed").exists()
     put_back(lake, "speed", after)
-    put_back(lake, "checkpoint", before)
-    fixed(lake, [1, 2, 3], 2)
 
 
-def test_what_is_read_further_than_it_was_put_back_is_refused(lake: Lake, tmp_path: Path) -> None:
-    for number in (1, 2, 3):
-        lake.ingest([on(1, number)])
-        if number == 1:
-            shutil.copytree(folder(lake, "bronze"), tmp_path / "bronze")
+def test_what_is_read_further_than_it_was_put_back_is_refused_and_what_was_killed_is_counted(
+    lake: Lake, tmp_path: Path, small: DataContract
+) -> None:
+    lake.ingest([on(1, 1), on(1, 2), BAD])
+    shutil.copytree(folder(lake, "bronze"), tmp_path / "bronze")
+    lake.ingest([on(1, 3)])
+    lake.ingest([on(1, 4)])
     stream(lake)
     put_back(lake, "bronze", tmp_path)
     refused(lake, r"bronze/flights: found version \d+, expected \d+ or later, which speed_stream has read")
     # Nor may upkeep bring it to that version by commits of its own.
     with pytest.raises(SourceError, match="which speed_stream has read"):
         maintain(lake.pipeline, "upkeep", dry_run=False)
+    fixed(lake, [1, 2], 1)
+
+    _a_killed_run_is_counted(lake, small)
+
     # What ingest reads once more.
-    fixed(lake, [1], 0)
-    lake.ingest([on(1, 2), on(1, 3)])
+    lake.ingest([on(1, 3), on(1, 4)])
     stream(lake)
-    assert numbers(lake) == [1, 2, 3]
+    assert numbers(lake) == [1, 2, 3, 4]
 
 
-def test_what_goes_together_goes_on(lake: Lake) -> None:
-    lake.ingest([on(1, 1), BAD])
-    stream(lake)
-    # Micro-batches of copies alone, of broken records alone, and none.
-    lake.ingest([on(1, 1)])
-    assert stream(lake)["counts"]["duplicates"] == 1
-    lake.ingest([BAD])
-    assert stream(lake)["counts"]["quarantined"] == 1
+def _a_killed_run_is_counted(lake: Lake, small: DataContract) -> None:
+    """A summary counts what a run had committed that was killed."""
+    checkpoint, contract = folder(lake, "checkpoint"), lake.contract
+    # Killed when both tables had it, and the checkpoint not.
+    for kept in [*(checkpoint / "offsets").glob("[1-9]"), *(checkpoint / "commits").glob("*")]:
+        kept.unlink()
+    # What is computed now is another thing: the contract does not take the second flight any more.
+    lake.contract = replace(small, row_rules=(*small.row_rules, RowRule("flight", "maximum", 1)))
+    counts = stream(lake)["counts"]
+    assert (counts["records"], counts["rows"], counts["quarantined"]) == (3, 2, 1)
+    assert (numbers(lake), lake.count("quarantine")) == ([1, 2], 1)
     assert stream(lake)["counts"]["records"] == 0
-
-    # What upkeep and people do meanwhile.
-    path = lake.config.table("speed")
-    compact(lake.spark, path)
-    set_table_property(lake.spark, path, "oncelake.test", "1")
-    delete_rows(lake.spark, path, "flight = 1", {})
-    restored(lake, "speed", folder(lake, "speed"))
-    lake.ingest([on(1, 2)])
-    stream(lake)
-    # A lake of before: nothing is noted.
-    Path(note_path(lake.config.checkpoint("speed"))).unlink()
-    lake.ingest([on(1, 3)])
-    stream(lake)
-    assert numbers(lake) == [1, 2, 3]
+    lake.contract = contract
 
 
 @pytest.mark.thorough
@@ -155,18 +180,3 @@ def test_a_lake_of_before_whose_stream_has_found_nothing_goes_on(lake: Lake, tmp
     lake.ingest([on(1, 1)])
     stream(lake)
     assert numbers(lake) == [1]
-
-
-def test_a_summary_counts_what_a_run_that_was_killed_had_committed(lake: Lake, small: DataContract) -> None:
-    lake.ingest([on(1, 1), on(1, 2), BAD])
-    stream(lake)
-    checkpoint = folder(lake, "checkpoint")
-    # Killed when both tables had it, and the checkpoint not.
-    for kept in [*(checkpoint / "offsets").glob("[1-9]"), *(checkpoint / "commits").glob("*")]:
-        kept.unlink()
-    # What is computed now is another thing: the contract does not take the second flight any more.
-    lake.contract = replace(small, row_rules=(*small.row_rules, RowRule("flight", "maximum", 1)))
-    counts = stream(lake)["counts"]
-    assert (counts["records"], counts["rows"], counts["quarantined"]) == (3, 2, 1)
-    assert (numbers(lake), lake.count("quarantine")) == ([1, 2], 1)
-    assert stream(lake)["counts"]["records"] == 0

@@ -1,129 +1,154 @@
 """Values that begin with a byte 0 by chance cost few questions to the registry, and no good record."""
 
 import json
-from collections.abc import Callable
-from dataclasses import replace
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from pyspark.sql import SparkSession
 
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import SourceError
+from pipelines.ledger.leases import lease
+from pipelines.ledger.writer_schemas import writers_of
+from pipelines.nightly.seal import seal
 from pipelines.registry.confluent import ConfluentRegistry
 from pipelines.registry.wire_format import WriterSchema
-from pipelines.spark.pipeline import Pipeline
-from pipelines.steps.nightly import nightly
 from pipelines.steps.serving import read_serving
 from pipelines.steps.speed import speed
 from tests.support.avro import FIELDS, departure, encoded, framed, record
+from tests.support.lake_copies import lake_in
 from tests.support.lakes import Lake
-from tests.support.nights import ONE
+from tests.support.nights import ONE, run
 
 SCHEMA = record(FIELDS)
+# The same, from elsewhere: one text has one id.
+OTHER = {**SCHEMA, "doc": "the same, from elsewhere"}
 # More than are asked for at a time, and each more frequent than one good record.
 JUNK = [framed(1_000_000_000 + n, b"x") for n in range(300)] * 2
+# With a hundred good records more than quarantine.max_share of all, by themselves.
+BROKEN = [b"no schema's id"] * 800
 # One round of questions.
 ASKED_IN_VAIN = 50
-
-MakeLake = Callable[..., Lake]
-
-
-@pytest.fixture
-def lake(make_lake: MakeLake, contract: DataContract, url: str) -> Lake:
-    avro = replace(contract, value_format="avro", day_rules=())
-    return make_lake(f"registry.url={url}", "quarantine.min_records=10", contract=avro)
-
-
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The ids that the real registry is asked for."""
-    ids: list[int] = []
-    ask = ConfluentRegistry.schema
-
-    def asking(self: ConfluentRegistry, number: int) -> WriterSchema | None:
-        ids.append(number)
-        return ask(self, number)
-
-    monkeypatch.setattr(ConfluentRegistry, "schema", asking)
-    return ids
-
-
-def register(registry: SchemaRegistryClient, subject: str) -> int:
-    return registry.register_schema(subject, Schema(json.dumps(SCHEMA), "AVRO"))
 
 
 def flights(number: int, *which: int) -> list[bytes]:
     return [framed(number, encoded(SCHEMA, departure(flight=flight))) for flight in which]
 
 
-def with_share(lake: Lake, share: float) -> Lake:
-    quarantine = lake.config.quarantine.model_copy(update={"max_share": share})
-    return lake.variant(config=lake.config.model_copy(update={"quarantine": quarantine}))
+@dataclass
+class History:
+    """What became of a lake, and which ids the real registry was asked for meanwhile.
+
+    Attributes:
+        lake: the lake.
+        common: the schema that a hundred records name.
+        rare: the schema that one record among junk names, and later twenty.
+        seen: what streams and nights said, by moment.
+        asked: the ids that the registry was asked for, by moment.
+    """
+
+    lake: Lake
+    common: int
+    rare: int
+    seen: dict[str, Any] = field(default_factory=dict)
+    asked: dict[str, list[int]] = field(default_factory=dict)
+
+    def stream(self, moment: str, share: float = 0.5) -> None:
+        """Let the stream do what it can, under a limit for broken records."""
+        limit = self.lake.config.quarantine.model_copy(update={"max_share": share})
+        config = self.lake.config.model_copy(update={"quarantine": limit})
+        self.asked[moment] = []
+        try:
+            self.seen[moment] = speed(replace(self.lake.pipeline, config=config), once=True)["counts"]
+        except SourceError as refusal:
+            self.seen[moment] = str(refusal)
 
 
-def test_a_new_schema_is_learned_among_junk_by_few_questions(
-    lake: Lake, registry: SchemaRegistryClient, asked: list[int]
-) -> None:
-    number = register(registry, "among-junk-value")
-    lake.ingest([*JUNK, *flights(number, *range(1, 101))])
+@pytest.fixture(scope="module")
+def lake(
+    spark: SparkSession, contract: DataContract, url: str, tmp_path_factory: pytest.TempPathFactory
+) -> Lake:
+    avro = replace(contract, value_format="avro", day_rules=())
+    settings = (f"registry.url={url}", "quarantine.min_records=10")
+    return lake_in(tmp_path_factory.mktemp("unknown"), spark, avro, *settings)
 
-    counts = speed(Pipeline(lake.spark, with_share(lake, 0.9).config, lake.contract), once=True)["counts"]
 
-    assert (counts["rows"], counts["quarantined"]) == (100, len(JUNK))
-    assert {row["_reason"] for row in lake.table("quarantine").toLocalIterator()} == {"unknown_schema"}
+@pytest.fixture(scope="module")
+def history(lake: Lake, registry: SchemaRegistryClient) -> History:
+    common, rare = (
+        registry.register_schema(f"unknown-{name}-value", Schema(json.dumps(schema), "AVRO"))
+        for name, schema in (("common", SCHEMA), ("rare", OTHER))
+    )
+    history, ask = History(lake, common, rare), ConfluentRegistry.schema
+
+    def asking(self: ConfluentRegistry, number: int) -> WriterSchema | None:
+        list(history.asked.values())[-1].append(number)
+        return ask(self, number)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ConfluentRegistry, "schema", asking)
+        _happens(history)
+    return history
+
+
+def _happens(history: History) -> None:
+    lake, rare = history.lake, history.rare
+    lake.ingest([*BROKEN, *JUNK, *flights(history.common, *range(1, 101))])
+    history.stream("masses are broken")
+    history.stream("a good schema among junk", share=0.95)
+    # Of its own micro-batch, so that nothing else leads the rebuild of the day to it.
+    lake.ingest([*JUNK, *flights(rare, 101)])
+    history.stream("junk")
+    history.stream("junk is let through", share=1)
+    history.asked["a night"] = []
+    with lease(lake.pipeline, "first") as held:
+        seal(lake.pipeline, ONE, held)
+    # As the rebuild and the audit read bronze.
+    history.seen["a night"] = [*writers_of(lake.pipeline, lake.table("bronze"))]
+    history.seen["before"] = read_serving(lake.pipeline).count()
+    lake.ingest(flights(rare, *range(102, 122)))
+    history.stream("a new schema alone")
+    history.asked["another night"] = []
+    history.seen["another night"] = run(lake, ONE)["days"]
+
+
+def test_masses_of_broken_records_are_refused_before_the_registry_is_asked(history: History) -> None:
+    assert "break the contract" in history.seen["masses are broken"]
+    assert history.asked["masses are broken"] == []
+
+
+def test_a_new_schema_is_learned_among_junk_by_few_questions(history: History) -> None:
+    moment = "a good schema among junk"
+    counts, asked = history.seen[moment], history.asked[moment]
+    assert (counts["rows"], counts["quarantined"]) == (100, len(BROKEN) + len(JUNK))
+    reasons = Counter(
+        row["_reason"] for row in history.lake.table("quarantine").select("_reason").toLocalIterator()
+    )
+    # The second lot of junk, and the one record that was passed over with it, came later.
+    assert reasons == {"no_schema_id": len(BROKEN), "unknown_schema": 2 * len(JUNK) + 1}
     # The good one is asked for first, as most records name it.
-    assert asked[0] == number
+    assert asked[0] == history.common
     assert len(asked) <= 1 + 2 * ASKED_IN_VAIN
 
 
-def test_a_micro_batch_of_a_new_schema_alone_passes_the_gate(
-    lake: Lake, registry: SchemaRegistryClient
-) -> None:
-    number = register(registry, "alone-value")
-    lake.ingest(flights(number, *range(1, 21)))
-    assert speed(lake.pipeline, once=True)["counts"]["rows"] == 20
+def test_junk_is_refused_after_few_questions(history: History) -> None:
+    assert "break the contract" in history.seen["junk"]
+    assert 0 < len(history.asked["junk"]) <= ASKED_IN_VAIN
 
 
-def test_masses_of_broken_records_are_refused_before_the_registry_is_asked(
-    lake: Lake, asked: list[int]
-) -> None:
-    # More than quarantine.max_share of all by themselves.
-    lake.ingest([b"no schema's id"] * (len(JUNK) + 1) + JUNK)
-    with pytest.raises(SourceError, match="break the contract"):
-        speed(lake.pipeline, once=True)
-    assert asked == []
+def test_a_micro_batch_of_a_new_schema_alone_passes_the_gate(history: History) -> None:
+    assert history.seen["a new schema alone"]["rows"] == 20
 
 
-def test_junk_is_refused_after_few_questions(lake: Lake, asked: list[int]) -> None:
-    lake.ingest(JUNK)
-    with pytest.raises(SourceError, match="break the contract"):
-        speed(lake.pipeline, once=True)
-    assert 0 < len(asked) <= ASKED_IN_VAIN
-
-
-def test_a_rare_schema_that_was_passed_over_is_made_good_when_it_is_known(
-    lake: Lake, registry: SchemaRegistryClient, asked: list[int]
-) -> None:
-    common, rare = (register(registry, f"passed-over-{name}-value") for name in ("a", "b"))
-    if rare == common:  # One text, one id: another text.
-        other = Schema(json.dumps({**SCHEMA, "doc": "the same, from elsewhere"}), "AVRO")
-        rare = registry.register_schema("passed-over-b-value", other)
-    tolerant = with_share(lake, 1.0)
-    lake.ingest(flights(common, 1))
-    speed(replace(lake.pipeline, config=tolerant.config), once=True)
-    # Of its own micro-batch, so that nothing else leads the rebuild of the day to it.
-    lake.ingest([*JUNK, *flights(rare, 2)])
-    speed(replace(lake.pipeline, config=tolerant.config), once=True)
-    nightly(replace(lake.pipeline, config=tolerant.config), "first", [ONE])
-    assert rare not in asked
-    assert read_serving(lake.pipeline).count() == 1
-    night = len(asked)
-
-    lake.ingest(flights(rare, 3, 4))
-    speed(replace(lake.pipeline, config=tolerant.config), once=True)
-    assert rare in asked[night:]
-    done = nightly(replace(lake.pipeline, config=tolerant.config), "second", [ONE])
-
-    assert done["days"] == {ONE.isoformat(): "certified"}
-    flown = [row["flight"] for row in read_serving(lake.pipeline).orderBy("flight").collect()]
-    assert flown == [1, 2, 3, 4]
+def test_a_rare_schema_that_was_passed_over_is_made_good_when_it_is_known(history: History) -> None:
+    assert history.seen["junk is let through"]["quarantined"] == len(JUNK) + 1
+    assert history.rare not in history.asked["junk is let through"] + history.asked["a night"]
+    assert history.seen["a night"] == [history.common]
+    assert history.seen["before"] == 100
+    assert history.rare in history.asked["a new schema alone"]
+    assert history.seen["another night"] == {ONE.isoformat(): "certified"}
+    flown = [row["flight"] for row in read_serving(history.lake.pipeline).orderBy("flight").collect()]
+    assert flown == [*range(1, 122)]

@@ -2,11 +2,12 @@
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import pytest
 from delta.tables import DeltaTable
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.table_properties import BY_CLOCK_SINCE
@@ -16,7 +17,10 @@ from pipelines.errors import AuditFailed
 from pipelines.lineage.key_filter import asked_key
 from pipelines.records import dedup
 from pipelines.steps.explain import explain
+from pipelines.steps.speed import SpeedSummary
+from tests.support.lake_copies import lake_in
 from tests.support.lakes import EPOCH, Lake, Record, flight
+from tests.support.logged import logged
 from tests.support.nights import ONE, TWO, run, stream
 
 HOUR = timedelta(hours=1)
@@ -38,71 +42,99 @@ def in_time(first: int, last: int, at: datetime) -> list[Record]:
     return [departure(number, at, at) for number in range(first, last + 1)]
 
 
-def with_one_ahead(lake: Lake) -> None:
-    """A lake whose stream has seen one flight of 23 hours later, and then good ones."""
+def ahead(lake: Lake) -> None:
+    """A stream that has seen one flight of 23 hours later."""
     lake.ingest([departure(1, EPOCH + 23 * HOUR, EPOCH)])
     stream(lake)
+
+
+def with_one_ahead(lake: Lake) -> None:
+    """A lake whose stream has seen that flight, and then good ones."""
+    ahead(lake)
     # Spark holds records against the watermark as it was one micro-batch before.
     lake.ingest(in_time(2, 2, EPOCH))
     stream(lake)
 
 
-def test_one_event_dated_ahead_makes_no_other_late(lake: Lake) -> None:
-    with_one_ahead(lake)
-    lake.ingest([*in_time(3, 42, EPOCH + HOUR), departure(1, EPOCH + 23 * HOUR, EPOCH + 2 * HOUR)])
-    summary = stream(lake)
-    counts = summary["counts"]
-    assert (counts["rows"], counts["late"], counts["duplicates"]) == (40, 0, 1)
-    assert str(summary["watermark"]) < "2013-01-01T12:00"
-    # The audit, and `explain`, excuse nothing by a watermark that there never was.
-    DeltaTable.forPath(lake.spark, lake.config.table("speed")).delete("flight = 2")
-    with pytest.raises(AuditFailed, match=r"lacks 0 late, .* and 1 unexplained keys"):
+@dataclass(frozen=True)
+class History:
+    """What became of a lake: its streams, and a night that lacks flight 2 in the speed layer.
+
+    Attributes:
+        lake: the lake.
+        good: the summary of the stream over events that are in time, each commit a micro-batch.
+        late: the summary of the stream over two micro-batches, of each of which the half is late.
+        logged: what that stream logged.
+        night: why the night failed.
+    """
+
+    lake: Lake
+    good: SpeedSummary
+    late: SpeedSummary
+    logged: list[logging.LogRecord]
+    night: AuditFailed
+
+
+@pytest.fixture(scope="module")
+def history(spark: SparkSession, small: DataContract, tmp_path_factory: pytest.TempPathFactory) -> History:
+    settings = ("speed.late_warn_records=10", "speed.late_warn_share=0.2", "speed.max_bytes_per_trigger=1b")
+    lake = lake_in(tmp_path_factory.mktemp("watermark"), spark, small, *settings, *FEW)
+    ahead(lake)
+    lake.ingest(in_time(2, 2, EPOCH))
+    lake.ingest([*in_time(3, 8, EPOCH + HOUR), departure(1, EPOCH + 23 * HOUR, EPOCH + 2 * HOUR)])
+    # Told of by a clock that is slow.
+    slow = departure(50, EPOCH, EPOCH - 20 * HOUR)
+    lake.ingest([slow])
+    lake.ingest([slow, *in_time(51, 51, EPOCH - 3 * HOUR)])
+    good = stream(lake)
+    for span in range(2):
+        # The watermark is at four hours before.
+        late, other = EPOCH - 5 * HOUR, EPOCH - 3 * HOUR
+        lake.ingest([*in_time(20, 24, late), *in_time(60 + span, 64 + span, other)])
+    with logged() as told:
+        behind = stream(lake)
+    DeltaTable.forPath(spark, lake.config.table("speed")).delete("flight = 2")
+    with pytest.raises(AuditFailed) as failed:
         run(lake, ONE)
-    asked = asked_key(lake.contract, ["flight=2"])
-    ((_, fate),) = explain(lake.pipeline, asked, 1).records
+    return History(lake, good, behind, told, failed.value)
+
+
+def test_one_event_dated_ahead_makes_no_other_late(history: History) -> None:
+    counts = history.good["counts"]
+    assert (counts["records"], counts["late"]) == (11, 0)
+    assert str(history.good["watermark"]) < "2013-01-01T12:00"
+
+
+def test_what_a_watermark_that_there_never_was_would_excuse_is_missing(history: History) -> None:
+    _, *reasons = str(history.night).splitlines()
+    (reason,) = reasons
+    assert "lacks 5 late," in reason
+    assert "and 1 unexplained keys" in reason
+    asked = asked_key(history.lake.contract, ["flight=2"])
+    ((_, fate),) = explain(history.lake.pipeline, asked, 1).records
     assert fate.verdict == "missing"
 
 
-def test_a_clock_that_is_slow_drops_neither_its_own_events_nor_others(lake: Lake) -> None:
-    lake.ingest(in_time(1, 1, EPOCH))
-    stream(lake)
-    slow = departure(2, EPOCH, EPOCH - 20 * HOUR)
-    lake.ingest([slow])
-    assert stream(lake)["counts"]["late"] == 0
-    lake.ingest([slow, *in_time(3, 3, EPOCH - 5 * HOUR)])
-    counts = stream(lake)["counts"]
-    assert (counts["rows"], counts["duplicates"], counts["late"]) == (1, 1, 0)
+def test_a_clock_that_is_slow_drops_neither_its_own_events_nor_others(history: History) -> None:
+    counts = history.good["counts"]
+    # Flights 2 to 8, the slow one and the one after it; the copies are those of the slow one and of flight 1.
+    assert (counts["rows"], counts["duplicates"], counts["late"]) == (9, 2, 0)
 
 
-def test_records_behind_the_watermark_are_late_and_explained(lake: Lake) -> None:
-    with_one_ahead(lake)
-    lake.ingest([*in_time(3, 3, EPOCH - 7 * HOUR), *in_time(4, 4, EPOCH - 5 * HOUR)])
-    counts = stream(lake)["counts"]
-    assert (counts["rows"], counts["late"]) == (1, 1)
-    assert run(lake, ONE)["counts"]["late"] == 1
+def test_records_behind_the_watermark_are_late_and_explained(history: History) -> None:
+    counts = history.late["counts"]
+    assert (counts["rows"], counts["duplicates"], counts["late"]) == (6, 4, 10)
+    assert history.night.summary["counts"]["late"] == 5
 
 
-def test_many_late_records_are_told_once(
-    make_lake: Callable[..., Lake], small: DataContract, caplog: pytest.LogCaptureFixture
-) -> None:
-    lake = make_lake(
-        "speed.late_warn_records=10",
-        "speed.late_warn_share=0.3",
-        "speed.max_bytes_per_trigger=1b",
-        *FEW,
-        contract=small,
-    )
-    for at in (EPOCH, EPOCH + HOUR):
-        lake.ingest(in_time(1, 1, at))
-        assert stream(lake)["warnings"] == []
-    caplog.clear()
-    for span in range(2):
-        lake.ingest([*in_time(20, 24, EPOCH - 7 * HOUR), *in_time(30 + span, 34 + span, EPOCH)])
-    (told,) = stream(lake)["warnings"]
+def test_many_late_records_are_told_once(history: History) -> None:
+    assert history.good["warnings"] == []
+    (told,) = history.late["warnings"]
     assert told.startswith("late records: 5 of 10 records came behind the watermark")
-    assert [r.levelno for r in caplog.records if "behind the watermark" in r.message] == [logging.WARNING]
-    (told,) = run(lake, ONE)["warnings"]
-    assert told.startswith("late events on 2013-01-01: 5 of 13 events")
+    levels = [r.levelno for r in history.logged if "behind the watermark" in r.getMessage()]
+    assert levels == [logging.WARNING]
+    (told,) = history.night.summary["warnings"]
+    assert told.startswith("late events on 2013-01-01: 5 of 20 events")
 
 
 @pytest.mark.thorough

@@ -1,30 +1,34 @@
 """Values with a schema of a real registry: read by what they were written with, or put aside."""
 
 import json
+import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
+from pyspark.sql import SparkSession
 
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import InfrastructureError
 from pipelines.ledger.writer_schemas import decode_all
+from pipelines.nightly.verdicts import NightSummary
 from pipelines.registry.confluent import ConfluentRegistry
 from pipelines.registry.wire_format import WriterSchema
 from pipelines.steps.nightly import nightly
 from pipelines.steps.serving import read_serving
 from pipelines.steps.speed import speed
 from tests.support.avro import AVRO_FLIGHT, DEPARTURE_MS, FIELDS, departure, encoded, framed, record
+from tests.support.lake_copies import lake_in
 from tests.support.lakes import Lake, Record, flight
 from tests.support.nights import ONE
 
 ANY_OBJECT = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def avro(contract: DataContract) -> DataContract:
     return replace(contract, value_format="avro", day_rules=())
 
@@ -44,26 +48,95 @@ def verdicts(lake: Lake, values: list[Any]) -> list[Any]:
     return [tuple(row[1:]) for row in rows]
 
 
-def test_records_of_several_writers_in_one_batch_are_each_read_by_their_own_schema(
-    lake: Lake, registry: SchemaRegistryClient
-) -> None:
-    old = record(FIELDS)
+def away(lake: Lake) -> Lake:
+    """The same lake, whose registry has the same name and does not answer any more."""
+    assert lake.config.registry is not None
+    # What the lake has kept is kept under the address; a proxy leads to nowhere, and is tried once.
+    options = {"proxy": "http://127.0.0.1:9", "max.retries": "0"}
+    registry = lake.config.registry.model_copy(update={"options": options})
+    return lake.variant(config=lake.config.model_copy(update={"registry": registry}))
+
+
+@dataclass(frozen=True)
+class History:
+    """What became of a lake: streams over values of several writers, and a night without the registry.
+
+    Attributes:
+        lake: the lake.
+        refusal: what the stream said while the registry was away.
+        left: the rows that the speed layer and the quarantine had then.
+        streams: the counts of the stream over the first records, and of the next one.
+        rows: the speed layer after the first of them.
+        night: what the night said.
+    """
+
+    lake: Lake
+    refusal: str
+    left: tuple[int, int]
+    streams: tuple[dict[str, int], dict[str, int]]
+    rows: list[dict[str, Any]]
+    night: NightSummary
+
+
+@pytest.fixture(scope="module")
+def history(
+    spark: SparkSession,
+    registry: SchemaRegistryClient,
+    url: str,
+    avro: DataContract,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> History:
+    lake = lake_in(tmp_path_factory.mktemp("writers"), spark, avro, f"registry.url={url}")
+    old, gate = record(FIELDS), {"name": "gate", "type": "string", "default": ""}
     # Another order, another width, a field that the contract does not know.
-    new = record([*reversed(FIELDS), {"name": "gate", "type": "string", "default": ""}])
-    values = [
-        framed(
-            register(registry, "order-value", schema), encoded(schema, departure(flight=number, gate="B2"))
-        )
-        for number, schema in enumerate((old, new), 1)
-    ]
-
-    lake.ingest(values)
-    counts = speed(lake.pipeline, once=True)["counts"]
-
-    assert (counts["records"], counts["rows"], counts["quarantined"]) == (2, 2, 0)
+    other = record([*reversed(FIELDS), gate])
+    first, second, text = (
+        register(registry, f"{name}-value", schema)
+        for name, schema in (("old", old), ("other", other), ("text", {"type": "string"}))
+    )
+    no_record = framed(text, b"\x04UA")
+    lake.ingest(
+        [
+            framed(first, encoded(old, departure(flight=1))),
+            framed(second, encoded(other, departure(flight=2, gate="B2"))),
+            flight(),
+            framed(first, encoded(old, departure(dest="lower"))),
+            no_record,
+        ]
+    )
+    with pytest.raises(InfrastructureError) as refused:
+        speed(away(lake).pipeline, once=True)
+    left = lake.count("speed"), lake.count("quarantine")
+    streams = [speed(lake.pipeline, once=True)["counts"]]
     rows = [row.asDict() for row in lake.table("speed").orderBy("flight").toLocalIterator()]
-    assert [row["flight"] for row in rows] == [1, 2]
-    for row in rows:
+    newer = record([*FIELDS, gate])
+    third = register(registry, "old-value", newer)
+    lake.ingest(
+        [
+            framed(first, encoded(old, departure(flight=1))),
+            framed(third, encoded(newer, departure(flight=3, gate="A"))),
+            framed(third, b"\x02"),
+            no_record,
+        ]
+    )
+    streams.append(speed(lake.pipeline, once=True)["counts"])
+    night = nightly(away(lake).pipeline, "run", [ONE])
+    return History(lake, str(refused.value), left, (streams[0], streams[1]), rows, night)
+
+
+def test_without_the_registry_nothing_goes_to_quarantine_and_the_batch_is_done_later(
+    history: History,
+) -> None:
+    assert re.search(r"registry\.url: .* does not answer", history.refusal)
+    assert history.left == (0, 0)
+    assert history.streams[0]["records"] == 5
+
+
+def test_records_of_several_writers_in_one_batch_are_each_read_by_their_own_schema(history: History) -> None:
+    counts = history.streams[0]
+    assert (counts["records"], counts["rows"], counts["quarantined"]) == (5, 2, 3)
+    assert [row["flight"] for row in history.rows] == [1, 2]
+    for row in history.rows:
         assert {name: row[name] for name in ("carrier", "tailnum", "air_time")} == {
             "carrier": "UA",
             "tailnum": "N14228",
@@ -72,33 +145,38 @@ def test_records_of_several_writers_in_one_batch_are_each_read_by_their_own_sche
         assert row["scheduled_departure"].timestamp() * 1000 == DEPARTURE_MS
 
 
-def test_a_schema_that_appears_while_the_stream_runs_loses_and_doubles_nothing(
-    lake: Lake, registry: SchemaRegistryClient
-) -> None:
-    old, new = record(FIELDS), record([*FIELDS, {"name": "gate", "type": "string", "default": ""}])
-    first = register(registry, "appears-value", old)
-    lake.ingest([framed(first, encoded(old, departure(flight=number))) for number in (1, 2)])
-    speed(lake.pipeline, once=True)
-    second = register(registry, "appears-value", new)
-    lake.ingest(
-        [
-            framed(first, encoded(old, departure(flight=2))),
-            framed(second, encoded(new, departure(flight=3, gate="A"))),
-            framed(second, b"\x02"),
-        ]
-    )
-
-    counts = speed(lake.pipeline, once=True)["counts"]
-
+def test_a_schema_that_appears_while_the_stream_runs_loses_and_doubles_nothing(history: History) -> None:
+    counts = history.streams[1]
     assert counts == {
         **counts,
-        **{"records": 3, "rows": 1, "duplicates": 1, "quarantined": 1, "late": 0},
+        **{"records": 4, "rows": 1, "duplicates": 1, "quarantined": 2, "late": 0},
     }
-    assert sorted(row["flight"] for row in lake.table("speed").toLocalIterator()) == [1, 2, 3]
-    assert [row["_reason"] for row in lake.table("quarantine").toLocalIterator()] == ["undecodable"]
+    flown = sorted(row["flight"] for row in history.lake.table("speed").toLocalIterator())
+    assert flown == [1, 2, 3]
 
 
-def test_what_is_not_in_the_wire_format_is_put_aside_as_such(
+def test_a_schema_that_is_no_record_stops_nothing_however_often_it_comes(history: History) -> None:
+    quarantine = history.lake.table("quarantine").orderBy("_offset").select("_offset", "_reason")
+    assert [tuple(row) for row in quarantine.toLocalIterator()] == [
+        (2, "no_schema_id"),
+        (3, "rule_failed"),
+        (4, "not_an_object"),
+        (7, "undecodable"),
+        (8, "not_an_object"),
+    ]
+
+
+def test_the_night_decides_as_the_stream_did_and_needs_no_registry_for_schemas_it_has_seen(
+    history: History,
+) -> None:
+    assert history.night["days"] == {ONE.isoformat(): "certified"}
+    counts = history.night["counts"]
+    assert (counts["rows"], counts["duplicates"], counts["quarantined"]) == (3, 1, 5)
+    flown = sorted(row["flight"] for row in read_serving(history.lake.pipeline).toLocalIterator())
+    assert flown == [1, 2, 3]
+
+
+def test_what_is_not_in_the_wire_format_is_put_aside_as_such_with_the_registry_and_without(
     lake: Lake, registry: SchemaRegistryClient
 ) -> None:
     schema = record(FIELDS)
@@ -108,26 +186,24 @@ def test_what_is_not_in_the_wire_format_is_put_aside_as_such(
     wrong_type = record([{**f, "type": "string"} if f["name"] == "flight" else f for f in FIELDS])
     wrong = register(registry, "wire-other-value", wrong_type)
 
-    assert verdicts(
-        lake,
-        [
-            framed(number, whole),
-            flight(),
-            b"",
-            b"\x00\x00",
-            None,
-            framed(2_000_000_000, whole),
-            framed(0xFFFFFFFF, whole),
-            framed(other_kind, whole),
-            framed(number, whole[:20]),
-            framed(number, b""),
-            # A text of two billion bytes is announced.
-            framed(number, b"\xfe\xff\xff\xff\x0dUA"),
-            framed(wrong, encoded(wrong_type, departure(flight="many"))),
-            framed(number, encoded(schema, departure(distance=float("nan")))),
-            framed(number, encoded(schema, departure(distance=-1.0))),
-        ],
-    ) == [
+    values = [
+        framed(number, whole),
+        flight(),
+        b"",
+        b"\x00\x00",
+        None,
+        framed(2_000_000_000, whole),
+        framed(0xFFFFFFFF, whole),
+        framed(other_kind, whole),
+        framed(number, whole[:20]),
+        framed(number, b""),
+        # A text of two billion bytes is announced.
+        framed(number, b"\xfe\xff\xff\xff\x0dUA"),
+        framed(wrong, encoded(wrong_type, departure(flight="many"))),
+        framed(number, encoded(schema, departure(distance=float("nan")))),
+        framed(number, encoded(schema, departure(distance=-1.0))),
+    ]
+    expected = [
         (None, None, None),
         ("no_schema_id", None, None),
         ("no_schema_id", None, None),
@@ -141,73 +217,14 @@ def test_what_is_not_in_the_wire_format_is_put_aside_as_such(
         ("wrong_type", "distance", "NaN"),
         ("rule_failed", "distance", "-1.0"),
     ]
-
-
-def test_the_night_decides_as_the_stream_did_and_needs_no_registry_for_schemas_it_has_seen(
-    lake: Lake, registry: SchemaRegistryClient
-) -> None:
-    schema = record(FIELDS)
-    number = register(registry, "night-value", schema)
-    lake.ingest(
-        [
-            framed(number, encoded(schema, AVRO_FLIGHT)),
-            framed(number, encoded(schema, AVRO_FLIGHT)),
-            flight(),
-            framed(number, encoded(schema, departure(dest="lower"))),
-        ]
-    )
-    speed(lake.pipeline, once=True)
-    away = replace_registry(lake, "http://127.0.0.1:9")
-
-    done = nightly(replace(lake.pipeline, config=away.config), "run", [ONE])
-
-    assert done["days"] == {ONE.isoformat(): "certified"}
-    assert done["counts"]["quarantined"] == 2
-    assert read_serving(lake.pipeline).count() == 1
-
-
-def replace_registry(lake: Lake, url: str) -> Lake:
-    """The same lake, whose registry has the same name and does not answer any more."""
-    assert lake.config.registry is not None
-    # What the lake has kept is kept under the address; a proxy leads to nowhere, and is tried twice.
-    options = {"proxy": url, "max.retries": "1"}
-    registry = lake.config.registry.model_copy(update={"options": options})
-    return lake.variant(config=lake.config.model_copy(update={"registry": registry}))
-
-
-def test_without_the_registry_nothing_goes_to_quarantine_and_the_batch_is_done_later(
-    lake: Lake, registry: SchemaRegistryClient
-) -> None:
-    schema = record(FIELDS)
-    number = register(registry, "down-value", schema)
-    lake.ingest([framed(number, encoded(schema, AVRO_FLIGHT)), b"broken"])
-    away = replace_registry(lake, "http://127.0.0.1:9")
-
-    with pytest.raises(InfrastructureError, match=r"registry\.url: .* does not answer"):
-        speed(replace(lake.pipeline, config=away.config), once=True)
-    assert (lake.count("speed"), lake.count("quarantine")) == (0, 0)
-
-    speed(lake.pipeline, once=True)
-    assert (lake.count("speed"), lake.count("quarantine")) == (1, 1)
+    assert verdicts(lake, values) == expected
+    # Neither do ids that nobody knows make a night need the registry.
+    assert verdicts(away(lake), values) == expected
 
 
 RECURSIVE = record(
     [*FIELDS, {"name": "next", "type": ["null", {"type": "map", "values": "nyc.Flight"}], "default": None}]
 )
-
-
-def test_a_schema_that_is_no_record_stops_nothing(lake: Lake, registry: SchemaRegistryClient) -> None:
-    sound = record(FIELDS)
-    values = [
-        framed(register(registry, "sound-value", sound), encoded(sound, AVRO_FLIGHT)),
-        framed(register(registry, "text-value", {"type": "string"}), b"\x04UA"),
-    ]
-    lake.ingest(values)
-    for _ in range(2):
-        counts = speed(lake.pipeline, once=True)["counts"]
-        lake.ingest(values)
-    assert (counts["duplicates"], counts["quarantined"]) == (1, 1)
-    assert {row["_reason"] for row in lake.table("quarantine").toLocalIterator()} == {"not_an_object"}
 
 
 @pytest.mark.thorough
@@ -225,21 +242,6 @@ def test_a_recursive_schema_stops_nothing_and_is_asked_for_again(
     fixed = WriterSchema(7, "AVRO", json.dumps(record(FIELDS)))
     monkeypatch.setattr(ConfluentRegistry, "schema", lambda self, number: fixed)
     assert verdicts(lake, [value]) == [(None, None, None)]
-
-
-def test_an_id_that_nobody_knows_does_not_make_the_night_need_the_registry(
-    lake: Lake, registry: SchemaRegistryClient
-) -> None:
-    schema = record(FIELDS)
-    number = register(registry, "garbage-value", schema)
-    values = [
-        framed(number, encoded(schema, AVRO_FLIGHT)),
-        framed(2_000_000_000, b"x"),
-        framed(2**32 - 1, b"x"),
-    ]
-    assert [reason for reason, *_ in verdicts(lake, values)] == [None, "unknown_schema", "unknown_schema"]
-    away = replace_registry(lake, "http://127.0.0.1:9")
-    assert [reason for reason, *_ in verdicts(away, values)] == [None, "unknown_schema", "unknown_schema"]
 
 
 @pytest.mark.thorough

@@ -35,7 +35,7 @@ from pipelines.steps.publish_reset import reset_publishing
 from pipelines.steps.replay import replay
 from pipelines.steps.speed import speed
 from tests.support.accidents import once
-from tests.support.commands import outcome
+from tests.support.cli_calls import outcome
 from tests.support.kafka import MakeTopic, make_topic
 from tests.support.lake_copies import continued
 from tests.support.lakes import Lake, clean_log, compact_and_vacuum, flight

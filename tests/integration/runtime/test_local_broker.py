@@ -26,6 +26,7 @@ from pipelines.runtime.local_broker import (
     server_properties,
     start_broker,
 )
+from tests.support.processes import BRIEF_ENVIRONMENT
 
 pytestmark = pytest.mark.integration
 WITHIN_S = 60
@@ -33,7 +34,10 @@ WITHIN_S = 60
 
 @pytest.fixture(autouse=True)
 def no_cluster_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers are started here, which live so briefly that compiling does not pay."""
     monkeypatch.delenv("KAFKA_BOOTSTRAP_SERVERS", raising=False)
+    for name, value in BRIEF_ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
 
 
 def _command(*arguments: str) -> Result:
@@ -112,12 +116,10 @@ def test_a_cluster_of_ones_own_is_used_and_nothing_started(monkeypatch: pytest.M
         assert given == EmbeddedBroker("kafka.example:9092")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_broker_ends_with_the_program_that_uses_it(number: signal.Signals, tmp_path: Path) -> None:
+def test_the_broker_ends_with_the_program_that_uses_it(tmp_path: Path) -> None:
     program = textwrap.dedent("""
         import signal
         from pipelines.runtime.local_broker import broker
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell has it ignored
         with broker() as running:
             print(running.pid, running.folder, flush=True)
             signal.pause()
@@ -126,29 +128,26 @@ def test_the_broker_ends_with_the_program_that_uses_it(number: signal.Signals, t
         assert user.stdout is not None
         pid, folder = user.stdout.readline().split()
         process = psutil.Process(int(pid))
-        user.send_signal(number)
+        user.send_signal(signal.SIGTERM)
         assert user.wait(WITHIN_S) != 0
     assert not process.is_running()
     assert not Path(folder).exists()
 
 
-def test_an_exception_ends_it_too() -> None:
-    seen: list[EmbeddedBroker] = []
-
-    def use() -> None:
-        with broker() as running:
-            seen.append(running)
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        use()
-    assert not seen[0].is_running()
-
-
-def test_a_port_taken_after_it_was_chosen_is_answered_by_another_try(
+def test_a_port_taken_after_it_was_chosen_is_answered_by_another_try_and_an_exception_ends_it_but_for_its_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, calls = broker_module.free_ports, []
+
+    def use() -> None:
+        with broker(tmp_path) as running:
+            seen.append(running)
+            assert not running.bootstrap_servers.endswith(f":{thief.getsockname()[1]}")
+            assert running.folder == tmp_path
+            assert os.getpgid(running.pid or 0) != os.getpgid(0), "Ctrl-C in the terminal must not reach it"
+            raise ZeroDivisionError
+
+    seen: list[EmbeddedBroker] = []
     with socket.socket() as thief:
         thief.bind(("127.0.0.1", 0))
         thief.listen()
@@ -158,9 +157,11 @@ def test_a_port_taken_after_it_was_chosen_is_answered_by_another_try(
             return (thief.getsockname()[1], real(folder, 0)[1]) if len(calls) == 1 else real(folder, 0)
 
         monkeypatch.setattr(broker_module, "free_ports", ports)
-        with broker(tmp_path) as running:
-            assert not running.bootstrap_servers.endswith(f":{thief.getsockname()[1]}")
+        with pytest.raises(ZeroDivisionError):
+            use()
     assert len(calls) == 2
+    assert not seen[0].is_running()
+    assert "Kafka Server started" in (tmp_path / "broker.log").read_text()
 
 
 def test_a_broker_that_dies_while_starting_shows_the_end_of_its_log(
@@ -186,13 +187,6 @@ def test_a_broker_that_ignores_a_polite_end_is_killed() -> None:
         process = psutil.Process(stubborn.pid)
         EmbeddedBroker("x:1", stubborn.pid, process.create_time()).stop(within_s=0.5)
         assert not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
-
-
-def test_a_given_folder_keeps_its_log(tmp_path: Path) -> None:
-    with broker(tmp_path) as running:
-        assert running.folder == tmp_path
-        assert os.getpgid(running.pid or 0) != os.getpgid(0), "Ctrl-C in the terminal must not reach it"
-    assert "Kafka Server started" in (tmp_path / "broker.log").read_text()
 
 
 def test_a_folder_that_cannot_be_made_is_refused_in_words(tmp_path: Path) -> None:

@@ -1,50 +1,145 @@
 """A contract grows while the stream lives: old and new producers mixed, a restart in between."""
 
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
-from pyspark.sql import SparkSession
-from pyspark.sql.types import DoubleType, FloatType, StringType, StructField, StructType
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import (
+    ArrayType,
+    DoubleType,
+    FloatType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.rules import RowRule
 from pipelines.delta.io import read
 from pipelines.delta.tables import ensure_table, shape
 from pipelines.fault_points import Point, armed
+from pipelines.nightly.verdicts import NightSummary
 from pipelines.steps.serving import read_serving
-from tests.support.lakes import Lake
-from tests.support.nights import ONE, on, run, stream
+from tests.support.lake_copies import lake_in
+from tests.support.lakes import EPOCH, Lake, Record
+from tests.support.nights import ONE, run, stream
+from tests.support.orders import order
 
 
-def test_old_and_new_producers_share_a_topic_through_an_evolution(
-    make_lake: Callable[..., Lake], small: DataContract
-) -> None:
-    narrow = [
-        StructField(field.name, FloatType(), field.nullable) if field.name == "air_time" else field
-        for field in small.schema
+def of(number: str, **changes: Any) -> bytes:
+    return order(**{"order": {"id": number}, "note": "n", "weight": 0.5, **changes})
+
+
+def old_contract(nested: DataContract) -> DataContract:
+    more = [StructField("weight", FloatType()), StructField("note", StringType(), nullable=False)]
+    return replace(nested, version="1.0.0", schema=StructType([*nested.schema, *more]))
+
+
+def new_contract(old: DataContract) -> DataContract:
+    """The same with more columns, more parts within columns, wider types, and less that is required."""
+    order_type = old.schema["order"].dataType
+    item = StructType([StructField("sku", StringType(), nullable=False), StructField("count", LongType())])
+    wider = {
+        "order": StructType([*order_type, StructField("shop", StringType())]),  # type: ignore[misc]
+        "items": ArrayType(item, containsNull=False),
+        "weight": DoubleType(),
+    }
+    fields = [
+        StructField(f.name, wider.get(f.name, f.dataType), f.nullable or f.name == "note") for f in old.schema
     ]
-    old = make_lake(contract=replace(small, version="1.0.0", schema=StructType(narrow)))
-    gate = StructField("gate", StringType())
-    rules = (*small.row_rules, RowRule("gate", "pattern", "^[A-Z]"))
-    looser = [StructField(f.name, f.dataType, f.nullable or f.name == "dest") for f in small.schema]
-    newer = replace(small, version="1.1.0", schema=StructType([*looser, gate]), row_rules=rules)
+    rules = (*old.row_rules, RowRule("gate", "pattern", "^[A-Z]"))
+    schema = StructType([*fields, StructField("gate", StringType())])
+    return replace(old, version="1.1.0", schema=schema, row_rules=rules)
 
+
+@dataclass(frozen=True)
+class History:
+    """What became of a lake under two contracts, the second of which is the first one grown.
+
+    Attributes:
+        streams: the counts of the stream under each contract.
+        nights: what the night said under each of them.
+        served: the ids, shops, counts of items and gates that readers had: after the first night, after the
+            second stream, after the second night.
+        speed: the speed layer at the end.
+    """
+
+    streams: tuple[dict[str, int], dict[str, int]]
+    nights: tuple[NightSummary, NightSummary]
+    served: tuple[set[Any], set[Any], set[Any]]
+    speed: DataFrame
+
+
+def served(lake: Lake) -> set[Any]:
+    known = read_serving(lake.pipeline).columns
+    gate = "gate" if "gate" in known else "NULL"
+    shop = "order.shop" if gate == "gate" else "NULL"
+    rows = read_serving(lake.pipeline).selectExpr("order.id", shop, "items[0].count", gate)
+    return {tuple(row) for row in rows.toLocalIterator()}
+
+
+@pytest.fixture(scope="module")
+def history(spark: SparkSession, nested: DataContract, tmp_path_factory: pytest.TempPathFactory) -> History:
+    old = lake_in(tmp_path_factory.mktemp("evolution"), spark, old_contract(nested))
     # A new producer is there before the contract: what it says more is kept in bronze.
-    old.ingest([on(1, 1), on(1, 2, gate="A2")])
-    stream(old)
-    new = old.variant(contract=newer)
-    new.ingest([on(1, 3), on(1, 4, gate="B4"), on(1, 2, gate="A2"), on(1, 5, gate="?")])
-    new.ingest([on(3, 9, dest=None)])
-    counts = stream(new)["counts"]
-    assert (counts["rows"], counts["duplicates"], counts["quarantined"]) == (3, 1, 1)
-    rows = {row["flight"]: row["gate"] for row in read_serving(new.pipeline).toLocalIterator()}
-    assert rows == {1: None, 2: None, 3: None, 4: "B4", 9: None}
-    assert new.table("speed").schema["air_time"].dataType == DoubleType()
+    old.ingest(
+        [
+            *(of("a-1"), of("a-1", tags={"c": "3"}), of("ä-2 😀"), of("g-2", gate="A2")),
+            *(b"broken", of("e-1", items=[])),
+        ]
+    )
+    first = stream(old)["counts"]
+    first_night = run(old, ONE)
+    at_first = served(old)
+    new = old.variant(contract=new_contract(old.contract))
+    inside = {"order": {"id": "b-1", "shop": "s"}, "items": [{"sku": "x", "count": 2**40}]}
+    new.ingest(
+        [of("g-3"), of("g-4", gate="B4"), of("g-2", gate="A2"), of("g-5", gate="?"), of("b-1", **inside)]
+    )
+    later = of("n-9", note=None, placed_at="2013-01-03T10:00:00Z")
+    new.ingest([Record(later, sent=EPOCH + timedelta(days=2))])
+    second = stream(new)["counts"]
+    between = served(new)
+    second_night = run(new, ONE)
+    all_served = (at_first, between, served(new))
+    return History((first, second), (first_night, second_night), all_served, new.table("speed"))
 
-    assert run(new, ONE)["days"] == {"2013-01-01": "certified"}
-    rows = {row["flight"]: row["gate"] for row in read_serving(new.pipeline).toLocalIterator()}
-    assert rows == {1: None, 2: "A2", 3: None, 4: "B4", 9: None}
+
+def test_a_key_that_lies_in_an_object_deduplicates_in_stream_and_night(history: History) -> None:
+    counts = history.streams[0]
+    assert (counts["rows"], counts["duplicates"], counts["quarantined"]) == (3, 1, 2)
+    night = history.nights[0]
+    assert night["days"] == {ONE.isoformat(): "certified"}
+    assert (night["counts"]["rows"], night["counts"]["conflicts"]) == (3, 1)
+    assert {number for number, *_ in history.served[0]} == {"a-1", "ä-2 😀", "g-2"}
+
+
+def test_a_record_that_breaks_a_condition_is_no_row_of_the_night_either(history: History) -> None:
+    assert history.nights[0]["counts"]["quarantined"] == 2
+
+
+def test_old_and_new_producers_share_a_topic_through_an_evolution(history: History) -> None:
+    counts = history.streams[1]
+    assert (counts["rows"], counts["duplicates"], counts["quarantined"]) == (4, 1, 1)
+    rows = {row["id"]: row["gate"] for row in history.speed.select("order.id", "gate").toLocalIterator()}
+    none = dict.fromkeys(("a-1", "ä-2 😀", "g-2", "g-3", "b-1", "n-9"))
+    assert rows == {**none, "g-4": "B4"}
+    assert history.speed.schema["weight"].dataType == DoubleType()
+
+    assert history.nights[1]["days"] == {ONE.isoformat(): "certified"}
+    assert {number: gate for number, *_, gate in history.served[2]} == {**none, "g-2": "A2", "g-4": "B4"}
+
+
+def test_a_part_that_is_added_inside_is_added_to_the_tables(history: History) -> None:
+    certified = {("a-1", None, 2), ("ä-2 😀", None, 2), ("g-2", None, 2)}
+    open_day = {("n-9", None, 2)}
+    assert {parts[:3] for parts in history.served[1]} == certified | open_day
+    added = {("b-1", "s", 2**40), ("g-3", None, 2), ("g-4", None, 2)}
+    assert {parts[:3] for parts in history.served[2]} == certified | open_day | added
 
 
 def test_of_two_that_add_the_same_columns_at_once_both_go_on(spark: SparkSession, tmp_path: Path) -> None:

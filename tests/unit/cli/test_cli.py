@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,16 +12,21 @@ import pytest
 from pipelines.cli.job_runner import harmless
 from pipelines.cli.jobs import JOBS
 from pipelines.spark.state_store import PROVIDER
+from tests.support.forked_commands import Done, commands
+
+Run = Callable[..., Done]
 
 
-def oncelake(*words: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "pipelines.cli", *words],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+@pytest.fixture(scope="module")
+def oncelake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """Run `oncelake WORDS` in a process of its own."""
+    with commands(tmp_path_factory.mktemp("commands")) as given:
+        yield given.run
+
+
+def alone(*words: str) -> "subprocess.CompletedProcess[str]":
+    """Run `python WORDS`."""
+    return subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=60, check=False)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +81,7 @@ def oncelake(*words: str) -> "subprocess.CompletedProcess[str]":
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_a_mistake_is_refused_with_one_message(words: list[str], said: str) -> None:
+def test_a_mistake_is_refused_with_one_message(oncelake: Run, words: list[str], said: str) -> None:
     done = oncelake(*words)
     assert done.returncode == 2
     assert said in done.stderr
@@ -89,33 +95,31 @@ def test_what_a_terminal_would_obey_is_shown_as_an_escape() -> None:
 
 def test_with_json_the_last_line_tells_the_failure() -> None:
     words = ("--pipeline", "flights", "--set", "speed.state_partitions=0", "--log-format", "json")
-    done = oncelake("speed_stream", *words)
+    done = alone("-m", "pipelines.cli", "speed_stream", *words)
     summary = json.loads(done.stdout.splitlines()[-1])
     assert (summary["job"], summary["status"], summary["exit_code"]) == ("speed_stream", "failed", 2)
     assert "speed.state_partitions" in summary["error"]
     assert done.returncode == 2
 
 
-def test_under_spark_submit_all_pipelines_have_to_agree_on_spark(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_under_spark_submit_all_pipelines_have_to_agree_on_spark(oncelake: Run, tmp_path: Path) -> None:
     conf = shutil.copytree("conf", tmp_path / "conf")
     with (conf / "base/pipelines/weather.yml").open("a") as weather:
         weather.write("spark: {conf: {spark.executor.memory: 2g}}\n")
-    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
-    done = oncelake("nightly_batch", "--all", "--conf-dir", str(conf), "--log-format", "json")
+    words = ("nightly_batch", "--all", "--conf-dir", str(conf), "--log-format", "json")
+    done = oncelake(*words, PYSPARK_GATEWAY_PORT="1")
     summary = json.loads(done.stdout)
     assert (done.returncode, summary["exit_code"], summary["pipelines"]) == (2, 2, [])
     assert "the settings of flights and weather differ" in summary["error"]
 
 
-def test_the_index_is_made_without_spark_or_a_pipeline(tmp_path: Path) -> None:
+def test_the_index_is_made_without_spark_or_a_pipeline(oncelake: Run, tmp_path: Path) -> None:
     done = oncelake("report", "--index", "--out", str(tmp_path), "--log-format", "json")
     assert (done.returncode, done.stderr) == (0, "")
     assert Path(json.loads(done.stdout)["index"]).read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
-def test_a_plan_shows_everything_and_no_secret() -> None:
+def test_a_plan_shows_everything_and_no_secret(oncelake: Run) -> None:
     hidden = "kafka.secrets.sasl.jaas.config=hush-hush"
     done = oncelake("plan", "--pipeline", "flights", "--set", hidden, "--log-format", "json")
     assert done.returncode == 0
@@ -137,7 +141,7 @@ def test_a_plan_shows_everything_and_no_secret() -> None:
         (f"spark.conf.{PROVIDER}=org.example.Mine", "as org.example.Mine decides"),
     ],
 )
-def test_a_plan_shows_how_long_the_state_holds_a_key(setting: str, shown: str) -> None:
+def test_a_plan_shows_how_long_the_state_holds_a_key(oncelake: Run, setting: str, shown: str) -> None:
     words = ("--set", "speed.watermark_delay=2 hours", "--set", setting, "--log-format", "json")
     plan = json.loads(oncelake("plan", "--pipeline", "flights", *words).stdout)
     stream = plan["speed_stream: bronze to speed layer and quarantine"]
@@ -149,9 +153,14 @@ def test_each_job_has_a_script_for_spark_submit() -> None:
 
 
 @pytest.mark.parametrize("job", [job.name for job in JOBS])
-def test_a_script_for_spark_submit_is_the_same_entry_point(job: str) -> None:
-    done = subprocess.run(
-        [sys.executable, f"jobs/{job}.py", "--help"], capture_output=True, text=True, timeout=60, check=False
-    )
+def test_a_script_for_spark_submit_is_the_same_entry_point(oncelake: Run, job: str) -> None:
+    done = oncelake("--help", script=f"jobs/{job}.py")
     assert done.returncode == 0
     assert f"oncelake {job} " in done.stdout
+
+
+def test_no_script_stands_in_the_way_of_what_another_one_imports() -> None:
+    # Python looks for modules in the folder of the script first.
+    done = alone("jobs/speed_stream.py", "--help")
+    assert done.returncode == 0
+    assert "oncelake speed_stream " in done.stdout
