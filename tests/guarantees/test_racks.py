@@ -1,9 +1,11 @@
 """Bytes stay in the rack, on three brokers in three racks and an executor in each."""
 
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ from pipelines.config.model import KafkaConfig
 from pipelines.kafka.admin import admin_client
 from pipelines.racks.advice import advise
 from pipelines.racks.topology import describe_racks
+from tests.support.brief import BRIEF_JAVA, BRIEF_SPARK
+from tests.support.processes import BRIEF_ENVIRONMENT
 from tests.support.rack_cluster import RackCluster, rack_cluster
 
 RECORDS, SIZE, PARTITIONS = 24_000, 1_000, 12
@@ -27,19 +31,32 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RackCluster]:
     with rack_cluster(tmp_path_factory.mktemp("racks")) as running:
-        for factor in (1, 2, 3):
-            running.create(f"replicated-{factor}", replicas(factor))
-            running.fill(f"replicated-{factor}", PARTITIONS, RECORDS, SIZE)
         yield running
 
 
+@pytest.fixture(scope="module")
+def filled(cluster: RackCluster) -> Callable[[int], str]:
+    """Makes and fills a topic with so many replicas, and tells its name."""
+
+    @cache
+    def fill(factor: int) -> str:
+        topic = f"replicated-{factor}"
+        cluster.create(topic, replicas(factor))
+        cluster.fill(topic, PARTITIONS, RECORDS, SIZE)
+        return topic
+
+    return fill
+
+
 @pytest.mark.thorough
-def test_the_client_s_rack_keeps_bytes_where_all_racks_have_a_replica(cluster: RackCluster) -> None:
+def test_the_client_s_rack_keeps_bytes_where_all_racks_have_a_replica(
+    cluster: RackCluster, filled: Callable[[int], str]
+) -> None:
     told = cluster.folder / "metrics"
     told.mkdir()
     sink = "spark.conf.spark.metrics.conf.executor.sink.csv"
     done = measured(
-        *(cluster, "replicated-3", "client", RECORDS),
+        *(cluster, filled(3), "client", RECORDS),
         *(f"{sink}.class=org.apache.spark.metrics.sink.CsvSink", f"{sink}.directory={told}"),
         *(f"{sink}.period=1", f"{sink}.unit=seconds"),
     )
@@ -50,25 +67,16 @@ def test_the_client_s_rack_keeps_bytes_where_all_racks_have_a_replica(cluster: R
     assert set(done["racks"]["bytes"]) == {"a", "b", "c"}
 
 
-@pytest.mark.parametrize("factor", [pytest.param(1, marks=pytest.mark.thorough), 2])
-def test_placement_keeps_them_where_racks_lack_replicas(cluster: RackCluster, factor: int) -> None:
-    done = measured(cluster, f"replicated-{factor}", "placement", RECORDS)
-    assert done["counts"]["records"] == RECORDS
-    assert done["racks"]["share"] > 0.99
-    placement = done["racks"]["placement"]
-    assert placement["rackBatchesLeft"] == "0"
-    assert (placement["rackRecordsLocal"], placement["rackRecordsRemote"]) == (str(RECORDS), "0")
-    assert float(placement["rackSkew"]) == pytest.approx(1, abs=0.05)
-
-
-BATCH_READ = """
+BATCH_READ_AND_MEASURE = """
 import json, sys
+from pipelines.cli import main
 from pipelines.config.loader import load_config
 from pipelines.spark.session import spark_session
 from pipelines.kafka.source import offsets_between
 from demo.waiting import wait_until
 
-config = load_config("flights", environ={}, settings=sys.argv[1:])
+batch, stream, records, *settings = sys.argv[1:]
+config = load_config("flights", environ={}, settings=[f"kafka.topic={batch}", *settings])
 spark = spark_session(config, "batch")
 # An executor that has not come yet is given nothing; the driver is counted with them.
 wait_until(lambda: spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() == 4, "all are there")
@@ -81,21 +89,54 @@ chosen = {}
 for partition in plan.partitions():
     listed = plan.preferredLocations(partition)
     chosen[partition.index()] = [listed.apply(n) for n in range(listed.length())]
-print(json.dumps({"chosen": chosen, "records": read.count()}))
+print(json.dumps({"chosen": chosen, "records": read.count()}), flush=True)
+given = [f"--set={setting}" for setting in [f"kafka.topic={stream}", *settings]]
+main(["rack", "measure", "--pipeline=flights", "--log-format=json", f"--records={records}", *given])
 """
 
 
-def test_a_batch_read_is_placed_too(cluster: RackCluster) -> None:
+@pytest.fixture(scope="module")
+def placed(cluster: RackCluster, filled: Callable[[int], str]) -> list[dict[str, Any]]:
+    """What a batch read tells, and then `oncelake rack measure`, on the same executors."""
     given = [
         *(f"lake.root={cluster.folder}/lake", f"kafka.bootstrap_servers={cluster.bootstrap_servers}"),
-        *("kafka.topic=replicated-1", f"spark.master={cluster.master}", "kafka.rack.mode=placement"),
+        *(f"spark.master={cluster.master}", "kafka.rack.mode=placement", *BRIEF_SPARK),
         *(f"spark.conf.{setting}" for setting in EXECUTORS),
+        f"spark.conf.spark.executor.extraJavaOptions={BRIEF_JAVA}",
     ]
     done = subprocess.run(
-        [sys.executable, "-c", BATCH_READ, *given], capture_output=True, text=True, check=False
+        [sys.executable, "-c", BATCH_READ_AND_MEASURE, filled(1), filled(2), str(RECORDS), *given],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **BRIEF_ENVIRONMENT},
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout.splitlines()[-1])
+    return [json.loads(line) for line in done.stdout.splitlines()[-2:]]
+
+
+def is_placed(done: dict[str, Any]) -> None:
+    assert done["counts"]["records"] == RECORDS
+    assert done["racks"]["share"] > 0.99
+    placement = done["racks"]["placement"]
+    assert placement["rackBatchesLeft"] == "0"
+    assert (placement["rackRecordsLocal"], placement["rackRecordsRemote"]) == (str(RECORDS), "0")
+    assert float(placement["rackSkew"]) == pytest.approx(1, abs=0.05)
+
+
+def test_placement_keeps_them_where_racks_lack_replicas(placed: list[dict[str, Any]]) -> None:
+    is_placed(placed[1])
+
+
+@pytest.mark.thorough
+def test_placement_keeps_them_where_each_rack_has_a_third(
+    cluster: RackCluster, filled: Callable[[int], str]
+) -> None:
+    is_placed(measured(cluster, filled(1), "placement", RECORDS))
+
+
+def test_a_batch_read_is_placed_too(placed: list[dict[str, Any]]) -> None:
+    found = placed[0]
     assert found["records"] == 12 * 100
     executors = {locations[0] for locations in found["chosen"].values()}
     assert len(found["chosen"]) == PARTITIONS
@@ -105,10 +146,12 @@ def test_a_batch_read_is_placed_too(cluster: RackCluster) -> None:
 
 @pytest.mark.thorough
 def test_what_is_lost_moved_or_replaced_changes_the_share_and_nothing_else(
-    cluster: RackCluster,
+    cluster: RackCluster, filled: Callable[[int], str]
 ) -> None:
+    # While all brokers run.
+    single, double = filled(1), filled(2)
     cluster.workers["c"].kill()
-    done = measured(cluster, "replicated-1", "placement", RECORDS, "spark.conf.spark.cores.max=2")
+    done = measured(cluster, single, "placement", RECORDS, "spark.conf.spark.cores.max=2")
     assert done["counts"]["records"] == RECORDS
     placement = done["racks"]["placement"]
     assert int(placement["rackRecordsRemote"]) == RECORDS / 3
@@ -118,8 +161,8 @@ def test_what_is_lost_moved_or_replaced_changes_the_share_and_nothing_else(
 
     cluster.brokers[2].kill()
 
-    wait_until(lambda: set(cluster.leaders("replicated-2")) == {1, 3}, "other brokers lead")
-    done = measured(cluster, "replicated-2", "placement", RECORDS, "spark.conf.spark.cores.max=2")
+    wait_until(lambda: set(cluster.leaders(double)) == {1, 3}, "other brokers lead")
+    done = measured(cluster, double, "placement", RECORDS, "spark.conf.spark.cores.max=2")
     assert done["counts"]["records"] == RECORDS
     # No task fails and no batch is left to Spark; both executors that there are take part.
     assert done["racks"]["placement"]["rackBatchesLeft"] == "0"
@@ -127,14 +170,14 @@ def test_what_is_lost_moved_or_replaced_changes_the_share_and_nothing_else(
 
     cluster.brokers[2].again()
     cluster.workers["c"].again()
-    wait_until(lambda: cluster.in_sync("replicated-2") == 2, "the broker has what it missed")
+    wait_until(lambda: cluster.in_sync(double) == 2, "the broker has what it missed")
 
     def meanwhile() -> None:
-        cluster.move_leaders("replicated-2")
+        cluster.move_leaders(double)
         cluster.kill_executor("a")
 
-    done = measured(cluster, "replicated-2", "placement", RECORDS, meanwhile=meanwhile)
-    assert set(cluster.leaders("replicated-2")) == {1, 2, 3}
+    done = measured(cluster, double, "placement", RECORDS, meanwhile=meanwhile)
+    assert set(cluster.leaders(double)) == {1, 2, 3}
     assert done["counts"] == {"records": RECORDS, "batches": 20}
     placement = done["racks"]["placement"]
     assert (placement["rackBatchesPlaced"], placement["rackBatchesLeft"]) == ("20", "0")

@@ -1,6 +1,7 @@
 """A lake on S3 loses nothing, whichever JVMs write to it: S3 itself puts a commit only if it is absent."""
 
 import json
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -14,12 +15,14 @@ from confluent_kafka import Producer
 from demo.source import read_weather
 from pipelines.runtime.jars import ensure_jars
 from tests.support.brief import BRIEF_SPARK
+from tests.support.command_process import CommandProcess, command_process
 from tests.support.kafka import MakeTopic
-from tests.support.processes import Job, start_job
+from tests.support.processes import BRIEF_ENVIRONMENT, Job, start_job
 from tests.support.s3 import BUCKET, Store, s3_double
 from tests.support.s3_app import ROWS
 
 LOG_STORE = "spark.conf.spark.delta.logStore.s3a.impl=oncelake.store.S3ConditionalLogStore"
+ROOT = Path(__file__).resolve().parents[2]
 COMMITS = 8
 DAYS = [date(2013, 1, 1), date(2013, 1, 2)]
 
@@ -32,9 +35,22 @@ def jars() -> None:
     ensure_jars("s3")
 
 
-@pytest.fixture
-def store() -> Iterator[Store]:
+@pytest.fixture(scope="module")
+def double() -> Iterator[Store]:
     with s3_double() as running:
+        yield running
+
+
+@pytest.fixture
+def store(double: Store) -> Iterator[Store]:
+    yield double
+    double.heeds_conditions, double.lost_answers = True, 0
+
+
+@pytest.fixture(scope="module")
+def process() -> Iterator[CommandProcess]:
+    """Runs one thing after the other, in a Java that has the jars for S3."""
+    with command_process(environment={**os.environ, "PYTHONPATH": str(ROOT)}) as running:
         yield running
 
 
@@ -70,6 +86,7 @@ def start_program(settings: list[str], tmp_path: Path, jobs: list[Job]) -> Start
                 stderr=errors,
                 text=True,
                 start_new_session=True,
+                env={**os.environ, **BRIEF_ENVIRONMENT},
             )
         jobs.append(Job(process, log))
         return jobs[-1]
@@ -95,20 +112,24 @@ def commits_of(store: Store, table: str) -> dict[int, int]:
 
 @pytest.mark.slow
 def test_two_writers_at_once_lose_no_commit_and_repeat_none(
-    store: Store, start_program: Start, tmp_path: Path
+    store: Store, settings: list[str], process: CommandProcess, start_program: Start, tmp_path: Path
 ) -> None:
-    begin = tmp_path / "begin"
-    writers = []
-    for _ in range(2):
-        # One after the other: of two that make a table at once Delta lets one fail, on any store.
-        writer = start_program("write", str(COMMITS), str(begin))
-        writers.append(writer)
+    # One after the other: of two that make a table at once Delta lets one fail, on any store.
+    first, second, both = (tmp_path / name for name in ("first", "second", "both"))
+    arguments = ("write", " ".join(settings), str(COMMITS), str(first), str(both))
+    program = f"from tests.support.s3_app import main; main(*{arguments!r})"
+    writers = [
+        process.start_program(tmp_path, program),
+        start_program("write", str(COMMITS), str(second), str(both)),
+    ]
+    for writer, turn in zip(writers, (first, second), strict=True):
+        turn.touch()
         assert writer.process.stdout is not None
         assert writer.process.stdout.readline() == "ready\n", writer.log.read_text()[-3000:]
     before = len(store.refused)
     # Some writes are carried out and answered by an error, so that they are sent again.
     store.lost_answers = 3
-    begin.touch()
+    both.touch()
     for writer in writers:
         ended_well(writer)
 
@@ -156,8 +177,11 @@ def send(broker: str, topic: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.slow
-def test_a_store_that_does_not_heed_the_condition_is_refused(store: Store, start: Start) -> None:
+def test_a_store_that_does_not_heed_the_condition_is_refused(
+    store: Store, settings: list[str], process: CommandProcess, tmp_path: Path
+) -> None:
     store.heeds_conditions = False
-    job = start("report", "--date", "2013-01-01")
+    given = [f"--set={setting}" for setting in (*settings, f"lake.root=s3a://{BUCKET}/careless")]
+    job = process.start(tmp_path, "report", "--pipeline", "weather", *given, "--date", "2013-01-01")
     assert job.wait() == 2, job.log.read_text()[-3000:]
     assert "an existing file was overwritten" in job.summary()["error"]

@@ -2,7 +2,6 @@
 
 import json
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -12,6 +11,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from demo.waiting import wait_until
 from pipelines.config.loader import load_config
 from pipelines.delta.io import append
 from pipelines.durations import format_interval
@@ -136,8 +136,10 @@ def main(source: str, folder: str, last: str) -> None:
     java: Any = spark.sparkContext._jvm
 
     def killed(batch: int) -> None:
-        # Snapshots are written in the background.
-        time.sleep(1)
+        if batch == int(last) // 2:
+            # Snapshots are written in the background, and there are changes since.
+            state = Path(folder, "checkpoint/state/0/0")
+            wait_until(lambda: any(state.glob("*.zip")), "there is a snapshot")
         if batch == int(last):
             java.java.lang.Runtime.getRuntime().halt(137)
 

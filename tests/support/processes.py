@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,20 +68,10 @@ def _heeds_signals() -> None:
 
 def start_job(name: str, folder: Path, *arguments: str, **environment: str) -> Job:
     """Starts `oncelake NAME ...` in a process group of its own, with these additions to the environment."""
-    words = (*name.split(), "--log-format", "json", *arguments)
-    return _start("pipelines.cli", folder / name, words, environment)
-
-
-def start_module(module: str, folder: Path, *arguments: str) -> Job:
-    """Starts a module in the same way."""
-    return _start(module, folder / module, arguments, {})
-
-
-def _start(module: str, name: Path, arguments: Sequence[str], environment: Mapping[str, str]) -> Job:
-    log = name.with_name(f"{name.name}-{time.monotonic_ns()}.log")
+    log = folder / f"{name}-{time.monotonic_ns()}.log"
     with log.open("w") as errors:
         process = subprocess.Popen(  # the arguments are the tests' own
-            [sys.executable, "-m", module, *arguments],
+            [sys.executable, "-m", "pipelines.cli", *name.split(), "--log-format", "json", *arguments],
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,

@@ -1,8 +1,12 @@
 """Three brokers in three racks, and a standalone Spark with a worker in each, on this machine."""
 
+import base64
 import os
+import re
+import shutil
 import socket
 import subprocess
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -235,9 +239,24 @@ broker.session.timeout.ms=6000
     java = [str(find_java().executable), "-Xmx320m", *BRIEF_JAVA.split()]
     java += [f"-Dlog4j2.configurationFile={home}/log4j2.properties"]
     java += ["-cp", os.pathsep.join(map(str, ensure_jars("broker")))]
-    formatting = ["kafka.tools.StorageTool", "format", "--cluster-id", CLUSTER_ID, "--config"]
-    subprocess.run([*java, *formatting, str(properties)], check=True, stdout=subprocess.DEVNULL)
+    first = home.with_name("broker-1")
+    if home == first:
+        formatting = ["kafka.tools.StorageTool", "format", "--cluster-id", CLUSTER_ID, "--config"]
+        subprocess.run([*java, *formatting, str(properties)], check=True, stdout=subprocess.DEVNULL)
+        # As it is before that broker starts, for the others.
+        shutil.copytree(home / "data", first.with_name("formatted"))
+    else:
+        _as_formatted(first.with_name("formatted"), home / "data", number)
     return _start([*java, "kafka.Kafka", str(properties)], home.with_suffix(".log"), {})
+
+
+def _as_formatted(formatted: Path, data: Path, number: int) -> None:
+    """Makes of the first broker's folder another's, which spares a Java that does the same."""
+    shutil.copytree(formatted, data)
+    meta = data / "meta.properties"
+    own = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    text = re.sub(r"(?m)^node\.id=.*$", f"node.id={number}", meta.read_text())
+    meta.write_text(re.sub(r"(?m)^directory\.id=.*$", f"directory.id={own}", text))
 
 
 def _spark(command: Sequence[str], log: Path, told: Mapping[str, str]) -> Server:

@@ -15,13 +15,15 @@ from pipelines.steps.serving import read_serving
 ROWS = 10
 
 
-def write(pipeline: Pipeline, commits: str, start: str) -> None:
-    """Says that it is ready, waits for the start, and appends rows, each time by a commit."""
+def write(pipeline: Pipeline, commits: str, *starts: str) -> None:
+    """Appends rows at the first start, says that it is ready, and at the second goes on, commit by commit."""
     rows, table = pipeline.spark.range(ROWS).coalesce(1), f"{pipeline.config.root}/table"
-    append(rows, table)
-    print("ready", flush=True)
-    while not Path(start).exists():
-        time.sleep(0.01)
+    for number, start in enumerate(starts):
+        while not Path(start).exists():
+            time.sleep(0.01)
+        if number == 0:
+            append(rows, table)
+            print("ready", flush=True)
     for _ in range(int(commits)):
         append(rows, table)
 
@@ -32,11 +34,15 @@ def serve(pipeline: Pipeline) -> None:
     print(json.dumps([list(row) for row in read_serving(pipeline).select("origin", hour).collect()]))
 
 
-if __name__ == "__main__":
-    program, given, *arguments = sys.argv[1:]
-    its_pipeline = open_pipeline("weather", settings=given.split())
+def main(program: str, given: str, *arguments: str) -> None:
+    """Runs one of them with settings that have spaces between them."""
+    pipeline = open_pipeline("weather", settings=given.split())
     if program == "write":
-        write(its_pipeline, *arguments)
+        write(pipeline, *arguments)
     else:
-        serve(its_pipeline)
+        serve(pipeline)
     stop_session()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
