@@ -299,5 +299,12 @@ def table_id(spark: SparkSession, path: str) -> str:
 
 
 def version(spark: SparkSession, path: str) -> int:
-    """Return the newest version of a Delta table; -1 if there is none at the path."""
-    return int(newest_snapshot(spark, path).version())
+    """Return the newest version of a Delta table.
+
+    Raises:
+        SourceError: there is no such table.
+    """
+    newest = int(newest_snapshot(spark, path).version())
+    if newest < 0:
+        raise SourceError(f"{path}: no such table; restore it, or fix lake.root")
+    return newest
