@@ -17,7 +17,7 @@ MADE := $(VENV)/.made
 DEPENDENCIES := $(MADE)/dependencies-$(call key,requirements/dev.txt)
 PACKAGE := $(MADE)/package-$(call key,pyproject.toml)
 JARS := $(MADE)/jars-$(call key,conf/ivy.xml conf/jars.lock)
-CLASSES := $(MADE)/classes-$(call key,conf/jars.lock requirements/dev.txt $(wildcard jvm/src/oncelake/*/*.java))
+CLASSES := $(MADE)/classes-$(call key,conf/jars.lock requirements/dev.txt $(shell find jvm/src jvm/resources -type f | sort))
 LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 

@@ -31,12 +31,14 @@ from pipelines.delta.tables import (
 from pipelines.delta.upkeep import change_rows, delete_rows
 from pipelines.errors import AuditFailed, InfrastructureError, SourceError
 from pipelines.fault_points import Point, armed
+from pipelines.ledger.bronze_indexer import index_bronze
 from pipelines.ledger.certifications import history
 from pipelines.ledger.forgotten import forgetting_commits
 from pipelines.ledger.forgotten_places import emptied_on_arrival, places
 from pipelines.ledger.quarantine import Selection
 from pipelines.lineage.key_filter import asked_key
 from pipelines.lineage.searches import OfKey, again
+from pipelines.nightly.rebuild_plan import due_days
 from pipelines.spark.failures import explain_stream_failure
 from pipelines.steps import forget as forgetting
 from pipelines.steps import rebuild as rebuilding
@@ -291,12 +293,21 @@ def lose_what_was_done(lake: Lake, filled: Lake) -> None:
     assert (1 in served(lake), who_is_in(lake, "quarantine")) == (True, 1)
     done = replay(lake.pipeline, "replay", Selection(), dry_run=False)
     assert (done.counts["rows"], done.counts["closed"]) == (0, 0)
+    # Whatever a night is asked to repair, it rebuilds the day that was put back.
+    index = index_bronze(lake.pipeline, version(lake.spark, lake.config.table("bronze")))
+    due = due_days(lake.pipeline, index, [TWO], "nothing", history(lake.pipeline))
+    assert due.causes == {ONE: "forgotten", TWO: "asked"}
 
     put_back(lake, filled, *STREAMED)
     match = r"speed/flights: found 2 records; .*quarantine/flights: found 1 records that were forgotten"
     with pytest.raises(SourceError, match=match) as refused:
         stream(lake)
     assert refused.value.exit_code == 4
+    search = again(lake.pipeline)
+    assert search is not None
+    found = forget(lake.pipeline, "again", search, dry_run=False)
+    assert found.counts == {"bronze": 0, "quarantine": 1, "speed": 2, "batch": 0}
+    stream(lake)
 
 
 def stream_anew(lake: Lake) -> None:
@@ -377,6 +388,7 @@ def test_another_pipeline_of_the_topic_keeps_nothing_that_was_forgotten(
     assert search is not None
     found = forget(other.pipeline, "again", search, dry_run=False)
     assert found.counts == {"bronze": 4, "quarantine": 1, "speed": 2, "batch": 0}
+    assert run(other, ONE)["days"] == {"2013-01-01": "certified"}
     assert served(other) == [2, 3, 7]
 
 

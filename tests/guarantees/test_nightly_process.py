@@ -45,6 +45,12 @@ class Process:
             self.running = self.stack.enter_context(command_process())
         return self.running
 
+    def send(self, number: signal.Signals) -> None:
+        """Sends a signal to the process that has begun the last job, and to no other."""
+        assert self.running is not None
+        assert self.running.process.poll() is None
+        self.running.send(number)
+
 
 @pytest.fixture(scope="module")
 def process() -> Iterator[Process]:
@@ -155,14 +161,14 @@ def test_a_nightly_run_that_stood_still_changes_nothing_after_another_has_taken_
     batch = Path(lake.config.table("batch"))
     written = "_event_date=2013-01-02/*.parquet"
     wait_until(lambda: stopped.runs() and any(batch.glob(written)), "the day is written")
-    process.alive().send(signal.SIGSTOP)
+    process.send(signal.SIGSTOP)
     try:
         wait_until(lambda: lease_is_over(lake), "its lease is over")
         lake.ingest([*day(1, ROWS + 1)[-1:], *day(2, ROWS + 1)[-1:]])
         run(lake, ONE, TWO)
         versions = len(list((batch / "_delta_log").glob("*.json")))
     finally:
-        process.alive().send(signal.SIGCONT)
+        process.send(signal.SIGCONT)
     assert stopped.wait() == 1, stopped.log.read_text()[-3000:]
     assert "this run lost its lease to a later one" in stopped.summary()["error"]
     assert len(list((batch / "_delta_log").glob("*.json"))) == versions
@@ -182,7 +188,8 @@ def test_a_nightly_run_killed_after_its_commit_leaves_nothing_to_be_seen_and_the
 
     killed = night(process, lake, tmp_path, *BOTH)
     wait_until(lambda: killed.runs() and builds(log) > before, "the days are written")
-    process.alive().kill()
+    process.send(signal.SIGKILL)
+    assert killed.wait() == 137
 
     assert rows_of(lake.table("batch"), 1) == ROWS + 1
     assert rows_of(read_serving(lake.pipeline), 1) == ROWS

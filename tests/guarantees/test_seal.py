@@ -179,7 +179,8 @@ def test_the_brokers_clock_seals(broker: str, topic: MakeTopic, make_lake: MakeL
 def test_where_ingest_begins_with_what_is_newest_that_is_asked_for_and_nothing_after_it_read_all_there_was(
     broker: str, topic: MakeTopic, make_lake: MakeLake
 ) -> None:
-    name = topic(partitions=2)
+    # The third stays empty until the last.
+    name = topic(partitions=3)
     lake = lake_of(make_lake, broker, name, "kafka.starting_offsets=latest")
     send(broker, name, SENT)
     send(broker, name, SENT, partition=1)
@@ -193,13 +194,13 @@ def test_where_ingest_begins_with_what_is_newest_that_is_asked_for_and_nothing_a
             sealed(lake, held)
 
         ingest(replace(lake.pipeline, config=unbounded(lake.config)), once=True)
-        for partition in (0, 1):
+        for partition in range(3):
             send(broker, name, SENT, partition=partition)
         # By what ingest's commit says, whatever the configuration of the night.
         assert sealed(lake, held) == sealed(lake, held, unbounded(lake.config)) == [(0, 1), (1, 1)]
     # A micro-batch of before the day's end says nothing of it.
     today = datetime.now(UTC).date()
-    assert ends_since(lake.pipeline, SENT) == {0: 2, 1: 2}
+    assert ends_since(lake.pipeline, SENT) == {0: 2, 1: 2, 2: 0}
     assert ends_since(lake.pipeline, datetime(today.year + 1, 1, 1, tzinfo=UTC)) == {}
 
 

@@ -122,6 +122,7 @@ class History(RuleBasedStateMachine):
         self.ingested: dict[int, int] = {}
         self.offsets: Counter[int] = Counter()
         self.runs = 0
+        self.happened: set[str] = set()
         self.streamed = False
         # A copy that comes after its event was put back is not recognised by the stream.
         self.put_back = False
@@ -168,17 +169,20 @@ class History(RuleBasedStateMachine):
 
     @rule()
     def stream(self) -> None:
+        self.happened.add("stream")
         self.streamed = True
         speed(replace(self.pipeline, contract=self.of_stream), once=True)
 
     @rule()
     def stream_dies_between_its_tables(self) -> None:
+        self.happened.add("stream_dies_between_its_tables")
         with armed(Point.QUARANTINE_WRITTEN, dying(Died())), suppress(InfrastructureError):
             speed(replace(self.pipeline, contract=self.of_stream), once=True)
 
     @rule(last=st.sampled_from(DAYS[1:]), repair=st.sampled_from(["late and missed", "late"]))
     def night(self, last: date, repair: Repair) -> None:
         """The scheduler's run, which also repairs: nothing that came for the days up to it is left out."""
+        self.happened.add("night")
         before = self._rows_of_certified()
         done = self._run([last], repair)
         assert last in done
@@ -190,6 +194,7 @@ class History(RuleBasedStateMachine):
     @rule(days=st.sampled_from([DAYS[:1], DAYS[1:2], DAYS[2:], DAYS[:2], DAYS]))
     def rebuild(self, days: list[date]) -> None:
         """Somebody rebuilds days by hand, in any order."""
+        self.happened.add("rebuild")
         before = self._rows_of_certified()
         done = self._run(days, "nothing")
         assert set(days) <= done
@@ -198,6 +203,7 @@ class History(RuleBasedStateMachine):
     @rule(last=st.sampled_from(DAYS), most=st.integers(1, 2))
     def night_with_days_that_fail(self, last: date, most: int) -> None:
         """Days that fail leave readers what they had; the others of the same run are certified."""
+        self.happened.add("night_with_days_that_fail")
         before = self._rows_of_certified()
         few = replace(self.contract, day_rules=(DayRule("rowCount", None, 0, most),))
         try:
@@ -211,6 +217,7 @@ class History(RuleBasedStateMachine):
     @rule(last=st.sampled_from(DAYS), death=st.sampled_from(_DEATHS))
     def night_dies(self, last: date, death: Point) -> None:
         """Whenever a run dies, readers have either all of it or what they had before."""
+        self.happened.add("night_dies")
         before = self._rows_of_certified()
         with armed(death, dying(Died())), suppress(Died):
             self._run([last], "late and missed")
@@ -223,6 +230,7 @@ class History(RuleBasedStateMachine):
     @rule()
     def mend_and_replay(self) -> None:
         """The stream's contract is fixed, and what it refused is put back."""
+        self.happened.add("mend_and_replay")
         self.of_stream = self.contract
         before = self._rows_of_certified()
         done = replay(self.pipeline, "replay", _MENDABLE, dry_run=False)
@@ -236,6 +244,7 @@ class History(RuleBasedStateMachine):
     @rule()
     def upkeep(self) -> None:
         """Compaction, retention and a VACUUM that keeps nothing for its age change no row that is served."""
+        self.happened.add("upkeep")
         closed = self._rows_of_certified()
         before = closed, self._served(closed)
         short = self.config.maintain.model_copy(

@@ -27,6 +27,12 @@ class Keyless(History):
         assume(which == 1)
         super().begin(which)
 
+    def teardown(self) -> None:
+        """See that the seed still stands for the history for which it was taken."""
+        super().teardown()
+        assert self.happened >= {"night", "night_dies", "stream", "stream_dies_between_its_tables"}
+        assert "mend_and_replay" in self.happened
+
 
 # The first, by the seed of a history of six different events: a night passes and another dies, a stream runs
 # and another dies, what was quarantined is put back, and more records come.

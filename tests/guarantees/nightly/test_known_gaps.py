@@ -8,7 +8,7 @@ from pipelines.audit.audited_days import AuditedDays, span_of
 from pipelines.audit.integrity_checks import INTEGRITY_CHECKS
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.tables import version
-from pipelines.errors import ConfigError
+from pipelines.errors import AuditFailed, ConfigError
 from pipelines.ledger.bronze_index import bronze_slice
 from pipelines.ledger.bronze_indexer import index_bronze
 from tests.support.lake_copies import continued
@@ -50,7 +50,8 @@ def test_what_was_accepted_as_lost_hides_no_later_loss(
     record.offset = 13
     lake.ingest([record])
     lost = "7 offsets missing in 1 partitions, 6 of them by audit.known_gaps"
-    assert contiguous(accepting) == ("failed", lost)
+    with pytest.raises(AuditFailed, match=f"offsets_contiguous: found {lost}"):
+        run(accepting, THREE)
 
 
 def test_where_kafka_is_not_asked_nothing_is_accepted_as_lost_that_bronze_has_not_passed(

@@ -13,7 +13,6 @@ from pyspark.sql.types import DataType, DoubleType, FloatType, StringType, Struc
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.custom_properties import Policy
 from pipelines.contracts.rules import RowRule
-from pipelines.delta.event_tables import ensure_batch
 from pipelines.errors import AuditFailed, ConfigError
 from pipelines.fault_points import Point, armed
 from pipelines.nightly.verdicts import NightSummary
@@ -23,7 +22,7 @@ from pipelines.steps.serving import read_serving, refresh_view
 from pipelines.steps.validate import validate
 from tests.support.lake_copies import lake_in
 from tests.support.lakes import EPOCH, Lake
-from tests.support.nights import LATER, ONE, THREE, TWO, flights_of, on, run, stream
+from tests.support.nights import LATER, ONE, THREE, TWO, begin, flights_of, on, run, stream
 
 FOUR = date(2013, 1, 4)
 
@@ -233,7 +232,7 @@ def test_an_optional_column_added_and_a_type_made_wider_change_the_tables(widene
     assert gates(serving) == {1: "A1", 2: "B2", 3: "C3", 4: None}
     assert serving.schema["air_time"].dataType == DoubleType()
     with pytest.raises(ConfigError, match="Only optional columns can be added"):
-        ensure_batch(widened.narrow.pipeline)
+        begin(widened.narrow, ONE)
 
 
 def replaced(column: StructField, kind: DataType) -> StructField:

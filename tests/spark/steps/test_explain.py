@@ -119,6 +119,9 @@ def test_copies_of_other_days_are_one_event_within_the_horizon(
         (2, "2013-01-04", "pending"),
     ]
     assert found.records[0][0].key == [None, fingerprint, "EWR"]
+    # Whoever knows the value may ask by it.
+    known = ask(lake, "carrier=UA", "flight=1", "origin=EWR")
+    assert [facts.offset for facts, _ in known.records] == [0, 1, 2]
     few = ask(lake, "carrier=UA", limit=1)
     assert (few.keys, {facts.key[1] for facts, _ in few.records}) == (2, {fingerprint})
 

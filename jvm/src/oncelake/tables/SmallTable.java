@@ -1,6 +1,5 @@
 package oncelake.tables;
 
-import java.io.IOException;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -11,18 +10,15 @@ import org.apache.spark.sql.Row;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.catalyst.plans.logical.LocalRelation;
 import org.apache.spark.sql.catalyst.types.DataTypeUtils$;
 import org.apache.spark.sql.classic.Dataset$;
 import org.apache.spark.sql.classic.SparkSession;
-import org.apache.spark.sql.delta.DeltaHistoryManager$;
 import org.apache.spark.sql.delta.DeltaLog;
 import org.apache.spark.sql.delta.Snapshot;
-import org.apache.spark.sql.delta.VersionChecksum;
 import org.apache.spark.sql.delta.actions.AddFile;
-import org.apache.spark.sql.delta.actions.CommitInfo;
 import org.apache.spark.sql.delta.actions.Metadata;
-import org.apache.spark.sql.delta.util.FileNames$;
 import org.apache.spark.sql.execution.datasources.FileFormat$;
 import org.apache.spark.sql.execution.datasources.PartitionedFile;
 import org.apache.spark.sql.types.DataTypes;
@@ -35,16 +31,16 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Reads a Delta table of a few rows here and now, by Delta's and Spark's own readers, without a plan and a
- * job. Which files it has is said by the checksum that Delta writes beside each commit; it is believed only
- * if it names the transaction of that commit.
- *
- * <p>Source: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#version-checksum-file
+ * Reads a Delta table of a few rows here and now, by Delta's and Spark's own readers. Which files it has is
+ * what Delta makes of the log, and not the list in the checksum beside a commit: that is made from the one
+ * before, so a file that a restored backup left there would be believed for ever.
  */
 public final class SmallTable {
+  private static final long MOST_LISTED = 1_000;
   private static final int MOST_FILES = 64;
   private static final long MOST_BYTES = 4L << 20;
-  private static final long MOST_ROWS = 50_000;
+  // They become one task, whose message Spark limits to 128 MiB.
+  private static final long MOST_BYTES_OF_ROWS = 16L << 20;
 
   private SmallTable() {}
 
@@ -54,7 +50,7 @@ public final class SmallTable {
    * @param column the column, a string
    * @param at the version; the newest if it is negative
    * @return a frame of rows that are in memory; null where Spark has to read the table, since it is not
-   *     small, not at that version, without a checksum that fits, or not to be read: Spark says why
+   *     small, not at that version, or not to be read: Spark says why
    */
   public static Dataset<Row> read(
       org.apache.spark.sql.SparkSession session, String path, String column, String value, long at) {
@@ -66,43 +62,30 @@ public final class SmallTable {
       if (at >= 0 && snapshot.version() != at) {
         return null;
       }
-      List<AddFile> files = files(log, snapshot, column, value);
+      List<AddFile> files = files(snapshot, column, value);
       return files == null ? null : rows(spark, log, snapshot, files);
-    } catch (IOException | RuntimeException error) {
+    } catch (Exception | LinkageError error) {
+      // Scala's methods throw more than they declare, an interruption among it.
+      if (error instanceof InterruptedException) {
+        Thread.currentThread().interrupt();
+      }
       return null;
     }
   }
 
-  private static List<AddFile> files(DeltaLog log, Snapshot snapshot, String column, String value)
-      throws IOException {
+  /** The files of a partition, by Delta's own replay of the log; null if they are not few. */
+  private static List<AddFile> files(Snapshot snapshot, String column, String value) {
     boolean isPartitioned = !snapshot.metadata().getPartitionColumns().isEmpty();
-    Option<VersionChecksum> checksum = snapshot.checksumOpt();
-    if (isPartitioned && !isPartitionedBy(column, snapshot)
-        || checksum.isEmpty()
-        || checksum.get().allFiles().isEmpty()
-        || !isOf(checksum.get(), log, snapshot.version())) {
+    if (isPartitioned && !isPartitionedBy(column, snapshot) || snapshot.numOfFiles() > MOST_LISTED) {
       return null;
     }
     List<AddFile> files = new ArrayList<>();
-    for (AddFile file : CollectionConverters.asJava(checksum.get().allFiles().get())) {
+    for (AddFile file : snapshot.allFiles().collectAsList()) {
       if (!isPartitioned || value.equals(file.partitionValues().apply(column))) {
         files.add(file);
       }
     }
     return isLittle(files) ? files : null;
-  }
-
-  private static boolean isLittle(List<AddFile> files) {
-    long bytes = 0;
-    long rows = 0;
-    for (AddFile file : files) {
-      if (file.deletionVector() != null || file.numPhysicalRecords().isEmpty()) {
-        return false;
-      }
-      bytes += file.size();
-      rows += (Long) file.numPhysicalRecords().get();
-    }
-    return files.size() <= MOST_FILES && bytes <= MOST_BYTES && rows <= MOST_ROWS;
   }
 
   private static boolean isPartitionedBy(String column, Snapshot snapshot) {
@@ -112,16 +95,15 @@ public final class SmallTable {
         && partitions.apply(0).dataType().equals(DataTypes.StringType);
   }
 
-  /** Whether a checksum was made with the commit of a version. Files of a log may have been put back. */
-  private static boolean isOf(VersionChecksum checksum, DeltaLog log, long version) throws IOException {
-    Option<CommitInfo> commit =
-        DeltaHistoryManager$.MODULE$.getCommitInfoOpt(
-            log.store(),
-            FileNames$.MODULE$.unsafeDeltaFile(log.logPath(), version),
-            log.newDeltaHadoopConf());
-    return commit.isDefined()
-        && commit.get().txnId().isDefined()
-        && commit.get().txnId().equals(checksum.txnId());
+  private static boolean isLittle(List<AddFile> files) {
+    long bytes = 0;
+    for (AddFile file : files) {
+      if (file.deletionVector() != null || file.numPhysicalRecords().isEmpty()) {
+        return false;
+      }
+      bytes += file.size();
+    }
+    return files.size() <= MOST_FILES && bytes <= MOST_BYTES;
   }
 
   private static Dataset<Row> rows(
@@ -135,10 +117,20 @@ public final class SmallTable {
             .buildReaderWithPartitionValues(
                 spark, data, partitions, data, none(), noBatches(), hadoop);
     List<InternalRow> rows = new ArrayList<>();
+    long bytes = 0;
     for (AddFile file : files) {
       Iterator<InternalRow> read = reader.apply(whole(file, snapshot, partitions));
+      int before = rows.size();
       while (read.hasNext()) {
-        rows.add(read.next().copy());
+        UnsafeRow row = (UnsafeRow) read.next();
+        bytes += row.getSizeInBytes();
+        if (bytes > MOST_BYTES_OF_ROWS) {
+          return null;
+        }
+        rows.add(row.copy());
+      }
+      if (rows.size() - before != (Long) file.numPhysicalRecords().get()) {
+        return null;
       }
     }
     StructType read = new StructType();
