@@ -13,7 +13,6 @@ from pyspark.sql import functions as F
 
 from pipelines.delta.fenced_commits import replace_fenced
 from pipelines.delta.io import read, small_rows
-from pipelines.delta.small_tables import own_rows
 from pipelines.delta.tables import version as table_version
 from pipelines.ledger.bronze_index import EMPTIED, OFFSETS, RECORDS, BronzeIndex
 from pipelines.ledger.bronze_state import (
@@ -228,7 +227,7 @@ class _Making:
         table = self.pipeline.ops_table("bronze_index")
         at = replace_fenced(self._named(rows), table, condition, lease.stamp("index"))
         rows.unpersist()
-        stored = own_rows(self.pipeline, BRONZE_INDEX.name, at)
+        stored = read(self.pipeline.spark, table, at).where(self._of_pipeline)
         return BronzeIndex(self.bronze.version, self.bronze_id, stored)
 
 
@@ -236,7 +235,7 @@ def _making(pipeline: Pipeline, version: int) -> _Making:
     spark = pipeline.spark
     table = pipeline.ops_table("bronze_index")
     BRONZE_INDEX.ensure(spark, table)
-    stored = own_rows(pipeline, BRONZE_INDEX.name, table_version(spark, table))
+    stored = read(spark, table, table_version(spark, table)).where(F.col("pipeline") == pipeline.config.name)
     indexed = _indexed(stored)
     bronze = bronze_state(pipeline, version)
     is_same = indexed is not None and continues(spark, bronze, indexed)

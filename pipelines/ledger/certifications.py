@@ -8,13 +8,13 @@ from typing import Final, Literal
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
 
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
 from pipelines.delta.epochs import Stamp
 from pipelines.delta.fenced_commits import append_fenced
-from pipelines.delta.io import small_rows
-from pipelines.delta.small_tables import own_rows
+from pipelines.delta.io import read, small_rows
 from pipelines.delta.table_properties import CERTIFIED
 from pipelines.delta.tables import (
     exists,
@@ -213,7 +213,7 @@ def _all_verdicts(pipeline: Pipeline, at: int | None) -> list[Verdict]:
     if not exists(pipeline.spark, table):
         return []
     names = {field.name for field in fields(Verdict)}
-    rows = small_rows(own_rows(pipeline, CERTIFICATIONS.name, at))
+    rows = small_rows(read(pipeline.spark, table, at).where(F.col("pipeline") == pipeline.config.name))
     return [Verdict(**{name: value for name, value in row.items() if name in names}) for row in rows]
 
 

@@ -15,7 +15,6 @@ from pyspark.sql import functions as F
 
 from pipelines.delta.fenced_commits import claim, replace_fenced
 from pipelines.delta.io import read, small_rows
-from pipelines.delta.small_tables import own_rows
 from pipelines.delta.tables import exists, shape, small_frame
 from pipelines.ledger.bronze_index import OFFSETS, RECORDS
 from pipelines.ledger.catalog import BRONZE_INDEX
@@ -112,7 +111,9 @@ def _moment(moment: datetime) -> str:
 
 
 def _verdict_versions(pipeline: Pipeline) -> list[int]:
-    ledger = own_rows(pipeline, "certifications")
+    ledger = read(pipeline.spark, pipeline.ops_table("certifications")).where(
+        F.col("pipeline") == pipeline.config.name
+    )
     return [row["bronze_version"] for row in small_rows(ledger.select("bronze_version").distinct())]
 
 

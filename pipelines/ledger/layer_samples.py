@@ -7,8 +7,7 @@ from typing import Any, Literal
 
 from pyspark.sql import functions as F
 
-from pipelines.delta.io import append, small_rows
-from pipelines.delta.small_tables import own_rows
+from pipelines.delta.io import append, read, small_rows
 from pipelines.delta.tables import exists, shape, small_frame
 from pipelines.ledger.catalog import LAYER_SAMPLES, SAMPLE
 from pipelines.spark.pipeline import Pipeline
@@ -85,7 +84,11 @@ def samples_of(pipeline: Pipeline, day: date, run_id: str) -> tuple[LayerSample,
     table = pipeline.ops_table("layer_samples")
     if not exists(pipeline.spark, table):
         return ()
-    of_run = (F.col("day") == F.lit(day)) & (F.col("run_id") == run_id)
+    of_run = (
+        (F.col("pipeline") == pipeline.config.name)
+        & (F.col("day") == F.lit(day))
+        & (F.col("run_id") == run_id)
+    )
     columns = ("difference", *shape(SAMPLE).fieldNames())
-    rows = own_rows(pipeline, LAYER_SAMPLES.name).where(of_run).select(*columns)
+    rows = read(pipeline.spark, table).where(of_run).select(*columns)
     return tuple(LayerSample(**row) for row in small_rows(rows.orderBy("difference", "batch", "speed")))

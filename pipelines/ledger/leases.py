@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import psutil
+from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
 from pipelines.delta.epochs import Epoch, Stamp, application, is_free, lease_end, next_epoch
 from pipelines.delta.fenced_commits import claim, number_taken, replace_fenced
-from pipelines.delta.io import small_rows
-from pipelines.delta.small_tables import own_rows
+from pipelines.delta.io import read, small_rows
 from pipelines.delta.tables import exists, small_frame
 from pipelines.delta.transaction import StaleEpoch
 from pipelines.errors import InfrastructureError
@@ -270,7 +270,8 @@ def lease(pipeline: Pipeline, run_id: str) -> Iterator[Lease]:
 
 
 def _lease_row(pipeline: Pipeline) -> HeldLease | None:
-    of_pipeline = small_rows(own_rows(pipeline, "leases").limit(1))
+    rows = read(pipeline.spark, pipeline.ops_table("leases"))
+    of_pipeline = small_rows(rows.where(F.col("pipeline") == pipeline.config.name).limit(1))
     return of_pipeline[0] if of_pipeline else None
 
 

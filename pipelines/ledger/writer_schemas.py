@@ -16,8 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.contracts.contract import DataContract
-from pipelines.delta.io import append, small_rows
-from pipelines.delta.small_tables import own_rows
+from pipelines.delta.io import append, read, small_rows
 from pipelines.delta.tables import exists, small_frame
 from pipelines.errors import InfrastructureError
 from pipelines.formats.catalog import format_of, format_of_kind, names_schemas
@@ -59,8 +58,10 @@ def answers(pipeline: Pipeline) -> list[WriterSchema]:
     table = pipeline.ops_table("writer_schemas")
     if not exists(pipeline.spark, table):
         return []
-    of_registry = F.col("registry") == registry_of(pipeline.config, pipeline.contract).url
-    rows = small_rows(own_rows(pipeline, WRITER_SCHEMAS.name).where(of_registry).orderBy("fetched_at"))
+    of_pipeline = (F.col("pipeline") == pipeline.config.name) & (
+        F.col("registry") == registry_of(pipeline.config, pipeline.contract).url
+    )
+    rows = small_rows(read(pipeline.spark, table).where(of_pipeline).orderBy("fetched_at"))
     return [WriterSchema(row["id"], row["kind"], row["text"]) for row in rows]
 
 

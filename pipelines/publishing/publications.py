@@ -6,8 +6,7 @@ from datetime import UTC, date, datetime
 
 from pyspark.sql import functions as F
 
-from pipelines.delta.io import append, small_rows
-from pipelines.delta.small_tables import own_rows
+from pipelines.delta.io import append, read, small_rows
 from pipelines.delta.tables import conform, exists, small_frame
 from pipelines.delta.time_travel import commit_hash
 from pipelines.ledger.catalog import PUBLICATIONS
@@ -40,8 +39,8 @@ def publications(pipeline: Pipeline, topic_id: str, at: int | None = None) -> di
     table = pipeline.ops_table(PUBLICATIONS.name)
     if not exists(pipeline.spark, table):
         return {}
-    rows = conform(own_rows(pipeline, PUBLICATIONS.name), PUBLICATIONS.schema)
-    rows = rows.where(F.col("topic_id") == topic_id)
+    rows = conform(read(pipeline.spark, table), PUBLICATIONS.schema)
+    rows = rows.where((F.col("pipeline") == pipeline.config.name) & (F.col("topic_id") == topic_id))
     if at is not None:
         rows = rows.where(F.col("batch_version") <= at)
     newest = F.max(F.struct("batch_version", "batch_commit")).alias("newest")

@@ -9,8 +9,7 @@ from pyspark.sql import functions as F
 
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
-from pipelines.delta.io import replace_rows, small_rows
-from pipelines.delta.small_tables import own_rows
+from pipelines.delta.io import read, replace_rows, small_rows
 from pipelines.delta.tables import conform, exists, small_frame
 from pipelines.durations import days_in_a_row
 from pipelines.ledger.catalog import PUBLISHED_DAYS
@@ -82,7 +81,7 @@ def settled_before(pipeline: Pipeline, query: str, batch: int) -> Settled:
     if not exists(pipeline.spark, table):
         return Settled()
     rows = (
-        conform(own_rows(pipeline, PUBLISHED_DAYS.name), PUBLISHED_DAYS.schema)
+        conform(read(pipeline.spark, table), PUBLISHED_DAYS.schema)
         .where(_of(pipeline.config, query))
         .where(F.col("batch") < batch)
     )
@@ -124,8 +123,7 @@ def unsent(pipeline: Pipeline, topic_id: str) -> list[date]:
     files, table = query_files(spark, pipeline.checkpoint("publish")), pipeline.ops_table(PUBLISHED_DAYS.name)
     if files.query is None or not exists(spark, table):
         return []
-    rows = own_rows(pipeline, PUBLISHED_DAYS.name).where(_of(pipeline.config, files.query))
-    rows = rows.where(F.col("batch") == 0)
+    rows = read(spark, table).where(_of(pipeline.config, files.query)).where(F.col("batch") == 0)
     first = {row["day"] for row in small_rows(rows.select("day").distinct())}
     return sorted(first - publications(pipeline, topic_id).keys()) if first else []
 
@@ -177,7 +175,7 @@ def forget_unknown(pipeline: Pipeline) -> None:
         return
     begun = files.next_batch + (files.in_flight is not None)
     condition = f"{_of(pipeline.config, files.query)} AND batch >= {begun}"
-    if not own_rows(pipeline, PUBLISHED_DAYS.name).where(condition).isEmpty():
+    if not read(spark, table).where(condition).isEmpty():
         replace_rows(small_frame(spark, [], PUBLISHED_DAYS.schema), table, condition)
 
 

@@ -260,7 +260,6 @@ def _require_classes(session: SparkSession) -> None:
         "org/apache/spark/sql/avro/AvroDataToCatalyst.class",
         "oncelake/rack/RackProvider.class",
         "oncelake/publish/KafkaPartition.class",
-        "oncelake/tables/SmallTable.class",
     ):
         if loader.getResource(path) is None:
             raise ConfigError(_NO_JARS)

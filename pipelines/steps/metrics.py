@@ -7,8 +7,7 @@ from pathlib import Path
 from pyspark.sql import functions as F
 
 from pipelines.config.commands import command
-from pipelines.delta.io import small_rows
-from pipelines.delta.small_tables import own_rows
+from pipelines.delta.io import read, small_rows
 from pipelines.errors import SourceError
 from pipelines.ledger import certifications
 from pipelines.report.render.files import write_files
@@ -49,7 +48,8 @@ def metrics(pipeline: Pipeline, env: str, out: Path) -> WrittenMetrics:
             f" run first: {command(config, 'nightly_batch')}"
         )
     run = past[-1].run_id
-    of_run = own_rows(pipeline, "validation_results").where(F.col("run_id") == run)
+    results = read(pipeline.spark, pipeline.ops_table("validation_results"))
+    of_run = results.where((F.col("pipeline") == config.name) & (F.col("run_id") == run))
     checks = {row["status"]: row["count"] for row in small_rows(of_run.groupBy("status").count())}
     all_gauges = gauges(past, checks, pipeline.contract.zone, datetime.now(UTC))
     text = exposition(all_gauges, {"pipeline": config.name, "env": env})

@@ -13,7 +13,6 @@ import pipelines
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
 from pipelines.delta.io import read, small_rows
-from pipelines.delta.small_tables import own_rows
 from pipelines.delta.tables import exists, require_table, version
 from pipelines.delta.time_travel import read_kept
 from pipelines.errors import SourceError
@@ -256,8 +255,10 @@ def _quarantined(
 
 
 def _results(pipeline: Pipeline, verdict: certifications.Verdict) -> DataFrame:
-    return own_rows(pipeline, "validation_results").where(
-        (F.col("day") == F.lit(verdict.day)) & (F.col("run_id") == verdict.run_id)
+    return read(pipeline.spark, pipeline.ops_table("validation_results")).where(
+        (F.col("pipeline") == pipeline.config.name)
+        & (F.col("day") == F.lit(verdict.day))
+        & (F.col("run_id") == verdict.run_id)
     )
 
 
