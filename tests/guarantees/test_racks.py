@@ -124,12 +124,14 @@ def is_placed(done: dict[str, Any]) -> None:
     assert float(placement["rackSkew"]) == pytest.approx(1, abs=0.05)
 
 
-def test_placement_keeps_them_where_racks_lack_replicas(placed: list[dict[str, Any]]) -> None:
+def test_placement_keeps_bytes_in_the_rack_with_fewer_replicas_than_racks(
+    placed: list[dict[str, Any]],
+) -> None:
     is_placed(placed[1])
 
 
 @pytest.mark.thorough
-def test_placement_keeps_them_where_each_rack_has_a_third(
+def test_placement_keeps_bytes_in_the_rack_with_one_replica(
     cluster: RackCluster, filled: Callable[[int], str]
 ) -> None:
     is_placed(measured(cluster, filled(1), "placement", RECORDS))

@@ -176,7 +176,7 @@ def test_the_brokers_clock_seals(broker: str, topic: MakeTopic, make_lake: MakeL
         assert sealed(lake, held) == [(0, 0)]
 
 
-def test_where_ingest_begins_with_what_is_newest_that_is_asked_for_and_nothing_after_it_read_all_there_was(
+def test_what_came_before_ingest_began_and_after_it_had_read_all_is_not_asked_for(
     broker: str, topic: MakeTopic, make_lake: MakeLake
 ) -> None:
     # The third stays empty until the last.

@@ -62,7 +62,7 @@ def verdicts(lake: Lake) -> dict[Any, Verdict]:
     return newest_certified(history(lake.pipeline))
 
 
-def test_of_a_bronze_that_was_put_back_with_its_index_late_days_are_rebuilt_and_shorter_ones_if_told_so(
+def test_bronze_put_back_with_its_index_has_late_days_rebuilt_and_shorter_days_only_if_told_so(
     lake: Lake, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = version(lake.spark, lake.config.table("bronze"))
