@@ -110,6 +110,12 @@ def forget_key(lake: Lake, *given: str, dry_run: bool = False) -> tuple[Forgotte
     return result.forgotten, summary_of(lake.config, result, dry_run=dry_run)
 
 
+def forget_again(lake: Lake) -> dict[str, int]:
+    search = again(lake.pipeline)
+    assert search is not None
+    return forget(lake.pipeline, "again", search, dry_run=False).counts
+
+
 def of(day: int, number: int, **changes: Any) -> Record:
     """A departure that is to be forgotten."""
     return on(day, number, tailnum=WHO, **changes)
@@ -303,10 +309,7 @@ def lose_what_was_done(lake: Lake, filled: Lake) -> None:
     with pytest.raises(SourceError, match=match) as refused:
         stream(lake)
     assert refused.value.exit_code == 4
-    search = again(lake.pipeline)
-    assert search is not None
-    found = forget(lake.pipeline, "again", search, dry_run=False)
-    assert found.counts == {"bronze": 0, "quarantine": 1, "speed": 2, "batch": 0}
+    assert forget_again(lake) == {"bronze": 0, "quarantine": 1, "speed": 2, "batch": 0}
     stream(lake)
 
 
@@ -384,10 +387,7 @@ def test_another_pipeline_of_the_topic_keeps_nothing_that_was_forgotten(
         shutil.copytree(Path(filled.config.root, place), Path(other.config.root, f"{place}_2"))
     with pytest.raises(SourceError, match=r"4 records that were forgotten.*--pipeline flights_2 --again"):
         run(other, ONE)
-    search = again(other.pipeline)
-    assert search is not None
-    found = forget(other.pipeline, "again", search, dry_run=False)
-    assert found.counts == {"bronze": 4, "quarantine": 1, "speed": 2, "batch": 0}
+    assert forget_again(other) == {"bronze": 4, "quarantine": 1, "speed": 2, "batch": 0}
     assert run(other, ONE)["days"] == {"2013-01-01": "certified"}
     assert served(other) == [2, 3, 7]
 
@@ -463,10 +463,7 @@ def test_a_bronze_that_is_put_back_is_used_by_nobody_until_it_is_emptied_again(
             use()
         assert refused.value.exit_code == 4
     put_back(lake, filled, *STREAMED)
-    search = again(lake.pipeline)
-    assert search is not None
-    found = forget(lake.pipeline, "again", search, dry_run=False)
-    assert found.counts == {"bronze": 4, "quarantine": 1, "speed": 2, "batch": 0}
+    assert forget_again(lake) == {"bronze": 4, "quarantine": 1, "speed": 2, "batch": 0}
     # What ingest reads once more is empty on arrival, and the rest of the micro-batch is as it came.
     lake.ingest([on(2, 4)])
     read_again = lake.envelopes([of(1, 1), replace(on(2, 5), offset=20)])

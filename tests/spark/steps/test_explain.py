@@ -37,6 +37,40 @@ def at(offset: int) -> dict[str, Any]:
     return {"topic": "flights", "partition": 0, "offset": offset}
 
 
+def expected_records() -> dict[tuple[str, str], list[tuple[int, tuple[str, ...], str, str]]]:
+    """By flight and day: the offset, the tables, the verdict, and how its explanation begins."""
+    bronze, speed, batch = ("bronze",), ("bronze", "speed"), ("bronze", "speed", "batch")
+    aside = ("bronze", "quarantine")
+    refused = "rule_failed distance by contract 0.9 (open); valid by the current contract:"
+    dropped = "row of the batch layer; the speed layer drops it: it came behind the watermark,"
+    after = "2013-01-01 is certified without it: it came later, or a rule was changed;"
+    would_be = "would be the row of the batch layer; "
+    return {
+        ("1", "01"): [
+            (0, batch, "winner", "row of the batch layer"),
+            (1, bronze, "duplicate", "of flights-0 @ 0"),
+            (2, bronze, "conflict", "with flights-0 @ 0, which wins; differs in departure_delay"),
+        ],
+        ("2", "01"): [(3, aside, "quarantined", "rule_failed distance (open)")],
+        ("3", "01"): [(4, aside, "quarantined", refused)],
+        ("8", "02"): [
+            (9, ("bronze", "batch"), "winner", "row of the batch layer"),
+            (5, speed, "duplicate", "of flights-0 @ 9"),
+        ],
+        ("9", "02"): [(6, batch, "winner", "row of the batch layer")],
+        ("4", "01"): [(7, ("bronze", "batch"), "late", f"{dropped} 2013-01-03 04:15:00.000 UTC")],
+        ("4", "03"): [
+            (8, speed, "winner", f"{would_be}readers have it from the speed layer"),
+            (8, speed, "duplicate", "of flights-0 @ 8: the same record, read from Kafka again"),
+            (13, bronze, "duplicate", "of flights-0 @ 8"),
+        ],
+        ("5", "01"): [(10, bronze, "late", after)],
+        ("6", "03"): [(11, bronze, "pending", f"{would_be}the speed layer has not read that far")],
+        # A broken record whose key can be read in part is found by these parts.
+        ("7", "01"): [(12, bronze, "quarantined", "wrong_type flight; not in the quarantine table")],
+    }
+
+
 def test_what_became_of_each_record_of_a_key(make_lake: Callable[..., Lake], small: DataContract) -> None:
     strict = replace(small, row_rules=(*small.row_rules, RowRule("distance", "maximum", 3000)), version="0.9")
     # Each file of bronze, and so each of the three that are ingested here, is a micro-batch of its own.
@@ -64,36 +98,7 @@ def test_what_became_of_each_record_of_a_key(make_lake: Callable[..., Lake], sma
     found = ask(lake, "carrier=UA", limit=10)
     assert (found.keys, found.is_whole) == (10, True)
     keys = by_flight_and_day(found)
-    bronze, speed, batch = ("bronze",), ("bronze", "speed"), ("bronze", "speed", "batch")
-    aside = ("bronze", "quarantine")
-    refused = "rule_failed distance by contract 0.9 (open); valid by the current contract:"
-    dropped = "row of the batch layer; the speed layer drops it: it came behind the watermark,"
-    after = "2013-01-01 is certified without it: it came later, or a rule was changed;"
-    would_be = "would be the row of the batch layer; "
-    expected: dict[tuple[str, str], list[tuple[int, tuple[str, ...], str, str]]] = {
-        ("1", "01"): [
-            (0, batch, "winner", "row of the batch layer"),
-            (1, bronze, "duplicate", "of flights-0 @ 0"),
-            (2, bronze, "conflict", "with flights-0 @ 0, which wins; differs in departure_delay"),
-        ],
-        ("2", "01"): [(3, aside, "quarantined", "rule_failed distance (open)")],
-        ("3", "01"): [(4, aside, "quarantined", refused)],
-        ("8", "02"): [
-            (9, ("bronze", "batch"), "winner", "row of the batch layer"),
-            (5, speed, "duplicate", "of flights-0 @ 9"),
-        ],
-        ("9", "02"): [(6, batch, "winner", "row of the batch layer")],
-        ("4", "01"): [(7, ("bronze", "batch"), "late", f"{dropped} 2013-01-03 04:15:00.000 UTC")],
-        ("4", "03"): [
-            (8, speed, "winner", f"{would_be}readers have it from the speed layer"),
-            (8, speed, "duplicate", "of flights-0 @ 8: the same record, read from Kafka again"),
-            (13, bronze, "duplicate", "of flights-0 @ 8"),
-        ],
-        ("5", "01"): [(10, bronze, "late", after)],
-        ("6", "03"): [(11, bronze, "pending", f"{would_be}the speed layer has not read that far")],
-        # A broken record whose key can be read in part is found by these parts.
-        ("7", "01"): [(12, bronze, "quarantined", "wrong_type flight; not in the quarantine table")],
-    }
+    expected = expected_records()
     assert keys.keys() == expected.keys()
     for key, records in expected.items():
         assert [each[:3] for each in keys[key]] == [each[:3] for each in records]
