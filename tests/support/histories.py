@@ -123,7 +123,6 @@ class History(RuleBasedStateMachine):
         self.offsets: Counter[int] = Counter()
         self.runs = 0
         self.happened: set[str] = set()
-        self.streamed = False
         # A copy that comes after its event was put back is not recognised by the stream.
         self.put_back = False
 
@@ -170,7 +169,6 @@ class History(RuleBasedStateMachine):
     @rule()
     def stream(self) -> None:
         self.happened.add("stream")
-        self.streamed = True
         speed(replace(self.pipeline, contract=self.of_stream), once=True)
 
     @rule()
@@ -226,7 +224,7 @@ class History(RuleBasedStateMachine):
             assert after == before
         self._each_key_once(after)
 
-    @precondition(lambda self: self.streamed)
+    @precondition(lambda self: "stream" in self.happened)
     @rule()
     def mend_and_replay(self) -> None:
         """The stream's contract is fixed, and what it refused is put back."""

@@ -33,10 +33,12 @@ def fresh_topics(admin: AdminClient) -> Iterator[MakeTopic]:
         made.append(fresh)
         return fresh
 
-    yield make
-    if made:
-        for deleted in admin.delete_topics(made).values():
-            deleted.exception(30)
+    try:
+        yield make
+    finally:
+        if made:
+            for deleted in admin.delete_topics(made).values():
+                deleted.exception(30)
 
 
 def make_anew(admin: AdminClient, topic: str, partitions: int) -> None:
