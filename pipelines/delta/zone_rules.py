@@ -7,6 +7,7 @@ twice, or not at all. Only days that are stored matter, so a decree for future d
 
 from bisect import bisect_right
 from datetime import UTC, date, datetime
+from functools import cache
 from itertools import pairwise
 from typing import Any, Final
 
@@ -24,7 +25,12 @@ _LAST: Final = int(datetime(2051, 1, 1, tzinfo=UTC).timestamp())
 
 def zone_rules(spark: SparkSession, zone: str) -> str:
     """Return the offsets of a zone from 1970 to 2050 as Java has them, as `MOMENT+OFFSET` in seconds."""
-    jvm: Any = spark.sparkContext._jvm
+    return _rules_of(spark.sparkContext._jvm, zone)
+
+
+@cache
+def _rules_of(jvm: Any, zone: str) -> str:
+    """Ask Java, which answers some thousand calls, once: its rules are those that it was started with."""
     rules = jvm.java.time.ZoneId.of(zone).getRules()
     begins = jvm.java.time.Instant.ofEpochSecond(_FIRST)
     offsets, change = [(_FIRST, rules.getOffset(begins).getTotalSeconds())], rules.nextTransition(begins)

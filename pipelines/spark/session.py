@@ -43,13 +43,24 @@ SETTINGS: Final = {
     # A file that cannot be read stops a job. Passed over, it would be rows that nobody misses.
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
+    # Else each column that Python makes asks Java four times where it was made.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     # A larger method is never compiled by the JVM; the limit makes Spark divide the stage instead.
     "spark.sql.codegen.hugeMethodLimit": "8000",
     # Old state is dropped with the next data instead of in an empty batch of its own.
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
 }
 
-# PySpark names them at every call, and Java then looks for each name in all packages that are imported there.
+# Java looks for a name in all packages that are imported, and for a package in all jars, each time.
+_PACKAGES: Final = (
+    "io.delta.tables",
+    "java.time",
+    "java.util",
+    "org.apache.hadoop.fs",
+    "org.apache.spark.sql.delta",
+    "scala",
+)
+# PySpark asks for them at every call.
 _NAMED_ALWAYS: Final = (
     "PythonSQLUtils",
     "PythonUtils",
@@ -146,10 +157,15 @@ def spark_session(config: PipelineConfig, job: str, *, verbose: bool = False) ->
 
 
 def _remember_classes(session: SparkSession) -> None:
-    """Keep what Java answers for the names of `_NAMED_ALWAYS` as attributes, which are then not asked for."""
+    """Keep what Java answers for common names as attributes, which are then not asked for."""
     jvm: Any = session.sparkContext._jvm
     for name in _NAMED_ALWAYS:
         setattr(jvm, name, getattr(jvm, name))
+    for package in _PACKAGES:
+        parent = jvm
+        for part in package.split("."):
+            setattr(parent, part, getattr(parent, part))
+            parent = getattr(parent, part)
 
 
 def _master(config: PipelineConfig) -> str:
