@@ -138,8 +138,10 @@ def recent_commits(spark: SparkSession, path: str, most: int) -> list[StreamComm
         f"bigint(coalesce({noted.format('batch')}, operationParameters['epochId'])) AS batch",
         f"bigint({noted.format('quarantined')}) AS quarantined",
         f"bigint({noted.format('asked')}) AS asked",
-    ).orderBy(F.col("version").desc())
-    return [_commit(row) for row in commits.toLocalIterator()]
+    )
+    # Sorted here: Spark has the rows in the driver already, and would start two jobs to sort them.
+    rows = sorted(commits.collect(), key=lambda row: row["version"], reverse=True)
+    return [_commit(row) for row in rows]
 
 
 def _commit(row: Row) -> StreamCommit:
