@@ -3,23 +3,36 @@
 import json
 import logging
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from delta.exceptions import MetadataChangedException
 from pyspark.sql import DataFrame, SparkSession
-from tenacity import retry, retry_if_exception_type, stop_after_attempt
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
-from pipelines.delta.fenced_commits import commits_since
+from pipelines.delta.epochs import Stamp
 from pipelines.delta.io import query_of
 from pipelines.delta.table_state import last_batch, recent_commits
-from pipelines.delta.transaction import Transaction
+from pipelines.delta.transaction import StaleEpoch, Transaction
 from pipelines.errors import SourceError
 from pipelines.fault_points import Point, reach
 
 _LOOK_BACK: Final = 200
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Draft:
+    """Rows that are written and not committed.
+
+    Attributes:
+        transaction: has written them.
+        rows: how many they are.
+    """
+
+    transaction: Transaction
+    rows: int
 
 
 @dataclass
@@ -57,25 +70,59 @@ class OnceWriter:
         Raises:
             SourceError: another query has written this micro-batch, or one after it, under the same id.
         """
-        spark, query = rows.sparkSession, query_of(rows.sparkSession)
+        if self.has(rows.sparkSession, batch):
+            return False
+        # Where a property of the table was changed meanwhile, the rows are written again.
+        for attempt in Retrying(
+            retry=retry_if_exception_type(MetadataChangedException), stop=stop_after_attempt(6), reraise=True
+        ):
+            with attempt:
+                draft = self.draft(rows)
+                self.commit(replace(draft, rows=count), batch, **notes)
+        return True
+
+    def has(self, spark: SparkSession, batch: int) -> bool:
+        """Return whether an earlier try has written a micro-batch; its rows then count as written.
+
+        Raises:
+            SourceError: another query has written it, or one after it, under the same id.
+        """
+        query = query_of(spark)
         last = last_batch(spark, self.table, query)
         if last is None or last < batch:
             reach(Point.BATCH_LOOKED_FOR)
             self.begun = batch
-            noted: dict[str, str | int | None] = {"query": query, "batch": batch, **notes}
-            noted["try"] = str(uuid.uuid4())
-            before = Transaction(spark, self.table).version
-            _append_once(rows, self.table, noted)
-            # Delta has left it out without a word if another run has committed its number since the look.
-            since = commits_since(spark, self.table, before)
-            if all(commit.note != json.dumps(noted) for commit in since):
-                raise self._another_run(last_batch(spark, self.table, query), query, batch)
-            self._count(batch, count)
-            return True
+            return False
         if last > batch or self.begun != batch:
             raise self._another_run(last, query, batch)
         self._count(batch, _committed_rows(spark, self.table, query, batch))
-        return False
+        return True
+
+    def draft(self, rows: DataFrame) -> Draft:
+        """Write the rows of a micro-batch to files that no reader sees before `commit`."""
+        transaction = Transaction(rows.sparkSession, self.table)
+        return Draft(transaction, transaction.write(rows))
+
+    def commit(self, draft: Draft, batch: int, **notes: int | None) -> None:
+        """Make what was drafted a part of the table.
+
+        Args:
+            draft: the rows of the micro-batch, of which `has` was asked before they were written.
+            batch: the number of the micro-batch.
+            notes: as in `append`.
+
+        Raises:
+            SourceError: another query has written this micro-batch, or one after it, under the same id.
+        """
+        transaction = draft.transaction
+        query = query_of(transaction.spark)
+        noted = json.dumps({"query": query, "batch": batch, **notes, "try": str(uuid.uuid4())})
+        try:
+            transaction.commit((), Stamp(query, batch, noted))
+        except StaleEpoch:
+            last = last_batch(transaction.spark, self.table, query)
+            raise self._another_run(last, query, batch) from None
+        self._count(batch, draft.rows)
 
     def rows_before(self, batch: int) -> int:
         """Return how many rows the table took of the micro-batches before one."""
@@ -92,13 +139,6 @@ class OnceWriter:
         if self.last and self.last[0] != batch:
             self.rows += self.last[1]
         self.last = batch, rows
-
-
-# Where a property of the table was changed meanwhile, the rows are written again.
-@retry(retry=retry_if_exception_type(MetadataChangedException), stop=stop_after_attempt(6), reraise=True)
-def _append_once(rows: DataFrame, table: str, noted: dict[str, str | int | None]) -> None:
-    writer = rows.write.format("delta").mode("append").option("userMetadata", json.dumps(noted))
-    writer.option("txnAppId", noted["query"]).option("txnVersion", str(noted["batch"])).save(table)
 
 
 def _committed_rows(spark: SparkSession, table: str, query: str, batch: int) -> int:

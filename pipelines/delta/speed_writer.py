@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 
 from pipelines.config.model import PipelineConfig
-from pipelines.delta.idempotent_writer import OnceWriter
+from pipelines.delta.idempotent_writer import Draft, OnceWriter
 from pipelines.delta.stream_check import SpeedCheck
 from pipelines.spark.checkpoints import reads_more
 
@@ -49,16 +49,30 @@ class SpeedWriter:
         self.broken.append(rows, batch, count)
         self.quarantined = batch
 
-    def add(self, rows: DataFrame, batch: int, count: int) -> None:
-        """Write the events of a micro-batch, if there are any or it has read anything.
+    def draft(self, rows: DataFrame, batch: int) -> Draft | None:
+        """Write the events of a micro-batch to files that no reader sees before `add`.
+
+        The micro-batch is computed, and its state kept, in any case.
+
+        Returns:
+            None if an earlier try has written them.
 
         Raises:
             SourceError: another run writes by a copy of the checkpoint.
         """
-        if count:
-            self.events.append(rows, batch, count, quarantined=self.quarantined)
-        elif reads_more(rows.sparkSession, self.checkpoint, batch):
-            self.events.append(rows.limit(0), batch, 0, quarantined=self.quarantined)
+        if self.events.has(rows.sparkSession, batch):
+            rows.write.format("noop").mode("overwrite").save()
+            return None
+        return self.events.draft(rows)
+
+    def add(self, draft: Draft, batch: int) -> None:
+        """Make the events of a micro-batch a part of the speed layer, if it has any or has read anything.
+
+        Raises:
+            SourceError: another run writes by a copy of the checkpoint.
+        """
+        if draft.rows or reads_more(draft.transaction.spark, self.checkpoint, batch):
+            self.events.commit(draft, batch, quarantined=self.quarantined)
 
     def written(self, until: int) -> tuple[int, int]:
         """Return how many rows speed layer and quarantine took of the micro-batches before one."""

@@ -1,24 +1,28 @@
 """A transaction of Delta's own classes, for commits that no command of Delta makes.
 
-Neither `RESTORE` nor a commit without rows takes a `txnAppId`. What is used of Delta's classes is what its
-commands are made of, in the version that conf/jars.lock pins; the tests of fencing fail where it changes.
+Neither `RESTORE` nor a commit without rows takes a `txnAppId`, and no command lets a caller look at what it
+has written before it commits. What is used of Delta's classes is what its commands are made of, in the
+version that conf/jars.lock pins; the tests of fencing fail where it changes.
 """
 
 import json
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import date
 from typing import Any
 
 from delta.exceptions import ConcurrentTransactionException
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
 
 from pipelines.delta.epochs import Stamp
 from pipelines.delta.log import delta_log
 from pipelines.errors import InfrastructureError, SourceError
+from pipelines.schema_paths import flat, optional
 
 File = dict[str, Any]
 """A file of a table as Delta's protocol writes it: the content of an `add` action."""
@@ -32,13 +36,14 @@ class Transaction:
     """A transaction of Delta's own, on the newest version of a table."""
 
     def __init__(self, spark: SparkSession, table: str) -> None:
-        self._spark, self._table = spark, table
+        self.spark, self._table = spark, table
         jvm: Any = spark.sparkContext._jvm
         self._jvm = jvm
         self._delta = jvm.org.apache.spark.sql.delta
         self._none = jvm.scala.Option.empty()
         self._log = delta_log(spark, table)
         self._inner = self._log.startTransaction(self._none, self._none)
+        self._written: Any = None
 
     @property
     def version(self) -> int:
@@ -67,12 +72,9 @@ class Transaction:
         Raises:
             SourceError: one is gone.
         """
-        hadoop = self._jvm.org.apache.hadoop.fs
         for file in files:
-            # Paths in a log are URLs, mostly relative to the table.
-            relative = hadoop.Path(self._jvm.java.net.URI(file["path"]))
-            path = hadoop.Path(hadoop.Path(self._table), relative)
-            if not path.getFileSystem(self._spark.sparkContext._jsc.hadoopConfiguration()).exists(path):
+            path, system = self._place(file["path"])
+            if not system.exists(path):
                 raise version_gone(self._table, at)
 
     def added(self, file: File) -> Any:
@@ -85,10 +87,30 @@ class Transaction:
         if then.schemaString() != self._inner.metadata().schemaString():
             self._inner.updateMetadata(then, False)
 
+    def write(self, rows: DataFrame) -> int:
+        """Write the files of rows that the commit adds to the table; once. Return how many rows these are.
+
+        Raises:
+            SourceError: the table has not the columns of the rows.
+        """
+        rows = _fitted(rows, self._table, self._inner.metadata().schemaString())
+        # It takes Spark's settings from the session of the thread.
+        self._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(rows.sparkSession._jsparkSession)
+        self._written = self._inner.writeFiles(rows._jdf)
+        return int(self._inner.getMetric("numOutputRows").get().value())
+
+    def discard(self) -> None:
+        """Delete the files that were written, if the commit is not to be."""
+        for number in range(self._written.size() if self._written is not None else 0):
+            path, system = self._place(self._written.apply(number).path())
+            # What is not deleted here is deleted by VACUUM, as are the files of a run that died.
+            with suppress(Py4JJavaError):
+                system.delete(path, False)
+
     def commit(
         self, actions: Sequence[Any], stamp: Stamp, mode: str = "Append", condition: str | None = None
     ) -> int:
-        """Commit actions, and the stamp; return the version that this made."""
+        """Commit actions, what was written, and the stamp; return the version that this made."""
         if self.number_taken(stamp.application) >= stamp.number:
             raise stale(self._table)
         some, none = self._jvm.scala.Option.apply, self._none
@@ -104,8 +126,17 @@ class Transaction:
             *[none] * 5,
         )
         scala_actions = self._jvm.scala.jdk.javaapi.CollectionConverters.asScala(listed).toSeq()
+        if self._written is not None:
+            scala_actions = self._written.appendedAll(scala_actions)
         with refused(self._table):
             return int(self._inner.commit(scala_actions, operation))
+
+    def _place(self, file: str) -> tuple[Any, Any]:
+        """Return Hadoop's path of a file of the table, and the file system that it is on."""
+        hadoop = self._jvm.org.apache.hadoop.fs
+        # Paths in a log are URLs, mostly relative to the table.
+        path = hadoop.Path(hadoop.Path(self._table), hadoop.Path(self._jvm.java.net.URI(file)))
+        return path, path.getFileSystem(self.spark.sparkContext._jsc.hadoopConfiguration())
 
     def _snapshot(self, at: int) -> Any:
         try:
@@ -114,9 +145,23 @@ class Transaction:
             raise version_gone(self._table, at) from error
 
     def _files(self, snapshot: Any, days: Sequence[date]) -> DataFrame:
-        files = DataFrame(snapshot.allFiles().toDF(), self._spark)
+        files = DataFrame(snapshot.allFiles().toDF(), self.spark)
         named = [day.isoformat() for day in days]
         return files.where(F.col("partitionValues")["_event_date"].isin(named)) if named else files
+
+
+def _fitted(rows: DataFrame, table: str, schema: str) -> DataFrame:
+    """Return rows in the columns of a table, in its order and types; what they lack is null."""
+    columns = StructType.fromJson(json.loads(schema))
+    there = {path.lower() for path in flat(columns)}
+    lacking = [path for path in flat(rows.schema) if path.lower() not in there]
+    if lacking:
+        raise SourceError(
+            f"{table}: found no column {', '.join(lacking)} in it, expected one: the table was changed while"
+            " the stream was at work. Nothing was written. Start the job again: it adds what is missing"
+        )
+    # Delta itself holds what may not be null.
+    return rows.to(StructType([StructField(field.name, optional(field.dataType)) for field in columns]))
 
 
 def _only(files: DataFrame, others: DataFrame) -> list[File]:

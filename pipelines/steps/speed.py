@@ -11,6 +11,7 @@ from pyspark.storagelevel import StorageLevel
 
 from pipelines.config.model import QuarantineConfig
 from pipelines.delta.event_tables import adopt_clock, ensure_speed
+from pipelines.delta.idempotent_writer import Draft
 from pipelines.delta.io import Trigger, each_batch
 from pipelines.delta.read_ahead import require_not_read_ahead
 from pipelines.delta.speed_writer import SpeedWriter
@@ -26,6 +27,7 @@ from pipelines.ledger.forgotten_places import require_forgotten
 from pipelines.ledger.writer_schemas import known_writers, learn_named, most_named
 from pipelines.records.decode import BAD, broken_of, decode, events_of, routed
 from pipelines.records.dedup import first_within_watermark
+from pipelines.records.set_aside import SetAside
 from pipelines.records.watermark import HELD_BACK
 from pipelines.registry.wire_format import WriterSchema
 from pipelines.spark.checkpoints import query_files
@@ -115,6 +117,8 @@ class _Job:
         failures: what the function of a micro-batch has raised.
         began_with: the version of bronze whose order of files the plan knows, while the query reads it; None
             once it has.
+        keeps: whether micro-batches are kept while they are written, since one had more broken records than
+            the driver takes.
     """
 
     pipeline: Pipeline
@@ -124,6 +128,7 @@ class _Job:
     in_vain: int | None = None
     failures: list[Exception] = field(default_factory=list)
     began_with: int | None = None
+    keeps: bool = False
 
     def start(self, *, once: bool) -> StreamingQuery:
         """Start the query, with a plan of all schemas that are known by now."""
@@ -166,32 +171,59 @@ class _Job:
 
     def _write(self, routes: DataFrame, batch: int) -> None:
         """Write a micro-batch to its two tables, after a look at how much of it is broken."""
-        config, contract = self.pipeline.config, self.pipeline.contract
         self._require_order(batch)
-        # Kept, since its second reading would run the deduplication again.
-        routes.persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            unknown = F.col(f"{BAD}.reason") == "unknown_schema"
-            counted = (F.lit(True), F.col(BAD).isNotNull(), unknown)
-            row = routes.agg(*(F.count_if(condition) for condition in counted)).first()
-            new, broken, named = tuple(row or (0, 0, 0))
-            # What the others alone are too many for costs the registry nothing.
-            if named and not too_many(broken - named, new, config.quarantine):
-                self._learn(routes.where(unknown), batch)
-            if too_many(broken, new, config.quarantine):
-                raise _refusal(broken, new, config.quarantine)
+            if self.keeps:
+                # Its second reading would run the deduplication again.
+                routes.persist(StorageLevel.MEMORY_AND_DISK)
+            tasks = self.pipeline.config.speed.state_partitions
+            aside = SetAside(self.pipeline.spark, routes.schema, tasks)
+            events = events_of(routes.where(aside.is_event()), self.pipeline.contract)
+            draft = self.writer.draft(events, batch)
+            broken = aside.count()
             if broken:
-                bad = broken_of(routes, contract)
-                self.writer.put_aside(first_try(bad), batch, broken)
-                if config.quarantine.dead_letter_topic:
-                    send_dead_letters(bad, config.kafka, config.quarantine.dead_letter_topic)
+                try:
+                    sent = aside.rows()
+                    bad = self._broken(routes) if sent is None else sent
+                    self._put_aside(bad, batch, broken, draft)
+                except Exception:
+                    if draft:
+                        draft.transaction.discard()
+                    raise
             reach(Point.QUARANTINE_WRITTEN)
-            self.writer.add(events_of(routes, contract), batch, new - broken)
+            if draft:
+                self.writer.add(draft, batch)
         except Exception as error:
             self.failures.append(error)
             raise
         finally:
-            routes.unpersist()
+            if self.keeps:
+                routes.unpersist()
+
+    def _broken(self, routes: DataFrame) -> DataFrame:
+        """Return the broken records of a micro-batch that has more of them than the driver takes."""
+        if not self.keeps:
+            self.keeps = True
+            raise _NewPlan("the micro-batch itself, kept")
+        return routes.where(F.col(BAD).isNotNull())
+
+    def _put_aside(self, rows: DataFrame, batch: int, broken: int, draft: Draft | None) -> None:
+        """Write the broken records of a micro-batch, unless there are too many."""
+        config = self.pipeline.config
+        # What an earlier try has written was not too many.
+        if draft:
+            new, limit = broken + draft.rows, config.quarantine
+            unknown = rows.where(F.col(f"{BAD}.reason") == "unknown_schema")
+            named = unknown.count()
+            # What the others alone are too many for costs the registry nothing.
+            if named and not too_many(broken - named, new, limit):
+                self._learn(unknown, batch)
+            if too_many(broken, new, limit):
+                raise _refusal(broken, new, limit)
+        bad = broken_of(rows, self.pipeline.contract)
+        self.writer.put_aside(first_try(bad), batch, broken)
+        if config.quarantine.dead_letter_topic:
+            send_dead_letters(bad, config.kafka, config.quarantine.dead_letter_topic)
 
     def _learn(self, unknown: DataFrame, batch: int) -> None:
         if self.in_vain == batch:

@@ -103,6 +103,11 @@ def dies_between_its_tables(lake: Lake) -> None:
     assert (lake.count("quarantine"), lake.count("speed")) == (3, 1)
 
 
+def events_stored(lake: Lake) -> set[Path]:
+    """The files of the speed layer, those that no commit names among them."""
+    return set(Path(lake.config.table("speed")).glob("_event_date=*/*.parquet"))
+
+
 def test_broken_records_stop_the_stream_in_masses_only_and_are_never_late_nor_move_the_watermark(
     make_lake: Callable[..., Lake], small: DataContract
 ) -> None:
@@ -114,12 +119,14 @@ def test_broken_records_stop_the_stream_in_masses_only_and_are_never_late_nor_mo
         stream(lake)
     lake.ingest([b"poison", on(9, 2), on(1, 3), Record(b"{}"), Record(None), on(9, 8)])
     lake.ingest([Record(flight(flight=4, scheduled_departure="2099-01-01T00:00:00Z"))])
+    before = events_stored(lake)
     # A duplicate and a late record are not new.
     with pytest.raises(SourceError, match=r"4 of 5 new records .* nothing of it was written") as refused:
         stream(lake)
     assert refused.value.exit_code == 4
     assert numbers(lake.table("speed")) == [1, 2, 5]
     assert lake.count("quarantine") == 3
+    assert events_stored(lake) == before
     lawful = make_lake("quarantine.min_records=4", "quarantine.max_share=0.9", contract=small)
     summary = stream(lawful)
     counts = summary["counts"]
@@ -129,6 +136,17 @@ def test_broken_records_stop_the_stream_in_masses_only_and_are_never_late_nor_mo
     assert (counts["rows"], counts["duplicates"], counts["late"], counts["quarantined"]) == (1, 1, 1, 4)
     assert str(summary["watermark"]) < "2013-01-10"
     assert lake.count("quarantine") == 7
+
+
+def test_more_broken_records_than_the_driver_takes_are_quarantined_all_the_same(
+    make_lake: Callable[..., Lake], small: DataContract
+) -> None:
+    lake = make_lake("quarantine.max_share=1", contract=small)
+    lake.ingest([on(1, 1), *([b"poison"] * 4_500), on(1, 2), on(1, 2)])
+    counts = stream(lake)["counts"]
+    assert (counts["rows"], counts["duplicates"], counts["quarantined"]) == (2, 1, 4_500)
+    assert numbers(lake.table("speed")) == [1, 2]
+    assert lake.table("quarantine").select("_offset").distinct().count() == 4_500
 
 
 def test_another_key_or_watermark_than_the_state_has_is_refused(

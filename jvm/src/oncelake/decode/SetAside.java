@@ -1,0 +1,99 @@
+package oncelake.decode;
+
+import java.util.List;
+import org.apache.spark.SparkContext;
+import org.apache.spark.sql.Column;
+import org.apache.spark.sql.Dataset;
+import org.apache.spark.sql.Row;
+import org.apache.spark.sql.api.java.UDF1;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.functions;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.util.CollectionAccumulator;
+import org.apache.spark.util.LongAccumulator;
+
+/**
+ * Takes the broken records out of a micro-batch while its events are written, so that it is computed once.
+ *
+ * <p>They go to the driver with the results of the tasks: of each task that counts, once. A task sends as many
+ * as its bounds allow, and only counts the others.
+ */
+public final class SetAside {
+  private final CollectionAccumulator<Row> rows;
+  private final LongAccumulator count;
+  private final int mostRows;
+  private final long mostBytes;
+
+  /**
+   * @param mostRows how many records a task sends at most
+   * @param mostBytes how many bytes of values a task sends at most
+   */
+  public SetAside(SparkContext spark, int mostRows, long mostBytes) {
+    this.rows = spark.collectionAccumulator();
+    this.count = spark.longAccumulator();
+    this.mostRows = mostRows;
+    this.mostBytes = mostBytes;
+  }
+
+  /**
+   * A condition that holds for events; it takes out each record for which it does not.
+   *
+   * @param isEvent whether a row is one; never null
+   * @param row the whole row, as a struct
+   * @param value the record's value, as {@code binary}
+   */
+  public Column isEvent(Column isEvent, Column row, Column value) {
+    Column size = functions.coalesce(functions.octet_length(value), functions.lit(0));
+    Column taken = functions.struct(row.as("row"), size.as("size"));
+    return isEvent.or(
+        functions
+            .udf(new Taker(rows, count, mostRows, mostBytes), DataTypes.BooleanType)
+            .asNondeterministic()
+            .apply(taken));
+  }
+
+  /** How many were taken out. */
+  public long count() {
+    return count.value();
+  }
+
+  /** Whether the driver has all of them. */
+  public boolean isComplete() {
+    return rows.value().size() == count();
+  }
+
+  /** Those that the driver has. */
+  public Dataset<Row> rows(SparkSession spark, StructType shape) {
+    return spark.createDataFrame(List.copyOf(rows.value()), shape);
+  }
+
+  private static final class Taker implements UDF1<Row, Boolean> {
+    private static final long serialVersionUID = 1L;
+    private final CollectionAccumulator<Row> rows;
+    private final LongAccumulator count;
+    private final int mostRows;
+    private final long mostBytes;
+    // Of one task, which has a copy of its own.
+    private transient int sentRows;
+    private transient long sentBytes;
+
+    Taker(CollectionAccumulator<Row> rows, LongAccumulator count, int mostRows, long mostBytes) {
+      this.rows = rows;
+      this.count = count;
+      this.mostRows = mostRows;
+      this.mostBytes = mostBytes;
+    }
+
+    @Override
+    public Boolean call(Row taken) {
+      count.add(1L);
+      sentBytes += taken.getInt(1);
+      if (sentRows < mostRows && sentBytes <= mostBytes) {
+        sentRows++;
+        rows.add(taken.getStruct(0));
+      }
+      return false;
+    }
+  }
+}

@@ -1,0 +1,55 @@
+"""Broken records are taken out of a micro-batch while its events are written, so that it is computed once."""
+
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from pipelines.records.decode import BAD
+from pipelines.sql import name
+
+# What the driver takes at most, of all tasks together.
+_MOST_ROWS: Final = 4_000
+_MOST_BYTES: Final = 32 * 1024 * 1024
+
+
+class SetAside:
+    """The broken records of one micro-batch.
+
+    Each task sends its own to the driver, with its result. What would be more than its share of what the
+    driver takes, a task only counts.
+
+    Args:
+        spark: The session.
+        schema: The schema of the micro-batch, as `pipelines.records.decode.routed` makes it.
+        tasks: How many tasks compute it.
+    """
+
+    def __init__(self, spark: SparkSession, schema: StructType, tasks: int) -> None:
+        self._spark, self._schema = spark, schema
+        jvm: Any = spark.sparkContext._jvm
+        self._inner = jvm.oncelake.decode.SetAside(
+            spark.sparkContext._jsc.sc(), max(1, _MOST_ROWS // tasks), _MOST_BYTES // tasks
+        )
+
+    def is_event(self) -> Column:
+        """Return whether a row of the micro-batch is an event; one that is not is taken out.
+
+        Use it in one action, and once: each action takes the broken records out again.
+        """
+        row = F.struct(*(F.col(name(column)) for column in self._schema.names))
+        columns = (F.col(BAD).isNull(), row, F.col(f"{BAD}.value"))
+        return Column(self._inner.isEvent(*(column._jc for column in columns)))
+
+    def count(self) -> int:
+        """Return how many were taken out."""
+        return int(self._inner.count())
+
+    def rows(self) -> DataFrame | None:
+        """Return what was taken out, in the schema of the micro-batch; None if some were only counted."""
+        if not self._inner.isComplete():
+            return None
+        jvm: Any = self._spark.sparkContext._jvm
+        shape = jvm.org.apache.spark.sql.types.DataType.fromJson(self._schema.json())
+        return DataFrame(self._inner.rows(self._spark._jsparkSession, shape), self._spark)
