@@ -1,4 +1,4 @@
-# make help shows what can be done. Set-up is part of every target, is done once, and then needs no network.
+# `make help` lists the targets. Every target does the set-up that it needs, once; later runs need no network.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -27,28 +27,28 @@ SCHEDULERS_MADE := $(SCHEDULERS)/.made-$(call key,requirements/schedulers.txt)
 .PHONY: help setup java demo test test-fast test-thorough test-long lint format package bench rack-bench lock lock-jars pages schema clean distclean
 
 help: ## Show this help
-	@echo "Oncelake. Every target does the set-up it needs; the first time takes minutes and the network."
+	@echo "Oncelake. Every target does the set-up that it needs. The first time takes minutes and needs network access."
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(PACKAGE) $(JARS) $(CLASSES) ## Make .venv with the locked dependencies, Java if there is none, and the jars
+setup: $(PACKAGE) $(JARS) $(CLASSES) ## Create .venv with the pinned packages, the jars, and Java if there is none
 	@echo "==> set up: $(VENV) holds all that is needed"
 
-demo: setup ## Replay real flights through a real broker into a lake, and prove the lake (DAYS=14; 365: the year)
+demo: setup ## Send the flights of 2013 through Kafka into a lake, and compare the lake with what was sent (DAYS=14; 365: the year)
 	@$(PY) -m demo --days $(DAYS)
 
-test: setup ## Run the tests, but for thorough and long ones, with a real Spark and a real broker (PYTEST_ARGS="tests/unit -k name")
+test: setup ## Run the tests with Spark and a Kafka broker, except thorough and long ones (PYTEST_ARGS="tests/unit -k name")
 	@$(PY) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
-test-fast: $(PACKAGE) ## Run the tests that start no Java, in about a minute (PYTEST_ARGS="-k name")
+test-fast: $(PACKAGE) ## Run the tests that do not start Java, in about a minute (PYTEST_ARGS="-k name")
 	@$(PY) -m pytest --numprocesses 3 tests/unit $(PYTEST_ARGS)
 
-test-thorough: setup ## Further cases of guarantees, and the slowest tests, which make test leaves out
+test-thorough: setup ## Run further tests of guarantees and the slowest tests, which make test omits
 	@$(PY) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m thorough $(PYTEST_ARGS)
 
-test-long: setup $(SCHEDULERS_MADE) ## Hours: 200 random histories of a lake; deploy/ by Airflow itself and Kubernetes' own schemas
+test-long: setup $(SCHEDULERS_MADE) ## Run for hours: 200 random histories of a lake; deploy/ with Airflow and the schemas of Kubernetes
 	@$(PY) -m pytest -m long $(PYTEST_ARGS)
 
-lint: $(DEPENDENCIES) ## Check style, form, types, data contracts and suites of expectations
+lint: $(DEPENDENCIES) ## Check style, format, types, data contracts and expectation suites
 	@echo "==> ruff check"
 	@$(PY) -m ruff check .
 	@echo "==> ruff format --check"
@@ -63,42 +63,42 @@ lint: $(DEPENDENCIES) ## Check style, form, types, data contracts and suites of 
 		echo "==> oncelake contract check --against $(IN_USE)"; \
 		$(PY) -m pipelines.cli contract check --against "$(IN_USE)"; fi
 
-format: $(DEPENDENCIES) ## Bring the code into its form
+format: $(DEPENDENCIES) ## Format the code
 	@$(PY) -m ruff check --fix .
 	@$(PY) -m ruff format .
 
-package: $(JARS) ## Build into dist/ the wheel and the zip for spark-submit --py-files
+package: $(JARS) ## Build the wheel, and the zip for spark-submit --py-files, into dist/
 	@echo "==> building the wheel and the zip into dist/"
 	@$(PY) scripts/package.py dist
 
-bench: setup ## Measure the steps against a raw append of the same run (BENCH_ARGS)
+bench: setup ## Measure each step, and compare it with a plain append (BENCH_ARGS)
 	@$(PY) -m benchmarks $(BENCH_ARGS)
 
-rack-bench: setup ## Measure which share of bytes stays in the rack, on three brokers and workers (BENCH_ARGS)
+rack-bench: setup ## Measure the share of bytes that stays within the rack, with three brokers (BENCH_ARGS)
 	@$(PY) -m benchmarks.racks $(BENCH_ARGS)
 
-lock: ## Maintainers: pin the Python dependencies again (needs uv)
+lock: ## Maintainers: update the pinned Python dependencies (needs uv)
 	$(LOCK) --extra dev --extra demo --constraints requirements/constraints.txt \
 		pyproject.toml --output-file requirements/dev.txt
 	$(LOCK) requirements/schedulers.in --output-file requirements/schedulers.txt
 	sed -n 's/^java = \["\(.*\)"\]/\1/p' pyproject.toml | $(LOCK) - --output-file requirements/jdk.txt
 
-lock-jars: $(PACKAGE) java ## Maintainers: fetch what conf/ivy.xml names and write conf/jars.lock
+lock-jars: $(PACKAGE) java ## Maintainers: download the jars of conf/ivy.xml and write conf/jars.lock
 	$(PY) scripts/lock_jars.py
 
-pages: $(PACKAGE) ## Maintainers: write docs/configuration.md, docs/checks.md and docs/tables.md anew
+pages: $(PACKAGE) ## Maintainers: generate docs/configuration.md, docs/checks.md and docs/tables.md
 	@$(PY) -m scripts.configuration_page
 	@$(PY) -m scripts.checks_page
 	@$(PY) -m scripts.tables_page
 
-schema: $(PACKAGE) ## Maintainers: write docs/report.schema.json anew from the models
+schema: $(PACKAGE) ## Maintainers: generate docs/report.schema.json
 	@$(PY) scripts/report_schema.py
 
-clean: ## Remove the lake and everything built; keep .venv
+clean: ## Stop the local broker; delete lake, demo, reports and build output; keep .venv
 	@if [ -f .lake/broker/broker.json ]; then $(VENV)/bin/oncelake broker stop; fi
 	rm -rf .lake .demo reports dist jvm/build out .hypothesis .mypy_cache .pytest_cache .ruff_cache spark-warehouse
 
-distclean: clean ## Remove .venv and the jars in it, too
+distclean: clean ## Also delete .venv, with the jars in it
 	rm -rf $(VENV) $(SCHEDULERS)
 
 # Python 3.11 or 3.12, by whichever name it has here.

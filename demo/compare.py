@@ -60,10 +60,10 @@ class Findings:
         """The kinds of difference in words, each with its number."""
         return {
             "lost": self.lost,
-            "doubled": self.doubled,
+            "duplicated": self.doubled,
             "wrong payload": self.wrong,
             "never sent": self.never_sent,
-            "wrongly quarantined or not": self.misquarantined,
+            "quarantine differs": self.misquarantined,
         }
 
 
@@ -94,7 +94,7 @@ def compare(served: Iterable[Served], quarantined: Mapping[str, int], truth: Tru
     off = {reason: quarantined.get(reason, 0) - truth.quarantined.get(reason, 0) for reason in reasons}
     examples = [
         *(f"lost: {_name(key)}" for key in lost[:_EXAMPLES]),
-        *(f"doubled: {_name(key)}" for key in list(doubled)[:_EXAMPLES]),
+        *(f"duplicated: {_name(key)}" for key in list(doubled)[:_EXAMPLES]),
         *(
             f"wrong: {_name(row.key)} is {row.payload} on {row.day}, expected {truth.events[row.key]}"
             for row in wrong[:_EXAMPLES]

@@ -72,13 +72,13 @@ def _counts(plan: Plan, findings: Findings, counts: Counts) -> Table:
     for reason in sorted(truth.quarantined.keys() | findings.quarantined.keys()):
         rows.append((f"  {reason}", truth.quarantined.get(reason, 0), findings.quarantined.get(reason, 0)))
     rows.append(("replayed after the contract was fixed", refused(plan), counts.put_back))
-    rows.append(("late, brought in at night", truth.late, counts.nights.late))
+    rows.append(("late, added by nightly runs", truth.late, counts.nights.late))
     rows.append(("  after their day was certified", sorts[Sort.OVERDUE], counts.nights.repaired))
-    table = Table("", "replayed", "in the lake", title="The truth, and the lake")
+    table = Table("", "expected", "in the lake", title="Expected, and found in the lake")
     for column in table.columns[1:]:
         column.justify = "right"
-    for name, replayed, found in rows:
-        table.add_row(name, f"{replayed:,}", "" if found is None else f"{found:,}")
+    for name, expected, found in rows:
+        table.add_row(name, f"{expected:,}", "" if found is None else f"{found:,}")
     table.add_section()
     for name, count in findings.differences.items():
         table.add_row(name, "0", f"[{_colour(bool(count))}]{count:,}[/]")

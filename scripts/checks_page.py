@@ -10,13 +10,13 @@ _HEAD: Final = """# Integrity checks
 
 `nightly_batch` and `validate` run these checks on each day. The results are in the report, and in
 `ops/validation_results` with `kind = 'integrity'`.
-If a check fails, the day is not certified. A check that only warns does not prevent this.
+If a check fails, the day is not certified. A check that only warns does not prevent certification.
 The runbook explains what to do about a [failed check](runbook.md#audit-failed) or a
 [warning](runbook.md#a-check-has-warned).
 
-In addition, the audit validates the [rules of the contract](data-quality.md) with Great Expectations.
-There is one more result, `moves_with_its_neighbour`. If a rebuild moves events from one day to another, and
-one of the two days fails, the other one fails, too.
+The audit also validates the [rules of the contract](data-quality.md) with Great Expectations.
+There is one more result, `moves_with_its_neighbour`. If a rebuild moves events from one day to
+another, and one of the two days fails, the other one fails, too.
 
 This page is generated from `pipelines/audit/integrity_checks.py`. To change it, edit that file or
 `scripts/checks_page.py`, and run `make pages`.

@@ -25,15 +25,15 @@ Settings are read in this order. A later one overrides an earlier one, key by ke
 5. the environment variable `KAFKA_BOOTSTRAP_SERVERS`
 6. `--set key=value`
 
-`--env` sets ENV; the default is `local`. `--conf-dir` names another folder than `conf`.
+`--env` sets ENV; the default is `local`. `--conf-dir` sets another folder than `conf`.
 `KAFKA_BOOTSTRAP_SERVERS` sets `kafka.bootstrap_servers`.
-`${NAME}` in a value stands for an environment variable, which must be set.
-Unknown keys and wrong values are refused with exit code 2, before anything starts.
-`oncelake plan --pipeline NAME` checks all settings and shows the most important ones; it needs neither
-Spark nor Kafka.
+`${NAME}` in a value is replaced by the environment variable NAME, which must be set.
+If a key is unknown or a value is invalid, a job ends with exit code 2 before it starts Spark.
+`oncelake plan --pipeline NAME` checks all settings and shows the most important ones; it needs
+neither Spark nor Kafka.
 
-Intervals are written as `10 seconds` or `1 day 12 hours`, in milliseconds, seconds, minutes, hours, days
-and weeks.
+Write intervals as `10 seconds` or `1 day 12 hours`. The units are milliseconds, seconds, minutes,
+hours, days and weeks.
 A key without a default is required, unless its section is optional.
 
 This page is generated from the models in `pipelines/config` by `make pages`.

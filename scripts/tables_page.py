@@ -12,8 +12,8 @@ PAGE: Final = "docs/tables.md"
 _HEAD: Final = """# Tables
 
 The Delta tables of a lake, with their columns and table properties.
-[Architecture](architecture.md#steps-and-tables) explains which steps read and write them, and what some of
-the columns mean. The [glossary](glossary.md) defines the terms.
+[Architecture](architecture.md#steps-and-tables) explains which steps read and write them, and what
+some of the columns mean. The [glossary](glossary.md) defines the terms.
 
 This page is generated from `pipelines/delta/tables.py`, `pipelines/delta/table_properties.py` and
 `pipelines/ledger/catalog.py`. To change it, edit these files and run `make pages`.
@@ -23,9 +23,9 @@ This page is generated from `pipelines/delta/tables.py`, `pipelines/delta/table_
 _LAYERS: Final = {
     "bronze": (
         (
-            "Every record of the topic. There is one more column, `_forgotten struct<at: timestamp,"
-            " event_time: timestamp>`. It is set if `oncelake forget` has emptied the record. A table of an"
-            " earlier release gets this column when it is needed."
+            "Every record of the topic. One more column, `_forgotten struct<at: timestamp, event_time:"
+            " timestamp>`, is set if `oncelake forget` has emptied the record. A table of an earlier release"
+            " gets this column when it is needed."
         ),
         BRONZE,
     ),

@@ -1,15 +1,16 @@
 """Oncelake's nightly run as an Airflow DAG: one task for each pipeline, one run for each day.
 
-For Airflow 3.3 with its standard provider. Where Airflow parses this there need be neither Oncelake nor
-Spark: the tasks start a command. These environment variables of the Airflow processes say which:
+For Airflow 3.3 with its standard provider. Airflow needs neither Oncelake nor Spark to parse this file: the
+tasks start a command. Set these environment variables for the Airflow processes:
 
-- `ONCELAKE_PROJECT`: the folder with `conf/` and `data_contracts/`, in which the command runs; /opt/oncelake.
-- `ONCELAKE_COMMAND`: the command; `.venv/bin/oncelake nightly_batch` of the project. Or `spark-submit ...
-  jobs/nightly_batch.py`, in client mode, as other modes do not give the job's exit code.
-- `ONCELAKE_ENV`: the environment; prod.
-- `ONCELAKE_PIPELINES`: their names, with commas; else all of the project's `conf/base/pipelines`.
-- `ONCELAKE_TIME_ZONE`: the zone of the schedule; UTC. A run works on the day on which its data
-  interval begins there.
+- `ONCELAKE_PROJECT`: the folder with `conf/` and `data_contracts/`, in which the command runs. Default:
+  /opt/oncelake.
+- `ONCELAKE_COMMAND`: the command. Default: `.venv/bin/oncelake nightly_batch` of the project. It can also be
+  `spark-submit ... jobs/nightly_batch.py` in client mode; other modes do not return the job's exit code.
+- `ONCELAKE_ENV`: the environment. Default: prod.
+- `ONCELAKE_PIPELINES`: names of pipelines, separated by commas. Default: all of `conf/base/pipelines`.
+- `ONCELAKE_TIME_ZONE`: the time zone of the schedule. Default: UTC. A run rebuilds the day on which its data
+  interval begins in this time zone.
 """
 
 import json
@@ -28,13 +29,13 @@ PROJECT = Path(os.environ.get("ONCELAKE_PROJECT", "/opt/oncelake"))
 COMMAND = shlex.split(os.environ.get("ONCELAKE_COMMAND", f"{PROJECT}/.venv/bin/oncelake nightly_batch"))
 ENV = os.environ.get("ONCELAKE_ENV", "prod")
 TIME_ZONE = os.environ.get("ONCELAKE_TIME_ZONE", "UTC")
-# In UTC half past one or two in New York, the zone of the sample's contracts: their day is over, and ingest
-# has brought in the last of it.
+# In UTC. It is 01:30 or 02:30 in New York, the time zone of the sample contracts: the day is over, and ingest
+# has read its last records.
 SCHEDULE = "30 6 * * *"
-# Two hours in all: so long may the source take to bring in the rest of the day.
+# Two hours in total, in which ingest can read the rest of the day.
 RETRIES = 8
 RETRY_DELAY = timedelta(minutes=15)
-# Another try gives the same: refused before anything ran, or the audit failed.
+# A retry gives the same result.
 FINAL = {2: "configuration, contract or command line refused", 3: "the audit failed"}
 
 

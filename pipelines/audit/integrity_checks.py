@@ -96,7 +96,7 @@ def _warned(is_wrong: bool) -> Status:
     return "warned" if is_wrong else "passed"
 
 
-@integrity("no_duplicate_key", "Is each key there once, on the day and on its neighbouring days?")
+@integrity("no_duplicate_key", "Does each key occur once, on the day and on its neighbouring days?")
 def _no_duplicate_key(audited: AuditedDays, day: date) -> Finding:
     n = audited.doubled.get(day, 0)
     return Finding(
@@ -107,7 +107,7 @@ def _no_duplicate_key(audited: AuditedDays, day: date) -> Finding:
     )
 
 
-@integrity("counts_add_up", "Does bronze equal rows, duplicates, quarantined records and other days?")
+@integrity("counts_add_up", "Are all records of bronze rows, duplicates, quarantined or of other days?")
 def _counts_add_up(audited: AuditedDays, day: date) -> Finding:
     bronze, rows = audited.bronze, audited.layer[day].rows
     facts = bronze.days[day]
@@ -195,7 +195,7 @@ def _each_event_has_a_row(audited: AuditedDays, day: date) -> Finding | None:
     )
 
 
-@integrity("keys_come_to_an_end", "Does each key recur on no more days in a row than a run looks at?")
+@integrity("keys_come_to_an_end", "Does each key recur on no more consecutive days than a run looks at?")
 def _keys_come_to_an_end(audited: AuditedDays, day: date) -> Finding | None:
     if not audited.span.horizon:
         return None
@@ -212,7 +212,7 @@ def _keys_come_to_an_end(audited: AuditedDays, day: date) -> Finding | None:
 
 @integrity(
     LAYERS_AGREE,
-    "Is each difference between speed and batch layer explained: late, quarantined, remembered, other copy?",
+    "Is each difference between speed and batch layer explained (late, quarantined, pending, remembered)?",
     "fails or warns",
 )
 def _layers_agree(audited: AuditedDays, day: date) -> Finding | None:
@@ -257,7 +257,7 @@ def _speed_layer_deduplicated(audited: AuditedDays, day: date) -> Finding | None
     )
 
 
-@integrity(LATE_WITHIN_LIMIT, "Did only few events come too late for the speed layer?", "warns", WARNED)
+@integrity(LATE_WITHIN_LIMIT, "Is the share of late events at most speed.late_warn_share?", "warns", WARNED)
 def _late_within_limit(audited: AuditedDays, day: date) -> Finding | None:
     if day not in audited.differences:
         return None

@@ -12,10 +12,10 @@ _NEXT = """
 A project is in {folder}. Next:
 
   cd {quoted}
-  make plan      # check contract and configuration, see what would run
-  make broker    # start a Kafka broker on this machine
-  make sample    # send it a day of made-up flights, with duplicates and broken records
-  make run       # ingest, speed layer, nightly rebuild with its audit, report
+  make plan                                 # check contract and configuration, and show what would run
+  eval "$(make broker | grep '^export')"    # start a local Kafka broker, and export its address
+  make sample                               # send one day of synthetic flights
+  make run                                  # ingest, speed layer, nightly rebuild with its audit, report
 """
 
 

@@ -31,8 +31,14 @@ Summary = Mapping[str, Any]
 
 @click.command("nightly_batch")
 @options_of_many
-@click.option("--date", "day", type=DAY, help="Event day; default: yesterday.")
-@click.option("--from", "first", type=DAY, help="The first of several days.")
+@click.option(
+    "--date",
+    "day",
+    type=DAY,
+    help="Event day; also rebuilds days of the lookback with late records. Default: yesterday; then also"
+    " rebuilds days of the lookback that are not certified.",
+)
+@click.option("--from", "first", type=DAY, help="The first of several days, with --to.")
 @click.option("--to", "last", type=DAY, help="The last of several days.")
 def nightly_batch(
     day: datetime | None,

@@ -62,8 +62,20 @@ class CommonOptions:
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 _PLACES = (
     click.option("--env", default="local", show_default=True, help="The environment, a folder of conf/."),
-    click.option("--conf-dir", type=_FOLDER, default=Path("conf"), show_default=True),
-    click.option("--contracts-dir", type=_FOLDER, default=Path("data_contracts"), show_default=True),
+    click.option(
+        "--conf-dir",
+        type=_FOLDER,
+        default=Path("conf"),
+        show_default=True,
+        help="The folder with the configuration.",
+    ),
+    click.option(
+        "--contracts-dir",
+        type=_FOLDER,
+        default=Path("data_contracts"),
+        show_default=True,
+        help="The folder with the contracts.",
+    ),
     click.option(
         "--set",
         "settings",
@@ -73,7 +85,11 @@ _PLACES = (
     ),
 )
 _LOG_FORMAT = click.option(
-    "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="json: each line of the log, and the summary, is a JSON object.",
 )
 _VERBOSE = click.option("--verbose", is_flag=True, help="Show Spark's own warnings as well.")
 _PIPELINE = "The pipeline, e.g. flights."

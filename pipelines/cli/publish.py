@@ -75,7 +75,7 @@ def publish() -> None:
 @publish.command("day")
 @common_options
 @click.option("--date", "day", type=DAY, help="Certified day; default: yesterday.")
-@click.option("--from", "first", type=DAY, help="The first of several days.")
+@click.option("--from", "first", type=DAY, help="The first of several days, with --to.")
 @click.option("--to", "last", type=DAY, help="The last of several days.")
 @click.option("--again", is_flag=True, help="Also publish days that were published before.")
 def publish_day(
@@ -219,7 +219,7 @@ def summary_of_diagnosis(diagnosis: step.PublishingDiagnosis) -> dict[str, Any]:
     "--to",
     type=click.Choice(["beginning", "checkpoint"]),
     required=True,
-    help="beginning: drop the progress and publish open days again; checkpoint: continue from it.",
+    help="beginning: drop the progress and publish open days again; checkpoint: continue where it is.",
 )
 @click.option(
     "--in-flight",

@@ -18,7 +18,11 @@ _VALUE_LENGTH: Final = 500
 _MOMENT: Final = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
 _FILTERS: Final = (
     click.option(
-        "--reason", "reasons", multiple=True, type=click.Choice(get_args(Reason)), help="Repeatable."
+        "--reason",
+        "reasons",
+        multiple=True,
+        type=click.Choice(get_args(Reason)),
+        help="Only records with this reason. Repeatable.",
     ),
     click.option("--since", type=_MOMENT, help="Only records sent at this time (UTC) or later."),
     click.option("--until", type=_MOMENT, help="Only records sent before this time (UTC)."),
@@ -27,7 +31,7 @@ _FILTERS: Final = (
         "partitions",
         multiple=True,
         type=click.IntRange(0, 2**31 - 1),
-        help="A Kafka partition. Repeatable.",
+        help="Only records of this Kafka partition. Repeatable.",
     ),
     click.option(
         "--contract-version",
@@ -37,7 +41,13 @@ _FILTERS: Final = (
         help="Only records refused by this contract version. Repeatable.",
     ),
 )
-_status = click.option("--status", type=click.Choice([*STATUSES, "any"]), default="open", show_default=True)
+_status = click.option(
+    "--status",
+    type=click.Choice([*STATUSES, "any"]),
+    default="open",
+    show_default=True,
+    help="Only records with this status.",
+)
 
 
 _dry_run = click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
@@ -79,7 +89,13 @@ def summary(status: str, **options: Any) -> None:
 @common_options
 @_filters
 @_status
-@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True)
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 10_000),
+    default=20,
+    show_default=True,
+    help="Maximum number of records to show.",
+)
 def show(status: str, limit: int, **options: Any) -> None:
     """Show records in the order of Kafka's offsets."""
     selection, common = _split(options, None if status == "any" else status)

@@ -204,7 +204,13 @@ def summary_of_moves(
 
 @rack.command()
 @_common
-@click.option("--records", type=click.IntRange(min=1), default=1_000_000, show_default=True, help="At most.")
+@click.option(
+    "--records",
+    type=click.IntRange(min=1),
+    default=1_000_000,
+    show_default=True,
+    help="Maximum number of records to read.",
+)
 def measure(output: LogFormat | None, records: int, **common: Any) -> None:
     """Read the newest records as ingest does, store none, and count the bytes per rack."""
 

@@ -23,7 +23,7 @@ from pipelines.steps.reconcile import reconcile as compare
 def reconcile(output: LogFormat | None, **common: Any) -> None:
     """Compare the offsets in Kafka with those in bronze.
 
-    Exit code 4 if records are missing that nothing explains.
+    Ends with exit code 4 if records are missing and nothing explains it.
     """
 
     def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:

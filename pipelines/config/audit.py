@@ -42,9 +42,9 @@ class AuditConfig(BaseModel):
         offset_gaps: `fail`, or `warn` for topics that have gaps by design (compacted, transactional).
         known_gaps: Offsets that are lost for good and accepted, each with `partition`, `first`, `last` and
             `why`. Other missing offsets still fail the audit.
-        layer_differences: `fail`, or `warn` while the speed layer contains rows that were written under other
-            rules than today's.
-        examples: How many offending rows or records a check and the report keep.
+        layer_differences: `fail`, or `warn` while the speed layer contains rows that were written by other
+            rules than the current ones.
+        examples: How many rows or records a failed check and the report show as samples.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

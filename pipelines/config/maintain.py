@@ -34,9 +34,9 @@ class MaintainConfig(BaseModel):
             day; without it, forever. At least `batch.lookback_days` + 2 x `batch.dedup_horizon_days`.
         quarantine_retention: How long replayed and discarded records stay in quarantine after bronze has
             deleted them; without it, forever. At least `maintain.bronze_retention`, which must be set.
-        vacuum_after: How long the files of older versions of a table stay. At least 7 days.
-        max_idle: How long ago bronze may have been written last. Beyond it the clock is not trusted, and
-            nothing is deleted.
+        vacuum_after: How long files stay that only earlier versions of a table use. At least 7 days.
+        max_idle: Maximum age of the newest commit of bronze. If it is older, `maintain` does not trust the
+            clock: it deletes nothing, and ends with exit code 1.
         compact: Whether small files are compacted (`OPTIMIZE`).
     """
 

@@ -117,7 +117,8 @@ class RegistryConfig(_Model):
     """The schema registry, where the contract's `valueFormat` is `avro` or `json_schema`.
 
     Attributes:
-        url: Address of a registry with Confluent's interface. For Apicurio it ends in `/apis/ccompat/v7`.
+        url: URL of a registry that implements Confluent's REST API. For Apicurio it ends in
+            `/apis/ccompat/v7`.
         timeout: How long to wait for one response.
         options: Other settings of confluent-kafka's `SchemaRegistryClient`, by its own names, such as
             `ssl.ca.location`.
@@ -165,12 +166,12 @@ class DecodeConfig(_Model):
 
 
 class QuarantineConfig(_Model):
-    """When so many records are broken that the stream stops instead of quarantining them.
+    """Limits on broken records, and the topic to which they are copied.
 
     Attributes:
         max_share: `speed_stream` stops with exit code 4 if a larger share of the records of a micro-batch is
-            broken; duplicates do not count. `1`: never.
-        min_records: A micro-batch with fewer broken records never stops the stream.
+            broken; duplicates do not count. With `1` it never stops for this reason.
+        min_records: Minimum number of broken records in a micro-batch for which the stream stops.
         dead_letter_topic: Topic to which broken records are copied, with the reason in headers `oncelake.…`.
             It must exist, on the cluster of `kafka`. A copy can arrive more than once.
     """
@@ -186,18 +187,22 @@ class BatchConfig(_Model):
     Attributes:
         dedup_horizon_days: The horizon: records of a key are copies of one event if their event days are at
             most this many days apart.
-        chain_horizons: How many horizons before and after its days a run looks for copies that decide on
-            them, where the event time is not part of the key. A key that recurs for longer fails the day.
+        chain_horizons: How many horizons before and after its days a run looks for copies of their events.
+            It applies only if the event time is not part of the key. A key that recurs for longer fails the
+            day.
         lookback_days: How many days back a run repairs days for which records came late.
         seal_by: When a day counts as complete in bronze. `kafka`: bronze must have what the cluster has;
             `bronze`: a record of the day in bronze is enough, for rebuilds of a topic that is gone.
-        seal_grace: How long after the end of a day its records are waited for.
+        seal_grace: How long after the end of a day its records may still arrive. A run that starts earlier
+            ends with exit code 4.
         seal_wait: How long a run waits for ingest to catch up before it ends with exit code 4. Set it to
             several times `ingest.trigger_interval`.
-        lease_duration: How long a run that died on another machine keeps others from starting.
-        max_duration: How long a run prolongs its lease. A run that hangs for longer loses it.
+        lease_duration: How long a lease is valid after it was last extended. If a run dies on another
+            machine, other runs can start when this time is over.
+        max_duration: For how long in total a run extends its lease. If it
+            takes longer, another run can take the lease over.
         fewer_records: What a run does with a requested day that is certified and of which bronze has lost
-            records: `refuse` it with exit code 4, or `take` it as it is.
+            records: `refuse` ends with exit code 4, `take` rebuilds the day from the records that are left.
     """
 
     dedup_horizon_days: int = Field(default=1, ge=0, le=366)
@@ -212,10 +217,12 @@ class BatchConfig(_Model):
 
 
 class ServingConfig(_Model):
-    """How readers find the lake.
+    """The view through which readers query the lake.
 
     Attributes:
-        view: View of the catalog to keep up to date, such as `lake.flights`.
+        view: Catalog view that jobs keep up to date, such as `lake.flights`. The schema must exist. In
+            Spark's default catalog, in memory, the view is lost when the job ends: use a metastore
+            (`spark.sql.catalogImplementation: hive` in `spark.conf`).
     """
 
     view: str | None = Field(default=None, pattern=r"^\w+(\.\w+){0,2}$")
@@ -225,11 +232,10 @@ class NotifyConfig(_Model):
     """Failure notifications of `nightly_batch` and `validate`. None are sent if neither hook is set.
 
     Attributes:
-        when: Failures to notify about: `audit_failed` (exit code 3), `source_error` (4), `failed` (1). Not
-            named `on`, which YAML reads as true.
+        when: Failures to notify about: `audit_failed` (exit code 3), `source_error` (4), `failed` (1).
         command: Program and its arguments, as a list. It gets the summary as JSON on standard input. No shell
             reads it.
-        webhook: Address to which the summary is sent as JSON by POST. Never shown, since many contain a
+        webhook: URL to which the summary is sent as JSON by POST. It is never shown, because many contain a
             secret.
         headers: Headers for the webhook. Their values are never shown.
         timeout: How long each of the two hooks may take.

@@ -42,8 +42,8 @@ class PublishConfig(BaseModel):
             second to 1 day.
         retraction: What is sent for a published event that is not in the certified day: a `tombstone`, which
             deletes its key from a compacted topic, or a `record` with the event.
-        keep_unread: How long `publish_stream` may be stopped, at least 7 days. For this long the speed layer
-            and the verdicts keep their Delta logs.
+        keep_unread: How long `publish_stream` may be stopped. The speed layer and the table of verdicts keep
+            their Delta logs for this time. At least 7 days.
         options: Other settings of librdkafka, by its own names, such as `compression.type`.
         secrets: The same, for values that are never shown or logged.
     """

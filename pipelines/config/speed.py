@@ -12,14 +12,15 @@ class SpeedConfig(BaseModel):
 
     Attributes:
         trigger_interval: Time from one micro-batch to the next.
-        watermark_delay: How far the watermark is behind the newest event time; of a time in the future, the
-            time of sending or reading counts. Records behind the watermark are late: they are not in the
-            speed layer, and the nightly rebuild adds them. See [Late](semantics.md#late-and-the-watermark).
+        watermark_delay: How far the watermark is behind the newest event time. An event time in the future
+            counts as the time at which its record was sent or read. Records behind the watermark are late:
+            they are not in the speed layer, and the nightly rebuild adds them. See
+            [Late](semantics.md#late-and-the-watermark).
         state_partitions: Shuffle partitions of the deduplication state. They are fixed at the first
             micro-batch of a checkpoint.
-        state_eviction_share: How much longer a key may stay in the state than it must, as a share of
+        state_eviction_share: How much longer than necessary a key may stay in the state, as a share of
             `watermark_delay`. The state is scanned for expired keys each time the watermark has moved by
-            that much. `0` scans it in each micro-batch. The rows do not depend on it.
+            that much. `0` scans it in each micro-batch. This setting does not change the result.
         max_bytes_per_trigger: How much of bronze a micro-batch reads, approximately, such as `512m` or `2g`.
         late_warn_share: The stream and the audit warn if a larger share of the records is late.
         late_warn_records: Minimum number of records, late or not, from which a share is computed.

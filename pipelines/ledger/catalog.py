@@ -59,7 +59,7 @@ class TableSpec:
 
 BRONZE_INDEX: Final = TableSpec(
     "bronze_index",
-    "The bronze index: in which micro-batches of bronze the records of a day are. Counts of records by"
+    "The bronze index: which micro-batches of bronze hold the records of a day. Counts of records by"
     " micro-batch, event day and reason, and offsets by partition.",
     "pipeline string, made_for string, until bigint, kind string, commit bigint, ingested_at timestamp,"
     " day date, reason string, records bigint, newest timestamp, topic string, partition int, first bigint,"

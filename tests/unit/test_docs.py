@@ -285,7 +285,7 @@ def test_the_readme_shows_what_the_default_demo_sends() -> None:
         "quarantined": sum(truth.quarantined.values()),
         **truth.quarantined,
         "replayed after the contract was fixed": refused(plan),
-        "late, brought in at night": truth.late,
+        "late, added by nightly runs": truth.late,
         "after their day was certified": sorts[Sort.OVERDUE],
         **dict.fromkeys(compare([], {}, truth).differences, 0),
     }

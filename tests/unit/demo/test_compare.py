@@ -54,7 +54,7 @@ def invent(rows: list[Served]) -> None:
     ("harm", "difference"),
     [
         (lose, "lost"),
-        (double, "doubled"),
+        (double, "duplicated"),
         (falsify, "wrong payload"),
         (move, "wrong payload"),
         (invent, "never sent"),
