@@ -106,7 +106,7 @@ def is_free(until: datetime, now: datetime, *, is_gone: bool) -> bool:
 
 
 def lease_end(since: datetime, now: datetime, duration: timedelta, most: timedelta) -> datetime:
-    """Until when a lease is held that is taken or prolonged now.
+    """Return until when a lease is held that is taken or prolonged now.
 
     Args:
         since: when it was taken.

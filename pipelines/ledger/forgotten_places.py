@@ -221,6 +221,6 @@ def _days_near(forgotten: DataFrame) -> list[date]:
 
 
 def topic_of_bronze(pipeline: Pipeline) -> str | None:
-    """Kafka's id of the topic that bronze was filled from; None if bronze does not know it."""
+    """Return Kafka's id of the topic that bronze was filled from; None if bronze does not know it."""
     topic_id = table_property(pipeline.spark, pipeline.table("bronze"), TOPIC_ID)
     return None if topic_id is None else unhidden(topic_id)

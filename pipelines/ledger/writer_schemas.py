@@ -298,7 +298,7 @@ def learn(pipeline: Pipeline, ids: Iterable[int]) -> Writers:
 
 
 def _remember_others(pipeline: Pipeline, named: Named) -> None:
-    """Keep, once, that ids were taken for unknown which the lake does not keep as such."""
+    """Note, once, that ids were taken for unknown that the lake does not keep as such."""
     if not named.others and not named.in_vain:
         return
     stored = kept_schemas(pipeline)

@@ -1,4 +1,4 @@
-"""Seals a day: bronze must have all that was sent until the day's end, before the day may be rebuilt."""
+"""Seal a day: make sure that bronze has all that was sent until the day's end, before it is rebuilt."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta

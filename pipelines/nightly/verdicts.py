@@ -1,4 +1,4 @@
-"""What a nightly run decides about its days, and how it reports it: from what was found, no table is read."""
+"""What a nightly run decides about its days, and its summary; no table is read."""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -103,10 +103,10 @@ class NightSummary(TypedDict):
         days: By day, `certified` or `failed`.
         batch_version: The version of the batch table that is certified; None if no day passed.
         bronze_version: The version of bronze that was read.
-        late_days_left: Certified days with late records that were not asked for, or lie before the lookback.
-        missed_days_left: Days of that kind that no run has certified.
+        late_days_left: Certified days with late records that this run did not rebuild.
+        missed_days_left: Days with events, before the requested ones, that no run has certified.
         warnings: Texts: days with many late events, steps that could not be recorded.
-        lines: A text for each day that was repaired.
+        lines: A text for each day that was rebuilt for another cause than a request.
     """
 
     counts: dict[str, int]
@@ -120,7 +120,7 @@ class NightSummary(TypedDict):
 
 
 def summary(run: Run, audit: Audit, decided: Sequence[Verdict], due: Due) -> NightSummary:
-    """Return the summary of a run.
+    """Return the summary of a run, and log what it leaves undone and what it warns of.
 
     Args:
         run: the run.

@@ -253,7 +253,7 @@ def _refuse_incomplete(sink: TransactionalSink, current: Marks) -> None:
 
 
 def _current(marks: Marks) -> Marks:
-    """Progress without that of slots that no longer exist."""
+    """Return the progress without that of slots that no longer exist."""
     slots = marks[min(marks)].slots if marks else 0
     return {slot: mark for slot, mark in marks.items() if slot < slots}
 

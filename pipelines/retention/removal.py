@@ -34,7 +34,9 @@ from pipelines.spark.pipeline import Pipeline
 
 
 def first_offsets_kept(bronze: DataFrame, sent: datetime) -> list[dict[str, Any]]:
-    """For each Kafka partition `topic, partition, offset`: the first offset sent at a moment or later.
+    """Return the first offset of each Kafka partition that was sent at a moment or later.
+
+    Each row is `topic, partition, offset`.
 
     A partition without such a record keeps its last one, which shows the audit that none is missing.
     """
@@ -43,7 +45,7 @@ def first_offsets_kept(bronze: DataFrame, sent: datetime) -> list[dict[str, Any]
 
 
 def first_there(bronze: DataFrame) -> list[dict[str, Any]]:
-    """For each Kafka partition `topic, partition, offset`: the first offset that the table holds."""
+    """Return the first offset of each Kafka partition that bronze holds, as `topic, partition, offset`."""
     return _by_partition(bronze, F.min("_offset"))
 
 

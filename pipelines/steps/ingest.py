@@ -179,7 +179,7 @@ def _starting(pipeline: Pipeline, topic: Topic, files: QueryFiles) -> str | None
 
 
 def _ranges(start: Any, end: Any) -> dict[str, dict[str, list[int | None]]]:
-    """Kafka offsets of a run: topic -> partition -> [first, after last]; a new checkpoint knows no first."""
+    """Return the offsets of a run, by topic and partition: the first (None if unknown) and the end."""
     before = start or {}
     return {
         topic: {

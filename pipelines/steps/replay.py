@@ -1,4 +1,4 @@
-"""Replay: what broke an earlier contract, and keeps the current one, enters the lake, once."""
+"""Replay: add records of the quarantine that keep the current contract to the lake, each once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
