@@ -364,7 +364,7 @@ def of_bronze(ledger: Iterable[Verdict], bronze_id: str) -> list[Verdict]:
     return [verdict for verdict in ledger if verdict.bronze_id in named]
 
 
-def newest_audited(ledger: Iterable[Verdict]) -> int:
+def newest_bronze_version(ledger: Iterable[Verdict]) -> int:
     """Return the newest version of bronze that a verdict names; -1 if there is none.
 
     Args:

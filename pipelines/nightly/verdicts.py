@@ -132,12 +132,12 @@ def summary(run: Run, audit: Audit, decided: Sequence[Verdict], due: Due) -> Nig
     if due.left:
         _log.warning(
             "records came late for days that this run leaves as they are: %s; rebuild with --from and --to",
-            words(due.left),
+            days_text(due.left),
         )
     if due.never_certified:
         _log.warning(
             "days that no run has certified, and that this run leaves: %s; rebuild with --from and --to",
-            words(due.never_certified),
+            days_text(due.never_certified),
         )
     return {
         "counts": {
@@ -170,7 +170,7 @@ def _many_late(audit: Audit) -> list[str]:
     return warnings
 
 
-def words(days: Iterable[date]) -> str:
+def days_text(days: Iterable[date]) -> str:
     """Return days as people write them: `2013-01-01 to 2013-01-05, 2013-01-09`."""
     runs = days_in_a_row(sorted(days))
     return ", ".join(f"{first}" if first == last else f"{first} to {last}" for first, last in runs)

@@ -25,7 +25,7 @@ from pipelines.ledger.certifications import (
     Verdict,
     certified_in,
     history,
-    newest_audited,
+    newest_bronze_version,
     record_verdicts,
     require_certified,
 )
@@ -38,7 +38,7 @@ from pipelines.nightly.rebuild import build_days, require_alone
 from pipelines.nightly.rebuild_plan import Cause, Due, Repair, due_days
 from pipelines.nightly.recovery import back_to_certified
 from pipelines.nightly.seal import seal
-from pipelines.nightly.verdicts import NightSummary, Run, decide, failed_days, summary, words
+from pipelines.nightly.verdicts import NightSummary, Run, days_text, decide, failed_days, summary
 from pipelines.spark.pipeline import Pipeline
 
 _log = logging.getLogger(__name__)
@@ -125,7 +125,7 @@ class Night:
             detail.append(f"bronze version {self._index.version}")
         self._steps.days = self._due.days
         self._span = span_of(pipeline, self._due.days, first_whole_day(pipeline))
-        audited = newest_audited(own_verdicts(pipeline, ledger, self._index))
+        audited = newest_bronze_version(own_verdicts(pipeline, ledger, self._index))
         self._pieces = bronze_slice(pipeline, self._index, self._span.near, audited)
 
     def undo(self) -> Iterator[str]:
@@ -141,7 +141,7 @@ class Night:
     def build(self) -> Iterator[str]:
         """Write the days from bronze."""
         yield "build"
-        _log.info("rebuilding %s from bronze version %d", words(self._due.causes), self._index.version)
+        _log.info("rebuilding %s from bronze version %d", days_text(self._due.causes), self._index.version)
         with self._steps.step("build") as detail:
             stamp = self._lease.stamp("build")
             built = build_days(self.pipeline, self._span, self._pieces, stamp)

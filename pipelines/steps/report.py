@@ -106,7 +106,7 @@ def _decided(
     index = _index_then(pipeline, verdict, verdicts)
     rows = _rows_then(pipeline, verdict)
     verdicts_of_bronze = own_verdicts(pipeline, verdicts, index)
-    since = certifications.newest_audited(
+    since = certifications.newest_bronze_version(
         v for v in verdicts_of_bronze if v.bronze_version < verdict.bronze_version
     )
     pieces = bronze_slice(pipeline, index, [day], since)
@@ -164,7 +164,7 @@ def _undecided(
     table = require_table(pipeline, "bronze")
     bronze_version = version(pipeline.spark, table)
     index = index_bronze(pipeline, bronze_version)
-    since = certifications.newest_audited(own_verdicts(pipeline, verdicts, index))
+    since = certifications.newest_bronze_version(own_verdicts(pipeline, verdicts, index))
     pieces = bronze_slice(pipeline, index, [day], since)
     reasons = profile.quarantine_reasons(
         index.reasons(),
