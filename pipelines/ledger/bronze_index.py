@@ -78,7 +78,7 @@ class BronzeIndex:
         return tuple(PartitionOffsets(**row) for row in small_rows(partition_offsets(rows)))
 
     def counts(self) -> tuple[dict[date, int], int]:
-        """Return valid records of each event day, and records that break the contract."""
+        """Return the number of valid records of each event day, and of records that break the contract."""
         records = {row["day"]: row["n"] for row in self._totals if row["kind"] == RECORDS}
         broken = records.pop(None, 0)
         return records, broken
@@ -92,7 +92,7 @@ class BronzeIndex:
         )
 
     def total(self) -> int:
-        """Return all records that the index counts, those that were forgotten among them."""
+        """Return how many records the index counts, those that were forgotten among them."""
         return self._number(RECORDS, EMPTIED)
 
     def emptied(self) -> int:

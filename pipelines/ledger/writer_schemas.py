@@ -66,7 +66,7 @@ def answers(pipeline: Pipeline) -> list[WriterSchema]:
 
 
 def fitting(schemas: Writers, contract: DataContract) -> Writers:
-    """Return those of the contract's format, which can be read by."""
+    """Return the schemas of the contract's format: those by which its values can be read."""
     kind = format_of(contract).schema_kind
     return {number: schema for number, schema in schemas.items() if schema.kind == kind}
 

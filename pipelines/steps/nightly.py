@@ -17,14 +17,13 @@ from pipelines.delta.io import on_days, read
 from pipelines.delta.tables import conform, events_schema, exists, require_table
 from pipelines.delta.time_travel import commit_hash
 from pipelines.fault_points import Point, reach
-from pipelines.ledger.bronze_index import BronzeIndex, BronzeSlice, bronze_slice
-from pipelines.ledger.bronze_verdicts import own_verdicts
+from pipelines.ledger.bronze_index import BronzeIndex, BronzeSlice
+from pipelines.ledger.bronze_verdicts import slice_to_audit
 from pipelines.ledger.certifications import (
     Certified,
     Verdict,
     certified_in,
     history,
-    newest_bronze_version,
     record_verdicts,
     require_certified,
 )
@@ -145,8 +144,7 @@ class Night:
             detail.append(f"bronze version {index.version}")
         self._steps.days = due.days
         span = span_of(pipeline, due.days, first_whole_day(pipeline))
-        since = newest_bronze_version(own_verdicts(pipeline, ledger, index))
-        pieces = bronze_slice(pipeline, index, span.near, since)
+        pieces = slice_to_audit(pipeline, ledger, index, span.near)
         self._plan = _Plan(certified, index, due, span, pieces)
 
     def undo(self) -> Iterator[str]:

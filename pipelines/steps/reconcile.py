@@ -115,7 +115,7 @@ def reconcile(pipeline: Pipeline) -> Reconciliation:
 
 
 def _last_within(bronze_offsets: Mapping[int, BronzeOffsets], topic: TopicOffsets) -> dict[int, int]:
-    """Return last offset of each partition in bronze; that Kafka ends before some is a finding of its own."""
+    """Return the last offset in bronze of each partition that Kafka has up to there."""
     ends = {number: broker.end for number, broker in topic.partitions.items()}
     return {
         number: bronze.last for number, bronze in bronze_offsets.items() if bronze.last < ends.get(number, 0)
