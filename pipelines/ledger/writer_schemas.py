@@ -276,23 +276,23 @@ def learn(pipeline: Pipeline, ids: Iterable[int]) -> Writers:
         return NO_WRITERS
     url = registry_of(pipeline.config, contract).url
     registry = open_registry(registry_of(pipeline.config, contract))
-    answers: dict[int, WriterSchema] = {}
+    answered: dict[int, WriterSchema] = {}
     try:
         for number in requested:
             schema = registry.schema(number)
-            answers[number] = (
+            answered[number] = (
                 _checked(pipeline.spark, schema) if schema else WriterSchema(number, UNKNOWN, "")
             )
     finally:
         stored = kept_schemas(pipeline)
-        news = {number: schema for number, schema in answers.items() if stored.get(number) != schema}
+        news = {number: schema for number, schema in answered.items() if stored.get(number) != schema}
         unknown = [number for number, schema in news.items() if schema.kind == UNKNOWN]
         room = _MOST_UNKNOWN - sum(schema.kind == UNKNOWN for schema in stored.values())
         for number in unknown[max(room, 0) :]:
             del news[number]
         if news:
             keep(pipeline, news)
-    usable = fitting(answers, contract)
+    usable = fitting(answered, contract)
     _log.info("asked %s for %d schemas, and can read by %d", url, len(requested), len(usable))
     return usable
 

@@ -31,6 +31,9 @@ from pipelines.retention.blockers import (
     unread,
 )
 from pipelines.spark.pipeline import Pipeline
+from pipelines.sql import literal
+
+_DAY: Final = timedelta(days=1)
 
 
 def first_offsets_kept(bronze: DataFrame, sent: datetime) -> list[dict[str, Any]]:
@@ -52,7 +55,8 @@ def first_there(bronze: DataFrame) -> list[dict[str, Any]]:
 def below_offsets(cuts: Iterable[Mapping[str, Any]]) -> str:
     """Return an SQL condition: whether a record's offset lies below that of its partition."""
     parts = (
-        f"(_topic = '{cut['topic']}' AND _partition = {cut['partition']} AND _offset < {cut['offset']})"
+        f"(_topic = {literal(cut['topic'])} AND _partition = {cut['partition']}"
+        f" AND _offset < {cut['offset']})"
         for cut in cuts
     )
     return " OR ".join(parts) or "false"
@@ -61,9 +65,6 @@ def below_offsets(cuts: Iterable[Mapping[str, Any]]) -> str:
 def _by_partition(bronze: DataFrame, offset: Column) -> list[dict[str, Any]]:
     partitions = bronze.groupBy(F.col("_topic").alias("topic"), F.col("_partition").alias("partition"))
     return small_rows(partitions.agg(offset.alias("offset")))
-
-
-_DAY: Final = timedelta(days=1)
 
 
 @dataclass(frozen=True)
