@@ -117,7 +117,7 @@ def lease_end(since: datetime, now: datetime, duration: timedelta, most: timedel
     return min(now + duration, since + most)
 
 
-def foreign(
+def commits_of_others(
     commits: Iterable[Commit], base: int, certified_version: int, own: Collection[int]
 ) -> list[Commit]:
     """Return commits by which others changed rows between the version that a run began with and its last one.

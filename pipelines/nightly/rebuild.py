@@ -6,7 +6,7 @@ from typing import Final
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from pipelines.contracts.event_days import Span
-from pipelines.delta.epochs import Stamp, foreign
+from pipelines.delta.epochs import Stamp, commits_of_others
 from pipelines.delta.fenced_commits import commits_since, replace_days_fenced
 from pipelines.delta.io import CONFLICTS, by_day_and_key, on_days
 from pipelines.errors import InfrastructureError, SourceError
@@ -77,7 +77,7 @@ def require_alone(pipeline: Pipeline, versions: Sequence[int]) -> None:
         SourceError: others wrote between.
     """
     table, (base, *own) = pipeline.table("batch"), versions
-    if others := foreign(commits_since(pipeline.spark, table, base), base, own[-1], own):
+    if others := commits_of_others(commits_since(pipeline.spark, table, base), base, own[-1], own):
         what = ", ".join(f"version {commit.version} ({commit.operation})" for commit in others)
         raise SourceError(
             f"{table}: others wrote to it while this run was at work: {what}; expected only commits of this"
