@@ -7,9 +7,14 @@ from pipelines.delta.io import read, small_rows
 from pipelines.spark.pipeline import Pipeline
 
 
-def bronze_of_topic(pipeline: Pipeline) -> DataFrame:
-    """Return the records of bronze that were read from the configured topic."""
-    bronze = read(pipeline.spark, pipeline.table("bronze"))
+def bronze_of_topic(pipeline: Pipeline, at: int | None = None) -> DataFrame:
+    """Return the records of bronze that were read from the configured topic.
+
+    Args:
+        pipeline: The pipeline.
+        at: the version of bronze, if not the newest.
+    """
+    bronze = read(pipeline.spark, pipeline.table("bronze"), at)
     return bronze.where(F.col("_topic") == pipeline.config.kafka.topic)
 
 

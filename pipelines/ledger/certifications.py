@@ -148,6 +148,11 @@ class Verdict:
     batch_commit: str | None = None
     bronze_commit: str | None = None
 
+    @property
+    def is_repair(self) -> bool:
+        """Whether a day that was certified before was certified again."""
+        return self.status == "certified" and self.previous_version is not None
+
 
 @dataclass(frozen=True)
 class Certified:

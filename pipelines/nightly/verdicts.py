@@ -149,7 +149,7 @@ def summary(run: Run, audit: Audit, decided: Sequence[Verdict], due: Due) -> Nig
             "conflicts": sum(v.conflicts for v in decided),
             "late": sum(v.late for v in decided),
             "quarantined": audit.bronze.quarantined,
-            "days_repaired": sum(v.previous_version is not None and v.status == "certified" for v in decided),
+            "days_repaired": sum(v.is_repair for v in decided),
         },
         "days": {v.day.isoformat(): v.status for v in decided},
         "batch_version": run.kept_version if len(failed) < len(decided) else None,
