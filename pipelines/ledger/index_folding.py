@@ -1,4 +1,4 @@
-"""Old rows of the index of bronze are folded, so that it does not grow by a row for each micro-batch.
+"""Fold old rows of the index of bronze, so that it does not grow by a row for each micro-batch.
 
 The micro-batches of an hour become one row for each event day and reason, but never across a version of
 bronze that a verdict names: what came after it is asked for. Pieces of a partition's offsets that follow on

@@ -1,4 +1,4 @@
-"""Upkeep: small files put together, old rows and files removed, unless something still needs them."""
+"""Upkeep: compact small files, and remove old rows and files that nothing needs any longer."""
 
 from collections.abc import Callable
 from contextlib import nullcontext
