@@ -35,7 +35,7 @@ class Changes:
     changed: int = 0
 
 
-def row_changes(before: DataFrame, after: DataFrame, contract: DataContract) -> dict[date, Changes]:
+def changes_by_day(before: DataFrame, after: DataFrame, contract: DataContract) -> dict[date, Changes]:
     """Compare two versions of some days, key by key.
 
     Args:

@@ -9,7 +9,7 @@ from datetime import date
 from pipelines.audit.audit import Audit, audit, record_audit
 from pipelines.audit.audited_days import AuditedDays, span_of
 from pipelines.audit.integrity_checks import fail_together
-from pipelines.audit.rebuild_diff import Changes, moved_days, row_changes
+from pipelines.audit.rebuild_diff import Changes, changes_by_day, moved_days
 from pipelines.contracts.event_days import Span
 from pipelines.delta.event_tables import ensure_batch
 from pipelines.delta.fenced_commits import restore_fenced
@@ -270,4 +270,4 @@ def _changes(
         conform(read(pipeline.spark, pipeline.table("batch"), at).where(on_days(again)), schema)
         for at in (certified.version, built)
     )
-    return row_changes(old, new, pipeline.contract)
+    return changes_by_day(old, new, pipeline.contract)
