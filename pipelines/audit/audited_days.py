@@ -203,7 +203,7 @@ class AuditedDays:
 
 
 def _counted(offset_ranges: list[PartitionOffsets], bronze: DataFrame) -> list[PartitionOffsets]:
-    """Return offsets whose distinct ones the index does not know are counted in bronze."""
+    """Return the offsets, with the number of distinct ones counted in bronze where the index lacks it."""
     unsure = [(offsets.topic, offsets.partition) for offsets in offset_ranges if offsets.distinct is None]
     if not unsure:
         return offset_ranges

@@ -161,7 +161,7 @@ def _by_day(by_class: DataFrame) -> dict[date, LayerDifference]:
 def _with_elsewhere(
     speed: DataFrame, of_open_days: DataFrame | None, contract: DataContract, horizon: int
 ) -> DataFrame:
-    """With `_elsewhere`: true where a copy of the event lies on a neighbouring day that is open."""
+    """Add `_elsewhere`: true where a copy of the event lies on a neighbouring day that is open."""
     if of_open_days is None:
         return speed.withColumn("_elsewhere", F.lit(False))
     copies = speed.join(of_open_days, same_event(contract, horizon), "left_semi")
@@ -170,7 +170,7 @@ def _with_elsewhere(
 
 
 def _with_remembered(both: DataFrame, speed: DataFrame, contract: DataContract) -> DataFrame:
-    """With `_remembered`: true where the speed layer has an event of the batch layer's key, on whatever day.
+    """Add `_remembered`: true where the speed layer has an event of the batch layer's key, on whatever day.
 
     The state drops a record whose key it holds, however far away its event time is. When the speed layer
     read a record is not known, so neither is whether its state still held the key: this is the most that it

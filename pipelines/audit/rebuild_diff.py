@@ -22,7 +22,7 @@ _WHICH: Final = (
 
 @dataclass(frozen=True)
 class Changes:
-    """How two versions of a day differ, in keys: only in the new one, only in the old one, in both but other.
+    """How many keys differ between two versions of a day.
 
     Attributes:
         added: keys that only the new version has.
@@ -35,7 +35,7 @@ class Changes:
     changed: int = 0
 
 
-def row_changes(before: DataFrame, after: DataFrame, contract: DataContract) -> dict[date, Changes]:
+def changes_by_day(before: DataFrame, after: DataFrame, contract: DataContract) -> dict[date, Changes]:
     """Compare two versions of some days, key by key.
 
     Args:
@@ -73,7 +73,7 @@ def differing(before: DataFrame, after: DataFrame, contract: DataContract) -> Da
 def moved_days(
     before: DataFrame, after: DataFrame, contract: DataContract, horizon: int
 ) -> set[tuple[date, date]]:
-    """Between which days events move from one version to another: the day before, and the day after.
+    """Return the pairs of days between which events move: the day in the old version, then in the new.
 
     Args:
         before: rows of the batch layer at one version.

@@ -136,7 +136,7 @@ def _won(figures: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _recurring(contract: DataContract, examples: int) -> list[Column]:
-    """Aggregate of the keys of a day on which records of further days decide, in bounded memory."""
+    """Return aggregates of the keys of a day on which records of further days decide, in bounded memory."""
     if contract.event_time in contract.key:
         return []
     columns = [F.count_if(F.col(UNDECIDED)).alias("undecided")]

@@ -206,14 +206,14 @@ class StopRequest:
         self.no_more()
 
     def listen(self) -> None:
-        """From here on these signals interrupt what runs, also one that came before."""
+        """Let the first of these signals interrupt what runs, from now on; also one that came before."""
         for number in stop_signals():
             signal.signal(number, self._interrupt)
         if self.to_stop:
             raise KeyboardInterrupt
 
     def no_more(self) -> None:
-        """From here on nothing interrupts: what is left is to say how it ended."""
+        """Note signals without an interruption, from now on: what is left is to say how the run ended."""
         for number in stop_signals():
             signal.signal(number, self._remember)
 

@@ -23,7 +23,7 @@ from pipelines.errors import AuditFailed
 from pipelines.nightly.rebuild_plan import Repair
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.nightly import nightly
-from pipelines.steps.serving import refresh_or_tell, stale_view
+from pipelines.steps.serving import refresh_view_or_warn, stale_view
 from pipelines.steps.validate import validate
 
 Summary = Mapping[str, Any]
@@ -63,9 +63,9 @@ def nightly_batch(
             summary = nightly(pipeline, run_id, days, repair)
         except AuditFailed as failed:
             # Other days may have passed. Whatever becomes of the view, the audit is what counts.
-            failed.summary = _warned(failed.summary, refresh_or_tell(pipeline))
+            failed.summary = _warned(failed.summary, refresh_view_or_warn(pipeline))
             raise
-        return _warned(summary, refresh_or_tell(pipeline))
+        return _warned(summary, refresh_view_or_warn(pipeline))
 
     job = Job("nightly_batch", body, check=check, notifies=True)
     if pipeline is None:

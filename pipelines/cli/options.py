@@ -152,7 +152,7 @@ def require_one_or_all(pipeline: str | None, everything: bool) -> None:
 def days_between(
     day: datetime | None, first: datetime | None = None, last: datetime | None = None
 ) -> tuple[date | None, date | None]:
-    """Return first and the last of the days that --date, or --from and --to, name; None where they do not.
+    """Return the first and the last day that --date, or --from and --to, name; None where they do not.
 
     Raises:
         UsageError: they contradict each other, or one is missing.

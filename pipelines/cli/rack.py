@@ -83,7 +83,7 @@ def doctor(
     def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
         return summary_of_diagnosis(diagnose_racks(pipeline, executors, gigabytes, price))
 
-    run_job(Job("rack doctor", body), _beside(common), output)
+    run_job(Job("rack doctor", body), _local_options(common), output)
 
 
 def summary_of_diagnosis(diagnosis: RackDiagnosis) -> dict[str, Any]:
@@ -163,7 +163,7 @@ def moves(output: LogFormat | None, out: Path | None, throttle: int, **common: A
     def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
         return summary_of_moves(pipeline.config.kafka, plan_moves(pipeline, out), out, throttle)
 
-    run_job(Job("rack moves", body), _beside(common), output)
+    run_job(Job("rack moves", body), _local_options(common), output)
 
 
 def summary_of_moves(
@@ -249,8 +249,8 @@ def summary_of_traffic(measured: MeasuredTraffic) -> dict[str, Any]:
     return {"counts": counts, "query_s": round(measured.seconds, 3), "racks": racks, "lines": lines}
 
 
-def _beside(common: dict[str, Any]) -> CommonOptions:
-    """Return questions to Kafka alone need no executors, so no cluster is troubled for them."""
+def _local_options(common: dict[str, Any]) -> CommonOptions:
+    """Return the options with a local master: questions to Kafka alone need no executors of a cluster."""
     return CommonOptions(**{**common, "settings": (*common["settings"], "spark.master=local[1]")})
 
 

@@ -25,7 +25,7 @@ def around(days: Iterable[date], horizon: int) -> list[date]:
 
 
 def effective_horizon(contract: DataContract, horizon: int) -> int:
-    """Over how many neighbouring days copies of a key can lie.
+    """Return over how many neighbouring days, each way, copies of a key can lie.
 
     Args:
         contract: names the key. With the event time in it, all copies of a key lie on one day.

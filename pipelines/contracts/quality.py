@@ -185,7 +185,7 @@ def _day_rule(column: str | None, quality: DataQuality, refuse: Refuse) -> DayRu
 
 
 def _never(metric: DayMetric, minimum: float | None, maximum: float | None) -> str | None:
-    """Why no day can keep a rule; None if one can."""
+    """Return why no day can keep a rule; None if one can."""
     if maximum is not None and maximum < 0:
         return "a count is never below 0"
     if metric == "nullValues":

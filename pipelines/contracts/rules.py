@@ -145,7 +145,7 @@ def _as_stored(value: Any, item: SchemaProperty) -> Any:
 
 
 def _not_held(value: Any, item: SchemaProperty) -> str | None:
-    """Why a column of a chosen width cannot hold a number; None if it can."""
+    """Return why a column of a chosen width cannot hold a number; None if it can."""
     match (item.logicalTypeOptions or {}).get("format"):
         case "i32" if _is_number(value) and not -(2**31) <= value < 2**31:
             return "expected a number in the range of i32, -2147483648 to 2147483647"
@@ -156,7 +156,7 @@ def _not_held(value: Any, item: SchemaProperty) -> str | None:
 
 
 def _cannot_be_kept(kind: RowRuleKind, value: Any, logical_type: str) -> str | None:
-    """Why a rule would fail on the first record, or could never be kept; None if all is well."""
+    """Return why a rule would fail on the first record, or could never be kept; None if all is well."""
     match kind:
         case "minimum" | "maximum":
             fits = logical_type in ("integer", "number") and _is_number(value)

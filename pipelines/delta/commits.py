@@ -16,7 +16,7 @@ _UNKNOWN: Final = "unknown"
 
 
 @dataclass(frozen=True)
-class Made:
+class CommitEffect:
     """What a commit did to the rows of a table.
 
     Attributes:
@@ -35,7 +35,9 @@ class Made:
     removed_days: tuple[date, ...] | None
 
 
-def commits_between(spark: SparkSession, table: str, after: int, until: int) -> Iterator[tuple[int, Made]]:
+def commits_between(
+    spark: SparkSession, table: str, after: int, until: int
+) -> Iterator[tuple[int, CommitEffect]]:
     """Yield the commits after one version and until another, in order; those that the log lacks are left out.
 
     Args:
@@ -48,7 +50,7 @@ def commits_between(spark: SparkSession, table: str, after: int, until: int) -> 
     for at in range(after + 1, until + 1):
         commit = _text(spark, f"{table}/_delta_log/{at:020d}.json")
         if commit is not None:
-            yield at, made_by(commit)
+            yield at, effect_of(commit)
 
 
 def commit_at(spark: SparkSession, table: str, at: int) -> Commit:
@@ -82,7 +84,7 @@ def adds_nothing(spark: SparkSession, table: str, after: int, until: int) -> boo
 
     A commit that also removes files has rewritten rows that were there.
     """
-    return _none(spark, table, after, until, lambda commit: commit.adds and not commit.removes)
+    return _none_is(spark, table, after, until, lambda commit: commit.adds and not commit.removes)
 
 
 def changes_nothing(spark: SparkSession, table: str, after: int, until: int) -> bool:
@@ -90,10 +92,12 @@ def changes_nothing(spark: SparkSession, table: str, after: int, until: int) -> 
 
     False where the log lacks one.
     """
-    return _none(spark, table, after, until, lambda commit: commit.adds or commit.removes)
+    return _none_is(spark, table, after, until, lambda commit: commit.adds or commit.removes)
 
 
-def _none(spark: SparkSession, table: str, after: int, until: int, does: Callable[[Made], bool]) -> bool:
+def _none_is(
+    spark: SparkSession, table: str, after: int, until: int, does: Callable[[CommitEffect], bool]
+) -> bool:
     if until < after:
         # The table was restored: its versions are not those that were meant.
         return False
@@ -105,7 +109,7 @@ def _none(spark: SparkSession, table: str, after: int, until: int, does: Callabl
     return commits >= until - after
 
 
-def made_by(commit: str) -> Made:
+def effect_of(commit: str) -> CommitEffect:
     """Return what the file of a commit says, a JSON object in each line."""
     actions = [json.loads(line) for line in commit.splitlines() if line]
     commit_info: dict[str, Any] = next(
@@ -117,7 +121,7 @@ def made_by(commit: str) -> Made:
         return [file for file in all_files if file.get("dataChange", True)]
 
     removed = files("remove")
-    return Made(
+    return CommitEffect(
         operation=commit_info.get("operation", _UNKNOWN),
         note=commit_info.get("userMetadata") or "",
         adds=bool(files("add")),

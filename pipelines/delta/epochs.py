@@ -106,7 +106,7 @@ def is_free(until: datetime, now: datetime, *, is_gone: bool) -> bool:
 
 
 def lease_end(since: datetime, now: datetime, duration: timedelta, most: timedelta) -> datetime:
-    """Until when a lease is held that is taken or prolonged now.
+    """Return until when a lease is held that is taken or prolonged now.
 
     Args:
         since: when it was taken.
@@ -117,7 +117,7 @@ def lease_end(since: datetime, now: datetime, duration: timedelta, most: timedel
     return min(now + duration, since + most)
 
 
-def foreign(
+def commits_of_others(
     commits: Iterable[Commit], base: int, certified_version: int, own: Collection[int]
 ) -> list[Commit]:
     """Return commits by which others changed rows between the version that a run began with and its last one.

@@ -62,7 +62,7 @@ def adopt_clock(pipeline: Pipeline) -> None:
 
 
 def by_clock_since(pipeline: Pipeline) -> datetime:
-    """From which ingestion on `pipelines.records.watermark.clock` moves the speed layer's watermark."""
+    """Return from which ingestion on `records.watermark.clock` moves the speed layer's watermark."""
     path = pipeline.table("speed")
     since = (
         table_property(pipeline.spark, path, BY_CLOCK_SINCE)

@@ -1,6 +1,7 @@
-"""A table that was restored with its checkpoint matches it; the stream that reads the table may not match.
+"""Refuse a table of which its reader has read later versions than it has.
 
-That stream would skip what is written under the versions that it has read already.
+A table that was restored together with the checkpoint of its writer matches that one. The stream that reads
+the table was not restored: it would skip what is now written under versions that it has read already.
 """
 
 from typing import Final, Literal

@@ -1,4 +1,4 @@
-"""Writes the two tables of the speed stream, each micro-batch once, so that they can be held against it."""
+"""Write quarantine and speed layer, each micro-batch once, so that a checkpoint can be compared with them."""
 
 from dataclasses import dataclass
 
@@ -14,8 +14,9 @@ from pipelines.spark.checkpoints import reads_more
 class SpeedWriter:
     """Writes quarantine and speed layer, in this order.
 
-    A micro-batch that has read something commits to the speed layer, if need be no row: so the layer knows
-    the last one that its checkpoint knows. That commit also notes which one wrote to the quarantine last.
+    Each micro-batch that has read something commits to the speed layer, even without a row, so that the layer
+    and the checkpoint know the same last micro-batch. The commit also notes which one wrote to the quarantine
+    last.
 
     Attributes:
         checkpoint: the path of the query's checkpoint.

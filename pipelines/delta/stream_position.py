@@ -13,7 +13,7 @@ from pipelines.delta.io import read, small_rows
 from pipelines.delta.tables import shape, small_frame, version
 from pipelines.records.decode import PLACE
 from pipelines.records.watermark import HELD_BACK
-from pipelines.spark.checkpoints import offsets_of, query_files
+from pipelines.spark.checkpoints import offsets_of, query_files, sources_of
 from pipelines.spark.pipeline import Pipeline
 
 _FILE: Final = "_file"
@@ -164,13 +164,13 @@ def positions_of(offsets: str) -> list[Position | None]:
     """Return how far a micro-batch goes in each of its sources, which are Delta tables.
 
     Args:
-        offsets: the text of its offset file: a line for its own version, one for the query, and one for each
-            source, in the order of the plan (`OffsetSeqLog` of Spark, `DeltaSourceOffset` of Delta).
+        offsets: the text of its offset file (`OffsetSeqLog` of Spark), whose lines for sources, in the order
+            of the plan, are `DeltaSourceOffset` of Delta.
 
     Returns:
         For each source its position; None where it has none yet.
     """
-    return [None if line == "-" else _position(json.loads(line)) for line in offsets.splitlines()[2:]]
+    return [None if line == "-" else _position(json.loads(line)) for line in sources_of(offsets)]
 
 
 def _position(offset: dict[str, Any]) -> Position:

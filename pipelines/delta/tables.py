@@ -118,7 +118,7 @@ def readable_for(duration: timedelta) -> dict[str, str]:
 
 
 def removed_files_kept(spark: SparkSession, path: str) -> timedelta | None:
-    """For how long a table remembers files that it has lost; None if nobody has said so in hours or days."""
+    """Return how long a table remembers removed files; None if it does not say, or not in hours or days."""
     text = table_property(spark, path, REMOVED_FILES)
     match = _INTERVAL.fullmatch(text) if text else None
     return timedelta(**{f"{match[2]}s": int(match[1])}) if match else None

@@ -1,4 +1,4 @@
-"""Earlier versions of a table, which do not live for ever."""
+"""Earlier versions of a table, as long as Delta keeps them: their rows, and the hashes of their commits."""
 
 from collections.abc import Collection, Iterator, Sequence
 from datetime import date
@@ -60,7 +60,7 @@ def commit_hash(spark: SparkSession, table: str, at: int) -> str | None:
 def commit_hashes(spark: SparkSession, table: str, versions: Collection[int]) -> dict[int, str]:
     """Return what `commit_hash` says of some versions, without those that the log lacks.
 
-    It is listed once.
+    The folder of the log is listed once, whatever the number of versions.
     """
     jvm: Any = spark.sparkContext._jvm
     log = jvm.org.apache.hadoop.fs.Path(f"{table}/_delta_log")
@@ -80,7 +80,7 @@ def _hash(spark: SparkSession, path: Any) -> str:
 
 
 def commit_file(spark: SparkSession, table: str, at: int) -> Any | None:
-    """Hadoop's status of the file of a commit; None if the log no longer has it."""
+    """Return Hadoop's status of the file of a commit; None if the log no longer has it."""
     jvm: Any = spark.sparkContext._jvm
     path = jvm.org.apache.hadoop.fs.Path(f"{table}/_delta_log/{at:020d}.json")
     system = path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
@@ -94,7 +94,7 @@ def bytes_of(rows: DataFrame) -> int:
 
 
 def _places(spark: SparkSession, files: Sequence[str]) -> Iterator[tuple[Any, Any]]:
-    """Hadoop's file system and path of each file."""
+    """Yield Hadoop's file system and path of each file."""
     jvm: Any = spark.sparkContext._jvm
     for file in files:
         path = jvm.org.apache.hadoop.fs.Path(jvm.java.net.URI(file))

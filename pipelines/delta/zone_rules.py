@@ -41,7 +41,7 @@ def _rules_of(jvm: Any, zone: str) -> str:
 
 
 def days_that_differ(old_rules: str, new_rules: str) -> list[tuple[date, date]]:
-    """First and last day of each span in which two texts of `zone_rules` give an event another day."""
+    """Return the first and last day of each span in which two results of `zone_rules` differ."""
     both = _changes(old_rules), _changes(new_rules)
     ends = sorted({at for changes in both for at, _ in changes} | {_LAST})
     spans = []

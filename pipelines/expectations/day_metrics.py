@@ -69,7 +69,7 @@ def figures(
 
 
 def unknown_figure(figure: str, contract: DataContract) -> str | None:
-    """Why there is no such figure; None if there is one."""
+    """Return why there is no such figure; None if there is one."""
     if figure in (ROWS, FRESHNESS):
         return None
     column, _, kind = figure.rpartition("_")

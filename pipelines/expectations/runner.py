@@ -146,7 +146,7 @@ def expectation_checks(
 
 
 def in_memory() -> EphemeralDataContext:
-    """Great Expectations without files: nothing is kept in stores of its own, nothing is sent anywhere."""
+    """Return a context of Great Expectations that keeps nothing in files and sends nothing anywhere."""
     context = gx.get_context(mode="ephemeral")
     context.enable_analytics(enable=False)
     context.variables.progress_bars = ProgressBarsConfig(globally=False)

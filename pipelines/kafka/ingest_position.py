@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.delta.io import read, small_rows
 from pipelines.delta.table_state import recent_commits
 from pipelines.errors import SourceError
 from pipelines.kafka.admin import admin_client
+from pipelines.kafka.bronze_offsets import bronze_of_topic, last_by_partition
 from pipelines.kafka.topic_offsets import records_within
 from pipelines.kafka.topics import Topic, list_offsets
 from pipelines.spark.checkpoints import (
@@ -80,19 +79,19 @@ def behind_or_ahead(pipeline: Pipeline, topic: Topic, files: QueryFiles) -> str 
     if done is None or newest is None or began is None:
         return None
     starts, since = began
-    bronze = _of_bronze(pipeline)
+    bronze = bronze_of_topic(pipeline)
     rows = bronze.where(F.col("_ingested_at") >= F.lit(since))
-    last_offsets = _last_offsets(rows.where(F.col("_ingested_at") <= F.lit(newest.at)))
+    last_offsets = last_by_partition(rows.where(F.col("_ingested_at") <= F.lit(newest.at)))
     tails = {p: range(starts.get(p, 0), end) for p, end in done.ends.items()}
     tails = _behind(tails, last_offsets)
     if lost := records_within(pipeline.spark, pipeline.config.kafka, _covered(pipeline, topic, tails)):
         # A clock that was set back gives records of later micro-batches an earlier time.
-        last_offsets = _last_offsets(bronze.where(F.col("_partition").isin(*lost)))
+        last_offsets = last_by_partition(bronze.where(F.col("_partition").isin(*lost)))
         tails = _behind({p: tails[p] for p in lost}, last_offsets)
         lost = records_within(pipeline.spark, pipeline.config.kafka, _covered(pipeline, topic, tails))
     if lost:
         return _lost(topic, lost, tails)
-    came = _last_offsets(rows.where(F.col("_ingested_at") > F.lit(newest.at)))
+    came = last_by_partition(rows.where(F.col("_ingested_at") > F.lit(newest.at)))
     twice = {p: last for p, last in came.items() if last >= newest.ends.get(p, 0)}
     if twice:
         partition, last = min(twice.items())
@@ -130,17 +129,6 @@ def _window(pipeline: Pipeline) -> tuple[dict[int, int], datetime] | None:
         return planned.ends, planned.at
     began = first_offsets(pipeline.spark, checkpoint).get(pipeline.config.kafka.topic)
     return None if began is None else (began, planned.at)
-
-
-def _of_bronze(pipeline: Pipeline) -> DataFrame:
-    return read(pipeline.spark, pipeline.table("bronze")).where(
-        F.col("_topic") == pipeline.config.kafka.topic
-    )
-
-
-def _last_offsets(rows: DataFrame) -> dict[int, int]:
-    last_by_partition = rows.groupBy("_partition").agg(F.max("_offset").alias("last"))
-    return {row["_partition"]: row["last"] for row in small_rows(last_by_partition)}
 
 
 def _covered(pipeline: Pipeline, topic: Topic, ranges: Mapping[int, range]) -> dict[int, range]:
@@ -190,7 +178,7 @@ def continuation(pipeline: Pipeline, topic: Topic) -> Continuation:
         SourceError: bronze has offsets that Kafka has not.
         InfrastructureError: the cluster does not answer.
     """
-    last_offsets = _last_offsets(_of_bronze(pipeline))
+    last_offsets = last_by_partition(bronze_of_topic(pipeline))
     with admin_client(pipeline.spark, pipeline.config.kafka) as admin:
         earliest = list_offsets(admin, topic, "earliest")
         latest = list_offsets(admin, topic, "latest")

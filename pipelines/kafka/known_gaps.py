@@ -1,6 +1,6 @@
-"""Offsets of which somebody has said that they are lost (`audit.known_gaps`).
+"""Offsets that the configuration accepts as lost (`audit.known_gaps`).
 
-Only what bronze lacks is taken off its gaps: a range that is wider than the loss hides nothing else.
+Of such a range only the offsets that bronze lacks count: one that is wider than the loss hides no other.
 """
 
 from collections.abc import Mapping, Sequence

@@ -11,15 +11,15 @@ from functools import reduce
 from operator import or_
 from typing import Final
 
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
-from pipelines.delta.io import read, small_rows
+from pipelines.delta.io import small_rows
 from pipelines.delta.table_properties import DIVERGENCE_ACCEPTED
 from pipelines.delta.tables import table_property
 from pipelines.errors import SourceError
 from pipelines.kafka.admin import admin_client
+from pipelines.kafka.bronze_offsets import bronze_of_topic, last_by_partition
 from pipelines.kafka.source import records_between
 from pipelines.kafka.topics import Topic, list_offsets
 from pipelines.spark.checkpoints import first_micro_batch, offsets_of, planned_at
@@ -50,13 +50,13 @@ def last_offsets(pipeline: Pipeline, topic: Topic) -> dict[int, int]:
     The records of the micro-batches that ingest's checkpoint still knows are looked at first. Only of a
     partition without any among them the offsets in all of bronze are.
     """
-    bronze = _bronze(pipeline).select("_partition", "_offset", "_ingested_at")
+    bronze = bronze_of_topic(pipeline).select("_partition", "_offset", "_ingested_at")
     checkpoint = pipeline.checkpoint("ingest")
     oldest = first_micro_batch(pipeline.spark, checkpoint)
     text = None if oldest is None else offsets_of(pipeline.spark, checkpoint, oldest)
-    recent = _last(bronze.where(F.col("_ingested_at") >= F.lit(planned_at(text)))) if text else {}
+    recent = last_by_partition(bronze.where(F.col("_ingested_at") >= F.lit(planned_at(text)))) if text else {}
     others = [number for number in range(topic.partitions) if number not in recent]
-    return recent | (_last(bronze.where(F.col("_partition").isin(others))) if others else {})
+    return recent | (last_by_partition(bronze.where(F.col("_partition").isin(others))) if others else {})
 
 
 def require_same_log(pipeline: Pipeline, topic: Topic, last: Mapping[int, int]) -> None:
@@ -150,7 +150,7 @@ def _compare(pipeline: Pipeline, ranges: Mapping[int, range]) -> dict[int, _Comp
     )
     # What was forgotten no longer has a value, but still its timestamp.
     whole = F.expr("coalesce(length(value) > 0, false)").alias(_WHOLE)
-    ours = _bronze(pipeline).where(within)
+    ours = bronze_of_topic(pipeline).where(within)
     ours = ours.select("_partition", "_offset", "_kafka_timestamp", digest, whole)
     is_same = F.col("_kafka_timestamp").eqNullSafe(F.col("_stamped")) & (
         ~F.col(_WHOLE) | (F.col(_DIGEST) == F.col("_theirs"))
@@ -175,14 +175,3 @@ def _divergence_message(
         f" {config.table('bronze')} has at {ranges}, expected the same. The records that Kafka has there now"
         " are in no table. Nothing was read or decided. See docs/runbook.md, 'Kafka has lost what bronze has'"
     )
-
-
-def _bronze(pipeline: Pipeline) -> DataFrame:
-    return read(pipeline.spark, pipeline.table("bronze")).where(
-        F.col("_topic") == pipeline.config.kafka.topic
-    )
-
-
-def _last(rows: DataFrame) -> dict[int, int]:
-    last_by_partition = rows.groupBy("_partition").agg(F.max("_offset").alias("last"))
-    return {row["_partition"]: row["last"] for row in small_rows(last_by_partition)}

@@ -78,7 +78,7 @@ class BronzeIndex:
         return tuple(PartitionOffsets(**row) for row in small_rows(partition_offsets(rows)))
 
     def counts(self) -> tuple[dict[date, int], int]:
-        """Return valid records of each event day, and records that break the contract."""
+        """Return the number of valid records of each event day, and of records that break the contract."""
         records = {row["day"]: row["n"] for row in self._totals if row["kind"] == RECORDS}
         broken = records.pop(None, 0)
         return records, broken
@@ -92,11 +92,11 @@ class BronzeIndex:
         )
 
     def total(self) -> int:
-        """Return all records that the index counts, those that were forgotten among them."""
+        """Return how many records the index counts, those that were forgotten among them."""
         return self._number(RECORDS, EMPTIED)
 
     def emptied(self) -> int:
-        """Of these, the records that were forgotten."""
+        """Return how many of the records that `total` counts were forgotten."""
         return self._number(EMPTIED)
 
     def _number(self, *kinds: str) -> int:
@@ -108,7 +108,12 @@ class BronzeIndex:
         return {row["reason"]: row["n"] for row in small_rows(broken)}
 
     def came_since(self, versions: Mapping[date, int], spark: SparkSession) -> dict[date, int]:
-        """Of each of these days, how many valid records came after a version of bronze, if any did."""
+        """Return how many valid records came for each day after its version of bronze, if any did.
+
+        Args:
+            versions: a version of bronze for each event day.
+            spark: the session.
+        """
         if not versions:
             return {}
         day_versions = small_frame(
@@ -165,7 +170,7 @@ class BronzeIndex:
         return by_batch.agg(F.max(moved).alias("_newest"))
 
     def micro_batches(self) -> DataFrame:
-        """Of each micro-batch, by the moment of its ingestion: `at timestamp, commit bigint`."""
+        """Return each micro-batch, by the moment of its ingestion: `at timestamp, commit bigint`."""
         is_folded = F.col("ingested_from").isNotNull()
         single = self.rows.where(F.col("kind").isin(RECORDS, EMPTIED) & ~is_folded).select(
             F.col("ingested_at").alias("at"), "commit"

@@ -1,4 +1,4 @@
-"""Makes the index of bronze, from what has come since it was made last, by the one way to decode."""
+"""Make the index of bronze from what has come since it was made last, decoded as everywhere else."""
 
 import hashlib
 import logging
@@ -116,8 +116,9 @@ def index_bronze(
 def index_as_of(pipeline: Pipeline, at: int) -> BronzeIndex:
     """Return what the index said at an earlier version of bronze, to read records from bronze as it is now.
 
-    Delta does not keep old versions readable for long, and need not: bronze only grows, and the index says
-    which micro-batches there were. Nothing is decoded that a nightly run has decoded already.
+    Delta does not keep old versions readable for long, and need not: the index says which micro-batches there
+    were, and their records are still in bronze, but for what `forget` has emptied and retention has removed.
+    Nothing is decoded that a nightly run has decoded already.
 
     Args:
         pipeline: The pipeline.

@@ -12,8 +12,8 @@ from datetime import date
 from pipelines.config.model import PipelineConfig
 from pipelines.delta.time_travel import commit_hashes
 from pipelines.errors import SourceError
-from pipelines.ledger.bronze_index import BronzeIndex
-from pipelines.ledger.certifications import Verdict, newest_certified, of_bronze
+from pipelines.ledger.bronze_index import BronzeIndex, BronzeSlice, bronze_slice
+from pipelines.ledger.certifications import Verdict, newest_bronze_version, newest_certified, of_bronze
 from pipelines.spark.pipeline import Pipeline
 
 _log = logging.getLogger(__name__)
@@ -50,6 +50,23 @@ def own_verdicts(pipeline: Pipeline, ledger: Sequence[Verdict], index: BronzeInd
     versions = {v.bronze_version for v in named if v.bronze_commit}
     hashes = commit_hashes(pipeline.spark, pipeline.table("bronze"), versions) if versions else {}
     return [v for v in named if v.bronze_commit in {None, hashes.get(v.bronze_version, v.bronze_commit)}]
+
+
+def slice_to_audit(
+    pipeline: Pipeline, ledger: Sequence[Verdict], index: BronzeIndex, days: Sequence[date]
+) -> BronzeSlice:
+    """Return what of bronze an audit of some days looks at.
+
+    These are the micro-batches with records of the days, and all that came since the newest verdict on this
+    bronze, so that no broken record escapes the check of the quarantine.
+
+    Args:
+        pipeline: The pipeline.
+        ledger: verdicts as `history` gives them, all of them.
+        index: the index of bronze.
+        days: the event days, sorted.
+    """
+    return bronze_slice(pipeline, index, days, newest_bronze_version(own_verdicts(pipeline, ledger, index)))
 
 
 def compared(

@@ -148,6 +148,11 @@ class Verdict:
     batch_commit: str | None = None
     bronze_commit: str | None = None
 
+    @property
+    def is_repair(self) -> bool:
+        """Whether a day that was certified before was certified again."""
+        return self.status == "certified" and self.previous_version is not None
+
 
 @dataclass(frozen=True)
 class Certified:
@@ -364,7 +369,7 @@ def of_bronze(ledger: Iterable[Verdict], bronze_id: str) -> list[Verdict]:
     return [verdict for verdict in ledger if verdict.bronze_id in named]
 
 
-def newest_audited(ledger: Iterable[Verdict]) -> int:
+def newest_bronze_version(ledger: Iterable[Verdict]) -> int:
     """Return the newest version of bronze that a verdict names; -1 if there is none.
 
     Args:

@@ -152,9 +152,9 @@ def forgetting_commits(
 
 
 def _beside(records: DataFrame) -> DataFrame:
-    """Record, so that the table is not shuffled: what it holds stays in files with its micro-batch.
+    """Return records as a broadcast, if they are few enough for the driver.
 
-    Where they are too many for the driver, it is.
+    A merge with them then does not shuffle the table, so its rows stay in files with their micro-batch.
     """
     return F.broadcast(records) if records.count() <= _MOST_BESIDE else records
 

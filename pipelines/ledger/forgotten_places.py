@@ -1,7 +1,7 @@
-"""The places in Kafka of records that were forgotten, outside of bronze: they outlive it, and its backups.
+"""The coordinates of forgotten records, kept outside of bronze: they outlive it, and its backups.
 
-A place says nothing of what the record held. Ingest empties a record that it reads from such a place once
-more, and no run decides by a table that holds one. All pipelines that read a topic go by the same places.
+Such a place says nothing of what the record held. Ingest empties a record that it reads from one once more,
+and no run decides by a table that holds such a record. All pipelines of a topic share the places.
 """
 
 from collections.abc import Mapping, Sequence
@@ -221,6 +221,6 @@ def _days_near(forgotten: DataFrame) -> list[date]:
 
 
 def topic_of_bronze(pipeline: Pipeline) -> str | None:
-    """Kafka's id of the topic that bronze was filled from; None if bronze does not know it."""
+    """Return Kafka's id of the topic that bronze was filled from; None if bronze does not know it."""
     topic_id = table_property(pipeline.spark, pipeline.table("bronze"), TOPIC_ID)
     return None if topic_id is None else unhidden(topic_id)

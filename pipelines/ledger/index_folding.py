@@ -1,4 +1,4 @@
-"""Old rows of the index of bronze are folded, so that it does not grow by a row for each micro-batch.
+"""Fold old rows of the index of bronze, so that it does not grow by a row for each micro-batch.
 
 The micro-batches of an hour become one row for each event day and reason, but never across a version of
 bronze that a verdict names: what came after it is asked for. Pieces of a partition's offsets that follow on
@@ -40,7 +40,7 @@ def fold_index(pipeline: Pipeline, lease: Lease | None) -> int:
         lease: the pipeline's lease; without it nothing is changed.
 
     Returns:
-        How many rows there are less.
+        How many rows fewer there are.
 
     Raises:
         StaleEpoch: another run has taken the lease over. Nothing was changed.
@@ -118,7 +118,7 @@ def _verdict_versions(pipeline: Pipeline) -> list[int]:
 
 
 def _folded_records(records: DataFrame, versions: Iterable[int]) -> DataFrame:
-    """One row for each hour, span between two versions, day and reason."""
+    """Return one row for each hour, span between two versions, day and reason."""
     ends = sorted({*versions, _NONE, _ENDLESS})
     spans = small_frame(
         records.sparkSession,
@@ -146,7 +146,7 @@ def _folded_records(records: DataFrame, versions: Iterable[int]) -> DataFrame:
 
 
 def _folded_offsets(pieces: DataFrame) -> DataFrame:
-    """One row for each run of offsets without a gap between the pieces."""
+    """Return one row for each run of offsets without a gap between the pieces."""
     together = (
         in_a_row(pieces)
         .groupBy("pipeline", "topic", "partition", "run")

@@ -1,4 +1,4 @@
-"""Single values of records that audits keep in the ledgers beside their outcomes, and how they go."""
+"""Values of records that audits have kept in the ledgers, such as examples, and their deletion."""
 
 from collections.abc import Sequence
 from datetime import date

@@ -1,4 +1,4 @@
-"""Offsets of bronze, from what the index wrote down of each piece of it."""
+"""The offsets that bronze holds of each Kafka partition, added up from the rows of its index."""
 
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,6 +1,7 @@
-"""The rows of the quarantine: which are meant, and what is written down of what became of them.
+"""Select rows of the quarantine, and record what became of them.
 
-No row is ever deleted: `_status` says what became of it.
+A replay or a discard changes `_status` and keeps the row; only `forget` and the retention of `maintain`
+delete rows.
 """
 
 from collections.abc import Mapping
@@ -25,7 +26,7 @@ STATUSES: Final = ("open", "replayed", "discarded")
 
 @dataclass(frozen=True)
 class Selection:
-    """Which records of the quarantine are meant; what is left empty does not narrow it.
+    """Which records of the quarantine to work on; what is left empty does not narrow it.
 
     Attributes:
         status: one of `STATUSES`, or None for any.
@@ -44,7 +45,7 @@ class Selection:
     contract_versions: tuple[str, ...] = ()
 
     def condition(self) -> Column:
-        """Return whether a row of the quarantine is meant."""
+        """Return whether a row of the quarantine is selected."""
         parts = [F.lit(True)]
         if self.status:
             parts.append(F.col("_status") == self.status)
@@ -63,12 +64,16 @@ class Selection:
 
 
 def picked(pipeline: Pipeline, selection: Selection, at: int | None = None) -> DataFrame:
-    """Return the rows that are meant, of the table as it is or of an earlier version."""
+    """Return the selected rows, of the table as it is or of an earlier version.
+
+    Raises:
+        SourceError: there is no quarantine yet.
+    """
     return read(pipeline.spark, require_table(pipeline, "quarantine"), at).where(selection.condition())
 
 
 def tried(status: str) -> dict[str, str | Column]:
-    """Return the changes of a row that was tried once more, for `update_open`."""
+    """Return the changes of a row that was tried once more and has a status now, for `update_open`."""
     return {
         "_status": F.lit(status),
         "_attempts": F.col("q._attempts") + 1,

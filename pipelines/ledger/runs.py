@@ -23,7 +23,7 @@ Step = Literal["seal", "build", "audit", "certify"]
 
 
 class RunRecorder:
-    """The steps of one run, written down with `write`.
+    """Record the steps of one run, until `write` appends them to `ops/runs`.
 
     Attributes:
         days: the days that the run works on; more may be added after the first step.
@@ -39,7 +39,11 @@ class RunRecorder:
 
     @contextmanager
     def step(self, name: Step) -> Iterator[list[str]]:
-        """Take down a step that the block is; what is put into the list is kept as its detail."""
+        """Record the block as a step, with its outcome and duration.
+
+        Yields:
+            A list: the texts that the block appends are kept as the detail of the step.
+        """
         began, detail = datetime.now(UTC), list[str]()
         status = "failed"
         try:

@@ -66,7 +66,7 @@ def answers(pipeline: Pipeline) -> list[WriterSchema]:
 
 
 def fitting(schemas: Writers, contract: DataContract) -> Writers:
-    """Return those of the contract's format, which can be read by."""
+    """Return the schemas of the contract's format: those by which its values can be read."""
     kind = format_of(contract).schema_kind
     return {number: schema for number, schema in schemas.items() if schema.kind == kind}
 
@@ -276,29 +276,29 @@ def learn(pipeline: Pipeline, ids: Iterable[int]) -> Writers:
         return NO_WRITERS
     url = registry_of(pipeline.config, contract).url
     registry = open_registry(registry_of(pipeline.config, contract))
-    answers: dict[int, WriterSchema] = {}
+    answered: dict[int, WriterSchema] = {}
     try:
         for number in requested:
             schema = registry.schema(number)
-            answers[number] = (
+            answered[number] = (
                 _checked(pipeline.spark, schema) if schema else WriterSchema(number, UNKNOWN, "")
             )
     finally:
         stored = kept_schemas(pipeline)
-        news = {number: schema for number, schema in answers.items() if stored.get(number) != schema}
+        news = {number: schema for number, schema in answered.items() if stored.get(number) != schema}
         unknown = [number for number, schema in news.items() if schema.kind == UNKNOWN]
         room = _MOST_UNKNOWN - sum(schema.kind == UNKNOWN for schema in stored.values())
         for number in unknown[max(room, 0) :]:
             del news[number]
         if news:
             keep(pipeline, news)
-    usable = fitting(answers, contract)
+    usable = fitting(answered, contract)
     _log.info("asked %s for %d schemas, and can read by %d", url, len(requested), len(usable))
     return usable
 
 
 def _remember_others(pipeline: Pipeline, named: Named) -> None:
-    """Keep, once, that ids were taken for unknown which the lake does not keep as such."""
+    """Note, once, that ids were taken for unknown that the lake does not keep as such."""
     if not named.others and not named.in_vain:
         return
     stored = kept_schemas(pipeline)

@@ -1,4 +1,4 @@
-"""What is to be forgotten, as it is found in each layer by what that layer holds itself."""
+"""How what is to be forgotten is found in each layer, by what the layer itself holds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

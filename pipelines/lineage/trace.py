@@ -231,7 +231,7 @@ def _held_by(records: DataFrame, layer: DataFrame, flag: str) -> DataFrame:
 
 
 def _put_aside(quarantine: DataFrame, records: DataFrame) -> DataFrame:
-    """Of each record in quarantine what was last written down of it."""
+    """Return, for each record in quarantine, what was last written down of it."""
     places = records.select(*COORDINATES).distinct()
     fate = ("_status", "_reason", "_column", "_contract_version")
     last = F.expr(f"max_by(struct({', '.join(fate)}), _tried_at) AS _aside")

@@ -1,6 +1,7 @@
-"""Certified days of which bronze no longer holds all records lose events that are to be forgotten.
+"""Remove forgotten events from certified days that can no longer be rebuilt.
 
-They cannot be rebuilt, and so not be audited either. What was certified is written again without the rows.
+Bronze no longer holds all records of such a day, so it can be neither rebuilt nor audited. Its certified rows
+are written again without those of the events.
 """
 
 from collections.abc import Mapping
@@ -30,7 +31,7 @@ def cut_days(
     gone: Mapping[date, int],
     lease: Lease,
 ) -> None:
-    """Take rows out of certified days, as one commit, and certifies the days as they are then.
+    """Take rows out of certified days, as one commit, and certify the days as they are then.
 
     Args:
         pipeline: The pipeline.

@@ -1,18 +1,12 @@
-"""Days are built from bronze into the batch layer, as commits of a run's epoch."""
+"""Build days from bronze into the batch layer, by commits that carry the run's epoch."""
 
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Final
 
-from tenacity import (
-    RetryCallState,
-    retry,
-    retry_if_exception_type,
-    stop_after_attempt,
-    wait_random_exponential,
-)
+from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from pipelines.contracts.event_days import Span
-from pipelines.delta.epochs import Stamp, foreign
+from pipelines.delta.epochs import Stamp, commits_of_others
 from pipelines.delta.fenced_commits import commits_since, replace_days_fenced
 from pipelines.delta.io import CONFLICTS, by_day_and_key, on_days
 from pipelines.errors import InfrastructureError, SourceError
@@ -22,20 +16,9 @@ from pipelines.records.decode import valid
 from pipelines.records.dedup import UNDECIDED, winners_on_known_days
 from pipelines.spark.pipeline import Pipeline
 
-
-def _others_wrote(state: RetryCallState) -> NoReturn:
-    raise InfrastructureError(
-        f"{state.args[1].table('batch')}: other writers changed these days during each attempt; this run has"
-        " changed nothing. Start again when they have ended"
-    )
+_ATTEMPTS: Final = 4
 
 
-@retry(
-    retry=retry_if_exception_type(CONFLICTS),
-    wait=wait_random_exponential(multiplier=1, max=30),
-    stop=stop_after_attempt(4),
-    retry_error_callback=_others_wrote,
-)
 def build_days(
     pipeline: Pipeline,
     span: Span,
@@ -54,6 +37,22 @@ def build_days(
         StaleEpoch: another run has taken the lease over. Nothing was written.
         InfrastructureError: others, who hold no lease, changed the days at each try.
     """
+    try:
+        return _build(pipeline, span, pieces, stamp)
+    except CONFLICTS:
+        raise InfrastructureError(
+            f"{pipeline.table('batch')}: other writers changed these days during each attempt; this run has"
+            " changed nothing. Start again when they have ended"
+        ) from None
+
+
+@retry(
+    retry=retry_if_exception_type(CONFLICTS),
+    wait=wait_random_exponential(multiplier=1, max=30),
+    stop=stop_after_attempt(_ATTEMPTS),
+    reraise=True,
+)
+def _build(pipeline: Pipeline, span: Span, pieces: BronzeSlice, stamp: Stamp) -> int:
     contract = pipeline.contract
     events = valid(decode_all(pipeline, pieces.envelopes), contract)
     candidates = events.where(on_days(span.near))
@@ -78,7 +77,7 @@ def require_alone(pipeline: Pipeline, versions: Sequence[int]) -> None:
         SourceError: others wrote between.
     """
     table, (base, *own) = pipeline.table("batch"), versions
-    if others := foreign(commits_since(pipeline.spark, table, base), base, own[-1], own):
+    if others := commits_of_others(commits_since(pipeline.spark, table, base), base, own[-1], own):
         what = ", ".join(f"version {commit.version} ({commit.operation})" for commit in others)
         raise SourceError(
             f"{table}: others wrote to it while this run was at work: {what}; expected only commits of this"

@@ -120,10 +120,10 @@ def _neighbours(
     late: Collection[date],
     certified: Mapping[date, Verdict],
 ) -> list[date]:
-    """Certified days that have to be rebuilt with these.
+    """Return the certified days that have to be rebuilt together with these days.
 
-    For some records came late, which may win over a row of these days. Others share keys with these days,
-    and what came since, or is closed now, has changed which copies win on them.
+    These are neighbours with late records, which may win over a row of these days, and days that share keys
+    with these days and on which other copies win now than were certified.
     """
     horizon = pipeline.horizon
     neighbours = {day for day in around(days, horizon) if day in late and day not in days}
@@ -141,7 +141,14 @@ def _changed(
     span: Span,
     stored: tuple[int, list[date]],
 ) -> set[date]:
-    """Certified days whose rows are not those that win, of keys that have copies on the span's days."""
+    """Return certified days whose rows are no longer the winners of keys with copies on the span's days.
+
+    Args:
+        pipeline: The pipeline.
+        index: the index of bronze.
+        span: the days that are rebuilt, and those around them.
+        stored: the certified version, and the days to compare with it.
+    """
     contract = pipeline.contract
     version, others = stored
     pieces = bronze_slice(pipeline, index, span.near, index.version)

@@ -1,4 +1,4 @@
-"""The batch table is brought back to what was certified, if a run died between writing and deciding."""
+"""Restore the batch table to its certified version, if a run died between writing and deciding."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""Seals a day: bronze must have all that was sent until the day's end, before the day may be rebuilt."""
+"""Seal a day: make sure that bronze has all that was sent until the day's end, before it is rebuilt."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
@@ -73,7 +73,7 @@ def seal(pipeline: Pipeline, last: date, lease: Lease) -> BronzeIndex:
             offset_ranges = index.offsets()
             _require_records(pipeline, offset_ranges, last)
             if topic is not None:
-                require_all(config, last, topic.lacking(offset_ranges, end))
+                require_none_lacking(config, last, topic.lacking(offset_ranges, end))
     if topic is not None:
         topic.require_same_log(offset_ranges)
     return index
@@ -89,7 +89,7 @@ class _Topic:
         require_same_topic(pipeline, topic)
         self.broker_offsets = readable_offsets(spark, config.kafka, topic)
         ends = {number: broker.end for number, broker in self.broker_offsets.items()}
-        require_past(config, ends, f"topic {config.kafka.topic}")
+        require_known_gaps_past(config, ends, f"topic {config.kafka.topic}")
         began_late = config.kafka.starting_offsets == "latest"
         began = first_offsets(spark, pipeline.checkpoint("ingest")) if began_late else {}
         self._began = began.get(config.kafka.topic, {})
@@ -116,37 +116,43 @@ class _Topic:
         ]
         seen = ends_since(self._pipeline, end)
         seen_offsets = {
-            n: BrokerOffsets(k.earliest, min(k.end, seen.get(n, k.end)))
-            for n, k in self.broker_offsets.items()
+            number: BrokerOffsets(broker.earliest, min(broker.end, seen.get(number, broker.end)))
+            for number, broker in self.broker_offsets.items()
         }
         above = above_bronze(of_topic, seen_offsets, end, self._began)
         audit = self._pipeline.config.audit
-        # Where Kafka has deleted none, all of them are known.
+        # An empty range, where Kafka has deleted none of them, counts as known.
         gone = {
-            number: behind.start
-            for number, behind in above.items()
+            number: offsets.start
+            for number, offsets in above.items()
             if not is_known_gap(
-                number, range(behind.start, self.broker_offsets[number].earliest), audit.known_gaps
+                number, range(offsets.start, self.broker_offsets[number].earliest), audit.known_gaps
             )
         }
         if gone and audit.offset_gaps == "fail":
             raise SourceError(_gone(self._pipeline.config, gone, self.broker_offsets))
-        ranges = {
-            number: range(max(behind.start, seen_offsets[number].earliest), behind.stop)
-            for number, behind in above.items()
+        readable = {
+            number: range(max(offsets.start, seen_offsets[number].earliest), offsets.stop)
+            for number, offsets in above.items()
         }
         unknown = {
-            n: offsets for n, offsets in ranges.items() if offsets and (n, offsets) not in self._has_records
+            number: offsets
+            for number, offsets in readable.items()
+            if offsets and (number, offsets) not in self._has_records
         }
-        filled = records_within(
+        counts = records_within(
             self._pipeline.spark, self._pipeline.config.kafka, unknown, one_is_enough=True
         )
-        self._has_records |= {(number, offsets): number in filled for number, offsets in unknown.items()}
-        return {n: behind for n, behind in above.items() if self._has_records.get((n, ranges[n]))}
+        self._has_records |= {(number, offsets): number in counts for number, offsets in unknown.items()}
+        return {
+            number: offsets
+            for number, offsets in above.items()
+            if self._has_records.get((number, readable[number]))
+        }
 
 
-def require_past(config: PipelineConfig, ends: Mapping[int, int], source: str) -> None:
-    """Make sure that nothing is accepted as lost that is still to come.
+def require_known_gaps_past(config: PipelineConfig, ends: Mapping[int, int], source: str) -> None:
+    """Make sure that `audit.known_gaps` accepts nothing as lost that is still to come.
 
     Args:
         config: the pipeline's configuration.
@@ -154,7 +160,7 @@ def require_past(config: PipelineConfig, ends: Mapping[int, int], source: str) -
         source: who says so, for the message: the topic, or bronze where Kafka is not asked.
 
     Raises:
-        ConfigError: `audit.known_gaps` names such offsets, or a partition that is not there.
+        ConfigError: it names such offsets, or a partition that is not there.
     """
     for gap in config.audit.known_gaps:
         number, gap_text = gap.partition, f"found partition {gap.partition}, {gap.first}..{gap.last}"
@@ -177,7 +183,7 @@ def above_bronze(
     end: datetime,
     began: Mapping[int, int],
 ) -> dict[int, range]:
-    """Return the partitions of which Kafka has offsets behind those of bronze, and which ones.
+    """Return the offsets above the last one in bronze, of each partition of which Kafka has any.
 
     Args:
         offset_ranges: what bronze holds of each partition.
@@ -216,10 +222,10 @@ def _require_records(
             f"{bronze}: no record of {last} yet: the newest one was sent at {newest:%Y-%m-%d %H:%M} UTC;"
             f" {_catch_up(config)}"
         )
-    require_past(config, _last_offsets(config, offset_ranges), bronze)
+    require_known_gaps_past(config, _last_offsets(config, offset_ranges), bronze)
 
 
-def require_all(config: PipelineConfig, last: date, lacking: Mapping[int, range]) -> None:
+def require_none_lacking(config: PipelineConfig, last: date, lacking: Mapping[int, range]) -> None:
     """Make sure that bronze lacks nothing that a day has to be sealed with.
 
     Args:
@@ -233,8 +239,8 @@ def require_all(config: PipelineConfig, last: date, lacking: Mapping[int, range]
     if not lacking:
         return
     shown = [
-        f"{config.kafka.topic}-{number} is in bronze up to offset {behind.start:,}, needed {behind.stop:,}"
-        for number, behind in list(lacking.items())[:_SHOWN]
+        f"{config.kafka.topic}-{number} is in bronze up to offset {offsets.start:,}, needed {offsets.stop:,}"
+        for number, offsets in list(lacking.items())[:_SHOWN]
     ]
     more = [f"and {len(lacking) - _SHOWN} more partitions"] if len(lacking) > _SHOWN else []
     raise _NotYet(

@@ -1,4 +1,4 @@
-"""What a nightly run decides about its days, and how it reports it: from what was found, no table is read."""
+"""What a nightly run decides about its days, and its summary; no table is read."""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -103,10 +103,10 @@ class NightSummary(TypedDict):
         days: By day, `certified` or `failed`.
         batch_version: The version of the batch table that is certified; None if no day passed.
         bronze_version: The version of bronze that was read.
-        late_days_left: Certified days with late records that were not asked for, or lie before the lookback.
-        missed_days_left: Days of that kind that no run has certified.
+        late_days_left: Certified days with late records that this run did not rebuild.
+        missed_days_left: Days with events, before the requested ones, that no run has certified.
         warnings: Texts: days with many late events, steps that could not be recorded.
-        lines: A text for each day that was repaired.
+        lines: A text for each day that was rebuilt for another cause than a request.
     """
 
     counts: dict[str, int]
@@ -120,7 +120,7 @@ class NightSummary(TypedDict):
 
 
 def summary(run: Run, audit: Audit, decided: Sequence[Verdict], due: Due) -> NightSummary:
-    """Return the summary of a run.
+    """Return the summary of a run, and log what it leaves undone and what it warns of.
 
     Args:
         run: the run.
@@ -132,12 +132,12 @@ def summary(run: Run, audit: Audit, decided: Sequence[Verdict], due: Due) -> Nig
     if due.left:
         _log.warning(
             "records came late for days that this run leaves as they are: %s; rebuild with --from and --to",
-            words(due.left),
+            days_text(due.left),
         )
     if due.never_certified:
         _log.warning(
             "days that no run has certified, and that this run leaves: %s; rebuild with --from and --to",
-            words(due.never_certified),
+            days_text(due.never_certified),
         )
     return {
         "counts": {
@@ -149,7 +149,7 @@ def summary(run: Run, audit: Audit, decided: Sequence[Verdict], due: Due) -> Nig
             "conflicts": sum(v.conflicts for v in decided),
             "late": sum(v.late for v in decided),
             "quarantined": audit.bronze.quarantined,
-            "days_repaired": sum(v.previous_version is not None and v.status == "certified" for v in decided),
+            "days_repaired": sum(v.is_repair for v in decided),
         },
         "days": {v.day.isoformat(): v.status for v in decided},
         "batch_version": run.kept_version if len(failed) < len(decided) else None,
@@ -170,7 +170,7 @@ def _many_late(audit: Audit) -> list[str]:
     return warnings
 
 
-def words(days: Iterable[date]) -> str:
+def days_text(days: Iterable[date]) -> str:
     """Return days as people write them: `2013-01-01 to 2013-01-05, 2013-01-09`."""
     runs = days_in_a_row(sorted(days))
     return ", ".join(f"{first}" if first == last else f"{first} to {last}" for first, last in runs)

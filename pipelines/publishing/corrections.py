@@ -76,7 +76,7 @@ def instead(
 
 
 def _states(rows: DataFrame, contract: DataContract, columns: list[str]) -> DataFrame:
-    """One row for each key and day: the first of its copies, and between what their hashes lie."""
+    """Return a row for each key and day: the first copy, and the least and greatest hash of all copies."""
     row = F.struct(*(F.col(name(column)) for column in columns))
     keyed = with_key(rows, contract).select(
         *contract.key_names, EVENT_DATE, row.alias(_ROW), payload_hash(contract).alias(_HASH)

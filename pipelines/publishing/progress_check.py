@@ -1,4 +1,4 @@
-"""What a cluster knows of a sink's progress, and whether that goes with the checkpoint of its stream."""
+"""Compare a cluster's progress of a sink with the checkpoint of the stream that it publishes."""
 
 import logging
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 
 def publisher(spark: SparkSession, sink: TransactionalSink, checkpoint: str) -> Publisher:
-    """Hold the cluster's progress against a stream's checkpoint, and make what publishes the stream.
+    """Compare the cluster's progress with a stream's checkpoint, and return what publishes the stream.
 
     Args:
         spark: the session.
@@ -253,7 +253,7 @@ def _refuse_incomplete(sink: TransactionalSink, current: Marks) -> None:
 
 
 def _current(marks: Marks) -> Marks:
-    """Progress without that of slots that no longer exist."""
+    """Return the progress without that of slots that no longer exist."""
     slots = marks[min(marks)].slots if marks else 0
     return {slot: mark for slot, mark in marks.items() if slot < slots}
 

@@ -102,7 +102,7 @@ def _offsets(connection: Connection, slots: Iterable[int], *, is_stable: bool) -
 
 
 def _records(connection: Connection, slots: list[int], *, is_stable: bool) -> dict[int, SlotProgress]:
-    """Return newest record of a sink in each of some partitions of its progress topic, of those committed."""
+    """Return the newest committed record of a sink, of each of some partitions of its progress topic."""
     marks = dict[int, SlotProgress | None]()
     holders = dict[int, _Held]()
     left = _ends(connection, slots) if is_stable else dict.fromkeys(slots, 0)
@@ -146,7 +146,7 @@ class _Held:
 
 
 def _held_by(connection: Connection, slot: int, hidden: range) -> _Held | None:
-    """Return transaction that hides records of a sink; None if there are none among those that are hidden.
+    """Return the transaction that hides records of a sink; None if none of its records are hidden.
 
     Args:
         connection: of the sink.

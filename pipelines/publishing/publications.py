@@ -55,7 +55,7 @@ def publications(pipeline: Pipeline, topic_id: str, at: int | None = None) -> di
 
 
 def _of_another(pipeline: Pipeline, commits: Mapping[int, str | None]) -> set[int]:
-    """Return versions that the batch table has by other commits, if at all: it was replaced, or restored."""
+    """Return the versions that the batch table no longer has, or has by other commits than these."""
     gone = set()
     for version, commit in sorted(commits.items(), reverse=True):
         if commit is None:

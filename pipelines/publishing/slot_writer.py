@@ -77,7 +77,7 @@ class _Slot:
         self.mark, self._group = self._look(is_stable=True)
 
     def _refuse_another_run(self) -> None:
-        """Look before the slot is taken: that would end a transaction of the run that has it by now."""
+        """Refuse a slot that another run has, before taking it would end that run's transaction."""
         mark, run = None, self._task.done.run
         # What this run has written at its start may not be there yet for a look that does not wait.
         for is_stable in (False, True):
@@ -187,7 +187,7 @@ def write_slot(batches: Iterator[pa.RecordBatch], task: SlotTask) -> Iterator[pa
 
 
 def write_empty_slot(batches: Iterator[pa.RecordBatch], task: SlotTask) -> Iterator[pa.RecordBatch]:
-    """`write_slot` of a slot without rows; those of the frame only say which slot it is."""
+    """Write a slot that has no rows, as `write_slot` does; rows of the frame only say which slot it is."""
     for _ in batches:
         pass
     yield from write_slot(iter(()), task)

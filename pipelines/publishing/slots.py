@@ -132,11 +132,11 @@ class SlotProgress:
         )
 
     def commit(self, topic: str, slot: int) -> TopicPartition:
-        """As the group is to commit it."""
+        """Return the progress as the consumer group commits it."""
         return TopicPartition(topic, slot, self.next_batch, json.dumps(self._metadata()))
 
     def record(self) -> bytes:
-        """As a record of the progress topic has it."""
+        """Return the progress as the value of a record of the progress topic."""
         return json.dumps({"next_batch": self.next_batch, **self._metadata()}).encode()
 
     def _metadata(self) -> dict[str, Any]:
@@ -202,7 +202,7 @@ class Connection:
         return Consumer({**_CONSUMER, **self.settings(), "group.id": self.name, "isolation.level": level})
 
     def settings(self) -> dict[str, Any]:
-        """Librdkafka's settings for a client on this machine, with its rack if the variable names one."""
+        """Return librdkafka's settings for a client on this machine, with its rack if it is known."""
         rack = os.environ.get(self.rack_variable or "", "").strip()
         # What nobody has resolved is no rack.
         rack_setting = {"client.rack": rack} if rack and "${" not in rack and "$(" not in rack else {}

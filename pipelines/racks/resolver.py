@@ -225,7 +225,7 @@ def _zone(ask: Callable[[], str]) -> str:
 
 
 def of_aws(base: str, until: float, which: str) -> str:
-    """AWS, by version 2 of its service alone: a token first."""
+    """Return the zone by AWS's metadata service, of which only version 2 is asked: a token comes first."""
     ttl = {"X-aws-ec2-metadata-token-ttl-seconds": "60"}
     try:
         token = _get(base + "/latest/api/token", until, "PUT", ttl)[0]
@@ -239,7 +239,7 @@ def of_aws(base: str, until: float, which: str) -> str:
 
 
 def of_gcp(base: str, until: float) -> str:
-    """GCP, whose answer is `projects/NUMBER/zones/ZONE`."""
+    """Return the zone by GCP's metadata service, which answers `projects/NUMBER/zones/ZONE`."""
     headers = {"Metadata-Flavor": "Google"}
     text, flavor = _get(base + "/computeMetadata/v1/instance/zone", until, "GET", headers)
     match = re.fullmatch(r"projects/[^/]+/zones/([^/\s]+)", text.strip())
@@ -249,7 +249,7 @@ def of_gcp(base: str, until: float) -> str:
 
 
 def of_azure(base: str, until: float) -> str:
-    """Azure, whose zones are numbers within a region."""
+    """Return region and zone by Azure's metadata service; its zones are numbers within a region."""
     path = "/metadata/instance/compute?api-version=2021-02-01&format=json"
     instance = json.loads(_get(base + path, until, "GET", {"Metadata": "true"})[0])
     if not isinstance(instance, dict) or not instance.get("zone") or not instance.get("location"):

@@ -51,7 +51,7 @@ class RackedTopic:
     partitions: tuple[Partition, ...]
 
     def racks_of(self, partition: Partition) -> set[str]:
-        """Return racks in which a consumer can read a partition: its leader sends it to followers, or not."""
+        """Return the racks in which a partition can be read; followers count if the leader has a selector."""
         leader = () if partition.leader is None else (partition.leader,)
         is_sent = self.selectors is None or any(self.selectors.get(broker) for broker in leader)
         readable = partition.in_sync if is_sent else leader

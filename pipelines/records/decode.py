@@ -131,7 +131,7 @@ def with_conditions(
 
 
 def _tried(condition: Column) -> Column:
-    """Return condition; null for a record for which it fails in any mode, as `url_decode('100%')` does."""
+    """Return the condition; null for a record for which it fails in any mode, as `url_decode('100%')`."""
     jvm: Any = SparkContext._jvm
     expressions = jvm.org.apache.spark.sql.classic.ExpressionUtils
     attempt = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(expressions.expression(condition._jc))

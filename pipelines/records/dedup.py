@@ -37,7 +37,7 @@ def with_key(rows: DataFrame, contract: DataContract) -> DataFrame:
 
 
 def without_key(rows: DataFrame, contract: DataContract) -> DataFrame:
-    """Return what `with_key` added is taken away."""
+    """Return the rows without the columns that `with_key` added."""
     return rows.drop(*(part for part in contract.key_names if part not in contract.columns))
 
 
@@ -179,7 +179,7 @@ def takes_least(contract: DataContract) -> bool:
 
 
 def other_names(contract: DataContract) -> list[Column]:
-    """Key and event day of a layer by the names that `same_event` compares with."""
+    """Return the columns of a layer's key and event day, by the names that `same_event` compares with."""
     parts = zip(contract.key_names, contract.key, strict=True)
     day = F.col(EVENT_DATE).alias(OTHER_DAY)
     return [*(F.col(path).alias(f"_other_{part}") for part, path in parts), day]

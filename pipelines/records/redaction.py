@@ -17,7 +17,7 @@ _MICROSECONDS: Final = literal("yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX")
 
 
 def leaves(schema: StructType, prefix: str = "") -> Iterator[tuple[str, DataType]]:
-    """Yield the columns and what lies in objects, down to what is no object, by path."""
+    """Yield the path and type of each column that is no object, and of each such field of an object."""
     for field in schema:
         path = f"{prefix}{field.name}"
         if isinstance(field.dataType, StructType):
@@ -63,7 +63,7 @@ def text_of(contract: DataContract, path: str, kind: DataType, column: str | Non
         case ArrayType():
             value = _json(source)
         case TimestampType():
-            # Reports say all other instants in the zone of the day, and names it.
+            # Reports show all other instants in the zone of the day, and name it.
             value = f"concat(CAST({source} AS STRING), ' UTC')"
         case _:
             value = source

@@ -58,7 +58,7 @@ def avro_schema(spark: SparkSession, contract: DataContract, record: str) -> str
 
 
 def _null_first(schema: Any) -> Any:
-    """Return schema with null as the first type of each union that has it, and as the default of fields."""
+    """Return the schema with null first in each union that has it, and as the default of such fields."""
     match schema:
         case list():
             return sorted((_null_first(member) for member in schema), key=lambda member: member != "null")

@@ -31,10 +31,15 @@ from pipelines.retention.blockers import (
     unread,
 )
 from pipelines.spark.pipeline import Pipeline
+from pipelines.sql import literal
+
+_DAY: Final = timedelta(days=1)
 
 
 def first_offsets_kept(bronze: DataFrame, sent: datetime) -> list[dict[str, Any]]:
-    """For each Kafka partition `topic, partition, offset`: the first offset sent at a moment or later.
+    """Return the first offset of each Kafka partition that was sent at a moment or later.
+
+    Each row is `topic, partition, offset`.
 
     A partition without such a record keeps its last one, which shows the audit that none is missing.
     """
@@ -43,14 +48,15 @@ def first_offsets_kept(bronze: DataFrame, sent: datetime) -> list[dict[str, Any]
 
 
 def first_there(bronze: DataFrame) -> list[dict[str, Any]]:
-    """For each Kafka partition `topic, partition, offset`: the first offset that the table holds."""
+    """Return the first offset of each Kafka partition that bronze holds, as `topic, partition, offset`."""
     return _by_partition(bronze, F.min("_offset"))
 
 
 def below_offsets(cuts: Iterable[Mapping[str, Any]]) -> str:
     """Return an SQL condition: whether a record's offset lies below that of its partition."""
     parts = (
-        f"(_topic = '{cut['topic']}' AND _partition = {cut['partition']} AND _offset < {cut['offset']})"
+        f"(_topic = {literal(cut['topic'])} AND _partition = {cut['partition']}"
+        f" AND _offset < {cut['offset']})"
         for cut in cuts
     )
     return " OR ".join(parts) or "false"
@@ -59,9 +65,6 @@ def below_offsets(cuts: Iterable[Mapping[str, Any]]) -> str:
 def _by_partition(bronze: DataFrame, offset: Column) -> list[dict[str, Any]]:
     partitions = bronze.groupBy(F.col("_topic").alias("topic"), F.col("_partition").alias("partition"))
     return small_rows(partitions.agg(offset.alias("offset")))
-
-
-_DAY: Final = timedelta(days=1)
 
 
 @dataclass(frozen=True)

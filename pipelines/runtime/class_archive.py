@@ -37,7 +37,7 @@ def archive_path(java: Java, jars: Sequence[Path]) -> Path:
 
 
 def class_settings(java: Java, jars: Sequence[Path], settings: Mapping[str, str]) -> dict[str, str]:
-    """Spark settings that put jars on a local session's class path and use the archive, if there is one.
+    """Return Spark settings that put jars on a local session's class path and use the archive, if any.
 
     Args:
         java: the runtime.

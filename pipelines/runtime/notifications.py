@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 def notify(config: NotifyConfig, summary: dict[str, Any]) -> None:
-    """Give the summary of a failed run, as JSON, to the hooks that are set; logs a hook that fails.
+    """Give the summary of a failed run, as JSON, to the hooks that are set, and log a hook that fails.
 
     Args:
         config: the hooks, and after which failures they are called.

@@ -43,12 +43,12 @@ def query_files(spark: SparkSession, path: str) -> QueryFiles:
 
 
 def offsets_of(spark: SparkSession, path: str, batch: int) -> str | None:
-    """Return text of the file that says how far a micro-batch of a checkpoint goes; None if it is gone."""
+    """Return the text of the offset file of a micro-batch: how far it goes; None if it is gone."""
     return _Files(spark, path).text(f"{path}/offsets/{batch}")
 
 
 def first_micro_batch(spark: SparkSession, path: str) -> int | None:
-    """Return oldest micro-batch of which a checkpoint still says how far it goes; Spark keeps a hundred."""
+    """Return the oldest micro-batch whose end a checkpoint still knows; Spark keeps a hundred."""
     return min(_Files(spark, path).numbers("offsets"), default=None)
 
 
@@ -66,9 +66,9 @@ def first_offsets(spark: SparkSession, path: str) -> dict[str, dict[int, int]]:
 
 
 def sources_of(offsets: str) -> list[str]:
-    """Return how far each source goes, from the text of `offsets_of`.
+    """Return how far each source goes, a line for each, from the text of `offsets_of`.
 
-    Before them stand a version and the query.
+    The two lines before them are the version of the format and the query's metadata.
     """
     return offsets.splitlines()[2:]
 

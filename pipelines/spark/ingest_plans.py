@@ -24,10 +24,7 @@ def plan_of(pipeline: Pipeline, batch: int) -> Plan | None:
 
 
 def read_until(pipeline: Pipeline) -> dict[int, int]:
-    """Return the offset after the last that ingest has read of each partition.
-
-    None if it has finished nothing.
-    """
+    """Return the offset after the last that ingest has read, by partition; empty if it finished nothing."""
     done = query_files(pipeline.spark, pipeline.checkpoint("ingest")).next_batch - 1
     plan = plan_of(pipeline, done) if done >= 0 else None
     return plan.ends if plan else {}

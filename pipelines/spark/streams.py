@@ -109,7 +109,7 @@ class _JvmHandler:
 
 
 def _why_not_local(source: Mapping[str, str]) -> str | None:
-    """Why not all is read within the rack, as the driver's placement says; None if it is, or nobody says."""
+    """Return why not all is read within the rack, by the driver's placement; None if it is, or is unknown."""
     return source.get(_RACK_REASON) or None
 
 

@@ -1,1 +1,1 @@
-"""One use case each. They meet in tables."""
+"""The use cases, one module for each. They exchange data only through tables."""

@@ -1,4 +1,4 @@
-"""A stream whose checkpoint does not match its tables, brought to a new checkpoint."""
+"""Reset the checkpoint of a stream that does not match its tables."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

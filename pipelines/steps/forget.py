@@ -29,7 +29,7 @@ from pipelines.records.decode import ENVELOPE, EVENT_DATE, ORIGIN, PLACE
 from pipelines.spark.checkpoints import query_files
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.rebuild import Rebuild, rebuild
-from pipelines.steps.serving import refresh_or_tell
+from pipelines.steps.serving import refresh_view_or_warn
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def forget(
         total = read(spark, bronze, at).count()
         records = search.records(read(spark, bronze, at)).persist()
         try:
-            return work.done(records, f"{total:,} records of {bronze} (version {at})", run_lease, run_id)
+            return work.run(records, f"{total:,} records of {bronze} (version {at})", run_lease, run_id)
         finally:
             records.unpersist()
 
@@ -124,29 +124,36 @@ def forget_and_rebuild(pipeline: Pipeline, run_id: str, search: Search, *, dry_r
         return ForgetResult(forgotten, Rebuild({}), [])
     done = rebuild(pipeline, run_id, forgotten.days, "forgotten")
     return ForgetResult(
-        forgotten, done, refresh_or_tell(pipeline) if done.verdicts or forgotten.final else []
+        forgotten, done, refresh_view_or_warn(pipeline) if done.verdicts or forgotten.final else []
     )
 
 
 @dataclass(frozen=True)
 class _Work:
-    """One run."""
+    """One run of `forget`."""
 
     pipeline: Pipeline
     search: Search
 
-    def done(self, records: DataFrame, looked_in: str, run_lease: Lease | None, run_id: str) -> Forgotten:
-        """Forget; or count, if no lease is held."""
+    def run(self, records: DataFrame, looked_in: str, run_lease: Lease | None, run_id: str) -> Forgotten:
+        """Forget what the search finds; count it only, if no lease is held.
+
+        Args:
+            records: what the search finds in bronze.
+            looked_in: how many records of bronze were looked at, and where; a clause.
+            run_lease: the pipeline's lease; None in a dry run.
+            run_id: the run.
+        """
         pipeline = self.pipeline
         self._require_read(records)
         state = certified(pipeline)
-        of_batch = self._batch(state)
+        certified_rows = self._certified_days(state)
         came = {row["day"] for row in small_rows(records.select("day").distinct())} - {None}
         closed = {*(state.days if state else ())}
-        to_rebuild = sorted((came | of_batch.keys()) & closed)
+        to_rebuild = sorted((came | certified_rows.keys()) & closed)
         counts = {"bronze": records.count()}
         if run_lease:
-            delete_values(pipeline, sorted(came | of_batch.keys() | self._speed().keys()))
+            delete_values(pipeline, sorted(came | certified_rows.keys() | self._speed_days().keys()))
             reach(Point.VALUES_DELETED)
             run_lease.require()
             if counts["bronze"]:
@@ -159,11 +166,11 @@ class _Work:
                 self._require_read(records)
         counts["quarantine"] = self._forget_quarantine(run_lease, run_id)
         counts["speed"] = self._forget_speed(run_lease, run_id)
-        counts["batch"] = sum(of_batch.values())
+        counts["batch"] = sum(certified_rows.values())
         whole = whole_from(pipeline) or date.min
-        final = {day: n for day, n in sorted(of_batch.items()) if day < whole}
+        final = {day: n for day, n in sorted(certified_rows.items()) if day < whole}
         if run_lease and state and final:
-            remaining = self._others(state).where(on_days([*final]))
+            remaining = self._remaining(state).where(on_days([*final]))
             cut_days(pipeline, by_day_and_key(remaining, self.pipeline.contract.key), final, run_lease)
         return Forgotten(counts, looked_in, tuple(day for day in to_rebuild if day >= whole), tuple(final))
 
@@ -219,7 +226,7 @@ class _Work:
         return self._delete(table, matching.select(*PLACE), run_lease, run_id)
 
     def _delete(self, table: str, matching: DataFrame, run_lease: Lease | None, run_id: str) -> int:
-        """Delete rows by their place, if a lease is held; how many they are."""
+        """Delete rows by their place, if a lease is held; return how many they are."""
         matching = matching.persist()
         try:
             number = matching.count()
@@ -231,17 +238,19 @@ class _Work:
         finally:
             matching.unpersist()
 
-    def _speed(self) -> dict[date, int]:
+    def _speed_days(self) -> dict[date, int]:
+        """Return the rows of the speed layer that are to go, by event day."""
         table = self.pipeline.table("speed")
         return self._by_day(read(self.pipeline.spark, table)) if exists(self.pipeline.spark, table) else {}
 
-    def _batch(self, state: Certified | None) -> dict[date, int]:
+    def _certified_days(self, state: Certified | None) -> dict[date, int]:
+        """Return the rows of certified days that are to go, by event day."""
         if state is None:
             return {}
         rows = read(self.pipeline.spark, self.pipeline.table("batch"), state.version)
         return self._by_day(rows.where(days_condition(state.days)))
 
-    def _others(self, state: Certified) -> DataFrame:
+    def _remaining(self, state: Certified) -> DataFrame:
         """Return the rows of the batch layer, as readers have them, that stay."""
         return self.search.others(read(self.pipeline.spark, self.pipeline.table("batch"), state.version))
 

@@ -81,8 +81,8 @@ def ingest(pipeline: Pipeline, *, once: bool) -> IngestSummary:
         raise next((e for e in job.failures if isinstance(e, OncelakeError)), error) from None
     summary: IngestSummary = {
         "counts": {
-            "records": totals.records + job.before,
-            "batches": totals.batches + bool(job.before),
+            "records": totals.records + job.written_before,
+            "batches": totals.batches + bool(job.written_before),
         },
         "offsets": _ranges(totals.start, totals.end),
     }
@@ -100,7 +100,7 @@ class IngestJob:
         writer: writes bronze.
         starting: where a new checkpoint begins, in Spark's form, if not where the configuration says.
         forgotten: places of records that were forgotten, and that it reads once more.
-        before: records of a micro-batch that an earlier run had written without knowing.
+        written_before: records of a micro-batch that an earlier run had written and not recorded as done.
         failures: what the function of a micro-batch has raised.
     """
 
@@ -108,16 +108,16 @@ class IngestJob:
     writer: OnceWriter
     starting: str | None = None
     forgotten: DataFrame | None = None
-    before: int = 0
+    written_before: int = 0
     failures: list[Exception] = field(default_factory=list)
-    _asks: "_Asks | None" = None
+    _requests: "_OffsetRequests | None" = None
 
     def start(self, *, once: bool) -> StreamingQuery:
         """Start the query."""
         config = self.pipeline.config
         self.failures.clear()
         begun = query_files(self.pipeline.spark, self.pipeline.checkpoint("ingest")).in_flight
-        self._asks = _Asks(begun, once, is_bounded=bool(config.kafka.max_offsets_per_trigger))
+        self._requests = _OffsetRequests(begun, once, is_bounded=bool(config.kafka.max_offsets_per_trigger))
         return each_batch(
             read_envelopes(self.pipeline.spark, config.kafka, self.starting),
             self._write,
@@ -131,16 +131,16 @@ class IngestJob:
             require_order(self.pipeline, batch)
             # Spark counts the records that a micro-batch reads; one that is there already is not read.
             came = emptied_on_arrival(rows, self.forgotten)
-            self.writer.append(came, batch, 0, asked=self._asks.before(batch) if self._asks else None)
-            self.before = self.writer.rows_before(batch + 1)
-            if self._asks:
-                self._asks.done()
+            self.writer.append(came, batch, 0, asked=self._requests.before(batch) if self._requests else None)
+            self.written_before = self.writer.rows_before(batch + 1)
+            if self._requests:
+                self._requests.done()
         except Exception as error:
             self.failures.append(error)
             raise
 
 
-class _Asks:
+class _OffsetRequests:
     """When Spark asked Kafka for the ends of its partitions, for each micro-batch of a query.
 
     It does so when it plans one: after the one before is done; or, to take what is there now and stop, when
@@ -179,7 +179,7 @@ def _starting(pipeline: Pipeline, topic: Topic, files: QueryFiles) -> str | None
 
 
 def _ranges(start: Any, end: Any) -> dict[str, dict[str, list[int | None]]]:
-    """Kafka offsets of a run: topic -> partition -> [first, after last]; a new checkpoint knows no first."""
+    """Return the offsets of a run, by topic and partition: the first (None if unknown) and the end."""
     before = start or {}
     return {
         topic: {

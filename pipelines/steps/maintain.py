@@ -1,4 +1,4 @@
-"""Upkeep: small files put together, old rows and files removed, unless something still needs them."""
+"""Upkeep: compact small files, and remove old rows and files that nothing needs any longer."""
 
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -148,7 +148,7 @@ def maintain(
         if run_lease:
             # A run that died while it deleted has left the table open.
             refuse_deletes(pipeline.spark, pipeline.table("bronze"))
-        is_certified = work.bring_back()
+        is_certified = work.restore_certified()
         # The quarantine after bronze, by which it goes.
         work.remove_rows("bronze", config.maintain.bronze_retention)
         work.remove_rows("speed", config.maintain.speed_retention)
@@ -238,10 +238,13 @@ class _Work:
             table = path.removeprefix(f"{self.pipeline.config.root}/")
             self.findings.append(TableFiles(table, what, files))
 
-    def bring_back(self) -> bool:
-        """Bring the batch table back to the certified version; whether it holds it now.
+    def restore_certified(self) -> bool:
+        """Restore the batch table to the certified version, if a run has left another one.
 
-        Before that, files of the certified version count as old.
+        Until then files of the certified version count as old.
+
+        Returns:
+            Whether the table holds the certified version now.
         """
         if not exists(self.pipeline.spark, self.pipeline.table("batch")):
             # Refused where days are certified: what they were made of is kept.

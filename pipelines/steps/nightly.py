@@ -9,23 +9,21 @@ from datetime import date
 from pipelines.audit.audit import Audit, audit, record_audit
 from pipelines.audit.audited_days import AuditedDays, span_of
 from pipelines.audit.integrity_checks import fail_together
-from pipelines.audit.rebuild_diff import Changes, moved_days, row_changes
+from pipelines.audit.rebuild_diff import Changes, changes_by_day, moved_days
 from pipelines.contracts.event_days import Span
-from pipelines.delta.epochs import Stamp
 from pipelines.delta.event_tables import ensure_batch
 from pipelines.delta.fenced_commits import restore_fenced
 from pipelines.delta.io import on_days, read
 from pipelines.delta.tables import conform, events_schema, exists, require_table
 from pipelines.delta.time_travel import commit_hash
 from pipelines.fault_points import Point, reach
-from pipelines.ledger.bronze_index import BronzeIndex, BronzeSlice, bronze_slice
-from pipelines.ledger.bronze_verdicts import own_verdicts
+from pipelines.ledger.bronze_index import BronzeIndex, BronzeSlice
+from pipelines.ledger.bronze_verdicts import slice_to_audit
 from pipelines.ledger.certifications import (
     Certified,
     Verdict,
     certified_in,
     history,
-    newest_audited,
     record_verdicts,
     require_certified,
 )
@@ -38,7 +36,7 @@ from pipelines.nightly.rebuild import build_days, require_alone
 from pipelines.nightly.rebuild_plan import Cause, Due, Repair, due_days
 from pipelines.nightly.recovery import back_to_certified
 from pipelines.nightly.seal import seal
-from pipelines.nightly.verdicts import NightSummary, Run, decide, failed_days, summary, words
+from pipelines.nightly.verdicts import NightSummary, Run, days_text, decide, failed_days, summary
 from pipelines.spark.pipeline import Pipeline
 
 _log = logging.getLogger(__name__)
@@ -62,7 +60,7 @@ def nightly(
         run_id: recorded with everything that the run decides.
         requested_days: the days, sorted.
         repair: which days before them are rebuilt as well.
-        cause: why these are.
+        cause: why the days are rebuilt, as recorded with the verdicts.
 
     Raises:
         AuditFailed: at least one day failed; the other days are certified.
@@ -77,9 +75,33 @@ def nightly(
     return night.result()
 
 
+@dataclass(frozen=True)
+class _Plan:
+    """What a run has found before it writes, and what it works on.
+
+    Attributes:
+        certified: what readers have of the batch layer; None if no day was ever certified.
+        index: the index of the bronze that was sealed.
+        due: the days, and why they are rebuilt.
+        span: the days, and those around them of which all records are looked at.
+        pieces: what of bronze may hold records of these.
+    """
+
+    certified: Certified | None
+    index: BronzeIndex
+    due: Due
+    span: Span
+    pieces: BronzeSlice
+
+
 @dataclass
 class Night:
-    """A nightly run, step by step; the order is that of `pipelines.nightly.commit_order`."""
+    """A nightly run, step by step; the order is that of `pipelines.nightly.commit_order`.
+
+    Each step sets, once, what later ones go by: `hold` the lease and the recorder of steps, `look` the plan,
+    `audit` the audit, `certify` the run and its verdicts. Of the versions of the batch table `undo` sets the
+    base, `build` the built one, and `keep` the kept one, which is the built one if all days passed.
+    """
 
     pipeline: Pipeline
     run_id: str
@@ -88,15 +110,13 @@ class Night:
     cause: Cause = "asked"
     _lease: Lease = field(init=False)
     _steps: RunRecorder = field(init=False)
-    _before: Certified | None = field(init=False)
-    _index: BronzeIndex = field(init=False)
-    _due: Due = field(init=False)
-    _span: Span = field(init=False)
-    _pieces: BronzeSlice = field(init=False)
+    _plan: _Plan = field(init=False)
+    _base: int = field(init=False)
+    _built: int = field(init=False)
     _day_audit: Audit = field(init=False)
-    _decided: list[Verdict] = field(init=False)
-    _versions: list[int] = field(init=False)
+    _kept: int = field(init=False)
     _run: Run = field(init=False)
+    _decided: list[Verdict] = field(init=False)
 
     @contextmanager
     def hold(self) -> Iterator[None]:
@@ -113,51 +133,49 @@ class Night:
         yield "look"
         pipeline = self.pipeline
         ledger = history(pipeline)
-        self._before = certified_in(ledger)
-        require_certified(pipeline, self._before)
+        certified = certified_in(ledger)
+        require_certified(pipeline, certified)
         require_forgotten(pipeline)
         with self._steps.step("seal") as detail:
-            self._index = seal(pipeline, self.requested_days[-1], self._lease)
-            due = due_days(pipeline, self._index, self.requested_days, self.repair, ledger)
-            self._due = replace(
-                due, causes={day: self.cause if why == "asked" else why for day, why in due.causes.items()}
-            )
-            detail.append(f"bronze version {self._index.version}")
-        self._steps.days = self._due.days
-        self._span = span_of(pipeline, self._due.days, first_whole_day(pipeline))
-        audited = newest_audited(own_verdicts(pipeline, ledger, self._index))
-        self._pieces = bronze_slice(pipeline, self._index, self._span.near, audited)
+            index = seal(pipeline, self.requested_days[-1], self._lease)
+            due = due_days(pipeline, index, self.requested_days, self.repair, ledger)
+            causes = {day: self.cause if why == "asked" else why for day, why in due.causes.items()}
+            due = replace(due, causes=causes)
+            detail.append(f"bronze version {index.version}")
+        self._steps.days = due.days
+        span = span_of(pipeline, due.days, first_whole_day(pipeline))
+        pieces = slice_to_audit(pipeline, ledger, index, span.near)
+        self._plan = _Plan(certified, index, due, span, pieces)
 
     def undo(self) -> Iterator[str]:
         """Put the batch table back to the certified state if a run died between writing and deciding."""
         if not exists(self.pipeline.spark, self.pipeline.table("batch")):
             ensure_batch(self.pipeline)
         yield "undo"
-        base, _ = back_to_certified(self.pipeline, self._before, self._lease)
-        self._versions = [base]
+        self._base, _ = back_to_certified(self.pipeline, self._plan.certified, self._lease)
         # Only now: columns that it adds are a version of their own.
         ensure_batch(self.pipeline)
 
     def build(self) -> Iterator[str]:
         """Write the days from bronze."""
         yield "build"
-        _log.info("rebuilding %s from bronze version %d", words(self._due.causes), self._index.version)
+        plan = self._plan
+        _log.info("rebuilding %s from bronze version %d", days_text(plan.due.causes), plan.index.version)
         with self._steps.step("build") as detail:
             stamp = self._lease.stamp("build")
-            built = build_days(self.pipeline, self._span, self._pieces, stamp)
-            self._versions.append(built)
-            detail.append(f"batch version {built}")
+            self._built = build_days(self.pipeline, plan.span, plan.pieces, stamp)
+            detail.append(f"batch version {self._built}")
 
     def audit(self) -> Iterator[str]:
         """Audit the days as written."""
         yield "audit"
-        days, built = self._due.days, self._versions[-1]
+        plan, built = self._plan, self._built
         with self._steps.step("audit") as detail:
             reach(Point.DAYS_BUILT)
-            closed = {*days, *(self._before.days if self._before else ())}
-            day_audit = audit(AuditedDays(self.pipeline, self._span, closed, self._pieces, built))
-            self._day_audit = _with_moves(self.pipeline, day_audit, days, self._before, built)
-            record_audit(self.pipeline, self.run_id, self._day_audit, self._index.version, built)
+            closed = {*plan.due.days, *(plan.certified.days if plan.certified else ())}
+            day_audit = audit(AuditedDays(self.pipeline, plan.span, closed, plan.pieces, built))
+            self._day_audit = _with_moves(self.pipeline, day_audit, plan.due.days, plan.certified, built)
+            record_audit(self.pipeline, self.run_id, self._day_audit, plan.index.version, built)
             detail.append(
                 f"{len(self._day_audit.checks)} checks;"
                 f" Great Expectations took {day_audit.expectations_s:.1f} s of it"
@@ -168,30 +186,29 @@ class Night:
         yield "keep"
         reach(Point.DAYS_AUDITED)
         stamp = self._lease.stamp("keep")
-        failed = [day for day in self._due.days if not self._day_audit.passed(day)]
-        kept_version = _keep_what_passed(self.pipeline, failed, self._versions, stamp)
-        if kept_version != self._versions[-1]:
-            self._versions.append(kept_version)
+        self._kept = self._built
+        if failed := [day for day in self._plan.due.days if not self._day_audit.passed(day)]:
+            spark, table = self.pipeline.spark, self.pipeline.table("batch")
+            self._kept, _ = restore_fenced(spark, table, self._base, stamp, failed)
 
     def certify(self) -> Iterator[str]:
         """Write the verdicts."""
-        spark, config, (_, built, *_) = self.pipeline.spark, self.pipeline.config, self._versions
+        spark, config, plan = self.pipeline.spark, self.pipeline.config, self._plan
         with self._steps.step("certify") as detail:
-            changed = _changes(self.pipeline, self._due.days, self._before, built)
-            index, kept_version = self._index, self._versions[-1]
+            changed = _changes(self.pipeline, plan.due.days, plan.certified, self._built)
             self._run = Run(
                 pipeline=config.name,
                 run_id=self.run_id,
-                bronze_version=index.version,
-                bronze_id=index.bronze_id,
-                built=built,
-                kept_version=kept_version,
+                bronze_version=plan.index.version,
+                bronze_id=plan.index.bronze_id,
+                built=self._built,
+                kept_version=self._kept,
                 epoch=self._lease.epoch,
-                kept_commit=commit_hash(spark, config.table("batch"), kept_version),
-                bronze_commit=commit_hash(spark, config.table("bronze"), index.version),
+                kept_commit=commit_hash(spark, config.table("batch"), self._kept),
+                bronze_commit=commit_hash(spark, config.table("bronze"), plan.index.version),
             )
-            decided = decide(self._run, self._day_audit, self._due, self._before, changed)
-            require_alone(self.pipeline, self._versions)
+            decided = decide(self._run, self._day_audit, plan.due, plan.certified, changed)
+            require_alone(self.pipeline, sorted({self._base, self._built, self._kept}))
             yield "certify"
             reach(Point.DAYS_KEPT)
             record_verdicts(self.pipeline, decided, self._lease.stamp("certify"))
@@ -205,7 +222,7 @@ class Night:
         Raises:
             AuditFailed: at least one day failed.
         """
-        result = summary(self._run, self._day_audit, self._decided, self._due)
+        result = summary(self._run, self._day_audit, self._decided, self._plan.due)
         result["warnings"] += self._steps.warnings
         if failed := failed_days(self._decided):
             heading = "not certified; readers keep the last certified state"
@@ -213,32 +230,24 @@ class Night:
         return result
 
 
-def _keep_what_passed(
-    pipeline: Pipeline, failed: Sequence[date], versions: Sequence[int], stamp: Stamp
-) -> int:
-    """Take back the days that failed; return the version that holds those that passed."""
-    base, built = versions
-    if not failed:
-        return built
-    kept_version, _ = restore_fenced(pipeline.spark, pipeline.table("batch"), base, stamp, failed)
-    return kept_version
-
-
 def _with_moves(
     pipeline: Pipeline,
     day_audit: Audit,
     days: Sequence[date],
-    before: Certified | None,
+    certified: Certified | None,
     built: int,
 ) -> Audit:
-    """Let days fail together between which events move: one alone would hold these twice, or not at all."""
+    """Return the audit, in which days between which events move fail together.
+
+    One of them alone would hold such an event twice, or not at all.
+    """
     failed = {day for day in days if not day_audit.passed(day)}
     horizon = pipeline.horizon
-    if before is None or not horizon or not 0 < len(failed) < len(days):
+    if certified is None or not horizon or not 0 < len(failed) < len(days):
         return day_audit
     old, new = (
         read(pipeline.spark, pipeline.table("batch"), at).where(on_days(days))
-        for at in (before.version, built)
+        for at in (certified.version, built)
     )
     return replace(
         day_audit,
@@ -249,16 +258,16 @@ def _with_moves(
 def _changes(
     pipeline: Pipeline,
     days: Sequence[date],
-    before: Certified | None,
+    certified: Certified | None,
     built: int,
 ) -> dict[date, Changes]:
     """Return what the rebuild changed of days that were certified before."""
-    again = [day for day in days if before is not None and day in before.days]
-    if before is None or not again:
+    again = [day for day in days if certified is not None and day in certified.days]
+    if certified is None or not again:
         return {}
     schema = events_schema(pipeline.contract)
     old, new = (
         conform(read(pipeline.spark, pipeline.table("batch"), at).where(on_days(again)), schema)
-        for at in (before.version, built)
+        for at in (certified.version, built)
     )
-    return row_changes(old, new, pipeline.contract)
+    return changes_by_day(old, new, pipeline.contract)

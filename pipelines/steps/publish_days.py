@@ -213,7 +213,15 @@ class _Day:
     def _send(
         self, records: DataFrame, sink: TransactionalSink, done: SlotProgress, run_lease: Lease
     ) -> None:
-        """Send the records in parts, each of which a transaction of each slot can hold."""
+        """Send the records in parts, each of which a transaction of each slot can hold.
+
+        Args:
+            records: the records of the day.
+            sink: where they go, under a name of this day alone.
+            done: what progress says of each slot when all is sent; parts count as micro-batches in it.
+            run_lease: the pipeline's lease.
+        """
+        parts = done.next_batch
         with asking(sink) as cluster:
             marks = read_progress(cluster, sink, is_stable=True)
         whole = replace(done, next_batch=0)
@@ -224,9 +232,9 @@ class _Day:
                 f" --set publish.max_bytes_per_trigger={others[0].source}"
             )
         begun = min((mark.next_batch for mark in marks.values()), default=0)
-        part_of = F.pmod(F.hash("key"), F.lit(done.next_batch))
-        for part in range(begun if len(marks) == sink.slots else 0, done.next_batch):
-            _log.info("%s: part %d of %d", sink.name, part + 1, done.next_batch)
+        part_of = F.pmod(F.hash("key"), F.lit(parts))
+        for part in range(begun if len(marks) == sink.slots else 0, parts):
+            _log.info("%s: part %d of %d", sink.name, part + 1, parts)
             # Whoever takes the lease over may certify the day again.
             run_lease.require()
             mark, rows = replace(done, next_batch=part + 1), records.where(part_of == part)

@@ -1,4 +1,4 @@
-"""Publish reset: progress and checkpoint agree again, by what an operator has found out."""
+"""Publish reset: make progress and checkpoint agree again, by what an operator has found out."""
 
 from dataclasses import dataclass, replace
 from typing import Literal

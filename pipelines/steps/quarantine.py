@@ -1,4 +1,4 @@
-"""Quarantine: what broke its contract is looked at, or given up."""
+"""Quarantine: count and show records that broke the contract, or give them up."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ def summarise(pipeline: Pipeline, selection: Selection) -> list[dict[str, Any]]:
 
 
 def examples(pipeline: Pipeline, selection: Selection, limit: int) -> list[dict[str, Any]]:
-    """Return first records in Kafka's order: the table's columns without key, headers and times, and `_sent`.
+    """Return the first records in Kafka's order: `_sent`, and the columns but for key, headers and times.
 
     `_sent` is Kafka's timestamp as text, in UTC; `value` is bytes.
     """

@@ -1,4 +1,4 @@
-"""Rebuild: certified days that another step has changed the records of are rebuilt and audited."""
+"""Rebuild certified days whose records another step has changed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ class Rebuild:
     """What became of the days.
 
     Attributes:
-        verdicts: The verdict on each day that was audited, by its name.
+        verdicts: The status of each day that was audited, by its date in ISO form.
         failure: What kept the rebuild from its end, or days from being certified; None if nothing did.
     """
 

@@ -3,13 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pyspark.sql import functions as F
-
-from pipelines.delta.io import read
 from pipelines.delta.table_properties import TOPIC_ID
 from pipelines.delta.tables import require_table, table_property, unhidden, version
 from pipelines.errors import SourceError
 from pipelines.kafka import offset_gaps
+from pipelines.kafka.bronze_offsets import bronze_of_topic
 from pipelines.kafka.offset_comparison import (
     BronzeOffsets,
     OffsetDifference,
@@ -80,29 +78,28 @@ def reconcile(pipeline: Pipeline) -> Reconciliation:
     # In this order: what comes meanwhile counts as not read yet.
     until = read_until(pipeline)
     at = version(spark, table)
-    bronze = read(spark, table, at).where(F.col("_topic") == config.kafka.topic)
     topic = topic_offsets(spark, config.kafka)
     stored_topic_id = table_property(spark, table, TOPIC_ID)
-    habits = TopicPolicy(
+    policy = TopicPolicy(
         is_compacted=topic.is_compacted,
         is_anew=stored_topic_id is not None and unhidden(stored_topic_id) != topic.topic_id,
         gaps_are_lawful=config.audit.offset_gaps == "warn",
         began_late=config.kafka.starting_offsets == "latest",
     )
-    offsets = bronze.select("_partition", "_offset")
+    offsets = bronze_of_topic(pipeline, at).select("_partition", "_offset")
     in_bronze = offset_gaps.held_offsets(offsets, topic.partitions)
     in_bronze = offset_gaps.with_known(in_bronze, topic.partitions, config.audit.known_gaps, offsets)
-    ranges = offset_gaps.asked_of_kafka(in_bronze, topic.partitions, from_start=not habits.began_late)
-    if not habits.is_anew:
+    ranges = offset_gaps.asked_of_kafka(in_bronze, topic.partitions, from_start=not policy.began_late)
+    if not policy.is_anew:
         log = Topic(config.kafka.topic, topic.topic_id, len(topic.partitions))
         require_same_log(pipeline, log, _last_within(in_bronze, topic))
-    if ranges and not habits.is_anew:
+    if ranges and not policy.is_anew:
         kafka_records = offsets_between(spark, config.kafka, ranges)
         in_bronze = offset_gaps.with_lost(in_bronze, kafka_records, offsets)
-    behind = {} if habits.is_anew else asked_behind(topic.partitions, in_bronze, until)
+    behind = {} if policy.is_anew else asked_behind(topic.partitions, in_bronze, until)
     lost = records_within(spark, config.kafka, behind)
     tails = {partition: Tail(until[partition], lost.get(partition, 0)) for partition in behind}
-    findings = compare_offsets(topic.partitions, in_bronze, habits, tails)
+    findings = compare_offsets(topic.partitions, in_bronze, policy, tails)
     result = Reconciliation(config.kafka.topic, topic, in_bronze, at, findings)
     if result.missing:
         alarms = "\n".join(f"{result.name}-{one.partition} @ {one.words}" for one in findings if one.alarm)
@@ -115,7 +112,7 @@ def reconcile(pipeline: Pipeline) -> Reconciliation:
 
 
 def _last_within(bronze_offsets: Mapping[int, BronzeOffsets], topic: TopicOffsets) -> dict[int, int]:
-    """Return last offset of each partition in bronze; that Kafka ends before some is a finding of its own."""
+    """Return the last offset in bronze of each partition that Kafka has up to there."""
     ends = {number: broker.end for number, broker in topic.partitions.items()}
     return {
         number: bronze.last for number, bronze in bronze_offsets.items() if bronze.last < ends.get(number, 0)

@@ -1,4 +1,4 @@
-"""Replay: what broke an earlier contract, and keeps the current one, enters the lake, once."""
+"""Replay: add records of the quarantine that keep the current contract to the lake, each once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ from pipelines.records.decoder import ERROR_PARTS
 from pipelines.records.dedup import other_names, same_event, winners, with_key, without_key
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.rebuild import Rebuild, rebuild
-from pipelines.steps.serving import refresh_or_tell
+from pipelines.steps.serving import refresh_view_or_warn
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def replay(
     """Decode records again by today's contract and put those that pass where they belong.
 
     Events of days that are not certified enter the speed layer, unless their key is there. Events of
-    certified days are left to a rebuild of these days, which reads them from bronze; call `rebuilt`
+    certified days are left to a rebuild of these days, which reads them from bronze; call `mark_replayed`
     afterwards. What is still broken stays open, with its new reason. Done twice, the second adds nothing.
 
     Args:
@@ -167,12 +167,12 @@ def replay_and_rebuild(
     if dry_run or not done.days:
         return ReplayResult(done, Rebuild({}), [])
     of_days = rebuild(pipeline, run_id, done.days)
-    warnings = refresh_or_tell(pipeline)
-    rebuilt(pipeline, done, of_days.certified(done.days))
+    warnings = refresh_view_or_warn(pipeline)
+    mark_replayed(pipeline, done, of_days.certified(done.days))
     return ReplayResult(done, of_days, warnings)
 
 
-def rebuilt(pipeline: Pipeline, done: Replay, days: Sequence[date]) -> None:
+def mark_replayed(pipeline: Pipeline, done: Replay, days: Sequence[date]) -> None:
     """Mark the records of these days, which were rebuilt and certified, as replayed."""
     if days:
         of_days = done.closed.where(F.col(EVENT_DATE).isin(*days)).select(*COORDINATES)

@@ -19,7 +19,7 @@ from pipelines.errors import SourceError
 from pipelines.ledger import certifications
 from pipelines.ledger.bronze_index import BronzeIndex, bronze_slice
 from pipelines.ledger.bronze_indexer import index_as_of, index_bronze
-from pipelines.ledger.bronze_verdicts import own_verdicts
+from pipelines.ledger.bronze_verdicts import own_verdicts, slice_to_audit
 from pipelines.ledger.layer_samples import samples_of
 from pipelines.ledger.retention_marks import whole_from
 from pipelines.ledger.writer_schemas import decode_all
@@ -106,7 +106,7 @@ def _decided(
     index = _index_then(pipeline, verdict, verdicts)
     rows = _rows_then(pipeline, verdict)
     verdicts_of_bronze = own_verdicts(pipeline, verdicts, index)
-    since = certifications.newest_audited(
+    since = certifications.newest_bronze_version(
         v for v in verdicts_of_bronze if v.bronze_version < verdict.bronze_version
     )
     pieces = bronze_slice(pipeline, index, [day], since)
@@ -164,8 +164,7 @@ def _undecided(
     table = require_table(pipeline, "bronze")
     bronze_version = version(pipeline.spark, table)
     index = index_bronze(pipeline, bronze_version)
-    since = certifications.newest_audited(own_verdicts(pipeline, verdicts, index))
-    pieces = bronze_slice(pipeline, index, [day], since)
+    pieces = slice_to_audit(pipeline, verdicts, index, [day])
     reasons = profile.quarantine_reasons(
         index.reasons(),
         invalid(decode_all(pipeline, pieces.envelopes), contract),

@@ -53,11 +53,11 @@ def read_serving(pipeline: Pipeline) -> DataFrame:
     if not exists(spark, speed):
         return certified_rows
     open_rows = read(spark, speed).where(~closed)
-    columns = _both([certified_rows, open_rows])
+    columns = _merged_columns([certified_rows, open_rows])
     return conform(certified_rows, columns).unionByName(conform(open_rows, columns))
 
 
-def _both(layers: Iterable[DataFrame]) -> StructType:
+def _merged_columns(layers: Iterable[DataFrame]) -> StructType:
     """Return the columns of all layers: one may be older than a column that was added to the contract."""
     first, *others = [rows.schema for rows in layers]
     return cast(StructType, reduce(merged, others, cast(DataType, first)))
@@ -69,7 +69,7 @@ def refresh_view(pipeline: Pipeline) -> None:
     if definition is None:
         return
     pipeline.spark.sql(f"CREATE OR REPLACE VIEW {view} AS {definition}")
-    if _is_forgotten(pipeline):
+    if _is_temporary(pipeline):
         _log.warning(
             "serving.view: %s is lost when this job ends, since this session keeps its catalog in memory;"
             " set spark.sql.catalogImplementation=hive, or use read_serving",
@@ -77,8 +77,8 @@ def refresh_view(pipeline: Pipeline) -> None:
         )
 
 
-def refresh_or_tell(pipeline: Pipeline) -> list[str]:
-    """Do the same after a run that is done: what prevents it is a warning, and not a failure.
+def refresh_view_or_warn(pipeline: Pipeline) -> list[str]:
+    """Refresh the view after a run that is done; a failure to do so becomes a warning.
 
     Returns:
         What readers of the view ought to know, as text; nothing if it shows the certified state.
@@ -88,7 +88,7 @@ def refresh_or_tell(pipeline: Pipeline) -> list[str]:
     except (PySparkException, Py4JError, OncelakeError) as error:
         warning = (
             f"serving.view: {pipeline.config.serving.view} could not be recreated and shows an earlier"
-            f" state: {first_line(str(error))}; fix this, then run: {_again(pipeline.config)}"
+            f" state: {first_line(str(error))}; fix this, then run: {_recreate_command(pipeline.config)}"
         )
         _log.warning("%s", warning)
         return [warning]
@@ -96,10 +96,11 @@ def refresh_or_tell(pipeline: Pipeline) -> list[str]:
 
 
 def stale_view(pipeline: Pipeline) -> list[str]:
-    """Return whether the view shows another state than the certified one, by what the catalog says of it.
+    """Compare the view, as the catalog has it, with the certified state.
 
     Returns:
-        What it shows and how to recreate it, as text; nothing if it is right or cannot be read.
+        What is wrong with it and how to recreate it, as text; nothing if it shows the certified state, or
+        is a view of a session that has ended.
     """
     config = pipeline.config
     definition, view = _definition(pipeline), config.serving.view
@@ -108,16 +109,19 @@ def stale_view(pipeline: Pipeline) -> list[str]:
     try:
         about = pipeline.spark.sql(f"DESCRIBE TABLE EXTENDED {view}").where("col_name = 'View Text'").first()
     except (PySparkException, Py4JError) as error:
-        if _is_forgotten(pipeline):
+        if _is_temporary(pipeline):
             return []
-        warning = f"serving.view: {view} cannot be read: {first_line(str(error))}; run: {_again(config)}"
+        warning = (
+            f"serving.view: {view} cannot be read: {first_line(str(error))}; run: {_recreate_command(config)}"
+        )
     else:
         if about is None or about["data_type"] == definition:
             return []
         shown, current = (_VERSION.findall(text) for text in (about["data_type"], definition))
         warning = (
             f"serving.view: {view} is stale: found version {', '.join(shown) or 'none'} of the batch layer,"
-            f" expected version {current[0]} with its days and columns; to recreate it, run: {_again(config)}"
+            f" expected version {current[0]} with its days and columns; to recreate it,"
+            f" run: {_recreate_command(config)}"
         )
     _log.warning("%s", warning)
     return [warning]
@@ -136,7 +140,7 @@ def _definition(pipeline: Pipeline) -> str | None:
     }
     if exists(spark, speed):
         layers[f"delta.`{speed}` WHERE NOT ({days})"] = read(spark, speed)
-    columns = _both(layers.values())
+    columns = _merged_columns(layers.values())
     # A view can hold no parameters; all parts come from checked configuration and from the ledger.
     parts = [
         f"SELECT {', '.join(fitted_columns(rows.schema, columns))} FROM {source}"  # noqa: S608
@@ -145,7 +149,7 @@ def _definition(pipeline: Pipeline) -> str | None:
     return " UNION ALL ".join(parts)
 
 
-def _is_forgotten(pipeline: Pipeline) -> bool:
+def _is_temporary(pipeline: Pipeline) -> bool:
     """Return whether the view lives no longer than this session."""
     in_another_catalog = str(pipeline.config.serving.view).count(".") > 1
     return (
@@ -153,5 +157,5 @@ def _is_forgotten(pipeline: Pipeline) -> bool:
     )
 
 
-def _again(config: PipelineConfig) -> str:
+def _recreate_command(config: PipelineConfig) -> str:
     return command(config, "maintain")

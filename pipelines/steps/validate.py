@@ -9,10 +9,9 @@ from pipelines.config.commands import command
 from pipelines.delta.event_tables import require_same_days
 from pipelines.delta.tables import require_table, version
 from pipelines.errors import ConfigError
-from pipelines.ledger.bronze_index import bronze_slice
 from pipelines.ledger.bronze_indexer import index_bronze
-from pipelines.ledger.bronze_verdicts import own_verdicts
-from pipelines.ledger.certifications import certified_in, history, newest_audited, require_certified
+from pipelines.ledger.bronze_verdicts import slice_to_audit
+from pipelines.ledger.certifications import certified_in, history, require_certified
 from pipelines.ledger.forgotten_places import require_forgotten
 from pipelines.ledger.retention_marks import first_whole_day, require_whole
 from pipelines.spark.pipeline import Pipeline
@@ -50,8 +49,7 @@ def validate(pipeline: Pipeline, run_id: str, day: date) -> ValidationSummary:
     require_forgotten(pipeline)
     index = index_bronze(pipeline, version(pipeline.spark, pipeline.table("bronze")))
     span = span_of(pipeline, [day], first_whole_day(pipeline))
-    audited = newest_audited(own_verdicts(pipeline, ledger, index))
-    pieces = bronze_slice(pipeline, index, span.near, audited)
+    pieces = slice_to_audit(pipeline, ledger, index, span.near)
     day_audit = audit(AuditedDays(pipeline, span, state.days, pieces, state.version))
     record_audit(pipeline, run_id, day_audit, index.version, state.version)
     if not day_audit.passed(day):

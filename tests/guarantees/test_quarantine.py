@@ -30,7 +30,7 @@ from pipelines.steps import replay as step
 from pipelines.steps.nightly import nightly
 from pipelines.steps.quarantine import discard, examples, summarise
 from pipelines.steps.rebuild import rebuild
-from pipelines.steps.replay import Replay, rebuilt
+from pipelines.steps.replay import Replay, mark_replayed
 from pipelines.steps.serving import read_serving
 from tests.support.accidents import dying
 from tests.support.lake_copies import copied, lake_in
@@ -223,7 +223,7 @@ def test_a_replayed_record_enters_an_open_day_once_and_a_certified_day_by_its_re
     assert kept(lake) == [("open", "rule_failed", 1), *others]
     again = nightly(replace(lake.pipeline, contract=small), "again", [ONE, TWO])
     assert again["days"] == {"2013-01-01": "certified", "2013-01-02": "certified"}
-    rebuilt(lake.pipeline, done, done.days)
+    mark_replayed(lake.pipeline, done, done.days)
     assert kept(lake) == [replayed, *others]
     assert numbers(read_serving(lake.pipeline)) == [1, 2, 2, 3, 4, 6]
     assert replay(fixed).counts == {"records": 4, "still_broken": 4, "rows": 0, "copies": 0, "closed": 0}
@@ -247,7 +247,7 @@ def test_a_certified_day_that_fails_its_rebuild_does_not_hold_up_the_others(
     done_again = rebuild(replace(lake.pipeline, contract=small), "again", done.days)
     assert done_again.verdicts == {"2013-01-01": "failed", "2013-01-03": "certified"}
     assert done_again.failure is not None
-    rebuilt(lake.pipeline, done, [three])
+    mark_replayed(lake.pipeline, done, [three])
     assert [(status, attempts) for status, _, attempts in kept(lake)] == [("open", 1), ("replayed", 2)]
     far = read_serving(lake.pipeline).where("flight = 1002")
     assert [row["_event_date"] for row in far.toLocalIterator()] == [three]

@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime
 from typing import Final
 
 from pipelines.config.loader import load_config
-from pipelines.delta.epochs import Commit, Epoch, Stamp, foreign, next_epoch
+from pipelines.delta.epochs import Commit, Epoch, Stamp, commits_of_others, next_epoch
 from pipelines.ledger.certifications import Certified, Verdict, certified_in, newest_certified, standing
 
 Content = Mapping[int, str]
@@ -167,7 +167,7 @@ class ModelNight:
         """Writes the verdicts."""
         commits = [Commit(at, "WRITE") for at in range(self.world.batch.newest + 1)]
         base, *own = self.versions
-        if self.world.looks and foreign(commits, base, own[-1], own):
+        if self.world.looks and commits_of_others(commits, base, own[-1], own):
             raise Conflict
         yield from self._commit(self.world.ledger, "certify", lambda read: {}, frozenset(), ())
         self.world.verdicts += [self._verdict(day) for day in sorted(self.days - self.failing)]

@@ -27,7 +27,7 @@ from pipelines.nightly.rebuild_plan import Repair
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.maintain import maintain
 from pipelines.steps.nightly import nightly
-from pipelines.steps.replay import rebuilt, replay
+from pipelines.steps.replay import mark_replayed, replay
 from pipelines.steps.serving import read_serving
 from pipelines.steps.speed import speed
 from tests.support.accidents import dying
@@ -234,7 +234,7 @@ class History(RuleBasedStateMachine):
         done = replay(self.pipeline, "replay", _MENDABLE, dry_run=False)
         self.put_back = self.put_back or done.counts["rows"] > 0
         days = self._run(list(done.days), "nothing") if done.days else set()
-        rebuilt(self.pipeline, done, sorted(days))
+        mark_replayed(self.pipeline, done, sorted(days))
         again = replay(self.pipeline, "replay", _MENDABLE, dry_run=False)
         assert (again.counts["records"], again.counts["rows"]) == (0, 0)
         self._hold(days, before)

@@ -14,11 +14,6 @@ TREND_DAYS: Final = 60
 """Days of the trend, at most."""
 
 
-def is_repair(verdict: Verdict) -> bool:
-    """Return whether a day that was certified before was certified again."""
-    return verdict.status == "certified" and verdict.previous_version is not None
-
-
 def trend(
     past: Sequence[Verdict], until: date, quarantined: Mapping[date, int] | None
 ) -> tuple[TrendDay, ...]:
@@ -31,7 +26,7 @@ def trend(
             if nobody counted.
     """
     newest = {v.day: v for v in past}
-    repairs = Counter(v.day for v in past if is_repair(v))
+    repairs = Counter(v.day for v in past if v.is_repair)
     return tuple(
         TrendDay(
             day=day,
@@ -69,5 +64,5 @@ def repairs(past: Iterable[Verdict], days: Iterable[date]) -> tuple[Repair, ...]
     return tuple(
         Repair(**{name: value for name, value in asdict(v).items() if name in fields})
         for v in past
-        if v.day in among and is_repair(v)
+        if v.day in among and v.is_repair
     )

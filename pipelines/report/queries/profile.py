@@ -34,7 +34,7 @@ _LATENESS: Final[tuple[tuple[float | None, str], ...]] = (
 
 
 def by_hour(events: DataFrame, rows: DataFrame, contract: DataContract, day: date) -> tuple[HourCount, ...]:
-    """Record and removed duplicates of each hour of an event day; 23 or 25 hours where clocks change.
+    """Count the records and removed duplicates of each hour of a day; 23 or 25 hours where clocks change.
 
     Args:
         events: all valid records of the day in bronze.
@@ -77,7 +77,7 @@ def lateness(events: DataFrame, contract: DataContract) -> tuple[LatenessBucket,
 def quarantine_reasons(
     counts: Mapping[str, int], bad: DataFrame, examples: int, *, values: bool
 ) -> tuple[QuarantineReason, ...]:
-    """Bad records by reason, most frequent first, each with its first few in Kafka's order.
+    """Return the broken records by reason, most frequent first, each with its first few in Kafka's order.
 
     Args:
         counts: how many there are of each reason.
@@ -123,7 +123,7 @@ def quarantine_reasons(
 
 
 def sent_by_day(records: DataFrame, contract: DataContract, first: date, last: date) -> dict[date, int]:
-    """Kafka records by the day on which they were sent, in the contract's zone; copies of one count once.
+    """Count Kafka records by the day on which they were sent, in the contract's zone; each offset once.
 
     Args:
         records: rows with the columns of `pipelines.records.decode.ORIGIN`.

@@ -22,6 +22,8 @@ from pipelines.report.model.records import KeyPart
 from pipelines.spark.pipeline import Pipeline
 from pipelines.sql import name
 
+_NTH: Final = "_nth"
+
 
 def comparison(
     pipeline: Pipeline,
@@ -56,7 +58,7 @@ def comparison(
         )
         return counted.model_copy(update={"gone": gone})
     columns = events_schema(pipeline.contract)
-    changes = row_changes(
+    changes = sampled_changes(
         conform(before, columns), conform(rows, columns), pipeline.contract, pipeline.config.audit.examples
     )
     return Comparison(
@@ -69,12 +71,9 @@ def comparison(
     )
 
 
-_NTH: Final = "_nth"
-
-
 @dataclass(frozen=True)
-class RowChanges:
-    """How the rows of a day differ between two versions.
+class SampledChanges:
+    """How the rows of a day differ between two versions, with samples.
 
     Attributes:
         added: rows that only the later version has.
@@ -89,7 +88,9 @@ class RowChanges:
     samples: tuple[ChangedRow, ...]
 
 
-def row_changes(before: DataFrame, after: DataFrame, contract: DataContract, limit: int) -> RowChanges:
+def sampled_changes(
+    before: DataFrame, after: DataFrame, contract: DataContract, limit: int
+) -> SampledChanges:
     """Compare two states of a day, key by key.
 
     Args:
@@ -109,7 +110,7 @@ def row_changes(before: DataFrame, after: DataFrame, contract: DataContract, lim
     finally:
         differences.unpersist()
     added, removed, changed = (counts.get(change, 0) for change in get_args(RowChange))
-    return RowChanges(added, removed, changed, samples)
+    return SampledChanges(added, removed, changed, samples)
 
 
 def _samples(

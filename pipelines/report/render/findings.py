@@ -41,7 +41,7 @@ class Sum:
     judge: str | None = None
 
     def width(self, part: Part) -> str:
-        """Share of a part in the bar, as a CSS width; negative room is not drawn."""
+        """Return the share of a part in the bar, as a CSS width; a negative remainder is not drawn."""
         total = sum(each.count for each in self.parts) + max(self.missing, 0)
         return f"{100 * part.count / total:.3f}%"
 

@@ -8,7 +8,6 @@ from zoneinfo import ZoneInfo
 
 from pipelines.ledger.certifications import Verdict
 from pipelines.report.model.report import CheckStatus
-from pipelines.report.model.verdict_history import is_repair
 
 _STATES: Final = ("certified", "failed")
 _COUNTS: Final = {
@@ -66,7 +65,7 @@ def gauges(past: Sequence[Verdict], checks: Mapping[str, int], zone: ZoneInfo, n
         _one(
             "last_run_repairs",
             "Days that were certified before and that the last nightly run certified again.",
-            sum(map(is_repair, run)),
+            sum(v.is_repair for v in run),
         ),
         Gauge(
             "oncelake_last_run_checks",
@@ -78,7 +77,9 @@ def gauges(past: Sequence[Verdict], checks: Mapping[str, int], zone: ZoneInfo, n
             "Records in bronze of any day that broke the contract when the last nightly run checked.",
             last.quarantined,
         ),
-        _one("repairs", "Repairs of certified days that are known.", sum(map(is_repair, past))),
+        _one(
+            "repairs", "Repairs of certified days that are known.", sum(verdict.is_repair for verdict in past)
+        ),
     ]
     certified = [verdict.day for verdict in past if verdict.status == "certified"]
     return [*_certified(max(certified), zone, now), *run_gauges] if certified else run_gauges

@@ -18,7 +18,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def percentage(part: int, whole: int) -> str:
-    """Part of a whole in per cent; never rounds something to 0 % or not all to 100 %."""
+    """Return a part of a whole in per cent; only nothing is 0 %, and only all is 100 %."""
     if not whole:
         return NOTHING
     per_cent = 100 * part / whole

@@ -17,7 +17,7 @@ from pipelines.delta.io import read
 from pipelines.delta.time_travel import read_kept
 from pipelines.ledger.certifications import Verdict, history
 from pipelines.report.model.history import ChangedRow
-from pipelines.report.queries.row_changes import row_changes
+from pipelines.report.queries.row_changes import sampled_changes
 from pipelines.steps.metrics import metrics
 from pipelines.steps.report import report
 from tests.support.lake_copies import continued, lake_in
@@ -134,11 +134,11 @@ def test_a_row_from_another_record_with_the_same_values_is_told_as_such(
     lake, (first, _) = repaired.lake, repaired.verdicts
     batch = read(lake.spark, lake.config.table("batch"), first.batch_version)
     moved = batch.selectExpr("* EXCEPT (_offset)", "_offset + 7 AS _offset").where("flight > 1")
-    found = row_changes(batch, moved, small, 1)
+    found = sampled_changes(batch, moved, small, 1)
     assert (found.added, found.removed, found.changed) == (0, 1, 2)
     gone, other = found.samples
     assert (gone.change, gone.after) == ("removed", None)
     assert {column.column: column.before for column in gone.columns}["dest"] == "IAH"
     assert (other.change, other.columns) == ("changed", ())
     assert [origin.offset for origin in (other.before, other.after) if origin] == [1, 8]
-    assert row_changes(batch, batch, small, 5).samples == ()
+    assert sampled_changes(batch, batch, small, 5).samples == ()

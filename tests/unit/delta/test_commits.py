@@ -5,7 +5,7 @@ from datetime import date
 
 import pytest
 
-from pipelines.delta.commits import made_by
+from pipelines.delta.commits import effect_of
 
 ADD = {"add": {"path": "a", "dataChange": True}}
 REMOVE = {"remove": {"path": "b", "dataChange": True}}
@@ -24,7 +24,7 @@ REMOVE = {"remove": {"path": "b", "dataChange": True}}
 )
 def test_what_a_commit_did(actions: list[dict[str, object]], adds: bool, removes: bool) -> None:
     info = {"commitInfo": {"operation": "MERGE", "userMetadata": "forget r"}}
-    made = made_by("\n".join(map(json.dumps, [info, *actions])))
+    made = effect_of("\n".join(map(json.dumps, [info, *actions])))
     assert (made.adds, made.removes, made.operation, made.note) == (adds, removes, "MERGE", "forget r")
 
 
@@ -49,9 +49,9 @@ def removed(day: str | None, *, changes: bool = True) -> dict[str, object]:
 def test_of_which_days_a_commit_removed_files(
     actions: list[dict[str, object]], days: tuple[date, ...] | None
 ) -> None:
-    assert made_by("\n".join(map(json.dumps, actions))).removed_days == days
+    assert effect_of("\n".join(map(json.dumps, actions))).removed_days == days
 
 
 def test_a_commit_without_a_note() -> None:
-    assert made_by(json.dumps({"commitInfo": {"operation": "WRITE"}})).note == ""
-    assert made_by("").operation == "unknown"
+    assert effect_of(json.dumps({"commitInfo": {"operation": "WRITE"}})).note == ""
+    assert effect_of("").operation == "unknown"

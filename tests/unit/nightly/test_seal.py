@@ -9,7 +9,7 @@ from pipelines.config.model import PipelineConfig
 from pipelines.errors import ConfigError, SourceError
 from pipelines.kafka.topic_offsets import BrokerOffsets
 from pipelines.ledger.offset_ranges import PartitionOffsets
-from pipelines.nightly.seal import above_bronze, require_all, require_past
+from pipelines.nightly.seal import above_bronze, require_known_gaps_past, require_none_lacking
 
 MIDNIGHT = datetime(2013, 1, 2, tzinfo=UTC)
 
@@ -39,9 +39,9 @@ def test_a_partition_is_sealed_by_its_end_or_by_a_record_that_the_broker_took_af
 
 
 def test_what_bronze_has_to_come_to_is_what_the_day_needs() -> None:
-    require_all(config(), date(2013, 1, 1), {})
+    require_none_lacking(config(), date(2013, 1, 1), {})
     with pytest.raises(SourceError) as refused:
-        require_all(config(), date(2013, 1, 1), {n: range(1000, 1001 + n) for n in range(7)})
+        require_none_lacking(config(), date(2013, 1, 1), {n: range(1000, 1001 + n) for n in range(7)})
     said = str(refused.value)
     assert "flights-0 is in bronze up to offset 1,000, needed 1,001; flights-1 " in said
     assert "needed 1,005; and 2 more partitions;" in said
@@ -59,8 +59,8 @@ def test_only_what_is_past_can_be_lost(partition: int, last: int, said: str | No
     gap = f"{{partition: {partition}, first: 5, last: {last}, why: retention}}"
     accepting = config(f"audit.known_gaps=[{gap}]")
     if said is None:
-        require_past(accepting, {0: 12}, "bronze")
+        require_known_gaps_past(accepting, {0: 12}, "bronze")
         return
     with pytest.raises(ConfigError) as refused:
-        require_past(accepting, {0: 12}, "bronze")
+        require_known_gaps_past(accepting, {0: 12}, "bronze")
     assert said in str(refused.value)

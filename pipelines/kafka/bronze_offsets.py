@@ -1,0 +1,24 @@
+"""The offsets that bronze holds of the pipeline's topic."""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.delta.io import read, small_rows
+from pipelines.spark.pipeline import Pipeline
+
+
+def bronze_of_topic(pipeline: Pipeline, at: int | None = None) -> DataFrame:
+    """Return the records of bronze that were read from the configured topic.
+
+    Args:
+        pipeline: The pipeline.
+        at: the version of bronze, if not the newest.
+    """
+    bronze = read(pipeline.spark, pipeline.table("bronze"), at)
+    return bronze.where(F.col("_topic") == pipeline.config.kafka.topic)
+
+
+def last_by_partition(records: DataFrame) -> dict[int, int]:
+    """Return the last offset of each partition among records of one topic."""
+    last = records.groupBy("_partition").agg(F.max("_offset").alias("last"))
+    return {row["_partition"]: row["last"] for row in small_rows(last)}
