@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
+from types import NoneType, UnionType
 from typing import Any, Final, get_args
 
 from pydantic import ValidationError
@@ -69,6 +70,8 @@ def load_config(
         ConfigError: something is missing, unknown or of the wrong form. The message names the file.
     """
     layers = [*_files(name, env, conf_dir), *_environment(environ), *_settings(settings)]
+    if misshapen := [line for layer in layers for line in _misshapen(layer.values, PipelineConfig, layer)]:
+        raise ConfigError("\n".join(misshapen))
     merged: dict[str, Any] = {}
     for layer in layers:
         _merge(merged, layer.values)
@@ -155,6 +158,26 @@ def _settings(settings: Sequence[str]) -> Iterator[_Source]:
         for part in reversed(parts):
             value = {part: value}
         yield _Source(f"--set {key}", value)
+
+
+def _misshapen(values: Mapping[str, Any], model: Any, layer: _Source, above: str = "") -> Iterator[str]:
+    """Yield the sections that are no mappings; a later layer would replace them, and earlier ones be lost."""
+    for key, value in values.items():
+        field = model.model_fields.get(str(key))
+        kind: Any = field.annotation if field else None
+        kinds = get_args(kind) if isinstance(kind, UnionType) else (kind,)
+        section = next((kind for kind in kinds if hasattr(kind, "model_fields")), None)
+        if section is None or (value is None and NoneType in kinds):
+            continue
+        if isinstance(value, dict):
+            yield from _misshapen(value, section, layer, f"{above}{key}.")
+        else:
+            # Which may be a secret, put in a wrong place.
+            found = "nothing" if value is None else f"a {type(value).__name__}, not shown here"
+            yield (
+                f"{layer.origin}: {above}{key}: expected keys with values, got {found}; write some, or remove"
+                " the key"
+            )
 
 
 def _merge(into: dict[str, Any], values: Mapping[str, Any]) -> None:

@@ -118,6 +118,35 @@ def test_a_file_that_is_no_mapping_is_refused_by_name(conf: Path, text: str) -> 
     assert refusal(conf).startswith(f"{conf}/local/oncelake.yml: ")
 
 
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [("", "nothing"), ("hush", "a str, not shown here"), ("[1]", "a list, not shown here")],
+)
+def test_a_section_that_is_no_mapping_is_refused_even_if_a_later_layer_has_one(
+    conf: Path, value: str, found: str
+) -> None:
+    path = conf / "base/pipelines/flights.yml"
+    (conf / "base/oncelake.yml").write_text("batch: {lookback_days: 30}\n")
+    path.write_text(BASE + f"batch: {value}\n")
+    (conf / "local/oncelake.yml").write_text(LOCAL + "batch: {seal_wait: 1 minute}\n")
+    assert refusal(conf) == (
+        f"{path}: batch: expected keys with values, got {found}; write some, or remove the key"
+    )
+
+
+def test_a_list_of_sections_is_a_list(conf: Path) -> None:
+    (conf / "base/oncelake.yml").write_text(
+        "audit: {known_gaps: [{partition: 0, first: 1, last: 2, why: x}]}\n"
+    )
+    assert [gap.last for gap in load_config("flights", conf_dir=conf, environ={}).audit.known_gaps] == [2]
+
+
+def test_what_publishes_can_be_switched_off_by_a_later_layer(conf: Path) -> None:
+    (conf / "base/oncelake.yml").write_text("publish: {topic: out}\n")
+    config = load_config("flights", conf_dir=conf, settings=["publish=null"], environ={})
+    assert config.publish is None
+
+
 def test_a_variable_stands_for_the_environment_s_value(conf: Path) -> None:
     setting = "kafka.secrets.sasl.jaas.config=${JAAS}"
     config = load_config("flights", conf_dir=conf, settings=[setting], environ={"JAAS": "hush"})
