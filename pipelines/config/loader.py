@@ -37,6 +37,8 @@ _TEXTS: Final = {
     ("registry", "secrets"),
     ("spark", "conf"),
 }
+# What others call such files; of two beside each other nobody would see that one is not read.
+_OTHER_ENDING: Final = ".yaml"
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -94,10 +96,25 @@ def pipeline_names(conf_dir: Path, *envs: str) -> list[str]:
     Args:
         conf_dir: the folder of configuration.
         envs: environments in which to look, too. What only an environment names is no whole pipeline, and
-            `load_config` refuses it.
+            `load_config` refuses it, as it does a file whose name ends in .yaml.
     """
     folders = (conf_dir / folder / "pipelines" for folder in ("base", *envs))
-    return sorted({path.stem for folder in folders for path in folder.glob("*.yml")})
+    endings = (".yml", _OTHER_ENDING)
+    return sorted({path.stem for folder in folders for end in endings for path in folder.glob(f"*{end}")})
+
+
+def require_pipelines(conf_dir: Path, *envs: str) -> list[str]:
+    """Return the names of all pipelines, see `pipeline_names`.
+
+    Raises:
+        ConfigError: there are none.
+    """
+    names = pipeline_names(conf_dir, *envs)
+    if not names:
+        raise ConfigError(
+            f"{conf_dir}/base/pipelines: no pipeline (*.yml) here; name the folder with --conf-dir"
+        )
+    return names
 
 
 def _files(name: str, env: str, conf_dir: Path) -> Iterator[_Source]:
@@ -116,6 +133,10 @@ def _files(name: str, env: str, conf_dir: Path) -> Iterator[_Source]:
         raise ConfigError(f"{conf_dir}/{env}: no such environment; --env takes one of: {', '.join(envs)}")
     for folder in ("base", env):
         for path in (conf_dir / folder / "oncelake.yml", conf_dir / folder / "pipelines" / f"{name}.yml"):
+            if (other := path.with_suffix(_OTHER_ENDING)).exists():
+                raise ConfigError(
+                    f"{other}: expected a name that ends in .yml, got {_OTHER_ENDING}; rename the file"
+                )
             if path.is_symlink() or path.exists():
                 yield _Source(str(path), read_yaml(path))
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.config.loader import load_config
+from pipelines.config.loader import load_config, pipeline_names
 from pipelines.errors import ConfigError
 
 BASE = """
@@ -106,6 +106,25 @@ def test_a_wrong_setting_is_refused(conf: Path, setting: str, said: str) -> None
 
 def test_a_misspelt_pipeline_is_refused_with_the_one_that_was_meant(conf: Path) -> None:
     assert "did you mean 'flights'?" in refusal(conf, name="flihgts")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["base/pipelines/flights", "base/oncelake", "local/oncelake", "local/pipelines/flights"],
+)
+def test_a_file_that_nobody_would_read_for_its_ending_is_refused(conf: Path, name: str) -> None:
+    path = conf / f"{name}.yaml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("speed: {watermark_delay: 1 hour}\n")
+    assert refusal(conf) == f"{path}: expected a name that ends in .yml, got .yaml; rename the file"
+
+
+def test_a_pipeline_is_not_left_out_for_the_ending_of_its_file(conf: Path) -> None:
+    path = conf / "base/pipelines/weather.yaml"
+    path.write_text(BASE)
+    assert pipeline_names(conf, "local") == ["flights", "weather"], "load_config then says what is wrong"
+    assert refusal(conf, name="weather").startswith(f"{path}: expected a name that ends in .yml")
+    assert refusal(conf, name="flight").endswith("did you mean 'flights'?")
 
 
 def test_an_unknown_environment_is_refused_with_those_that_exist(conf: Path) -> None:

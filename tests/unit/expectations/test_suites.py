@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from pipelines.cli.expectations import expectations
 from pipelines.config.loader import pipeline_names
 from pipelines.contracts.contract import DataContract, load_contract
 from pipelines.contracts.rules import OwnExpectation
@@ -166,3 +168,15 @@ def test_great_expectations_opens_the_folder_and_what_it_saves_is_taken(
     assert outdated_suites(tmp_path, "flights", contract) == []
     (own,) = own_expectations(tmp_path, "flights", contract)
     assert own.config["type"] == MEAN["type"]
+
+
+@pytest.mark.parametrize("options", [[], ["--check"]])
+def test_a_folder_without_pipelines_is_not_up_to_date(tmp_path: Path, options: list[str]) -> None:
+    result = CliRunner().invoke(expectations, ["generate", "--conf-dir", str(tmp_path), *options])
+    assert isinstance(result.exception, ConfigError)
+    assert str(result.exception).startswith(f"{tmp_path}/base/pipelines: no pipeline (*.yml) here")
+
+
+def test_an_empty_name_is_no_pipeline(tmp_path: Path) -> None:
+    result = CliRunner().invoke(expectations, ["generate", "--check", "--pipeline", ""])
+    assert "no such pipeline" in str(result.exception)
