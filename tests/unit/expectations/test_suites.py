@@ -112,6 +112,17 @@ def test_a_generated_expectation_that_was_edited_is_neither_obeyed_nor_overwritt
             {**MEAN, "kwargs": {"column": "distanse"}},
             "column distanse: expected a column of the contract",
         ),
+        (
+            "rows",
+            {**MEAN, "kwargs": {"column": 7}},
+            "kwargs.column: expected the name of a column, or a list of",
+        ),
+        (
+            "rows",
+            {**MEAN, "kwargs": {"column_list": ["distance", None]}},
+            "kwargs.column_list: expected the name",
+        ),
+        ("days", {**MEAN, "kwargs": {"column": None}}, "kwargs.column: expected the name"),
         ("days", MEAN, "column distance: expected rows, hours_without_events, or one of COLUMN_nulls"),
         (
             "days",
@@ -129,9 +140,10 @@ def test_a_mistake_in_a_suite_is_refused_with_its_place(
     path.write_text(json.dumps({"name": f"flights.{suite}", "expectations": [expectation]}))
     with pytest.raises(ConfigError, match=said):
         own_expectations(tmp_path, "flights", replace(contract, personal={"distance": "hash"}))
-    path.write_text("{")
-    with pytest.raises(ConfigError, match=rf"{suite}.json: cannot be read"):
-        own_expectations(tmp_path, "flights", contract)
+    for text in ("{", "[" * 100_000):
+        path.write_text(text)
+        with pytest.raises(ConfigError, match=rf"{suite}.json: cannot be read"):
+            own_expectations(tmp_path, "flights", contract)
 
 
 def test_what_great_expectations_does_not_take_is_refused_before_anything_runs(
