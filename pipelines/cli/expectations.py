@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from pipelines.cli.options import place_options
-from pipelines.config.loader import load_config, pipeline_names
+from pipelines.config.loader import load_config, require_pipelines
 from pipelines.contracts.contract import load_contract
 from pipelines.errors import ConfigError
 from pipelines.expectations.suite_files import outdated_suites, write_suites
@@ -24,7 +24,7 @@ def expectations() -> None:
 def generate(pipeline: str | None, check: bool, **places: Any) -> None:
     """Update suites from their contracts; keep expectations that people added."""
     conf_dir, outdated = places["conf_dir"], list[Path]()
-    for name in [pipeline] if pipeline else pipeline_names(conf_dir):
+    for name in require_pipelines(conf_dir) if pipeline is None else [pipeline]:
         config = load_config(name, env=places["env"], conf_dir=conf_dir, settings=places["settings"])
         contract = load_contract(places["contracts_dir"] / config.contract)
         outdated += (outdated_suites if check else write_suites)(conf_dir, name, contract)

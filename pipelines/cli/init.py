@@ -20,11 +20,12 @@ A project is in {folder}. Next:
 
 
 @click.command()
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-def init(folder: Path) -> None:
+@click.argument("name", metavar="DIR", type=click.Path())
+def init(name: str) -> None:
     """Create a project in DIR, which must be new or empty: contracts, configuration, jobs, Makefile."""
-    if not folder.name:
+    if not name:
         raise ConfigError("DIR: expected the name of a new or empty folder, got nothing.")
+    folder = Path(name)
     try:
         _require_empty(folder)
         paths = lay_out(folder)

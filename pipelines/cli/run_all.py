@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn
 
 from pipelines.cli.job_runner import Check, Job, StopRequest, print_summary, run_pipeline, set_up_logging
 from pipelines.cli.options import CommonOptions
-from pipelines.config.loader import pipeline_names
+from pipelines.config.loader import require_pipelines
 from pipelines.config.model import SparkConfig
 from pipelines.errors import AuditFailed, ConfigError, OncelakeError, SourceError
 from pipelines.spark.session import end_application, forget_tables, is_submitted, stop_session
@@ -76,11 +76,7 @@ def run_all(job: Job, common: dict[str, Any]) -> NoReturn:
 
 
 def _plan(common: dict[str, Any], check: Check | None) -> list[_Planned]:
-    names = pipeline_names(common["conf_dir"], common["env"])
-    if not names:
-        raise ConfigError(
-            f"{common['conf_dir']}/base/pipelines: no pipeline (*.yml) here; name the folder with --conf-dir"
-        )
+    names = require_pipelines(common["conf_dir"], common["env"])
     planned = [_planned(CommonOptions(pipeline=name, **common), check) for name in names]
     return sorted(planned, key=lambda one: one.spark is not None)
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
+from types import NoneType, UnionType
 from typing import Any, Final, get_args
 
 from pydantic import ValidationError
@@ -36,6 +37,8 @@ _TEXTS: Final = {
     ("registry", "secrets"),
     ("spark", "conf"),
 }
+# What others call such files; of two beside each other nobody would see that one is not read.
+_OTHER_ENDING: Final = ".yaml"
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -69,6 +72,8 @@ def load_config(
         ConfigError: something is missing, unknown or of the wrong form. The message names the file.
     """
     layers = [*_files(name, env, conf_dir), *_environment(environ), *_settings(settings)]
+    if misshapen := [line for layer in layers for line in _misshapen(layer.values, PipelineConfig, layer)]:
+        raise ConfigError("\n".join(misshapen))
     merged: dict[str, Any] = {}
     for layer in layers:
         _merge(merged, layer.values)
@@ -91,10 +96,25 @@ def pipeline_names(conf_dir: Path, *envs: str) -> list[str]:
     Args:
         conf_dir: the folder of configuration.
         envs: environments in which to look, too. What only an environment names is no whole pipeline, and
-            `load_config` refuses it.
+            `load_config` refuses it, as it does a file whose name ends in .yaml.
     """
     folders = (conf_dir / folder / "pipelines" for folder in ("base", *envs))
-    return sorted({path.stem for folder in folders for path in folder.glob("*.yml")})
+    endings = (".yml", _OTHER_ENDING)
+    return sorted({path.stem for folder in folders for end in endings for path in folder.glob(f"*{end}")})
+
+
+def require_pipelines(conf_dir: Path, *envs: str) -> list[str]:
+    """Return the names of all pipelines, see `pipeline_names`.
+
+    Raises:
+        ConfigError: there are none.
+    """
+    names = pipeline_names(conf_dir, *envs)
+    if not names:
+        raise ConfigError(
+            f"{conf_dir}/base/pipelines: no pipeline (*.yml) here; name the folder with --conf-dir"
+        )
+    return names
 
 
 def _files(name: str, env: str, conf_dir: Path) -> Iterator[_Source]:
@@ -113,6 +133,10 @@ def _files(name: str, env: str, conf_dir: Path) -> Iterator[_Source]:
         raise ConfigError(f"{conf_dir}/{env}: no such environment; --env takes one of: {', '.join(envs)}")
     for folder in ("base", env):
         for path in (conf_dir / folder / "oncelake.yml", conf_dir / folder / "pipelines" / f"{name}.yml"):
+            if (other := path.with_suffix(_OTHER_ENDING)).exists():
+                raise ConfigError(
+                    f"{other}: expected a name that ends in .yml, got {_OTHER_ENDING}; rename the file"
+                )
             if path.is_symlink() or path.exists():
                 yield _Source(str(path), read_yaml(path))
 
@@ -155,6 +179,26 @@ def _settings(settings: Sequence[str]) -> Iterator[_Source]:
         for part in reversed(parts):
             value = {part: value}
         yield _Source(f"--set {key}", value)
+
+
+def _misshapen(values: Mapping[str, Any], model: Any, layer: _Source, above: str = "") -> Iterator[str]:
+    """Yield the sections that are no mappings; a later layer would replace them, and earlier ones be lost."""
+    for key, value in values.items():
+        field = model.model_fields.get(str(key))
+        kind: Any = field.annotation if field else None
+        kinds = get_args(kind) if isinstance(kind, UnionType) else (kind,)
+        section = next((kind for kind in kinds if hasattr(kind, "model_fields")), None)
+        if section is None or (value is None and NoneType in kinds):
+            continue
+        if isinstance(value, dict):
+            yield from _misshapen(value, section, layer, f"{above}{key}.")
+        else:
+            # Which may be a secret, put in a wrong place.
+            found = "nothing" if value is None else f"a {type(value).__name__}, not shown here"
+            yield (
+                f"{layer.origin}: {above}{key}: expected keys with values, got {found}; write some, or remove"
+                " the key"
+            )
 
 
 def _merge(into: dict[str, Any], values: Mapping[str, Any]) -> None:

@@ -203,7 +203,8 @@ class _Reader:
             if inside or item.logicalType in ("object", "array", "map"):
                 self.refuse(place, "a dedup key is a single value: expected no array, map or object in it")
             for above in holders(path):
-                if not duties[above]:
+                # A name with dots, which is refused as such, looks like a path to nothing.
+                if not duties.get(above, True):
                     self.refuse(f"schema.properties.{above}", "holds the dedup key: add `required: true`")
         return tuple(path for path, p, _ in sorted(keys, key=lambda key: key[1].primaryKeyPosition or 0))
 

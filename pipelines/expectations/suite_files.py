@@ -17,7 +17,7 @@ from typing import Any, Final
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.rules import OwnExpectation, SuiteName
 from pipelines.errors import ConfigError
-from pipelines.expectations.suites import SUITES, Json, generated, refuse_unknown_columns
+from pipelines.expectations.suites import COLUMN_ARGUMENTS, SUITES, Json, generated, refuse_unknown_columns
 from pipelines.resources import resource
 
 _FOLDER: Final = "base/gx"
@@ -154,7 +154,7 @@ def _read(path: Path, name: str) -> Json:
         return {}
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}; expected a suite in JSON") from None
     if not isinstance(document, dict) or document.get("name") != name:
         actual = document.get("name") if isinstance(document, dict) else type(document).__name__
@@ -173,6 +173,12 @@ def _no_expectation(entry: Any) -> str | None:
         return "expected `type`, such as expect_column_mean_to_be_between, and `kwargs`"
     if not isinstance(entry.get("kwargs", {}), dict) or not isinstance(entry.get("meta") or {}, dict):
         return "kwargs and meta: expected objects"
+    for argument in COLUMN_ARGUMENTS:
+        named = entry.get("kwargs", {}).get(argument, [])
+        if not isinstance(named, str) and not (
+            isinstance(named, list) and all(isinstance(column, str) for column in named)
+        ):
+            return f"kwargs.{argument}: expected the name of a column, or a list of names, got {named!r}"
     if entry.get("severity", "critical") not in _SEVERITIES:
         return f"severity: expected one of {', '.join(_SEVERITIES)}, got {entry['severity']!r}"
     return None

@@ -15,7 +15,7 @@ from pipelines.records.decode import EVENT_DATE, ORIGIN
 Json = dict[str, Any]
 
 SUITES: Final[tuple[SuiteName, ...]] = ("rows", "days")
-_COLUMN_ARGUMENTS: Final = ("column", "column_A", "column_B", "column_list")
+COLUMN_ARGUMENTS: Final = ("column", "column_A", "column_B", "column_list")
 
 
 def generated(contract: DataContract) -> dict[SuiteName, list[Json]]:
@@ -49,7 +49,7 @@ def suites_of(contract: DataContract) -> dict[SuiteName, list[Json]]:
 def columns_named(expectation: Json) -> list[str]:
     """Return the columns that an expectation names."""
     columns: list[str] = []
-    for argument in _COLUMN_ARGUMENTS:
+    for argument in COLUMN_ARGUMENTS:
         named = expectation.get("kwargs", {}).get(argument, [])
         columns += [named] if isinstance(named, str) else named
     return columns

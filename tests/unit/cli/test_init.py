@@ -45,6 +45,13 @@ def test_an_empty_folder_is_as_good_as_a_new_one(tmp_path: Path) -> None:
     assert CliRunner().invoke(init, [str(tmp_path)]).exit_code == 0
 
 
+def test_the_current_folder_can_be_named_by_a_dot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(init, ["."], catch_exceptions=False)
+    assert result.exit_code == 0
+    assert (tmp_path / "Makefile").is_file()
+
+
 def test_a_folder_with_files_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "Makefile").write_text("mine")
     result = CliRunner().invoke(init, [str(tmp_path)])

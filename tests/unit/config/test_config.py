@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.config.loader import load_config
+from pipelines.config.loader import load_config, pipeline_names
 from pipelines.errors import ConfigError
 
 BASE = """
@@ -108,6 +108,25 @@ def test_a_misspelt_pipeline_is_refused_with_the_one_that_was_meant(conf: Path) 
     assert "did you mean 'flights'?" in refusal(conf, name="flihgts")
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["base/pipelines/flights", "base/oncelake", "local/oncelake", "local/pipelines/flights"],
+)
+def test_a_file_that_nobody_would_read_for_its_ending_is_refused(conf: Path, name: str) -> None:
+    path = conf / f"{name}.yaml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("speed: {watermark_delay: 1 hour}\n")
+    assert refusal(conf) == f"{path}: expected a name that ends in .yml, got .yaml; rename the file"
+
+
+def test_a_pipeline_is_not_left_out_for_the_ending_of_its_file(conf: Path) -> None:
+    path = conf / "base/pipelines/weather.yaml"
+    path.write_text(BASE)
+    assert pipeline_names(conf, "local") == ["flights", "weather"], "load_config then says what is wrong"
+    assert refusal(conf, name="weather").startswith(f"{path}: expected a name that ends in .yml")
+    assert refusal(conf, name="flight").endswith("did you mean 'flights'?")
+
+
 def test_an_unknown_environment_is_refused_with_those_that_exist(conf: Path) -> None:
     assert "--env takes one of: local, prod" in refusal(conf, env="staging")
 
@@ -116,6 +135,35 @@ def test_an_unknown_environment_is_refused_with_those_that_exist(conf: Path) -> 
 def test_a_file_that_is_no_mapping_is_refused_by_name(conf: Path, text: str) -> None:
     (conf / "local/oncelake.yml").write_text(text)
     assert refusal(conf).startswith(f"{conf}/local/oncelake.yml: ")
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [("", "nothing"), ("hush", "a str, not shown here"), ("[1]", "a list, not shown here")],
+)
+def test_a_section_that_is_no_mapping_is_refused_even_if_a_later_layer_has_one(
+    conf: Path, value: str, found: str
+) -> None:
+    path = conf / "base/pipelines/flights.yml"
+    (conf / "base/oncelake.yml").write_text("batch: {lookback_days: 30}\n")
+    path.write_text(BASE + f"batch: {value}\n")
+    (conf / "local/oncelake.yml").write_text(LOCAL + "batch: {seal_wait: 1 minute}\n")
+    assert refusal(conf) == (
+        f"{path}: batch: expected keys with values, got {found}; write some, or remove the key"
+    )
+
+
+def test_a_list_of_sections_is_a_list(conf: Path) -> None:
+    (conf / "base/oncelake.yml").write_text(
+        "audit: {known_gaps: [{partition: 0, first: 1, last: 2, why: x}]}\n"
+    )
+    assert [gap.last for gap in load_config("flights", conf_dir=conf, environ={}).audit.known_gaps] == [2]
+
+
+def test_what_publishes_can_be_switched_off_by_a_later_layer(conf: Path) -> None:
+    (conf / "base/oncelake.yml").write_text("publish: {topic: out}\n")
+    config = load_config("flights", conf_dir=conf, settings=["publish=null"], environ={})
+    assert config.publish is None
 
 
 def test_a_variable_stands_for_the_environment_s_value(conf: Path) -> None:

@@ -84,6 +84,15 @@ def test_every_reason_is_given_with_its_place(tmp_path: Path) -> None:
     assert len(message.splitlines()) == 4
 
 
+@pytest.mark.parametrize("name", ["carrier.code", "carrier[]", "carrier{}", "carrier{key}", ".", "`"])
+def test_a_key_whose_name_looks_like_a_path_is_refused(tmp_path: Path, name: str) -> None:
+    document = sound()
+    document["schema"][0]["properties"][0]["name"] = name
+    assert f"name: expected letters, digits and _, a letter first, got {name!r}" in refusal(
+        tmp_path, document
+    )
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

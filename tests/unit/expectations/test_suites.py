@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from pipelines.cli.expectations import expectations
 from pipelines.config.loader import pipeline_names
 from pipelines.contracts.contract import DataContract, load_contract
 from pipelines.contracts.rules import OwnExpectation
@@ -110,6 +112,17 @@ def test_a_generated_expectation_that_was_edited_is_neither_obeyed_nor_overwritt
             {**MEAN, "kwargs": {"column": "distanse"}},
             "column distanse: expected a column of the contract",
         ),
+        (
+            "rows",
+            {**MEAN, "kwargs": {"column": 7}},
+            "kwargs.column: expected the name of a column, or a list of",
+        ),
+        (
+            "rows",
+            {**MEAN, "kwargs": {"column_list": ["distance", None]}},
+            "kwargs.column_list: expected the name",
+        ),
+        ("days", {**MEAN, "kwargs": {"column": None}}, "kwargs.column: expected the name"),
         ("days", MEAN, "column distance: expected rows, hours_without_events, or one of COLUMN_nulls"),
         (
             "days",
@@ -127,9 +140,10 @@ def test_a_mistake_in_a_suite_is_refused_with_its_place(
     path.write_text(json.dumps({"name": f"flights.{suite}", "expectations": [expectation]}))
     with pytest.raises(ConfigError, match=said):
         own_expectations(tmp_path, "flights", replace(contract, personal={"distance": "hash"}))
-    path.write_text("{")
-    with pytest.raises(ConfigError, match=rf"{suite}.json: cannot be read"):
-        own_expectations(tmp_path, "flights", contract)
+    for text in ("{", "[" * 100_000):
+        path.write_text(text)
+        with pytest.raises(ConfigError, match=rf"{suite}.json: cannot be read"):
+            own_expectations(tmp_path, "flights", contract)
 
 
 def test_what_great_expectations_does_not_take_is_refused_before_anything_runs(
@@ -166,3 +180,15 @@ def test_great_expectations_opens_the_folder_and_what_it_saves_is_taken(
     assert outdated_suites(tmp_path, "flights", contract) == []
     (own,) = own_expectations(tmp_path, "flights", contract)
     assert own.config["type"] == MEAN["type"]
+
+
+@pytest.mark.parametrize("options", [[], ["--check"]])
+def test_a_folder_without_pipelines_is_not_up_to_date(tmp_path: Path, options: list[str]) -> None:
+    result = CliRunner().invoke(expectations, ["generate", "--conf-dir", str(tmp_path), *options])
+    assert isinstance(result.exception, ConfigError)
+    assert str(result.exception).startswith(f"{tmp_path}/base/pipelines: no pipeline (*.yml) here")
+
+
+def test_an_empty_name_is_no_pipeline(tmp_path: Path) -> None:
+    result = CliRunner().invoke(expectations, ["generate", "--check", "--pipeline", ""])
+    assert "no such pipeline" in str(result.exception)
