@@ -3,6 +3,7 @@
 A check raises `ValueError`, which `pipelines.config.loader` turns into one message with the place.
 """
 
+import os
 import re
 from datetime import timedelta
 from typing import Annotated, Final, Literal, TypeVar
@@ -170,6 +171,10 @@ def _a_place(root: str) -> str:
         raise ValueError(f"expected a path without ~, or a URI such as s3a://bucket/lake, got {root!r}")
     if re.match(r"[^/]*://[^/]*:[^/]*@", root):
         raise ValueError("expected no user and password in a URI: it is shown in plans; use spark.conf")
+    # The folder that a relative path begins in may have what the path itself may not.
+    whole = root if "://" in root else os.path.abspath(root)  # noqa: PTH100 - as Delta gets it
+    if "`" in whole:
+        raise ValueError(f"expected a path without a backtick, got {whole!r}; rename the folder")
     return root
 
 

@@ -7,6 +7,7 @@ Source: https://spark.apache.org/docs/latest/sql-data-sources-avro.html#supporte
 """
 
 from collections.abc import Mapping
+from math import log10
 from typing import Any, Final
 
 from pyspark.sql.types import (
@@ -147,7 +148,8 @@ def _decimal(node: Mapping[str, Any]) -> DataType | None:
     if node["type"] not in ("bytes", "fixed") or node.get("logicalType") != "decimal":
         return None
     precision, scale = node.get("precision", 0), node.get("scale", 0)
-    too_long = node["type"] == "fixed" and 10**precision >= 2 ** (8 * node["size"] - 1)
+    # By logarithms: a schema may say any numbers, and their powers have no end.
+    too_long = node["type"] == "fixed" and precision >= (8 * node["size"] - 1) * log10(2)
     if not 0 <= scale <= precision or precision == 0 or too_long:
         # To Avro, a meaning that makes no sense is none.
         return None

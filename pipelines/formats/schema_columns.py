@@ -41,7 +41,7 @@ def columns_of(schema: WriterSchema) -> StructType:
         ) from None
     except KeyError as error:
         raise ContractError(f"{place}: no decoding can be made of it: a part lacks {error}") from None
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, AssertionError, OverflowError) as error:
         raise ContractError(f"{place}: no decoding can be made of it: {error}") from None
     match kind:
         case StructType():

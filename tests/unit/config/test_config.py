@@ -319,3 +319,14 @@ def test_a_limit_of_nothing_is_refused() -> None:
     for key in ("publish.max_bytes_per_trigger", "speed.max_bytes_per_trigger"):
         with pytest.raises(ConfigError, match="max_bytes_per_trigger"):
             load_config("flights", environ={}, settings=["publish.topic=out", f"{key}=0m"])
+
+
+def test_a_root_within_a_folder_that_cannot_stand_in_sql_is_refused(
+    conf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("it's mine", "it`s mine"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "it's mine")
+    assert load_config("flights", conf_dir=conf, environ={}).root == f"{tmp_path}/it's mine/.lake"
+    monkeypatch.chdir(tmp_path / "it`s mine")
+    assert f"lake.root: expected a path without a backtick, got '{tmp_path}/it`s mine/.lake'" in refusal(conf)

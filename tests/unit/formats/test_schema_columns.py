@@ -248,3 +248,16 @@ def test_a_json_schema_that_names_no_properties_has_no_columns() -> None:
 def test_a_json_schema_of_no_object_is_refused(document: Any) -> None:
     with pytest.raises(ContractError, match="expected a record, or an object with properties"):
         read(document, "JSON")
+
+
+@pytest.mark.parametrize(("size", "precision"), [(2**31 - 1, 10), (4, 10**30), (4, 10)])
+def test_a_meaning_of_any_size_is_judged_at_once(size: int, precision: int) -> None:
+    fixed = {"type": "fixed", "name": "M", "size": size, "logicalType": "decimal", "precision": precision}
+    assert words(read(avro(fixed), "AVRO")) == [
+        f"decimal({precision},0) required" if precision < size else "binary required"
+    ]
+
+
+def test_a_field_without_a_name_is_refused_in_words() -> None:
+    with pytest.raises(ContractError, match="no decoding can be made of it"):
+        read({"type": "record", "name": "R", "fields": [{"name": 7, "type": "int"}]}, "AVRO")
