@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pipelines.contracts.contract import DataContract
+from pipelines.contracts.rules import RowRule
 from pipelines.records.decode import decode, valid
 from tests.support.lakes import Lake
 from tests.support.nights import stream
@@ -56,6 +57,18 @@ def test_numbers_that_no_double_holds_are_exact(lake: Lake) -> None:
         # Digits that the contract has no place for are rounded, as a decimal column does.
         Decimal("0.01"),
     ]
+
+
+def test_a_pattern_that_repeats_a_group_says_of_a_long_text_what_it_says_of_a_short_one(lake: Lake) -> None:
+    # Java's matcher calls itself for each repetition, and the stack of a task's thread has an end.
+    rule = RowRule("order.id", "pattern", r"^(\w+\.)*\w+$")
+    lake.contract = replace(lake.contract, row_rules=(rule,))
+    long = "a." * 20_000 + "a"
+    keys = ["a.a", "a.!", long, long + "!", ".".join(["a"] * 400_000)]
+    outcomes = decoded(lake, [order(key=key) for key in keys], "order.id")
+    broken = ("rule_failed", "order.id")
+    # The last one is longer than any stack that is given to it.
+    assert outcomes == ["a.a", broken, long, broken, broken]
 
 
 def test_a_moment_is_the_same_in_every_zone_and_none_is_guessed(lake: Lake) -> None:

@@ -35,7 +35,7 @@ record Rule(Node node, int[] positions, Predicate<Object> isBroken) {
       case "maximum" -> value -> compare(value, limit) > 0;
       case "pattern" -> {
         Pattern pattern = Pattern.compile(limit.textValue());
-        yield value -> !pattern.matcher(value.toString()).find();
+        yield value -> !DeepPattern.isIn(value.toString(), pattern);
       }
       case "min_length" -> value -> ((UTF8String) value).numChars() < limit.intValue();
       case "max_length" -> value -> ((UTF8String) value).numChars() > limit.intValue();
