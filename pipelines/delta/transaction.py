@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import date
-from typing import Any
+from typing import Any, Final
 
 from delta.exceptions import ConcurrentTransactionException
 from py4j.protocol import Py4JJavaError
@@ -21,8 +21,10 @@ from pyspark.sql.types import StructField, StructType
 
 from pipelines.delta.epochs import Stamp
 from pipelines.delta.log import delta_log
-from pipelines.errors import InfrastructureError, SourceError
+from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.schema_paths import flat, optional
+
+_METRICS: Final = "spark.databricks.delta.history.metricsEnabled"
 
 File = dict[str, Any]
 """A file of a table as Delta's protocol writes it: the content of an `add` action."""
@@ -92,12 +94,16 @@ class Transaction:
 
         Raises:
             SourceError: the table has not the columns of the rows.
+            ConfigError: Delta is told not to count what it writes.
         """
         rows = _fitted(rows, self._table, self._inner.metadata().schemaString())
         # It takes Spark's settings from the session of the thread.
         self._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(rows.sparkSession._jsparkSession)
         self._written = self._inner.writeFiles(rows._jdf)
-        return int(self._inner.getMetric("numOutputRows").get().value())
+        metric = self._inner.getMetric("numOutputRows")
+        if not metric.isDefined():
+            raise ConfigError(f"{_METRICS}: found false, expected true, by which rows are counted; remove it")
+        return int(metric.get().value())
 
     def discard(self) -> None:
         """Delete the files that were written, if the commit is not to be."""
