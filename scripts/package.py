@@ -10,6 +10,8 @@ import tempfile
 import tomllib
 from pathlib import Path
 
+from pipelines.resources import home
+from pipelines.runtime.jars import exclusively
 from pipelines.runtime.rack_jar import build_rack_jar, packaged_jar
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,12 +27,16 @@ def build(folder: Path) -> tuple[Path, Path]:
         The paths of the wheel and of the zip.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    jar = packaged_jar()
-    if not jar.exists():
-        shutil.rmtree(jar.parent, ignore_errors=True)
-        build_rack_jar(jar)
     version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
-    with tempfile.TemporaryDirectory() as fresh:
+    jar = packaged_jar()
+    home().mkdir(parents=True, exist_ok=True)
+    with (
+        exclusively(home() / "package.lock", "another process is packaging; waiting for it"),
+        tempfile.TemporaryDirectory() as fresh,
+    ):
+        if not jar.exists():
+            shutil.rmtree(jar.parent, ignore_errors=True)
+            build_rack_jar(jar)
         command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", fresh, str(ROOT)]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         (built,) = Path(fresh).glob("*.whl")

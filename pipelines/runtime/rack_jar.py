@@ -32,16 +32,19 @@ def rack_jar() -> Path:
     """Have the jar on this machine.
 
     Returns:
-        The one that came with the package, or one that was built here from the same source.
+        One that was built here before, else the one that came with the package, else one that is built now;
+        all from the same source. So `make package` leaves the class path of a checkout, and its archive, alone.
 
     Raises:
         InfrastructureError: the source does not compile, or nothing is there to compile it.
     """
     packaged = packaged_jar()
-    jar = packaged if packaged.exists() else home() / "jars" / "rack" / packaged.name
-    if not jar.exists():
-        build_rack_jar(jar)
-    return jar
+    built = home() / "jars" / "rack" / packaged.name
+    if not built.exists():
+        if packaged.exists():
+            return packaged
+        build_rack_jar(built)
+    return built
 
 
 def packaged_jar() -> Path:

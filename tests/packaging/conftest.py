@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.resources import home
+from pipelines.runtime.jars import exclusively
 from tests.support.brief import BRIEF_SPARK
 from tests.support.processes import BRIEF_ENVIRONMENT
 
@@ -25,16 +26,23 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 Start = Callable[..., "subprocess.Popen[str]"]
 
 
+def package_command(checkout: Path, folder: Path) -> list[str | Path]:
+    """What `make package` runs."""
+    return [sys.executable, checkout / "scripts" / "package.py", folder]
+
+
 @pytest.fixture(scope="session")
 def distribution(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """What `make package` makes: the wheel and the zip."""
-    made = subprocess.run(
-        [sys.executable, ROOT / "scripts" / "package.py", tmp_path_factory.mktemp("dist")],
-        check=True,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    wheel, packed = map(Path, made.stdout.split())
+    """What `make package` makes, once for all workers: the wheel and the zip."""
+    mine = tmp_path_factory.getbasetemp()
+    shared = mine.parent if "PYTEST_XDIST_WORKER" in os.environ else mine
+    with exclusively(shared / "dist.lock", "another worker is packaging; waiting for it"):
+        if not (shared / "dist").exists():
+            draft = tmp_path_factory.mktemp("dist")
+            subprocess.run(package_command(ROOT, draft), check=True, stdout=subprocess.DEVNULL)
+            draft.rename(shared / "dist")
+    (wheel,) = (shared / "dist").glob("*.whl")
+    (packed,) = (shared / "dist").glob("*.zip")
     return wheel, packed
 
 
