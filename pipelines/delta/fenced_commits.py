@@ -9,26 +9,16 @@ What has no such option, as `RESTORE` has none, is made by a transaction of Delt
 import time
 from collections.abc import Sequence
 from datetime import date
-from typing import Final, NoReturn
 
-from delta.exceptions import MetadataChangedException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.readwriter import DataFrameWriter
-from tenacity import (
-    RetryCallState,
-    Retrying,
-    retry,
-    retry_if_exception_type,
-    stop_after_attempt,
-    wait_random_exponential,
-)
 
 from pipelines.delta.commits import commit_at
+from pipelines.delta.conflicts import TABLE_CHANGED, retry_conflicts
 from pipelines.delta.epochs import Commit, Stamp
-from pipelines.delta.io import CONFLICTS, days_condition
+from pipelines.delta.io import days_condition
 from pipelines.delta.tables import keep_versions
 from pipelines.delta.transaction import Transaction, refused, stale
-from pipelines.errors import InfrastructureError
 
 
 def number_taken(spark: SparkSession, table: str, application: str) -> int:
@@ -36,22 +26,6 @@ def number_taken(spark: SparkSession, table: str, application: str) -> int:
     return Transaction(spark, table).number_taken(application)
 
 
-def _others_wrote(state: RetryCallState) -> NoReturn:
-    raise InfrastructureError(
-        f"{state.args[1]}: other writers committed to it during each of {state.attempt_number} attempts;"
-        " nothing was changed. Start again when they have ended"
-    )
-
-
-_AGAIN: Final = retry(
-    retry=retry_if_exception_type(CONFLICTS),
-    wait=wait_random_exponential(multiplier=0.5, max=10),
-    stop=stop_after_attempt(6),
-    retry_error_callback=_others_wrote,
-)
-
-
-@_AGAIN
 def claim(spark: SparkSession, table: str, stamp: Stamp) -> int:
     """Make a table refuse the commits of all earlier epochs, by a commit without rows.
 
@@ -65,8 +39,9 @@ def claim(spark: SparkSession, table: str, stamp: Stamp) -> int:
 
     Raises:
         StaleEpoch: a later epoch has claimed it.
+        InfrastructureError: others, who hold no epoch, wrote to the table at each try.
     """
-    return Transaction(spark, table).commit([], stamp)
+    return retry_conflicts(table, lambda: Transaction(spark, table).commit([], stamp))
 
 
 def append_fenced(rows: DataFrame, table: str, stamp: Stamp) -> int:
@@ -127,14 +102,13 @@ def restore_fenced(
         SourceError: that version is gone, or files of it are.
         InfrastructureError: others, who hold no epoch, wrote to the table at each try.
     """
-    version, has_differed = _restored(spark, table, to, stamp, days)
+    version, has_differed = retry_conflicts(table, lambda: _restored(spark, table, to, stamp, days))
     if has_differed:
         # Apart: for a conflict of this one the commit, whose number is taken now, is not made again.
-        _AGAIN(keep_versions)(spark, table)
+        retry_conflicts(table, lambda: keep_versions(spark, table))
     return version, has_differed
 
 
-@_AGAIN
 def _restored(
     spark: SparkSession, table: str, to: int | None, stamp: Stamp, days: Sequence[date]
 ) -> tuple[int, bool]:
@@ -170,10 +144,7 @@ def _stamped(rows: DataFrame, stamp: Stamp) -> DataFrameWriter:
 def _written(writer: DataFrameWriter, spark: SparkSession, table: str, stamp: Stamp) -> int:
     before = Transaction(spark, table).version
     with refused(table):
-        # A property or a column of the table that changed meanwhile is nothing to give up for.
-        Retrying(
-            retry=retry_if_exception_type(MetadataChangedException), stop=stop_after_attempt(6), reraise=True
-        )(writer.save, table)
+        retry_conflicts(table, lambda: writer.save(table), TABLE_CHANGED)
     # Delta has left it out without a word if the table knew a later number.
     versions = [commit.version for commit in commits_since(spark, table, before) if commit.note == stamp.note]
     if not versions:

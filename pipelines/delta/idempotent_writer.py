@@ -6,10 +6,9 @@ import uuid
 from dataclasses import dataclass, replace
 from typing import Final
 
-from delta.exceptions import MetadataChangedException
 from pyspark.sql import DataFrame, SparkSession
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
+from pipelines.delta.conflicts import TABLE_CHANGED, retry_conflicts
 from pipelines.delta.epochs import Stamp
 from pipelines.delta.io import query_of
 from pipelines.delta.table_state import last_batch, recent_commits
@@ -72,13 +71,11 @@ class OnceWriter:
         """
         if self.has(rows.sparkSession, batch):
             return False
-        # Where a property of the table was changed meanwhile, the rows are written again.
-        for attempt in Retrying(
-            retry=retry_if_exception_type(MetadataChangedException), stop=stop_after_attempt(6), reraise=True
-        ):
-            with attempt:
-                draft = self.draft(rows)
-                self.commit(replace(draft, rows=count), batch, **notes)
+
+        def write() -> None:
+            self.commit(replace(self.draft(rows), rows=count), batch, **notes)
+
+        retry_conflicts(self.table, write, TABLE_CHANGED)
         return True
 
     def has(self, spark: SparkSession, batch: int) -> bool:

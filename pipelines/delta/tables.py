@@ -17,7 +17,7 @@ from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random_
 
 from pipelines.config.commands import command
 from pipelines.contracts.contract import DataContract
-from pipelines.delta.io import CONFLICTS
+from pipelines.delta.conflicts import CONFLICTS
 from pipelines.delta.log import newest_snapshot
 from pipelines.delta.schema_evolution import alterations, fitted_columns
 from pipelines.delta.table_properties import APPEND_ONLY, CHANGE_DATA_FEED, LOG_KEPT, REMOVED_FILES

@@ -9,14 +9,13 @@ from typing import Final, TypeVar
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from pipelines.delta.io import CONFLICTS, read
+from pipelines.delta.conflicts import retry_conflicts
+from pipelines.delta.io import read
 from pipelines.delta.table_properties import APPEND_ONLY, REMOVED_FILES
 from pipelines.delta.table_state import removed_files
 from pipelines.delta.tables import removed_files_kept, set_table_properties, table_property, version
 from pipelines.delta.time_travel import commit_file
-from pipelines.errors import InfrastructureError
 
 _NOTE: Final = "spark.databricks.delta.commitInfo.userMetadata"
 DELTAS_OWN: Final = timedelta(days=7)
@@ -86,7 +85,7 @@ def compact(spark: SparkSession, table: str, where: str | None = None) -> Files:
     spark.conf.set(f"{_OPTIMIZE}.maxFileSize", _LARGE)
     optimize = DeltaTable.forPath(spark, table).optimize()
     scope = optimize.where(where) if where else optimize
-    metrics = _again(table, scope.executeCompaction)
+    metrics = retry_conflicts(table, scope.executeCompaction)
     row = metrics.select("metrics.numFilesRemoved", "metrics.filesRemoved.totalSize").first()
     return Files(*row) if row is not None else Files()
 
@@ -197,7 +196,7 @@ def change_rows(
     keep_with(spark, table, {**properties, **({APPEND_ONLY: "false"} if refuses else {})})
     try:
         with _noted(spark, note):
-            _again(table, lambda: change(DeltaTable.forPath(spark, table)))
+            retry_conflicts(table, lambda: change(DeltaTable.forPath(spark, table)))
     finally:
         if refuses:
             refuse_deletes(spark, table)
@@ -224,7 +223,7 @@ def refuse_deletes(spark: SparkSession, table: str) -> None:
 def keep_with(spark: SparkSession, table: str, properties: Mapping[str, str]) -> None:
     """Set properties of a table, if there are any; again where others committed meanwhile."""
     if properties:
-        _again(table, lambda: set_table_properties(spark, table, properties))
+        retry_conflicts(table, lambda: set_table_properties(spark, table, properties))
 
 
 def _set_once(spark: SparkSession, table: str, key: str, value: str) -> None:
@@ -239,19 +238,3 @@ def _hours(interval: timedelta) -> int:
 def _added_up(files: DataFrame) -> Files:
     row = files.agg(F.coalesce(F.sum("number"), F.lit(0)), F.coalesce(F.sum("size"), F.lit(0))).first()
     return Files(*row) if row is not None else Files()
-
-
-def _again(table: str, change: Callable[[], Result]) -> Result:
-    tries = Retrying(
-        retry=retry_if_exception_type(CONFLICTS),
-        wait=wait_random_exponential(multiplier=0.5, max=10),
-        stop=stop_after_attempt(_TRIES),
-        reraise=True,
-    )
-    try:
-        return tries(change)
-    except CONFLICTS:
-        raise InfrastructureError(
-            f"{table}: other writers changed the same files during each of {_TRIES} attempts;"
-            " start again when they have ended"
-        ) from None

@@ -14,9 +14,9 @@ from typing import Final
 from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from pipelines.delta.io import CONFLICTS, read
+from pipelines.delta.conflicts import retry_conflicts
+from pipelines.delta.io import read
 from pipelines.delta.tables import require_table
 from pipelines.records.decode import COORDINATES
 from pipelines.spark.pipeline import Pipeline
@@ -81,19 +81,22 @@ def tried(status: str) -> dict[str, str | Column]:
     }
 
 
-@retry(
-    retry=retry_if_exception_type(CONFLICTS),
-    wait=wait_random_exponential(multiplier=0.5, max=10),
-    stop=stop_after_attempt(6),
-    reraise=True,
-)
 def update_open(pipeline: Pipeline, chosen: DataFrame, changes: Mapping[str, str | Column]) -> None:
-    """Change columns of the open rows whose coordinates are among `chosen`."""
+    """Change columns of the open rows whose coordinates are among `chosen`.
+
+    Raises:
+        InfrastructureError: others changed the same rows at each try.
+    """
+    table = require_table(pipeline, "quarantine")
     same = [f"q.{name} = o.{name}" for name in COORDINATES]
-    (
-        DeltaTable.forPath(pipeline.spark, require_table(pipeline, "quarantine"))
-        .alias("q")
-        .merge(chosen.alias("o"), " AND ".join([*same, "q._status = 'open'"]))
-        .whenMatchedUpdate(set=dict(changes))
-        .execute()
-    )
+
+    def update() -> None:
+        (
+            DeltaTable.forPath(pipeline.spark, table)
+            .alias("q")
+            .merge(chosen.alias("o"), " AND ".join([*same, "q._status = 'open'"]))
+            .whenMatchedUpdate(set=dict(changes))
+            .execute()
+        )
+
+    retry_conflicts(table, update)

@@ -1,22 +1,18 @@
 """Build days from bronze into the batch layer, by commits that carry the run's epoch."""
 
 from collections.abc import Sequence
-from typing import Final
-
-from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from pipelines.contracts.event_days import Span
+from pipelines.delta.conflicts import retry_conflicts
 from pipelines.delta.epochs import Stamp, commits_of_others
 from pipelines.delta.fenced_commits import commits_since, replace_days_fenced
-from pipelines.delta.io import CONFLICTS, by_day_and_key, on_days
-from pipelines.errors import InfrastructureError, SourceError
+from pipelines.delta.io import by_day_and_key, on_days
+from pipelines.errors import SourceError
 from pipelines.ledger.bronze_index import BronzeSlice
 from pipelines.ledger.writer_schemas import decode_all
 from pipelines.records.decode import valid
 from pipelines.records.dedup import UNDECIDED, winners_on_known_days
 from pipelines.spark.pipeline import Pipeline
-
-_ATTEMPTS: Final = 4
 
 
 def build_days(
@@ -37,21 +33,9 @@ def build_days(
         StaleEpoch: another run has taken the lease over. Nothing was written.
         InfrastructureError: others, who hold no lease, changed the days at each try.
     """
-    try:
-        return _build(pipeline, span, pieces, stamp)
-    except CONFLICTS:
-        raise InfrastructureError(
-            f"{pipeline.table('batch')}: other writers changed these days during each attempt; this run has"
-            " changed nothing. Start again when they have ended"
-        ) from None
+    return retry_conflicts(pipeline.table("batch"), lambda: _build(pipeline, span, pieces, stamp))
 
 
-@retry(
-    retry=retry_if_exception_type(CONFLICTS),
-    wait=wait_random_exponential(multiplier=1, max=30),
-    stop=stop_after_attempt(_ATTEMPTS),
-    reraise=True,
-)
 def _build(pipeline: Pipeline, span: Span, pieces: BronzeSlice, stamp: Stamp) -> int:
     contract = pipeline.contract
     events = valid(decode_all(pipeline, pieces.envelopes), contract)

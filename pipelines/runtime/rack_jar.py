@@ -33,7 +33,7 @@ def rack_jar() -> Path:
 
     Returns:
         One that was built here before, else the one that came with the package, else one that is built now;
-        all from the same source. So `make package` leaves the class path of a checkout, and its archive, alone.
+        all from the same source. So `make package` leaves a checkout's class path and archive as they were.
 
     Raises:
         InfrastructureError: the source does not compile, or nothing is there to compile it.

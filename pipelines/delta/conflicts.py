@@ -1,0 +1,64 @@
+"""Commits that conflict with those of other writers, and how often they are tried."""
+
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from delta.exceptions import (
+    ConcurrentAppendException,
+    ConcurrentDeleteDeleteException,
+    ConcurrentDeleteReadException,
+    ConcurrentWriteException,
+    DeltaConcurrentModificationException,
+    MetadataChangedException,
+    ProtocolChangedException,
+)
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from pipelines.errors import InfrastructureError
+
+Result = TypeVar("Result")
+
+TABLE_CHANGED: Final = (MetadataChangedException, ProtocolChangedException)
+"""Others changed a property or a column of the table: rows that are written again are taken."""
+CONFLICTS: Final = (
+    DeltaConcurrentModificationException,
+    ConcurrentAppendException,
+    ConcurrentDeleteDeleteException,
+    ConcurrentDeleteReadException,
+    ConcurrentWriteException,
+    *TABLE_CHANGED,
+)
+"""Others committed first. In Python, unlike Java, the first is not a base of the rest."""
+
+_ATTEMPTS: Final = 6
+
+
+def retry_conflicts(
+    table: str, commit: Callable[[], Result], on: tuple[type[Exception], ...] = CONFLICTS
+) -> Result:
+    """Try a commit until no other writer's comes first.
+
+    Args:
+        table: the path of the table, for the message.
+        commit: makes one commit, or none.
+        on: the conflicts after which it is right to make the commit again; others are raised.
+
+    Returns:
+        What `commit` returned.
+
+    Raises:
+        InfrastructureError: others committed first at each try.
+    """
+    attempts = Retrying(
+        retry=retry_if_exception_type(on),
+        wait=wait_random_exponential(multiplier=0.5, max=10),
+        stop=stop_after_attempt(_ATTEMPTS),
+        reraise=True,
+    )
+    try:
+        return attempts(commit)
+    except on:
+        raise InfrastructureError(
+            f"{table}: other writers committed to it first at each of {_ATTEMPTS} attempts, so the change"
+            " was not made; start again when they have ended"
+        ) from None
