@@ -284,10 +284,7 @@ def small_frame(spark: SparkSession, rows: Sequence[Mapping[str, Any]], schema: 
 
 def exists(spark: SparkSession, path: str) -> bool:
     """Return whether there is a Delta table at a path."""
-    try:
-        return DeltaTable.isDeltaTable(spark, path)
-    except AnalysisException:
-        return False
+    return DeltaTable.isDeltaTable(spark, path)
 
 
 def table_id(spark: SparkSession, path: str) -> str:

@@ -1,11 +1,11 @@
-"""Runs streaming queries to their end, stops them when asked, and adds up what they did."""
+"""Runs a streaming query to its end, stops it when asked, and adds up what it did."""
 
 import json
 import logging
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import FrameType
@@ -14,7 +14,7 @@ from typing import Any, Final
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.java_gateway import ensure_callback_server_started
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
     QueryProgressEvent,
@@ -24,7 +24,7 @@ from pyspark.sql.streaming.listener import (
 )
 from pyspark.sql.streaming.query import StreamingQuery
 
-from pipelines.errors import SourceError
+from pipelines.errors import OncelakeError, SourceError
 from pipelines.runtime.processes import stop_signals
 from pipelines.spark.failures import explain_stream_failure, is_passing
 
@@ -167,12 +167,36 @@ def add_progress(totals: Totals, progress: dict[str, Any]) -> None:
     totals.watermark = (progress.get("eventTime") or {}).get("watermark", totals.watermark)
 
 
-def run_streams(
+class BatchFunction:
+    """A function that writes micro-batches, for `foreachBatch`, and what it has raised.
+
+    Spark hands that on as text within a stack trace.
+
+    Attributes:
+        raised: by the last micro-batch, if it failed.
+    """
+
+    def __init__(self, write: Callable[[DataFrame, int], None]) -> None:
+        self.raised: Exception | None = None
+        self._write = write
+
+    def __call__(self, rows: DataFrame, batch: int) -> None:
+        """Write a micro-batch."""
+        self.raised = None
+        try:
+            self._write(rows, batch)
+        except Exception as error:
+            self.raised = error
+            raise
+
+
+def run_stream(
     spark: SparkSession,
-    start: Callable[[], Iterable[StreamingQuery]],
-    start_again: Callable[[], bool] = lambda: False,
-) -> dict[str, Totals]:
-    """Start queries and wait until all have ended, one has failed or the job is asked to stop.
+    start: Callable[[], StreamingQuery],
+    write: BatchFunction | None = None,
+    is_cured: Callable[[BaseException], bool] = lambda _: False,
+) -> Totals:
+    """Start a query and wait until it has ended or failed, or the job is asked to stop.
 
     A query whose micro-batch met a change of its table's properties, as upkeep makes them, continues.
 
@@ -181,89 +205,77 @@ def run_streams(
 
     Args:
         spark: the session.
-        start: starts the queries and yields them, one after the other.
-        start_again: whether they are to be started again after one has failed: what it lacked is there now.
+        start: starts the query.
+        write: what writes its micro-batches, if that is a function of ours.
+        is_cured: tells, of what made the query fail, whether it will not once the query is started again.
 
     Returns:
-        The totals of each query, by its name.
+        What the query did, in all of its runs together.
 
     Raises:
+        OncelakeError: what `write` raised.
         SourceError: the source cannot be trusted.
-        InfrastructureError: a query failed for another known reason.
+        InfrastructureError: the query failed for another reason. What the function or Spark raised is the
+            error's cause.
     """
-    recorder = _Recorder()
+    recorder, totals, is_to_run = _Recorder(), Totals(), True
     spark.streams.addListener(recorder)
     try:
         with stop_signal(spark) as stop:
-            runs = [_run(spark, start, recorder, stop)]
-            failure = runs[-1].failure
-            while failure and (start_again() or is_passing(failure)):
-                failure = None
-                if not stop.is_set():
-                    runs.append(_run(spark, start, recorder, stop))
-                    failure = runs[-1].failure
+            while is_to_run:
+                run = _run(spark, start, recorder, stop)
+                totals = totals.then(run.totals)
+                failure = (write and write.raised) or run.failure if run.failure else None
+                if failure and (is_cured(failure) or is_passing(run.failure or failure)):
+                    is_to_run, failure = not stop.is_set(), None
+                else:
+                    is_to_run = False
         if failure:
-            reason = explain_stream_failure(failure)
-            # A signal to the whole group also ends helpers that a micro-batch waits for.
-            if isinstance(reason, SourceError) or not stop.is_set():
-                raise reason from failure
-            _log.warning("stopping, and failed meanwhile: %s", reason)
+            _raise_unless_stopping(failure, stop)
         if stop.is_set():
             spark.sparkContext.setLogLevel("ERROR")
     finally:
         spark.streams.removeListener(recorder)
-    return _by_name((query for run in runs for query in run.queries), recorder)
+    return totals
+
+
+def _raise_unless_stopping(failure: Exception, stop: threading.Event) -> None:
+    reason = failure if isinstance(failure, OncelakeError) else explain_stream_failure(failure)
+    # A signal to the whole group also ends helpers that a micro-batch waits for.
+    if isinstance(reason, SourceError) or not stop.is_set():
+        raise reason from (None if reason is failure else failure)
+    _log.warning("stopping, and failed meanwhile: %s", reason)
 
 
 @dataclass(frozen=True)
 class _Run:
-    queries: list[StreamingQuery]
+    totals: Totals
     failure: StreamingQueryException | None
 
 
-def _by_name(queries: Iterable[StreamingQuery], recorder: _Recorder) -> dict[str, Totals]:
-    """Return what queries did, each in all of its runs together."""
-    totals: dict[str, Totals] = {}
-    for query in queries:
-        of_run = recorder.totals[str(query.runId)]
-        name = str(query.name)
-        totals[name] = totals[name].then(of_run) if name in totals else of_run
-    return totals
-
-
 def _run(
-    spark: SparkSession,
-    start: Callable[[], Iterable[StreamingQuery]],
-    recorder: _Recorder,
-    stop: threading.Event,
+    spark: SparkSession, start: Callable[[], StreamingQuery], recorder: _Recorder, stop: threading.Event
 ) -> _Run:
-    queries: list[StreamingQuery] = []
     try:
-        for query in start():
-            recorder.expect(query)
-            queries.append(query)
+        query = start()
     except (PySparkException, Py4JJavaError) as error:
-        _end(queries, recorder)
         raise explain_stream_failure(error) from error
-    while any(query.isActive for query in queries):
-        if any(query.exception() for query in queries):
-            break
+    recorder.expect(query)
+    while query.isActive and not query.exception():
         if stop.wait(_LOOK_EVERY_S):
             _log.info("stopping: the micro-batch in progress is abandoned")
             # Tasks that are ended say so with stack traces.
             spark.sparkContext.setLogLevel("OFF")
             break
-    return _Run(queries, _end(queries, recorder))
+    failure = _end(query, recorder)
+    return _Run(recorder.totals[str(query.runId)], failure)
 
 
-def _end(queries: Sequence[StreamingQuery], recorder: _Recorder) -> StreamingQueryException | None:
-    """Stop queries and wait for their last figures; return the failure of one, if one has failed."""
-    failures: list[StreamingQueryException] = []
-    for query in queries:
-        if failure := query.exception():
-            failures.append(failure)
-        with suppress(StreamingQueryException):
-            query.stop()
-        if not recorder.ended[str(query.runId)].wait(_LAST_EVENTS_WITHIN_S):
-            _log.warning("%s: its last metrics did not arrive; the counts may be too low", query.name)
-    return failures[0] if failures else None
+def _end(query: StreamingQuery, recorder: _Recorder) -> StreamingQueryException | None:
+    """Stop a query and wait for its last figures; return its failure, if it has failed."""
+    failure = query.exception()
+    with suppress(StreamingQueryException):
+        query.stop()
+    if not recorder.ended[str(query.runId)].wait(_LAST_EVENTS_WITHIN_S):
+        _log.warning("%s: its last metrics did not arrive; the counts may be too low", query.name)
+    return failure

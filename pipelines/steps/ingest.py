@@ -3,6 +3,7 @@
 import logging
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, NotRequired, TypedDict
 
 from pyspark.sql import DataFrame
@@ -16,7 +17,6 @@ from pipelines.delta.read_ahead import require_not_read_ahead
 from pipelines.delta.stream_check import check_ingest, note_tables, require_fit
 from pipelines.delta.table_properties import TOPIC_ID
 from pipelines.delta.tables import ensure_bronze, hidden
-from pipelines.errors import OncelakeError
 from pipelines.kafka.ingest_position import behind_or_ahead, continuation
 from pipelines.kafka.same_log import last_offsets, require_same_log
 from pipelines.kafka.source import read_envelopes
@@ -25,7 +25,7 @@ from pipelines.ledger.forgotten_places import emptied_on_arrival, places_ahead
 from pipelines.racks.traffic import RackTrafficMeter
 from pipelines.spark.checkpoints import QueryFiles, query_files
 from pipelines.spark.pipeline import Pipeline
-from pipelines.spark.streams import run_streams
+from pipelines.spark.streams import BatchFunction, run_stream
 
 _log = logging.getLogger(__name__)
 
@@ -74,11 +74,7 @@ def ingest(pipeline: Pipeline, *, once: bool) -> IngestSummary:
     reading = RackTrafficMeter(spark, config.kafka) if config.kafka.rack.executor_variable else None
     writer = OnceWriter(pipeline.table("bronze"), files.in_flight)
     job = IngestJob(pipeline, writer, starting, forgotten=places_ahead(pipeline))
-    try:
-        totals = run_streams(spark, lambda: [job.start(once=once)])["ingest"]
-    except OncelakeError as error:
-        # Spark hands on what our function raised as text in a stack trace.
-        raise next((e for e in job.failures if isinstance(e, OncelakeError)), error) from None
+    totals = run_stream(spark, partial(job.start, once=once), job.batches)
     summary: IngestSummary = {
         "counts": {
             "records": totals.records + job.written_before,
@@ -101,7 +97,7 @@ class IngestJob:
         starting: where a new checkpoint begins, in Spark's form, if not where the configuration says.
         forgotten: places of records that were forgotten, and that it reads once more.
         written_before: records of a micro-batch that an earlier run had written and not recorded as done.
-        failures: what the function of a micro-batch has raised.
+        batches: the function that writes its micro-batches.
     """
 
     pipeline: Pipeline
@@ -109,35 +105,34 @@ class IngestJob:
     starting: str | None = None
     forgotten: DataFrame | None = None
     written_before: int = 0
-    failures: list[Exception] = field(default_factory=list)
+    batches: BatchFunction = field(init=False)
     _requests: "_OffsetRequests | None" = None
+
+    def __post_init__(self) -> None:
+        """Keep what the function raises."""
+        self.batches = BatchFunction(self._write)
 
     def start(self, *, once: bool) -> StreamingQuery:
         """Start the query."""
         config = self.pipeline.config
-        self.failures.clear()
         begun = query_files(self.pipeline.spark, self.pipeline.checkpoint("ingest")).in_flight
         self._requests = _OffsetRequests(begun, once, is_bounded=bool(config.kafka.max_offsets_per_trigger))
         return each_batch(
             read_envelopes(self.pipeline.spark, config.kafka, self.starting),
-            self._write,
+            self.batches,
             name="ingest",
             checkpoint=self.pipeline.checkpoint("ingest"),
             trigger=Trigger(once, config.ingest.trigger_interval),
         )
 
     def _write(self, rows: DataFrame, batch: int) -> None:
-        try:
-            require_order(self.pipeline, batch)
-            # Spark counts the records that a micro-batch reads; one that is there already is not read.
-            came = emptied_on_arrival(rows, self.forgotten)
-            self.writer.append(came, batch, 0, asked=self._requests.before(batch) if self._requests else None)
-            self.written_before = self.writer.rows_before(batch + 1)
-            if self._requests:
-                self._requests.done()
-        except Exception as error:
-            self.failures.append(error)
-            raise
+        require_order(self.pipeline, batch)
+        # Spark counts the records that a micro-batch reads; one that is there already is not read.
+        came = emptied_on_arrival(rows, self.forgotten)
+        self.writer.append(came, batch, 0, asked=self._requests.before(batch) if self._requests else None)
+        self.written_before = self.writer.rows_before(batch + 1)
+        if self._requests:
+            self._requests.done()
 
 
 class _OffsetRequests:

@@ -4,6 +4,7 @@ import logging
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from datetime import date
+from functools import partial
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
@@ -35,9 +36,9 @@ from pipelines.publishing.settings import rules_of, settings_of, sink_of, values
 from pipelines.publishing.transactional_sink import Published, Publisher, TransactionalSink
 from pipelines.registry.event_schema import AvroValues
 from pipelines.spark.checkpoints import QueryFiles, query_files
-from pipelines.spark.failures import explain_stream_failure, texts
+from pipelines.spark.failures import texts
 from pipelines.spark.pipeline import Pipeline
-from pipelines.spark.streams import Totals, run_streams
+from pipelines.spark.streams import BatchFunction, Totals, run_stream
 
 _log = logging.getLogger(__name__)
 
@@ -189,34 +190,34 @@ class _Job:
     maker: BatchMaker
     avro: AvroValues | None
     counts: Counter[str] = field(default_factory=Counter)
-    failures: list[Exception] = field(default_factory=list)
     is_under_way: bool = False
+    batches: BatchFunction = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Keep what the function raises."""
+        self.batches = BatchFunction(self._write)
 
     def run(self, *, once: bool) -> Totals:
         """Run the query to its end; a failure is put in words, and no transaction stays open."""
         sink = self.publisher.sink
         try:
-            return run_streams(self.pipeline.spark, lambda: [self._start(once=once)])["publish"]
+            return run_stream(self.pipeline.spark, partial(self._start, once=once), self.batches)
         except OncelakeError as error:
-            # Spark hands on what our function raised as text in a stack trace.
-            reason = self.failures[-1] if self.failures else error.__cause__
-            if isinstance(reason, OncelakeError):
-                raise reason from None
+            reason = error.__cause__
             if reason is None:
                 raise
             text = f"{type(reason).__name__}: " + "\n".join(texts(reason))
-            raise explained(text, explain_stream_failure(reason), sink) from None
+            raise explained(text, error, sink) from None
         finally:
             if self.is_under_way:
                 # Spark kills the tasks of a query that ends; readers are not to wait for their time-out.
                 end_transactions(sink, self.publisher.run)
 
     def _start(self, *, once: bool) -> StreamingQuery:
-        self.failures.clear()
         publish_config = settings_of(self.pipeline.config)
         return each_batch(
             stream(self.pipeline),
-            self._write,
+            self.batches,
             name="publish",
             checkpoint=self.pipeline.checkpoint("publish"),
             trigger=Trigger(once, publish_config.trigger_interval),
@@ -224,17 +225,13 @@ class _Job:
 
     def _write(self, rows: DataFrame, batch: int) -> None:
         self.is_under_way = True
-        try:
-            outgoing = self.maker.make(rows, query_of(self.pipeline.spark), batch)
-            reach(Point.BATCH_SETTLED)
-            retraction = settings_of(self.pipeline.config).retraction
-            records = messages(outgoing, self.pipeline.contract, avro=self.avro, retraction=retraction)
-            done = self._publish(records, batch)
-            self.maker.done()
-            self.is_under_way = False
-        except Exception as error:
-            self.failures.append(error)
-            raise
+        outgoing = self.maker.make(rows, query_of(self.pipeline.spark), batch)
+        reach(Point.BATCH_SETTLED)
+        retraction = settings_of(self.pipeline.config).retraction
+        records = messages(outgoing, self.pipeline.contract, avro=self.avro, retraction=retraction)
+        done = self._publish(records, batch)
+        self.maker.done()
+        self.is_under_way = False
         self.counts.update(rows=done.rows, slots_done_before=done.slots_done_before)
         if not batch:
             for line in how_to_send(self.pipeline.config, unsent(self.pipeline, self.publisher.topic_id)):

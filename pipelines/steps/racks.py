@@ -18,7 +18,7 @@ from pipelines.racks.reassignment import reassignment, spread
 from pipelines.racks.topology import Partition, RackedTopic, describe_racks
 from pipelines.racks.traffic import RackTrafficMeter
 from pipelines.spark.pipeline import Pipeline
-from pipelines.spark.streams import run_streams
+from pipelines.spark.streams import run_stream
 
 
 @dataclass(frozen=True)
@@ -150,6 +150,6 @@ def measure_traffic(pipeline: Pipeline, records: int) -> MeasuredTraffic:
         # The driver's own disk, whatever file system the cluster takes for granted.
         writer = writer.option("checkpointLocation", Path(checkpoint).as_uri()).trigger(availableNow=True)
         began = time.monotonic()
-        totals = run_streams(spark, lambda: [writer.start()])["measure"]
+        totals = run_stream(spark, writer.start)
         seconds = time.monotonic() - began
     return MeasuredTraffic(totals.records, totals.batches, seconds, reading.summary(totals.source))

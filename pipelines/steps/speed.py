@@ -2,6 +2,7 @@
 
 import logging
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, TypedDict
 
 from pyspark.sql import DataFrame
@@ -18,7 +19,7 @@ from pipelines.delta.speed_writer import SpeedWriter
 from pipelines.delta.stream_check import check_speed, note_tables
 from pipelines.delta.stream_position import files_before_older, hold_back, start_version
 from pipelines.delta.tables import ensure_bronze, ensure_quarantine, first_try
-from pipelines.errors import OncelakeError, SourceError
+from pipelines.errors import SourceError
 from pipelines.fault_points import Point, reach
 from pipelines.kafka.dead_letters import send_dead_letters
 from pipelines.kafka.topics import find_topic
@@ -31,11 +32,10 @@ from pipelines.records.set_aside import SetAside
 from pipelines.records.watermark import HELD_BACK
 from pipelines.registry.wire_format import WriterSchema
 from pipelines.spark.checkpoints import query_files
-from pipelines.spark.failures import explain_stream_failure
 from pipelines.spark.late_records import late_share
 from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.state_store import use_state_store
-from pipelines.spark.streams import Totals, run_streams
+from pipelines.spark.streams import BatchFunction, Totals, run_stream
 
 _REMEMBERED: Final = 1_000
 
@@ -88,12 +88,8 @@ def speed(pipeline: Pipeline, *, once: bool) -> SpeedSummary:
     substituted = use_state_store(spark, config)
     writers = dict(known_writers(pipeline))
     job = _Job(pipeline, writers, SpeedWriter.of(config, check))
-    try:
-        with late_share(spark, "speed", config.speed) as late:
-            totals = run_streams(spark, lambda: [job.start(once=once)], job.recover)["speed"]
-    except OncelakeError as error:
-        # Spark hands on what our function raised as text in a stack trace.
-        raise job.reason(error) from None
+    with late_share(spark, "speed", config.speed) as late:
+        totals = run_stream(spark, partial(job.start, once=once), job.batches, _is_new_plan)
     rows, quarantined = job.writer.written(query_files(spark, pipeline.checkpoint("speed")).next_batch)
     totals.counts.update(rows=rows, quarantined=quarantined)
     warnings = [*substituted, *late.warnings]
@@ -102,6 +98,10 @@ def speed(pipeline: Pipeline, *, once: bool) -> SpeedSummary:
 
 class _NewPlan(Exception):
     """A micro-batch needs what its plan did not know and the next one will."""
+
+
+def _is_new_plan(failure: BaseException) -> bool:
+    return isinstance(failure, _NewPlan)
 
 
 @dataclass
@@ -114,11 +114,11 @@ class _Job:
         writer: writes the two tables.
         unknown: ids that the registry does not know either; the last thousand.
         in_vain: the micro-batch for which the registry was asked enough.
-        failures: what the function of a micro-batch has raised.
         began_with: the version of bronze whose order of files the plan knows, while the query reads it; None
             once it has.
         keeps: whether micro-batches are kept while they are written, since one had more broken records than
             the driver takes.
+        batches: the function that writes its micro-batches.
     """
 
     pipeline: Pipeline
@@ -126,9 +126,13 @@ class _Job:
     writer: SpeedWriter
     unknown: dict[int, None] = field(default_factory=dict)
     in_vain: int | None = None
-    failures: list[Exception] = field(default_factory=list)
     began_with: int | None = None
     keeps: bool = False
+    batches: BatchFunction = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Keep what the function raises."""
+        self.batches = BatchFunction(self._write)
 
     def start(self, *, once: bool) -> StreamingQuery:
         """Start the query, with a plan of all schemas that are known by now."""
@@ -141,7 +145,7 @@ class _Job:
         routes = first_within_watermark(routes, contract, config.speed.watermark_delay)
         return each_batch(
             routes,
-            self._write,
+            self.batches,
             name="speed",
             checkpoint=config.checkpoint("speed"),
             trigger=Trigger(once, config.speed.trigger_interval),
@@ -154,20 +158,6 @@ class _Job:
             return bronze, []
         files = files_before_older(self.pipeline.spark, self.pipeline.table("bronze"), self.began_with)
         return (bronze, []) if files is None else (hold_back(bronze, files), [HELD_BACK])
-
-    def recover(self) -> bool:
-        """Forget a failure for want of what a new plan knows; whether it was one."""
-        if not any(isinstance(failure, _NewPlan) for failure in self.failures):
-            return False
-        self.failures.clear()
-        return True
-
-    def reason(self, error: OncelakeError) -> OncelakeError:
-        """Return what our own function raised, else what Spark says."""
-        if not self.failures:
-            return error
-        first = self.failures[0]
-        return first if isinstance(first, OncelakeError) else explain_stream_failure(first)
 
     def _write(self, routes: DataFrame, batch: int) -> None:
         """Write a micro-batch to its two tables, after a look at how much of it is broken."""
@@ -193,9 +183,6 @@ class _Job:
             reach(Point.QUARANTINE_WRITTEN)
             if draft:
                 self.writer.add(draft, batch)
-        except Exception as error:
-            self.failures.append(error)
-            raise
         finally:
             if self.keeps:
                 routes.unpersist()
@@ -248,8 +235,7 @@ class _Job:
             return
         reads = start_version(self.pipeline, batch)
         if reads is not None and reads != self.began_with:
-            self.failures.append(_NewPlan(f"version {reads} of bronze"))
-            raise self.failures[-1]
+            raise _NewPlan(f"version {reads} of bronze")
         self.began_with = reads
 
 

@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from datetime import timedelta
@@ -18,9 +17,9 @@ from demo.waiting import wait_until
 from pipelines.delta.idempotent_writer import OnceWriter
 from pipelines.delta.io import Trigger, append, each_batch, query_of, read
 from pipelines.delta.tables import ensure_table, set_table_property, shape
-from pipelines.errors import InfrastructureError, SourceError
+from pipelines.errors import SourceError
 from pipelines.fault_points import Point, armed
-from pipelines.spark.streams import run_streams
+from pipelines.spark.streams import BatchFunction, run_stream
 from pipelines.steps.speed import speed
 from tests.support.lakes import Lake, flight
 
@@ -60,10 +59,10 @@ def test_a_property_of_a_table_that_is_changed_meanwhile_does_not_end_a_stream(l
     def write(rows: DataFrame, batch: int) -> None:
         writer.append(rows, batch, 3)
 
-    def start() -> list[StreamingQuery]:
+    def start() -> StreamingQuery:
         query = each_batch(slow, write, name="slow", checkpoint=kept, trigger=Trigger(True, every))
         runs.append(query)
-        return [query]
+        return query
 
     def change() -> None:
         wait_until(
@@ -76,7 +75,7 @@ def test_a_property_of_a_table_that_is_changed_meanwhile_does_not_end_a_stream(l
 
     with ThreadPoolExecutor(1) as pool:
         changed = pool.submit(change)
-        run_streams(spark, start)
+        run_stream(spark, start)
         changed.result()
     assert sorted(row["id"] for row in read(spark, target).toLocalIterator()) == [0, 1, 2]
 
@@ -89,14 +88,14 @@ def test_what_a_signal_to_the_whole_group_breaks_is_no_failure_of_a_stream_that_
     def write(rows: DataFrame, batch: int) -> None:
         raise OSError("a helper of the JVM was ended by the same signal")
 
-    def start() -> Iterator[StreamingQuery]:
+    def start() -> StreamingQuery:
         kept = f"{source}-checkpoint"
         query = each_batch(rows, write, name="told", checkpoint=kept, trigger=Trigger(True, timedelta(1)))
         wait_until(lambda: query.exception() is not None, "it has failed", 60)
         os.kill(os.getpid(), signal.SIGTERM)
-        yield query
+        return query
 
-    assert run_streams(spark, start)["told"].counts["rows"] == 0
+    assert run_stream(spark, start).counts["rows"] == 0
 
 
 @pytest.mark.parametrize(("ahead", "after_the_look"), [(0, False), (1, False), (0, True)])
@@ -106,7 +105,7 @@ def test_a_micro_batch_that_another_run_has_written_is_not_passed_over(
     spark, source, target = lake.spark, f"{lake.config.root}/source", f"{lake.config.root}/target"
     append(spark.range(3), source)
     ensure_table(spark, target, shape("id bigint"))
-    writer, failures = OnceWriter(target, None), []
+    writer = OnceWriter(target, None)
 
     def write(rows: DataFrame, batch: int) -> None:
         other = rows.limit(0).write.format("delta").mode("append").option("txnAppId", query_of(spark))
@@ -114,19 +113,16 @@ def test_a_micro_batch_that_another_run_has_written_is_not_passed_over(
         if not after_the_look:
             other.save(target)
         overtaken = partial(armed, Point.BATCH_LOOKED_FOR, partial(other.save, target))
-        try:
-            with overtaken() if after_the_look else nullcontext():
-                writer.append(rows, batch, 3)
-        except SourceError as error:
-            failures.append(str(error))
-            raise
+        with overtaken() if after_the_look else nullcontext():
+            writer.append(rows, batch, 3)
 
-    def start() -> list[StreamingQuery]:
+    copied = BatchFunction(write)
+
+    def start() -> StreamingQuery:
         stream = spark.readStream.format("delta").load(source)
         at, every = f"{target}-checkpoint", timedelta(1)
-        return [each_batch(stream, write, name="copied", checkpoint=at, trigger=Trigger(True, every))]
+        return each_batch(stream, copied, name="copied", checkpoint=at, trigger=Trigger(True, every))
 
-    with pytest.raises(InfrastructureError):
-        run_streams(spark, start)
-    assert [f"found micro-batch {ahead} of query" in failure for failure in failures] == [True]
+    with pytest.raises(SourceError, match=f"found micro-batch {ahead} of query"):
+        run_stream(spark, start, copied)
     assert read(spark, target).isEmpty()
