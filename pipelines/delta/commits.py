@@ -48,7 +48,7 @@ def commits_between(
     """
     # The history of a table is read from its newest commit on, which may be far from these.
     for at in range(after + 1, until + 1):
-        commit = _text(spark, f"{table}/_delta_log/{at:020d}.json")
+        commit = commit_file(spark, table, at).text()
         if commit is not None:
             yield at, effect_of(commit)
 
@@ -67,10 +67,11 @@ def commit_at(spark: SparkSession, table: str, at: int) -> Commit:
         at: the version.
     """
     said: dict[str, Any] = {}
-    if status := commit_file(spark, table, at):
+    file = commit_file(spark, table, at)
+    if file.exists():
         log = delta_log(spark, table)
         # It comes first in the file, so of a large commit little is read.
-        lines = log.store().readAsIterator(status.getPath(), log.newDeltaHadoopConf())
+        lines = log.store().readAsIterator(file.path, log.newDeltaHadoopConf())
         try:
             while not said and lines.hasNext():
                 said = json.loads(lines.next()).get("commitInfo") or {}
@@ -135,16 +136,3 @@ def _days(files: Sequence[Mapping[str, Any]]) -> tuple[date, ...] | None:
     named = {(file.get("partitionValues") or {}).get("_event_date") for file in files}
     days = sorted(date.fromisoformat(day) for day in named if day)
     return tuple(days) if len(days) == len(named) else None
-
-
-def _text(spark: SparkSession, place: str) -> str | None:
-    jvm: Any = spark.sparkContext._jvm
-    path = jvm.org.apache.hadoop.fs.Path(place)
-    system = path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
-    if not system.exists(path):
-        return None
-    stream = system.open(path)
-    try:
-        return str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-    finally:
-        stream.close()

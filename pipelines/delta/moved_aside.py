@@ -6,6 +6,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from pipelines.errors import InfrastructureError
+from pipelines.spark.files import HadoopFile
 
 
 def timestamp_suffix() -> str:
@@ -27,17 +28,16 @@ def move_aside(spark: SparkSession, path: str, suffix: str) -> str | None:
     Raises:
         InfrastructureError: the file system refuses.
     """
-    jvm: Any = spark.sparkContext._jvm
-    source = jvm.org.apache.hadoop.fs.Path(path)
-    system = source.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
-    if not system.exists(source):
+    source = HadoopFile(spark, path)
+    if not source.exists():
         return None
     name, dot, extension = path.rpartition("/")[2].partition(".note.json")
     target = f"{path.rpartition('/')[0]}/{name}-{suffix}{dot}{extension}"
-    if not system.rename(source, jvm.org.apache.hadoop.fs.Path(target)):
+    if not source.rename(target):
         raise InfrastructureError(
             f"{path}: the file system did not rename it to {target}; check the permissions of this user"
         )
     # Delta remembers tables by their path.
-    jvm.org.apache.spark.sql.delta.DeltaLog.invalidateCache(spark._jsparkSession, source)
+    jvm: Any = spark.sparkContext._jvm
+    jvm.org.apache.spark.sql.delta.DeltaLog.invalidateCache(spark._jsparkSession, source.path)
     return target

@@ -1,13 +1,14 @@
 """Earlier versions of a table, as long as Delta keeps them: their rows, and the hashes of their commits."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from datetime import date
-from typing import Any, Final
+from typing import Final
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.delta.io import on_days, read
+from pipelines.spark.files import HadoopFile
 
 _GONE: Final = {
     "DELTA_VERSION_NOT_FOUND",
@@ -33,13 +34,13 @@ def read_kept(spark: SparkSession, table: str, at: int, days: Sequence[date] = (
         rows = read(spark, table, at)
         if days:
             rows = rows.where(on_days(days))
-        files = rows.inputFiles()
+        urls = rows.inputFiles()
     except AnalysisException as error:
         if error.getCondition() in _GONE:
             return None
         raise
     # Spark itself would notice in the middle of a query, with a stack trace.
-    return rows if all(system.exists(path) for system, path in _places(spark, files)) else None
+    return rows if all(HadoopFile.of_url(spark, url).exists() for url in urls) else None
 
 
 def commit_hash(spark: SparkSession, table: str, at: int) -> str | None:
@@ -53,8 +54,8 @@ def commit_hash(spark: SparkSession, table: str, at: int) -> str | None:
         table: the path of a Delta table.
         at: the version that the commit made.
     """
-    status = commit_file(spark, table, at)
-    return None if status is None else _hash(spark, status.getPath())
+    file = commit_file(spark, table, at)
+    return file.sha256() if file.exists() else None
 
 
 def commit_hashes(spark: SparkSession, table: str, versions: Collection[int]) -> dict[int, str]:
@@ -62,40 +63,16 @@ def commit_hashes(spark: SparkSession, table: str, versions: Collection[int]) ->
 
     The folder of the log is listed once, whatever the number of versions.
     """
-    jvm: Any = spark.sparkContext._jvm
-    log = jvm.org.apache.hadoop.fs.Path(f"{table}/_delta_log")
-    system = log.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
-    log_files = {status.getPath().getName(): status.getPath() for status in system.listStatus(log)}
-    paths = {version: log_files.get(f"{version:020d}.json") for version in versions}
-    return {version: _hash(spark, path) for version, path in paths.items() if path is not None}
+    names = HadoopFile(spark, f"{table}/_delta_log").names()
+    there = (version for version in versions if f"{version:020d}.json" in names)
+    return {version: commit_file(spark, table, version).sha256() for version in there}
 
 
-def _hash(spark: SparkSession, path: Any) -> str:
-    jvm: Any = spark.sparkContext._jvm
-    stream = path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration()).open(path)
-    try:
-        return str(jvm.org.apache.commons.codec.digest.DigestUtils.sha256Hex(stream))
-    finally:
-        stream.close()
-
-
-def commit_file(spark: SparkSession, table: str, at: int) -> Any | None:
-    """Return Hadoop's status of the file of a commit; None if the log no longer has it."""
-    jvm: Any = spark.sparkContext._jvm
-    path = jvm.org.apache.hadoop.fs.Path(f"{table}/_delta_log/{at:020d}.json")
-    system = path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
-    return system.getFileStatus(path) if system.exists(path) else None
+def commit_file(spark: SparkSession, table: str, at: int) -> HadoopFile:
+    """Return the file of a commit; it is not there if the log no longer has it."""
+    return HadoopFile(spark, f"{table}/_delta_log/{at:020d}.json")
 
 
 def bytes_of(rows: DataFrame) -> int:
     """Return the size of the files that a frame of one table is read from."""
-    spark = rows.sparkSession
-    return sum(system.getFileStatus(path).getLen() for system, path in _places(spark, rows.inputFiles()))
-
-
-def _places(spark: SparkSession, files: Sequence[str]) -> Iterator[tuple[Any, Any]]:
-    """Yield Hadoop's file system and path of each file."""
-    jvm: Any = spark.sparkContext._jvm
-    for file in files:
-        path = jvm.org.apache.hadoop.fs.Path(jvm.java.net.URI(file))
-        yield path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration()), path
+    return sum(HadoopFile.of_url(rows.sparkSession, url).size() for url in rows.inputFiles())

@@ -23,6 +23,7 @@ from pipelines.delta.epochs import Stamp
 from pipelines.delta.log import delta_log
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.schema_paths import flat, optional
+from pipelines.spark.files import HadoopFile
 
 _METRICS: Final = "spark.databricks.delta.history.metricsEnabled"
 
@@ -75,8 +76,7 @@ class Transaction:
             SourceError: one is gone.
         """
         for file in files:
-            path, system = self._place(file["path"])
-            if not system.exists(path):
+            if not self._file(file["path"]).exists():
                 raise version_gone(self._table, at)
 
     def added(self, file: File) -> Any:
@@ -108,10 +108,9 @@ class Transaction:
     def discard(self) -> None:
         """Delete the files that were written, if the commit is not to be."""
         for number in range(self._written.size() if self._written is not None else 0):
-            path, system = self._place(self._written.apply(number).path())
             # What is not deleted here is deleted by VACUUM, as are the files of a run that died.
             with suppress(Py4JJavaError):
-                system.delete(path, False)
+                self._file(self._written.apply(number).path()).delete()
 
     def commit(
         self, actions: Sequence[Any], stamp: Stamp, mode: str = "Append", condition: str | None = None
@@ -137,12 +136,9 @@ class Transaction:
         with refused(self._table):
             return int(self._inner.commit(scala_actions, operation))
 
-    def _place(self, file: str) -> tuple[Any, Any]:
-        """Return Hadoop's path of a file of the table, and the file system that it is on."""
-        hadoop = self._jvm.org.apache.hadoop.fs
-        # Paths in a log are URLs, mostly relative to the table.
-        path = hadoop.Path(hadoop.Path(self._table), hadoop.Path(self._jvm.java.net.URI(file)))
-        return path, path.getFileSystem(self.spark.sparkContext._jsc.hadoopConfiguration())
+    def _file(self, url: str) -> HadoopFile:
+        """Return a file by its path in the log, which is a URL, mostly relative to the table."""
+        return HadoopFile.of_url(self.spark, url, self._table)
 
     def _snapshot(self, at: int) -> Any:
         try:

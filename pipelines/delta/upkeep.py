@@ -149,10 +149,10 @@ def _vacuum(spark: SparkSession, table: str, after: timedelta, among: str = "", 
 def committed_at(spark: SparkSession, table: str, at: int) -> datetime:
     """Return when a version of a table was committed; long ago, if its log no longer knows."""
     # Not by the table's history, which reads all commits that its log has.
-    status = commit_file(spark, table, at)
-    if status is None:
+    file = commit_file(spark, table, at)
+    if not file.exists():
         return datetime.min.replace(tzinfo=UTC)
-    return datetime.fromtimestamp(status.getModificationTime() / 1000, UTC)
+    return datetime.fromtimestamp(file.modified_ms() / 1000, UTC)
 
 
 def delete_rows(spark: SparkSession, table: str, condition: str, properties: Mapping[str, str]) -> None:

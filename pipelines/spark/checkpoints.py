@@ -8,6 +8,8 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
+from pipelines.spark.files import HadoopFile
+
 _FILE_MANAGER: Final = "org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager$"
 
 
@@ -32,24 +34,23 @@ class QueryFiles:
 
 def query_files(spark: SparkSession, path: str) -> QueryFiles:
     """Read the files of a checkpoint, on whatever file system it is."""
-    files = _Files(spark, path)
-    metadata, noted = files.text(f"{path}/metadata"), files.text(note_path(path))
+    metadata, noted = _text(spark, f"{path}/metadata"), _text(spark, note_path(path))
     note = json.loads(noted) if noted else {}
     if metadata is None:
         return QueryFiles(path, None, 0, None, note)
-    following = max(files.numbers("commits"), default=-1) + 1
-    begun = following in files.numbers("offsets")
+    following = max(_numbers(spark, f"{path}/commits"), default=-1) + 1
+    begun = following in _numbers(spark, f"{path}/offsets")
     return QueryFiles(path, json.loads(metadata)["id"], following, following if begun else None, note)
 
 
 def offsets_of(spark: SparkSession, path: str, batch: int) -> str | None:
     """Return the text of the offset file of a micro-batch: how far it goes; None if it is gone."""
-    return _Files(spark, path).text(f"{path}/offsets/{batch}")
+    return _text(spark, f"{path}/offsets/{batch}")
 
 
 def first_micro_batch(spark: SparkSession, path: str) -> int | None:
     """Return the oldest micro-batch whose end a checkpoint still knows; Spark keeps a hundred."""
-    return min(_Files(spark, path).numbers("offsets"), default=None)
+    return min(_numbers(spark, f"{path}/offsets"), default=None)
 
 
 def first_offsets(spark: SparkSession, path: str) -> dict[str, dict[int, int]]:
@@ -58,7 +59,7 @@ def first_offsets(spark: SparkSession, path: str) -> dict[str, dict[int, int]]:
     Spark writes them once for a checkpoint, to `sources/0/0` (`KafkaSourceInitialOffsetWriter`): a byte 0,
     the version, and the offsets as JSON.
     """
-    text = _Files(spark, path).text(f"{path}/sources/0/0")
+    text = _text(spark, f"{path}/sources/0/0")
     if text is None or "{" not in text:
         return {}
     topics = json.loads(text[text.index("{") :])
@@ -104,9 +105,8 @@ def change_kept_setting(spark: SparkSession, path: str, setting: str, values: Ma
         setting: its name.
         values: the new value for each one that may be changed.
     """
-    files = _Files(spark, path)
-    newest = max(files.numbers("offsets"), default=None)
-    text = None if newest is None else files.text(f"{path}/offsets/{newest}")
+    newest = max(_numbers(spark, f"{path}/offsets"), default=None)
+    text = None if newest is None else _text(spark, f"{path}/offsets/{newest}")
     if text is None:
         return
     version, metadata, *sources = text.split("\n")
@@ -141,29 +141,10 @@ def note_path(path: str) -> str:
     return f"{path.rstrip('/')}.note.json"
 
 
-class _Files:
-    """Hadoop's view of the file system that a checkpoint is on."""
+def _text(spark: SparkSession, path: str) -> str | None:
+    return HadoopFile(spark, path).text()
 
-    def __init__(self, spark: SparkSession, path: str) -> None:
-        self._jvm: Any = spark.sparkContext._jvm
-        self._root = path
-        self.system = self.path(path).getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
 
-    def path(self, path: str) -> Any:
-        return self._jvm.org.apache.hadoop.fs.Path(path)
-
-    def numbers(self, folder: str) -> set[int]:
-        child = self.path(f"{self._root}/{folder}")
-        if not self.system.exists(child):
-            return set()
-        names = (status.getPath().getName() for status in self.system.listStatus(child))
-        return {int(name) for name in names if name.isdigit()}
-
-    def text(self, path: str) -> str | None:
-        if not self.system.exists(self.path(path)):
-            return None
-        stream = self.system.open(self.path(path))
-        try:
-            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-        finally:
-            stream.close()
+def _numbers(spark: SparkSession, folder: str) -> set[int]:
+    """Return the micro-batches for which a folder of a checkpoint has a file."""
+    return {int(name) for name in HadoopFile(spark, folder).names() if name.isdigit()}

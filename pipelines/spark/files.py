@@ -1,0 +1,83 @@
+"""Files and folders on whatever file system they are, by Hadoop's client."""
+
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+
+class HadoopFile:
+    """A file or a folder; it need not be there.
+
+    Attributes:
+        path: Hadoop's path of it.
+    """
+
+    def __init__(self, spark: SparkSession, path: Any) -> None:
+        """Name it.
+
+        Args:
+            spark: the session, which knows the file systems.
+            path: its path as text, or Hadoop's own.
+        """
+        jvm: Any = spark.sparkContext._jvm
+        self._jvm = jvm
+        self.path = jvm.org.apache.hadoop.fs.Path(path) if isinstance(path, str) else path
+        self._system = self.path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+
+    @classmethod
+    def of_url(cls, spark: SparkSession, url: str, table: str | None = None) -> "HadoopFile":
+        """Name a file by a URL, as Spark and Delta's log write it.
+
+        Args:
+            spark: the session.
+            url: the URL; characters that a URL may not have are escaped in it.
+            table: the path of the table that it is relative to, if it is relative.
+        """
+        jvm: Any = spark.sparkContext._jvm
+        new_path = jvm.org.apache.hadoop.fs.Path
+        path = new_path(jvm.java.net.URI(url))
+        return cls(spark, path if table is None else new_path(new_path(table), path))
+
+    def exists(self) -> bool:
+        """Return whether it is there."""
+        return bool(self._system.exists(self.path))
+
+    def size(self) -> int:
+        """Return its bytes."""
+        return int(self._system.getFileStatus(self.path).getLen())
+
+    def modified_ms(self) -> int:
+        """Return when it was written, in milliseconds since 1970."""
+        return int(self._system.getFileStatus(self.path).getModificationTime())
+
+    def names(self) -> set[str]:
+        """Return the names of what is in a folder; none if there is no such folder."""
+        if not self.exists():
+            return set()
+        return {str(status.getPath().getName()) for status in self._system.listStatus(self.path)}
+
+    def text(self) -> str | None:
+        """Return what is in the file, as UTF-8; None if it is not there."""
+        if not self.exists():
+            return None
+        stream = self._system.open(self.path)
+        try:
+            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def sha256(self) -> str:
+        """Return the SHA-256 of what is in the file, in hex."""
+        stream = self._system.open(self.path)
+        try:
+            return str(self._jvm.org.apache.commons.codec.digest.DigestUtils.sha256Hex(stream))
+        finally:
+            stream.close()
+
+    def rename(self, path: str) -> bool:
+        """Give it another path; return whether the file system did."""
+        return bool(self._system.rename(self.path, self._jvm.org.apache.hadoop.fs.Path(path)))
+
+    def delete(self) -> None:
+        """Delete the file."""
+        self._system.delete(self.path, False)
