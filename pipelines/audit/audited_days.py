@@ -19,11 +19,11 @@ from pipelines.delta.tables import QUARANTINE, conform, events_schema, exists, s
 from pipelines.kafka.known_gaps import known_missing
 from pipelines.ledger.bronze_index import BronzeSlice
 from pipelines.ledger.bronze_state import records_in
+from pipelines.ledger.decoding import decode_all
 from pipelines.ledger.forgotten import emptied_in
 from pipelines.ledger.layer_samples import LayerDifference
 from pipelines.ledger.offset_ranges import PartitionOffsets
 from pipelines.ledger.retention_marks import speed_from
-from pipelines.ledger.writer_schemas import decode_all
 from pipelines.records.decode import EVENT_DATE, VALID
 from pipelines.records.dedup import with_key
 from pipelines.spark.pipeline import Pipeline

@@ -25,9 +25,10 @@ from pipelines.ledger.bronze_state import (
     require_held,
 )
 from pipelines.ledger.catalog import BRONZE_INDEX
+from pipelines.ledger.decoding import decode_all
 from pipelines.ledger.forgotten import emptied_in, forgotten_by, is_emptied, with_event_time
 from pipelines.ledger.leases import Lease
-from pipelines.ledger.writer_schemas import ask_again, decode_all
+from pipelines.ledger.schema_lookup import ask_again
 from pipelines.records.decode import ERROR, EVENT_DATE, VALID
 from pipelines.records.decoder import contract_text
 from pipelines.records.sent import sent_at

@@ -4,32 +4,18 @@ A rebuild reads bronze alone, years later and whatever became of the registry; s
 needed once is kept in `ops/writer_schemas`.
 """
 
-import logging
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import append, read, small_rows
 from pipelines.delta.tables import exists, small_frame
-from pipelines.errors import InfrastructureError
-from pipelines.formats.catalog import format_of, format_of_kind, names_schemas
+from pipelines.formats.catalog import format_of, names_schemas
 from pipelines.ledger.catalog import WRITER_SCHEMAS
-from pipelines.records.decode import decode
-from pipelines.registry.schema_registry import open_registry, registry_of
-from pipelines.registry.wire_format import (
-    NO_WRITERS,
-    Writers,
-    WriterSchema,
-    schema_id,
-)
-from pipelines.spark.failures import cause
+from pipelines.registry.schema_registry import registry_of
+from pipelines.registry.wire_format import NO_WRITERS, Writers, WriterSchema
 from pipelines.spark.pipeline import Pipeline
 
 UNREADABLE: Final = "UNREADABLE"
@@ -38,11 +24,6 @@ NO_ID: Final = -1
 """The id of the row that says that some ids were taken for unknown and are not kept."""
 
 _PASSED_OVER: Final = "PASSED_OVER"
-_ROUND: Final = 50
-_MOST_NAMED: Final = 1_000
-_MOST_UNKNOWN: Final = 200
-
-_log = logging.getLogger(__name__)
 
 
 def kept_schemas(pipeline: Pipeline) -> Writers:
@@ -63,6 +44,12 @@ def answers(pipeline: Pipeline) -> list[WriterSchema]:
     )
     rows = small_rows(read(pipeline.spark, table).where(of_pipeline).orderBy("fetched_at"))
     return [WriterSchema(row["id"], row["kind"], row["text"]) for row in rows]
+
+
+def known_writers(pipeline: Pipeline) -> Writers:
+    """Return the schemas that the lake has kept for the pipeline, by id; none for plain JSON."""
+    contract = pipeline.contract
+    return fitting(kept_schemas(pipeline), contract) if names_schemas(contract) else NO_WRITERS
 
 
 def fitting(schemas: Writers, contract: DataContract) -> Writers:
@@ -93,233 +80,3 @@ def keep(pipeline: Pipeline, schemas: Writers) -> None:
 def keep_passed_over(pipeline: Pipeline) -> None:
     """Keep that some ids were taken for unknown which are not kept as such."""
     keep(pipeline, {NO_ID: WriterSchema(NO_ID, _PASSED_OVER, "")})
-
-
-def decode_all(
-    pipeline: Pipeline,
-    envelopes: DataFrame,
-    *,
-    asks: bool = False,
-) -> DataFrame:
-    """Decode a bounded frame of envelopes by the schemas that its values name (`pipelines.records.decode`).
-
-    Args:
-        pipeline: The pipeline.
-        envelopes: the records.
-        asks: as `writers_of`.
-
-    Raises:
-        InfrastructureError: a schema is neither in the lake nor to be had from the registry.
-    """
-    writers = writers_of(pipeline, envelopes, asks=asks)
-    return decode(envelopes, pipeline.contract, pipeline.config.decode.max_future, writers)
-
-
-def writers_of(
-    pipeline: Pipeline,
-    envelopes: DataFrame,
-    *,
-    asks: bool = False,
-) -> Writers:
-    """Return the schemas that the values of a bounded frame of envelopes name, those that can be read by.
-
-    What the registry did not know, or Spark could not read by, is asked for again, and nothing waits for it.
-    Of new ids not all are asked for, see `learn_named`.
-
-    Args:
-        pipeline: The pipeline.
-        envelopes: the records.
-        asks: whether new ids are asked for also where some were passed over before, by which another reading
-            of the same records may come to another verdict. The index of bronze and a replay ask; what is
-            held against the index does not.
-
-    Raises:
-        InfrastructureError: one is neither in the lake nor to be had from the registry.
-    """
-    if not names_schemas(pipeline.contract):
-        return NO_WRITERS
-    ids_of_records = envelopes.withColumnRenamed("value", "_value").select(F.expr(schema_id()).alias("id"))
-    stored = kept_schemas(pipeline)
-    known_ids, strange = most_named(ids_of_records, stored)
-    ids, new = set(known_ids), NO_WRITERS
-    if asks or NO_ID not in stored:
-        named = learn_named(pipeline, strange)
-        if named.goes_on:
-            return writers_of(pipeline, envelopes, asks=asks)
-        _remember_others(pipeline, named)
-        new = named.schemas
-    unusable = {number for number in ids & stored.keys() if stored[number].kind in (UNKNOWN, UNREADABLE)}
-    try:
-        new = {**new, **learn(pipeline, unusable)}
-    except InfrastructureError as error:
-        _log.warning("%d ids stay unknown, or unreadable: %s", len(unusable), error)
-    usable = {**fitting(stored, pipeline.contract), **new}
-    return {number: usable[number] for number in sorted((ids | new.keys()) & usable.keys())}
-
-
-def ask_again(pipeline: Pipeline) -> tuple[int, ...]:
-    """Ask the registry for the schemas that it did not know before, or that Spark could not read by.
-
-    Returns:
-        The ids of those that can be read by, or may be, since records that name them were decoded first: it
-        had none of them once, or Spark could not read by them; or it was asked for them first after some ids
-        had been passed over.
-    """
-    if not names_schemas(pipeline.contract):
-        return ()
-    unusable = {UNKNOWN, UNREADABLE}
-    unknown = {n for n, schema in kept_schemas(pipeline).items() if schema.kind in unusable}
-    try:
-        learn(pipeline, unknown)
-    except InfrastructureError as error:
-        _log.warning("%d ids stay unknown: %s", len(unknown), error)
-    kinds: dict[int, list[str]] = {}
-    for schema in answers(pipeline):
-        # All that is asked for later may have been among those that were passed over.
-        before = [UNKNOWN] if NO_ID in kinds else []
-        kinds.setdefault(schema.id, before).append(schema.kind)
-    return tuple(n for n in sorted(kinds) if unusable & {*kinds[n]} and kinds[n][-1] not in unusable)
-
-
-def known_writers(pipeline: Pipeline) -> Writers:
-    """Return the schemas that the lake has kept for the pipeline, by id; none for plain JSON."""
-    contract = pipeline.contract
-    return fitting(kept_schemas(pipeline), contract) if names_schemas(contract) else NO_WRITERS
-
-
-@dataclass(frozen=True)
-class Named:
-    """The schemas that records name, as far as they were looked at.
-
-    Attributes:
-        schemas: schemas that the registry was asked for, and has in the contract's format.
-        in_vain: ids that it was asked for, and has not.
-        others: ids that it was not asked for.
-        goes_on: whether all that were looked at were asked for with success, and there may be more.
-    """
-
-    schemas: Writers
-    in_vain: tuple[int, ...]
-    others: tuple[int, ...]
-    goes_on: bool
-
-
-def most_named(ids: DataFrame, known_ids: Collection[int]) -> tuple[list[int], list[int]]:
-    """Return ids that records name: those that are known, and of others the thousand that most records name.
-
-    Args:
-        ids: a column `id`, null for a record that names none.
-        known_ids: ids.
-
-    Returns:
-        The known ones; the others, the most frequent first.
-    """
-    is_known = f"coalesce(id IN ({', '.join(map(str, known_ids)) or 'NULL'}), false)"
-    counted = ids.where("id IS NOT NULL").groupBy("id").count()
-    ordered = counted.orderBy(F.expr(is_known).desc(), F.desc("count"), "id")
-    named = [row["id"] for row in small_rows(ordered.limit(len(known_ids) + _MOST_NAMED).select("id"))]
-    others = [number for number in named if number not in known_ids]
-    return [number for number in named if number in known_ids], others[:_MOST_NAMED]
-
-
-def learn_named(pipeline: Pipeline, ids: Sequence[int]) -> Named:
-    """Learn the schemas that records name, those that most records name first.
-
-    Values that begin with a byte 0 by chance name another id each. So the registry is asked in rounds of
-    50 ids, and no more after a round in which it had none.
-
-    Args:
-        pipeline: The pipeline.
-        ids: the ids, as `most_named` orders them.
-
-    Raises:
-        InfrastructureError: the registry does not answer; what it answered before is kept.
-    """
-    schemas: dict[int, WriterSchema] = {}
-    position = 0
-    while position < len(ids):
-        new = learn(pipeline, ids[position : position + _ROUND])
-        schemas.update(new)
-        position += _ROUND
-        if not new:
-            break
-    in_vain = tuple(number for number in ids[:position] if number not in schemas)
-    if others := tuple(ids[position:]):
-        _log.warning(
-            "the registry was not asked for %d or more of the ids that values name, since it had none of %d"
-            " that are named as often: their records count as of an unknown schema",
-            len(others),
-            _ROUND,
-        )
-    goes_on = len(ids) >= _MOST_NAMED and not others
-    return Named(schemas, in_vain, others, goes_on)
-
-
-def learn(pipeline: Pipeline, ids: Iterable[int]) -> Writers:
-    """Ask the registry for schemas and keep in the lake what it answers, also that it has none.
-
-    Of ids that the registry has none of the lake keeps 200; they are what the nights ask for again.
-
-    Args:
-        pipeline: The pipeline.
-        ids: the schemas that are asked for.
-
-    Returns:
-        Those that the registry has in the contract's format.
-
-    Raises:
-        InfrastructureError: the registry does not answer; what it answered before is kept.
-    """
-    contract = pipeline.contract
-    requested = sorted(ids)
-    if not requested:
-        return NO_WRITERS
-    url = registry_of(pipeline.config, contract).url
-    registry = open_registry(registry_of(pipeline.config, contract))
-    answered: dict[int, WriterSchema] = {}
-    try:
-        for number in requested:
-            schema = registry.schema(number)
-            answered[number] = (
-                _checked(pipeline.spark, schema) if schema else WriterSchema(number, UNKNOWN, "")
-            )
-    finally:
-        stored = kept_schemas(pipeline)
-        news = {number: schema for number, schema in answered.items() if stored.get(number) != schema}
-        unknown = [number for number, schema in news.items() if schema.kind == UNKNOWN]
-        room = _MOST_UNKNOWN - sum(schema.kind == UNKNOWN for schema in stored.values())
-        for number in unknown[max(room, 0) :]:
-            del news[number]
-        if news:
-            keep(pipeline, news)
-    usable = fitting(answered, contract)
-    _log.info("asked %s for %d schemas, and can read by %d", url, len(requested), len(usable))
-    return usable
-
-
-def _remember_others(pipeline: Pipeline, named: Named) -> None:
-    """Note, once, that ids were taken for unknown that the lake does not keep as such."""
-    if not named.others and not named.in_vain:
-        return
-    stored = kept_schemas(pipeline)
-    if NO_ID not in stored and (named.others or not set(named.in_vain) <= stored.keys()):
-        keep_passed_over(pipeline)
-
-
-def _checked(spark: SparkSession, schema: WriterSchema) -> WriterSchema:
-    """Return the schema.
-
-    One that Spark cannot read by counts as of no kind, so that its records are put aside.
-    """
-    # By its own kind: under a later contract it may be what values are read by.
-    value_format = format_of_kind(schema.kind)
-    if value_format is None:
-        return schema
-    try:
-        value_format.require_readable(spark, schema)
-    except (PySparkException, Py4JJavaError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        # Spark has errors of its own for some schemas, hands on those of Avro for others, and a text from
-        # elsewhere may have any shape.
-        _log.warning("Spark cannot read by schema %d: %s", schema.id, cause(error))
-        return replace(schema, kind=UNREADABLE)
-    return schema

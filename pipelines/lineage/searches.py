@@ -10,9 +10,9 @@ from pyspark.sql import functions as F
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.event_tables import by_clock_since
 from pipelines.delta.tables import require_table
+from pipelines.ledger.decoding import decode_all
 from pipelines.ledger.forgotten import EVENT_TIME, remembered
 from pipelines.ledger.forgotten_places import places
-from pipelines.ledger.writer_schemas import decode_all
 from pipelines.lineage import trace
 from pipelines.lineage.key_filter import AskedPart, of_key
 from pipelines.records.decode import COORDINATES, EVENT_DATE, PLACE, VALID

@@ -9,7 +9,7 @@ from pipelines.delta.fenced_commits import commits_since, replace_days_fenced
 from pipelines.delta.io import by_day_and_key, on_days
 from pipelines.errors import SourceError
 from pipelines.ledger.bronze_index import BronzeSlice
-from pipelines.ledger.writer_schemas import decode_all
+from pipelines.ledger.decoding import decode_all
 from pipelines.records.decode import valid
 from pipelines.records.dedup import UNDECIDED, winners_on_known_days
 from pipelines.spark.pipeline import Pipeline

@@ -13,9 +13,9 @@ from pipelines.delta.io import on_days, read, small_rows
 from pipelines.ledger.bronze_index import BronzeIndex, bronze_slice
 from pipelines.ledger.bronze_verdicts import compared, own_verdicts, require_no_fewer
 from pipelines.ledger.certifications import Verdict, certified_in, newest_certified
+from pipelines.ledger.decoding import decode_all
 from pipelines.ledger.forgotten_places import forgotten_after, require_none_held
 from pipelines.ledger.retention_marks import first_whole_day, whole_from
-from pipelines.ledger.writer_schemas import decode_all
 from pipelines.records.decode import COORDINATES, EVENT_DATE, valid
 from pipelines.records.dedup import UNDECIDED, winners_on_known_days, with_key, without_key
 from pipelines.spark.pipeline import Pipeline

@@ -14,8 +14,8 @@ from pipelines.delta.io import read, small_rows
 from pipelines.delta.stream_position import unread_rows
 from pipelines.delta.tables import exists
 from pipelines.ledger.certifications import Verdict
+from pipelines.ledger.decoding import decode_all
 from pipelines.ledger.retention_marks import last_event_day
-from pipelines.ledger.writer_schemas import decode_all
 from pipelines.records.decode import EVENT_DATE, VALID
 from pipelines.records.sent import sent_at
 from pipelines.spark.pipeline import Pipeline

@@ -19,7 +19,7 @@ from pipelines.delta.tables import (
     version,
 )
 from pipelines.ledger.certifications import certified
-from pipelines.ledger.writer_schemas import decode_all
+from pipelines.ledger.decoding import decode_all
 from pipelines.lineage import trace
 from pipelines.lineage.key_filter import AskedPart, of_key
 from pipelines.lineage.outcome import Facts, Fate, fate

@@ -14,11 +14,11 @@ from pipelines.delta.read_ahead import require_not_read_ahead
 from pipelines.delta.stream_check import refuse_lost_speed
 from pipelines.delta.tables import exists, require_table, version
 from pipelines.ledger.certifications import certified
+from pipelines.ledger.decoding import decode_all
 from pipelines.ledger.forgotten_places import places
 from pipelines.ledger.leases import Lease, lease
 from pipelines.ledger.quarantine import Selection, picked, tried, update_open
 from pipelines.ledger.retention_marks import whole_from
-from pipelines.ledger.writer_schemas import decode_all
 from pipelines.records.decode import (
     COORDINATES,
     ENVELOPE,

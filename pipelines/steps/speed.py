@@ -25,7 +25,8 @@ from pipelines.kafka.dead_letters import send_dead_letters
 from pipelines.kafka.topics import find_topic
 from pipelines.ledger.forgotten import remembered
 from pipelines.ledger.forgotten_places import require_forgotten
-from pipelines.ledger.writer_schemas import known_writers, learn_named, most_named
+from pipelines.ledger.schema_lookup import learn_named, most_named
+from pipelines.ledger.writer_schemas import known_writers
 from pipelines.records.decode import BAD, broken_of, decode, events_of, routed
 from pipelines.records.dedup import first_within_watermark
 from pipelines.records.set_aside import SetAside

@@ -10,8 +10,8 @@ from pyspark.sql import functions as F
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import append
 from pipelines.delta.tables import ensure_bronze
+from pipelines.ledger.decoding import decode_all
 from pipelines.ledger.quarantine import Selection
-from pipelines.ledger.writer_schemas import decode_all
 from pipelines.records.decode import ERROR
 from pipelines.retention.removal import first_offsets_kept
 from pipelines.steps.nightly import nightly

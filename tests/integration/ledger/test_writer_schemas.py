@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import InfrastructureError
-from pipelines.ledger.writer_schemas import decode_all
+from pipelines.ledger.decoding import decode_all
 from pipelines.nightly.verdicts import NightSummary
 from pipelines.registry.confluent import ConfluentRegistry
 from pipelines.registry.wire_format import WriterSchema

@@ -1,0 +1,94 @@
+"""Decodes records of bronze by the schemas that they name."""
+
+import logging
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.errors import InfrastructureError
+from pipelines.formats.catalog import names_schemas
+from pipelines.ledger.schema_lookup import Named, learn, learn_named, most_named
+from pipelines.ledger.writer_schemas import (
+    NO_ID,
+    UNKNOWN,
+    UNREADABLE,
+    fitting,
+    keep_passed_over,
+    kept_schemas,
+)
+from pipelines.records.decode import decode
+from pipelines.registry.wire_format import NO_WRITERS, Writers, schema_id
+from pipelines.spark.pipeline import Pipeline
+
+_log = logging.getLogger(__name__)
+
+
+def decode_all(
+    pipeline: Pipeline,
+    envelopes: DataFrame,
+    *,
+    asks: bool = False,
+) -> DataFrame:
+    """Decode a bounded frame of envelopes by the schemas that its values name (`pipelines.records.decode`).
+
+    Args:
+        pipeline: The pipeline.
+        envelopes: the records.
+        asks: as `writers_of`.
+
+    Raises:
+        InfrastructureError: a schema is neither in the lake nor to be had from the registry.
+    """
+    writers = writers_of(pipeline, envelopes, asks=asks)
+    return decode(envelopes, pipeline.contract, pipeline.config.decode.max_future, writers)
+
+
+def writers_of(
+    pipeline: Pipeline,
+    envelopes: DataFrame,
+    *,
+    asks: bool = False,
+) -> Writers:
+    """Return the schemas that the values of a bounded frame of envelopes name, those that can be read by.
+
+    What the registry did not know, or Spark could not read by, is asked for again, and nothing waits for it.
+    Of new ids not all are asked for, see `learn_named`.
+
+    Args:
+        pipeline: The pipeline.
+        envelopes: the records.
+        asks: whether new ids are asked for also where some were passed over before, by which another reading
+            of the same records may come to another verdict. The index of bronze and a replay ask; what is
+            held against the index does not.
+
+    Raises:
+        InfrastructureError: one is neither in the lake nor to be had from the registry.
+    """
+    if not names_schemas(pipeline.contract):
+        return NO_WRITERS
+    ids_of_records = envelopes.withColumnRenamed("value", "_value").select(F.expr(schema_id()).alias("id"))
+    stored = kept_schemas(pipeline)
+    known_ids, strange = most_named(ids_of_records, stored)
+    ids, new = set(known_ids), NO_WRITERS
+    if asks or NO_ID not in stored:
+        named = learn_named(pipeline, strange)
+        if named.goes_on:
+            return writers_of(pipeline, envelopes, asks=asks)
+        _remember_others(pipeline, named)
+        new = named.schemas
+    unusable = {number for number in ids & stored.keys() if stored[number].kind in (UNKNOWN, UNREADABLE)}
+    try:
+        new = {**new, **learn(pipeline, unusable)}
+    except InfrastructureError as error:
+        _log.warning("%d ids stay unknown, or unreadable: %s", len(unusable), error)
+    usable = {**fitting(stored, pipeline.contract), **new}
+    return {number: usable[number] for number in sorted((ids | new.keys()) & usable.keys())}
+
+
+def _remember_others(pipeline: Pipeline, named: Named) -> None:
+    """Note, once, that ids were taken for unknown that the lake does not keep as such."""
+    if not named.others and not named.in_vain:
+        return
+    stored = kept_schemas(pipeline)
+    if NO_ID not in stored and (named.others or not set(named.in_vain) <= stored.keys()):
+        keep_passed_over(pipeline)
