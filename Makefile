@@ -24,7 +24,7 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 SCHEDULERS := .venv-schedulers
 SCHEDULERS_MADE := $(SCHEDULERS)/.made-$(call key,requirements/schedulers.txt)
 
-.PHONY: help setup java demo test test-fast test-thorough test-long lint format package bench rack-bench lock lock-jars pages schema clean distclean
+.PHONY: help setup java demo test test-fast test-thorough test-long lint format package bench bench-full rack-bench lock lock-jars pages schema clean distclean
 
 help: ## Show this help
 	@echo "Oncelake. Every target does the set-up that it needs. The first time takes minutes and needs network access."
@@ -71,10 +71,13 @@ package: $(JARS) ## Build the wheel, and the zip for spark-submit --py-files, in
 	@echo "==> building the wheel and the zip into dist/"
 	@$(PY) scripts/package.py dist
 
-bench: setup ## Measure each step, and compare it with a plain append (BENCH_ARGS)
+bench: setup ## Measure each step, and compare it with a plain append; writes a page, Markdown and JSON (BENCH_ARGS)
 	@$(PY) -m benchmarks $(BENCH_ARGS)
 
-rack-bench: setup ## Measure the share of bytes that stays within the rack, with three brokers (BENCH_ARGS)
+bench-full: setup ## The same at 1 and 3 million events, in micro-batches of 250,000, three times
+	@$(PY) -m benchmarks --events 1000000,3000000 --batch-records 250000 --repeat 3 $(BENCH_ARGS)
+
+rack-bench: setup ## Measure the share of bytes that stays within the rack, with three brokers (BENCH_ARGS=--full: and when things break)
 	@$(PY) -m benchmarks.racks $(BENCH_ARGS)
 
 lock: ## Maintainers: update the pinned Python dependencies (needs uv)

@@ -4,17 +4,19 @@ import shutil
 import sys
 import tempfile
 import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 import click
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from benchmarks.events import PARTITIONS
 from benchmarks.items import ITEMS
-from benchmarks.results import show, show_nights, summarize, write
+from benchmarks.results import Report, show
 from benchmarks.runner import Result, Setup, chosen, run_items
 from benchmarks.topic import fill_topic
 from demo.topic import create_topic, delete_topic
@@ -23,10 +25,85 @@ from pipelines.runtime.local_broker import broker
 from pipelines.runtime.processes import graceful_shutdown
 
 _OUT: Final = Path(__file__).parent / "out"
+_LEAST: Final = 1_000
+# Starting Spark and checking the result take about as long as appending so many records.
+_START: Final = 1_000_000
+
+
+def _sizes(context: click.Context, option: click.Parameter, value: str) -> tuple[int, ...]:
+    del context, option
+    texts = value.replace("_", "").split(",")
+    if not all(text.isdigit() and int(text) >= _LEAST for text in texts):
+        raise click.BadParameter(f"found {value}; expected numbers from {_LEAST:,}, with commas between them")
+    return tuple(sorted(set(map(int, texts))))
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What is measured, and where that is told.
+
+    Attributes:
+        console: for people.
+        sizes: how many events each topic gets, the fewest first.
+        names: of the items, in order.
+        repeat: how often everything is measured.
+        seed: of the events.
+        options: the rest of each `Setup`.
+    """
+
+    console: Console
+    sizes: tuple[int, ...]
+    names: Sequence[str]
+    repeat: int
+    seed: int
+    options: dict[str, Any]
+
+    def measure(self, folder: Path) -> Iterator[Result]:
+        """Measure everything, and yield each result as soon as it is there."""
+        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("left:"), TimeRemainingColumn())
+        with (
+            broker(folder / "broker") as running,
+            # The speed is that of the whole run: a piece of work may take longer than rich looks back.
+            Progress(*columns, console=self.console, transient=True, speed_estimate_period=3600) as progress,
+        ):
+            task = progress.add_task("", total=self.repeat * sum(map(self._cost, self.sizes)))
+            for events in self.sizes:
+                topic = f"oncelake-benchmark-{uuid.uuid4().hex[:8]}"
+                create_topic(running.bootstrap_servers, topic, PARTITIONS)
+                try:
+                    progress.update(task, description=f"{events:,} events: sending")
+                    truth = fill_topic(running.bootstrap_servers, topic, events, self.seed, lambda _: None)
+                    setup = Setup(folder, running.bootstrap_servers, topic, truth, **self.options)
+                    for result in self._runs(setup, progress):
+                        yield result
+                        if result.item in ITEMS:
+                            progress.advance(task, self._cost_of(result.item, events))
+                finally:
+                    delete_topic(running.bootstrap_servers, topic)
+
+    def _runs(self, setup: Setup, progress: Progress) -> Iterator[Result]:
+        for repetition in range(1, self.repeat + 1):
+            for task in progress.task_ids:
+                progress.update(task, description=f"{setup.truth.records:,} events, run {repetition}")
+            yield from run_items(setup, self.names, repetition)
+
+    def _cost(self, events: int) -> float:
+        """Return about how long a run takes, in raw appends of one record."""
+        return sum(self._cost_of(name, events) for name in self.names)
+
+    def _cost_of(self, name: str, events: int) -> float:
+        return _START + ITEMS[name].weight * events
 
 
 @click.command("benchmarks")
-@click.option("--events", default=2_000_000, show_default=True, type=click.IntRange(min=1_000))
+@click.option(
+    "--events",
+    "sizes",
+    default="500000,2000000",
+    show_default=True,
+    callback=_sizes,
+    help="How many events: two or more sizes, with commas between, show what one more event costs.",
+)
 @click.option(
     "--repeat", default=1, show_default=True, type=click.IntRange(min=1), help="Then medians are shown."
 )
@@ -54,58 +131,53 @@ _OUT: Final = Path(__file__).parent / "out"
 @click.option(
     "--out",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Where to write the results as JSON. [default: benchmarks/out/TIME.json]",
+    help="Where to write the results as JSON; a page and Markdown go beside it."
+    " [default: benchmarks/out/TIME.json]",
 )
 @graceful_shutdown()
 def main(
-    events: int,
+    sizes: tuple[int, ...],
     repeat: int,
     only: tuple[str, ...],
     seed: int,
     out: Path | None,
-    **setup_options: Any,
+    **options: Any,
 ) -> None:
     """Measure the steps on generated events, each in a fresh process once Spark is up; check their results.
 
-    A Kafka broker is started for it, unless KAFKA_BOOTSTRAP_SERVERS names a cluster.
+    What was measured is written at once, so a run that is ended keeps it. A Kafka broker is started, unless
+    KAFKA_BOOTSTRAP_SERVERS names a cluster.
     """
     console = Console(stderr=True)
+    report = Report(
+        out or _OUT / f"{datetime.now(UTC):%Y%m%dT%H%M%S}.json",
+        {"events": list(sizes), "repetitions": repeat, "seed": seed, **options},
+    )
     _OUT.mkdir(exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="work-", dir=_OUT))
+    results: list[Result] = []
     try:
-        with broker(folder / "broker") as running:
-            topic = f"oncelake-benchmark-{uuid.uuid4().hex[:8]}"
-            create_topic(running.bootstrap_servers, topic, PARTITIONS)
-            try:
-                with Progress(console=console, transient=True) as progress:
-                    task = progress.add_task(f"sending {events:,} events", total=events)
-                    truth = fill_topic(
-                        running.bootstrap_servers, topic, events, seed, lambda n: progress.advance(task, n)
-                    )
-                setup = Setup(folder, running.bootstrap_servers, topic, truth, **setup_options)
-                runs = [_one_run(console, setup, chosen(only), number) for number in range(1, repeat + 1)]
-            finally:
-                delete_topic(running.bootstrap_servers, topic)
+        for result in Bench(console, sizes, chosen(only), repeat, seed, options).measure(folder):
+            results.append(result)
+            report.write(results)
+            console.print(
+                f"{result.events:,} events, run {result.repetition}: {result.item}"
+                f" took {result.wall_s:.1f} s, {result.cpu_s:.1f} CPU s",
+                highlight=False,
+            )
+        console.print("every result was right")
     except OncelakeError as error:
         # The logs that the message names stay.
         console.print(f"[bold red]error:[/] {error}", highlight=False)
         sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    finally:
+        if results:
+            show(Console(), report.write(results), results)
+            console.print(f"written: {report.path}, .html and .md", highlight=False, soft_wrap=True)
     shutil.rmtree(folder)
-    summary = summarize(runs, truth.records)
-    path = out or _OUT / f"{datetime.now(UTC):%Y%m%dT%H%M%S}.json"
-    write(path, setup, runs, summary)
-    show(Console(), summary)
-    show_nights(Console(), runs[-1])
-    console.print(f"every result was right; all figures: {path}", highlight=False)
-
-
-def _one_run(console: Console, setup: Setup, names: list[str], number: int) -> list[Result]:
-    results = []
-    with console.status(f"run {number}: {', '.join(names)}"):
-        for result in run_items(setup, names, number):
-            console.print(f"run {number}: {result.item} took {result.wall_s:.1f} s", highlight=False)
-            results.append(result)
-    return results
 
 
 if __name__ == "__main__":

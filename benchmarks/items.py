@@ -158,6 +158,7 @@ class Item:
         prepare: what has to be done before, and is not measured.
         share: of all records, those that it works on.
         night: it is a nightly run, whose steps are told.
+        weight: about how long it takes, in raw appends of the same records; for the estimate of what is left.
     """
 
     run: Callable[[Work], None]
@@ -169,6 +170,7 @@ class Item:
     prepare: Callable[[Work], None] | None = None
     share: float = 1.0
     night: bool = False
+    weight: float = 1.0
 
 
 ITEMS: Final[dict[str, Item]] = {

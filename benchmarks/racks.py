@@ -11,6 +11,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -35,6 +36,8 @@ _STOCK: Final = ("kafka.rack.mode=client", "kafka.rack.variable=NO_RACK")
 _WITHIN_S: Final = 300
 _BATCHES: Final = 20
 _PAIRS: Final = 3
+_ROWS: Final = 12
+_ROWS_IN_FULL: Final = 29
 _SEED: Final = 12
 _TWO_CORES: Final = "spark.conf.spark.cores.max=2"
 # One executor is there from the beginning; the others are asked for while the query runs.
@@ -151,6 +154,8 @@ class Bench:
         cluster: what runs.
         records: of each topic.
         size: of a record, in bytes.
+        out: the file that has the results so far, as JSON.
+        total: how many rows there will be.
         found: the results so far.
     """
 
@@ -158,7 +163,10 @@ class Bench:
     cluster: RackCluster
     records: int
     size: int
+    out: Path
+    total: int
     found: list[dict[str, Any]] = field(default_factory=list)
+    _began: float = field(default_factory=time.monotonic)
 
     def fill(self, topic: str, factor: int) -> str:
         """Make and fill a topic."""
@@ -169,13 +177,19 @@ class Bench:
     def row(
         self, case: str, topic: str, mode: str, *settings: str, meanwhile: Callable[[], None] | None = None
     ) -> None:
-        """Measure one case in one mode."""
-        self.console.print(f"{case}, {mode} ...", highlight=False)
+        """Measure one case in one mode, and write what was found."""
         summary = measured(self.cluster, topic, mode, self.records, *settings, meanwhile=meanwhile)
         records, racks = summary["counts"]["records"], summary["racks"]
         if records != self.records:
             raise InfrastructureError(f"{case}, {mode}: read {records} of {self.records} records")
         self.found.append({**racks, "case": case, "mode": mode, "seconds": summary["query_s"]})
+        self.out.write_text(json.dumps(self.found, indent=2) + "\n", encoding="utf-8")
+        done = len(self.found)
+        left = (time.monotonic() - self._began) / done * (self.total - done)
+        self.console.print(
+            f"{done} of {self.total}: {case}, {mode}: {racks['share']:.3f}; about {left / 60:.0f} min left",
+            highlight=False,
+        )
 
     def rows(self, case: str, topic: str, *settings: str) -> None:
         """Measure one case in each mode."""
@@ -184,24 +198,28 @@ class Bench:
 
 
 def replication(bench: Bench) -> None:
-    """Measure the replication factors, and the time that it takes, in turns."""
+    """Measure the replication factors, and a broker that is down."""
+    cluster = bench.cluster
     for factor in (3, 2, 1):
         bench.rows(f"replication {factor}", bench.fill(f"replicated-{factor}", factor))
-    for _ in range(_PAIRS - 1):
-        bench.rows("replication 3", "replicated-3")
-
-
-def changes_during_the_query(bench: Bench) -> None:
-    """Return leaders move, an executor dies, executors come one by one."""
-    cluster = bench.cluster
-    for mode in ("client", "placement"):
-        topic = f"moving-{mode}"
-        bench.fill(topic, 3)
     cluster.brokers[2].kill()
     wait_until(lambda: cluster.in_sync("replicated-3") == 2, "a follower is known to be down")
     bench.rows("replication 3, the broker of b is down", "replicated-3")
     cluster.brokers[2].again()
     wait_until(partial(_is_in_sync, cluster, "replicated-3"), "all followers are in sync again")
+
+
+def time_in_turns(bench: Bench) -> None:
+    """Measure again, in turns, for the time that it takes."""
+    for _ in range(_PAIRS - 1):
+        bench.rows("replication 3", "replicated-3")
+
+
+def changes_during_the_query(bench: Bench) -> None:
+    """Measure while leaders move, an executor dies, executors come one by one."""
+    cluster = bench.cluster
+    for mode in ("client", "placement"):
+        bench.fill(f"moving-{mode}", 3)
     for mode in ("client", "placement"):
         topic = f"moving-{mode}"
         wait_until(partial(_is_in_sync, cluster, topic), "all followers are in sync again")
@@ -233,26 +251,39 @@ def _is_in_sync(cluster: RackCluster, topic: str) -> bool:
     "--size", default=1_000, show_default=True, type=click.IntRange(min=10), help="Bytes of a record."
 )
 @click.option(
+    "--full",
+    is_flag=True,
+    help="Also while leaders move and executors die, and the time of the query by three runs in turns.",
+)
+@click.option(
     "--out",
     default=Path(__file__).parent / "out" / "racks.json",
     type=click.Path(dir_okay=False, path_type=Path),
     help="Where the results go, as JSON.",
 )
 @graceful_shutdown()
-def main(records: int, size: int, out: Path) -> None:
-    """Measure the share of bytes within the rack, by replication factor and mode, and when things break."""
+def main(records: int, size: int, full: bool, out: Path) -> None:
+    """Measure the share of bytes within the rack, by replication factor and mode, and when things break.
+
+    What was measured is written at once, so a run that is ended keeps it.
+    """
     console = Console(stderr=True)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    console.print("starting three brokers and three workers", highlight=False)
     with (
         tempfile.TemporaryDirectory(prefix="oncelake-racks-") as folder,
         rack_cluster(Path(folder)) as cluster,
     ):
-        bench = Bench(console, cluster, records, size)
-        replication(bench)
-        changes_during_the_query(bench)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(bench.found, indent=2) + "\n", encoding="utf-8")
-    _show(bench.found)
-    console.print(f"written: {out}", highlight=False, soft_wrap=True)
+        bench = Bench(console, cluster, records, size, out, _ROWS_IN_FULL if full else _ROWS)
+        try:
+            replication(bench)
+            if full:
+                time_in_turns(bench)
+                changes_during_the_query(bench)
+        finally:
+            if bench.found:
+                _show(bench.found)
+                console.print(f"written: {out}", highlight=False, soft_wrap=True)
 
 
 def _show(found: Sequence[dict[str, Any]]) -> None:
@@ -268,13 +299,14 @@ def _show(found: Sequence[dict[str, Any]]) -> None:
         table.add_row(case, *("" if share is None else f"{share:.3f}" for share in cells))
     output = Console()
     output.print(table)
-    stock, *others = (
-        statistics.median(
-            row["seconds"] for row in found if (row["case"], row["mode"]) == ("replication 3", mode)
-        )
+    seconds = {
+        mode: [row["seconds"] for row in found if (row["case"], row["mode"]) == ("replication 3", mode)]
         for mode in MODES
-    )
-    told = ", ".join(f"{mode} {seconds / stock:.2f}" for mode, seconds in zip(MODES[1:], others, strict=True))
+    }
+    if any(len(runs) < _PAIRS for runs in seconds.values()):
+        return
+    stock, *others = (statistics.median(runs) for runs in seconds.values())
+    told = ", ".join(f"{mode} {median / stock:.2f}" for mode, median in zip(MODES[1:], others, strict=True))
     output.print(f"seconds of the query at replication 3, stock = 1 ({stock:.1f} s): {told}", highlight=False)
 
 

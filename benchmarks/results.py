@@ -1,113 +1,150 @@
-"""What came out: a table for the terminal, everything as JSON."""
+"""What came out, for people and for programs: the terminal, Markdown, a page, everything as JSON."""
 
 import json
 import platform
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import median
-from typing import Any, Final
+from typing import Any
 
 import psutil
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.items import ITEMS
-from benchmarks.runner import Result, Setup
+from benchmarks.page import page
+from benchmarks.runner import Result
+from benchmarks.summary import AtSize, Summary, label_of, summarize
 
-Run = Sequence[Result]
-_LABELS: Final = {**{name: item.label for name, item in ITEMS.items()}, "build": "rebuild alone"}
+HEADINGS = (
+    "work",
+    "µs CPU an event",
+    "fixed CPU s",
+    "events",
+    "wall s",
+    "CPU s",
+    "records/s",
+    "against raw, wall",
+    "against raw, CPU",
+    "bytes out/in",
+    "peak MB",
+)
+"""The columns of a table of summaries."""
 
 
-def summarize(runs: Sequence[Run], records: int) -> list[dict[str, Any]]:
-    """Return medians over the repetitions.
+@dataclass(frozen=True)
+class Report:
+    """Where the results of a benchmark go, as soon as there are any.
 
-    Args:
-        runs: the results of each repetition; each begins with the item `raw`.
-        records: how many records the topic holds.
-
-    Returns:
-        For each item: `item`, `label`, `wall_s`, `cpu_s`, `peak_mb`, `records_per_s`, and how fast it is
-        against the raw append of as many records in the same repetition: `ratio_wall` and `ratio_cpu`
-        (medians; more is faster) with `ratio_wall_range` (least and greatest).
+    Attributes:
+        path: of the JSON; the page and the Markdown are beside it.
+        setup: how it was measured, for the reader: names and values.
     """
-    rows = []
-    for place, first in enumerate(runs[0]):
-        same = [run[place] for run in runs]
-        share = ITEMS[first.item].share if first.item in ITEMS else 1.0
-        wall = [run[0].wall_s * share / one.wall_s for run, one in zip(runs, same, strict=True)]
-        cpu = [run[0].cpu_s * share / one.cpu_s for run, one in zip(runs, same, strict=True)]
-        wall_s = median(one.wall_s for one in same)
-        rows.append(
-            {
-                "item": first.item,
-                "label": _LABELS[first.item],
-                "wall_s": round(wall_s, 2),
-                "cpu_s": round(median(one.cpu_s for one in same), 2),
-                "peak_mb": round(median(one.peak_mb for one in same)),
-                "records_per_s": round(records * share / wall_s),
-                "ratio_wall": round(median(wall), 3),
-                "ratio_wall_range": [round(min(wall), 3), round(max(wall), 3)],
-                "ratio_cpu": round(median(cpu), 3),
-            }
-        )
-    return rows
+
+    path: Path
+    setup: dict[str, Any]
+
+    def write(self, results: Sequence[Result]) -> list[Summary]:
+        """Write what was measured so far, in place of what was written before; return what it comes to."""
+        summaries = summarize(results)
+        content = {
+            "machine": machine(),
+            "setup": self.setup,
+            "summary": [asdict(summary) for summary in summaries],
+            "results": [asdict(result) for result in results],
+        }
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        told = {**machine(), **self.setup}
+        nights = night_lines(results)
+        self.path.with_suffix(".md").write_text(markdown(told, summaries, nights), encoding="utf-8")
+        html = page(told, HEADINGS, rows(summaries), summaries, nights)
+        self.path.with_suffix(".html").write_text(html, encoding="utf-8")
+        return summaries
 
 
-def show(console: Console, summary: Sequence[dict[str, Any]]) -> None:
-    """Print the summary as a table."""
-    table = Table(title="Against a raw append of the same run (1.00; more is faster)")
-    table.add_column("work")
-    for title in ("wall s", "CPU s", "records/s", "ratio wall", "ratio CPU"):
-        table.add_column(title, justify="right")
-    for row in summary:
-        low, high = row["ratio_wall_range"]
-        spread = "" if low == high else f" ({low:.2f}-{high:.2f})"
-        table.add_row(
-            row["label"],
-            f"{row['wall_s']:.1f}",
-            f"{row['cpu_s']:.1f}",
-            f"{row['records_per_s']:,}",
-            f"{row['ratio_wall']:.2f}{spread}",
-            f"{row['ratio_cpu']:.2f}",
-        )
-    console.print(table)
+def machine() -> dict[str, Any]:
+    """Return what the figures depend on: processors, memory in gigabytes, system, Python."""
+    return {
+        "cpus": psutil.cpu_count(),
+        "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+    }
 
 
-def show_nights(console: Console, run: Run) -> None:
-    """Print what nightly runs consisted of: their steps, and the bytes they read and wrote."""
-    for result in run:
+def rows(summaries: Sequence[Summary]) -> list[list[str]]:
+    """Return the cells of a table, a line for each item and size, under `HEADINGS`."""
+    return [
+        [
+            summary.label if not number else "",
+            _figure(summary.marginal_us) if not number else "",
+            _figure(summary.fixed_s) if not number else "",
+            *_cells(size),
+        ]
+        for summary in summaries
+        for number, size in enumerate(summary.sizes)
+    ]
+
+
+def _cells(size: AtSize) -> list[str]:
+    low, high = size.ratio_wall_range
+    spread = "" if low == high else f" ({low:.2f}-{high:.2f})"
+    return [
+        f"{size.events:,}",
+        f"{size.wall_s:.1f}",
+        f"{size.cpu_s:.1f}",
+        f"{size.records_per_s:,}",
+        f"{size.ratio_wall:.2f}{spread}",
+        f"{size.ratio_cpu:.2f}",
+        "" if size.written is None else f"{size.written:.2f}",
+        f"{size.peak_mb:,}",
+    ]
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else f"{value:.1f}"
+
+
+def table(summaries: Sequence[Summary]) -> Table:
+    """Return the summaries as a table for the terminal."""
+    made = Table(title="Against a raw append of as many records in the same run (1.00; more is faster)")
+    for number, heading in enumerate(HEADINGS):
+        made.add_column(heading, justify="right" if number else "left")
+    for cells in rows(summaries):
+        made.add_row(*cells)
+    return made
+
+
+def markdown(told: dict[str, Any], summaries: Sequence[Summary], nights: Sequence[str]) -> str:
+    """Return everything that is told as a Markdown document."""
+    lines = ["# Benchmark", "", *(f"- {name}: {value}" for name, value in told.items()), ""]
+    lines += [f"| {' | '.join(HEADINGS)} |", f"|---{'|---:' * (len(HEADINGS) - 1)}|"]
+    lines += [f"| {' | '.join(cells)} |" for cells in rows(summaries)]
+    lines += ["", *(f"- {night}" for night in nights)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def night_lines(results: Sequence[Result]) -> list[str]:
+    """Tell what nightly runs consisted of: their steps, and the bytes they read and wrote."""
+    lines = []
+    for result in results:
         parts = result.details.get("steps")
         if not parts:
             continue
         audit = sum(part["seconds"] for part in parts if part["step"] == "audit")
-        told = ", ".join(f"{part['step']} {part['seconds']} s" for part in parts)
-        asked = next(part["detail"] for part in parts if part["step"] == "audit")
+        seconds = ", ".join(f"{part['step']} {part['seconds']} s" for part in parts)
+        detail = next(part["detail"] for part in parts if part["step"] == "audit")
         mb = result.details["mb"]
-        console.print(
-            f"{_LABELS[result.item]}: {told}; the audit is {audit / result.wall_s:.2f} of the run ({asked});"
-            f" {mb['read']:,.1f} MB read, {mb['written']:,.1f} MB written",
-            highlight=False,
+        lines.append(
+            f"{label_of(result.item)}, {result.events:,} events: {seconds}; the audit is"
+            f" {audit / result.wall_s:.2f} of the run ({detail}); {mb['read']:,.1f} MB read,"
+            f" {mb['written']:,.1f} MB written"
         )
+    return lines
 
 
-def write(path: Path, setup: Setup, runs: Sequence[Run], summary: Sequence[dict[str, Any]]) -> None:
-    """Write everything as JSON: where and how it was measured, the summary, each repetition."""
-    content = {
-        "machine": {
-            "cpus": psutil.cpu_count(),
-            "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
-            "system": platform.platform(),
-            "python": platform.python_version(),
-        },
-        "setup": {
-            "cores": setup.cores,
-            "batch_records": setup.batch_records,
-            "settings": setup.settings,
-            "truth": asdict(setup.truth),
-        },
-        "summary": list(summary),
-        "runs": [[asdict(result) for result in run] for run in runs],
-    }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=1), encoding="utf-8")
+def show(console: Console, summaries: Sequence[Summary], results: Sequence[Result]) -> None:
+    """Print what was measured."""
+    console.print(table(summaries))
+    for line in night_lines(results):
+        console.print(line, highlight=False)

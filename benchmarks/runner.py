@@ -47,6 +47,9 @@ class Result:
 
     Attributes:
         item: a name of `ITEMS`, or `build`: the part of the rebuild before its audit.
+        events: how many records the topic holds.
+        repetition: the number of the repetition.
+        value_bytes: the length of all values of the topic, in bytes.
         wall_s: seconds from the start to the end; starting Spark is not in it.
         cpu_s: CPU seconds of all its processes in that time.
         peak_mb: the largest resident memory of all its processes.
@@ -54,10 +57,18 @@ class Result:
     """
 
     item: str
+    events: int
+    repetition: int
+    value_bytes: int
     wall_s: float
     cpu_s: float
     peak_mb: float
     details: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def run(self) -> tuple[int, int]:
+        """Size and repetition: what was measured one after the other, beside the same reference."""
+        return self.events, self.repetition
 
 
 def chosen(only: Sequence[str]) -> list[str]:
@@ -68,13 +79,13 @@ def chosen(only: Sequence[str]) -> list[str]:
     return [name for name in ITEMS if name in wanted]
 
 
-def run_items(setup: Setup, names: Sequence[str], number: int) -> Iterator[Result]:
+def run_items(setup: Setup, names: Sequence[str], repetition: int) -> Iterator[Result]:
     """Run items one after the other on empty lakes.
 
     Args:
         setup: what they share.
         names: from `chosen`.
-        number: of this repetition.
+        repetition: its number.
 
     Yields:
         The cost of each, when its result has been found right.
@@ -82,14 +93,14 @@ def run_items(setup: Setup, names: Sequence[str], number: int) -> Iterator[Resul
     Raises:
         InfrastructureError: a piece of work failed, or its result is wrong.
     """
-    lakes = setup.folder / f"run-{number}"
+    lakes = setup.folder / f"run-{setup.truth.records}-{repetition}"
     shutil.rmtree(lakes, ignore_errors=True)
     for name in names:
-        yield from _run(setup, name, lakes)
+        yield from _run(setup, name, lakes, repetition)
     shutil.rmtree(lakes)
 
 
-def _run(setup: Setup, name: str, lakes: Path) -> Iterator[Result]:
+def _run(setup: Setup, name: str, lakes: Path, repetition: int) -> Iterator[Result]:
     parts = ("ingest", name) if name == "apart" else (name,)
     with ExitStack() as stack:
         workers = [
@@ -106,8 +117,10 @@ def _run(setup: Setup, name: str, lakes: Path) -> Iterator[Result]:
         found = [worker.result() for worker in workers]
     costs = [one["cost"] for one in found]
     end = max(cost["began"] + cost["wall_s"] for cost in costs)
+    of_run = (setup.truth.records, repetition, setup.truth.value_bytes)
     yield Result(
         name,
+        *of_run,
         end - min(cost["began"] for cost in costs),
         sum(cost["cpu_s"] for cost in costs),
         sum(cost["peak_mb"] for cost in costs),
@@ -119,7 +132,7 @@ def _run(setup: Setup, name: str, lakes: Path) -> Iterator[Result]:
         },
     )
     if build := found[-1].get("build"):
-        yield Result("build", build["wall_s"], build["cpu_s"], build["peak_mb"])
+        yield Result("build", *of_run, build["wall_s"], build["cpu_s"], build["peak_mb"])
 
 
 class _Worker:

@@ -48,12 +48,15 @@ def main(folder: Path, keys: str, store: str | None) -> None:
         print(json.dumps(_measured(folder, int(keys), store)), flush=True)
         return
     table = Table("keys", "state store", "wall s", "CPU s", "of it eviction, s", title="One micro-batch")
-    for number in map(int, keys.split(",")):
-        for name in _STORES:
-            found = _in_a_process(folder / f"{number}-{_STORES[name].rpartition('.')[2]}", number, name)
-            figures = (f"{found[figure]:.3f}" for figure in ("wall_s", "cpu_s", "eviction_s"))
-            table.add_row(f"{number:,}", name, *figures)
-    Console().print(table)
+    try:
+        for number in map(int, keys.split(",")):
+            for name in _STORES:
+                found = _in_a_process(folder / f"{number}-{_STORES[name].rpartition('.')[2]}", number, name)
+                figures = [f"{found[figure]:.3f}" for figure in ("wall_s", "cpu_s", "eviction_s")]
+                table.add_row(f"{number:,}", name, *figures)
+                print(f"{number:,} keys, {name}: {', '.join(figures)}", file=sys.stderr, flush=True)
+    finally:
+        Console().print(table)
 
 
 def _in_a_process(folder: Path, keys: int, store: str) -> dict[str, float]:

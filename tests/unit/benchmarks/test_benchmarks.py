@@ -1,6 +1,7 @@
 """The benchmark's events are what their truth says, and its table compares what belongs together."""
 
 import json
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -9,13 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from benchmarks.__main__ import main
 from benchmarks.events import DAY, PARTITIONS, Truth, add_up, chunks
 from benchmarks.items import ITEMS
 from benchmarks.meter import Meter
 from benchmarks.progress import Progress
-from benchmarks.results import summarize
+from benchmarks.results import Report
 from benchmarks.runner import Result, chosen
+from benchmarks.summary import summarize
 from pipelines.config.loader import load_config
 from pipelines.contracts.contract import load_contract
 
@@ -111,13 +115,60 @@ def test_an_item_brings_what_it_needs_and_always_the_reference_first() -> None:
 
 
 def test_ratios_are_taken_within_a_repetition() -> None:
-    slow = [Result("raw", 40.0, 60.0, 500), Result("ingest", 50.0, 80.0, 600)]
-    fast = [Result("raw", 10.0, 15.0, 500), Result("ingest", 12.5, 20.0, 600)]
-    raw, ingest = summarize([slow, fast], records=1_000)
-    assert (raw["ratio_wall"], raw["ratio_cpu"]) == (1.0, 1.0)
-    assert (ingest["ratio_wall"], ingest["ratio_cpu"]) == (0.8, 0.75)
-    assert ingest["wall_s"] == 31.25
-    assert ingest["records_per_s"] == 32
+    slow = [Result("raw", 1_000, 1, 9, 40.0, 60.0, 500), Result("ingest", 1_000, 1, 9, 50.0, 80.0, 600)]
+    fast = [Result("raw", 1_000, 2, 9, 10.0, 15.0, 500), Result("ingest", 1_000, 2, 9, 12.5, 20.0, 600)]
+    raw, ingest = (summary.sizes[0] for summary in summarize([*slow, *fast]))
+    assert (raw.ratio_wall, raw.ratio_cpu) == (1.0, 1.0)
+    assert (ingest.ratio_wall, ingest.ratio_cpu) == (0.8, 0.75)
+    assert ingest.wall_s == 31.25
+    assert ingest.records_per_s == 32
+
+
+def test_the_cost_of_one_more_event_is_the_slope_over_the_sizes() -> None:
+    written = {"mb": {"read": 0.0, "written": 0.5}}
+    small = [Result("raw", 1_000_000, 1, 10**6, 10.0, 20.0, 500, written)]
+    large = [Result("raw", 3_000_000, 1, 3 * 10**6, 20.0, 50.0, 500, written)]
+    (raw,) = summarize([*small, *large])
+    assert (raw.marginal_us, raw.fixed_s) == (15.0, 5.0)
+    assert [size.written for size in raw.sizes] == [0.5, 0.17]
+
+
+def test_an_item_that_works_on_a_share_is_compared_with_as_many_records() -> None:
+    share = ITEMS["repair"].share
+    run = [Result("raw", 3_000, 1, 9, 30.0, 60.0, 500), Result("repair", 3_000, 1, 9, 2.0, 4.0, 500)]
+    repair = summarize(run)[1].sizes[0]
+    assert (repair.ratio_wall, repair.records_per_s) == (round(30 * share / 2, 3), round(3_000 * share / 2))
+
+
+def test_results_are_written_for_people_and_programs_whatever_was_measured(tmp_path: Path) -> None:
+    report = Report(tmp_path / "out" / "results.json", {"events": [1_000, 2_000], "settings": ["<b>"]})
+    steps = [{"step": "audit", "seconds": 1.0, "detail": "5 rows asked"}]
+    details = {"mb": {"read": 1.0, "written": 2.0}, "steps": steps}
+    results = [
+        Result("raw", 1_000, 1, 244_000, 4.0, 6.0, 500),
+        Result("rebuild", 1_000, 1, 244_000, 8.0, 9.0, 700, details),
+        Result("raw", 2_000, 1, 488_000, 5.0, 8.0, 500),
+    ]
+    for number in range(1, len(results) + 1):
+        report.write(results[:number])
+    written = json.loads(report.path.read_text())
+    assert [row["item"] for row in written["results"]] == ["raw", "rebuild", "raw"]
+    assert written["summary"][0]["marginal_us"] == 2000.0
+    told = report.path.with_suffix(".md").read_text()
+    assert "| raw append | 2000.0 | 4.0 | 1,000 | 4.0 | 6.0 | 250 | 1.00 | 1.00 |  | 500 |" in told
+    assert "- rebuild with audit, 1,000 events: audit 1.0 s; the audit is 0.12 of the run" in told
+    html = report.path.with_suffix(".html").read_text()
+    assert html.count("<svg") == 2
+    assert "&lt;b&gt;" in html
+    assert "http://www.w3.org/2000/svg" in html
+    assert not re.search(r"(?:src|href)=", html)
+
+
+def test_a_benchmark_refuses_sizes_that_are_none() -> None:
+    for sizes in ("", "10", "2000,", "2000;3000", "-2000"):
+        done = CliRunner().invoke(main, ["--events", sizes])
+        assert done.exit_code == 2, done.output
+        assert "expected numbers from 1,000" in done.output
 
 
 def test_progress_adds_up_micro_batches_by_query() -> None:
