@@ -1,0 +1,246 @@
+"""`python -m benchmarks.latency`: how long after its Kafka timestamp an event is a row of the speed layer.
+
+Both streams run as processes of their own, as their users run them. First they take a flood, which shows how
+many events a second they sustain; then events come at half that rate, and each one's delay is measured.
+"""
+
+import json
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote
+
+import click
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from confluent_kafka import Producer
+from numpy.typing import NDArray
+from rich.console import Console
+
+from benchmarks.events import PARTITIONS, Chunk, chunks
+from benchmarks.results import machine
+from benchmarks.work import PIPELINE
+from demo.processes import Job
+from demo.topic import create_topic
+from demo.waiting import wait_until
+from pipelines.runtime.local_broker import broker
+from pipelines.runtime.processes import graceful_shutdown
+
+_HERE: Final = Path(__file__).parent
+_TICKS_PER_S: Final = 20
+_FIGURES: Final = (50, 95, 99)
+_WITHIN_S: Final = 600.0
+
+Seconds = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Streams:
+    """A topic and the two streams that read it.
+
+    Attributes:
+        servers: the broker.
+        topic: the topic.
+        root: of the lake.
+    """
+
+    servers: str
+    topic: str
+    root: Path
+
+    @property
+    def speed(self) -> Path:
+        """The table of the speed layer."""
+        return self.root / "speed" / PIPELINE
+
+    def wait_for(self, rows: int) -> None:
+        """Wait until the speed layer has so many rows."""
+        wait_until(
+            lambda: sum(commit.rows for commit in commits(self.speed)) >= rows,
+            f"the speed layer has {rows:,} rows; see the logs in {self.root.parent}",
+            _WITHIN_S,
+        )
+
+    @contextmanager
+    def running(self, settings: Sequence[str]) -> Iterator[None]:
+        """Run both streams while the block runs, and expect that they end well."""
+        given = (
+            f"kafka.bootstrap_servers={self.servers}",
+            f"kafka.topic={self.topic}",
+            f"lake.root={self.root}",
+            "spark.master=local[2]",
+            *settings,
+        )
+        arguments = ["--pipeline", PIPELINE, "--conf-dir", str(_HERE / "conf")]
+        arguments += ["--contracts-dir", str(_HERE / "contracts"), *(f"--set={one}" for one in given)]
+        jobs = [
+            Job(
+                name,
+                [sys.executable, "-m", "pipelines.cli", name, *arguments],
+                _HERE.parent,
+                self.root.parent,
+            )
+            for name in ("ingest_stream", "speed_stream")
+        ]
+        try:
+            for job in jobs:
+                job.start()
+            yield
+            for job in jobs:
+                job.stop()
+        finally:
+            for job in jobs:
+                job.end()
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A commit that added rows to a Delta table.
+
+    Attributes:
+        at_ms: when it was made, in milliseconds since 1970.
+        rows: how many rows it added.
+        files: the files that have them.
+    """
+
+    at_ms: int
+    rows: int
+    files: tuple[Path, ...]
+
+
+def commits(table: Path) -> list[Commit]:
+    """Return the commits that added rows to a table, by its log."""
+    found = []
+    for path in sorted((table / "_delta_log").glob("*.json")):
+        actions = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        files = [action["add"] for action in actions if "add" in action]
+        at = next((action["commitInfo"]["timestamp"] for action in actions if "commitInfo" in action), 0)
+        if files:
+            rows = sum(json.loads(file["stats"])["numRecords"] for file in files)
+            found.append(Commit(at, rows, tuple(table / unquote(file["path"]) for file in files)))
+    return found
+
+
+def delays(table: Path, after_ms: int) -> Seconds:
+    """Return, for each row that Kafka got after a moment, the seconds until the commit that made it visible."""
+    found = [np.empty(0)]
+    for commit in commits(table):
+        for file in commit.files:
+            sent = pq.read_table(file, columns=["_kafka_timestamp"]).column(0).cast(pa.timestamp("ms", "UTC"))
+            sent_ms = sent.cast(pa.int64()).to_numpy()
+            found.append((commit.at_ms - sent_ms[sent_ms >= after_ms]) / 1000)
+    return np.concatenate(found)
+
+
+def sustained(made: Sequence[Commit], records_per_row: float) -> float:
+    """Return how many records were taken in a second, after the first commit, until which Spark compiles."""
+    rows = sum(commit.rows for commit in made[1:])
+    return rows * records_per_row * 1000 / (made[-1].at_ms - made[0].at_ms)
+
+
+class Sender:
+    """Sends generated events to a topic, now.
+
+    Attributes:
+        rows: how many rows the speed layer will have of what was sent.
+    """
+
+    def __init__(self, streams: Streams, records: int, seed: int) -> None:
+        self._producer = Producer(
+            {
+                "bootstrap.servers": streams.servers,
+                "linger.ms": 5,
+                "queue.buffering.max.messages": 1_000_000,
+            }
+        )
+        self._topic = streams.topic
+        self._chunks = chunks(records, seed)
+        self.rows = 0
+
+    def flood(self, records: int) -> None:
+        """Send so many records at once, in whole chunks."""
+        sent = 0
+        while sent < records:
+            chunk = next(self._chunks)
+            self._send(chunk, 0, len(chunk.values))
+            sent += len(chunk.values)
+            self.rows += chunk.fresh
+        self._producer.flush(_WITHIN_S)
+
+    def pace(self, records: int, per_second: float) -> None:
+        """Send so many records at a rate, in whole chunks."""
+        began, sent = time.monotonic(), 0
+        while sent < records:
+            chunk = next(self._chunks)
+            first = 0
+            while first < len(chunk.values):
+                time.sleep(max(0.0, began + (sent + first) / per_second - time.monotonic()))
+                last = min(first + max(int(per_second / _TICKS_PER_S), 1), len(chunk.values))
+                self._send(chunk, first, last)
+                self._producer.poll(0)
+                first = last
+            sent += len(chunk.values)
+            self.rows += chunk.fresh
+        self._producer.flush(_WITHIN_S)
+
+    def _send(self, chunk: Chunk, first: int, last: int) -> None:
+        for place in range(first, last):
+            self._producer.produce(
+                self._topic, chunk.values[place], chunk.keys[place], partition=chunk.partitions[place]
+            )
+
+
+@click.command("latency")
+@click.option("--flood", default=1_000_000, show_default=True, help="Events that show what is sustained.")
+@click.option("--rate", type=click.IntRange(min=1), help="Events a second. [default: half of that]")
+@click.option("--seconds", default=60, show_default=True, help="How long events come at that rate.")
+@click.option("--seed", default=1, show_default=True, help="The same seed gives the same events.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Of both streams. Repeatable.")
+@graceful_shutdown()
+def main(flood: int, rate: int | None, seconds: int, seed: int, settings: tuple[str, ...]) -> None:
+    """Measure the delay of events from Kafka's timestamp to the commit that makes them rows; print JSON."""
+    console = Console(stderr=True)
+    with (
+        tempfile.TemporaryDirectory(prefix="oncelake-latency-") as folder,
+        broker(Path(folder) / "broker") as running,
+    ):
+        topic = f"latency-{uuid.uuid4().hex[:8]}"
+        create_topic(running.bootstrap_servers, topic, PARTITIONS)
+        streams = Streams(running.bootstrap_servers, topic, Path(folder) / "lake")
+        with streams.running(settings):
+            # As many as may be needed: no machine sustains a million a second here.
+            sender = Sender(streams, flood + seconds * (rate or 1_000_000), seed)
+            console.print(f"sending {flood:,} events at once", highlight=False)
+            sender.flood(flood)
+            streams.wait_for(sender.rows)
+            most = sustained(commits(streams.speed), flood / sender.rows)
+            paced = rate or most / 2
+            console.print(f"sustained: {most:,.0f} events/s; {paced:,.0f} a second for {seconds} s follow")
+            since_ms = time.time_ns() // 1_000_000
+            sender.pace(round(paced * seconds), paced)
+            streams.wait_for(sender.rows)
+        found = delays(streams.speed, since_ms)
+    p50, p95, p99 = np.percentile(found, _FIGURES)
+    told = {
+        "machine": machine(),
+        "settings": list(settings),
+        "sustained_per_s": round(most),
+        "rate_per_s": round(paced),
+        "rows": len(found),
+        "p50_s": round(float(p50), 2),
+        "p95_s": round(float(p95), 2),
+        "p99_s": round(float(p99), 2),
+        "longest_s": round(float(found.max()), 2),
+    }
+    print(json.dumps(told, indent=1))
+
+
+if __name__ == "__main__":
+    main()
