@@ -129,7 +129,7 @@ def commits(table: Path) -> list[Commit]:
 
 
 def delays(table: Path, after_ms: int) -> Seconds:
-    """Return, for each row that Kafka got after a moment, the seconds until the commit that made it visible."""
+    """Return the seconds from Kafka's timestamp to the commit, for each row that came after a moment."""
     found = [np.empty(0)]
     for commit in commits(table):
         for file in commit.files:
@@ -140,7 +140,13 @@ def delays(table: Path, after_ms: int) -> Seconds:
 
 
 def sustained(made: Sequence[Commit], records_per_row: float) -> float:
-    """Return how many records were taken in a second, after the first commit, until which Spark compiles."""
+    """Return how many records were taken in a second, after the first commit, until which Spark compiles.
+
+    Raises:
+        ClickException: all came in one commit.
+    """
+    if len(made) < 2:
+        raise click.ClickException("found one micro-batch of the flood, expected more; raise --flood")
     rows = sum(commit.rows for commit in made[1:])
     return rows * records_per_row * 1000 / (made[-1].at_ms - made[0].at_ms)
 
