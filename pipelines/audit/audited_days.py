@@ -136,25 +136,28 @@ class AuditedDays:
         """How the speed layer differs, by day; days of which it no longer holds rows are left out."""
         if self._speed is None:
             return {}
+        if not self._differing_days:
+            return dict.fromkeys(self._days_of_speed, LayerDifference())
         config, since = self.pipeline.config, self.pieces.since
+        near = around(self._differing_days, self.pipeline.horizon)
         layers = Layers(
             speed=self._speed,
-            batch=self._near,
+            batch=self._near.where(on_days(near)),
             of_open_days=self._of_open_days,
             quarantine=self._quarantine,
             newest_events=self.pieces.index.newest_events(since, by_clock_since(self.pipeline)),
         )
         delay, examples = config.speed.watermark_delay, config.audit.examples
-        limits = Limits(self._days_of_speed, self.pipeline.horizon, delay, since, examples)
+        limits = Limits(self._differing_days, self.pipeline.horizon, delay, since, examples)
         by_day = layer_differences(layers, self.pipeline.contract, limits)
         return {day: by_day.get(day, LayerDifference()) for day in self._days_of_speed}
 
     @cached_property
     def doubled_in_speed(self) -> dict[date, int]:
         """Keys that stand more than once in the speed layer, by day."""
-        if self._speed is None:
+        if self._speed is None or not self._differing_days:
             return {}
-        of_days = self._speed.where(on_days(self._days_of_speed))
+        of_days = self._speed.where(on_days(self._differing_days))
         return recount.doubled_keys(of_days, self.pipeline.contract, self.pipeline.horizon)
 
     @cached_property
@@ -162,7 +165,7 @@ class AuditedDays:
         """Broken records of bronze that are not in quarantine; None where there is no quarantine yet."""
         if not exists(self.pipeline.spark, self.pipeline.table("quarantine")):
             return None
-        return recount.lacking_in_quarantine(self.records, self._quarantine)
+        return recount.lacking_in_quarantine(self.records, self._quarantine) if self.bronze.broken else 0
 
     @cached_property
     def _batch(self) -> DataFrame:
@@ -177,6 +180,23 @@ class AuditedDays:
     def _days_of_speed(self) -> list[date]:
         first = speed_from(self.pipeline) or date.min
         return [day for day in self.span.days if day >= first]
+
+    @cached_property
+    def _differing_days(self) -> list[date]:
+        """The days of which the layers do not hold the same keys of the same records, each key once.
+
+        Of the others nothing has to be joined to know that the layers agree. A key may have copies on
+        neighbouring days, so these have to be the same as well.
+        """
+        if self._speed is None:
+            return []
+        horizon, contract = self.pipeline.horizon, self.pipeline.contract
+        near = around(self._days_of_speed, horizon)
+        speed, batch = (
+            recount.row_sums(rows.where(on_days(near)), contract) for rows in (self._speed, self._near)
+        )
+        other = {day for day in near if speed.get(day) != batch.get(day) or day in self.doubled}
+        return [day for day in self._days_of_speed if other & {*around([day], horizon)}]
 
     @cached_property
     def _speed(self) -> DataFrame | None:

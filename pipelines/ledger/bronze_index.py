@@ -138,15 +138,22 @@ class BronzeIndex:
         of_days = days_condition(days, "day") or "false"
         needed = self.records.where(f"{of_days} OR commit > {since}")
         spans = needed.select(F.expr(_FROM).alias("first"), F.col("ingested_at").alias("last")).distinct()
-        (ends,) = small_rows(spans.agg(F.min("first").alias("first"), F.max("last").alias("last")))
-        if ends["first"] is None:
-            return []
         before = Window.orderBy("first", "last").rowsBetween(Window.unboundedPreceding, -1)
-        gaps = spans.select(F.max("last").over(before).alias("after"), F.col("first").alias("until"))
-        wide = gaps.where(f"until > after + INTERVAL {_GAP}").orderBy(F.expr("after - until"), "until")
-        widest_gaps = sorted((row["after"], row["until"]) for row in small_rows(wide.limit(_MOST_RANGES - 1)))
-        starts = [ends["first"], *(until for _, until in widest_gaps)]
-        return list(zip(starts, [*(after for after, _ in widest_gaps), ends["last"]], strict=True))
+        width = "struct(first - after, -unix_micros(first))"
+        widest = (
+            f"max_by(struct(after, first AS until), {width}, {_MOST_RANGES - 1})"
+            f" FILTER (WHERE first > after + INTERVAL {_GAP})"
+        )
+        (found,) = small_rows(
+            spans.withColumn("after", F.max("last").over(before)).agg(
+                F.min("first").alias("first"), F.max("last").alias("last"), F.expr(widest).alias("gaps")
+            )
+        )
+        if found["first"] is None:
+            return []
+        gaps = sorted((gap["after"], gap["until"]) for gap in found["gaps"] or ())
+        starts = [found["first"], *(until for _, until in gaps)]
+        return list(zip(starts, [*(after for after, _ in gaps), found["last"]], strict=True))
 
     def newest_events(self, since: datetime, by_clock: datetime) -> DataFrame:
         """Return what moved the speed layer's watermark: `_ingested_at timestamp, _newest timestamp`.

@@ -190,6 +190,7 @@ def test_what_differs_inside_is_named_by_its_path(
         assert values["tags"] == (same, same, '{"c":"3"}', same)
 
 
+@pytest.mark.thorough
 def test_the_report_of_a_day_shows_its_conflicts_and_where_its_layers_differ(
     make_lake: Callable[..., Lake], small: DataContract, tmp_path: Path
 ) -> None:

@@ -264,6 +264,7 @@ def test_a_run_that_dies_anywhere_is_completed_by_the_next_and_upkeep_removes_wh
     assert said_by_commits(lake, "speed") & {"DELETE", "flight"} == set()
 
 
+@pytest.mark.thorough
 def test_a_record_that_the_speed_stream_has_not_read_is_not_forgotten_yet(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -379,6 +380,7 @@ def test_nothing_comes_back_and_the_next_night_removes_what_readers_still_get(
     assert [who_is_in(lake, layer) for layer in LAYERS] == [0] * 4
 
 
+@pytest.mark.thorough
 def test_another_pipeline_of_the_topic_keeps_nothing_that_was_forgotten(
     forgotten: Lake, filled: Lake
 ) -> None:
@@ -447,6 +449,7 @@ def test_a_day_past_its_retention_is_certified_again_without_what_is_forgotten(
     assert set(forget_key(lake, "flight=1")[0].counts.values()) == {0}
 
 
+@pytest.mark.thorough
 def test_a_bronze_that_is_put_back_is_used_by_nobody_until_it_is_emptied_again(
     forgotten: Lake, filled: Lake
 ) -> None:

@@ -185,6 +185,7 @@ def index_rows(lake: Lake) -> int:
     return read(lake.spark, lake.config.ops_table("bronze_index")).where("kind = 'records'").count()
 
 
+@pytest.mark.thorough
 def test_a_day_is_repaired_and_compared_with_the_speed_layer_by_a_folded_index(lake: Lake) -> None:
     for number in range(1, 5):
         lake.ingest([on(1, number)])

@@ -92,6 +92,7 @@ def progress(sink: TransactionalSink) -> dict[int, SlotProgress]:
         return read_progress(cluster, sink, is_stable=True)
 
 
+@pytest.mark.thorough
 def test_a_task_that_fails_is_told_and_leaves_no_transaction_open(
     make: Callable[..., Lake], admin: AdminClient, tmp_path: Path
 ) -> None:
@@ -175,6 +176,7 @@ def test_a_whole_day_is_published_once_however_often_it_is_asked_for(make: Calla
     assert settled.days == (ONE, TWO)
 
 
+@pytest.mark.thorough
 def test_a_stream_that_begins_after_nights_says_what_it_leaves_and_how_it_is_sent(
     make: Callable[..., Lake], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -8,6 +8,7 @@ import json
 import os
 import sys
 from dataclasses import asdict, dataclass
+from datetime import timedelta
 from pathlib import Path
 from threading import Thread
 from typing import Any, Final
@@ -79,7 +80,9 @@ def load(path: Path) -> list[Stream]:
 def run(spark: SparkSession, stream: Stream) -> None:
     """Publishes a stream to its end; a query that fails is started again."""
     sink = TransactionalSink(
-        stream.name, stream.topic, stream.slots, {"bootstrap.servers": stream.servers, "linger.ms": 0}
+        *(stream.name, stream.topic, stream.slots, {"bootstrap.servers": stream.servers, "linger.ms": 0}),
+        # A broker that was killed takes its time to come back, where everything runs on two cores.
+        timeout=timedelta(seconds=90),
     )
     fault = stream.fault
     with striking(fault, is_blind=stream.is_blind):

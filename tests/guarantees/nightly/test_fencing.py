@@ -139,6 +139,7 @@ def test_runs_that_are_overtaken_before_a_commit_or_while_they_write_cannot_make
     assert served(lake) == holds
 
 
+@pytest.mark.thorough
 def test_rows_of_others_are_not_certified_and_the_next_night_removes_them(lake: Lake) -> None:
     holds = {1: [1, 2, 4], 2: [3, 5]}
     night = steps(Night(lake.pipeline, "beside another", [THREE]))

@@ -60,6 +60,7 @@ def flights(day: int, numbers: range) -> list[Record]:
     return [replace(on(day, number + 1), offset=number) for number in numbers]
 
 
+@pytest.mark.thorough
 def test_a_day_of_a_bronze_that_was_made_anew_is_certified_with_all_that_it_holds(
     certified_lake: Callable[[Nights], Lake], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -180,6 +181,7 @@ def test_an_index_from_before_bronze_had_a_name_goes_on_to_tell_what_came_late(l
     assert of_bronze([*verdicts, named], index.bronze_id) == []
 
 
+@pytest.mark.thorough
 def test_a_run_keeps_to_its_index_and_an_index_that_does_not_count_as_bronze_does_is_made_anew(
     certified_lake: Callable[[Nights], Lake],
 ) -> None:

@@ -39,6 +39,7 @@ def contiguous(lake: Lake) -> tuple[str, str]:
     return found.status, found.observed
 
 
+@pytest.mark.thorough
 def test_what_was_accepted_as_lost_hides_no_later_loss(
     lake: Lake, make_lake: Callable[..., Lake], small: DataContract
 ) -> None:

@@ -85,6 +85,7 @@ def test_a_pipeline_whose_verdicts_are_gone_for_good_begins_anew(
     assert read_serving(lake.pipeline).count() == 3
 
 
+@pytest.mark.thorough
 def test_a_first_night_that_died_before_its_verdict_is_taken_back_as_ever(lake: Lake) -> None:
     lake.ingest([on(1, 1), on(2, 2)])
     died = steps(Night(lake.pipeline, "died", [ONE]))

@@ -226,6 +226,7 @@ def test_the_view_shows_what_read_serving_shows(
         lake.spark.sql("DROP VIEW serving_of_flights")
 
 
+@pytest.mark.thorough
 def test_an_optional_column_added_and_a_type_made_wider_change_the_tables(widened: Widened) -> None:
     assert widened.between == [{1: None, 2: None, 3: "C3", 4: None}] * 2
     serving = read_serving(widened.lake.pipeline)

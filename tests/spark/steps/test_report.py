@@ -63,6 +63,7 @@ def repaired(spark: SparkSession, small: DataContract, tmp_path_factory: pytest.
     return Repaired(lake, history(lake.pipeline), undecided)
 
 
+@pytest.mark.thorough
 def test_a_repair_is_told_with_rows_history_and_trend_until_the_old_version_is_gone(
     repaired: Repaired, make_lake: Callable[..., Lake], tmp_path: Path
 ) -> None:
