@@ -2,7 +2,9 @@
 
 from typing import Final
 
-BRIEF_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -XX:MetaspaceSize=256m"
+BRIEF_JAVA: Final = (
+    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -XX:MetaspaceSize=256m"
+)
 """Options for Java: it compiles once, and quickly."""
 BRIEF_SPARK: Final = (
     "spark.conf.spark.sql.codegen.wholeStage=false",

@@ -17,8 +17,8 @@ WITHIN_S = 240.0
 BRIEF_ENVIRONMENT = {"JDK_JAVA_OPTIONS": BRIEF_JAVA}
 # A session that lives for many tests is compiled, but not by the best compiler what runs a few thousand times
 # only: that takes an eighth of the processor time from eight nightly runs, and they are no faster for it.
-# What it holds is there from the start: a heap that grows, and classes beyond a threshold, are collected again
-# and again meanwhile.
+# Its memory is there from the start: while a heap or the space for classes grows, it is collected again and
+# again.
 LASTING_JAVA = (
     "-XX:+UseSerialGC -XX:ReservedCodeCacheSize=512m -Xms1500m -Xmn700m -XX:MetaspaceSize=400m"
     " -XX:Tier4InvocationThreshold=30000 -XX:Tier4MinInvocationThreshold=6000"
