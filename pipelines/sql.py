@@ -1,5 +1,7 @@
 """Names and values as SQL text."""
 
+from datetime import UTC, datetime
+
 
 def name(column: str) -> str:
     """Return a column in SQL; dots lead into objects, as no name of a contract has one."""
@@ -17,6 +19,11 @@ def literal(value: object) -> str:
             return f"CAST('{value!r}' AS DOUBLE)"
         case _:
             return "'" + str(value).replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def instant(value: datetime) -> str:
+    """Return an instant, which has a zone, in SQL."""
+    return f"TIMESTAMP'{value.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}Z'"
 
 
 def moment(value: str) -> str:

@@ -20,6 +20,7 @@ from pipelines.ledger.forgotten import remembered
 from pipelines.ledger.offset_ranges import PartitionOffsets, partition_offsets
 from pipelines.records.watermark import moved_by
 from pipelines.spark.pipeline import Pipeline
+from pipelines.sql import instant
 
 RECORDS: Final = "records"
 OFFSETS: Final = "offsets"
@@ -225,15 +226,11 @@ def bronze_slice(pipeline: Pipeline, index: BronzeIndex, days: Sequence[date], s
     """
     spans = index.ranges(days, since)
     newest = index.newest_ingest() or _NEVER
-    within = [f"_ingested_at BETWEEN {_moment(first)} AND {_moment(last)}" for first, last in spans]
+    within = [f"_ingested_at BETWEEN {instant(first)} AND {instant(last)}" for first, last in spans]
     envelopes = read(pipeline.spark, pipeline.table("bronze"), index.version).where(
         " OR ".join(within) or "false"
     )
     return BronzeSlice(index, remembered(envelopes), spans[0][0] if spans else newest, newest)
-
-
-def _moment(moment: datetime) -> str:
-    return f"TIMESTAMP'{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}Z'"
 
 
 def _sum(name: str) -> Column:

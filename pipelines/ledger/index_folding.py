@@ -21,7 +21,7 @@ from pipelines.ledger.catalog import BRONZE_INDEX
 from pipelines.ledger.leases import Lease
 from pipelines.ledger.offset_ranges import in_a_row
 from pipelines.spark.pipeline import Pipeline
-from pipelines.sql import literal
+from pipelines.sql import instant, literal
 
 # What is younger stays as it came: most look-ups are for it.
 _LEFT_ALONE: Final = timedelta(days=2)
@@ -102,12 +102,8 @@ def _old(stored: DataFrame, before: datetime) -> str | None:
     if newest["first"] is None:
         return None
     first = newest["first"].astimezone(UTC).replace(minute=0, second=0, microsecond=0)
-    within = f"ingested_at >= {_moment(first)} AND ingested_at < {_moment(end)}"
+    within = f"ingested_at >= {instant(first)} AND ingested_at < {instant(end)}"
     return f"(kind = '{RECORDS}' AND {within}) OR (kind = '{OFFSETS}' AND until <= {newest['commit']})"
-
-
-def _moment(moment: datetime) -> str:
-    return f"TIMESTAMP'{moment:%Y-%m-%d %H:%M:%S}Z'"
 
 
 def _verdict_versions(pipeline: Pipeline) -> list[int]:
