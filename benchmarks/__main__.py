@@ -102,7 +102,8 @@ class Bench:
     default="500000,2000000",
     show_default=True,
     callback=_sizes,
-    help="How many events: two or more sizes, with commas between, show what one more event costs.",
+    help="How many events: two or more sizes, with commas between, show what one more event costs. With"
+    " less than a million, compiling counts for more than events.",
 )
 @click.option(
     "--repeat", default=1, show_default=True, type=click.IntRange(min=1), help="Then medians are shown."

@@ -175,11 +175,20 @@ class Item:
 
 ITEMS: Final[dict[str, Item]] = {
     "raw": Item(raw_append, check_raw, "raw", "raw append", reference=True),
-    "ingest": Item(ingest_once, check_bronze, "steps", "ingest"),
-    "speed": Item(speed_once, check_speed, "steps", "speed", ("ingest",)),
-    "rebuild": Item(rebuild, check_batch, "steps", "rebuild with audit", ("ingest", "speed"), night=True),
+    "ingest": Item(ingest_once, check_bronze, "steps", "ingest", weight=1.5),
+    "speed": Item(speed_once, check_speed, "steps", "speed", ("ingest",), weight=3),
+    "rebuild": Item(
+        rebuild, check_batch, "steps", "rebuild with audit", ("ingest", "speed"), night=True, weight=6
+    ),
     "month": Item(
-        month, check_month, "month", "rebuild of 30 days", ("ingest",), prepare=fill_month, night=True
+        month,
+        check_month,
+        "month",
+        "rebuild of 30 days",
+        ("ingest",),
+        prepare=fill_month,
+        night=True,
+        weight=6,
     ),
     "copy": Item(copy, check_copy, "month", "these days copied", ("ingest", "month")),
     "repair": Item(
@@ -189,19 +198,23 @@ ITEMS: Final[dict[str, Item]] = {
         night=True,
     ),
     "sink": Item(
-        *(send_by_spark, check_sent, "steps", "Spark's Kafka sink", ("ingest", "speed")), prepare=make_topics
+        *(send_by_spark, check_sent, "steps", "Spark's Kafka sink", ("ingest", "speed")),
+        prepare=make_topics,
+        weight=1.5,
     ),
     "rows": Item(
         *(send_by_rows, check_sent_by_rows, "steps", "by rdd.foreachPartition", ("ingest", "speed")),
         prepare=make_topics,
+        weight=4,
     ),
     "publish": Item(
         *(publish_once, check_published, "steps", "published exactly once", ("ingest", "speed")),
         prepare=make_topics,
+        weight=2,
     ),
     "scan": Item(scan, check_bronze, "steps", "bronze read, not decoded", ("ingest",)),
     "json": Item(decode_json, check_json, "steps", "JSON decoded", ("ingest",)),
     "avro": Item(decode_avro, check_avro, "steps", "Avro decoded", ("ingest",), prepare=write_in_avro),
-    "together": Item(together, check_both, "one", "both, one application"),
-    "apart": Item(speed_until_drained, check_both, "two", "both, two processes"),
+    "together": Item(together, check_both, "one", "both, one application", weight=4),
+    "apart": Item(speed_until_drained, check_both, "two", "both, two processes", weight=4),
 }

@@ -37,6 +37,7 @@ _HERE: Final = Path(__file__).parent
 _TICKS_PER_S: Final = 20
 _FIGURES: Final = (50, 95, 99)
 _WITHIN_S: Final = 600.0
+_WARM_UP: Final = 100_000
 
 Seconds = NDArray[np.float64]
 
@@ -139,18 +140,6 @@ def delays(table: Path, after_ms: int) -> Seconds:
     return np.concatenate(found)
 
 
-def sustained(made: Sequence[Commit], records_per_row: float) -> float:
-    """Return how many records were taken in a second, after the first commit, until which Spark compiles.
-
-    Raises:
-        ClickException: all came in one commit.
-    """
-    if len(made) < 2:
-        raise click.ClickException("found one micro-batch of the flood, expected more; raise --flood")
-    rows = sum(commit.rows for commit in made[1:])
-    return rows * records_per_row * 1000 / (made[-1].at_ms - made[0].at_ms)
-
-
 class Sender:
     """Sends generated events to a topic, now.
 
@@ -164,6 +153,7 @@ class Sender:
                 "bootstrap.servers": streams.servers,
                 "linger.ms": 5,
                 "queue.buffering.max.messages": 1_000_000,
+                "log_level": 0,  # the broker ends before it does
             }
         )
         self._topic = streams.topic
@@ -204,7 +194,13 @@ class Sender:
 
 
 @click.command("latency")
-@click.option("--flood", default=1_000_000, show_default=True, help="Events that show what is sustained.")
+@click.option(
+    "--flood",
+    default=1_000_000,
+    show_default=True,
+    type=click.IntRange(min=_WARM_UP),
+    help="Events that show what is sustained.",
+)
 @click.option("--rate", type=click.IntRange(min=1), help="Events a second. [default: half of that]")
 @click.option("--seconds", default=60, show_default=True, help="How long events come at that rate.")
 @click.option("--seed", default=1, show_default=True, help="The same seed gives the same events.")
@@ -222,11 +218,15 @@ def main(flood: int, rate: int | None, seconds: int, seed: int, settings: tuple[
         streams = Streams(running.bootstrap_servers, topic, Path(folder) / "lake")
         with streams.running(settings):
             # As many as may be needed: no machine sustains a million a second here.
-            sender = Sender(streams, flood + seconds * (rate or 1_000_000), seed)
+            sender = Sender(streams, _WARM_UP + flood + seconds * (rate or 1_000_000), seed)
+            console.print(f"sending {_WARM_UP:,} events, while Spark starts and compiles", highlight=False)
+            sender.flood(_WARM_UP)
+            streams.wait_for(sender.rows)
             console.print(f"sending {flood:,} events at once", highlight=False)
+            began = time.monotonic()
             sender.flood(flood)
             streams.wait_for(sender.rows)
-            most = sustained(commits(streams.speed), flood / sender.rows)
+            most = flood / (time.monotonic() - began)
             paced = rate or most / 2
             console.print(f"sustained: {most:,.0f} events/s; {paced:,.0f} a second for {seconds} s follow")
             since_ms = time.time_ns() // 1_000_000

@@ -7,6 +7,7 @@ from confluent_kafka.cimpl import NewTopic
 from pipelines.errors import InfrastructureError
 
 _SECONDS = 30.0
+_ERRORS = 3  # without the farewell of its background thread
 
 
 def create_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
@@ -20,7 +21,7 @@ def create_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
     Raises:
         InfrastructureError: The cluster does not answer, or refuses.
     """
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": _ERRORS})
     wanted = NewTopic(
         topic,
         num_partitions=partitions,
@@ -46,7 +47,7 @@ def delete_topic(bootstrap_servers: str, topic: str) -> None:
     Raises:
         InfrastructureError: The cluster does not answer, or refuses.
     """
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": _ERRORS})
     try:
         admin.delete_topics([topic], operation_timeout=_SECONDS)[topic].result(_SECONDS)
     except (KafkaException, TimeoutError) as refusal:

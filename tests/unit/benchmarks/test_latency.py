@@ -3,12 +3,10 @@
 import json
 from pathlib import Path
 
-import click
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
-from benchmarks.latency import Commit, commits, delays, sustained
+from benchmarks.latency import commits, delays
 
 
 def commit(table: Path, version: int, at_ms: int, *sent_ms: int) -> None:
@@ -39,10 +37,3 @@ def test_a_row_is_as_late_as_the_commit_that_made_it_visible(tmp_path: Path) -> 
 def test_a_table_that_is_not_there_yet_has_no_commits(tmp_path: Path) -> None:
     assert commits(tmp_path / "none") == []
     assert len(delays(tmp_path / "none", 0)) == 0
-
-
-def test_what_is_sustained_is_counted_after_the_first_commit() -> None:
-    made = [Commit(1_000, 5_000, ()), Commit(2_000, 800, ()), Commit(3_000, 800, ())]
-    assert sustained(made, 1.25) == 1_000
-    with pytest.raises(click.ClickException, match="raise --flood"):
-        sustained(made[:1], 1.25)
