@@ -72,20 +72,16 @@ class Bench:
                 create_topic(running.bootstrap_servers, topic, PARTITIONS)
                 try:
                     progress.update(task, description=f"{events:,} events: sending")
-                    truth = fill_topic(running.bootstrap_servers, topic, events, self.seed, lambda _: None)
+                    truth = fill_topic(running.bootstrap_servers, topic, events, self.seed)
                     setup = Setup(folder, running.bootstrap_servers, topic, truth, **self.options)
-                    for result in self._runs(setup, progress):
-                        yield result
-                        if result.item in ITEMS:
-                            progress.advance(task, self._cost_of(result.item, events))
+                    for repetition in range(1, self.repeat + 1):
+                        progress.update(task, description=f"{events:,} events, run {repetition}")
+                        for result in run_items(setup, self.names, repetition):
+                            yield result
+                            if result.item in ITEMS:
+                                progress.advance(task, self._cost_of(result.item, events))
                 finally:
                     delete_topic(running.bootstrap_servers, topic)
-
-    def _runs(self, setup: Setup, progress: Progress) -> Iterator[Result]:
-        for repetition in range(1, self.repeat + 1):
-            for task in progress.task_ids:
-                progress.update(task, description=f"{setup.truth.records:,} events, run {repetition}")
-            yield from run_items(setup, self.names, repetition)
 
     def _cost(self, events: int) -> float:
         """Return about how long a run takes, in raw appends of one record."""
@@ -103,7 +99,7 @@ class Bench:
     show_default=True,
     callback=_sizes,
     help="How many events: two or more sizes, with commas between, show what one more event costs. With"
-    " less than a million, compiling counts for more than events.",
+    " a few hundred thousand at most, compiling counts for more than events.",
 )
 @click.option(
     "--repeat", default=1, show_default=True, type=click.IntRange(min=1), help="Then medians are shown."
@@ -176,7 +172,7 @@ def main(
         raise
     finally:
         if results:
-            show(Console(), report.write(results), results)
+            show(Console(), results)
             console.print(f"written: {report.path}, .html and .md", highlight=False, soft_wrap=True)
     shutil.rmtree(folder)
 

@@ -54,8 +54,8 @@ class Report:
     path: Path
     setup: dict[str, Any]
 
-    def write(self, results: Sequence[Result]) -> list[Summary]:
-        """Write what was measured so far, in place of what was written before; return what it comes to."""
+    def write(self, results: Sequence[Result]) -> None:
+        """Write what was measured so far, in place of what was written before."""
         summaries = summarize(results)
         content = {
             "machine": machine(),
@@ -70,7 +70,6 @@ class Report:
         self.path.with_suffix(".md").write_text(markdown(told, summaries, nights), encoding="utf-8")
         html = page(told, HEADINGS, rows(summaries), summaries, nights)
         self.path.with_suffix(".html").write_text(html, encoding="utf-8")
-        return summaries
 
 
 def machine() -> dict[str, Any]:
@@ -155,8 +154,8 @@ def night_lines(results: Sequence[Result]) -> list[str]:
     return lines
 
 
-def show(console: Console, summaries: Sequence[Summary], results: Sequence[Result]) -> None:
+def show(console: Console, results: Sequence[Result]) -> None:
     """Print what was measured."""
-    console.print(table(summaries))
+    console.print(table(summarize(results)))
     for line in night_lines(results):
         console.print(line, highlight=False)

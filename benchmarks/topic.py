@@ -1,7 +1,5 @@
 """Fills the topic of a benchmark as fast as one producer can."""
 
-from collections.abc import Callable
-
 from confluent_kafka import Producer
 
 from benchmarks.events import Truth, add_up, chunks
@@ -10,9 +8,7 @@ from pipelines.errors import InfrastructureError
 _SECONDS = 60.0
 
 
-def fill_topic(
-    bootstrap_servers: str, topic: str, records: int, seed: int, progress: Callable[[int], None]
-) -> Truth:
+def fill_topic(bootstrap_servers: str, topic: str, records: int, seed: int) -> Truth:
     """Send generated records.
 
     Args:
@@ -20,7 +16,6 @@ def fill_topic(
         topic: an empty topic of `benchmarks.events.PARTITIONS` partitions.
         records: how many.
         seed: the same seed gives the same records.
-        progress: told how many records each step has sent.
 
     Returns:
         The truth of what the topic holds.
@@ -51,7 +46,6 @@ def fill_topic(
                 f"topic {topic} at {bootstrap_servers}: {left:,} records not taken within {_SECONDS:.0f} s"
             )
         truth = add_up(truth, chunk)
-        progress(len(chunk.values))
     if truth is None:
         raise InfrastructureError("there is nothing to measure without records")
     return truth
