@@ -1,8 +1,9 @@
 """Upkeep: compact small files, and remove old rows and files that nothing needs any longer."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, get_args
 
@@ -105,12 +106,25 @@ class Upkeep:
     """What upkeep has done.
 
     Attributes:
-        counts: Files and bytes put together and removed, rows removed from each table.
         findings: What it did and what it left, in this order.
     """
 
-    counts: dict[str, int]
-    findings: list[Finding]
+    findings: tuple[Finding, ...]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Files and bytes put together and removed, rows removed from each table."""
+        counts = Counter(dict.fromkeys(_COUNTS, 0))
+        for finding in self.findings:
+            match finding:
+                case TableFiles(_, what, files):
+                    counts[f"files_{what}"] += files.count
+                    counts[f"bytes_{what}"] += files.bytes
+                case OldRows(layer, removal):
+                    counts[f"{layer}_rows"] += removal.rows
+                case FoldedIndex(rows):
+                    counts["index_rows"] += rows
+        return dict(counts)
 
 
 def maintain(
@@ -134,30 +148,12 @@ def maintain(
         InfrastructureError: another run holds the lease, or rewrote the same files; or the clock is ahead.
         SourceError: there is no bronze; or a table was restored, and its reader was not.
     """
-    config = pipeline.config
     require_table(pipeline, "bronze")
     _require_fit(pipeline)
-    work = _Work(pipeline, dry_run, vacuum_now)
-    work.compact(pipeline.table("bronze"))
-    # Days that are over get few rows more.
-    work.compact(
-        pipeline.table("speed"), f"_event_date < DATE'{datetime.now(pipeline.contract.zone).date()}'"
-    )
+    findings = [*_compact_layers(_Work(pipeline, None, dry_run, vacuum_now))]
     with nullcontext() if dry_run else lease(pipeline, run_id) as run_lease:
-        work.lease = run_lease
-        if run_lease:
-            # A run that died while it deleted has left the table open.
-            refuse_deletes(pipeline.spark, pipeline.table("bronze"))
-        is_certified = work.restore_certified()
-        # The quarantine after bronze, by which it goes.
-        work.remove_rows("bronze", config.maintain.bronze_retention)
-        work.remove_rows("speed", config.maintain.speed_retention)
-        work.remove_rows("quarantine", config.maintain.quarantine_retention)
-        work.compact(pipeline.table("quarantine"))
-        work.fold_index()
-        work.compact_ledgers()
-        work.vacuum(is_certified=is_certified)
-    return Upkeep(work.counts, work.findings)
+        findings += _under_lease(_Work(pipeline, run_lease, dry_run, vacuum_now))
+    return Upkeep(tuple(findings))
 
 
 def _require_fit(pipeline: Pipeline) -> None:
@@ -166,150 +162,183 @@ def _require_fit(pipeline: Pipeline) -> None:
     require_not_read_ahead(pipeline, "bronze", "speed")
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Work:
-    """One run, and what it has found so far."""
+    """What each part of a run of upkeep needs to know.
+
+    Attributes:
+        pipeline: The pipeline.
+        lease: The run's lease; None in a dry run, and before it is taken.
+        dry_run: Whether it only looks.
+        vacuum_now: Whether files of earlier versions go at once.
+    """
 
     pipeline: Pipeline
+    lease: Lease | None
     dry_run: bool
     vacuum_now: bool
-    lease: Lease | None = None
-    findings: list[Finding] = field(default_factory=list)
-    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_COUNTS, 0))
 
     @property
-    def after(self) -> timedelta:
-        """For how long a file stays that commits have removed."""
-        return timedelta() if self.vacuum_now else self.pipeline.config.maintain.vacuum_after
+    def oldest_kept(self) -> datetime:
+        """The time before which files that commits have removed may go."""
+        after = timedelta() if self.vacuum_now else self.pipeline.config.maintain.vacuum_after
+        return datetime.now(UTC) - after
 
-    def compact(self, path: str, where: str | None = None) -> None:
-        """Put small files of a table together."""
-        if self.pipeline.config.maintain.compact:
-            look = small_files if self.dry_run else compact
-            self._count("compacted", path, lambda: look(self.pipeline.spark, path, where))
-
-    def compact_ledgers(self) -> None:
-        """Put small files of the pipeline together in the ledgers that all pipelines share."""
-        for spec in CATALOG:
-            if spec.is_compacted:
-                # The rest belongs to pipelines whose runs may be at work now.
-                self.compact(self.pipeline.ops_table(spec.name), f"pipeline = {literal(self.pipeline.name)}")
-
-    def fold_index(self) -> None:
-        """Fold the micro-batches of the index that are old."""
-        fewer = self.counts["index_rows"] = fold_index(self.pipeline, self.lease)
-        if fewer:
-            self.findings.append(FoldedIndex(fewer))
-
-    def vacuum(self, *, is_certified: bool) -> None:
-        """Remove files that no version since `vacuum_after` needs.
-
-        Args:
-            is_certified: whether the batch table holds the certified version.
-        """
-        may_lose = {
-            "bronze": self.may_lose_files_of_bronze(),
-            "batch": is_certified and self.may_lose_files_of_batch(),
-            "speed": self.may_lose_files_of_speed(),
-            "quarantine": True,
-        }
-        for layer in _LAYERS:
-            if may_lose[layer]:
-                self._vacuum(self.pipeline.table(layer), self.pipeline.config.maintain.vacuum_after)
-        # Shared by all pipelines, so no property of them is changed for one.
-        after = min(self.pipeline.config.maintain.vacuum_after, DELTAS_OWN)
-        for spec in CATALOG:
-            if spec.is_vacuumed:
-                self._vacuum(self.pipeline.ops_table(spec.name), after)
-
-    def _vacuum(self, path: str, after: timedelta) -> None:
+    def require_lease(self) -> None:
+        """Require that the run still holds its lease, if it has taken one."""
         if self.lease:
             self.lease.require()
-        look = old_files if self.dry_run else vacuum
-        self._count("removed", path, lambda: look(self.pipeline.spark, path, after, now=self.vacuum_now))
 
-    def _count(self, what: Literal["compacted", "removed"], path: str, work: Callable[[], Files]) -> None:
-        if not exists(self.pipeline.spark, path):
-            return
-        files = work()
-        self.counts[f"files_{what}"] += files.count
-        self.counts[f"bytes_{what}"] += files.bytes
-        if files.count:
-            table = path.removeprefix(f"{self.pipeline.config.root}/")
-            self.findings.append(TableFiles(table, what, files))
 
-    def restore_certified(self) -> bool:
-        """Restore the batch table to the certified version, if a run has left another one.
+def _compact_layers(work: _Work) -> Iterator[Finding]:
+    """Put small files together that streams have written."""
+    pipeline = work.pipeline
+    yield from _compact(work, pipeline.table("bronze"))
+    # Days that are over get few rows more.
+    today = datetime.now(pipeline.contract.zone).date()
+    yield from _compact(work, pipeline.table("speed"), f"_event_date < DATE'{today}'")
 
-        Until then files of the certified version count as old.
 
-        Returns:
-            Whether the table holds the certified version now.
-        """
-        if not exists(self.pipeline.spark, self.pipeline.table("batch")):
-            # Refused where days are certified: what they were made of is kept.
-            certified(self.pipeline)
-            return False
-        if self.lease is None:
-            is_left_over = not holds_certified(self.pipeline)
-        else:
-            state = certified(self.pipeline)
-            _, is_left_over = back_to_certified(self.pipeline, state, self.lease)
-        if is_left_over:
-            self.findings.append(LeftOver(is_restored=not self.dry_run))
-        return not (is_left_over and self.dry_run)
+def _under_lease(work: _Work) -> Iterator[Finding]:
+    """Do what must not meet a nightly run."""
+    pipeline, keep = work.pipeline, work.pipeline.config.maintain
+    if work.lease:
+        # A run that died while it deleted has left the table open.
+        refuse_deletes(pipeline.spark, pipeline.table("bronze"))
+    is_certified = yield from _restore_certified(work)
+    # The quarantine after bronze, by which it goes.
+    yield from _remove_rows(work, "bronze", keep.bronze_retention)
+    yield from _remove_rows(work, "speed", keep.speed_retention)
+    yield from _remove_rows(work, "quarantine", keep.quarantine_retention)
+    yield from _compact(work, pipeline.table("quarantine"))
+    if fewer := fold_index(pipeline, work.lease):
+        yield FoldedIndex(fewer)
+    for spec in CATALOG:
+        if spec.is_compacted:
+            # The rest belongs to pipelines whose runs may be at work now.
+            own = f"pipeline = {literal(pipeline.name)}"
+            yield from _compact(work, pipeline.ops_table(spec.name), own)
+    yield from _vacuum_tables(work, is_certified)
 
-    def may_lose_files_of_bronze(self) -> bool:
-        """Return whether the speed stream has read bronze up to a version younger than files are kept."""
-        oldest = unread_rows(self.pipeline).agg(F.min("_ingested_at").alias("t")).first()
-        since = datetime.now(UTC) - self.after
-        if oldest is None or oldest["t"] is None or oldest["t"].astimezone(UTC) >= since:
-            return True
-        self.findings.append(KeptFiles("bronze"))
+
+def _compact(work: _Work, path: str, where: str | None = None) -> Iterator[TableFiles]:
+    """Put small files of a table together."""
+    spark = work.pipeline.spark
+    if work.pipeline.config.maintain.compact and exists(spark, path):
+        files = (small_files if work.dry_run else compact)(spark, path, where)
+        yield from _table_files(work.pipeline, "compacted", path, files)
+
+
+def _table_files(
+    pipeline: Pipeline, what: Literal["compacted", "removed"], path: str, files: Files
+) -> Iterator[TableFiles]:
+    if files.count:
+        yield TableFiles(path.removeprefix(f"{pipeline.config.root}/"), what, files)
+
+
+def _restore_certified(work: _Work) -> Generator[Finding, None, bool]:
+    """Restore the batch table to the certified version, if a run has left another one.
+
+    Until then files of the certified version count as old.
+
+    Returns:
+        Whether the table holds the certified version now.
+    """
+    pipeline = work.pipeline
+    if not exists(pipeline.spark, pipeline.table("batch")):
+        # Refused where days are certified: what they were made of is kept.
+        certified(pipeline)
         return False
+    if work.lease is None:
+        is_left_over = not holds_certified(pipeline)
+    else:
+        _, is_left_over = back_to_certified(pipeline, certified(pipeline), work.lease)
+    if is_left_over:
+        yield LeftOver(is_restored=not work.dry_run)
+    return not (is_left_over and work.dry_run)
 
-    def may_lose_files_of_speed(self) -> bool:
-        """Return whether publish_stream, if configured, has read the speed layer up to such a version."""
-        spark = self.pipeline.spark
-        table = self.pipeline.table("speed")
-        if self.pipeline.config.publish is None or not exists(spark, table):
-            return True
-        unread = first_unread_version(self.pipeline, "publish")
-        newest = version(spark, table)
-        since = datetime.now(UTC) - self.after
-        if unread is not None and (
-            changes_nothing(spark, table, unread - 1, newest) or committed_at(spark, table, unread) >= since
-        ):
-            return True
-        self.findings.append(KeptFiles("speed"))
+
+def _remove_rows(work: _Work, layer: Layer, retention: timedelta | None) -> Iterator[OldRows]:
+    """Remove the rows of a table that are past their retention."""
+    if retention is None:
+        return
+    removal = _removal(work.pipeline, layer, retention)
+    yield OldRows(layer, removal)
+    if work.lease and removal.rows:
+        work.require_lease()
+        delete_rows(work.pipeline.spark, work.pipeline.table(layer), removal.condition, removal.properties)
+
+
+def _removal(pipeline: Pipeline, layer: Layer, retention: timedelta) -> Removal:
+    if layer == "bronze":
+        return from_bronze(pipeline, retention)
+    return (from_speed if layer == "speed" else from_quarantine)(pipeline, retention)
+
+
+def _vacuum_tables(work: _Work, is_certified: bool) -> Iterator[Finding]:
+    """Remove files that no version since `vacuum_after` needs.
+
+    Args:
+        work: The run.
+        is_certified: whether the batch table holds the certified version.
+    """
+    pipeline, after = work.pipeline, work.pipeline.config.maintain.vacuum_after
+    behind = [
+        layer
+        for layer, is_behind in _READER_IS_BEHIND.items()
+        if (is_certified or layer != "batch") and is_behind(work)
+    ]
+    yield from map(KeptFiles, behind)
+    for layer in _LAYERS:
+        if layer not in behind and (is_certified or layer != "batch"):
+            yield from _vacuum(work, pipeline.table(layer), after)
+    for spec in CATALOG:
+        if spec.is_vacuumed:
+            # Shared by all pipelines, so no property of them is changed for one.
+            yield from _vacuum(work, pipeline.ops_table(spec.name), min(after, DELTAS_OWN))
+
+
+def _vacuum(work: _Work, path: str, after: timedelta) -> Iterator[TableFiles]:
+    spark = work.pipeline.spark
+    work.require_lease()
+    if exists(spark, path):
+        files = (old_files if work.dry_run else vacuum)(spark, path, after, now=work.vacuum_now)
+        yield from _table_files(work.pipeline, "removed", path, files)
+
+
+def _speed_stream_is_behind(work: _Work) -> bool:
+    """Return whether the speed stream has yet to read records of bronze older than files are kept."""
+    oldest = unread_rows(work.pipeline).agg(F.min("_ingested_at").alias("t")).first()
+    unread_since: datetime | None = oldest["t"] if oldest else None
+    return unread_since is not None and unread_since.astimezone(UTC) < work.oldest_kept
+
+
+def _publisher_is_behind(work: _Work) -> bool:
+    """Return whether publish_stream, if configured, has yet to read such commits of the speed layer."""
+    pipeline = work.pipeline
+    spark, table = pipeline.spark, pipeline.table("speed")
+    if pipeline.config.publish is None or not exists(spark, table):
         return False
+    unread = first_unread_version(pipeline, "publish")
+    if unread is None:
+        return True
+    has_read = changes_nothing(spark, table, unread - 1, version(spark, table))
+    return not has_read and committed_at(spark, table, unread) < work.oldest_kept
 
-    def may_lose_files_of_batch(self) -> bool:
-        """Return whether publish_stream, if configured, has published what was certified that long ago."""
-        if not waiting(self.pipeline):
-            return True
-        settled = settled_so_far(self.pipeline) or Settled()
-        since = datetime.now(UTC) - self.after
-        # What the topic follows loses files from the next commit on, long before a verdict is given.
-        if committed_at(self.pipeline.spark, self.pipeline.table("batch"), settled.version + 1) >= since:
-            return True
-        self.findings.append(KeptFiles("batch"))
+
+def _corrections_are_behind(work: _Work) -> bool:
+    """Return whether publish_stream, if configured, has yet to publish what was certified that long ago."""
+    pipeline = work.pipeline
+    if not waiting(pipeline):
         return False
+    settled = settled_so_far(pipeline) or Settled()
+    # What the topic follows loses files from the next commit on, long before a verdict is given.
+    return committed_at(pipeline.spark, pipeline.table("batch"), settled.version + 1) < work.oldest_kept
 
-    def remove_rows(self, layer: Layer, retention: timedelta | None) -> None:
-        """Remove the rows of a table that are past their retention."""
-        if retention is None:
-            return
-        removal = self._removal(layer, retention)
-        self.counts[f"{layer}_rows"] = removal.rows
-        self.findings.append(OldRows(layer, removal))
-        if self.lease and removal.rows:
-            self.lease.require()
-            delete_rows(
-                self.pipeline.spark, self.pipeline.table(layer), removal.condition, removal.properties
-            )
 
-    def _removal(self, layer: Layer, retention: timedelta) -> Removal:
-        if layer == "bronze":
-            return from_bronze(self.pipeline, retention)
-        return (from_speed if layer == "speed" else from_quarantine)(self.pipeline, retention)
+_READER_IS_BEHIND: Final[dict[Layer, Callable[[_Work], bool]]] = {
+    "bronze": _speed_stream_is_behind,
+    "batch": _corrections_are_behind,
+    "speed": _publisher_is_behind,
+}
+"""Whether a table's reader still needs files that are old enough to go."""

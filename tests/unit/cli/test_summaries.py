@@ -23,7 +23,7 @@ from pipelines.retention.blockers import Need
 from pipelines.retention.removal import Removal
 from pipelines.spark.checkpoints import QueryFiles
 from pipelines.steps.checkpoints import CheckpointReset
-from pipelines.steps.maintain import Finding, FoldedIndex, KeptFiles, LeftOver, OldRows, TableFiles, Upkeep
+from pipelines.steps.maintain import FoldedIndex, KeptFiles, LeftOver, OldRows, TableFiles, Upkeep
 from pipelines.steps.metrics import WrittenMetrics
 from pipelines.steps.publish import PublishedStream, PublishingDiagnosis, PublishingStatus
 from pipelines.steps.publish_days import PublishedDays
@@ -231,7 +231,7 @@ def test_a_reset_of_publishing_tells_where_it_goes_on() -> None:
 def test_upkeep_tells_what_it_did_and_what_keeps_the_rest_in_this_order() -> None:
     noon = datetime(2013, 1, 1, 12, tzinfo=UTC)
     needs = (Need(TWO, "a stream has not read it"),)
-    findings: list[Finding] = [
+    findings = (
         TableFiles("bronze/flights", "compacted", Files(1200, 3_400_000)),
         LeftOver(is_restored=True),
         OldRows("bronze", Removal(4000, needs=needs, kept_from=ONE, sent_before=noon)),
@@ -243,11 +243,20 @@ def test_upkeep_tells_what_it_did_and_what_keeps_the_rest_in_this_order() -> Non
         KeptFiles("batch"),
         KeptFiles("speed"),
         TableFiles("ops/runs", "removed", Files(2, 10)),
-    ]
-    told = summary_of_upkeep(Upkeep({"bronze_rows": 4000}, findings), vacuum_now=False)
+    )
+    told = summary_of_upkeep(Upkeep(findings), vacuum_now=False)
     waits = "for longer than maintain.vacuum_after"
     assert told == {
-        "counts": {"bronze_rows": 4000},
+        "counts": {
+            "files_compacted": 1200,
+            "bytes_compacted": 3_400_000,
+            "bronze_rows": 4000,
+            "speed_rows": 5,
+            "quarantine_rows": 1,
+            "index_rows": 1000,
+            "files_removed": 2,
+            "bytes_removed": 10,
+        },
         "lines": [
             "bronze/flights: files compacted: 1,200 (3,400,000 bytes)",
             "batch: a run died before its verdict; first restored to the certified version",
@@ -263,7 +272,7 @@ def test_upkeep_tells_what_it_did_and_what_keeps_the_rest_in_this_order() -> Non
             "ops/runs: files removed: 2 (10 bytes)",
         ],
     }
-    at_once = summary_of_upkeep(Upkeep({}, [KeptFiles("bronze")]), vacuum_now=True)
+    at_once = summary_of_upkeep(Upkeep((KeptFiles("bronze"),)), vacuum_now=True)
     assert at_once["lines"] == ["bronze: no file removed: speed_stream has not read all of it"]
 
 
