@@ -48,7 +48,48 @@ def stream(pipeline: Pipeline) -> DataFrame:
     return events.unionByName(verdicts.select(F.lit(True).alias(_IS_VERDICT)), allowMissingColumns=True)
 
 
-@dataclass
+@dataclass(frozen=True)
+class SettledThrough:
+    """The days that are settled once all verdicts of a version of the ledger are.
+
+    Attributes:
+        verdicts: the version of the ledger; None if the stream has read none of it.
+        settled: the days.
+    """
+
+    verdicts: int | None
+    settled: Settled
+
+
+@dataclass(frozen=True)
+class _Settling:
+    """What was settled before a micro-batch, what it settles, and whether verdicts wait for a later one."""
+
+    before: Settled
+    newer: Settled | None = None
+    is_waiting: bool = False
+
+    @property
+    def after(self) -> Settled:
+        return self.before.and_then(self.newer)
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """What a micro-batch publishes.
+
+    Attributes:
+        rows: The contract's columns, `_event_date`, the coordinates and `_correction`, see `corrections`.
+        settles: Whether it settles days, and so may hold corrections.
+        settled: What is settled once it is published; None if verdicts wait, so the next one has to look.
+    """
+
+    rows: DataFrame
+    settles: bool
+    settled: SettledThrough | None
+
+
+@dataclass(frozen=True)
 class BatchMaker:
     """Makes the rows of each micro-batch, the same ones whenever it is tried.
 
@@ -60,34 +101,38 @@ class BatchMaker:
     Attributes:
         pipeline: The pipeline.
         topic_id: the cluster's identifier of the topic.
-        settles: whether the micro-batch made last settles days, and so may hold corrections.
     """
 
     pipeline: Pipeline
     topic_id: str
-    settles: bool = False
-    _last_settled: tuple[int | None, Settled] | None = None
-    _next: tuple[int | None, Settled] | None = None
 
-    def make(self, rows: DataFrame, query: str, batch: int) -> DataFrame:
-        """Return the rows that a micro-batch publishes.
+    def make(self, rows: DataFrame, query: str, batch: int, last: SettledThrough | None) -> MicroBatch:
+        """Return what a micro-batch publishes.
 
         Args:
             rows: the micro-batch, of `stream`.
             query: the id of the query.
             batch: its number.
-
-        Returns:
-            The contract's columns, `_event_date`, the coordinates and `_correction`, see `corrections`.
+            last: what is settled since the micro-batch before it was published; None if that is not known.
 
         Raises:
             SourceError: a version of the speed or the batch layer that is needed is gone.
         """
         events, verdicts = self._positions(batch)
+        if last and last.verdicts == verdicts:
+            # No verdict has come since all that had come were settled.
+            settling = _Settling(last.settled)
+        else:
+            settling = self._settle(query, batch, events, verdicts)
+        outgoing = self._outgoing(rows, batch, events, settling)
+        settled = None if settling.is_waiting else SettledThrough(verdicts, settling.after)
+        return MicroBatch(outgoing, settling.newer is not None, settled)
+
+    def _outgoing(
+        self, rows: DataFrame, batch: int, events: Position | None, settling: _Settling
+    ) -> DataFrame:
+        before, settles, after = settling.before, settling.newer, settling.after
         came = rows.where(F.col(_IS_VERDICT).isNull())
-        before, settles = self._settle(query, batch, events, verdicts)
-        self.settles = settles is not None
-        after = before.and_then(settles)
         outgoing = conform(
             came.where(~on_days(after.days)) if after.days else came,
             published_columns(self.pipeline.contract),
@@ -112,29 +157,15 @@ class BatchMaker:
             outgoing = _without(outgoing, corrected)
         return outgoing.unionByName(corrected)
 
-    def done(self) -> None:
-        """Say that the micro-batch made last was published."""
-        self._last_settled = self._next
-
-    def _settle(
-        self, query: str, batch: int, events: Position | None, verdicts: int | None
-    ) -> tuple[Settled, Settled | None]:
-        """Return what was settled before a micro-batch, and what it settles."""
-        if self._last_settled and self._last_settled[0] == verdicts:
-            # No verdict has come since all that had come were settled.
-            self._next = self._last_settled
-            return self._last_settled[1], None
+    def _settle(self, query: str, batch: int, events: Position | None, verdicts: int | None) -> _Settling:
         before = settled_before(self.pipeline, query, batch)
         ledger = history(self.pipeline, verdicts) if verdicts is not None else []
         newer = before.since(ledger)
         if newer and batch and events and not events.is_whole:
-            # They wait, so the ledger has to be looked at next time, too.
-            self._next = None
-            return before, None
+            return _Settling(before, is_waiting=True)
         if newer:
             record_settled(self.pipeline, query, batch, newer)
-        self._next = (verdicts, before.and_then(newer))
-        return before, newer
+        return _Settling(before, newer)
 
     def _positions(self, batch: int) -> tuple[Position | None, int | None]:
         text = offsets_of(self.pipeline.spark, self.pipeline.checkpoint("publish"), batch)

@@ -29,7 +29,7 @@ from pipelines.publishing.cluster import (
 from pipelines.publishing.cluster_advice import ClusterFacts, advice, facts, refuse_too_long
 from pipelines.publishing.failures import explained
 from pipelines.publishing.kafka_records import messages
-from pipelines.publishing.micro_batch import BatchMaker, stream
+from pipelines.publishing.micro_batch import BatchMaker, MicroBatch, SettledThrough, stream
 from pipelines.publishing.progress_check import partitions_of, publisher, reconcile_with_checkpoint
 from pipelines.publishing.published_days import forget_unknown, how_to_send, settled_so_far, unsent, waiting
 from pipelines.publishing.settings import rules_of, settings_of, sink_of, values_of
@@ -190,6 +190,7 @@ class _Job:
     maker: BatchMaker
     avro: AvroValues | None
     counts: Counter[str] = field(default_factory=Counter)
+    settled: SettledThrough | None = None
     is_under_way: bool = False
     batches: BatchFunction = field(init=False)
 
@@ -225,21 +226,21 @@ class _Job:
 
     def _write(self, rows: DataFrame, batch: int) -> None:
         self.is_under_way = True
-        outgoing = self.maker.make(rows, query_of(self.pipeline.spark), batch)
+        made = self.maker.make(rows, query_of(self.pipeline.spark), batch, self.settled)
         reach(Point.BATCH_SETTLED)
-        retraction = settings_of(self.pipeline.config).retraction
-        records = messages(outgoing, self.pipeline.contract, avro=self.avro, retraction=retraction)
-        done = self._publish(records, batch)
-        self.maker.done()
+        done = self._publish(made, batch)
+        self.settled = made.settled
         self.is_under_way = False
         self.counts.update(rows=done.rows, slots_done_before=done.slots_done_before)
         if not batch:
             for line in how_to_send(self.pipeline.config, unsent(self.pipeline, self.publisher.topic_id)):
                 _log.warning("%s", line)
 
-    def _publish(self, records: DataFrame, batch: int) -> Published:
+    def _publish(self, made: MicroBatch, batch: int) -> Published:
         """Publish a micro-batch; what the rebuild has changed is sent in parts, however much it is."""
-        if not self.maker.settles:
+        retraction = settings_of(self.pipeline.config).retraction
+        records = messages(made.rows, self.pipeline.contract, avro=self.avro, retraction=retraction)
+        if not made.settles:
             return self.publisher(records, batch)
         cached = records.persist(StorageLevel.DISK_ONLY)
         try:
