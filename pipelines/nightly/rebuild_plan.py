@@ -75,6 +75,43 @@ def due_days(
         SourceError: bronze holds fewer records of a day that is asked for than when it was certified; or a
             day that cannot be rebuilt holds events that were forgotten.
     """
+    known = _known(pipeline, index, requested_days, ledger)
+    causes = _causes(pipeline, requested_days, repair, known)
+    while near := _neighbours(pipeline, index, sorted(causes), known):
+        causes |= dict.fromkeys(near, "neighbour")
+    causes = {day: causes[day] for day in sorted(causes) if day >= known.whole_from}
+    never_certified = [
+        day
+        for day in sorted(known.with_events)
+        if known.whole_from <= day < requested_days[0] and day not in known.certified and day not in causes
+    ]
+    return Due(causes, known.late, never_certified)
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What a run knows of the days before it plans.
+
+    Attributes:
+        whole_from: The first day of which bronze still holds all records.
+        with_events: The days of which it holds events.
+        certified: The newest verdict of each certified day.
+        rebuildable: Those of them of which bronze holds no fewer records than then.
+        forgotten: Certified days of which events were forgotten since.
+        late: Records of each certified day that came since.
+    """
+
+    whole_from: date
+    with_events: Collection[date]
+    certified: Mapping[date, Verdict]
+    rebuildable: Mapping[date, Verdict]
+    forgotten: Collection[date]
+    late: dict[date, int]
+
+
+def _known(
+    pipeline: Pipeline, index: BronzeIndex, requested_days: Sequence[date], ledger: Sequence[Verdict]
+) -> _Known:
     certified = newest_certified(ledger)
     forgotten = forgotten_after(pipeline, {d: v.decided_at for d, v in certified.items()})
     comparison = compared(own_verdicts(pipeline, ledger, index), ledger, index, forgotten)
@@ -82,51 +119,46 @@ def due_days(
     require_none_held(pipeline, certified_in(ledger), [day for day in forgotten if day < whole])
     fewer = {day for day in comparison.fewer if day >= whole}
     require_no_fewer(pipeline.config, {*requested_days, *forgotten}, fewer)
-    rebuildable = {day: verdict for day, verdict in certified.items() if day not in fewer}
-    with_events = index.counts()[0]
-    first = min([*certified, *with_events], default=requested_days[0])
-    late = index.came_since(
-        {d: version for d, version in comparison.versions.items() if version is not None}, pipeline.spark
+    versions = {day: version for day, version in comparison.versions.items() if version is not None}
+    late = index.came_since(versions, pipeline.spark) | {**comparison.more}
+    return _Known(
+        whole_from=whole,
+        with_events=index.counts()[0].keys(),
+        certified=certified,
+        rebuildable={day: verdict for day, verdict in certified.items() if day not in fewer},
+        forgotten=forgotten,
+        late={day: n for day, n in late.items() if day >= whole},
     )
-    late = {day: n for day, n in (late | {**comparison.more}).items() if day >= whole}
-    causes: dict[date, Cause] = dict.fromkeys(requested_days, "asked")
-    causes |= dict.fromkeys((day for day in forgotten if day >= whole), "forgotten")
+
+
+def _causes(
+    pipeline: Pipeline, requested_days: Sequence[date], repair: Repair, known: _Known
+) -> dict[date, Cause]:
+    """Return the days that are rebuilt whatever stands on others, and why; the most telling cause of each."""
     lookback = days_of(
         requested_days[0] - pipeline.config.batch.lookback_days * _DAY, requested_days[0] - _DAY
     )
-    missed = [day for day in lookback if day >= first and day not in certified]
-    causes = {**_to_repair(repair, [day for day in lookback if day in late], missed), **causes}
-    while near := _neighbours(pipeline, index, sorted(causes), late, rebuildable):
-        causes |= dict.fromkeys(near, "neighbour")
-    causes = {day: causes[day] for day in sorted(causes) if day >= whole}
-    left = [
-        day
-        for day in sorted(with_events)
-        if whole <= day < requested_days[0] and day not in certified and day not in causes
-    ]
-    return Due(causes, late, left)
+    first = min([*known.certified, *known.with_events], default=requested_days[0])
+    causes: dict[date, Cause] = {}
+    if repair == "late and missed":
+        missed = (day for day in lookback if day >= first and day not in known.certified)
+        causes |= dict.fromkeys(missed, "missed")
+    if repair != "nothing":
+        causes |= dict.fromkeys((day for day in lookback if day in known.late), "late")
+    causes |= dict.fromkeys(requested_days, "asked")
+    causes |= dict.fromkeys((day for day in known.forgotten if day >= known.whole_from), "forgotten")
+    return causes
 
 
-def _to_repair(repair: Repair, late: Sequence[date], missed: Sequence[date]) -> dict[date, Cause]:
-    """Return days of the lookback, and why a run takes them as well."""
-    causes: dict[date, Cause] = dict.fromkeys(missed if repair == "late and missed" else (), "missed")
-    return {**dict.fromkeys(late if repair != "nothing" else (), "late"), **causes}
-
-
-def _neighbours(
-    pipeline: Pipeline,
-    index: BronzeIndex,
-    days: Sequence[date],
-    late: Collection[date],
-    certified: Mapping[date, Verdict],
-) -> list[date]:
+def _neighbours(pipeline: Pipeline, index: BronzeIndex, days: Sequence[date], known: _Known) -> list[date]:
     """Return the certified days that have to be rebuilt together with these days.
 
     These are neighbours with late records, which may win over a row of these days, and days that share keys
     with these days and on which other copies win now than were certified.
     """
     horizon = pipeline.horizon
-    neighbours = {day for day in around(days, horizon) if day in late and day not in days}
+    certified = known.rebuildable
+    neighbours = {day for day in around(days, horizon) if day in known.late and day not in days}
     span = span_of(pipeline, days, first_whole_day(pipeline))
     others = [day for day in span.near if day in certified and day not in {*days, *neighbours}]
     state = certified_in(certified.values())
