@@ -16,28 +16,22 @@ _UNKNOWN: Final = "unknown"
 
 
 @dataclass(frozen=True)
-class CommitEffect:
-    """What a commit did to the rows of a table.
+class CommitEffect(Commit):
+    """A commit, and what it did to the rows of a table.
 
     Attributes:
-        operation: Delta's name of it.
-        note: its `userMetadata`; an empty text if it has none.
         adds: whether it added files with rows that were not there, or were others.
         removes: whether it removed such files.
         removed_days: the event days of those that it removed, sorted; None if its table is not divided by
             them, or it does not say.
     """
 
-    operation: str
-    note: str
-    adds: bool
-    removes: bool
-    removed_days: tuple[date, ...] | None
+    adds: bool = False
+    removes: bool = False
+    removed_days: tuple[date, ...] | None = ()
 
 
-def commits_between(
-    spark: SparkSession, table: str, after: int, until: int
-) -> Iterator[tuple[int, CommitEffect]]:
+def commits_between(spark: SparkSession, table: str, after: int, until: int) -> Iterator[CommitEffect]:
     """Yield the commits after one version and until another, in order; those that the log lacks are left out.
 
     Args:
@@ -50,7 +44,7 @@ def commits_between(
     for at in range(after + 1, until + 1):
         commit = commit_file(spark, table, at).text()
         if commit is not None:
-            yield at, effect_of(commit)
+            yield effect_of(at, commit)
 
 
 def commit_at(spark: SparkSession, table: str, at: int) -> Commit:
@@ -103,16 +97,21 @@ def _none_is(
         # The table was restored: its versions are not those that were meant.
         return False
     commits = 0
-    for _, commit in commits_between(spark, table, after, until):
+    for commit in commits_between(spark, table, after, until):
         if does(commit):
             return False
         commits += 1
     return commits >= until - after
 
 
-def effect_of(commit: str) -> CommitEffect:
-    """Return what the file of a commit says, a JSON object in each line."""
-    actions = [json.loads(line) for line in commit.splitlines() if line]
+def effect_of(version: int, text: str) -> CommitEffect:
+    """Return what a commit did.
+
+    Args:
+        version: the version that it made.
+        text: its file, a JSON object in each line.
+    """
+    actions = [json.loads(line) for line in text.splitlines() if line]
     commit_info: dict[str, Any] = next(
         (action["commitInfo"] for action in actions if "commitInfo" in action), {}
     )
@@ -123,8 +122,9 @@ def effect_of(commit: str) -> CommitEffect:
 
     removed = files("remove")
     return CommitEffect(
-        operation=commit_info.get("operation", _UNKNOWN),
-        note=commit_info.get("userMetadata") or "",
+        version=version,
+        operation=commit_info.get("operation") or _UNKNOWN,
+        note=commit_info.get("userMetadata"),
         adds=bool(files("add")),
         removes=bool(removed),
         removed_days=_days(removed),

@@ -71,7 +71,7 @@ class Commit:
     Attributes:
         version: the version that it made.
         operation: Delta's name of what it did.
-        note: what a stamp says of it; None where there is none.
+        note: its `userMetadata`, e.g. what a stamp says of it; None where there is none.
     """
 
     version: int

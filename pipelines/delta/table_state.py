@@ -10,6 +10,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
+from pipelines.delta.epochs import Commit
 from pipelines.delta.log import newest_snapshot
 from pipelines.delta.tables import exists
 from pipelines.sql import literal
@@ -90,12 +91,10 @@ def last_commit_at(spark: SparkSession, path: str) -> datetime | None:
 
 
 @dataclass(frozen=True)
-class StreamCommit:
-    """A commit of a Delta table, as in its history.
+class StreamCommit(Commit):
+    """A commit, as in a table's history, and what the query that made it notes.
 
     Attributes:
-        version: the version that it made.
-        operation: Delta's name of it.
         restored: of a RESTORE, the version whose rows it brought back; None if it was named by its time.
         removed: how many files a RESTORE took away.
         rows: how many rows it wrote.
@@ -106,8 +105,6 @@ class StreamCommit:
             of its partitions, to which the micro-batch goes; None if it may end before them.
     """
 
-    version: int
-    operation: str
     restored: int | None = None
     removed: int = 0
     rows: int = 0
@@ -131,6 +128,7 @@ def recent_commits(spark: SparkSession, path: str, most: int) -> list[StreamComm
     commits = history.selectExpr(
         "version",
         "operation",
+        "userMetadata AS note",
         "bigint(operationParameters['version']) AS restored",
         "bigint(operationMetrics['numRemovedFiles']) AS removed",
         "bigint(operationMetrics['numOutputRows']) AS rows",

@@ -139,13 +139,14 @@ def forgetting_commits(
         SourceError: another commit among these has rewritten rows or changed them, so nobody knows which.
     """
     removed_days = {}
-    for at, commit in commits_between(spark, table, after, until):
-        if commit.note.startswith(f"{_NOTE} "):
-            removed_days[at] = commit.removed_days
+    for commit in commits_between(spark, table, after, until):
+        if (commit.note or "").startswith(f"{_NOTE} "):
+            removed_days[commit.version] = commit.removed_days
         elif commit.adds and commit.removes:
             raise SourceError(
-                f"{table}: version {at} ({commit.operation}) has changed or deleted rows that may have been"
-                " published, and no command of Oncelake made it, so nobody knows what has to be retracted."
+                f"{table}: version {commit.version} ({commit.operation}) has changed or deleted rows that may"
+                " have been published, and no command of Oncelake made it, so nobody knows what has to be"
+                " retracted."
                 " Publish again from the beginning: docs/publishing.md, 'When versions are gone'"
             )
     return removed_days

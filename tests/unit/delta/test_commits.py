@@ -24,8 +24,9 @@ REMOVE = {"remove": {"path": "b", "dataChange": True}}
 )
 def test_what_a_commit_did(actions: list[dict[str, object]], adds: bool, removes: bool) -> None:
     info = {"commitInfo": {"operation": "MERGE", "userMetadata": "forget r"}}
-    made = effect_of("\n".join(map(json.dumps, [info, *actions])))
-    assert (made.adds, made.removes, made.operation, made.note) == (adds, removes, "MERGE", "forget r")
+    made = effect_of(7, "\n".join(map(json.dumps, [info, *actions])))
+    assert (made.adds, made.removes) == (adds, removes)
+    assert (made.version, made.operation, made.note) == (7, "MERGE", "forget r")
 
 
 def removed(day: str | None, *, changes: bool = True) -> dict[str, object]:
@@ -49,9 +50,9 @@ def removed(day: str | None, *, changes: bool = True) -> dict[str, object]:
 def test_of_which_days_a_commit_removed_files(
     actions: list[dict[str, object]], days: tuple[date, ...] | None
 ) -> None:
-    assert effect_of("\n".join(map(json.dumps, actions))).removed_days == days
+    assert effect_of(7, "\n".join(map(json.dumps, actions))).removed_days == days
 
 
 def test_a_commit_without_a_note() -> None:
-    assert effect_of(json.dumps({"commitInfo": {"operation": "WRITE"}})).note == ""
-    assert effect_of("").operation == "unknown"
+    assert effect_of(7, json.dumps({"commitInfo": {"operation": "WRITE"}})).note is None
+    assert effect_of(7, "").operation == "unknown"
