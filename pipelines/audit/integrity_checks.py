@@ -1,9 +1,10 @@
 """Integrity checks: do the layers hold exactly what bronze says they must?
 
-To add one, write a function here that asks `AuditedDays` for what it needs, and register it by `integrity`.
+To add one, write a function here that asks `AuditedDays` for what it needs. Register it by `asked_of_days` if
+it looks at one day, by `asked_of_bronze` if it looks at bronze as a whole.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import date
 from typing import Final, Literal
@@ -45,29 +46,53 @@ class IntegrityCheck:
         severity: Whether it keeps a day from being certified, only warns, or does either by what it finds and
             by the configuration.
         runbook: The heading of `docs/runbook.md` that has its row.
-        find: Looks at one of the days; returns None where the question does not apply.
+        find: Answers it for the audited days; days to which it does not apply are left out.
     """
 
     name: str
     question: str
     severity: Severity
     runbook: str
-    find: Callable[[AuditedDays, date], Finding | None]
+    find: Callable[[AuditedDays], Mapping[date, Finding]]
 
 
 INTEGRITY_CHECKS: Final[list[IntegrityCheck]] = []
 """All integrity checks, in the order in which an audit makes them."""
 
-_Find = Callable[[AuditedDays, date], Finding | None]
+_OfDay = Callable[[AuditedDays, date], Finding | None]
+_OfBronze = Callable[[AuditedDays], Finding | None]
 
 
-def integrity(
+def asked_of_days(
     name: str, question: str, severity: Severity = "fails", runbook: str = FAILED
-) -> Callable[[_Find], _Find]:
-    """Register a function as an integrity check, see `IntegrityCheck`."""
+) -> Callable[[_OfDay], _OfDay]:
+    """Register a function that looks at one day, see `IntegrityCheck`; None where it does not apply."""
 
-    def register(find: _Find) -> _Find:
-        INTEGRITY_CHECKS.append(IntegrityCheck(name, question, severity, runbook, find))
+    def register(find: _OfDay) -> _OfDay:
+        def each(audited: AuditedDays) -> dict[date, Finding]:
+            findings = ((day, find(audited, day)) for day in audited.span.days)
+            return {day: finding for day, finding in findings if finding is not None}
+
+        INTEGRITY_CHECKS.append(IntegrityCheck(name, question, severity, runbook, each))
+        return find
+
+    return register
+
+
+def asked_of_bronze(
+    name: str, question: str, severity: Severity = "fails", runbook: str = FAILED
+) -> Callable[[_OfBronze], _OfBronze]:
+    """Register a function that looks at bronze as a whole: what it finds stands for each day.
+
+    No day is certified by a bronze that is not whole, since nobody knows of which days records are missing.
+    """
+
+    def register(find: _OfBronze) -> _OfBronze:
+        def each(audited: AuditedDays) -> dict[date, Finding]:
+            finding = find(audited)
+            return {} if finding is None else dict.fromkeys(audited.span.days, finding)
+
+        INTEGRITY_CHECKS.append(IntegrityCheck(name, question, severity, runbook, each))
         return find
 
     return register
@@ -75,12 +100,11 @@ def integrity(
 
 def integrity_checks(audited: AuditedDays) -> list[Check]:
     """Make every integrity check on every day."""
-    checks: list[Check] = []
-    for check in INTEGRITY_CHECKS:
-        for day in audited.span.days:
-            if (finding := check.find(audited, day)) is not None:
-                checks.append(_as_check(check.name, day, finding))
-    return checks
+    return [
+        _as_check(check.name, day, finding)
+        for check in INTEGRITY_CHECKS
+        for day, finding in check.find(audited).items()
+    ]
 
 
 def _as_check(name: str, day: date, finding: Finding) -> Check:
@@ -96,7 +120,7 @@ def _warned(is_wrong: bool) -> Status:
     return "warned" if is_wrong else "passed"
 
 
-@integrity("no_duplicate_key", "Does each key occur once, on the day and on its neighbouring days?")
+@asked_of_days("no_duplicate_key", "Does each key occur once, on the day and on its neighbouring days?")
 def _no_duplicate_key(audited: AuditedDays, day: date) -> Finding:
     n = audited.doubled.get(day, 0)
     return Finding(
@@ -107,7 +131,7 @@ def _no_duplicate_key(audited: AuditedDays, day: date) -> Finding:
     )
 
 
-@integrity("counts_add_up", "Are all records of bronze rows, duplicates, quarantined or of other days?")
+@asked_of_days("counts_add_up", "Are all records of bronze rows, duplicates, quarantined or of other days?")
 def _counts_add_up(audited: AuditedDays, day: date) -> Finding:
     bronze, rows = audited.bronze, audited.layer[day].rows
     facts = bronze.days[day]
@@ -122,7 +146,9 @@ def _counts_add_up(audited: AuditedDays, day: date) -> Finding:
     )
 
 
-@integrity("rows_are_the_winners", "Are the rows the winning records, with the same coordinates and content?")
+@asked_of_days(
+    "rows_are_the_winners", "Are the rows the winning records, with the same coordinates and content?"
+)
 def _rows_are_the_winners(audited: AuditedDays, day: date) -> Finding:
     actual, expected = audited.layer[day].checksum, audited.bronze.days[day].checksum
     return Finding(
@@ -133,18 +159,18 @@ def _rows_are_the_winners(audited: AuditedDays, day: date) -> Finding:
     )
 
 
-@integrity("rows_in_their_day", "Is each row in the partition of its own day?")
+@asked_of_days("rows_in_their_day", "Is each row in the partition of its own day?")
 def _rows_in_their_day(audited: AuditedDays, day: date) -> Finding:
     n = audited.layer[day].misplaced
     return Finding(_failed(n > 0), f"{n:,} rows of another day", "no row of another day")
 
 
-@integrity(
+@asked_of_bronze(
     "offsets_contiguous",
     "Does bronze hold every offset of each Kafka partition, from its first to its last?",
     "fails or warns",
 )
-def _offsets_contiguous(audited: AuditedDays, day: date) -> Finding:
+def _offsets_contiguous(audited: AuditedDays) -> Finding:
     ranges, gaps_are = audited.offsets, audited.pipeline.config.audit.offset_gaps
     gaps = [(r, r.last - r.first + 1 - (r.distinct or 0)) for r in ranges]
     missing, accepted = sum(n for _, n in gaps), sum(r.known for r in ranges)
@@ -159,8 +185,8 @@ def _offsets_contiguous(audited: AuditedDays, day: date) -> Finding:
     )
 
 
-@integrity("offsets_once", "Does bronze hold each offset once?", "warns", WARNED)
-def _offsets_once(audited: AuditedDays, day: date) -> Finding:
+@asked_of_bronze("offsets_once", "Does bronze hold each offset once?", "warns", WARNED)
+def _offsets_once(audited: AuditedDays) -> Finding:
     doubled = sum(r.records - (r.distinct or 0) for r in audited.offsets)
     return Finding(
         _warned(doubled > 0),
@@ -170,8 +196,8 @@ def _offsets_once(audited: AuditedDays, day: date) -> Finding:
     )
 
 
-@integrity("index_is_whole", "Does the index of bronze count as many records as bronze itself?")
-def _index_is_whole(audited: AuditedDays, day: date) -> Finding:
+@asked_of_bronze("index_is_whole", "Does the index of bronze count as many records as bronze itself?")
+def _index_is_whole(audited: AuditedDays) -> Finding:
     indexed, stored = audited.bronze.total, audited.records_in_table
     return Finding(
         _failed(indexed != stored),
@@ -181,7 +207,7 @@ def _index_is_whole(audited: AuditedDays, day: date) -> Finding:
     )
 
 
-@integrity("each_event_has_a_row", "Does each valid record have a row of its key within the horizon?")
+@asked_of_days("each_event_has_a_row", "Does each valid record have a row of its key within the horizon?")
 def _each_event_has_a_row(audited: AuditedDays, day: date) -> Finding | None:
     horizon = audited.span.horizon
     if not horizon:
@@ -195,7 +221,7 @@ def _each_event_has_a_row(audited: AuditedDays, day: date) -> Finding | None:
     )
 
 
-@integrity("keys_come_to_an_end", "Does each key recur on no more consecutive days than a run looks at?")
+@asked_of_days("keys_come_to_an_end", "Does each key recur on no more consecutive days than a run looks at?")
 def _keys_come_to_an_end(audited: AuditedDays, day: date) -> Finding | None:
     if not audited.span.horizon:
         return None
@@ -210,7 +236,7 @@ def _keys_come_to_an_end(audited: AuditedDays, day: date) -> Finding | None:
     )
 
 
-@integrity(
+@asked_of_days(
     LAYERS_AGREE,
     "Is each difference between speed and batch layer explained (late, quarantined, pending, remembered)?",
     "fails or warns",
@@ -244,7 +270,7 @@ def _why_layers_differ(difference: LayerDifference) -> str:
     )
 
 
-@integrity("speed_layer_deduplicated", "Does the speed layer hold each key once?", "warns", WARNED)
+@asked_of_days("speed_layer_deduplicated", "Does the speed layer hold each key once?", "warns", WARNED)
 def _speed_layer_deduplicated(audited: AuditedDays, day: date) -> Finding | None:
     if day not in audited.differences:
         return None
@@ -257,7 +283,9 @@ def _speed_layer_deduplicated(audited: AuditedDays, day: date) -> Finding | None
     )
 
 
-@integrity(LATE_WITHIN_LIMIT, "Is the share of late events at most speed.late_warn_share?", "warns", WARNED)
+@asked_of_days(
+    LATE_WITHIN_LIMIT, "Is the share of late events at most speed.late_warn_share?", "warns", WARNED
+)
 def _late_within_limit(audited: AuditedDays, day: date) -> Finding | None:
     if day not in audited.differences:
         return None
@@ -271,7 +299,7 @@ def _late_within_limit(audited: AuditedDays, day: date) -> Finding | None:
     )
 
 
-@integrity("conflicts_within_limit", "Are conflicts within the contract's maxConflictsPercent?")
+@asked_of_days("conflicts_within_limit", "Are conflicts within the contract's maxConflictsPercent?")
 def _conflicts_within_limit(audited: AuditedDays, day: date) -> Finding | None:
     limit = audited.pipeline.contract.max_conflicts
     if limit is None:
@@ -286,8 +314,10 @@ def _conflicts_within_limit(audited: AuditedDays, day: date) -> Finding | None:
     )
 
 
-@integrity("quarantine_is_whole", "Is every record that breaks the contract in quarantine?", "warns", WARNED)
-def _quarantine_is_whole(audited: AuditedDays, day: date) -> Finding | None:
+@asked_of_bronze(
+    "quarantine_is_whole", "Is every record that breaks the contract in quarantine?", "warns", WARNED
+)
+def _quarantine_is_whole(audited: AuditedDays) -> Finding | None:
     lacking = audited.lacking_in_quarantine
     if lacking is None:
         return None

@@ -205,9 +205,8 @@ def test_the_audit_counts_bronze_without_its_index(certified_lake: Callable[[Nig
         (index.rows.where("NOT day <=> DATE'2013-01-02'"), "failed"),
     ):
         of_two = bronze_slice(lake.pipeline, replace(index, rows=rows), [TWO], index.version)
-        found = check.find(AuditedDays(lake.pipeline, Span([TWO], [TWO], 0), [TWO], of_two, 0), TWO)
-        assert found is not None
-        assert (found.status, found.expected) == (status, "4 records in bronze")
+        finding = check.find(AuditedDays(lake.pipeline, Span([TWO], [TWO], 0), [TWO], of_two, 0))[TWO]
+        assert (finding.status, finding.expected) == (status, "4 records in bronze")
 
 
 def test_whatever_decides_how_records_decode_decides_for_which_index(

@@ -34,9 +34,8 @@ def contiguous(lake: Lake) -> tuple[str, str]:
     index, span = index_bronze(lake.pipeline, at), span_of(lake.pipeline, [THREE], None)
     pieces = bronze_slice(lake.pipeline, index, span.near, at)
     (check,) = (check for check in INTEGRITY_CHECKS if check.name == "offsets_contiguous")
-    found = check.find(AuditedDays(lake.pipeline, span, [THREE], pieces, 0), THREE)
-    assert found is not None
-    return found.status, found.observed
+    finding = check.find(AuditedDays(lake.pipeline, span, [THREE], pieces, 0))[THREE]
+    return finding.status, finding.observed
 
 
 @pytest.mark.thorough
