@@ -47,7 +47,7 @@ _HEADINGS: Final = (
 def explain(key_texts: tuple[str, ...], limit: int, output: LogFormat | None, **common: Any) -> None:
     """Show every record of a dedup key and its outcome.
 
-    With all parts of the key, this is one event. With some parts, it is the first keys that match.
+    With all parts of the key, show all records of that key. With some, show the first keys that match.
     """
     key: list[AskedPart] = []
 

@@ -27,8 +27,9 @@ _OUT_OF_REACH: Final = (
     "not deleted: Kafka's own copy, for as long as the topic keeps it, and the copy in a dead-letter topic;"
     " reports and Data Docs that exist already; backups; broken records in which the key cannot be read; the"
     " records of other pipelines that read the topic, until the events are forgotten there, too (their jobs"
-    " ask for it); the state of speed_stream, until its watermark has passed the event; the minimum and"
-    " maximum values of each file in Delta's log, which the batch table keeps for ten years"
+    " ask for it); the state of speed_stream, until its watermark is past the event time by"
+    " speed.watermark_delay and the share speed.state_eviction_share of it; the minimum and maximum values"
+    " of each file in Delta's log, which the batch table keeps for ten years"
 )
 
 

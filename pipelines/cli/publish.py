@@ -219,7 +219,8 @@ def summary_of_diagnosis(diagnosis: step.PublishingDiagnosis) -> dict[str, Any]:
     "--to",
     type=click.Choice(["beginning", "checkpoint"]),
     required=True,
-    help="beginning: drop the progress and publish open days again; checkpoint: continue where it is.",
+    help="beginning: drop the progress and publish open days again, after you have moved the checkpoint"
+    " aside; checkpoint: set the progress to the position of the checkpoint.",
 )
 @click.option(
     "--in-flight",

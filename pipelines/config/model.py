@@ -80,12 +80,14 @@ class KafkaConfig(_Model):
     Attributes:
         bootstrap_servers: `host:port`, several separated by commas.
         topic: Topic to read.
-        starting_offsets: Where a new checkpoint starts. `latest` skips the records that are already in the
-            topic.
+        starting_offsets: Where ingest starts on its first run. `latest` skips the records that are already in
+            the topic. After `oncelake checkpoint reset` ingest continues after the last records in bronze,
+            whatever this setting says.
         isolation_level: `read_committed`, or `read_uncommitted`, which also reads the records of aborted
             transactions.
         max_offsets_per_trigger: Maximum number of records in a micro-batch of ingest. Without it there is no
-            limit.
+            limit. If it is set, a nightly run cannot seal a day by the end offsets that ingest received:
+            bronze must have what the cluster has, unless the topic uses `LogAppendTime`.
         connect_timeout: How long to wait for the cluster.
         rack: How bytes are kept within a rack.
         options: Other settings of the Kafka client, by its own names, such as `security.protocol`. Those that
@@ -159,7 +161,8 @@ class DecodeConfig(_Model):
 
     Attributes:
         max_future: How far an event time may be after the time at which its record was sent. Records further
-            ahead go to quarantine (`event_time_future`).
+            ahead go to quarantine (`event_time_future`). After a change, rebuild the speed layer, or the
+            audit may find that the layers differ.
     """
 
     max_future: PositiveInterval = timedelta(days=1)
@@ -192,7 +195,8 @@ class BatchConfig(_Model):
             day.
         lookback_days: How many days back a run repairs days for which records came late.
         seal_by: When a day counts as complete in bronze. `kafka`: bronze must have what the cluster has;
-            `bronze`: a record of the day in bronze is enough, for rebuilds of a topic that is gone.
+            `bronze`: the newest record in bronze was sent on that day or later. Partitions are not checked
+            one by one: use it only if the topic no longer exists.
         seal_grace: How long after the end of a day its records may still arrive. A run that starts earlier
             ends with exit code 4.
         seal_wait: How long a run waits for ingest to catch up before it ends with exit code 4. Set it to

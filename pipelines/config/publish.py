@@ -37,9 +37,9 @@ class PublishConfig(BaseModel):
         max_bytes_per_trigger: How much of the speed layer a micro-batch reads, approximately, such as `64m`.
             Corrections and whole days are sent in parts of this size. It limits how long a transaction is
             open.
-        transaction_timeout: When the cluster aborts the transaction of a task that hangs: longer than it
-            takes to publish a micro-batch, and no longer than the brokers' `transaction.max.timeout.ms`. 1
-            second to 1 day.
+        transaction_timeout: Time after which the brokers abort an open transaction (the producer's
+            `transaction.timeout.ms`). Set it longer than it takes to publish a micro-batch, and at most to
+            the brokers' `transaction.max.timeout.ms`. 1 second to 1 day.
         retraction: What is sent for a published event that is not in the certified day: a `tombstone`, which
             deletes its key from a compacted topic, or a `record` with the event.
         keep_unread: How long `publish_stream` may be stopped. The speed layer and the table of verdicts keep

@@ -15,9 +15,12 @@ class SpeedConfig(BaseModel):
         watermark_delay: How far the watermark is behind the newest event time. An event time in the future
             counts as the time at which its record was sent or read. Records behind the watermark are late:
             they are not in the speed layer, and the nightly rebuild adds them. See
-            [Late](semantics.md#late-and-the-watermark).
-        state_partitions: Shuffle partitions of the deduplication state. They are fixed at the first
-            micro-batch of a checkpoint.
+            [Late](semantics.md#late-and-the-watermark). After a change, `speed_stream` ends with exit code 2
+            until you [rebuild the speed layer](runbook.md#change-of-rules-watermark-or-state-partitions).
+        state_partitions: Number of partitions of the deduplication state, and of shuffles
+            (`spark.sql.shuffle.partitions`) in all jobs of the pipeline, `nightly_batch` included. The state
+            keeps the number that its checkpoint began with. To change it, rebuild the speed layer, see
+            [the runbook](runbook.md#change-of-rules-watermark-or-state-partitions).
         state_eviction_share: How much longer than necessary a key may stay in the state, as a share of
             `watermark_delay`. The state is scanned for expired keys each time the watermark has moved by
             that much. `0` scans it in each micro-batch. This setting does not change the result.
