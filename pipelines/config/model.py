@@ -26,6 +26,7 @@ from pipelines.config.values import (
     AnyInterval,
     Command,
     Count,
+    Group,
     Headers,
     KafkaOptions,
     KafkaSecrets,
@@ -150,10 +151,15 @@ class IngestConfig(_Model):
         trigger_interval: Time from one micro-batch to the next.
         max_clock_behind: How far the clock may be behind the newest commit of bronze, or behind the previous
             micro-batch. Ingest stops if it is further behind.
+        offsets_group: Consumer group to which ingest commits the offsets of each micro-batch that is in
+            bronze, so that lag tools see them. `{env}` and `{pipeline}` stand for the two names. Ingest does
+            not read by it, and does not wait for the commits. `null` turns it off. See
+            [Lag](deploy.md#lag).
     """
 
     trigger_interval: PositiveInterval = timedelta(seconds=10)
     max_clock_behind: PositiveInterval = timedelta(minutes=10)
+    offsets_group: Group | None = "oncelake.{env}.{pipeline}.ingest"
 
 
 class DecodeConfig(_Model):
@@ -333,6 +339,12 @@ class PipelineConfig(_Model):
     def ops_table(self, table: str) -> str:
         """Return the path of a table that all pipelines of a lake share."""
         return f"{self.root}/ops/{table}"
+
+    @property
+    def offsets_group(self) -> str | None:
+        """The consumer group that shows how far ingest is; None if there is to be none."""
+        group = self.ingest.offsets_group
+        return group and group.format(env=self.env, pipeline=self.name)
 
     def checkpoint(self, query: Literal["ingest", "speed", "publish"]) -> str:
         """Return the path of a streaming query's checkpoint."""

@@ -180,6 +180,7 @@ def _a_place(root: str) -> str:
 
 Topic = Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{1,249}$")]
 Servers = Annotated[str, Field(pattern=r"^[^\s,]+:\d{1,9}(,[^\s,]+:\d{1,9})*$"), AfterValidator(_real_ports)]
+Group = Annotated[str, Field(pattern=r"^([a-zA-Z0-9._-]|\{env\}|\{pipeline\}){1,200}$")]
 Url = Annotated[str, AfterValidator(_an_address)]
 Place = Annotated[str, Field(pattern=r"^[^`'\"\s]+$"), AfterValidator(_a_place)]
 RackMode = Literal["off", "client", "placement"]

@@ -18,12 +18,14 @@ from pipelines.delta.stream_check import check_ingest, note_tables, require_fit
 from pipelines.delta.table_properties import TOPIC_ID
 from pipelines.delta.tables import ensure_bronze, hidden
 from pipelines.kafka.ingest_position import behind_or_ahead, continuation
+from pipelines.kafka.offsets_group import OffsetsGroup, offsets_group
 from pipelines.kafka.same_log import last_offsets, require_same_log
 from pipelines.kafka.source import read_envelopes
 from pipelines.kafka.topics import Topic, find_topic, require_same_topic
 from pipelines.ledger.forgotten_places import emptied_on_arrival, places_ahead
 from pipelines.racks.traffic import RackTrafficMeter
 from pipelines.spark.checkpoints import QueryFiles, query_files
+from pipelines.spark.ingest_plans import offsets_in, plan_of, read_until
 from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.streams import BatchFunction, run_stream
 
@@ -73,8 +75,11 @@ def ingest(pipeline: Pipeline, *, once: bool) -> IngestSummary:
     _log.info("reading topic %s, %d partitions", topic.name, topic.partitions)
     reading = RackTrafficMeter(spark, config.kafka) if config.kafka.rack.executor_variable else None
     writer = OnceWriter(pipeline.table("bronze"), files.in_flight)
-    job = IngestJob(pipeline, writer, starting, forgotten=places_ahead(pipeline))
-    totals = run_stream(spark, partial(job.start, once=once), job.batches)
+    with offsets_group(spark, config.kafka, config.offsets_group) as group:
+        if group:
+            group.show(partial(_in_bronze, pipeline, starting))
+        job = IngestJob(pipeline, writer, starting, forgotten=places_ahead(pipeline), group=group)
+        totals = run_stream(spark, partial(job.start, once=once), job.batches)
     summary: IngestSummary = {
         "counts": {
             "records": totals.records + job.written_before,
@@ -96,6 +101,7 @@ class IngestJob:
         writer: writes bronze.
         starting: where a new checkpoint begins, in Spark's form, if not where the configuration says.
         forgotten: places of records that were forgotten, and that it reads once more.
+        group: shows how far it is.
         written_before: records of a micro-batch that an earlier run had written and not recorded as done.
         batches: the function that writes its micro-batches.
     """
@@ -104,6 +110,7 @@ class IngestJob:
     writer: OnceWriter
     starting: str | None = None
     forgotten: DataFrame | None = None
+    group: OffsetsGroup | None = None
     written_before: int = 0
     batches: BatchFunction = field(init=False)
     _requests: "_OffsetRequests | None" = None
@@ -131,6 +138,8 @@ class IngestJob:
         came = emptied_on_arrival(rows, self.forgotten)
         self.writer.append(came, batch, 0, asked=self._requests.before(batch) if self._requests else None)
         self.written_before = self.writer.rows_before(batch + 1)
+        if self.group:
+            self.group.show(partial(_ends_of, self.pipeline, batch))
         if self._requests:
             self._requests.done()
 
@@ -171,6 +180,18 @@ def _starting(pipeline: Pipeline, topic: Topic, files: QueryFiles) -> str | None
     for line in start.gone:
         _log.warning("%s: Kafka has deleted these records before they were read; audits will fail", line)
     return start.starting
+
+
+def _ends_of(pipeline: Pipeline, batch: int) -> dict[int, int]:
+    plan = plan_of(pipeline, batch)
+    return plan.ends if plan else {}
+
+
+def _in_bronze(pipeline: Pipeline, starting: str | None) -> dict[int, int]:
+    """Return up to where bronze has been filled when a run begins, by partition."""
+    if starting is None:
+        return read_until(pipeline)
+    return {p: at for p, at in offsets_in(starting, pipeline.config).items() if at >= 0}
 
 
 def _ranges(start: Any, end: Any) -> dict[str, dict[str, list[int | None]]]:
