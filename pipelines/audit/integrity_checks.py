@@ -21,7 +21,7 @@ Severity = Literal["fails", "warns", "fails or warns"]
 
 @dataclass(frozen=True)
 class Finding:
-    """What an integrity check found on one day.
+    """What an integrity check found on a day, or in bronze as a whole.
 
     Attributes:
         status: Whether it passed.
@@ -42,7 +42,7 @@ class IntegrityCheck:
 
     Attributes:
         name: Its name, as `ops/validation_results` has it.
-        question: What it asks of a day.
+        question: What it asks of a day, or of bronze.
         severity: Whether it keeps a day from being certified, only warns, or does either by what it finds and
             by the configuration.
         runbook: The heading of `docs/runbook.md` that has its row.
@@ -84,7 +84,7 @@ def asked_of_bronze(
 ) -> Callable[[_OfBronze], _OfBronze]:
     """Register a function that looks at bronze as a whole: what it finds stands for each day.
 
-    No day is certified by a bronze that is not whole, since nobody knows of which days records are missing.
+    Where records are missing, or too many, nobody knows of which days they are.
     """
 
     def register(find: _OfBronze) -> _OfBronze:

@@ -15,7 +15,7 @@ from pipelines.delta.time_travel import commit_file
 _UNKNOWN: Final = "unknown"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CommitEffect(Commit):
     """A commit, and what it did to the rows of a table.
 
@@ -26,9 +26,9 @@ class CommitEffect(Commit):
             them, or it does not say.
     """
 
-    adds: bool = False
-    removes: bool = False
-    removed_days: tuple[date, ...] | None = ()
+    adds: bool
+    removes: bool
+    removed_days: tuple[date, ...] | None
 
 
 def commits_between(spark: SparkSession, table: str, after: int, until: int) -> Iterator[CommitEffect]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final, TypeVar
+from typing import Final
 
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
@@ -33,10 +33,7 @@ _FOR_VACUUM: Final = {
 }
 _LISTING_TASKS: Final = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 _REMOVED: Final = "oncelake_removed_files"
-_TRIES: Final = 6
 _RECENT: Final = 100
-
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)

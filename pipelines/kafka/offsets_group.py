@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
 from pipelines.config.model import KafkaConfig
-from pipelines.errors import OncelakeError
-from pipelines.kafka.admin import Admin, admin_client
+from pipelines.errors import InfrastructureError, OncelakeError
+from pipelines.kafka.admin import Admin, admin_client, kafka_error_text
 
 Ends = Callable[[], Mapping[int, int]]
 """Returns the offset after the last record, by partition."""
@@ -58,7 +58,7 @@ class OffsetsGroup:
             try:
                 with admin_client(spark, kafka) as admin:
                     while ends := self._wait(last):
-                        self._commit(admin, ends())
+                        self._commit(admin, _called(ends))
                         last = ends
                 return
             # Py4J's are of a JVM that ends before this thread does.
@@ -104,6 +104,14 @@ class OffsetsGroup:
                 *(self._group, _RETRY_AFTER_S, error),
             )
         self._is_failing = True
+
+
+def _called(ends: Ends) -> Mapping[int, int]:
+    try:
+        return ends()
+    except Py4JJavaError as error:
+        # The admin client would take it for its own.
+        raise InfrastructureError(f"ingest's checkpoint cannot be read: {kafka_error_text(error)}") from None
 
 
 @contextmanager

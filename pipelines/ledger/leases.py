@@ -150,8 +150,10 @@ class Lease:
         row = _lease_row(self._pipeline)
         if not self._is_mine(row):
             raise InfrastructureError(
-                f"{self._pipeline.name}: this run lost its lease to {row['holder'] if row else 'nobody'},"
-                " so it certifies nothing; raise batch.lease_duration if the lake is unavailable for long"
+                f"{self._pipeline.name}: this run lost its lease"
+                + (f" to {row['holder']}" if row else ", of which ops/leases has no row any more")
+                + ", so it certifies nothing and changes nothing more. Run the command again when no other"
+                " run is at work. If the lake is unavailable for long, raise batch.lease_duration"
             )
 
     def give_back(self) -> None:

@@ -16,7 +16,7 @@ from pipelines.spark.pipeline import Pipeline
 _DAY: Final = timedelta(days=1)
 
 
-def whole_from(pipeline: Pipeline) -> date | None:
+def first_rebuildable_day(pipeline: Pipeline) -> date | None:
     """Return the first day that can still be rebuilt and audited; None if bronze has never lost records.
 
     Bronze holds all records of this day and of the days within `batch.dedup_horizon_days` of it.
@@ -31,7 +31,7 @@ def require_whole(pipeline: Pipeline, days: Sequence[date]) -> None:
     Raises:
         ConfigError: retention has removed some.
     """
-    first = whole_from(pipeline)
+    first = first_rebuildable_day(pipeline)
     if first is not None and days[0] < first:
         raise ConfigError(
             f"{pipeline.table('bronze')}: {days[0]} cannot be rebuilt or audited:"

@@ -75,6 +75,8 @@ class RunRecorder:
         and that changes nothing of how the run ends.
         """
         table = self._config.ops_table("runs")
+        if not self._rows:
+            return
         try:
             RUNS.ensure(spark, table)
             append(small_frame(spark, self._rows, RUNS.schema), table)

@@ -15,7 +15,7 @@ from pipelines.ledger.bronze_verdicts import compared, own_verdicts, require_no_
 from pipelines.ledger.certifications import Verdict, certified_in, newest_certified
 from pipelines.ledger.decoding import decode_all
 from pipelines.ledger.forgotten_places import forgotten_after, require_none_held
-from pipelines.ledger.retention_marks import first_whole_day, whole_from
+from pipelines.ledger.retention_marks import first_rebuildable_day, first_whole_day
 from pipelines.records.decode import COORDINATES, EVENT_DATE, valid
 from pipelines.records.dedup import UNDECIDED, winners_on_known_days, with_key, without_key
 from pipelines.spark.pipeline import Pipeline
@@ -79,11 +79,13 @@ def due_days(
     causes = _causes(pipeline, requested_days, repair, known)
     while near := _neighbours(pipeline, index, sorted(causes), known):
         causes |= dict.fromkeys(near, "neighbour")
-    causes = {day: causes[day] for day in sorted(causes) if day >= known.whole_from}
+    causes = {day: causes[day] for day in sorted(causes) if day >= known.first_rebuildable}
     never_certified = [
         day
         for day in sorted(known.with_events)
-        if known.whole_from <= day < requested_days[0] and day not in known.certified and day not in causes
+        if known.first_rebuildable <= day < requested_days[0]
+        and day not in known.certified
+        and day not in causes
     ]
     return Due(causes, known.late, never_certified)
 
@@ -93,7 +95,7 @@ class _Known:
     """What a run knows of the days before it plans.
 
     Attributes:
-        whole_from: The first day of which bronze still holds all records.
+        first_rebuildable: The first day that can still be rebuilt, see `first_rebuildable_day`.
         with_events: The days of which it holds events.
         certified: The newest verdict of each certified day.
         rebuildable: Those of them of which bronze holds no fewer records than then.
@@ -101,7 +103,7 @@ class _Known:
         late: Records of each certified day that came since.
     """
 
-    whole_from: date
+    first_rebuildable: date
     with_events: Collection[date]
     certified: Mapping[date, Verdict]
     rebuildable: Mapping[date, Verdict]
@@ -115,19 +117,19 @@ def _known(
     certified = newest_certified(ledger)
     forgotten = forgotten_after(pipeline, {d: v.decided_at for d, v in certified.items()})
     comparison = compared(own_verdicts(pipeline, ledger, index), ledger, index, forgotten)
-    whole = whole_from(pipeline) or date.min
-    require_none_held(pipeline, certified_in(ledger), [day for day in forgotten if day < whole])
-    fewer = {day for day in comparison.fewer if day >= whole}
+    first = first_rebuildable_day(pipeline) or date.min
+    require_none_held(pipeline, certified_in(ledger), [day for day in forgotten if day < first])
+    fewer = {day for day in comparison.fewer if day >= first}
     require_no_fewer(pipeline.config, {*requested_days, *forgotten}, fewer)
     versions = {day: version for day, version in comparison.versions.items() if version is not None}
     late = index.came_since(versions, pipeline.spark) | {**comparison.more}
     return _Known(
-        whole_from=whole,
+        first_rebuildable=first,
         with_events=index.counts()[0].keys(),
         certified=certified,
         rebuildable={day: verdict for day, verdict in certified.items() if day not in fewer},
         forgotten=forgotten,
-        late={day: n for day, n in late.items() if day >= whole},
+        late={day: n for day, n in late.items() if day >= first},
     )
 
 
@@ -146,7 +148,7 @@ def _causes(
     if repair != "nothing":
         causes |= dict.fromkeys((day for day in lookback if day in known.late), "late")
     causes |= dict.fromkeys(requested_days, "asked")
-    causes |= dict.fromkeys((day for day in known.forgotten if day >= known.whole_from), "forgotten")
+    causes |= dict.fromkeys((day for day in known.forgotten if day >= known.first_rebuildable), "forgotten")
     return causes
 
 

@@ -76,14 +76,16 @@ def asking(sink: TransactionalSink) -> Iterator[Cluster]:
     try:
         client = AdminClient({**sink.client, "log_level": 0})
     except KafkaException as error:
-        raise ConfigError(f"publish.options: librdkafka refuses them: {kafka_error_text(error)}") from None
+        raise ConfigError(
+            f"publish.options: librdkafka refuses them: {librdkafka_error_text(error)}"
+        ) from None
     try:
         yield Cluster(client, sink.timeout / timedelta(seconds=1))
     except (KafkaException, TimeoutError) as error:
         raise InfrastructureError(
             f"{sink.client['bootstrap.servers']}: the cluster of the output topic does not answer, or"
-            f" refuses: {kafka_error_text(error)}. Check that it is up, that this machine can reach it, and"
-            " security.protocol in publish.options"
+            f" refuses: {librdkafka_error_text(error)}. Check that it is up, that this machine can reach it,"
+            " and security.protocol in publish.options"
         ) from None
 
 
@@ -136,7 +138,7 @@ def make_progress_topic(cluster: Cluster, sink: TransactionalSink) -> None:
         if error.args[0].code() not in (KafkaError.TOPIC_ALREADY_EXISTS, KafkaError.INVALID_PARTITIONS):
             raise InfrastructureError(
                 f"publish.progress_topic: '{topic}' with {slots} partitions cannot be created:"
-                f" {kafka_error_text(error)}. Create it by hand, with cleanup.policy=compact"
+                f" {librdkafka_error_text(error)}. Create it by hand, with cleanup.policy=compact"
             ) from None
     _wait_for_partitions(cluster, topic, slots)
     _log.info("topic %s: created with %d partitions, for progress", topic, slots)
@@ -158,7 +160,7 @@ def _compact(cluster: Cluster, topic: str) -> None:
         _log.warning(
             "topic %s: expected cleanup.policy = compact, otherwise progress expires with its records; this"
             " client could not set it: %s",
-            *(topic, kafka_error_text(error)),
+            *(topic, librdkafka_error_text(error)),
         )
 
 
@@ -239,7 +241,7 @@ def end_transactions(sink: TransactionalSink, run: str) -> None:
     except KafkaException as error:
         _log.warning(
             "%s: open transactions were not ended: %s; the cluster ends them after %s",
-            *(sink.name, kafka_error_text(error), format_interval(sink.transaction_timeout)),
+            *(sink.name, librdkafka_error_text(error), format_interval(sink.transaction_timeout)),
         )
 
 
@@ -276,7 +278,7 @@ def write_progress(sink: TransactionalSink, taken: Mapping[int, Producer], marks
         consumer.close()
 
 
-def kafka_error_text(error: Exception) -> str:
+def librdkafka_error_text(error: Exception) -> str:
     """Return what Kafka says of a failure."""
     first = error.args[0] if error.args else "no answer in time"
     return str(first.str() if isinstance(first, KafkaError) else first)

@@ -11,7 +11,7 @@ from confluent_kafka.admin import ConfigResource
 
 from pipelines.durations import format_interval
 from pipelines.errors import ConfigError
-from pipelines.publishing.cluster import Cluster, kafka_error_text
+from pipelines.publishing.cluster import Cluster, librdkafka_error_text
 from pipelines.publishing.kafka_records import Retraction
 from pipelines.publishing.transactional_sink import TransactionalSink
 
@@ -172,7 +172,7 @@ def _configured(cluster: Cluster, resource: ConfigResource) -> dict[str, str]:
                 "%s %s: its configuration cannot be read: %s",
                 resource.restype.name,
                 resource.name,
-                kafka_error_text(error),
+                librdkafka_error_text(error),
             )
         return {}
     return {key: entry.value for key, entry in values.items() if entry.value is not None}

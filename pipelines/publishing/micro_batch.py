@@ -54,11 +54,11 @@ class SettledThrough:
 
     Attributes:
         verdicts: the version of the ledger; None if the stream has read none of it.
-        settled: the days.
+        days: the days.
     """
 
     verdicts: int | None
-    settled: Settled
+    days: Settled
 
 
 @dataclass(frozen=True)
@@ -80,13 +80,13 @@ class MicroBatch:
 
     Attributes:
         rows: The contract's columns, `_event_date`, the coordinates and `_correction`, see `corrections`.
-        settles: Whether it settles days, and so may hold corrections.
-        settled: What is settled once it is published; None if verdicts wait, so the next one has to look.
+        may_correct: Whether it settles days, and so may hold corrections.
+        settled_through: What is settled once it is published; None if verdicts wait, so the next one looks.
     """
 
     rows: DataFrame
-    settles: bool
-    settled: SettledThrough | None
+    may_correct: bool
+    settled_through: SettledThrough | None
 
 
 @dataclass(frozen=True)
@@ -121,17 +121,17 @@ class BatchMaker:
         events, verdicts = self._positions(batch)
         if last and last.verdicts == verdicts:
             # No verdict has come since all that had come were settled.
-            settling = _Settling(last.settled)
+            settling = _Settling(last.days)
         else:
             settling = self._settle(query, batch, events, verdicts)
         outgoing = self._outgoing(rows, batch, events, settling)
-        settled = None if settling.is_waiting else SettledThrough(verdicts, settling.after)
-        return MicroBatch(outgoing, settling.newer is not None, settled)
+        through = None if settling.is_waiting else SettledThrough(verdicts, settling.after)
+        return MicroBatch(outgoing, settling.newer is not None, through)
 
     def _outgoing(
         self, rows: DataFrame, batch: int, events: Position | None, settling: _Settling
     ) -> DataFrame:
-        before, settles, after = settling.before, settling.newer, settling.after
+        newer, after = settling.newer, settling.after
         came = rows.where(F.col(_IS_VERDICT).isNull())
         outgoing = conform(
             came.where(~on_days(after.days)) if after.days else came,
@@ -143,13 +143,13 @@ class BatchMaker:
             outgoing = _without(outgoing, gone).unionByName(
                 self._taken_back(_without(gone, came), after, events)
             )
-        if not settles:
+        if newer is None:
             return outgoing
         # Of days that were certified before the stream began only whole ones were published.
         published, days = (
-            (self._published(before, settles, came, events, gone), settles.days)
+            (self._published(settling, came, events, gone), newer.days)
             if batch
-            else self._published_whole(settles)
+            else self._published_whole(newer)
         )
         corrected = self._corrected(published, days, after, events)
         if self.pipeline.horizon:
@@ -199,16 +199,12 @@ class BatchMaker:
         return changes.where(f"{CORRECTION} = 'removed'")
 
     def _published(
-        self,
-        before: Settled,
-        settles: Settled,
-        came: DataFrame,
-        events: Position | None,
-        gone: DataFrame | None,
+        self, settling: _Settling, came: DataFrame, events: Position | None, gone: DataFrame | None
     ) -> DataFrame:
         """Return what was published of the days that a micro-batch settles."""
-        again = [day for day in settles.days if day in before.days]
-        open_before = [day for day in settles.days if day not in before.days]
+        before, days = settling.before, settling.newer.days if settling.newer else ()
+        again = [day for day in days if day in before.days]
+        open_before = [day for day in days if day not in before.days]
         first = self._speed(events, open_before)
         if gone is not None and open_before:
             first = first.unionByName(gone.where(on_days(open_before)))

@@ -41,7 +41,7 @@ class Content:
     digest: str
 
 
-class Counter:
+class ContentCounter:
     """Counts the rows of a slot while they pass, and sums up their hashes."""
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class Counter:
         return Content(self._rows, "".join(f"{total:016x}" for total in self._sums))
 
 
-NOTHING: Final = Counter().content
+NOTHING: Final = ContentCounter().content
 """Of a slot without rows."""
 
 
@@ -78,7 +78,7 @@ def count_slot(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     context = TaskContext.get()
     if context is None:
         raise RuntimeError("count_slot is for tasks of Spark")
-    content = Counter().drained(batches)
+    content = ContentCounter().drained(batches)
     yield pa.RecordBatch.from_arrays(
         [
             pa.array([context.partitionId()], pa.int32()),

@@ -21,7 +21,7 @@ from confluent_kafka import KafkaException, Producer, TopicPartition
 from pyspark import TaskContext
 
 from pipelines.fault_points import Point, reach
-from pipelines.publishing.slot_content import Counter, refuse_other_rows
+from pipelines.publishing.slot_content import ContentCounter, refuse_other_rows
 from pipelines.publishing.slots import (
     Connection,
     SlotProgress,
@@ -163,7 +163,7 @@ def write_slot(batches: Iterator[pa.RecordBatch], task: SlotTask) -> Iterator[pa
     if context is None:
         raise RuntimeError("write_slot is for tasks of Spark")
     slot = context.partitionId()
-    taken, counter = _Slot(task, slot), Counter()
+    taken, counter = _Slot(task, slot), ContentCounter()
     todo = what_to_do(taken.mark, task.done, is_new=task.is_new)
     if todo == "skip" and taken.mark:
         content = counter.drained(batches)

@@ -157,7 +157,6 @@ class Connection:
         progress_topic: whose partitions stand for slots in the group's offsets, and which keeps the same in
             records that do not expire, by the sink's name.
         client: librdkafka's settings for reaching the cluster.
-        producer: more of them, for producing.
         rack_variable: the environment variable that names the rack, where the client is.
         timeout_s: how long the cluster may take for one answer.
         transaction_timeout_ms: how long a transaction may be open.
@@ -166,7 +165,6 @@ class Connection:
     name: str
     progress_topic: str
     client: Mapping[str, Any] = field(repr=False)
-    producer: Mapping[str, Any] = field(repr=False)
     rack_variable: str | None
     timeout_s: float
     transaction_timeout_ms: int
@@ -180,7 +178,6 @@ class Connection:
             {
                 **_PRODUCER,
                 **self.settings(),
-                **self.producer,
                 "transactional.id": transactional_id(self.name, slot),
                 "transaction.timeout.ms": self.transaction_timeout_ms,
             }

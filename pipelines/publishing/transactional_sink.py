@@ -45,7 +45,6 @@ class TransactionalSink:
         topic: where rows go.
         slots: how many transactions publish a micro-batch. Fixed while one is under way.
         client: librdkafka's settings for reaching the cluster, `bootstrap.servers` among them.
-        producer: more of them, for producing.
         rack_variable: the environment variable that names each executor's rack, for `client.rack`.
         progress_topic: a compacted topic with a partition for each slot, which keeps progress.
         timeout: how long the cluster may take for one answer.
@@ -60,7 +59,6 @@ class TransactionalSink:
     topic: str
     slots: int
     client: Mapping[str, Any] = field(repr=False)
-    producer: Mapping[str, Any] = field(default_factory=dict, repr=False)
     rack_variable: str | None = None
     progress_topic: str = PROGRESS_TOPIC
     timeout: timedelta = timedelta(seconds=30)
@@ -89,7 +87,6 @@ class TransactionalSink:
             name=self.name,
             progress_topic=self.progress_topic,
             client=dict(self.client),
-            producer=dict(self.producer),
             rack_variable=self.rack_variable,
             timeout_s=self.timeout / timedelta(seconds=1),
             transaction_timeout_ms=self.transaction_timeout // timedelta(milliseconds=1),
@@ -291,7 +288,7 @@ def in_slots(rows: DataFrame, sink: TransactionalSink, partitions: int) -> DataF
 
     Returns:
         `key binary, value binary` and, if `rows` has them, `headers`; `partition`, where it is known; and
-        what `Counter` sums up.
+        what `ContentCounter` sums up.
     """
     more = [F.col(name).cast(kind).alias(name) for name, kind in _OPTIONAL.items() if name in rows.columns]
     plain = rows.select(F.col("key").cast("binary"), F.col("value").cast("binary"), *more)

@@ -15,7 +15,7 @@ from pipelines.contracts.contract import DataContract
 from pipelines.durations import format_interval
 from pipelines.records.decode import BAD
 from pipelines.records.sent import SENT_AT
-from pipelines.sql import name
+from pipelines.sql import instant, name
 
 ALWAYS: Final = datetime(1970, 1, 1, tzinfo=UTC)
 NOT_YET: Final = datetime(9999, 1, 1, tzinfo=UTC)
@@ -62,7 +62,7 @@ def moved_by(since: datetime, ingested: str, newest: str, clocked: str) -> str:
         newest: SQL for the event time.
         clocked: SQL for the clock.
     """
-    return f"CASE WHEN {ingested} < TIMESTAMP '{since.isoformat()}' THEN {newest} ELSE {clocked} END"
+    return f"CASE WHEN {ingested} < {instant(since)} THEN {newest} ELSE {clocked} END"
 
 
 def watermarks(newest: DataFrame, delay: timedelta) -> DataFrame:

@@ -16,9 +16,9 @@ from pipelines.ledger.certifications import certified, verdicts
 from pipelines.ledger.retention_marks import (
     first_day_by_age,
     first_moment_of,
+    first_rebuildable_day,
     first_whole_day,
     speed_from,
-    whole_from,
 )
 from pipelines.publishing.published_days import waiting
 from pipelines.records.sent import sent_by
@@ -103,7 +103,7 @@ def from_bronze(pipeline: Pipeline, retention: timedelta) -> Removal:
         return Removal()
     needs = [unread(pipeline), in_quarantine(pipeline)]
     records = records_of_days(pipeline)
-    needs.append(uncertified(config, records, verdicts(pipeline), whole_from(pipeline), by_age))
+    needs.append(uncertified(config, records, verdicts(pipeline), first_rebuildable_day(pipeline), by_age))
     blocking = tuple(need for need in needs if need is not None and need.day < by_age)
     day = min([by_age, *(need.day for need in blocking)])
     if day <= (gone or FIRST_DAY):

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -136,6 +136,7 @@ def spark_session(config: PipelineConfig, job: str, *, verbose: bool = False) ->
     builder = SparkSession.builder.appName(f"oncelake-{job}-{config.name}")
     for key, value in settings.items():
         builder = builder.config(key, value)
+    others = {child.pid for child in psutil.Process().children(recursive=True)}
     try:
         if not submitted and not verbose:
             launch(settings)
@@ -145,7 +146,7 @@ def spark_session(config: PipelineConfig, job: str, *, verbose: bool = False) ->
             raise ConfigError(_NO_JARS) from None
         raise
     except KeyboardInterrupt:
-        _end_launched()
+        _end_launched(others)
         raise
     session.sparkContext.setLogLevel("WARN" if verbose else "ERROR")
     _remember_classes(session)
@@ -252,14 +253,18 @@ def is_submitted() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def _end_launched() -> None:
+def _end_launched(others: Collection[int]) -> None:
     """End the JVM that was being started.
 
     PySpark removes the file by which the two would have met; the JVM then fails to write it, and stays.
+
+    Args:
+        others: the processes that this one had started before, by their ids.
     """
     for child in psutil.Process().children(recursive=True):
-        with suppress(psutil.Error):
-            child.kill()
+        if child.pid not in others:
+            with suppress(psutil.Error):
+                child.kill()
 
 
 _NO_JARS: Final = (

@@ -22,7 +22,7 @@ from pipelines.ledger.forgotten import delete_records, emptied_of, empty
 from pipelines.ledger.forgotten_places import remember_places
 from pipelines.ledger.kept_values import delete_values
 from pipelines.ledger.leases import Lease, lease
-from pipelines.ledger.retention_marks import whole_from
+from pipelines.ledger.retention_marks import first_rebuildable_day
 from pipelines.lineage.searches import Search
 from pipelines.nightly.cut_days import cut_days
 from pipelines.records.decode import ENVELOPE, EVENT_DATE, ORIGIN, PLACE
@@ -167,7 +167,7 @@ class _Work:
         counts["quarantine"] = self._forget_quarantine(run_lease, run_id)
         counts["speed"] = self._forget_speed(run_lease, run_id)
         counts["batch"] = sum(certified_rows.values())
-        whole = whole_from(pipeline) or date.min
+        whole = first_rebuildable_day(pipeline) or date.min
         final = {day: n for day, n in sorted(certified_rows.items()) if day < whole}
         if run_lease and state and final:
             remaining = self._remaining(state).where(on_days([*final]))

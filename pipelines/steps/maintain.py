@@ -263,10 +263,10 @@ def _remove_rows(work: _Work, layer: Layer, retention: timedelta | None) -> Iter
     if retention is None:
         return
     removal = _removal(work.pipeline, layer, retention)
-    yield OldRows(layer, removal)
     if work.lease and removal.rows:
         work.require_lease()
         delete_rows(work.pipeline.spark, work.pipeline.table(layer), removal.condition, removal.properties)
+    yield OldRows(layer, removal)
 
 
 def _removal(pipeline: Pipeline, layer: Layer, retention: timedelta) -> Removal:

@@ -132,6 +132,8 @@ class Night:
         """Seal the days, and find which are due."""
         yield "look"
         pipeline = self.pipeline
+        # Upkeep may have removed records since; it cannot any more.
+        require_whole(pipeline, self.requested_days)
         ledger = history(pipeline)
         certified = certified_in(ledger)
         require_certified(pipeline, certified)

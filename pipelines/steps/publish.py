@@ -229,7 +229,7 @@ class _Job:
         made = self.maker.make(rows, query_of(self.pipeline.spark), batch, self.settled)
         reach(Point.BATCH_SETTLED)
         done = self._publish(made, batch)
-        self.settled = made.settled
+        self.settled = made.settled_through
         self.is_under_way = False
         self.counts.update(rows=done.rows, slots_done_before=done.slots_done_before)
         if not batch:
@@ -240,7 +240,7 @@ class _Job:
         """Publish a micro-batch; what the rebuild has changed is sent in parts, however much it is."""
         retraction = settings_of(self.pipeline.config).retraction
         records = messages(made.rows, self.pipeline.contract, avro=self.avro, retraction=retraction)
-        if not made.settles:
+        if not made.may_correct:
             return self.publisher(records, batch)
         cached = records.persist(StorageLevel.DISK_ONLY)
         try:

@@ -18,7 +18,7 @@ from pipelines.ledger.decoding import decode_all
 from pipelines.ledger.forgotten_places import places
 from pipelines.ledger.leases import Lease, lease
 from pipelines.ledger.quarantine import Selection, picked, tried, update_open
-from pipelines.ledger.retention_marks import whole_from
+from pipelines.ledger.retention_marks import first_rebuildable_day
 from pipelines.records.decode import (
     COORDINATES,
     ENVELOPE,
@@ -107,7 +107,7 @@ def _put_back(
     closed = passed.where(is_closed)
     new = _unknown(pipeline, passed.where(~is_closed), certified_version).persist()
     try:
-        whole = whole_from(pipeline) or date.min
+        whole = first_rebuildable_day(pipeline) or date.min
         days = [row["day"] for row in small_rows(_days(closed))]
         counts = {
             "records": judged.count(),

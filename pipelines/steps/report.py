@@ -22,7 +22,7 @@ from pipelines.ledger.bronze_indexer import index_as_of, index_bronze
 from pipelines.ledger.bronze_verdicts import own_verdicts, slice_to_audit
 from pipelines.ledger.decoding import decode_all
 from pipelines.ledger.layer_samples import samples_of
-from pipelines.ledger.retention_marks import whole_from
+from pipelines.ledger.retention_marks import first_rebuildable_day
 from pipelines.records.decode import invalid, valid
 from pipelines.report.model import verdict_history
 from pipelines.report.model.flow import flow_of, flow_so_far
@@ -212,7 +212,7 @@ def _index_then(
 ) -> BronzeIndex:
     """Return the index of bronze as a verdict saw it."""
     table = require_table(pipeline, "bronze")
-    first = whole_from(pipeline)
+    first = first_rebuildable_day(pipeline)
     if first is not None and verdict.day < first:
         raise SourceError(
             f"{table}: records of {verdict.day} are gone: maintain.bronze_retention has removed them. The"

@@ -29,7 +29,7 @@ from pipelines.delta.tables import (
 from pipelines.errors import InfrastructureError
 from pipelines.ledger.leases import lease
 from pipelines.ledger.quarantine import Selection
-from pipelines.ledger.retention_marks import speed_from, whole_from
+from pipelines.ledger.retention_marks import first_rebuildable_day, speed_from
 from pipelines.nightly.recovery import holds_certified
 from pipelines.retention.blockers import Need
 from pipelines.retention.removal import from_bronze, from_quarantine, from_speed
@@ -138,7 +138,7 @@ def test_upkeep_removes_what_nothing_needs_and_readers_and_streams_find_what_the
         before = files(lake)
         counts, said = upkeep(lake, dry_run=True)
         assert files(lake) == before
-        assert whole_from(lake.pipeline) is None
+        assert first_rebuildable_day(lake.pipeline) is None
         removed = {"bronze_rows": 4, "speed_rows": 1, "quarantine_rows": 0}
         assert {name: counts[name] for name in removed} == removed
 
@@ -154,7 +154,7 @@ def test_upkeep_removes_what_nothing_needs_and_readers_and_streams_find_what_the
         assert "batch/flights: files removed: 1" in really
 
         # One day of dedup horizon behind the first day of which nothing is gone.
-        assert whole_from(lake.pipeline) == date(2013, 1, 12)
+        assert first_rebuildable_day(lake.pipeline) == date(2013, 1, 12)
         assert speed_from(lake.pipeline) == date(2012, 12, 24)
         assert rows(read_serving(lake.pipeline)) == serving
         # The next run finds the certified state in place, although commits lie behind it.

@@ -91,8 +91,6 @@ def checks_of(failed: bool) -> tuple[ReportCheck, ...]:
                     status="failed" if failed else "passed", expected="1 to 6,000",
                     observed="-4 to 4,983" if failed else "80 to 4,983",
                     detail="1 row: " + POISON if failed else ""),
-        ReportCheck(name="expect_column_values_to_match_regex(tailnum)", kind="expectation", status="skipped",
-                    observed="not run", expected="N[0-9A-Z]{1,5}", detail="the contract gives no severity"),
     )  # fmt: skip
 
 

@@ -36,7 +36,7 @@ Pipeline: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*
 Zone: TypeAlias = Annotated[str, AfterValidator(_known_zone)]
 DayStatus: TypeAlias = Literal["certified", "failed", "not_certified", "open"]
 CheckKind: TypeAlias = Literal["integrity", "expectation"]
-CheckStatus: TypeAlias = Literal["passed", "failed", "warned", "skipped"]
+CheckStatus: TypeAlias = Literal["passed", "failed", "warned"]
 
 
 class DayVerdict(Model):
@@ -147,7 +147,7 @@ class ReportCheck(Model):
     Attributes:
         name: name of the check.
         kind: ``integrity`` for Oncelake's own checks, ``expectation`` for those from the contract.
-        status: verdict; ``skipped`` says that the check did not apply or could not run.
+        status: whether it passed.
         observed: what was found, in words or numbers.
         expected: what would have been right.
         detail: more for the one who has to fix it; may be empty.

@@ -41,6 +41,7 @@ _STATUS_SIGN: Final[dict[DayStatus, tuple[str, str]]] = {
 }
 
 _REPAIR_SIGN: Final = "M1,0A1,1,0,1,1,0.66,-0.76M1,-1.28L1,-0.64L0.36,-0.64"
+_TICKS: Final = 3
 _SHARES: Final = (("duplicates", 60), ("late", 44), ("conflicts", 52), ("quarantined", 72))
 
 NO_CHART: Final = Markup()
@@ -218,16 +219,16 @@ def _panel(rows: Rows, width: int, height: int, colour: str) -> alt.Chart:
     return bars
 
 
-def _count_axis(rows: Rows, field: str, ticks: int = 3) -> alt.Y:
+def _count_axis(rows: Rows, field: str) -> alt.Y:
     most = max(int(str(row[field])) for row in rows)
     return (
         alt.Y(f"{field}:Q", title=field)
-        .scale(alt.Scale(domain=[0, max(most, 1)], nice=ticks))
+        .scale(alt.Scale(domain=[0, max(most, 1)], nice=_TICKS))
         .axis(
             # Short numbers such as 120k keep the axes of all panels in one line.
             format=",d" if most < 10_000 else "~s",
             labelExpr="datum.value === 0 ? '0' : datum.label",
-            tickCount=ticks,
+            tickCount=_TICKS,
             tickMinStep=1,
             domain=False,
             ticks=False,

@@ -8,7 +8,7 @@ from pipelines.ledger.checks import LAYERS_AGREE
 from pipelines.report.model.report import CheckStatus, ReportCheck, ReportData
 from pipelines.report.render.text import plural
 
-_FIRST: Final[dict[CheckStatus, int]] = {"failed": 0, "warned": 1, "skipped": 2, "passed": 3}
+_FIRST: Final[dict[CheckStatus, int]] = {"failed": 0, "warned": 1, "passed": 2}
 
 
 @dataclass(frozen=True)
@@ -138,5 +138,5 @@ def doubts(data: ReportData) -> list[str]:
 
 
 def ordered_checks(checks: Iterable[ReportCheck]) -> list[ReportCheck]:
-    """Put failed checks first, then warned, skipped and passed ones; the order within each stays."""
+    """Put failed checks first, then warned and passed ones; the order within each stays."""
     return sorted(checks, key=lambda check: _FIRST[check.status])

@@ -47,15 +47,15 @@ def gauges(past: Sequence[Verdict], checks: Mapping[str, int], zone: ZoneInfo, n
     run = [verdict for verdict in past if verdict.run_id == last.run_id]
     failed = any(verdict.status == "failed" for verdict in run)
     run_gauges = [
-        _one("last_run_timestamp_seconds", "When the last nightly run decided.", last.decided_at.timestamp()),
+        _one("last_run_timestamp_seconds", "When a run decided on days last.", last.decided_at.timestamp()),
         Gauge(
             "oncelake_last_run_status",
-            "1 for the outcome of the last nightly run: failed if it refused a day.",
+            "1 for the outcome of the last run that decided on days: failed if it refused one.",
             {(("status", state),): int(failed == (state == "failed")) for state in _STATES},
         ),
         Gauge(
             "oncelake_last_run_days",
-            "Days that the last nightly run decided on.",
+            "Days that the last run decided on.",
             {(("status", state),): sum(v.status == state for v in run) for state in _STATES},
         ),
         *(
