@@ -24,7 +24,7 @@ from pipelines.config.loader import load_config
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import load_contract
 from pipelines.runtime.java import use_java
-from pipelines.runtime.rack_jar import spark_jars
+from pipelines.runtime.own_jar import spark_jars
 from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.session import spark_session
 

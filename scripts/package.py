@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pipelines.resources import home
 from pipelines.runtime.jars import exclusively
-from pipelines.runtime.rack_jar import build_rack_jar, packaged_jar
+from pipelines.runtime.own_jar import build_rack_jar, packaged_jar
 
 ROOT = Path(__file__).resolve().parent.parent
 

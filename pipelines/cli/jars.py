@@ -5,7 +5,7 @@ from typing import Final
 import click
 
 from pipelines.runtime.jars import Use, ensure_jars, jars_folder
-from pipelines.runtime.rack_jar import rack_jar, spark_jars
+from pipelines.runtime.own_jar import own_jar, spark_jars
 
 _FETCHED: Final[tuple[Use, ...]] = ("spark", "broker")
 _S3: Final[tuple[Use, ...]] = ("s3",)
@@ -25,4 +25,4 @@ def jars(as_list: bool, s3: bool) -> None:
         paths = ensure_jars(use)
         megabytes = sum(path.stat().st_size for path in paths) / 1e6
         click.echo(f"{use}: {len(paths)} jars, {megabytes:.0f} MB, checked, in {jars_folder(use)}")
-    click.echo(f"reading within a rack: {rack_jar()}")
+    click.echo(f"Oncelake's own classes: {own_jar()}")

@@ -17,7 +17,7 @@ from pipelines.errors import InfrastructureError
 from pipelines.runtime.class_archive import archive_path
 from pipelines.runtime.java import use_java
 from pipelines.runtime.local_broker import broker
-from pipelines.runtime.rack_jar import spark_jars
+from pipelines.runtime.own_jar import spark_jars
 from pipelines.runtime.scaffold import lay_out
 from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.session import end_application, spark_session

@@ -24,7 +24,7 @@ class RackTrafficMeter:
     """What is read from the moment on at which this is made.
 
     Args:
-        spark: the session, with the plugin of `pipelines.runtime.rack_jar`.
+        spark: the session, with the plugin of `pipelines.runtime.own_jar`.
         kafka: the cluster, which is asked for its racks now, so that nothing can fail when all is read.
 
     Raises:

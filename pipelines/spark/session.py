@@ -19,7 +19,7 @@ from pipelines.errors import ConfigError
 from pipelines.formats.catalog import java_options
 from pipelines.runtime.class_archive import class_settings
 from pipelines.runtime.java import use_java
-from pipelines.runtime.rack_jar import PLUGIN, RACK_VARIABLE, spark_jars
+from pipelines.runtime.own_jar import PLUGIN, RACK_VARIABLE, spark_jars
 from pipelines.spark.launch import launch
 from pipelines.spark.log_store import is_on_s3, require_log_store
 from pipelines.spark.pipeline import Pipeline

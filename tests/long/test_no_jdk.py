@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.runtime import rack_jar
+from pipelines.runtime import own_jar
 from pipelines.runtime.java import find_java
-from pipelines.runtime.rack_jar import build_rack_jar
+from pipelines.runtime.own_jar import build_rack_jar
 
 
 @pytest.mark.long
@@ -18,7 +18,7 @@ def test_the_eclipse_compiler_makes_the_same_classes(tmp_path: Path, monkeypatch
     runtime.mkdir(parents=True)
     (runtime / "java").symlink_to(java.executable.resolve())
     build_rack_jar(tmp_path / "javac.jar")
-    monkeypatch.setattr(rack_jar, "find_java", lambda: replace(java, home=runtime.parent))
+    monkeypatch.setattr(own_jar, "find_java", lambda: replace(java, home=runtime.parent))
     build_rack_jar(tmp_path / "ecj.jar")
     made = [sorted(zipfile.ZipFile(tmp_path / name).namelist()) for name in ("javac.jar", "ecj.jar")]
     assert made[0] == made[1]

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from demo.waiting import wait_until
 from pipelines.runtime.java import find_java
 from pipelines.runtime.local_broker import broker
-from pipelines.runtime.rack_jar import spark_jars
+from pipelines.runtime.own_jar import spark_jars
 from tests.support.kafka import make_topic
 from tests.support.lakes import flight
 from tests.support.readers import messages_of

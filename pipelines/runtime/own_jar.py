@@ -28,7 +28,7 @@ _WITHIN_S: Final = 300
 _WHENEVER: Final = (1980, 1, 1, 0, 0, 0)
 
 
-def rack_jar() -> Path:
+def own_jar() -> Path:
     """Have the jar on this machine.
 
     Returns:
@@ -66,9 +66,9 @@ def spark_jars(*, s3: bool = False) -> list[Path]:
         s3: also those for a lake on S3.
 
     Raises:
-        InfrastructureError: as `ensure_jars` and `rack_jar`.
+        InfrastructureError: as `ensure_jars` and `own_jar`.
     """
-    return [*ensure_jars("spark"), rack_jar(), *(ensure_jars("s3") if s3 else [])]
+    return [*ensure_jars("spark"), own_jar(), *(ensure_jars("s3") if s3 else [])]
 
 
 def build_rack_jar(jar: Path) -> None:
@@ -90,7 +90,10 @@ def build_rack_jar(jar: Path) -> None:
             [*command, *sources], capture_output=True, text=True, timeout=_WITHIN_S, check=False
         )
         if done.returncode != 0:
-            raise InfrastructureError(f"{source} does not compile: {(done.stderr or done.stdout).strip()}")
+            raise InfrastructureError(
+                f"{source} does not compile with {java.executable}: {(done.stderr or done.stdout).strip()}."
+                " Install Java 17 or 21, or set JAVA_HOME to one of these, and run the command again"
+            )
         draft = jar.with_name(f"{jar.name}.{os.getpid()}")
         with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as packed:
             for root in (classes, source / "resources"):
