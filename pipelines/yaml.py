@@ -4,15 +4,34 @@ A file of settings may hold secrets, so a message gives line and column and not 
 """
 
 import json
-from typing import Any
+import re
+from typing import Any, Final
 
 import yaml
 
 from pipelines.errors import OncelakeError
 
+_TAGS: Final = "tag:yaml.org,2002:"
+# YAML 1.1 reads 010 as 8 and 1:30 as 90, which nobody means who writes it.
+_NUMBERS: Final = {
+    f"{_TAGS}int": re.compile(r"[-+]?(0|[1-9][0-9]*)$"),
+    f"{_TAGS}float": re.compile(
+        r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+)([eE][-+][0-9]+)?$|[-+]?\.(inf|Inf|INF)$|\.(nan|NaN|NAN)$"
+    ),
+}
+
+_RESOLVERS: Final = {
+    first: [(tag, _NUMBERS.get(tag, pattern)) for tag, pattern in known]
+    for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
 
 class _Loader(yaml.SafeLoader):
     """PyYAML keeps the last of two equal keys without a word."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self.yaml_implicit_resolvers = _RESOLVERS
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
@@ -22,6 +41,16 @@ class _Loader(yaml.SafeLoader):
                     raise yaml.MarkedYAMLError(problem="found a key twice", problem_mark=key.start_mark)
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
+
+
+def _problem(error: yaml.MarkedYAMLError) -> str:
+    """Return what is wrong, without a value: a password may begin with * or !."""
+    problem = error.problem or ""
+    if problem.startswith("but found another document"):
+        return "expected one document, found another that begins"
+    if isinstance(error, yaml.composer.ComposerError | yaml.constructor.ConstructorError) or "tag" in problem:
+        return "found an alias (*), an anchor (&) or a tag (!) that cannot be resolved (put texts in quotes)"
+    return problem
 
 
 def parse_yaml(text: str, origin: str, refusal: type[OncelakeError]) -> Any:
@@ -39,11 +68,15 @@ def parse_yaml(text: str, origin: str, refusal: type[OncelakeError]) -> Any:
     try:
         values = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
         # What refers to itself cannot be written down.
-        json.dumps(values, default=str, skipkeys=True)
+        json.dumps(values, default=str, skipkeys=True, ensure_ascii=False).encode()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise refusal(f"{origin}: not valid YAML: {error.problem}{place}") from None
+        raise refusal(f"{origin}: not valid YAML: {_problem(error)}{place}") from None
+    except UnicodeEncodeError:
+        raise refusal(
+            f"{origin}: not valid YAML: found half of a character, as \\ud83d: write the character itself"
+        ) from None
     except yaml.reader.ReaderError as error:
         raise refusal(
             f"{origin}: not valid YAML: the character at position {error.position} is not allowed"

@@ -20,6 +20,7 @@ from pipelines.cli.publish import publish
 from pipelines.cli.quarantine import quarantine
 from pipelines.cli.rack import rack
 from pipelines.cli.reconcile import reconcile
+from pipelines.cli.terminal import harmless_lines
 from pipelines.cli.warm import warm
 from pipelines.errors import OncelakeError
 from pipelines.runtime.processes import graceful_shutdown
@@ -61,5 +62,5 @@ def run(arguments: Sequence[str] | None) -> None:
         try:
             oncelake.main(args=arguments, prog_name="oncelake")
         except OncelakeError as error:
-            print(f"error: {error}", file=sys.stderr)
+            print(f"error: {harmless_lines(str(error))}", file=sys.stderr)
             sys.exit(error.exit_code)

@@ -9,7 +9,7 @@ import click
 
 from pipelines.cli.contract_git import gone, in_use
 from pipelines.cli.contract_registry import REGISTRY, against_producers, refuse_half
-from pipelines.cli.options import place_options
+from pipelines.cli.options import once, place_options
 from pipelines.contracts.contract import load_contract
 from pipelines.contracts.diff import BOTH, Change, contract_changes
 from pipelines.errors import ConfigError, ContractError
@@ -54,7 +54,7 @@ def diff(old: Path, new: Path, form: Form) -> None:
     metavar="GITREF|FILE|registry",
     help="Contract in use: a git revision, a file, or `registry` for the schema that producers registered.",
 )
-@click.option("--pipeline", metavar="NAME", help="With --against registry: the pipeline, e.g. flights.")
+@once("--pipeline", metavar="NAME", help="With --against registry: the pipeline, e.g. flights.")
 @place_options
 @_format
 @click.pass_context

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from pipelines.cli.options import place_options
+from pipelines.cli.options import once, place_options
 from pipelines.config.loader import load_config, require_pipelines
 from pipelines.contracts.contract import load_contract
 from pipelines.errors import ConfigError
@@ -18,7 +18,7 @@ def expectations() -> None:
 
 
 @expectations.command()
-@click.option("--pipeline", metavar="NAME", help="Pipeline, e.g. flights; default: all.")
+@once("--pipeline", metavar="NAME", help="Pipeline, e.g. flights; default: all.")
 @click.option("--check", is_flag=True, help="Write nothing; fail with exit code 2 if a file is out of date.")
 @place_options
 def generate(pipeline: str | None, check: bool, **places: Any) -> None:

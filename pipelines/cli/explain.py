@@ -6,8 +6,9 @@ from typing import Any, Final
 
 import click
 
-from pipelines.cli.job_runner import Job, harmless, run_job
+from pipelines.cli.job_runner import Job, run_job
 from pipelines.cli.options import CommonOptions, LogFormat, common_options, key_option
+from pipelines.cli.terminal import harmless
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.lineage.key_filter import AskedPart, asked_key

@@ -19,6 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pipelines.cli.options import CommonOptions, LogFormat
+from pipelines.cli.terminal import harmless_lines
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import OncelakeError
@@ -175,7 +176,7 @@ def _unforeseen(error: Exception, job: str, log_format: LogFormat) -> str:
 
 def _tell(error: str, log_format: LogFormat) -> None:
     if log_format == "text":
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {harmless_lines(error)}", file=sys.stderr)
 
 
 def _steps(error: Exception) -> str:
@@ -253,11 +254,6 @@ class _JsonFormatter(logging.Formatter):
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line)
-
-
-def harmless(text: str) -> str:
-    """Return the text with escapes for what a terminal would obey."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def print_summary(summary: dict[str, Any], log_format: LogFormat) -> None:

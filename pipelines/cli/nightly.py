@@ -8,9 +8,9 @@ import click
 
 from pipelines.cli.job_runner import Job, refuse_unfit_expectations, run_job
 from pipelines.cli.options import (
-    DAY,
     CommonOptions,
     common_options,
+    day_option,
     days_between,
     options_of_many,
     require_one_or_all,
@@ -31,15 +31,14 @@ Summary = Mapping[str, Any]
 
 @click.command("nightly_batch")
 @options_of_many
-@click.option(
+@day_option(
     "--date",
     "day",
-    type=DAY,
-    help="Event day; also rebuilds days of the lookback with late records. Default: yesterday; then also"
+    "Event day; also rebuilds days of the lookback with late records. Default: yesterday; then also"
     " rebuilds days of the lookback that are not certified.",
 )
-@click.option("--from", "first", type=DAY, help="The first of several days, with --to.")
-@click.option("--to", "last", type=DAY, help="The last of several days.")
+@day_option("--from", "first", "The first of several days, with --to.")
+@day_option("--to", "last", "The last of several days.")
 def nightly_batch(
     day: datetime | None,
     first: datetime | None,
@@ -75,7 +74,7 @@ def nightly_batch(
 
 @click.command("validate")
 @common_options
-@click.option("--date", "day", type=DAY, help="Event day; default: yesterday.")
+@day_option("--date", "day", "Event day; default: yesterday.")
 def validate_day(day: datetime | None, **common: Any) -> None:
     """Audit a certified day again without rebuilding it."""
 

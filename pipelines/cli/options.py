@@ -15,7 +15,7 @@ from pipelines.expectations.suite_files import own_expectations
 from pipelines.formats.catalog import names_schemas
 from pipelines.registry.schema_registry import open_registry, registry_of
 
-DAY: Final = click.DateTime(["%Y-%m-%d"])
+_DAY: Final = click.DateTime(["%Y-%m-%d"])
 LogFormat = Literal["text", "json"]
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -59,9 +59,34 @@ class CommonOptions:
         return config, contract
 
 
+def once(*names: str, default: Any = None, **settings: Any) -> Callable[[Command], Command]:
+    """Add an option that may be given once; click takes the last of several without a word.
+
+    Args:
+        names: as `click.option` takes them.
+        default: its value if it is not given.
+        settings: of `click.option`.
+    """
+
+    def only(context: click.Context, parameter: click.Parameter, values: tuple[Any, ...]) -> Any:
+        if len(values) > 1:
+            raise click.BadParameter(f"expected the option once, found it {len(values)} times")
+        return values[0] if values else default
+
+    shown_default: dict[str, Any] = (
+        {"default": [default], "show_default": True} if default is not None else {}
+    )
+    return click.option(*names, multiple=True, callback=only, **shown_default, **settings)
+
+
+def day_option(name: str, parameter: str, text: str) -> Callable[[Command], Command]:
+    """Add an option that names a day."""
+    return once(name, parameter, type=_DAY, help=text)
+
+
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 _PLACES = (
-    click.option("--env", default="local", show_default=True, help="The environment, a folder of conf/."),
+    once("--env", default="local", help="The environment, a folder of conf/."),
     click.option(
         "--conf-dir",
         type=_FOLDER,
@@ -94,13 +119,13 @@ _LOG_FORMAT = click.option(
 _VERBOSE = click.option("--verbose", is_flag=True, help="Show Spark's own warnings as well.")
 _PIPELINE = "The pipeline, e.g. flights."
 _OPTIONS = (
-    click.option("--pipeline", required=True, metavar="NAME", help=_PIPELINE),
+    once("--pipeline", required=True, metavar="NAME", help=_PIPELINE),
     *_PLACES,
     _LOG_FORMAT,
     _VERBOSE,
 )
 _OPTIONS_OF_MANY = (
-    click.option("--pipeline", metavar="NAME", help=_PIPELINE),
+    once("--pipeline", metavar="NAME", help=_PIPELINE),
     click.option("--all", "everything", is_flag=True, help="All pipelines, one after the other."),
     *_PLACES,
     _LOG_FORMAT,

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from pipelines.cli.job_runner import Job, run_job
-from pipelines.cli.options import DAY, CommonOptions, common_options, days_between
+from pipelines.cli.options import CommonOptions, common_options, day_option, days_between
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import closed_days, days_of
@@ -74,9 +74,9 @@ def publish() -> None:
 
 @publish.command("day")
 @common_options
-@click.option("--date", "day", type=DAY, help="Certified day; default: yesterday.")
-@click.option("--from", "first", type=DAY, help="The first of several days, with --to.")
-@click.option("--to", "last", type=DAY, help="The last of several days.")
+@day_option("--date", "day", "Certified day; default: yesterday.")
+@day_option("--from", "first", "The first of several days, with --to.")
+@day_option("--to", "last", "The last of several days.")
 @click.option("--again", is_flag=True, help="Also publish days that were published before.")
 def publish_day(
     day: datetime | None, first: datetime | None, last: datetime | None, again: bool, **common: Any

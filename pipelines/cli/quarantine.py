@@ -5,8 +5,9 @@ from typing import Any, Final, get_args
 
 import click
 
-from pipelines.cli.job_runner import Job, harmless, refuse_unfit_expectations, run_job
+from pipelines.cli.job_runner import Job, refuse_unfit_expectations, run_job
 from pipelines.cli.options import Command, CommonOptions, common_options
+from pipelines.cli.terminal import harmless
 from pipelines.contracts.contract import DataContract
 from pipelines.ledger.quarantine import STATUSES, Selection
 from pipelines.records.reasons import Reason
@@ -156,13 +157,13 @@ def _of_gone(done: Replay) -> list[str]:
 @quarantine.command()
 @common_options
 @_filters
-@click.option("--all", "everything", is_flag=True, help="Discard all open records if no filter is given.")
+@click.option("--all", "everything", is_flag=True, help="Discard all open records.")
 @_dry_run
 def discard(everything: bool, dry_run: bool, **options: Any) -> None:
     """Mark open records as discarded. They stay in the table, and in bronze."""
     selection, common = _split(options, "open")
-    if selection == Selection() and not everything:
-        raise click.UsageError("expected a filter, or --all to discard all open records")
+    if (selection == Selection()) != everything:
+        raise click.UsageError("expected either a filter, or --all to discard all open records")
 
     def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
         return {"counts": {"records": step.discard(pipeline, run_id, selection, dry_run=dry_run)}}

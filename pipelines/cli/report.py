@@ -8,7 +8,7 @@ from typing import Any, Final, cast
 import click
 
 from pipelines.cli.job_runner import Job, run_job
-from pipelines.cli.options import CommonOptions, log_options, place_options
+from pipelines.cli.options import CommonOptions, day_option, log_options, once, place_options
 from pipelines.report.render.files import FORMATS, ReportFormat, write_index
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.metrics import WrittenMetrics, metrics
@@ -19,15 +19,10 @@ _PROMETHEUS: Final = "prometheus"
 
 
 @click.command("report")
-@click.option("--pipeline", metavar="NAME", help="The pipeline, e.g. flights; not needed with --index.")
+@once("--pipeline", metavar="NAME", help="The pipeline, e.g. flights; not needed with --index.")
 @place_options
 @log_options
-@click.option(
-    "--date",
-    "day",
-    type=click.DateTime(["%Y-%m-%d"]),
-    help="Event day; default: the last one with a verdict.",
-)
+@day_option("--date", "day", "Event day; default: the last one with a verdict.")
 @click.option(
     "--format",
     "report_format",

@@ -86,7 +86,7 @@ def _planned(options: CommonOptions, check: Check | None) -> _Planned:
         config, contract = options.load()
         if check:
             check(config, contract)
-    except OncelakeError:
+    except Exception:  # noqa: BLE001 - the others have their turn, whatever is wrong with this one
         # It is reported when its turn comes, which is at once.
         return _Planned(options, None)
     return _Planned(options, config.spark)

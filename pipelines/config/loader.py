@@ -99,8 +99,24 @@ def pipeline_names(conf_dir: Path, *envs: str) -> list[str]:
             `load_config` refuses it, as it does a file whose name ends in .yaml.
     """
     folders = (conf_dir / folder / "pipelines" for folder in ("base", *envs))
-    endings = (".yml", _OTHER_ENDING)
-    return sorted({path.stem for folder in folders for end in endings for path in folder.glob(f"*{end}")})
+    paths = (Path(name) for folder in folders for name in _names(folder))
+    return sorted({path.stem for path in paths if path.suffix in (".yml", _OTHER_ENDING)})
+
+
+def _names(folder: Path) -> list[str]:
+    """Return what a folder holds, links to nothing included; nothing if there is no such folder.
+
+    Raises:
+        ConfigError: the folder cannot be read.
+    """
+    try:
+        return os.listdir(folder)  # noqa: PTH208 - names alone
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise ConfigError(
+            f"{folder}: cannot be read: {error.strerror}; let the user that runs this command read the folder"
+        ) from None
 
 
 def require_pipelines(conf_dir: Path, *envs: str) -> list[str]:
@@ -133,11 +149,12 @@ def _files(name: str, env: str, conf_dir: Path) -> Iterator[_Source]:
         raise ConfigError(f"{conf_dir}/{env}: no such environment; --env takes one of: {', '.join(envs)}")
     for folder in ("base", env):
         for path in (conf_dir / folder / "oncelake.yml", conf_dir / folder / "pipelines" / f"{name}.yml"):
-            if (other := path.with_suffix(_OTHER_ENDING)).exists():
+            names = _names(path.parent)
+            if (other := path.with_suffix(_OTHER_ENDING)).name in names:
                 raise ConfigError(
                     f"{other}: expected a name that ends in .yml, got {_OTHER_ENDING}; rename the file"
                 )
-            if path.is_symlink() or path.exists():
+            if path.name in names:
                 yield _Source(str(path), read_yaml(path))
 
 
@@ -262,7 +279,7 @@ def _explain(error: ErrorDetails, layers: Sequence[_Source]) -> str:
             return f"{where}: {error['msg'].removeprefix('Value error, ')}"
         case _:
             # Secrets are put in wrong places, too.
-            may_be_secret = tuple(location[:2]) in _TEXTS
+            may_be_secret = tuple(location[:2]) in _TEXTS or "@" in repr(value)
             shown = f"a {type(value).__name__}, not shown here" if may_be_secret else repr(value)
             expected = (
                 error["msg"].replace("Input should be", "expected").replace("String should", "expected to")

@@ -225,6 +225,12 @@ class BatchConfig(_Model):
     max_duration: LeaseInterval = timedelta(hours=12)
     fewer_records: Literal["refuse", "take"] = "refuse"
 
+    @model_validator(mode="after")
+    def _lease_fits(self) -> "BatchConfig":
+        if self.lease_duration > self.max_duration:
+            raise ValueError("lease_duration: expected no more than max_duration, which ends the lease")
+        return self
+
 
 class ServingConfig(_Model):
     """The view through which readers query the lake.
@@ -311,6 +317,17 @@ class PipelineConfig(_Model):
     publish: PublishConfig | None = None
     notify: NotifyConfig = NotifyConfig()
     spark: SparkConfig = SparkConfig()
+
+    @field_validator("quarantine")
+    @classmethod
+    def _copies_elsewhere(cls, quarantine: QuarantineConfig, info: ValidationInfo) -> QuarantineConfig:
+        kafka = info.data.get("kafka")
+        if kafka and quarantine.dead_letter_topic == kafka.topic:
+            raise ValueError(
+                f"dead_letter_topic: expected another topic than kafka.topic, got '{kafka.topic}' for both:"
+                " each copy would be read, and copied again"
+            )
+        return quarantine
 
     @field_validator("maintain")
     @classmethod

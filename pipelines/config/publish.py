@@ -100,7 +100,9 @@ def check_publish(
     Raises:
         ValueError: a topic is another's, or there is no registry for the schema.
     """
-    others = taken if publish.bootstrap_servers in (None, servers) else set()
+    own = {*(publish.bootstrap_servers or servers).split(",")}
+    # One server in common makes it one cluster, however its other servers are named.
+    others = taken if own & {*servers.split(",")} else set()
     if publish.topic in others or publish.progress_topic in {publish.topic, *others}:
         raise ValueError(
             "topic and progress_topic: expected topics of their own, beside kafka.topic and"

@@ -39,7 +39,12 @@ _SPARK_SETTINGS_WE_OWN: Final = frozenset(
         "spark.sql.files.ignoreMissingFiles",
     }
 )
-_SECRET: Final = re.compile(r"jaas|password|secret|token|credential|private|user\.info|\.key$", re.IGNORECASE)
+_SECRET: Final = re.compile(
+    r"jaas|password|secret|token|credential|private|user\.info|\.key(\.pem)?$"
+    r"|oauthbearer\.config",
+    re.IGNORECASE,
+)
+_CLIENT_OPTION: Final = re.compile(r"(?!kafka\.)[a-z0-9._-]+")
 _LONGEST: Final = timedelta(days=3650)
 _LAST_PORT: Final = 65_535
 Option = TypeVar("Option", str, SecretStr)
@@ -75,6 +80,11 @@ def _not_ours(options: dict[str, Option], ours: frozenset[str], whose: str, harm
     # Spark takes option names without regard to case; of two that differ in it, either may win.
     if odd := sorted(key for key in options if key != key.lower()):
         raise ValueError(f"expected {whose} own names, in lower case, got {', '.join(odd)}")
+    if odd := sorted(key for key in options if not _CLIENT_OPTION.fullmatch(key)):
+        raise ValueError(
+            f"expected {whose} own names, such as security.protocol, without 'kafka.' before them, got"
+            f" {', '.join(map(repr, odd))}"
+        )
     if owned := sorted(ours & options.keys()):
         raise ValueError(
             f"Oncelake sets {', '.join(owned)} itself, since a wrong value {harm}; remove it from the options"
@@ -89,11 +99,17 @@ def _real_ports(servers: str) -> str:
     return servers
 
 
+def _a_topic(topic: str) -> str:
+    if topic in (".", ".."):
+        raise ValueError(f"expected the name of a topic, got '{topic}', which Kafka refuses")
+    return topic
+
+
 def _an_address(url: str) -> str:
-    if not re.fullmatch(r"https?://[^\s@]+", url):
+    if not re.fullmatch(r"https?://[^\s@?#]+", url):
         raise ValueError(
-            "expected http:// or https:// and an address without user and password, which belong in"
-            " registry.secrets as basic.auth.user.info"
+            "expected http:// or https:// and an address without user, password and parameters: the first two"
+            " belong in registry.secrets as basic.auth.user.info"
         )
     return url
 
@@ -169,7 +185,9 @@ def _a_place(root: str) -> str:
         raise ValueError("expected a folder for the lake alone, not the root folder")
     if re.match(r"~|[A-Za-z][A-Za-z0-9+.-]*:(?!//)", root):
         raise ValueError(f"expected a path without ~, or a URI such as s3a://bucket/lake, got {root!r}")
-    if re.match(r"[^/]*://[^/]*:[^/]*@", root):
+    if re.match(r"([^/]*://+$|(s3[an]?|gs)://+(/|$)|://)", root) or re.search(r"[*?{}[\]]", root):
+        raise ValueError(f"expected a path or a URI with a host, without *, ?, {{, [, got {root!r}")
+    if re.match(r"[^/]*://[^@]*:[^@]*@", root):
         raise ValueError("expected no user and password in a URI: it is shown in plans; use spark.conf")
     # The folder that a relative path begins in may have what the path itself may not.
     whole = root if "://" in root else os.path.abspath(root)  # noqa: PTH100 - as Delta gets it
@@ -178,8 +196,10 @@ def _a_place(root: str) -> str:
     return root
 
 
-Topic = Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{1,249}$")]
-Servers = Annotated[str, Field(pattern=r"^[^\s,]+:\d{1,9}(,[^\s,]+:\d{1,9})*$"), AfterValidator(_real_ports)]
+Topic = Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{1,249}$"), AfterValidator(_a_topic)]
+Servers = Annotated[
+    str, Field(pattern=r"^[^\s,@]+:\d{1,9}(,[^\s,@]+:\d{1,9})*$"), AfterValidator(_real_ports)
+]
 Group = Annotated[str, Field(pattern=r"^([a-zA-Z0-9._-]|\{env\}|\{pipeline\}){1,200}$")]
 Url = Annotated[str, AfterValidator(_an_address)]
 Place = Annotated[str, Field(pattern=r"^[^`'\"\s]+$"), AfterValidator(_a_place)]

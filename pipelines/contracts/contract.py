@@ -47,6 +47,8 @@ from pipelines.errors import ContractError
 from pipelines.schema_paths import holders
 
 _VERSION: Final = re.compile(r"v3(\.\d+)+")
+_NO_POSITION: Final = -1
+"""What the standard has as the position of a property that is not part of the key."""
 
 
 @dataclass(frozen=True)
@@ -198,6 +200,7 @@ class _Reader:
                 "schema.properties",
                 "no dedup key: expected `primaryKey: true` on at least one property, found it on none",
             )
+        self._positions(properties)
         for path, item, inside in keys:
             place = f"schema.properties.{path}"
             if inside or item.logicalType in ("object", "array", "map"):
@@ -207,6 +210,21 @@ class _Reader:
                 if not duties.get(above, True):
                     self.refuse(f"schema.properties.{above}", "holds the dedup key: add `required: true`")
         return tuple(path for path, p, _ in sorted(keys, key=lambda key: key[1].primaryKeyPosition or 0))
+
+    def _positions(self, properties: Sequence[SchemaProperty]) -> None:
+        """Refuse positions in the key that do not say which part is which."""
+        positions: dict[int, str] = {}
+        for path, item, _ in nested(properties):
+            place, at = f"schema.properties.{path}.primaryKeyPosition", item.primaryKeyPosition
+            if at is None or (at == _NO_POSITION and not item.primaryKey):
+                continue
+            if not item.primaryKey:
+                self.refuse(place, f"found {at} on a property outside the key: add `primaryKey: true`")
+            elif at < 1:
+                self.refuse(place, f"expected a number from 1, found {at}")
+            elif at in positions:
+                self.refuse(place, f"expected a position of its own, found {at}, as on {positions[at]}")
+            positions[at] = path
 
     def _row_rules(
         self, key: tuple[str, ...], path: str, item: SchemaProperty, inside: bool

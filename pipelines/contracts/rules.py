@@ -190,6 +190,8 @@ def _no_pattern(value: Any) -> str | None:
         # Much of Java's is foreign to Python; the job asks Java before it starts.
         is_sure = error.msg.startswith(_BROKEN) and r"\Q" not in value
         return f"expected a regular expression ({error})" if is_sure else None
+    except (OverflowError, RecursionError):
+        return "expected a regular expression, with smaller numbers and less nesting"
     except Warning:
         return None
     return None

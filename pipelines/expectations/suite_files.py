@@ -81,11 +81,13 @@ def write_suites(conf_dir: Path, pipeline: str, contract: DataContract) -> list[
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             for name in _CONTEXT_FILES:
-                if not (target := conf_dir / _FOLDER / name).exists():
-                    shutil.copyfile(resource(f"conf/{_FOLDER}/{name}"), target)
-            temporary = path.with_suffix(".tmp")
+                if not (context := conf_dir / _FOLDER / name).exists():
+                    shutil.copyfile(resource(f"conf/{_FOLDER}/{name}"), context)
+            # A link stays one.
+            target = path.resolve()
+            temporary = target.with_suffix(".tmp")
             temporary.write_text(text, encoding="utf-8")
-            temporary.replace(path)
+            temporary.replace(target)
         except OSError as error:
             raise ConfigError(f"{path}: cannot be written: {error.strerror or error}") from None
         written.append(path)
@@ -150,10 +152,12 @@ def _plain(value: Any) -> Any:
 
 def _read(path: Path, name: str) -> Json:
     """Return the suite in a file; empty if there is none."""
-    if not path.exists():
-        return {}
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_number)
+    except FileNotFoundError:
+        if path.is_symlink():
+            raise ConfigError(f"{path}: links to {path.readlink()}, which is not there") from None
+        return {}
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}; expected a suite in JSON") from None
     if not isinstance(document, dict) or document.get("name") != name:
@@ -166,6 +170,10 @@ def _read(path: Path, name: str) -> Json:
         if reason := _no_expectation(expectation):
             raise ConfigError(f"{path}: expectations[{number}]: {reason}")
     return document
+
+
+def _no_number(text: str) -> float:
+    raise ValueError(f"{text} is not JSON")
 
 
 def _no_expectation(entry: Any) -> str | None:

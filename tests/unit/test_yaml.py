@@ -15,8 +15,12 @@ from pipelines.yaml import parse_yaml
         ("a: 2024-13-01", "a value cannot be read (ValueError)"),
         ("a: !!bool hush", "a value cannot be read (KeyError)"),
         ("a: &a {b: *a}", "a value cannot be read (ValueError)"),
+        ("a: *hush", "cannot be resolved (put texts in quotes) in line 1, column 4"),
+        ("a: !hush", "cannot be resolved (put texts in quotes) in line 1, column 4"),
+        ("a: 1\n---\nb: 2", "expected one document, found another that begins in line 2"),
+        ('a: "\\ud83d"', "found half of a character"),
         ("[" * 5000, "a value cannot be read (RecursionError)"),
-        ("a: !!python/object:os.system {}", "could not determine a constructor"),
+        ("a: !!python/object:os.system {}", "cannot be resolved (put texts in quotes) in line 1"),
     ],
 )
 def test_what_cannot_be_read_is_refused_in_one_line(text: str, said: str) -> None:
@@ -32,3 +36,9 @@ def test_what_cannot_be_read_is_refused_in_one_line(text: str, said: str) -> Non
 def test_what_can_be_read_is() -> None:
     assert parse_yaml("a: &x {b: 1}\nc: {<<: *x, b: 2}", "x", ConfigError) == {"a": {"b": 1}, "c": {"b": 2}}
     assert parse_yaml("", "x", ConfigError) is None
+
+
+def test_a_number_is_what_it_looks_like() -> None:
+    text = "[10, -3, +4, 0, 1.5, .5, 1.5e+3, .inf, 010, 1:30, 0x1f, 1_000, 1:30.5]"
+    numbers = [10, -3, 4, 0, 1.5, 0.5, 1500.0, float("inf")]
+    assert parse_yaml(text, "x", ConfigError) == [*numbers, "010", "1:30", "0x1f", "1_000", "1:30.5"]

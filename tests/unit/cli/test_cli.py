@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.cli.job_runner import harmless
 from pipelines.cli.jobs import JOBS
+from pipelines.cli.terminal import harmless, harmless_lines
 from pipelines.spark.state_store import PROVIDER
 from tests.support.forked_commands import Done, commands
 
@@ -63,6 +63,15 @@ def alone(*words: str) -> "subprocess.CompletedProcess[str]":
             "is about the last nightly run: leave out --date",
         ),
         (["quarantine", "discard", "--pipeline", "flights"], "or --all to discard all open records"),
+        (
+            ["quarantine", "discard", "--pipeline", "flights", "--all", "--partition", "0"],
+            "expected either a filter, or --all",
+        ),
+        (["plan", "--pipeline", "flights", "--pipeline", "weather"], "expected the option once, found it 2"),
+        (
+            ["validate", "--pipeline", "flights", "--date", "2013-01-01", "--date", "2013-01-02"],
+            "Invalid value for '--date': expected the option once",
+        ),
         (["quarantine", "replay", "--pipeline", "flights", "--reason", "odd"], "'odd' is not one of"),
         (["quarantine", "show", "--pipeline", "flights", "--partition", "9" * 30], "is not in the range"),
         (
@@ -91,6 +100,7 @@ def test_a_mistake_is_refused_with_one_message(oncelake: Run, words: list[str], 
 
 def test_what_a_terminal_would_obey_is_shown_as_an_escape() -> None:
     assert harmless("a\x1b[31mb\r\nü\u202e") == "a\\x1b[31mb\\r\\nü\\u202e"
+    assert harmless_lines("a\x1b[31mb\r\nü") == "a\\x1b[31mb\\r\nü"
 
 
 def test_with_json_the_last_line_tells_the_failure() -> None:

@@ -1,5 +1,6 @@
 """Configuration is layered, typed and refused in one message that names the file and the fix."""
 
+import os
 from datetime import timedelta
 from pathlib import Path
 
@@ -182,7 +183,7 @@ def test_settings_of_spark_and_kafka_are_passed_on_letter_by_letter(conf: Path) 
     config = load_config("flights", conf_dir=conf, settings=settings, environ={})
     assert config.spark.conf == {"spark.ui.enabled": "true"}
     assert config.kafka.options == {"client.id": "010"}
-    (conf / "local/oncelake.yml").write_text(LOCAL + "spark: {conf: {spark.ui.port: 010}}\n")
+    (conf / "local/oncelake.yml").write_text(LOCAL + "spark: {conf: {spark.ui.port: 10}}\n")
     assert "expected text, got a number; write it in quotes" in refusal(conf)
 
 
@@ -198,7 +199,13 @@ def test_a_root_that_cannot_stand_in_sql_is_refused(conf: Path, setting: str) ->
     assert "lake.root" in refusal(conf, setting)
 
 
-@pytest.mark.parametrize("root", ["/", "~/lake", "file:/tmp/x", "hdfs:/x", "s3a://AK:hush@b/x"])
+@pytest.mark.parametrize(
+    "root",
+    [
+        *("/", "~/lake", "file:/tmp/x", "hdfs:/x", "s3a://AK:hush@b/x", "s3a://AK:hu/sh/hush@b/x"),
+        *("s3a://", "s3a:///", "hdfs://", "://", "lake/*", "lake/{a}"),
+    ],
+)
 def test_a_root_that_would_not_be_where_it_is_meant_is_refused(conf: Path, root: str) -> None:
     message = refusal(conf, f"lake.root={root}")
     assert "lake.root: expected" in message
@@ -208,6 +215,64 @@ def test_a_root_that_would_not_be_where_it_is_meant_is_refused(conf: Path, root:
 @pytest.mark.parametrize("env", ["", ".", "..", "base", "prod/pipelines", "x" * 300])
 def test_an_environment_is_a_folder_of_its_own(conf: Path, env: str) -> None:
     assert "no such environment" in refusal(conf, env=env)
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("kafka.bootstrap_servers=user:hush@b:1", "kafka.bootstrap_servers: expected to match"),
+        ("kafka.options.ssl.keystore.key.pem=hush", "move it to `secrets`"),
+        ("kafka.options.sasl.oauthbearer.config=hush", "move it to `secrets`"),
+        ("registry={url: 'http://r?token=hush'}", "registry.url: expected http:// or https://"),
+        ("kafka.secrets.ssl.key.password=*hush", "kafka.secrets"),
+        ("kafka.secret.sasl.password=*hush", "found an alias (*)"),
+        ("kafka.secret.sasl.password=!hush", "a tag (!)"),
+    ],
+)
+def test_a_secret_in_a_wrong_place_is_not_shown(conf: Path, setting: str, said: str) -> None:
+    if "kafka.secrets" in setting:
+        config = load_config("flights", conf_dir=conf, settings=[setting], environ={})
+        assert config.kafka.secrets["ssl.key.password"].get_secret_value() == "*hush"
+        return
+    message = refusal(conf, setting)
+    assert said in message
+    assert "hush" not in message
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (["quarantine.dead_letter_topic=flights"], "dead_letter_topic: expected another topic"),
+        (
+            ["kafka.bootstrap_servers=a:1,b:1", "publish={topic: flights, bootstrap_servers: 'b:1'}"],
+            "expected topics of their own",
+        ),
+        (["kafka.options.kafka.security.protocol=SSL"], "without 'kafka.' before them"),
+        (["kafka.topic=.."], "which Kafka refuses"),
+        (["batch.lease_duration=2 hours", "batch.max_duration=1 hour"], "expected no more than max_duration"),
+        (["batch.lookback_days=1:30"], "batch.lookback_days: expected"),
+    ],
+)
+def test_what_cannot_work_or_loops_is_refused(conf: Path, settings: list[str], said: str) -> None:
+    assert said in refusal(conf, *settings)
+
+
+def test_numbers_are_decimal(conf: Path) -> None:
+    config = load_config("flights", conf_dir=conf, settings=["batch.lookback_days=010"], environ={})
+    assert config.batch.lookback_days == 10
+
+
+def test_a_folder_that_cannot_be_read_is_told(conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = os.listdir
+
+    def refusing(folder: Path) -> list[str]:
+        if Path(folder) == conf / "prod":
+            # As root one reads everything.
+            raise PermissionError(13, "Permission denied")
+        return listed(folder)
+
+    monkeypatch.setattr(os, "listdir", refusing)
+    assert f"{conf}/prod: cannot be read: Permission denied" in refusal(conf, env="prod")
 
 
 def test_a_key_that_stands_twice_is_refused(conf: Path) -> None:

@@ -563,3 +563,32 @@ def test_a_map_with_personal_keys_is_not_shown(tmp_path: Path) -> None:
     assert contract.personal
     assert contract.treatment("tags") == "drop", "its text would show the keys"
     assert contract.treatment("tags{}") is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"dest": 5}, "dest.primaryKeyPosition: found 5 on a property outside the key"),
+        (
+            {"carrier": 1, "flight": 1},
+            "flight.primaryKeyPosition: expected a position of its own, found 1, as on",
+        ),
+        ({"carrier": 0}, "carrier.primaryKeyPosition: expected a number from 1, found 0"),
+    ],
+)
+def test_a_position_that_does_not_order_the_key_is_refused(
+    tmp_path: Path, changes: dict[str, int], said: str
+) -> None:
+    document = yaml.safe_load((CONTRACTS / "flights.odcs.yaml").read_text())
+    for item in document["schema"][0]["properties"]:
+        if item["name"] in changes:
+            item["primaryKeyPosition"] = changes[item["name"]]
+    assert said in refusal(tmp_path, document)
+
+
+@pytest.mark.parametrize("pattern", ["^[A-Z]{3,9999999999}$", "(" * 3000 + ")" * 3000])
+def test_a_pattern_that_is_too_much_for_python_is_refused(tmp_path: Path, pattern: str) -> None:
+    document = yaml.safe_load((CONTRACTS / "flights.odcs.yaml").read_text())
+    (dest,) = (item for item in document["schema"][0]["properties"] if item["name"] == "dest")
+    dest["logicalTypeOptions"] = {"pattern": pattern}
+    assert "with smaller numbers and less nesting" in refusal(tmp_path, document)

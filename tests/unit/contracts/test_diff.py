@@ -215,7 +215,11 @@ CHANGES: list[tuple[str, Edit, set[str]]] = [
     ("string to integer", edit("must", logicalType="integer"), PRODUCERS | READERS),
     ("timestamp to date", edit("sent", logicalType="date"), PRODUCERS | READERS),
     ("key with a column more", edit("large", primaryKey=True, required=True), STATE | PRODUCERS),
-    ("key with a column less", edit("number", primaryKey=False, required=True), STATE),
+    (
+        "key with a column less",
+        edit("number", primaryKey=False, primaryKeyPosition=None, required=True),
+        STATE,
+    ),
     ("key in another order", edit("meter", primaryKeyPosition=3), {"state"}),
     ("another event time", custom("eventTime", "sent"), STATE),
     ("another zone", custom("dayTimeZone", "UTC"), STATE),

@@ -146,6 +146,22 @@ def test_a_mistake_in_a_suite_is_refused_with_its_place(
             own_expectations(tmp_path, "flights", contract)
 
 
+def test_a_link_to_a_suite_stays_one_and_one_to_nothing_is_refused(
+    tmp_path: Path, contract: DataContract, edit: Callable[..., None]
+) -> None:
+    edit(lambda there: there.insert(0, MEAN))
+    path, elsewhere = suite_path(tmp_path, "flights", "rows"), tmp_path / "elsewhere.json"
+    path.rename(elsewhere)
+    path.symlink_to(elsewhere)
+    stricter = replace(contract, row_rules=())
+    assert write_suites(tmp_path, "flights", stricter) == [path]
+    assert path.is_symlink()
+    assert [own.config for own in own_expectations(tmp_path, "flights", contract)] == [MEAN]
+    elsewhere.unlink()
+    with pytest.raises(ConfigError, match=r"links to .*elsewhere\.json, which is not there"):
+        own_expectations(tmp_path, "flights", contract)
+
+
 def test_what_great_expectations_does_not_take_is_refused_before_anything_runs(
     contract: DataContract,
 ) -> None:
