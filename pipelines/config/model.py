@@ -225,12 +225,6 @@ class BatchConfig(_Model):
     max_duration: LeaseInterval = timedelta(hours=12)
     fewer_records: Literal["refuse", "take"] = "refuse"
 
-    @model_validator(mode="after")
-    def _lease_fits(self) -> "BatchConfig":
-        if self.lease_duration > self.max_duration:
-            raise ValueError("lease_duration: expected no more than max_duration, which ends the lease")
-        return self
-
 
 class ServingConfig(_Model):
     """The view through which readers query the lake.

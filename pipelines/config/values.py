@@ -185,10 +185,10 @@ def _a_place(root: str) -> str:
         raise ValueError("expected a folder for the lake alone, not the root folder")
     if re.match(r"~|[A-Za-z][A-Za-z0-9+.-]*:(?!//)", root):
         raise ValueError(f"expected a path without ~, or a URI such as s3a://bucket/lake, got {root!r}")
-    if re.match(r"([^/]*://+$|(s3[an]?|gs)://+(/|$)|://)", root) or re.search(r"[*?{}[\]]", root):
-        raise ValueError(f"expected a path or a URI with a host, without *, ?, {{, [, got {root!r}")
     if re.match(r"[^/]*://[^@]*:[^@]*@", root):
         raise ValueError("expected no user and password in a URI: it is shown in plans; use spark.conf")
+    if re.match(r"([^/]*://+$|(s3[an]?|gs)://+(/|$)|://)", root) or re.search(r"[*?{}[\]]", root):
+        raise ValueError(f"expected a path or a URI with a host, without *, ?, {{, [, got {root!r}")
     # The folder that a relative path begins in may have what the path itself may not.
     whole = root if "://" in root else os.path.abspath(root)  # noqa: PTH100 - as Delta gets it
     if "`" in whole:

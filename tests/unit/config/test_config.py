@@ -249,7 +249,6 @@ def test_a_secret_in_a_wrong_place_is_not_shown(conf: Path, setting: str, said: 
         ),
         (["kafka.options.kafka.security.protocol=SSL"], "without 'kafka.' before them"),
         (["kafka.topic=.."], "which Kafka refuses"),
-        (["batch.lease_duration=2 hours", "batch.max_duration=1 hour"], "expected no more than max_duration"),
         (["batch.lookback_days=1:30"], "batch.lookback_days: expected"),
     ],
 )
