@@ -52,6 +52,7 @@ def _sections(config: PipelineConfig, contract: DataContract) -> dict[str, dict[
             "every": format_interval(config.ingest.trigger_interval),
             "table": config.table("bronze"),
             "checkpoint": config.checkpoint("ingest"),
+            "offsets committed to": f"group {config.offsets_group}" if config.offsets_group else "no group",
         },
         "speed_stream: bronze to speed layer and quarantine": {
             "every": format_interval(config.speed.trigger_interval),

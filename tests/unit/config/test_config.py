@@ -256,6 +256,17 @@ def test_what_cannot_work_or_loops_is_refused(conf: Path, settings: list[str], s
     assert said in refusal(conf, *settings)
 
 
+def test_the_group_that_shows_offsets_has_the_names_of_environment_and_pipeline_or_is_none(
+    conf: Path,
+) -> None:
+    groups = [
+        load_config("flights", env="prod", conf_dir=conf, settings=settings, environ={}).offsets_group
+        for settings in ((), ("ingest.offsets_group=mine-{env}",), ("ingest.offsets_group=null",))
+    ]
+    assert groups == ["oncelake.prod.flights.ingest", "mine-prod", None]
+    assert "ingest.offsets_group: expected" in refusal(conf, "ingest.offsets_group=a{b}")
+
+
 def test_numbers_are_decimal(conf: Path) -> None:
     config = load_config("flights", conf_dir=conf, settings=["batch.lookback_days=010"], environ={})
     assert config.batch.lookback_days == 10
