@@ -88,11 +88,7 @@ def asked_of_bronze(
     """
 
     def register(find: _OfBronze) -> _OfBronze:
-        def each(audited: AuditedDays) -> dict[date, Finding]:
-            finding = find(audited)
-            return {} if finding is None else dict.fromkeys(audited.span.days, finding)
-
-        INTEGRITY_CHECKS.append(IntegrityCheck(name, question, severity, runbook, each))
+        asked_of_days(name, question, severity, runbook)(lambda audited, _: find(audited))
         return find
 
     return register

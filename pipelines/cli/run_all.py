@@ -11,6 +11,7 @@ from typing import Any, Final, NoReturn
 
 from pipelines.cli.job_runner import Check, Job, StopRequest, print_summary, run_pipeline, set_up_logging
 from pipelines.cli.options import CommonOptions
+from pipelines.cli.terminal import harmless_lines
 from pipelines.config.loader import require_pipelines
 from pipelines.config.model import SparkConfig
 from pipelines.errors import AuditFailed, ConfigError, OncelakeError, SourceError
@@ -61,7 +62,7 @@ def run_all(job: Job, common: dict[str, Any]) -> NoReturn:
         _require_one_application(planned)
     except ConfigError as error:
         if log_format == "text":
-            print(f"error: {error}", file=sys.stderr)
+            print(f"error: {harmless_lines(str(error))}", file=sys.stderr)
         summary |= {"status": "failed", "error": str(error), "exit_code": error.exit_code}
     else:
         for ended in _run(job, planned, stop_request):

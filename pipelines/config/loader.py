@@ -149,12 +149,12 @@ def _files(name: str, env: str, conf_dir: Path) -> Iterator[_Source]:
         raise ConfigError(f"{conf_dir}/{env}: no such environment; --env takes one of: {', '.join(envs)}")
     for folder in ("base", env):
         for path in (conf_dir / folder / "oncelake.yml", conf_dir / folder / "pipelines" / f"{name}.yml"):
-            names = _names(path.parent)
-            if (other := path.with_suffix(_OTHER_ENDING)).name in names:
+            there = _names(path.parent)
+            if (other := path.with_suffix(_OTHER_ENDING)).name in there:
                 raise ConfigError(
                     f"{other}: expected a name that ends in .yml, got {_OTHER_ENDING}; rename the file"
                 )
-            if path.name in names:
+            if path.name in there:
                 yield _Source(str(path), read_yaml(path))
 
 

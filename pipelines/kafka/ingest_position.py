@@ -21,7 +21,7 @@ from pipelines.spark.checkpoints import (
     first_offsets,
     query_files,
 )
-from pipelines.spark.ingest_plans import plan_of
+from pipelines.spark.ingest_plans import ends_of, plan_of
 from pipelines.spark.pipeline import Pipeline
 
 _EARLIEST: Final = -2
@@ -52,8 +52,7 @@ def ends_since(pipeline: Pipeline, moment: datetime) -> dict[int, int]:
     asked_at = next((c.asked for c in commits if (c.query, c.batch) == (files.query, done)), None)
     if asked_at is None or datetime.fromtimestamp(asked_at / 1000, UTC) < moment:
         return {}
-    planned = plan_of(pipeline, done)
-    return planned.ends if planned else {}
+    return ends_of(pipeline, done)
 
 
 def behind_or_ahead(pipeline: Pipeline, topic: Topic, files: QueryFiles) -> str | None:

@@ -23,11 +23,16 @@ def plan_of(pipeline: Pipeline, batch: int) -> Plan | None:
     return Plan(offsets_in(sources_of(text)[0], pipeline.config), planned_at(text)) if text else None
 
 
+def ends_of(pipeline: Pipeline, batch: int) -> dict[int, int]:
+    """Return the offsets at which a micro-batch of ingest ends, by partition; empty if it has no plan."""
+    plan = plan_of(pipeline, batch)
+    return plan.ends if plan else {}
+
+
 def read_until(pipeline: Pipeline) -> dict[int, int]:
     """Return the offset after the last that ingest has read, by partition; empty if it finished nothing."""
     done = query_files(pipeline.spark, pipeline.checkpoint("ingest")).next_batch - 1
-    plan = plan_of(pipeline, done) if done >= 0 else None
-    return plan.ends if plan else {}
+    return ends_of(pipeline, done) if done >= 0 else {}
 
 
 def offsets_in(text: str, config: PipelineConfig) -> dict[int, int]:

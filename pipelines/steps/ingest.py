@@ -25,7 +25,7 @@ from pipelines.kafka.topics import Topic, find_topic, require_same_topic
 from pipelines.ledger.forgotten_places import emptied_on_arrival, places_ahead
 from pipelines.racks.traffic import RackTrafficMeter
 from pipelines.spark.checkpoints import QueryFiles, query_files
-from pipelines.spark.ingest_plans import offsets_in, plan_of, read_until
+from pipelines.spark.ingest_plans import ends_of, offsets_in, read_until
 from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.streams import BatchFunction, run_stream
 
@@ -139,7 +139,7 @@ class IngestJob:
         self.writer.append(came, batch, 0, asked=self._requests.before(batch) if self._requests else None)
         self.written_before = self.writer.rows_before(batch + 1)
         if self.group:
-            self.group.show(partial(_ends_of, self.pipeline, batch))
+            self.group.show(partial(ends_of, self.pipeline, batch))
         if self._requests:
             self._requests.done()
 
@@ -180,11 +180,6 @@ def _starting(pipeline: Pipeline, topic: Topic, files: QueryFiles) -> str | None
     for line in start.gone:
         _log.warning("%s: Kafka has deleted these records before they were read; audits will fail", line)
     return start.starting
-
-
-def _ends_of(pipeline: Pipeline, batch: int) -> dict[int, int]:
-    plan = plan_of(pipeline, batch)
-    return plan.ends if plan else {}
 
 
 def _in_bronze(pipeline: Pipeline, starting: str | None) -> dict[int, int]:

@@ -3,6 +3,7 @@
 import logging
 import socket
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupTopicPartitions, Producer
@@ -98,7 +99,7 @@ def test_the_group_has_what_bronze_has_through_restarts_failures_and_more_partit
     assert shown.offsets() == {0: 20, 1: 5, 2: 7}
 
 
-def test_a_commit_that_is_refused_is_told_once_and_stops_nothing(
+def test_a_commit_that_is_refused_is_told_and_stops_nothing(
     shown: Shown, caplog: pytest.LogCaptureFixture
 ) -> None:
     shown.send(20)
@@ -117,12 +118,18 @@ def test_a_commit_that_is_refused_is_told_once_and_stops_nothing(
     assert shown.offsets()[0] == 20
 
 
+# Less than the time that the cluster is given to answer.
+@pytest.mark.timeout(90)
 def test_a_cluster_that_does_not_answer_holds_nobody_up(spark: SparkSession) -> None:
     with socket.socket() as silent:
         # It takes connections, and says nothing.
         silent.bind(("127.0.0.1", 0))
         silent.listen()
-        kafka = KafkaConfig(bootstrap_servers=f"127.0.0.1:{silent.getsockname()[1]}", topic="nowhere")
+        kafka = KafkaConfig(
+            bootstrap_servers=f"127.0.0.1:{silent.getsockname()[1]}",
+            topic="nowhere",
+            connect_timeout=timedelta(minutes=3),
+        )
         with offsets_group(spark, kafka, "nobody") as group:
             assert group
             group.show(lambda: {0: 1})
