@@ -10,18 +10,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.contracts.event_days import days_of
-from pipelines.delta.event_tables import ensure_batch, ensure_speed
+from pipelines.delta.event_tables import ensure_batch, ensure_speed, events_schema
 from pipelines.delta.io import append, read
-from pipelines.delta.tables import (
-    BRONZE,
-    QUARANTINE,
-    ensure_bronze,
-    ensure_quarantine,
-    events_schema,
-    first_try,
-    shape,
-    version,
-)
+from pipelines.delta.record_tables import BRONZE, QUARANTINE, ensure_bronze, ensure_quarantine, first_try
+from pipelines.delta.tables import shape, version
 from pipelines.ledger.bronze_index import OFFSETS, RECORDS
 from pipelines.ledger.bronze_indexer import decoding_key
 from pipelines.ledger.bronze_state import bronze_id, bronze_state

@@ -37,7 +37,7 @@ from benchmarks.kafka_output import (
 from benchmarks.month import DAYS, come_late, copy, fill_month, month, repair
 from pipelines.delta.idempotent_writer import OnceWriter
 from pipelines.delta.io import read, small_rows
-from pipelines.delta.tables import ensure_bronze
+from pipelines.delta.record_tables import ensure_bronze
 from pipelines.steps.ingest import IngestJob, ingest
 from pipelines.steps.nightly import nightly
 from pipelines.steps.speed import speed

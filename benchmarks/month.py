@@ -11,7 +11,7 @@ from benchmarks.events import DAY
 from benchmarks.given import Work
 from pipelines.config.model import PipelineConfig
 from pipelines.delta.io import append, by_day_and_key, read
-from pipelines.delta.tables import ensure_bronze
+from pipelines.delta.record_tables import ensure_bronze
 from pipelines.records.decode import EVENT_DATE
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.nightly import nightly

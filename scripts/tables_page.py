@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
+from pipelines.delta.record_tables import BRONZE, ORIGIN, QUARANTINE
 from pipelines.delta.table_properties import PROPERTIES
-from pipelines.delta.tables import BRONZE, ORIGIN, QUARANTINE
 from pipelines.ledger.catalog import CATALOG, TableSpec
 
 PAGE: Final = "docs/tables.md"
@@ -15,7 +15,7 @@ The Delta tables of a lake, with their columns and table properties.
 [Architecture](architecture.md#steps-and-tables) explains which steps read and write them, and what
 some of the columns mean. The [glossary](glossary.md) defines the terms.
 
-This page is generated from `pipelines/delta/tables.py`, `pipelines/delta/table_properties.py` and
+This page is generated from `pipelines/delta/record_tables.py`, `pipelines/delta/table_properties.py` and
 `pipelines/ledger/catalog.py`. To change it, edit these files and run `make pages`.
 
 ## Tables of a pipeline

@@ -46,7 +46,7 @@ def spark() -> Iterator[SparkSession]:
             f"spark.conf.spark.driver.extraJavaOptions={LASTING_JAVA}",
             # It lives for many tests. Each streaming query clones the session, and threads of Spark's pools
             # keep the clones that they were started from: some 20 MB each.
-            "spark.conf.spark.driver.memory=5g",
+            "spark.conf.spark.driver.memory=3g",
             "spark.conf.spark.sql.ui.retainedExecutions=10",
             "spark.conf.spark.sql.streaming.stopTimeout=60s",
         ],

@@ -13,9 +13,10 @@ from pipelines.audit import recount
 from pipelines.audit.layer_comparison import Layers, Limits, layer_differences
 from pipelines.audit.recount import BronzeFacts, LayerDay
 from pipelines.contracts.event_days import Span, around
-from pipelines.delta.event_tables import by_clock_since
+from pipelines.delta.event_tables import by_clock_since, events_schema
 from pipelines.delta.io import on_days, read, small_rows
-from pipelines.delta.tables import QUARANTINE, conform, events_schema, exists, shape, small_frame
+from pipelines.delta.record_tables import QUARANTINE
+from pipelines.delta.tables import conform, exists, shape, small_frame
 from pipelines.kafka.known_gaps import known_missing
 from pipelines.ledger.bronze_index import BronzeSlice
 from pipelines.ledger.bronze_state import records_in

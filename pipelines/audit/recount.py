@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import Span
 from pipelines.delta.io import on_days, small_rows
+from pipelines.ledger.bronze_index import RecordCounts
 from pipelines.records.decode import COORDINATES, EVENT_DATE, ORIGIN, VALID, payload_hash
 from pipelines.records.dedup import (
     OTHER_DAY,
@@ -93,7 +94,7 @@ def bronze_facts(
     records: DataFrame,
     contract: DataContract,
     span: Span,
-    index_counts: tuple[Mapping[date, int], int],
+    index_counts: RecordCounts,
     examples: int,
 ) -> BronzeFacts:
     """Count records and, for some days, the rows that the batch layer must have.
@@ -104,7 +105,7 @@ def bronze_facts(
         records: a frame made by `audit_columns`, of all records of the days that decide on these.
         contract: names the key.
         span: the days.
-        index_counts: what the index knows: valid records of each day, and records that break the contract.
+        index_counts: what the index knows.
         examples: how many keys to name that recur without end.
     """
     days = span.days

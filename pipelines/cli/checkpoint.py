@@ -54,9 +54,15 @@ def _of_ingest(done: CheckpointReset) -> Iterator[str]:
     if done.begins is None:
         yield "there is no bronze: ingest_stream reads from the earliest offset that Kafka has"
         return
-    yield from (f"ingest_stream reads {line}" for line in done.begins.lines)
-    for gone in done.begins.gone:
-        yield f"MISSING  {gone}: Kafka has deleted them before they were read; audits will fail"
+    topic = done.begins.topic
+    for partition, at in done.begins.starts.items():
+        place = "the earliest offset" if at is None else f"offset {at}"
+        yield f"ingest_stream reads {topic}-{partition}: from {place} on"
+    for partition, deleted in done.begins.deleted.items():
+        yield (
+            f"MISSING  {topic}-{partition} @ {deleted.start}..{deleted.stop - 1}: Kafka has deleted them"
+            " before they were read; audits will fail"
+        )
 
 
 def _of_speed(config: PipelineConfig) -> Iterator[str]:

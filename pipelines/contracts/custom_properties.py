@@ -1,19 +1,28 @@
 """What a contract says in `customProperties`, since the standard has no words for it.
 
-Of the object: `eventTime`, `dayTimeZone`, `dedupPolicy`, `dedupSequence`, `maxConflictsPercent` and
-`valueFormat`; of a property: `personal`. Each function reads one of them, and hands what is wrong with it
-to `refuse`, with its place.
+Each function reads one of them, and hands what is wrong with it to `refuse`, with its place.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast, get_args
+from typing import Any, Final, Literal, cast, get_args
 from zoneinfo import ZoneInfo
 
 from open_data_contract_standard.model import SchemaObject, SchemaProperty
 from pyspark.sql.types import ArrayType, MapType, StructType
 
 from pipelines.contracts.types import Refuse
+
+OF_OBJECT: Final = (
+    "eventTime",
+    "dayTimeZone",
+    "dedupPolicy",
+    "dedupSequence",
+    "maxConflictsPercent",
+    "valueFormat",
+)
+OF_PROPERTY: Final = ("personal",)
+"""The custom properties that are known; any other is left alone unless it looks like one of these."""
 
 Personal = Literal["hash", "drop"]
 Winner = Literal["first", "last", "highest"]

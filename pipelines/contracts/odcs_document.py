@@ -19,19 +19,10 @@ from open_data_contract_standard.model import (
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from pipelines.contracts.custom_properties import OF_OBJECT, OF_PROPERTY
 from pipelines.contracts.rules import ROW_OPTIONS
 from pipelines.errors import ContractError
 from pipelines.yaml import parse_yaml
-
-OF_OBJECT: Final = (
-    "eventTime",
-    "dayTimeZone",
-    "dedupPolicy",
-    "dedupSequence",
-    "maxConflictsPercent",
-    "valueFormat",
-)
-OF_PROPERTY: Final = ("personal",)
 
 _OPTIONS: Final = (*ROW_OPTIONS, "format")
 # Of the document, what Oncelake reads; a date without quotes is text everywhere else.

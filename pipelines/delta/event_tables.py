@@ -6,14 +6,15 @@ from datetime import UTC, datetime
 
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructField, StructType
 
 from pipelines.contracts.contract import DataContract
-from pipelines.delta.table_properties import BY_CLOCK_SINCE, DAYS, DEDUP
-from pipelines.delta.tables import (
+from pipelines.delta.record_tables import ORIGIN
+from pipelines.delta.table_properties import (
+    BY_CLOCK_SINCE,
+    DAYS,
+    DEDUP,
     TEN_YEARS,
-    ensure_table,
-    events_schema,
-    exists,
     hidden,
     keep_versions,
     readable_for,
@@ -21,12 +22,20 @@ from pipelines.delta.tables import (
     table_property,
     unhidden,
 )
+from pipelines.delta.tables import ensure_table, exists, shape
 from pipelines.delta.zone_rules import keep_rules, require_same_rules
 from pipelines.durations import format_interval
 from pipelines.errors import ConfigError
 from pipelines.records.watermark import ALWAYS, NOT_YET
-from pipelines.schema_paths import flat
+from pipelines.schema_paths import flat, optional
 from pipelines.spark.pipeline import Pipeline
+
+
+def events_schema(contract: DataContract) -> StructType:
+    """Return the shape of speed and batch layer: the contract's columns, the event day, the origin."""
+    added = shape(f"_event_date date, {ORIGIN}")
+    columns = (StructField(f.name, optional(f.dataType), f.nullable) for f in contract.schema)
+    return StructType([*columns, *added.fields])
 
 
 def ensure_speed(pipeline: Pipeline) -> None:

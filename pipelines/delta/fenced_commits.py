@@ -9,6 +9,7 @@ What has no such option, as `RESTORE` has none, is made by a transaction of Delt
 import time
 from collections.abc import Sequence
 from datetime import date
+from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.readwriter import DataFrameWriter
@@ -17,7 +18,7 @@ from pipelines.delta.commits import commit_at
 from pipelines.delta.conflicts import TABLE_CHANGED, retry_conflicts
 from pipelines.delta.epochs import Commit, Stamp
 from pipelines.delta.io import days_condition
-from pipelines.delta.tables import keep_versions
+from pipelines.delta.table_properties import keep_versions
 from pipelines.delta.transaction import Transaction, refused, stale
 
 
@@ -78,9 +79,21 @@ def replace_fenced(rows: DataFrame, table: str, condition: str, stamp: Stamp) ->
     return _written(writer, rows.sparkSession, table, stamp)
 
 
+class Restored(NamedTuple):
+    """The outcome of a restore.
+
+    Attributes:
+        version: the version of the table that the commit made.
+        has_differed: whether there was anything to restore.
+    """
+
+    version: int
+    has_differed: bool
+
+
 def restore_fenced(
     spark: SparkSession, table: str, to: int | None, stamp: Stamp, days: Sequence[date] = ()
-) -> tuple[int, bool]:
+) -> Restored:
     """Restore a table, or some of its event days, to an earlier version, as a new commit; copy no data.
 
     Like Delta's `RESTORE` it adds the files of that version again, so that a `VACUUM` keeps them for those
@@ -94,35 +107,33 @@ def restore_fenced(
         stamp: what the commit carries.
         days: the days, sorted, if not the whole table is meant.
 
-    Returns:
-        The version of the table that the commit made, and whether there was anything to restore.
-
     Raises:
         StaleEpoch: a later epoch has claimed the table. Nothing was changed.
         SourceError: that version is gone, or files of it are.
         InfrastructureError: others, who hold no epoch, wrote to the table at each try.
     """
-    version, has_differed = retry_conflicts(table, lambda: _restored(spark, table, to, stamp, days))
-    if has_differed:
+    restored = retry_conflicts(table, lambda: _restored(spark, table, to, stamp, days))
+    if restored.has_differed:
         # Apart: for a conflict of this one the commit, whose number is taken now, is not made again.
         retry_conflicts(table, lambda: keep_versions(spark, table))
-    return version, has_differed
+    return restored
 
 
 def _restored(
     spark: SparkSession, table: str, to: int | None, stamp: Stamp, days: Sequence[date]
-) -> tuple[int, bool]:
+) -> Restored:
     transaction = Transaction(spark, table)
     added, removed = transaction.differences(to, days)
     if not added and not removed:
-        return transaction.commit([], stamp), False
+        return Restored(transaction.commit([], stamp), has_differed=False)
     transaction.require(added, to)
     if not days and to is not None:
         transaction.take_columns_of(to)
     gone_at = int(time.time() * 1000)
     actions = [transaction.added(file) for file in added]
     actions += [transaction.added(file).removeWithTimestamp(gone_at, True) for file in removed]
-    return transaction.commit(actions, stamp, "Overwrite", days_condition(days) if days else "true"), True
+    condition = days_condition(days) if days else "true"
+    return Restored(transaction.commit(actions, stamp, "Overwrite", condition), has_differed=True)
 
 
 def is_as_at(spark: SparkSession, table: str, at: int | None) -> bool:

@@ -4,7 +4,7 @@ import json
 import logging
 import uuid
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -34,6 +34,13 @@ class Draft:
     rows: int
 
 
+class BatchRows(NamedTuple):
+    """How many rows the table took of a micro-batch."""
+
+    batch: int
+    rows: int
+
+
 @dataclass
 class OnceWriter:
     """What a query has appended to one table since it was started here.
@@ -46,13 +53,13 @@ class OnceWriter:
         table: the path of the table.
         begun: the micro-batch that an earlier try, of this run or of one before, may have written.
         rows: rows of the micro-batches before the last one.
-        last: the last micro-batch, and how many rows the table took of it.
+        last: the last micro-batch and its rows.
     """
 
     table: str
     begun: int | None
     rows: int = 0
-    last: tuple[int, int] | None = None
+    last: BatchRows | None = None
 
     def append(self, rows: DataFrame, batch: int, count: int, **notes: int | None) -> bool:
         """Append a micro-batch, unless an earlier try has done so; one without rows is a commit, too.
@@ -123,7 +130,7 @@ class OnceWriter:
 
     def rows_before(self, batch: int) -> int:
         """Return how many rows the table took of the micro-batches before one."""
-        return self.rows + (self.last[1] if self.last and self.last[0] < batch else 0)
+        return self.rows + (self.last.rows if self.last and self.last.batch < batch else 0)
 
     def _another_run(self, last: int | None, query: str, batch: int) -> SourceError:
         return SourceError(
@@ -133,9 +140,9 @@ class OnceWriter:
         )
 
     def _count(self, batch: int, rows: int) -> None:
-        if self.last and self.last[0] != batch:
-            self.rows += self.last[1]
-        self.last = batch, rows
+        if self.last and self.last.batch != batch:
+            self.rows += self.last.rows
+        self.last = BatchRows(batch, rows)
 
 
 def _committed_rows(spark: SparkSession, table: str, query: str, batch: int) -> int:

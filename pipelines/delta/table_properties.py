@@ -1,10 +1,17 @@
-"""The table properties in which Oncelake keeps what must go with a table, and be in each backup of it.
+"""Table properties: those in which Oncelake keeps what must be in each backup of a table, read and set.
 
 A table that an earlier release made may lack any of them. `docs/tables.md` is made from here.
 """
 
+import re
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Final, Literal
+
+from pyspark.sql import SparkSession
+
+from pipelines.delta.log import newest_snapshot
+from pipelines.errors import SourceError
 
 TOPIC_ID: Final = "oncelake.kafka.topicId"
 WHOLE_FROM: Final = "oncelake.whole_from"
@@ -21,6 +28,10 @@ APPEND_ONLY: Final = "delta.appendOnly"
 CHANGE_DATA_FEED: Final = "delta.enableChangeDataFeed"
 LOG_KEPT: Final = "delta.logRetentionDuration"
 REMOVED_FILES: Final = "delta.deletedFileRetentionDuration"
+
+TEN_YEARS: Final = timedelta(days=3650)
+_HOUR: Final = timedelta(hours=1)
+_INTERVAL: Final = re.compile(r"interval (\d+) (hour|day)s?")
 
 PROPERTIES: Final[Mapping[Literal["bronze", "speed", "batch"], Mapping[str, str]]] = {
     "bronze": {
@@ -45,3 +56,78 @@ PROPERTIES: Final[Mapping[Literal["bronze", "speed", "batch"], Mapping[str, str]
     },
 }
 """What each property of Oncelake's own keeps, by the table that has it."""
+
+
+def readable_for(duration: timedelta) -> dict[str, str]:
+    """Return the properties of a table whose versions can be named for so long.
+
+    Delta reads no version by its number that is older than removed files are kept, whatever is there.
+    """
+    interval = f"interval {-(-duration // _HOUR)} hours"
+    return {LOG_KEPT: interval, REMOVED_FILES: interval}
+
+
+def removed_files_kept(spark: SparkSession, path: str) -> timedelta | None:
+    """Return how long a table remembers removed files; None if it does not say, or not in hours or days."""
+    text = table_property(spark, path, REMOVED_FILES)
+    match = _INTERVAL.fullmatch(text) if text else None
+    return timedelta(**{f"{match[2]}s": int(match[1])}) if match else None
+
+
+def keep_versions(
+    spark: SparkSession, path: str, duration: timedelta = TEN_YEARS, *, is_shared: bool = False
+) -> None:
+    """Let readers of a table name an old version: Delta's defaults refuse it after 7 days.
+
+    Its log, which they drop after 30 days, is kept as well. Which files go is for `maintain` to say.
+
+    Args:
+        spark: the session.
+        path: the path of a Delta table.
+        duration: for how long. A table whose commits are many is to forget them at last.
+        is_shared: whether others may want to keep versions for longer; but for ten years nobody does.
+    """
+    retention = removed_files_kept(spark, path)
+    if is_shared and retention is not None and duration < retention < TEN_YEARS:
+        return
+    if retention != duration or table_property(spark, path, LOG_KEPT) is None:
+        set_table_properties(spark, path, readable_for(duration))
+
+
+def table_property(spark: SparkSession, path: str, key: str) -> str | None:
+    """Return a property of a Delta table; None if it has none of that name.
+
+    Raises:
+        SourceError: there is no such table. Without it nobody knows what it would have said.
+    """
+    newest = newest_snapshot(spark, path)
+    if newest.version() < 0:
+        raise SourceError(
+            f"{path}: no such table, so its property {key} is unknown; restore the table, or fix lake.root"
+        )
+    found = newest.metadata().configuration().get(key)
+    return None if found.isEmpty() else str(found.get())
+
+
+def set_table_property(spark: SparkSession, path: str, key: str, value: str) -> None:
+    """Set a property of a Delta table to a value without quotes."""
+    set_table_properties(spark, path, {key: value})
+
+
+def set_table_properties(spark: SparkSession, path: str, properties: Mapping[str, str]) -> None:
+    """Set properties of a Delta table, as one commit, to values without quotes."""
+    pairs = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
+    spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ({pairs})")
+
+
+def hidden(value: str) -> str:
+    """Return a value as a table property keeps it.
+
+    Spark shows asterisks for one with `url` or `token` in it.
+    """
+    return value.encode().hex()
+
+
+def unhidden(encoded: str) -> str:
+    """Return what `hidden` made a property of."""
+    return bytes.fromhex(encoded).decode()

@@ -12,9 +12,15 @@ from pyspark.sql import functions as F
 
 from pipelines.delta.conflicts import retry_conflicts
 from pipelines.delta.io import read
-from pipelines.delta.table_properties import APPEND_ONLY, REMOVED_FILES
+from pipelines.delta.table_properties import (
+    APPEND_ONLY,
+    REMOVED_FILES,
+    removed_files_kept,
+    set_table_properties,
+    table_property,
+)
 from pipelines.delta.table_state import removed_files
-from pipelines.delta.tables import removed_files_kept, set_table_properties, table_property, version
+from pipelines.delta.tables import version
 from pipelines.delta.time_travel import commit_file
 
 _NOTE: Final = "spark.databricks.delta.commitInfo.userMetadata"

@@ -15,8 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.delta.io import read
-from pipelines.delta.table_properties import ZONE_RULES
-from pipelines.delta.tables import set_table_property, table_property
+from pipelines.delta.table_properties import ZONE_RULES, set_table_property, table_property
 from pipelines.errors import SourceError
 
 _FIRST: Final = int(datetime(1970, 1, 1, tzinfo=UTC).timestamp())

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 from pyspark.sql import functions as F
 
@@ -14,7 +14,7 @@ from pipelines.errors import SourceError
 from pipelines.kafka.admin import admin_client
 from pipelines.kafka.bronze_offsets import bronze_of_topic, last_by_partition
 from pipelines.kafka.topic_offsets import records_within
-from pipelines.kafka.topics import Topic, list_offsets
+from pipelines.kafka.topics import Topic, offset_bounds
 from pipelines.spark.checkpoints import (
     QueryFiles,
     first_micro_batch,
@@ -135,11 +135,11 @@ def _covered(pipeline: Pipeline, topic: Topic, ranges: Mapping[int, range]) -> d
     if not ranges:
         return {}
     with admin_client(pipeline.spark, pipeline.config.kafka) as admin:
-        earliest = list_offsets(admin, topic, "earliest")
-        latest = list_offsets(admin, topic, "latest")
+        bounds = offset_bounds(admin, topic)
     covered: dict[int, range] = {}
     for partition, offsets in ranges.items():
-        first, end = earliest.get(partition, offsets.stop), latest.get(partition, offsets.stop)
+        available = bounds.get(partition, range(offsets.stop, offsets.stop))
+        first, end = available.start, available.stop
         if offsets.start < first:
             _log.warning(
                 "%s-%d: bronze lacks offsets %d to %d, which Kafka no longer has; whether they were records"
@@ -158,14 +158,20 @@ class Continuation:
     """Where ingest goes on without the checkpoint that it had.
 
     Attributes:
-        starting: the offsets, in the form of Spark's `startingOffsets`.
-        lines: the same for people.
-        gone: records that Kafka has deleted before they came into bronze, in words.
+        topic: the topic's name.
+        starts: the first offset of each partition; None for the earliest that Kafka has then.
+        deleted: offsets that Kafka has deleted before they came into bronze, by partition.
     """
 
-    starting: str
-    lines: tuple[str, ...]
-    gone: tuple[str, ...]
+    topic: str
+    starts: Mapping[int, int | None]
+    deleted: Mapping[int, range]
+
+    @property
+    def starting_offsets(self) -> str:
+        """The same in the form of Spark's `startingOffsets`."""
+        starts = {str(number): _EARLIEST if at is None else at for number, at in self.starts.items()}
+        return json.dumps({self.topic: starts})
 
 
 def continuation(pipeline: Pipeline, topic: Topic) -> Continuation:
@@ -179,26 +185,21 @@ def continuation(pipeline: Pipeline, topic: Topic) -> Continuation:
     """
     last_offsets = last_by_partition(bronze_of_topic(pipeline))
     with admin_client(pipeline.spark, pipeline.config.kafka) as admin:
-        earliest = list_offsets(admin, topic, "earliest")
-        latest = list_offsets(admin, topic, "latest")
-    starts: dict[str, int] = {}
-    lines, gone = [], []
-    for partition in range(topic.partitions):
-        following = last_offsets.get(partition, -1) + 1
-        if following > latest[partition]:
+        bounds = offset_bounds(admin, topic)
+    starts: dict[int, int | None] = {}
+    deleted: dict[int, range] = {}
+    for partition, available in sorted(bounds.items()):
+        if partition not in last_offsets:
+            starts[partition] = None
+            continue
+        following = last_offsets[partition] + 1
+        if following > available.stop:
             raise SourceError(
                 f"{pipeline.table('bronze')} has {topic.name}-{partition} up to offset {following - 1}, but"
-                f" Kafka's end offset is {latest[partition]}: the topic has lost records, or is another. See"
+                f" Kafka's end offset is {available.stop}: the topic has lost records, or is another. See"
                 " docs/runbook.md, 'The topic was recreated'"
             )
-        if partition in last_offsets and following < earliest[partition]:
-            gone.append(f"{topic.name}-{partition} @ {following}..{earliest[partition] - 1}")
-        starts[str(partition)] = (
-            max(following, earliest[partition]) if partition in last_offsets else _EARLIEST
-        )
-        at = starts[str(partition)]
-        lines.append(
-            f"{topic.name}-{partition}: from {'the earliest offset' if at < 0 else f'offset {at}'} on"
-        )
-    starting_offsets: dict[str, Any] = {topic.name: starts}
-    return Continuation(json.dumps(starting_offsets), tuple(lines), tuple(gone))
+        if following < available.start:
+            deleted[partition] = range(following, available.start)
+        starts[partition] = max(following, available.start)
+    return Continuation(topic.name, starts, deleted)

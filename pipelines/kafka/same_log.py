@@ -15,13 +15,12 @@ from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
 from pipelines.delta.io import small_rows
-from pipelines.delta.table_properties import DIVERGENCE_ACCEPTED
-from pipelines.delta.tables import table_property
+from pipelines.delta.table_properties import DIVERGENCE_ACCEPTED, table_property
 from pipelines.errors import SourceError
 from pipelines.kafka.admin import admin_client
 from pipelines.kafka.bronze_offsets import bronze_of_topic, last_by_partition
 from pipelines.kafka.source import records_between
-from pipelines.kafka.topics import Topic, list_offsets
+from pipelines.kafka.topics import Topic, offset_bounds
 from pipelines.spark.checkpoints import first_micro_batch, offsets_of, planned_at
 from pipelines.spark.pipeline import Pipeline
 
@@ -75,14 +74,13 @@ def require_same_log(pipeline: Pipeline, topic: Topic, last: Mapping[int, int]) 
         InfrastructureError: the cluster does not answer.
     """
     with admin_client(pipeline.spark, pipeline.config.kafka) as admin:
-        earliest = list_offsets(admin, topic, "earliest")
-        latest = list_offsets(admin, topic, "latest")
-    available = {number: range(first, latest[number]) for number, first in earliest.items()}
+        available = offset_bounds(admin, topic)
     for number, offset in sorted(last.items()):
-        if offset >= latest.get(number, 0):
+        end = available.get(number, range(0)).stop
+        if offset >= end:
             raise SourceError(
                 f"{pipeline.table('bronze')} has {topic.name}-{number} up to offset {offset}, but Kafka's end"
-                f" offset is {latest.get(number, 0)}: the topic has lost records. Nothing was read or"
+                f" offset is {end}: the topic has lost records. Nothing was read or"
                 " decided. See docs/runbook.md, 'Kafka has lost what bronze has'"
             )
     accepted = (table_property(pipeline.spark, pipeline.table("bronze"), DIVERGENCE_ACCEPTED) or "").split(

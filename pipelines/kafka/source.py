@@ -79,7 +79,7 @@ def read_envelopes(spark: SparkSession, kafka: KafkaConfig, starting: str | None
         starting: where a new checkpoint begins, in Spark's form, if not where the configuration says.
 
     Returns:
-        The columns of `pipelines.delta.tables.BRONZE`; `_ingested_at` is the same for all records of a
+        The columns of `pipelines.delta.record_tables.BRONZE`; `_ingested_at` is the same for all records of a
         micro-batch.
     """
     options = source_options(kafka)

@@ -12,7 +12,7 @@ from pipelines.config.model import KafkaConfig
 from pipelines.delta.io import small_rows
 from pipelines.kafka.admin import Admin, admin_client, kafka_error_text
 from pipelines.kafka.source import offsets_between
-from pipelines.kafka.topics import Topic, end_offsets, find_topic, list_offsets
+from pipelines.kafka.topics import Topic, end_offsets, find_topic, list_offsets, offset_bounds
 
 LOOKED_AT_FIRST: Final = 1_000
 """How many offsets of a partition are looked at first, where one record is enough."""
@@ -60,9 +60,8 @@ def topic_offsets(spark: SparkSession, kafka: KafkaConfig) -> TopicOffsets:
     """
     topic = find_topic(spark, kafka)
     with admin_client(spark, kafka) as admin:
-        earliest = list_offsets(admin, topic, "earliest")
-        latest = list_offsets(admin, topic, "latest")
-        partitions = {number: BrokerOffsets(first, latest[number]) for number, first in earliest.items()}
+        bounds = offset_bounds(admin, topic)
+        partitions = {number: BrokerOffsets(each.start, each.stop) for number, each in bounds.items()}
         return TopicOffsets(topic.topic_id, partitions, _cleanup_policy(admin, topic.name))
 
 

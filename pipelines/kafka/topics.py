@@ -7,8 +7,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from pipelines.config.model import KafkaConfig
-from pipelines.delta.table_properties import TOPIC_ID
-from pipelines.delta.tables import hidden, set_table_property, table_property, unhidden
+from pipelines.delta.table_properties import TOPIC_ID, hidden, set_table_property, table_property, unhidden
 from pipelines.errors import ConfigError, SourceError
 from pipelines.kafka.admin import Admin, admin_client
 from pipelines.spark.pipeline import Pipeline
@@ -72,6 +71,24 @@ def end_offsets(spark: SparkSession, kafka: KafkaConfig, topic: Topic) -> dict[i
         level = admin.jvm.org.apache.kafka.common.IsolationLevel.valueOf(kafka.isolation_level.upper())
         options = admin.jvm.org.apache.kafka.clients.admin.ListOffsetsOptions(level)
         return list_offsets(admin, topic, "latest", options)
+
+
+def offset_bounds(admin: Admin, topic: Topic) -> dict[int, range]:
+    """Return the offsets that Kafka has of each partition: the earliest, and up to the end offset.
+
+    Args:
+        admin: a client of the cluster.
+        topic: the topic.
+
+    Returns:
+        A range by partition; it is empty where there is no record, and then begins at the end offset.
+
+    Raises:
+        Py4JJavaError: the cluster refuses, or does not answer in time.
+    """
+    earliest = list_offsets(admin, topic, "earliest")
+    latest = list_offsets(admin, topic, "latest")
+    return {number: range(first, latest[number]) for number, first in earliest.items()}
 
 
 def list_offsets(

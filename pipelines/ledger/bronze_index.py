@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
@@ -29,6 +29,18 @@ _MOST_RANGES: Final = 64
 _GAP: Final = "10 minutes"
 _NEVER: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FROM: Final = "coalesce(ingested_from, ingested_at)"
+
+
+class RecordCounts(NamedTuple):
+    """How many records bronze holds.
+
+    Attributes:
+        valid: those that meet the contract, by event day.
+        broken: those that break it.
+    """
+
+    valid: dict[date, int]
+    broken: int
 
 
 @dataclass(frozen=True)
@@ -78,11 +90,11 @@ class BronzeIndex:
         rows = self.rows.where(F.col("kind") == OFFSETS)
         return tuple(PartitionOffsets(**row) for row in small_rows(partition_offsets(rows)))
 
-    def counts(self) -> tuple[dict[date, int], int]:
-        """Return the number of valid records of each event day, and of records that break the contract."""
+    def counts(self) -> RecordCounts:
+        """Return how many records are valid, and how many are not."""
         records = {row["day"]: row["n"] for row in self._totals if row["kind"] == RECORDS}
         broken = records.pop(None, 0)
-        return records, broken
+        return RecordCounts(records, broken)
 
     @cached_property
     def _totals(self) -> list[dict[str, Any]]:

@@ -8,8 +8,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.delta.io import read, small_rows
-from pipelines.delta.table_properties import TOPIC_ID
-from pipelines.delta.tables import shape, small_frame, table_id, table_property, unhidden
+from pipelines.delta.table_properties import TOPIC_ID, table_property, unhidden
+from pipelines.delta.tables import shape, small_frame, table_id
 from pipelines.delta.time_travel import commit_hash
 from pipelines.errors import SourceError
 from pipelines.ledger.offset_ranges import PartitionOffsets

@@ -84,7 +84,7 @@ def compared(
         index: the index of bronze.
         forgotten: how many records of a day were forgotten after it was certified: they are not lost.
     """
-    certified, records, first = newest_certified(ledger), index.counts()[0], index.first_commit()
+    certified, records, first = newest_certified(ledger), index.counts().valid, index.first_commit()
     comparable = {v for v in own if first is not None and first <= v.bronze_version}
     untold = {day: v for day, v in certified.items() if v not in comparable}
     more = {day: records.get(day, 0) + forgotten.get(day, 0) - v.records for day, v in untold.items()}

@@ -15,13 +15,8 @@ from pipelines.config.model import PipelineConfig
 from pipelines.delta.epochs import Stamp
 from pipelines.delta.fenced_commits import append_fenced
 from pipelines.delta.io import read, small_rows
-from pipelines.delta.table_properties import CERTIFIED
-from pipelines.delta.tables import (
-    exists,
-    set_table_property,
-    small_frame,
-    table_property,
-)
+from pipelines.delta.table_properties import CERTIFIED, set_table_property, table_property
+from pipelines.delta.tables import exists, small_frame
 from pipelines.delta.time_travel import commit_hash
 from pipelines.delta.transaction import version_gone
 from pipelines.errors import SourceError

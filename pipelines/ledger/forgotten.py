@@ -14,8 +14,9 @@ from pyspark.sql import functions as F
 
 from pipelines.delta.commits import commits_between
 from pipelines.delta.io import read
-from pipelines.delta.table_properties import FORGETTING
-from pipelines.delta.tables import FORGOTTEN, ensure_forgettable, table_property, version
+from pipelines.delta.record_tables import FORGOTTEN, ensure_forgettable
+from pipelines.delta.table_properties import FORGETTING, table_property
+from pipelines.delta.tables import version
 from pipelines.delta.upkeep import change_rows, keep_with
 from pipelines.errors import SourceError
 from pipelines.records.decode import PLACE

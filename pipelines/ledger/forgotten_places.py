@@ -13,16 +13,9 @@ from pyspark.sql import functions as F
 
 from pipelines.config.commands import command
 from pipelines.delta.io import append, on_days, read, small_rows
-from pipelines.delta.table_properties import TOPIC_ID
-from pipelines.delta.tables import (
-    FORGOTTEN,
-    ensure_forgettable,
-    exists,
-    shape,
-    small_frame,
-    table_property,
-    unhidden,
-)
+from pipelines.delta.record_tables import FORGOTTEN, ensure_forgettable
+from pipelines.delta.table_properties import TOPIC_ID, table_property, unhidden
+from pipelines.delta.tables import exists, shape, small_frame
 from pipelines.errors import SourceError
 from pipelines.ledger.catalog import FORGOTTEN_PLACES
 from pipelines.ledger.certifications import Certified

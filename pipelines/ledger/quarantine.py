@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from pipelines.delta.conflicts import retry_conflicts
 from pipelines.delta.io import read
-from pipelines.delta.tables import require_table
+from pipelines.delta.record_tables import require_table
 from pipelines.records.decode import COORDINATES
 from pipelines.spark.pipeline import Pipeline
 

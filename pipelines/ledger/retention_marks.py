@@ -8,8 +8,8 @@ from zoneinfo import ZoneInfo
 from pyspark.sql import SparkSession
 
 from pipelines.config.model import PipelineConfig
-from pipelines.delta.table_properties import SPEED_FROM, WHOLE_FROM
-from pipelines.delta.tables import exists, table_property
+from pipelines.delta.table_properties import SPEED_FROM, WHOLE_FROM, table_property
+from pipelines.delta.tables import exists
 from pipelines.errors import ConfigError
 from pipelines.spark.pipeline import Pipeline
 

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.event_tables import by_clock_since
-from pipelines.delta.tables import require_table
+from pipelines.delta.record_tables import require_table
 from pipelines.ledger.decoding import decode_all
 from pipelines.ledger.forgotten import EVENT_TIME, remembered
 from pipelines.ledger.forgotten_places import places

@@ -125,7 +125,7 @@ def _known(
     late = index.came_since(versions, pipeline.spark) | {**comparison.more}
     return _Known(
         first_rebuildable=first,
-        with_events=index.counts()[0].keys(),
+        with_events=index.counts().valid.keys(),
         certified=certified,
         rebuildable={day: verdict for day, verdict in certified.items() if day not in fewer},
         forgotten=forgotten,

@@ -2,8 +2,8 @@
 
 import logging
 
-from pipelines.delta.fenced_commits import is_as_at, restore_fenced
-from pipelines.delta.tables import keep_versions
+from pipelines.delta.fenced_commits import Restored, is_as_at, restore_fenced
+from pipelines.delta.table_properties import keep_versions
 from pipelines.ledger.certifications import Certified, certified, mark_certified
 from pipelines.ledger.leases import Lease
 from pipelines.spark.pipeline import Pipeline
@@ -11,7 +11,7 @@ from pipelines.spark.pipeline import Pipeline
 _log = logging.getLogger(__name__)
 
 
-def back_to_certified(pipeline: Pipeline, state: Certified | None, lease: Lease) -> tuple[int, bool]:
+def back_to_certified(pipeline: Pipeline, state: Certified | None, lease: Lease) -> Restored:
     """Make the batch table hold the certified version, and claim it for the holder of the lease.
 
     Without a certified day it is emptied. From then on no run that held the lease before can change it.
@@ -22,8 +22,7 @@ def back_to_certified(pipeline: Pipeline, state: Certified | None, lease: Lease)
         lease: the pipeline's lease.
 
     Returns:
-        The version of the table that holds what is certified and nothing else, and whether it had to be
-        restored.
+        The version of the table that holds what is certified and nothing else; and whether it was restored.
 
     Raises:
         StaleEpoch: another run has taken the lease over.
@@ -34,8 +33,8 @@ def back_to_certified(pipeline: Pipeline, state: Certified | None, lease: Lease)
         # Before a commit is made, whose clean-up of the log may take the certified version away.
         keep_versions(pipeline.spark, table)
     at = state.version if state else None
-    version, restored = restore_fenced(pipeline.spark, table, at, lease.stamp("undo"))
-    if restored:
+    restored = restore_fenced(pipeline.spark, table, at, lease.stamp("undo"))
+    if restored.has_differed:
         _log.warning(
             "the batch layer held days that are not certified: a run died, or others wrote to it; %s",
             "it was emptied" if at is None else f"it was restored to version {at}",
@@ -43,7 +42,7 @@ def back_to_certified(pipeline: Pipeline, state: Certified | None, lease: Lease)
     if state is not None:
         # A restored version brings the properties that it had; older verdicts have none.
         mark_certified(pipeline, state.version)
-    return version, restored
+    return restored
 
 
 def holds_certified(pipeline: Pipeline) -> bool:

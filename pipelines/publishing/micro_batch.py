@@ -13,9 +13,10 @@ from pyspark.sql.types import StructType
 from pipelines.config.commands import command
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import around
+from pipelines.delta.event_tables import events_schema
 from pipelines.delta.io import on_days, small_rows
 from pipelines.delta.stream_position import Position, positions_of
-from pipelines.delta.tables import conform, events_schema, small_frame
+from pipelines.delta.tables import conform, small_frame
 from pipelines.delta.time_travel import read_kept
 from pipelines.errors import SourceError
 from pipelines.ledger.certifications import history

@@ -7,17 +7,10 @@ from typing import Final
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
-from pipelines.delta.event_tables import by_clock_since
+from pipelines.delta.event_tables import by_clock_since, events_schema
 from pipelines.delta.io import days_condition, read, small_rows
-from pipelines.delta.tables import (
-    QUARANTINE,
-    events_schema,
-    exists,
-    require_table,
-    shape,
-    small_frame,
-    version,
-)
+from pipelines.delta.record_tables import QUARANTINE, require_table
+from pipelines.delta.tables import exists, shape, small_frame, version
 from pipelines.ledger.certifications import certified
 from pipelines.ledger.decoding import decode_all
 from pipelines.lineage import trace

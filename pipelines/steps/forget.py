@@ -10,9 +10,10 @@ from pipelines.config.commands import command
 from pipelines.delta.fenced_commits import claim
 from pipelines.delta.io import by_day_and_key, days_condition, on_days, read, small_rows
 from pipelines.delta.read_ahead import require_not_read_ahead
+from pipelines.delta.record_tables import require_table
 from pipelines.delta.stream_check import reset_command
 from pipelines.delta.stream_position import start_version, unread_rows
-from pipelines.delta.tables import exists, require_table, version
+from pipelines.delta.tables import exists, version
 from pipelines.delta.time_travel import read_kept
 from pipelines.delta.upkeep import refuse_deletes
 from pipelines.errors import SourceError

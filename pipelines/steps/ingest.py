@@ -14,9 +14,9 @@ from pipelines.delta.clocks import require_not_behind, require_order
 from pipelines.delta.idempotent_writer import OnceWriter
 from pipelines.delta.io import Trigger, each_batch
 from pipelines.delta.read_ahead import require_not_read_ahead
+from pipelines.delta.record_tables import ensure_bronze
 from pipelines.delta.stream_check import check_ingest, note_tables, require_fit
-from pipelines.delta.table_properties import TOPIC_ID
-from pipelines.delta.tables import ensure_bronze, hidden
+from pipelines.delta.table_properties import TOPIC_ID, hidden
 from pipelines.kafka.ingest_position import behind_or_ahead, continuation
 from pipelines.kafka.offsets_group import OffsetsGroup, offsets_group
 from pipelines.kafka.same_log import last_offsets, require_same_log
@@ -175,11 +175,14 @@ def _starting(pipeline: Pipeline, topic: Topic, files: QueryFiles) -> str | None
     if files.next_batch or files.in_flight is not None or BEGIN not in files.note:
         return None
     start = continuation(pipeline, topic)
-    for line in start.lines:
-        _log.info("%s", line)
-    for line in start.gone:
-        _log.warning("%s: Kafka has deleted these records before they were read; audits will fail", line)
-    return start.starting
+    for partition, at in start.starts.items():
+        _log.info("%s-%d: from offset %s on", topic.name, partition, "earliest" if at is None else at)
+    for partition, deleted in start.deleted.items():
+        _log.warning(
+            "%s-%d: Kafka has deleted offsets %d to %d before they were read; audits will fail",
+            *(topic.name, partition, deleted.start, deleted.stop - 1),
+        )
+    return start.starting_offsets
 
 
 def _in_bronze(pipeline: Pipeline, starting: str | None) -> dict[int, int]:

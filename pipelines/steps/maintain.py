@@ -12,8 +12,9 @@ from pyspark.sql import functions as F
 from pipelines.delta.clocks import require_not_ahead
 from pipelines.delta.commits import changes_nothing
 from pipelines.delta.read_ahead import require_not_read_ahead
+from pipelines.delta.record_tables import require_table
 from pipelines.delta.stream_position import first_unread_version, unread_rows
-from pipelines.delta.tables import exists, require_table, version
+from pipelines.delta.tables import exists, version
 from pipelines.delta.upkeep import (
     DELTAS_OWN,
     Files,
@@ -252,7 +253,7 @@ def _restore_certified(work: _Work) -> Generator[Finding, None, bool]:
     if work.lease is None:
         is_left_over = not holds_certified(pipeline)
     else:
-        _, is_left_over = back_to_certified(pipeline, certified(pipeline), work.lease)
+        is_left_over = back_to_certified(pipeline, certified(pipeline), work.lease).has_differed
     if is_left_over:
         yield LeftOver(is_restored=not work.dry_run)
     return not (is_left_over and work.dry_run)

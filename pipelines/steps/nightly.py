@@ -11,10 +11,11 @@ from pipelines.audit.audited_days import AuditedDays, span_of
 from pipelines.audit.integrity_checks import fail_together
 from pipelines.audit.rebuild_diff import Changes, changes_by_day, moved_days
 from pipelines.contracts.event_days import Span
-from pipelines.delta.event_tables import ensure_batch
+from pipelines.delta.event_tables import ensure_batch, events_schema
 from pipelines.delta.fenced_commits import restore_fenced
 from pipelines.delta.io import on_days, read
-from pipelines.delta.tables import conform, events_schema, exists, require_table
+from pipelines.delta.record_tables import require_table
+from pipelines.delta.tables import conform, exists
 from pipelines.delta.time_travel import commit_hash
 from pipelines.fault_points import Point, reach
 from pipelines.ledger.bronze_index import BronzeIndex, BronzeSlice
@@ -154,7 +155,7 @@ class Night:
         if not exists(self.pipeline.spark, self.pipeline.table("batch")):
             ensure_batch(self.pipeline)
         yield "undo"
-        self._base, _ = back_to_certified(self.pipeline, self._plan.certified, self._lease)
+        self._base = back_to_certified(self.pipeline, self._plan.certified, self._lease).version
         # Only now: columns that it adds are a version of their own.
         ensure_batch(self.pipeline)
 
@@ -191,7 +192,7 @@ class Night:
         self._kept = self._built
         if failed := [day for day in self._plan.due.days if not self._day_audit.passed(day)]:
             spark, table = self.pipeline.spark, self.pipeline.table("batch")
-            self._kept, _ = restore_fenced(spark, table, self._base, stamp, failed)
+            self._kept = restore_fenced(spark, table, self._base, stamp, failed).version
 
     def certify(self) -> Iterator[str]:
         """Write the verdicts."""

@@ -16,7 +16,7 @@ from pipelines.delta.event_tables import ensure_speed
 from pipelines.delta.io import Trigger, each_batch, query_of, small_rows
 from pipelines.delta.read_ahead import require_not_read_ahead
 from pipelines.delta.stream_check import refuse_lost_speed
-from pipelines.delta.tables import keep_versions
+from pipelines.delta.table_properties import keep_versions
 from pipelines.errors import OncelakeError, SourceError
 from pipelines.fault_points import Point, reach
 from pipelines.ledger.certifications import ensure_ledger

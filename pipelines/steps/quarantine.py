@@ -6,7 +6,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from pipelines.delta.io import small_rows
-from pipelines.delta.tables import require_table, version
+from pipelines.delta.record_tables import require_table
+from pipelines.delta.tables import version
 from pipelines.ledger.leases import lease
 from pipelines.ledger.quarantine import Selection, picked, update_open
 from pipelines.records.decode import COORDINATES

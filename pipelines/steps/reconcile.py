@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pipelines.delta.table_properties import TOPIC_ID
-from pipelines.delta.tables import require_table, table_property, unhidden, version
+from pipelines.delta.record_tables import require_table
+from pipelines.delta.table_properties import TOPIC_ID, table_property, unhidden
+from pipelines.delta.tables import version
 from pipelines.errors import SourceError
 from pipelines.kafka import offset_gaps
 from pipelines.kafka.bronze_offsets import bronze_of_topic

@@ -11,8 +11,9 @@ from pipelines.delta.event_tables import ensure_speed
 from pipelines.delta.fenced_commits import append_fenced, claim
 from pipelines.delta.io import read, small_rows
 from pipelines.delta.read_ahead import require_not_read_ahead
+from pipelines.delta.record_tables import require_table
 from pipelines.delta.stream_check import refuse_lost_speed
-from pipelines.delta.tables import exists, require_table, version
+from pipelines.delta.tables import exists, version
 from pipelines.ledger.certifications import certified
 from pipelines.ledger.decoding import decode_all
 from pipelines.ledger.forgotten_places import places

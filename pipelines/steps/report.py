@@ -13,7 +13,8 @@ import pipelines
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
 from pipelines.delta.io import read, small_rows
-from pipelines.delta.tables import exists, require_table, version
+from pipelines.delta.record_tables import require_table
+from pipelines.delta.tables import exists, version
 from pipelines.delta.time_travel import read_kept
 from pipelines.errors import SourceError
 from pipelines.ledger import certifications
@@ -171,7 +172,7 @@ def _undecided(
         pipeline.config.audit.examples,
         values=not contract.personal,
     )
-    flow = flow_so_far(*index.counts(), day, _in_speed(pipeline, day))
+    flow = flow_so_far(index.counts(), day, _in_speed(pipeline, day))
     quarantined = _quarantined(pipeline, verdicts, day)
     status: DayStatus = "not_certified" if day < datetime.now(contract.zone).date() else "open"
     trend = verdict_history.trend(verdicts, day, quarantined)

@@ -15,10 +15,10 @@ from pipelines.delta.event_tables import adopt_clock, ensure_speed
 from pipelines.delta.idempotent_writer import Draft
 from pipelines.delta.io import Trigger, each_batch
 from pipelines.delta.read_ahead import require_not_read_ahead
+from pipelines.delta.record_tables import ensure_bronze, ensure_quarantine, first_try
 from pipelines.delta.speed_writer import SpeedWriter
 from pipelines.delta.stream_check import check_speed, note_tables
 from pipelines.delta.stream_position import files_before_older, hold_back, start_version
-from pipelines.delta.tables import ensure_bronze, ensure_quarantine, first_try
 from pipelines.errors import SourceError
 from pipelines.fault_points import Point, reach
 from pipelines.kafka.dead_letters import send_dead_letters

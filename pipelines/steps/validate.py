@@ -7,7 +7,8 @@ from pipelines.audit.audit import audit, record_audit
 from pipelines.audit.audited_days import AuditedDays, span_of
 from pipelines.config.commands import command
 from pipelines.delta.event_tables import require_same_days
-from pipelines.delta.tables import require_table, version
+from pipelines.delta.record_tables import require_table
+from pipelines.delta.tables import version
 from pipelines.errors import ConfigError
 from pipelines.ledger.bronze_indexer import index_bronze
 from pipelines.ledger.bronze_verdicts import slice_to_audit

@@ -15,7 +15,8 @@ from pyspark.sql import functions as F
 from pipelines.config.loader import load_config
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import append
-from pipelines.delta.tables import BRONZE, shape
+from pipelines.delta.record_tables import BRONZE
+from pipelines.delta.tables import shape
 from pipelines.runtime.jars import ensure_jars
 from pipelines.runtime.java import find_java
 from pipelines.runtime.local_broker import broker

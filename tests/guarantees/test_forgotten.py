@@ -18,16 +18,9 @@ from pyspark.sql import functions as F
 from pipelines.cli.forget import summary_of
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import append, read
-from pipelines.delta.table_properties import TOPIC_ID, WHOLE_FROM
-from pipelines.delta.tables import (
-    BRONZE,
-    ensure_table,
-    hidden,
-    set_table_property,
-    shape,
-    table_property,
-    version,
-)
+from pipelines.delta.record_tables import BRONZE
+from pipelines.delta.table_properties import TOPIC_ID, WHOLE_FROM, hidden, set_table_property, table_property
+from pipelines.delta.tables import ensure_table, shape, version
 from pipelines.delta.upkeep import change_rows, delete_rows
 from pipelines.errors import AuditFailed, InfrastructureError, SourceError
 from pipelines.fault_points import Point, armed

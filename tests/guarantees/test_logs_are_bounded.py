@@ -5,7 +5,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from pipelines.delta.tables import keep_versions, set_table_properties, table_property, version
+from pipelines.delta.table_properties import keep_versions, set_table_properties, table_property
+from pipelines.delta.tables import version
 from pipelines.delta.upkeep import vacuum
 
 LOG, FILES = "delta.logRetentionDuration", "delta.deletedFileRetentionDuration"

@@ -17,15 +17,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from pipelines.cli.maintain import summary_of
 from pipelines.contracts.contract import DataContract
-from pipelines.delta.event_tables import ensure_batch
+from pipelines.delta.event_tables import ensure_batch, events_schema
 from pipelines.delta.fenced_commits import replace_days_fenced
 from pipelines.delta.io import by_day_and_key, read
-from pipelines.delta.tables import (
-    ensure_table,
-    events_schema,
-    set_table_property,
-    table_property,
-)
+from pipelines.delta.table_properties import set_table_property, table_property
+from pipelines.delta.tables import ensure_table
 from pipelines.errors import InfrastructureError
 from pipelines.ledger.leases import lease
 from pipelines.ledger.quarantine import Selection

@@ -150,8 +150,13 @@ def publish(
                 os.killpg(app.pid, signal.SIGKILL)
         if app.returncode == 0:
             break
-        assert app.returncode == -signal.SIGKILL, (folder / "app.log").read_text()[-4000:]
+        assert app.returncode == -signal.SIGKILL, _ends_of_logs(cluster, folder / "app.log")
     assert [stream.name for stream in streams if not stream.done.exists()] == []
+
+
+def _ends_of_logs(cluster: RackCluster, app: Path) -> str:
+    logs = [app, *(broker.log for broker in cluster.brokers.values())]
+    return "\n".join(f"{log}:\n{log.read_text(errors='replace')[-4000:]}" for log in logs)
 
 
 def hold(stream: Stream) -> None:

@@ -18,8 +18,8 @@ from pipelines.contracts.rules import RowRule
 from pipelines.delta.event_tables import ensure_batch
 from pipelines.delta.fenced_commits import replace_days_fenced
 from pipelines.delta.io import on_days
-from pipelines.delta.table_properties import DEDUP
-from pipelines.delta.tables import hidden, set_table_property, table_property, unhidden, version
+from pipelines.delta.table_properties import DEDUP, hidden, set_table_property, table_property, unhidden
+from pipelines.delta.tables import version
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.fault_points import Point, armed
 from pipelines.ledger.certifications import Verdict, record_verdicts

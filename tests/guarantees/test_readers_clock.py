@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import append
-from pipelines.delta.tables import ensure_bronze
+from pipelines.delta.record_tables import ensure_bronze
 from pipelines.ledger.decoding import decode_all
 from pipelines.ledger.quarantine import Selection
 from pipelines.records.decode import ERROR

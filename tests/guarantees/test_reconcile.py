@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from demo.waiting import wait_until
 from pipelines.cli.reconcile import summary_of
 from pipelines.delta.io import append, read
-from pipelines.delta.tables import ensure_bronze
+from pipelines.delta.record_tables import ensure_bronze
 from pipelines.errors import SourceError
 from pipelines.steps.ingest import ingest
 from pipelines.steps.reconcile import Reconciliation, RecordsMissing, reconcile

@@ -10,7 +10,8 @@ import pytest
 from confluent_kafka import Producer
 from delta.tables import DeltaTable
 
-from pipelines.delta.tables import ensure_bronze, version
+from pipelines.delta.record_tables import ensure_bronze
+from pipelines.delta.tables import version
 from pipelines.errors import SourceError
 from pipelines.kafka.source import read_envelopes
 from pipelines.lineage.key_filter import asked_key

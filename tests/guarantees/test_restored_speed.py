@@ -11,8 +11,10 @@ from delta.tables import DeltaTable
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.rules import RowRule
 from pipelines.delta.event_tables import ensure_speed
+from pipelines.delta.record_tables import ensure_bronze, ensure_quarantine
 from pipelines.delta.stream_check import check_speed
-from pipelines.delta.tables import ensure_bronze, ensure_quarantine, set_table_property, version
+from pipelines.delta.table_properties import set_table_property
+from pipelines.delta.tables import version
 from pipelines.delta.upkeep import compact, delete_rows
 from pipelines.errors import SourceError
 from pipelines.ledger.quarantine import Selection

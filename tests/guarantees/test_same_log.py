@@ -14,8 +14,7 @@ from pyspark.sql import Column, SparkSession
 
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import small_rows
-from pipelines.delta.table_properties import DIVERGENCE_ACCEPTED
-from pipelines.delta.tables import set_table_property
+from pipelines.delta.table_properties import DIVERGENCE_ACCEPTED, set_table_property
 from pipelines.errors import SourceError
 from pipelines.kafka.source import client_options, records_between
 from pipelines.ledger.bronze_index import BronzeIndex

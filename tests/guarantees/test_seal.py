@@ -17,7 +17,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from demo.waiting import wait_until
 from pipelines.config.model import PipelineConfig
 from pipelines.delta.idempotent_writer import OnceWriter
-from pipelines.delta.tables import ensure_bronze, set_table_property, version
+from pipelines.delta.record_tables import ensure_bronze
+from pipelines.delta.table_properties import set_table_property
+from pipelines.delta.tables import version
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.kafka.ingest_position import ends_since
 from pipelines.ledger.leases import Lease, lease

@@ -10,8 +10,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.contracts.contract import DataContract
-from pipelines.delta.table_properties import BY_CLOCK_SINCE
-from pipelines.delta.tables import set_table_property, table_property
+from pipelines.delta.table_properties import BY_CLOCK_SINCE, set_table_property, table_property
 from pipelines.durations import format_interval
 from pipelines.errors import AuditFailed
 from pipelines.lineage.key_filter import asked_key

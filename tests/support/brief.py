@@ -10,5 +10,8 @@ BRIEF_SPARK: Final = (
     "spark.conf.spark.sql.codegen.wholeStage=false",
     "spark.conf.spark.sql.codegen.factoryMode=NO_CODEGEN",
     "spark.conf.spark.databricks.delta.snapshotPartitions=1",
+    # Spark's own are up to 64 MB, and 4 MB: they are cleared for each sort, aggregate and broadcast.
+    "spark.conf.spark.buffer.pageSize=1m",
+    "spark.conf.spark.broadcast.blockSize=256k",
 )
-"""Settings, as `--set` takes them: Spark does not compile its plans, and Delta's logs are short."""
+"""Settings, as `--set` takes them: Spark does not compile its plans, Delta's logs and all rows are few."""

@@ -15,7 +15,8 @@ from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.event_tables import ensure_speed
 from pipelines.delta.io import append, read
-from pipelines.delta.tables import BRONZE, ensure_bronze, exists, shape, small_frame
+from pipelines.delta.record_tables import BRONZE, ensure_bronze
+from pipelines.delta.tables import exists, shape, small_frame
 from pipelines.delta.upkeep import compact, vacuum
 from pipelines.records.decode import decode, valid
 from pipelines.spark.pipeline import Pipeline

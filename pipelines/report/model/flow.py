@@ -1,8 +1,8 @@
 """Where the records of a day went, in counts, for its report."""
 
-from collections.abc import Mapping
 from datetime import date
 
+from pipelines.ledger.bronze_index import RecordCounts
 from pipelines.ledger.certifications import Verdict
 from pipelines.report.model.report import Flow
 
@@ -22,20 +22,19 @@ def flow_of(verdict: Verdict, speed: int) -> Flow:
     )
 
 
-def flow_so_far(counts: Mapping[date, int], broken: int, day: date, speed: int) -> Flow:
+def flow_so_far(counts: RecordCounts, day: date, speed: int) -> Flow:
     """Return what bronze has of a day that was never rebuilt.
 
     Args:
-        counts: records in bronze by event day.
-        broken: those that break the contract.
+        counts: records in bronze.
         day: the day.
         speed: the rows that the speed layer has of it.
     """
-    valid, of_day = sum(counts.values()), counts.get(day, 0)
+    valid, of_day = sum(counts.valid.values()), counts.valid.get(day, 0)
     return Flow(
-        bronze=valid + broken,
+        bronze=valid + counts.broken,
         other_days=valid - of_day,
-        quarantined=broken,
+        quarantined=counts.broken,
         day_records=of_day,
         duplicates=0,
         conflicts=0,

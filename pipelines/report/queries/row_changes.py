@@ -9,8 +9,9 @@ from pyspark.sql import functions as F
 
 from pipelines.audit.rebuild_diff import CHANGE, differing
 from pipelines.contracts.contract import DataContract
+from pipelines.delta.event_tables import events_schema
 from pipelines.delta.io import small_rows
-from pipelines.delta.tables import conform, events_schema
+from pipelines.delta.tables import conform
 from pipelines.delta.time_travel import read_kept
 from pipelines.ledger.certifications import Verdict
 from pipelines.records.decode import COORDINATES, EVENT_DATE

@@ -8,7 +8,8 @@ import pytest
 from delta.tables import DeltaTable
 
 from pipelines.delta.event_tables import ensure_batch
-from pipelines.delta.tables import set_table_property, version
+from pipelines.delta.table_properties import set_table_property
+from pipelines.delta.tables import version
 from pipelines.errors import SourceError
 from pipelines.ledger.certifications import certified, history
 from pipelines.publishing.publications import publications, record_publication

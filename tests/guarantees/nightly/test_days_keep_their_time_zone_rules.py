@@ -6,7 +6,7 @@ import pytest
 
 from pipelines.contracts.contract import DataContract
 from pipelines.delta import zone_rules
-from pipelines.delta.tables import table_property
+from pipelines.delta.table_properties import table_property
 from pipelines.errors import SourceError
 from pipelines.steps.validate import validate
 from tests.support.lake_copies import continued

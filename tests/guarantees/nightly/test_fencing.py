@@ -18,7 +18,7 @@ from pipelines.delta import fenced_commits
 from pipelines.delta.epochs import Stamp
 from pipelines.delta.fenced_commits import restore_fenced
 from pipelines.delta.io import append, read
-from pipelines.delta.tables import set_table_property
+from pipelines.delta.table_properties import set_table_property
 from pipelines.delta.transaction import StaleEpoch
 from pipelines.errors import InfrastructureError, SourceError
 from pipelines.ledger.certifications import certified, history

@@ -15,8 +15,9 @@ from pipelines.audit.integrity_checks import INTEGRITY_CHECKS
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import Span
 from pipelines.delta.io import append, read
-from pipelines.delta.table_properties import WHOLE_FROM
-from pipelines.delta.tables import ensure_bronze, ensure_table, set_table_property, shape, table_id, version
+from pipelines.delta.record_tables import ensure_bronze
+from pipelines.delta.table_properties import WHOLE_FROM, set_table_property
+from pipelines.delta.tables import ensure_table, shape, table_id, version
 from pipelines.errors import SourceError
 from pipelines.ledger.bronze_index import BronzeIndex, bronze_slice
 from pipelines.ledger.bronze_indexer import decoding_key, index_bronze

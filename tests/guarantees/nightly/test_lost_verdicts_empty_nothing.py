@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from delta.tables import DeltaTable
 
-from pipelines.delta.table_properties import CERTIFIED
-from pipelines.delta.tables import exists, table_property, version
+from pipelines.delta.table_properties import CERTIFIED, table_property
+from pipelines.delta.tables import exists, version
 from pipelines.errors import OncelakeError, SourceError
 from pipelines.ledger.certifications import certified, certified_mark, history
 from pipelines.nightly.commit_order import steps

@@ -9,7 +9,8 @@ import pytest
 from pipelines.delta.commits import commit_at
 from pipelines.delta.epochs import Commit
 from pipelines.delta.fenced_commits import commits_since
-from pipelines.delta.tables import ensure_table, set_table_property, shape, table_property
+from pipelines.delta.table_properties import set_table_property, table_property
+from pipelines.delta.tables import ensure_table, shape
 from pipelines.errors import SourceError
 from tests.support.lakes import Lake
 

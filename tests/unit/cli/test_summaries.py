@@ -133,13 +133,14 @@ def test_what_bronze_lacks_is_counted_apart_from_what_is_explained() -> None:
 
 def test_a_reset_tells_what_was_moved_and_what_the_stream_does_next() -> None:
     config = load_config("flights", environ={})
-    begins = Continuation("{}", ("flights-0: from offset 7 on",), ("flights-0 @ 3..6",))
+    begins = Continuation("flights", {0: 7, 1: None}, {0: range(3, 7)})
     told = summary_of_reset(config, CheckpointReset("ingest", {"lake/a": "lake/a.1"}, begins))
     assert told == {
         "moved": {"lake/a": "lake/a.1"},
         "lines": [
             "moved lake/a to lake/a.1",
             "ingest_stream reads flights-0: from offset 7 on",
+            "ingest_stream reads flights-1: from the earliest offset on",
             "MISSING  flights-0 @ 3..6: Kafka has deleted them before they were read; audits will fail",
         ],
     }

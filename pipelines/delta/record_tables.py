@@ -1,0 +1,78 @@
+"""The tables of records, bronze and quarantine: their columns, and how they are made."""
+
+from collections.abc import Mapping
+from typing import Final, Literal
+
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.config.commands import command
+from pipelines.delta.table_properties import APPEND_ONLY, CHANGE_DATA_FEED
+from pipelines.delta.tables import ensure_table, exists, shape
+from pipelines.errors import SourceError
+from pipelines.spark.pipeline import Pipeline
+
+ORIGIN: Final = (
+    "_topic string, _partition int, _offset bigint, _kafka_timestamp timestamp, _ingested_at timestamp"
+)
+_ENVELOPE: Final = "key binary, value binary, headers array<struct<key: string, value: binary>>"
+BRONZE: Final = (
+    f"{_ENVELOPE}, _topic string, _partition int, _offset bigint, _kafka_timestamp timestamp,"
+    " _kafka_timestamp_type int, _ingested_at timestamp"
+)
+FORGOTTEN: Final = "_forgotten"
+"""The column of bronze that is set where a record was emptied, see `pipelines.ledger.forgotten`."""
+_FORGOTTEN: Final = f"{FORGOTTEN} struct<at: timestamp, event_time: timestamp>"
+QUARANTINE: Final = (
+    f"{_ENVELOPE}, {ORIGIN}, _reason string, _column string, _found string, _contract_version string,"
+    " _quarantined_at timestamp, _status string, _attempts int, _tried_at timestamp"
+)
+_MADE_BY: Final = {"bronze": "ingest_stream", "quarantine": "speed_stream"}
+
+
+def ensure_bronze(pipeline: Pipeline, properties: Mapping[str, str] | None = None) -> None:
+    """Make the bronze table, with these properties, if there is none. It refuses updates and deletes."""
+    spark = pipeline.spark
+    ours = {APPEND_ONLY: "true", CHANGE_DATA_FEED: "true"}
+    properties = {**ours, **(properties or {})}
+    table = pipeline.table("bronze")
+    # A column that a table gets ends the streams that read it, so an older one gets it when it is needed.
+    lacks = exists(spark, table) and FORGOTTEN not in DeltaTable.forPath(spark, table).toDF().columns
+    columns = shape(BRONZE if lacks else f"{BRONZE}, {_FORGOTTEN}")
+    ensure_table(spark, table, columns, properties=properties)
+
+
+def ensure_forgettable(spark: SparkSession, table: str) -> None:
+    """Give a bronze table the column that marks emptied records, if an earlier version made it without."""
+    ensure_table(spark, table, shape(f"{BRONZE}, {_FORGOTTEN}"))
+
+
+def ensure_quarantine(pipeline: Pipeline) -> None:
+    """Make the quarantine table if there is none."""
+    ensure_table(pipeline.spark, pipeline.table("quarantine"), shape(QUARANTINE))
+
+
+def require_table(pipeline: Pipeline, layer: Literal["bronze", "quarantine"]) -> str:
+    """Return the path of a table that a streaming job makes.
+
+    Raises:
+        SourceError: there is none yet.
+    """
+    table = pipeline.table(layer)
+    if not exists(pipeline.spark, table):
+        made_by = command(pipeline.config, _MADE_BY[layer], "--once")
+        raise SourceError(f"{table}: no such table; run first: {made_by}; or fix lake.root")
+    return table
+
+
+def first_try(broken: DataFrame) -> DataFrame:
+    """Return records as they enter the quarantine: first seen now, open, tried once."""
+    return broken.withColumns(
+        {
+            "_quarantined_at": F.current_timestamp(),
+            "_status": F.lit("open"),
+            "_attempts": F.lit(1),
+            "_tried_at": F.current_timestamp(),
+        }
+    )
