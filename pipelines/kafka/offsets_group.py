@@ -36,10 +36,20 @@ class OffsetsGroup:
     Args:
         group: The name of the group.
         topic: The topic.
+        again_after_s: When the same offsets are committed again, in seconds.
+        retry_after_s: When a commit that failed is tried again, in seconds.
     """
 
-    def __init__(self, group: str, topic: str) -> None:
+    def __init__(
+        self,
+        group: str,
+        topic: str,
+        *,
+        again_after_s: float = _AGAIN_AFTER_S,
+        retry_after_s: float = _RETRY_AFTER_S,
+    ) -> None:
         self._group, self._topic = group, topic
+        self._again_after_s, self._retry_after_s = again_after_s, retry_after_s
         self._changed = threading.Condition()
         self._next: Ends | None = None
         self._is_closing = False
@@ -65,7 +75,7 @@ class OffsetsGroup:
             except (OncelakeError, Py4JError) as error:
                 self._failed(error)
                 with self._changed:
-                    if self._changed.wait_for(lambda: self._is_closing, _RETRY_AFTER_S):
+                    if self._changed.wait_for(lambda: self._is_closing, self._retry_after_s):
                         return
 
     def close(self) -> None:
@@ -78,7 +88,7 @@ class OffsetsGroup:
         """Return what is to be committed next, also again after some hours; None once there is no more."""
         with self._changed:
             while not self._changed.wait_for(
-                lambda: self._is_closing or self._next is not last, _AGAIN_AFTER_S
+                lambda: self._is_closing or self._next is not last, self._again_after_s
             ):
                 if last is not None:
                     return last
@@ -101,7 +111,7 @@ class OffsetsGroup:
                 "consumer group %s: the offsets of ingest are not committed, so lag tools do not see them;"
                 " ingest goes on. The next try is in %g s. Check that the user may READ the group and that"
                 " nobody consumes with it, or set ingest.offsets_group: null. %s",
-                *(self._group, _RETRY_AFTER_S, error),
+                *(self._group, self._retry_after_s, error),
             )
         self._is_failing = True
 

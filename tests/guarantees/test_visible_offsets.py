@@ -2,7 +2,9 @@
 
 import logging
 import socket
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
@@ -14,12 +16,12 @@ from demo.waiting import wait_until
 from pipelines.config.model import KafkaConfig
 from pipelines.errors import InfrastructureError
 from pipelines.fault_points import Point, armed
-from pipelines.kafka.offsets_group import offsets_group
+from pipelines.kafka.offsets_group import OffsetsGroup, offsets_group
 from pipelines.kafka.topics import find_topic
 from pipelines.steps.checkpoints import reset_checkpoint
 from pipelines.steps.ingest import ingest
 from tests.support.accidents import dying
-from tests.support.kafka import MakeTopic
+from tests.support.kafka import MakeTopic, described_by_kafka
 from tests.support.lakes import Lake, flight
 
 
@@ -116,6 +118,64 @@ def test_a_commit_that_is_refused_is_told_and_stops_nothing(
     assert f"consumer group {shown.group}" in told.message
     shown.ingest()
     assert shown.offsets()[0] == 20
+
+
+def test_kafkas_own_tool_shows_the_lag_of_a_group_without_members(shown: Shown) -> None:
+    shown.send(20)
+    shown.ingest()
+    shown.send(3)
+    rows = described_by_kafka(shown.broker, shown.group)
+    assert {int(row["PARTITION"]): row["CURRENT-OFFSET"] for row in rows} == {0: "20", 1: "0"}
+    assert {int(row["PARTITION"]): row["LAG"] for row in rows} == {0: "3", 1: "0"}
+    assert {(row["GROUP"], row["TOPIC"], row["CONSUMER-ID"]) for row in rows} == {
+        (shown.group, shown.topic, "-")
+    }
+
+
+@contextmanager
+def working(group: OffsetsGroup, shown: Shown) -> Iterator[None]:
+    """Lets a group commit for the length of a block."""
+    thread = threading.Thread(target=group.work, args=(shown.lake.spark, shown.lake.config.kafka))
+    thread.start()
+    try:
+        yield
+    finally:
+        group.close()
+        thread.join(60)
+
+
+def test_a_failure_that_lasts_is_told_once_and_its_end_as_well(
+    shown: Shown, caplog: pytest.LogCaptureFixture
+) -> None:
+    tries = []
+
+    def ends() -> dict[int, int]:
+        tries.append(1)
+        return {0: 1}
+
+    member = Consumer({"bootstrap.servers": shown.broker, "group.id": shown.group})
+    member.subscribe([shown.topic])
+    group = OffsetsGroup(shown.group, shown.topic, retry_after_s=0.1)
+    try:
+        wait_until(lambda: member.poll(0.2) is not None or bool(member.assignment()), "it is a member", 60)
+        with caplog.at_level(logging.INFO), working(group, shown):
+            group.show(ends)
+            wait_until(lambda: len(tries) > 3, "three tries have failed", 60)
+            member.close()
+            wait_until(lambda: "offsets are committed again" in caplog.text, "a commit is taken", 60)
+    finally:
+        member.close()
+    assert caplog.text.count("offsets of ingest are not committed") == 1
+    assert shown.offsets() == {0: 1}
+
+
+def test_offsets_are_committed_again_before_brokers_forget_them(shown: Shown) -> None:
+    group = OffsetsGroup(shown.group, shown.topic, again_after_s=0.1)
+    with working(group, shown):
+        group.show(lambda: {0: 1})
+        wait_until(lambda: shown.offsets() == {0: 1}, "they are committed", 60)
+        shown.admin.delete_consumer_groups([shown.group])[shown.group].result(30)
+        wait_until(lambda: shown.offsets() == {0: 1}, "they are committed again", 60)
 
 
 # Less than the time that the cluster is given to answer.

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -9,6 +10,9 @@ from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from demo.waiting import wait_until
+from pipelines.runtime.jars import ensure_jars
+from pipelines.runtime.java import find_java
+from tests.support.brief import BRIEF_JAVA
 
 MakeTopic = Callable[..., str]
 
@@ -39,6 +43,18 @@ def fresh_topics(admin: AdminClient) -> Iterator[MakeTopic]:
         if made:
             for deleted in admin.delete_topics(made).values():
                 deleted.exception(30)
+
+
+def described_by_kafka(broker: str, group: str) -> list[dict[str, str]]:
+    """Describes a consumer group with Kafka's own `kafka-consumer-groups`, a row for each partition."""
+    java = [str(find_java().executable), *BRIEF_JAVA.split(), "-cp"]
+    tool = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+    asked = ["--bootstrap-server", broker, "--describe", "--group", group]
+    jars = os.pathsep.join(map(str, ensure_jars("broker")))
+    answer = subprocess.run([*java, jars, tool, *asked], check=True, capture_output=True, text=True)
+    lines = [line.split() for line in answer.stdout.splitlines() if line.strip()]
+    head = next(number for number, words in enumerate(lines) if words[0] == "GROUP")
+    return [dict(zip(lines[head], words, strict=False)) for words in lines[head + 1 :]]
 
 
 def make_anew(admin: AdminClient, topic: str, partitions: int) -> None:
