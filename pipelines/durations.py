@@ -66,3 +66,12 @@ def days_in_a_row(days: Sequence[date]) -> list[tuple[date, date]]:
 
 
 Interval = Annotated[timedelta, BeforeValidator(parse_interval), PlainSerializer(format_interval)]
+
+
+def about(seconds: float) -> str:
+    """Return about how long something takes, for people: `4.2 s`, `45 s`, `12 min`, `3.5 h`, `2.1 d`."""
+    if seconds < 120:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    if seconds < 7_200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3_600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.1f} d"

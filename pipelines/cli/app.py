@@ -15,6 +15,7 @@ from pipelines.cli.forget import forget
 from pipelines.cli.init import init
 from pipelines.cli.jars import jars
 from pipelines.cli.jobs import JOBS
+from pipelines.cli.lag import lag
 from pipelines.cli.plan import plan
 from pipelines.cli.publish import publish
 from pipelines.cli.quarantine import quarantine
@@ -38,6 +39,7 @@ for command in (
     quarantine,
     explain,
     forget,
+    lag,
     reconcile,
     publish,
     rack,

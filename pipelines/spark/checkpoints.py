@@ -48,6 +48,11 @@ def offsets_of(spark: SparkSession, path: str, batch: int) -> str | None:
     return _text(spark, f"{path}/offsets/{batch}")
 
 
+def micro_batches(spark: SparkSession, path: str) -> list[int]:
+    """Return the numbers of the micro-batches whose end a checkpoint still knows; Spark keeps a hundred."""
+    return sorted(_numbers(spark, f"{path}/offsets"))
+
+
 def first_micro_batch(spark: SparkSession, path: str) -> int | None:
     """Return the oldest micro-batch whose end a checkpoint still knows; Spark keeps a hundred."""
     return min(_numbers(spark, f"{path}/offsets"), default=None)
@@ -91,7 +96,7 @@ def reads_more(spark: SparkSession, path: str, batch: int) -> bool:
 
 def write_note(spark: SparkSession, path: str, note: Mapping[str, str | int]) -> None:
     """Write a few words beside a checkpoint, in place of those that are there, all of them or none."""
-    _replace(spark, note_path(path), json.dumps(dict(note)))
+    replace_file(spark, note_path(path), json.dumps(dict(note)))
 
 
 def change_kept_setting(spark: SparkSession, path: str, setting: str, values: Mapping[str, str]) -> None:
@@ -115,10 +120,10 @@ def change_kept_setting(spark: SparkSession, path: str, setting: str, values: Ma
     if values.get(kept, kept) != kept:
         known["conf"][setting] = values[kept]
         changed = json.dumps(known, separators=(",", ":"))
-        _replace(spark, f"{path}/offsets/{newest}", "\n".join([version, changed, *sources]))
+        replace_file(spark, f"{path}/offsets/{newest}", "\n".join([version, changed, *sources]))
 
 
-def _replace(spark: SparkSession, path: str, text: str) -> None:
+def replace_file(spark: SparkSession, path: str, text: str) -> None:
     """Write a file in place of the one that is there, the way Spark writes those of checkpoints."""
     jvm: Any = spark.sparkContext._jvm
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()

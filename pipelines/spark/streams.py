@@ -26,7 +26,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from pipelines.errors import OncelakeError, SourceError
 from pipelines.runtime.processes import stop_signals
-from pipelines.spark.failures import explain_stream_failure, is_passing
+from pipelines.spark.failures import explain_stream_failure, first_line, is_passing
+from pipelines.spark.stream_progress import ProgressFile
 
 _LAST_EVENTS_WITHIN_S: Final = 10.0
 _LOOK_EVERY_S: Final = 0.2
@@ -114,9 +115,10 @@ def _why_not_local(source: Mapping[str, str]) -> str | None:
 
 
 class _Recorder(StreamingQueryListener):
-    def __init__(self) -> None:
+    def __init__(self, file: ProgressFile | None) -> None:
         self.totals: dict[str, Totals] = {}
         self.ended: dict[str, threading.Event] = {}
+        self._file = file
 
     def expect(self, query: StreamingQuery) -> None:
         self.totals.setdefault(str(query.runId), Totals())
@@ -127,13 +129,16 @@ class _Recorder(StreamingQueryListener):
         self.ended.setdefault(str(event.runId), threading.Event())
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
-        pass
+        if self._file and str(event.runId) in self.totals:
+            self._file.idle()
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
         progress = json.loads(event.progress.json)
         totals = self.totals.setdefault(str(event.progress.runId), Totals())
         previous_reason = _why_not_local(totals.source)
         add_progress(totals, progress)
+        if self._file:
+            self._file.add(progress)
         if (reason := _why_not_local(totals.source)) and reason != previous_reason:
             _log.warning("%s: some reads cross racks: %s", progress["name"], reason)
         if progress["numInputRows"]:
@@ -195,6 +200,7 @@ def run_stream(
     start: Callable[[], StreamingQuery],
     write: BatchFunction | None = None,
     is_cured: Callable[[BaseException], bool] = lambda _: False,
+    file: ProgressFile | None = None,
 ) -> Totals:
     """Start a query and wait until it has ended or failed, or the job is asked to stop.
 
@@ -208,6 +214,7 @@ def run_stream(
         start: starts the query.
         write: what writes its micro-batches, if that is a function of ours.
         is_cured: tells, of what made the query fail, whether it will not once the query is started again.
+        file: takes the figures of each micro-batch.
 
     Returns:
         What the query did, in all of its runs together.
@@ -218,9 +225,8 @@ def run_stream(
         InfrastructureError: the query failed for another reason. What the function or Spark raised is the
             error's cause.
     """
-    recorder, totals, is_to_run = _Recorder(), Totals(), True
-    spark.streams.addListener(recorder)
-    try:
+    totals, is_to_run = Totals(), True
+    with _listening(spark, file) as recorder:
         with stop_signal(spark) as stop:
             while is_to_run:
                 run = _run(spark, start, recorder, stop)
@@ -234,9 +240,23 @@ def run_stream(
             _raise_unless_stopping(failure, stop)
         if stop.is_set():
             spark.sparkContext.setLogLevel("ERROR")
+    return totals
+
+
+@contextmanager
+def _listening(spark: SparkSession, file: ProgressFile | None) -> Iterator[_Recorder]:
+    """Yield what is told of queries while the block runs; the file gets how it ended."""
+    recorder, failure = _Recorder(file), None
+    spark.streams.addListener(recorder)
+    try:
+        yield recorder
+    except OncelakeError as error:
+        failure = first_line(str(error))
+        raise
     finally:
         spark.streams.removeListener(recorder)
-    return totals
+        if file:
+            file.end(failure)
 
 
 def _raise_unless_stopping(failure: Exception, stop: threading.Event) -> None:

@@ -6,18 +6,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from pipelines.cli.job_runner import Job
 from pipelines.cli.jobs import JOBS
-from pipelines.cli.run_all import run_all
 from pipelines.cli.terminal import harmless, harmless_lines
-from pipelines.config.model import PipelineConfig
-from pipelines.contracts.contract import DataContract
-from pipelines.errors import ConfigError
-from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.state_store import PROVIDER
 from tests.support.forked_commands import Done, commands
 
@@ -183,28 +176,11 @@ def test_no_script_stands_in_the_way_of_what_another_one_imports() -> None:
     assert "oncelake speed_stream " in done.stdout
 
 
-def test_an_unexpected_error_with_one_pipeline_leaves_the_others_their_turn(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    def check(config: PipelineConfig, contract: DataContract) -> None:
-        if config.name == "flights":
-            raise ZeroDivisionError("odd")
-        raise ConfigError("refused")
-
-    def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
-        raise AssertionError
-
-    places = {
-        "env": "local",
-        "conf_dir": Path("conf"),
-        "contracts_dir": Path("data_contracts"),
-        "settings": (),
-    }
-    with pytest.raises(SystemExit) as ended:
-        run_all(Job("a job", body, check=check), {**places, "log_format": "json", "verbose": False})
-    summary = json.loads(capsys.readouterr().out.splitlines()[-1])
+def test_an_unexpected_error_with_one_pipeline_leaves_the_others_their_turn() -> None:
+    done = alone("-m", "tests.support.refused_jobs")
+    summary = json.loads(done.stdout.splitlines()[-1])
     assert {one["pipeline"]: (one["error"], one["exit_code"]) for one in summary["pipelines"]} == {
         "flights": ("ZeroDivisionError: odd", 1),
         "weather": ("refused", 2),
     }
-    assert ended.value.code == 2
+    assert done.returncode == 2

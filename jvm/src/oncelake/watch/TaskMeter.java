@@ -1,0 +1,88 @@
+package oncelake.watch;
+
+import java.util.LinkedHashMap;
+import java.util.Map;
+import java.util.Properties;
+import org.apache.spark.executor.TaskMetrics;
+import org.apache.spark.scheduler.SparkListener;
+import org.apache.spark.scheduler.SparkListenerJobStart;
+import org.apache.spark.scheduler.SparkListenerTaskEnd;
+import scala.jdk.javaapi.CollectionConverters;
+
+/**
+ * Adds up what the tasks of each micro-batch took, by the id of its query and its number.
+ *
+ * <p>Spark tells of tasks in a thread of its own, so the last of a micro-batch may be told of after it is done.
+ */
+public final class TaskMeter extends SparkListener {
+  private static final String QUERY = "sql.streaming.queryId";
+  private static final String BATCH = "streaming.sql.batchId";
+  private static final int MOST_STAGES = 10_000;
+  private static final int MOST_BATCHES = 200;
+
+  private final Map<Integer, String> batchOfStage = new Newest<>(MOST_STAGES);
+  private final Map<String, long[]> sums = new Newest<>(MOST_BATCHES);
+
+  @Override
+  public synchronized void onJobStart(SparkListenerJobStart job) {
+    Properties properties = job.properties();
+    String query = properties == null ? null : properties.getProperty(QUERY);
+    String batch = properties == null ? null : properties.getProperty(BATCH);
+    if (query == null || batch == null) {
+      return;
+    }
+    for (Object stage : CollectionConverters.asJava(job.stageIds())) {
+      batchOfStage.put((Integer) stage, key(query, batch));
+    }
+  }
+
+  @Override
+  public synchronized void onTaskEnd(SparkListenerTaskEnd task) {
+    String batch = batchOfStage.get(task.stageId());
+    if (batch == null) {
+      return;
+    }
+    long[] sum = sums.computeIfAbsent(batch, none -> new long[6]);
+    sum[0]++;
+    sum[1] += task.taskInfo().successful() ? 0 : 1;
+    sum[5] = Math.max(sum[5], task.taskInfo().duration());
+    TaskMetrics metrics = task.taskMetrics();
+    if (metrics != null) {
+      sum[2] += metrics.executorRunTime();
+      sum[3] += metrics.jvmGCTime();
+      sum[4] += metrics.diskBytesSpilled();
+    }
+  }
+
+  /**
+   * What the tasks of a micro-batch took.
+   *
+   * @param query the id of its query
+   * @param batch its number
+   * @return the tasks that have ended, how many of them failed, milliseconds that executors ran them,
+   *     milliseconds of garbage collection, bytes spilled to disk, milliseconds of the longest; null if no task is
+   *     known
+   */
+  public synchronized long[] of(String query, long batch) {
+    long[] sum = sums.get(key(query, Long.toString(batch)));
+    return sum == null ? null : sum.clone();
+  }
+
+  private static String key(String query, String batch) {
+    return query + " " + batch;
+  }
+
+  private static final class Newest<K, V> extends LinkedHashMap<K, V> {
+    private static final long serialVersionUID = 1L;
+    private final int most;
+
+    Newest(int most) {
+      this.most = most;
+    }
+
+    @Override
+    protected boolean removeEldestEntry(Map.Entry<K, V> eldest) {
+      return size() > most;
+    }
+  }
+}

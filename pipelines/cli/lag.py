@@ -1,0 +1,134 @@
+"""`oncelake lag`: how far are the streams behind, and why?"""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any, Final
+
+import click
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from pipelines.cli.job_runner import Job, run_job
+from pipelines.cli.options import CommonOptions, LogFormat, common_options, once
+from pipelines.cli.terminal import harmless
+from pipelines.durations import about
+from pipelines.lag.evidence import Evidence, PartitionLag
+from pipelines.spark.pipeline import Pipeline
+from pipelines.steps.lag import StageLag
+from pipelines.steps.lag import lag as lag_of
+
+_COLUMNS: Final = ("stage", "partition", "records", "behind", "in/s", "out/s", "caught up", "deleted in")
+_WIDTH: Final = 100
+# Of a topic with a thousand partitions, a person looks at the worst.
+_MOST_ROWS: Final = 12
+
+
+@click.command()
+@common_options
+@click.option(
+    "--format",
+    "output",
+    type=click.Choice(["text", "json"]),
+    help="Default: that of --log-format.",
+)
+@once(
+    "--watch",
+    type=click.FloatRange(min=1),
+    metavar="SECONDS",
+    help="Repeat until Ctrl-C, so many seconds after each answer.",
+)
+def lag(output: LogFormat | None, watch: float | None, **common: Any) -> None:
+    """Show how far each stream is behind, and name the cause."""
+
+    def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
+        while watch is not None:
+            print("\n".join(summary_of(lag_of(pipeline))["lines"]), flush=True)
+            time.sleep(watch)
+        return summary_of(lag_of(pipeline))
+
+    run_job(Job("lag", body), CommonOptions(**common), output)
+
+
+def summary_of(stages: Sequence[StageLag]) -> dict[str, Any]:
+    """Tell how far the stages of a pipeline are behind.
+
+    Args:
+        stages: What is known of them.
+
+    Returns:
+        `stages`: for each its figures, its partitions and the `diagnosis`; `lines`.
+    """
+    return {
+        "stages": [_document(each) for each in stages],
+        "lines": [*_table(stages), *(line for each in stages for line in _verdict(each))],
+    }
+
+
+def _document(stage: StageLag) -> dict[str, Any]:
+    evidence = stage.evidence
+    return {
+        "stage": evidence.stage,
+        "at": evidence.at.isoformat(timespec="seconds"),
+        "records": evidence.records,
+        "behind_s": evidence.behind_s,
+        "rate_in": evidence.rate_in,
+        "rate_out": evidence.rate_out,
+        "catch_up_s": evidence.catch_up_s,
+        "partitions": [{**asdict(each), "catch_up_s": each.catch_up_s} for each in evidence.partitions],
+        "diagnosis": asdict(stage.diagnosis),
+    }
+
+
+def _table(stages: Sequence[StageLag]) -> Iterator[str]:
+    table = Table(*_COLUMNS[:2], box=box.SIMPLE, pad_edge=False)
+    for column in _COLUMNS[2:]:
+        table.add_column(column, justify="right")
+    for stage in stages:
+        evidence = stage.evidence
+        table.add_row(evidence.stage, "all", *_cells(evidence), style="bold")
+        by_lag = sorted(evidence.partitions, key=lambda each: each.records, reverse=True)
+        for each in sorted(by_lag[:_MOST_ROWS], key=lambda each: each.partition or 0):
+            if each.partition is not None:
+                table.add_row("", str(each.partition), *_cells(each))
+        if len(by_lag) > _MOST_ROWS:
+            table.add_row("", f"{len(by_lag) - _MOST_ROWS} more, less behind")
+    console = Console(width=_WIDTH, no_color=True)
+    with console.capture() as captured:
+        console.print(table)
+    yield from (line.rstrip() for line in captured.get().splitlines() if line.strip())
+
+
+def _cells(figures: Evidence | PartitionLag) -> tuple[str, ...]:
+    left = figures.retention_s if isinstance(figures, PartitionLag) else _least_retention(figures)
+    return (
+        f"{figures.records:,}",
+        _duration(figures.behind_s) if figures.records else "",
+        _rate(figures.rate_in),
+        _rate(figures.rate_out),
+        (_duration(figures.catch_up_s) or "never") if figures.records else "",
+        _duration(left) if figures.records else "",
+    )
+
+
+def _least_retention(evidence: Evidence) -> float | None:
+    known = (each.retention_s for each in evidence.partitions if each.records)
+    return min((seconds for seconds in known if seconds is not None), default=None)
+
+
+def _duration(seconds: float | None) -> str:
+    return "" if seconds is None else about(seconds)
+
+
+def _rate(rate: float | None) -> str:
+    return "" if rate is None else f"{rate:,.1f}" if 0 < rate < 10 else f"{rate:,.0f}"
+
+
+def _verdict(stage: StageLag) -> Iterator[str]:
+    diagnosis = stage.diagnosis
+    name = diagnosis.cause.replace("_", " ") if diagnosis.cause != "none" else "not behind"
+    sure = f" ({diagnosis.confidence:.0%} sure)" if diagnosis.confidence < 1 else ""
+    yield f"{stage.evidence.stage}: {name}{sure}: {'; '.join(harmless(each) for each in diagnosis.evidence)}"
+    if diagnosis.advice:
+        yield f"    {diagnosis.advice}"

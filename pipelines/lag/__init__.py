@@ -1,0 +1,1 @@
+"""How far the streams of a pipeline are behind, and why."""

@@ -1,0 +1,283 @@
+"""What the last micro-batches of a stream took: figures in a file beside its checkpoint.
+
+The file is replaced as a whole, so it does not grow. Who reads it needs no access to the stream's process.
+"""
+
+import logging
+import os
+import platform
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Literal
+
+from py4j.protocol import Py4JError
+from pydantic import TypeAdapter, ValidationError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from pipelines.spark.checkpoints import replace_file
+from pipelines.spark.files import HadoopFile
+from pipelines.spark.pipeline import Pipeline
+
+Query = Literal["ingest", "speed", "publish"]
+
+KEPT: Final = 60
+_WRITTEN_EVERY_S: Final = 5.0
+# Spark's names of what a micro-batch spends its time on (`ProgressReporter`).
+_PHASES: Final = {
+    "source": ("latestOffset", "getBatch"),
+    "planning": ("queryPlanning",),
+    "write": ("addBatch",),
+    "log": ("walCommit", "commitBatch", "commitOffsets"),
+}
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class StateFigures:
+    """The state of a micro-batch's deduplication; times are sums over its tasks.
+
+    Attributes:
+        rows: keys in the state.
+        memory_bytes: what they take in memory.
+        update_s: seconds of looking up and writing keys.
+        evict_s: seconds of removing expired keys.
+        commit_s: seconds of writing the changes to the checkpoint.
+    """
+
+    rows: int = 0
+    memory_bytes: int = 0
+    update_s: float = 0.0
+    evict_s: float = 0.0
+    commit_s: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """All that the state took."""
+        return self.update_s + self.evict_s + self.commit_s
+
+
+@dataclass(frozen=True)
+class TaskFigures:
+    """What the tasks of a micro-batch took, summed over them.
+
+    Attributes:
+        tasks: how many have ended.
+        failed: how many of these failed.
+        run_s: seconds that executors ran them.
+        gc_s: seconds of garbage collection meanwhile.
+        spilled_bytes: bytes that did not fit into memory.
+        longest_s: the longest of them.
+    """
+
+    tasks: int = 0
+    failed: int = 0
+    run_s: float = 0.0
+    gc_s: float = 0.0
+    spilled_bytes: int = 0
+    longest_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """A micro-batch that is done.
+
+    Attributes:
+        number: its number.
+        at: when it began.
+        seconds: how long it took.
+        records: what it read.
+        phases: seconds by phase: `source` (asking for offsets), `planning`, `write` (reading, computing and
+            writing), `log` (of the checkpoint).
+        state: of a query with state.
+        tasks: of its tasks; None if they were not measured.
+        files_left: files of its source that it has left for the next ones; None if its source has none.
+        bytes_left: what these have.
+    """
+
+    number: int
+    at: datetime
+    seconds: float
+    records: int
+    phases: Mapping[str, float] = field(default_factory=dict)
+    state: StateFigures | None = None
+    tasks: TaskFigures | None = None
+    files_left: int | None = None
+    bytes_left: int | None = None
+
+
+@dataclass(frozen=True)
+class StreamProgress:
+    """What is known of a run of a stream.
+
+    Attributes:
+        query: its name: `ingest`, `speed` or `publish`.
+        host: where its driver runs.
+        pid: the driver's process.
+        started_at: when the run began.
+        written_at: when this was written; a stream that is idle writes it again and again.
+        trigger_s: the time from one micro-batch to the next; 0 if it was to take what is there and end.
+        executors: how many executors it has; 0 where the driver does their work.
+        ended_at: when it ended; None while it runs, or if it died.
+        failure: the first line of why it failed.
+        batches: its last micro-batches, the oldest first.
+    """
+
+    query: Query
+    host: str
+    pid: int
+    started_at: datetime
+    written_at: datetime
+    trigger_s: float
+    executors: int = 0
+    ended_at: datetime | None = None
+    failure: str | None = None
+    batches: tuple[MicroBatch, ...] = ()
+
+
+_FILE: Final = TypeAdapter(StreamProgress)
+
+
+class ProgressFile:
+    """Writes the figures of one run; a file that cannot be written is told once and stops nothing.
+
+    Args:
+        spark: the session.
+        checkpoint: the path of the query's checkpoint.
+        query: the query's name.
+        trigger_s: as in `StreamProgress`.
+    """
+
+    def __init__(self, spark: SparkSession, checkpoint: str, query: Query, trigger_s: float) -> None:
+        now = datetime.now(UTC)
+        self._spark, self._path = spark, progress_path(checkpoint)
+        self._progress = StreamProgress(query, platform.node(), os.getpid(), now, now, trigger_s)
+        self._written, self._is_told = 0.0, False
+        jvm: Any = spark.sparkContext._jvm
+        self._meter, self._context = jvm.oncelake.watch.TaskMeter(), spark.sparkContext._jsc.sc()
+        self._context.addSparkListener(self._meter)
+
+    def add(self, progress: Mapping[str, Any]) -> None:
+        """Note a micro-batch.
+
+        Args:
+            progress: Spark's report of it (`StreamingQueryProgress`), as parsed JSON.
+        """
+        query = str(progress["id"])
+        batches = (*self._progress.batches, micro_batch_of(progress))[-KEPT:]
+        # The last tasks of the one before may have been told of since it was noted.
+        newest = (replace(each, tasks=self._tasks(query, each.number)) for each in batches[-2:])
+        self._progress = replace(self._progress, batches=(*batches[:-2], *newest))
+        self._write()
+
+    def idle(self) -> None:
+        """Note that there was nothing to do."""
+        self._write()
+
+    def end(self, failure: str | None) -> None:
+        """Note that the run has ended, and why if it failed."""
+        with suppress(Py4JError):
+            self._context.removeSparkListener(self._meter)
+        self._progress = replace(self._progress, ended_at=datetime.now(UTC), failure=failure)
+        self._written = 0.0
+        self._write()
+
+    def _tasks(self, query: str, batch: int) -> TaskFigures | None:
+        try:
+            sums = self._meter.of(query, batch)
+        except Py4JError:
+            # The JVM ends before the stream does.
+            return None
+        if sums is None:
+            return None
+        tasks, failed, run_ms, gc_ms, spilled, longest_ms = sums
+        return TaskFigures(tasks, failed, run_ms / 1000, gc_ms / 1000, spilled, longest_ms / 1000)
+
+    def _write(self) -> None:
+        if self._written and time.monotonic() - self._written < _WRITTEN_EVERY_S:
+            return
+        try:
+            executors = _executors(self._spark)
+            self._progress = replace(self._progress, written_at=datetime.now(UTC), executors=executors)
+            replace_file(self._spark, self._path, _FILE.dump_json(self._progress).decode())
+        except (Py4JError, PySparkException) as error:
+            if not self._is_told:
+                _log.warning("%s cannot be written, so oncelake lag knows less: %s", self._path, error)
+            self._is_told = True
+        self._written = time.monotonic()
+
+
+def progress_file(pipeline: Pipeline, query: Query, trigger: timedelta | None) -> ProgressFile:
+    """Return the file for the figures of a run.
+
+    Args:
+        pipeline: The pipeline.
+        query: The query.
+        trigger: The time from one micro-batch to the next; None if it takes what is there and ends.
+    """
+    seconds = trigger.total_seconds() if trigger else 0.0
+    return ProgressFile(pipeline.spark, pipeline.checkpoint(query), query, seconds)
+
+
+def progress_path(checkpoint: str) -> str:
+    """Return where the figures of a query are, by the path of its checkpoint."""
+    return f"{checkpoint.rstrip('/')}.progress.json"
+
+
+def read_progress(spark: SparkSession, checkpoint: str) -> StreamProgress | None:
+    """Return the figures of the newest run of a query; None if there are none that can be read."""
+    text = HadoopFile(spark, progress_path(checkpoint)).text()
+    try:
+        return _FILE.validate_json(text) if text else None
+    except ValidationError as error:
+        _log.warning("%s cannot be read, and is passed over: %s", progress_path(checkpoint), error)
+        return None
+
+
+def micro_batch_of(progress: Mapping[str, Any]) -> MicroBatch:
+    """Return the figures of a micro-batch.
+
+    Args:
+        progress: Spark's report of it (`StreamingQueryProgress`), as parsed JSON.
+    """
+    took: Mapping[str, int] = progress.get("durationMs") or {}
+    states = progress.get("stateOperators") or []
+    sources = [source.get("metrics") or {} for source in progress["sources"]]
+    return MicroBatch(
+        number=progress["batchId"],
+        at=datetime.fromisoformat(progress["timestamp"]),
+        seconds=progress.get("batchDuration", took.get("triggerExecution", 0)) / 1000,
+        records=progress["numInputRows"],
+        phases={phase: sum(took.get(name, 0) for name in names) / 1000 for phase, names in _PHASES.items()},
+        state=_state(states) if states else None,
+        files_left=_sum(sources, "numFilesOutstanding"),
+        bytes_left=_sum(sources, "numBytesOutstanding"),
+    )
+
+
+def _state(operators: list[Mapping[str, Any]]) -> StateFigures:
+    def total(name: str) -> int:
+        return sum(max(operator.get(name, 0), 0) for operator in operators)
+
+    return StateFigures(
+        rows=total("numRowsTotal"),
+        memory_bytes=total("memoryUsedBytes"),
+        update_s=total("allUpdatesTimeMs") / 1000,
+        evict_s=total("allRemovalsTimeMs") / 1000,
+        commit_s=total("commitTimeMs") / 1000,
+    )
+
+
+def _sum(sources: list[Mapping[str, str]], name: str) -> int | None:
+    known = [int(source[name]) for source in sources if name in source]
+    return sum(known) if known else None
+
+
+def _executors(spark: SparkSession) -> int:
+    """Return how many executors there are beside the driver."""
+    jvm_context: Any = spark.sparkContext._jsc.sc()
+    return int(jvm_context.getExecutorMemoryStatus().size()) - 1

@@ -1,0 +1,43 @@
+"""Lag: how far each stage of a pipeline is behind, and why."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from pipelines.config.commands import command
+from pipelines.lag.causes import Diagnosis, diagnose
+from pipelines.lag.evidence import Evidence
+from pipelines.lag.stages import stages
+from pipelines.spark.pipeline import Pipeline
+from pipelines.spark.stream_progress import Query
+
+_JOBS: Final[dict[Query, str]] = {
+    "ingest": "ingest_stream",
+    "speed": "speed_stream",
+    "publish": "publish_stream",
+}
+
+
+@dataclass(frozen=True)
+class StageLag:
+    """How far a stage is behind.
+
+    Attributes:
+        evidence: The figures.
+        diagnosis: Why.
+    """
+
+    evidence: Evidence
+    diagnosis: Diagnosis
+
+
+def lag(pipeline: Pipeline) -> list[StageLag]:
+    """Return how far each stage is behind, and why, in the order of the data.
+
+    Raises:
+        ConfigError: there is no such topic.
+        InfrastructureError: the cluster does not answer.
+    """
+    return [
+        StageLag(each, diagnose(each, command(pipeline.config, _JOBS[each.stage])))
+        for each in stages(pipeline)
+    ]

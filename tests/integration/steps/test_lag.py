@@ -1,0 +1,119 @@
+"""What `oncelake lag` says of a pipeline on a real cluster, whatever has happened to it."""
+
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from pipelines.cli.lag import summary_of
+from pipelines.errors import OncelakeError
+from pipelines.fault_points import Point, armed
+from pipelines.spark.stream_progress import read_progress
+from pipelines.steps.ingest import ingest
+from pipelines.steps.lag import StageLag, lag
+from pipelines.steps.speed import speed
+from tests.support.accidents import dying
+from tests.support.kafka import MakeTopic
+from tests.support.lakes import Lake, flight
+
+
+class Watched:
+    """A topic with two partitions, and the lake that is filled from it."""
+
+    def __init__(self, broker: str, topic: str, make_lake: Callable[..., Lake]) -> None:
+        self.topic = topic
+        self.admin = AdminClient({"bootstrap.servers": broker})
+        self.lake = make_lake(f"kafka.bootstrap_servers={broker}", f"kafka.topic={topic}")
+        self._producer = Producer({"bootstrap.servers": broker})
+        self._numbers = iter(range(1, 1_000))
+
+    def send(self, count: int, partition: int = 0) -> None:
+        for _ in range(count):
+            value = flight(flight=next(self._numbers))
+            self._producer.produce(self.topic, value, partition=partition)
+        assert self._producer.flush(60) == 0
+
+    def delete_until(self, offset: int, partition: int = 0) -> None:
+        at = TopicPartition(self.topic, partition, offset)
+        for deleted in self.admin.delete_records([at]).values():
+            deleted.result(30)
+
+    def lag(self) -> dict[str, StageLag]:
+        return {each.evidence.stage: each for each in lag(self.lake.pipeline)}
+
+    def causes(self) -> dict[str, str]:
+        return {stage: each.diagnosis.cause for stage, each in self.lag().items()}
+
+
+@pytest.fixture
+def watched(broker: str, topic: MakeTopic, make_lake: Callable[..., Lake]) -> Watched:
+    return Watched(broker, topic(partitions=2), make_lake)
+
+
+def test_each_stage_is_told_with_what_it_lacks_and_why(watched: Watched) -> None:
+    watched.send(20)
+    (before,) = watched.lag().values()
+    assert (before.evidence.records, before.diagnosis.cause) == (20, "stopped")
+    assert before.diagnosis.advice == "start it: oncelake ingest_stream --pipeline flights"
+
+    ingest(watched.lake.pipeline, once=True)
+    found = watched.lag()
+    assert {stage: each.evidence.records for stage, each in found.items()} == {"ingest": 0, "speed": 20}
+    assert found["speed"].diagnosis.cause == "stopped"
+    assert [each.partition for each in found["speed"].evidence.partitions] == [0]
+    # The records are seconds old, whatever event times they have.
+    assert 0 < found["speed"].evidence.behind_s < 600
+
+    speed(watched.lake.pipeline, once=True)
+    watched.send(5, partition=1)
+    found = watched.lag()
+    assert {stage: each.evidence.records for stage, each in found.items()} == {"ingest": 5, "speed": 0}
+    by_partition = {each.partition: each for each in found["ingest"].evidence.partitions}
+    assert {number: each.records for number, each in by_partition.items()} == {0: 0, 1: 5}
+    assert by_partition[0].behind_s is None
+    assert 0 <= (by_partition[1].behind_s or 0) < 600
+    assert (by_partition[0].rate_in, by_partition[1].rate_in) == (20 / 300, 5 / 300)
+    assert (by_partition[0].rate_out, by_partition[1].rate_out) == (20 / 300, 0)
+    assert 6 * 86_400 < (by_partition[1].retention_s or 0) < 7 * 86_400
+    assert found["ingest"].diagnosis.evidence[1] == "it ended without a failure"
+
+    told = summary_of(list(found.values()))
+    assert [each["stage"] for each in told["stages"]] == ["ingest", "speed"]
+    assert any(line.startswith("ingest: stopped: the last run ended") for line in told["lines"])
+    assert any(line.startswith("speed: none") or "not behind" in line for line in told["lines"])
+
+
+def test_why_a_stream_failed_and_what_kafka_has_deleted_meanwhile_is_told(watched: Watched) -> None:
+    watched.send(20)
+    ingest(watched.lake.pipeline, once=True)
+    watched.send(10)
+    with (
+        armed(Point.BATCH_LOOKED_FOR, dying(OncelakeError("the disk is full"))),
+        pytest.raises(OncelakeError),
+    ):
+        ingest(watched.lake.pipeline, once=True)
+    stopped = watched.lag()["ingest"].diagnosis
+    assert (stopped.cause, stopped.evidence[1]) == ("stopped", "it failed: the disk is full")
+
+    watched.delete_until(25)
+    lost = watched.lag()["ingest"]
+    assert lost.diagnosis.cause == "retention"
+    assert lost.diagnosis.evidence == ("partition 0: Kafka has deleted 5 unread offsets",)
+    assert lost.evidence.records == 5
+
+
+def test_a_stream_leaves_the_figures_of_its_micro_batches(watched: Watched) -> None:
+    watched.send(20)
+    ingest(watched.lake.pipeline, once=True)
+    speed(watched.lake.pipeline, once=True)
+    kept = read_progress(watched.lake.spark, watched.lake.pipeline.checkpoint("speed"))
+    assert kept
+    assert kept.ended_at is not None
+    first = kept.batches[0]
+    assert (first.number, first.records) == (0, 20)
+    assert first.seconds > first.phases["write"] > 0
+    assert first.state
+    assert first.state.rows == 20
+    assert first.tasks
+    assert (first.tasks.tasks > 0, first.tasks.failed, first.tasks.run_s > 0) == (True, 0, True)
