@@ -269,7 +269,7 @@ def _state(evidence: Evidence, start: str) -> Diagnosis | None:
     newest = recent[-1].state
     words = (
         f"{state / run:.0%} of the time of tasks is spent on the state",
-        f"it holds {newest.rows if newest else 0:,} keys",
+        f"it takes {(newest.memory_bytes if newest else 0) / (1 << 20):,.0f} MiB of memory",
     )
     advice = "shorten speed.watermark_delay, or give executors faster local disks and more memory"
     return Diagnosis("state", words, 0.8, advice)

@@ -61,7 +61,7 @@ class Stage:
         run = 4 * seconds * 0.7
         tasks = TaskFigures(16, 0, run, run * self.rng.uniform(0.01, 0.08), 0, self._about(run / 16 * 1.5))
         phases = {"source": 0.05 * seconds, "planning": 0.1 * seconds, "write": 0.75 * seconds, "log": 0.02}
-        state = StateFigures(100_000, 1 << 20, 0.1 * run, 0, 0.05 * run)
+        state = StateFigures(1 << 20, 0.1 * run, 0, 0.05 * run)
         at = NOW - timedelta(seconds=self.trigger * (20 - number))
         return MicroBatch(
             number, at, seconds, int(self._about(self.records)), phases, state, tasks, 3, 9 << 20
@@ -188,7 +188,7 @@ def state(stage: Stage) -> None:
     stage.batches(
         lambda batch: replace(
             batch,
-            state=StateFigures(50_000_000, 1 << 33, 0.3 * (batch.tasks or TaskFigures()).run_s,
+            state=StateFigures(1 << 33, 0.3 * (batch.tasks or TaskFigures()).run_s,
                                0.4 * (batch.tasks or TaskFigures()).run_s, 0),
         )
     )  # fmt: skip

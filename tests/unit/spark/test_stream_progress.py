@@ -37,7 +37,7 @@ OF_SPEED = {
 
 def test_a_report_of_spark_becomes_figures_by_phase() -> None:
     phases = {"source": 0.07, "planning": 0.1, "write": 0.9, "log": 0.08}
-    state = StateFigures(1_005, 2_048, 0.3, 0.2, 0.1)
+    state = StateFigures(2_048, 0.3, 0.2, 0.1)
     began = datetime(2026, 1, 1, 12, tzinfo=UTC)
     assert micro_batch_of(OF_SPEED) == MicroBatch(
         7, began, 1.234, 20, phases, state, files_left=3, bytes_left=4_096
