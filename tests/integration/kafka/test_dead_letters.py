@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import pytest
-from confluent_kafka import Consumer, Message
 from confluent_kafka.admin import AdminClient
 
 from pipelines.contracts.contract import DataContract
@@ -11,18 +10,7 @@ from pipelines.errors import ConfigError
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import Lake
 from tests.support.nights import on, stream
-
-
-def read_all(broker: str, topic: str, records: int) -> list[Message]:
-    consumer = Consumer({"bootstrap.servers": broker, "group.id": "reader", "auto.offset.reset": "earliest"})
-    try:
-        consumer.subscribe([topic])
-        found: list[Message] = []
-        while len(found) < records and (message := consumer.poll(30)) is not None:
-            found.append(message)
-        return found
-    finally:
-        consumer.close()
+from tests.support.readers import messages_of
 
 
 def test_dead_letters_carry_the_record_and_its_reason(
@@ -33,10 +21,10 @@ def test_dead_letters_carry_the_record_and_its_reason(
     lake = make_lake(*settings, contract=small)
     lake.ingest([on(1, 1), b"poison", on(1, 2, distance=-5.0)])
     stream(lake)
-    letters = sorted(read_all(broker, name, 2), key=lambda m: m.value() or b"")
-    headers = [dict(letter.headers() or []) for letter in letters]
-    assert [letter.key() for letter in letters] == [b"k", b"k"]
-    assert letters[0].value() == b"poison"
+    letters = sorted(messages_of(broker, name), key=lambda letter: letter.value or b"")
+    headers = [letter.headers for letter in letters]
+    assert [letter.key for letter in letters] == [b"k", b"k"]
+    assert letters[0].value == b"poison"
     assert headers[0]["attempt"] == b"1"
     assert headers[0]["oncelake.reason"] == b"malformed_json"
     assert "oncelake.column" not in headers[0]
