@@ -32,7 +32,7 @@ from pipelines.spark.preflight import check_conditions, check_executors, check_p
 from pipelines.spark.session import spark_session, stop_session
 
 Body = Callable[[Pipeline, str], Mapping[str, Any]]
-Check = Callable[[PipelineConfig, DataContract], None]
+ArgumentCheck = Callable[[PipelineConfig, DataContract], None]
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Job:
 
     name: str
     body: Body
-    check: Check | None = None
+    check: ArgumentCheck | None = None
     is_stream: bool = False
     notifies: bool = False
 

@@ -20,7 +20,7 @@ from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import closed_days, days_of
 from pipelines.errors import AuditFailed
-from pipelines.nightly.rebuild_plan import Repair
+from pipelines.nightly.rebuild_plan import RepairScope
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.nightly import nightly
 from pipelines.steps.serving import refresh_view_or_warn, stale_view
@@ -50,7 +50,7 @@ def nightly_batch(
     """Rebuild closed days from bronze, audit them, and certify those that pass."""
     require_one_or_all(pipeline, everything)
     between = days_between(day, first, last)
-    repair: Repair = "nothing" if first or last else "late" if day else "late and missed"
+    repair: RepairScope = "nothing" if first or last else "late" if day else "late and missed"
 
     def check(config: PipelineConfig, contract: DataContract) -> None:
         closed_days(contract, *between)

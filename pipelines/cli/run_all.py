@@ -9,7 +9,14 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any, Final, NoReturn
 
-from pipelines.cli.job_runner import Check, Job, StopRequest, print_summary, run_pipeline, set_up_logging
+from pipelines.cli.job_runner import (
+    ArgumentCheck,
+    Job,
+    StopRequest,
+    print_summary,
+    run_pipeline,
+    set_up_logging,
+)
 from pipelines.cli.options import CommonOptions
 from pipelines.cli.terminal import harmless_lines
 from pipelines.config.loader import require_pipelines
@@ -76,13 +83,13 @@ def run_all(job: Job, common: dict[str, Any]) -> NoReturn:
     sys.exit(summary["exit_code"])
 
 
-def _plan(common: dict[str, Any], check: Check | None) -> list[_Planned]:
+def _plan(common: dict[str, Any], check: ArgumentCheck | None) -> list[_Planned]:
     names = require_pipelines(common["conf_dir"], common["env"])
     planned = [_planned(CommonOptions(pipeline=name, **common), check) for name in names]
     return sorted(planned, key=lambda one: one.spark is not None)
 
 
-def _planned(options: CommonOptions, check: Check | None) -> _Planned:
+def _planned(options: CommonOptions, check: ArgumentCheck | None) -> _Planned:
     try:
         config, contract = options.load()
         if check:

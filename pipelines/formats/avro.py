@@ -1,7 +1,8 @@
 """The format `avro`: an Avro value behind the id of the schema that it was written by."""
 
+import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType
@@ -30,9 +31,9 @@ class Avro:
     }
     has_shortest_doubles = True
 
-    def columns(self, document: Any) -> DataType:
+    def columns(self, schema_text: str) -> DataType:
         """See `ValueFormat.columns`."""
-        return AvroColumns().kind(document, "")
+        return AvroColumns().kind(json.loads(schema_text), "")
 
     def require_readable(self, spark: SparkSession, schema: WriterSchema) -> None:
         """See `ValueFormat.require_readable`."""

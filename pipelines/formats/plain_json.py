@@ -1,7 +1,7 @@
 """The format `json`: the value is a JSON text and names no schema."""
 
+import json
 from collections.abc import Mapping
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType
@@ -18,8 +18,9 @@ class PlainJson:
     java_options: Mapping[str, str] = {}
     has_shortest_doubles = False
 
-    def columns(self, document: Any) -> DataType:
+    def columns(self, schema_text: str) -> DataType:
         """See `ValueFormat.columns`."""
+        document = json.loads(schema_text)
         return JsonColumns(document).part(document)[0]
 
     def require_readable(self, spark: SparkSession, schema: WriterSchema) -> None:

@@ -28,11 +28,10 @@ def columns_of(schema: WriterSchema) -> StructType:
     """
     place = f"schema {schema.id} of the registry"
     try:
-        document = json.loads(schema.text)
         value_format = format_of_kind(schema.kind)
         if value_format is None:
             raise ValueError(f"no value format reads by schemas of the kind {schema.kind}")
-        kind = value_format.columns(document)
+        kind = value_format.columns(schema.text)
     except RecursionError:
         raise ContractError(f"{place}: no decoding can be made of it: it is nested too deeply") from None
     except json.JSONDecodeError as error:

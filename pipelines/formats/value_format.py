@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Protocol
+from typing import Final, Literal, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType
@@ -43,13 +43,14 @@ class ValueFormat(Protocol):
     java_options: Mapping[str, str]
     has_shortest_doubles: bool
 
-    def columns(self, document: Any) -> DataType:
+    def columns(self, schema_text: str) -> DataType:
         """Return the type that values of a schema have once they are JSON.
 
         Args:
-            document: The schema, as parsed JSON.
+            schema_text: The schema, as the registry has it.
 
         Raises:
+            JSONDecodeError: The schema is no JSON, in which schemas of this format are written.
             ValueError, TypeError, AttributeError, KeyError, RecursionError: Values cannot be read by it.
         """
         ...

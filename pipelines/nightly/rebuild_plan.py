@@ -21,7 +21,7 @@ from pipelines.records.dedup import UNDECIDED, winners_on_known_days, with_key, 
 from pipelines.spark.pipeline import Pipeline
 
 Cause = Literal["asked", "missed", "late", "neighbour", "forgotten"]
-Repair = Literal["nothing", "late", "late and missed"]
+RepairScope = Literal["nothing", "late", "late and missed"]
 
 _DAY: Final = timedelta(days=1)
 
@@ -59,7 +59,7 @@ def due_days(
     pipeline: Pipeline,
     index: BronzeIndex,
     requested_days: Sequence[date],
-    repair: Repair,
+    repair: RepairScope,
     ledger: Sequence[Verdict],
 ) -> Due:
     """Return the days that are asked for, and those before them that need repair.
@@ -134,7 +134,7 @@ def _known(
 
 
 def _causes(
-    pipeline: Pipeline, requested_days: Sequence[date], repair: Repair, known: _Known
+    pipeline: Pipeline, requested_days: Sequence[date], repair: RepairScope, known: _Known
 ) -> dict[date, Cause]:
     """Return the days that are rebuilt whatever stands on others, and why; the most telling cause of each."""
     lookback = days_of(

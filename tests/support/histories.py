@@ -23,7 +23,7 @@ from pipelines.errors import AuditFailed, InfrastructureError
 from pipelines.fault_points import Point, armed
 from pipelines.ledger.certifications import certified, history, newest_certified
 from pipelines.ledger.quarantine import Selection
-from pipelines.nightly.rebuild_plan import Repair
+from pipelines.nightly.rebuild_plan import RepairScope
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.maintain import maintain
 from pipelines.steps.nightly import nightly
@@ -178,7 +178,7 @@ class History(RuleBasedStateMachine):
             speed(replace(self.pipeline, contract=self.of_stream), once=True)
 
     @rule(last=st.sampled_from(DAYS[1:]), repair=st.sampled_from(["late and missed", "late"]))
-    def night(self, last: date, repair: Repair) -> None:
+    def night(self, last: date, repair: RepairScope) -> None:
         """The scheduler's run, which also repairs: nothing that came for the days up to it is left out."""
         self.happened.add("night")
         before = self._rows_of_certified()
@@ -257,12 +257,12 @@ class History(RuleBasedStateMachine):
         self.offsets[partition] += 1
         return self.offsets[partition] - 1
 
-    def _run(self, days: list[date], repair: Repair) -> set[date]:
+    def _run(self, days: list[date], repair: RepairScope) -> set[date]:
         verdicts = self._nightly(days, repair, self.contract)
         assert set(verdicts.values()) == {"certified"}
         return set(map(date.fromisoformat, verdicts))
 
-    def _nightly(self, days: list[date], repair: Repair, contract: DataContract) -> dict[str, str]:
+    def _nightly(self, days: list[date], repair: RepairScope, contract: DataContract) -> dict[str, str]:
         self.runs += 1
         done = nightly(replace(self.pipeline, contract=contract), f"run {self.runs}", days, repair)
         return dict(done["days"])

@@ -15,7 +15,7 @@ from pipelines.errors import AuditFailed
 from pipelines.ledger.bronze_index import bronze_slice
 from pipelines.ledger.bronze_indexer import index_bronze
 from pipelines.ledger.certifications import history
-from pipelines.nightly.rebuild_plan import Due, Repair, due_days
+from pipelines.nightly.rebuild_plan import Due, RepairScope, due_days
 from pipelines.nightly.verdicts import NightSummary
 from pipelines.steps.nightly import nightly
 from pipelines.steps.serving import read_serving
@@ -28,7 +28,7 @@ THREE, FOUR, FIVE = (date(2013, 1, n) for n in (3, 4, 5))
 LAST = EPOCH + timedelta(days=9)
 
 
-def due(lake: Lake, day: date, repair: Repair = "late") -> Due:
+def due(lake: Lake, day: date, repair: RepairScope = "late") -> Due:
     """What a night would rebuild, and what it would leave."""
     at = version(lake.spark, lake.config.table("bronze"))
     index = index_bronze(lake.pipeline, at)
@@ -36,7 +36,7 @@ def due(lake: Lake, day: date, repair: Repair = "late") -> Due:
     return due_days(lake.pipeline, index, [day], repair, ledger)
 
 
-def night(lake: Lake, day: date, repair: Repair = "late", run_id: str = "run") -> NightSummary:
+def night(lake: Lake, day: date, repair: RepairScope = "late", run_id: str = "run") -> NightSummary:
     return nightly(lake.pipeline, run_id, [day], repair)
 
 
