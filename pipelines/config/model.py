@@ -258,6 +258,19 @@ class NotifyConfig(_Model):
     timeout: PositiveInterval = timedelta(seconds=10)
 
 
+class MetricsConfig(_Model):
+    """What each stream shows of itself by HTTP: `/metrics` for Prometheus, and `/healthz`.
+
+    Attributes:
+        port: First of three ports: `ingest_stream` listens on it, `speed_stream` on the next one,
+            `publish_stream` on the one after. Without it, nothing listens.
+        host: Address to listen on. Everybody who reaches it can read the metrics.
+    """
+
+    port: int | None = Field(default=None, ge=1, le=65_533)
+    host: str = Field(default="127.0.0.1", min_length=1)
+
+
 class SparkConfig(_Model):
     """The Spark session.
 
@@ -291,6 +304,7 @@ class PipelineConfig(_Model):
         serving: How readers find the lake.
         publish: `publish_stream`; nothing is published without it.
         notify: Failure notifications.
+        metrics: Metrics and health of streams.
         spark: The Spark session.
     """
 
@@ -310,6 +324,7 @@ class PipelineConfig(_Model):
     serving: ServingConfig = ServingConfig()
     publish: PublishConfig | None = None
     notify: NotifyConfig = NotifyConfig()
+    metrics: MetricsConfig = MetricsConfig()
     spark: SparkConfig = SparkConfig()
 
     @field_validator("quarantine")

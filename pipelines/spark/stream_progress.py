@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 from py4j.protocol import Py4JError
@@ -20,7 +20,6 @@ from pyspark.sql import SparkSession
 
 from pipelines.spark.checkpoints import replace_file
 from pipelines.spark.files import HadoopFile
-from pipelines.spark.pipeline import Pipeline
 
 Query = Literal["ingest", "speed", "publish"]
 
@@ -93,6 +92,9 @@ class MicroBatch:
             writing), `log` (of the checkpoint).
         state: of a query with state.
         tasks: of its tasks; None if they were not measured.
+        duplicates: copies that the deduplication left out.
+        late: records behind the watermark.
+        watermark: the watermark; None if the query has none, or had no micro-batch before.
         files_left: files of its source that it has left for the next ones; None if its source has none.
         bytes_left: what these have.
     """
@@ -104,6 +106,9 @@ class MicroBatch:
     phases: Mapping[str, float] = field(default_factory=dict)
     state: StateFigures | None = None
     tasks: TaskFigures | None = None
+    duplicates: int = 0
+    late: int = 0
+    watermark: datetime | None = None
     files_left: int | None = None
     bytes_left: int | None = None
 
@@ -159,14 +164,14 @@ class ProgressFile:
         self._meter, self._context = jvm.oncelake.watch.TaskMeter(), spark.sparkContext._jsc.sc()
         self._context.addSparkListener(self._meter)
 
-    def add(self, progress: Mapping[str, Any]) -> None:
-        """Note a micro-batch.
+    @property
+    def progress(self) -> StreamProgress:
+        """What is known now."""
+        return self._progress
 
-        Args:
-            progress: Spark's report of it (`StreamingQueryProgress`), as parsed JSON.
-        """
-        query = str(progress["id"])
-        batches = (*self._progress.batches, micro_batch_of(progress))[-KEPT:]
+    def add(self, batch: MicroBatch, query: str) -> None:
+        """Note a micro-batch of the query with an id."""
+        batches = (*self._progress.batches, batch)[-KEPT:]
         # The last tasks of the one before may have been told of since it was noted.
         newest = (replace(each, tasks=self._tasks(query, each.number)) for each in batches[-2:])
         self._progress = replace(self._progress, batches=(*batches[:-2], *newest))
@@ -209,18 +214,6 @@ class ProgressFile:
         self._written = time.monotonic()
 
 
-def progress_file(pipeline: Pipeline, query: Query, trigger: timedelta | None) -> ProgressFile:
-    """Return the file for the figures of a run.
-
-    Args:
-        pipeline: The pipeline.
-        query: The query.
-        trigger: The time from one micro-batch to the next; None if it takes what is there and ends.
-    """
-    seconds = trigger.total_seconds() if trigger else 0.0
-    return ProgressFile(pipeline.spark, pipeline.checkpoint(query), query, seconds)
-
-
 def progress_path(checkpoint: str) -> str:
     """Return where the figures of a query are, by the path of its checkpoint."""
     return f"{checkpoint.rstrip('/')}.progress.json"
@@ -252,6 +245,9 @@ def micro_batch_of(progress: Mapping[str, Any]) -> MicroBatch:
         records=progress["numInputRows"],
         phases={phase: sum(took.get(name, 0) for name in names) / 1000 for phase, names in _PHASES.items()},
         state=_state(states) if states else None,
+        duplicates=sum(_custom(each, "numDroppedDuplicateRows") for each in states),
+        late=sum(each.get("numRowsDroppedByWatermark", 0) for each in states),
+        watermark=_watermark(progress),
         files_left=_sum(sources, "numFilesOutstanding"),
         bytes_left=_sum(sources, "numBytesOutstanding"),
     )
@@ -267,6 +263,17 @@ def _state(operators: list[Mapping[str, Any]]) -> StateFigures:
         evict_s=total("allRemovalsTimeMs") / 1000,
         commit_s=total("commitTimeMs") / 1000,
     )
+
+
+def _custom(operator: Mapping[str, Any], name: str) -> int:
+    return int((operator.get("customMetrics") or {}).get(name, 0))
+
+
+def _watermark(progress: Mapping[str, Any]) -> datetime | None:
+    text = (progress.get("eventTime") or {}).get("watermark")
+    watermark = datetime.fromisoformat(text) if text else None
+    # Before its first micro-batch a query has one of 1970.
+    return watermark if watermark and watermark.timestamp() > 0 else None
 
 
 def _sum(sources: list[Mapping[str, str]], name: str) -> int | None:

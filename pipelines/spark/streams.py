@@ -27,7 +27,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pipelines.errors import OncelakeError, SourceError
 from pipelines.runtime.processes import stop_signals
 from pipelines.spark.failures import explain_stream_failure, first_line, is_passing
-from pipelines.spark.stream_progress import ProgressFile
+from pipelines.spark.stream_monitor import StreamMonitor
 
 _LAST_EVENTS_WITHIN_S: Final = 10.0
 _LOOK_EVERY_S: Final = 0.2
@@ -115,10 +115,10 @@ def _why_not_local(source: Mapping[str, str]) -> str | None:
 
 
 class _Recorder(StreamingQueryListener):
-    def __init__(self, file: ProgressFile | None) -> None:
+    def __init__(self, monitor: StreamMonitor | None) -> None:
         self.totals: dict[str, Totals] = {}
         self.ended: dict[str, threading.Event] = {}
-        self._file = file
+        self._monitor = monitor
 
     def expect(self, query: StreamingQuery) -> None:
         self.totals.setdefault(str(query.runId), Totals())
@@ -129,16 +129,16 @@ class _Recorder(StreamingQueryListener):
         self.ended.setdefault(str(event.runId), threading.Event())
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
-        if self._file and str(event.runId) in self.totals:
-            self._file.idle()
+        if self._monitor and str(event.runId) in self.totals:
+            self._monitor.idle()
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
         progress = json.loads(event.progress.json)
         totals = self.totals.setdefault(str(event.progress.runId), Totals())
         previous_reason = _why_not_local(totals.source)
         add_progress(totals, progress)
-        if self._file:
-            self._file.add(progress)
+        if self._monitor:
+            self._monitor.add(progress)
         if (reason := _why_not_local(totals.source)) and reason != previous_reason:
             _log.warning("%s: some reads cross racks: %s", progress["name"], reason)
         if progress["numInputRows"]:
@@ -200,7 +200,7 @@ def run_stream(
     start: Callable[[], StreamingQuery],
     write: BatchFunction | None = None,
     is_cured: Callable[[BaseException], bool] = lambda _: False,
-    file: ProgressFile | None = None,
+    monitor: StreamMonitor | None = None,
 ) -> Totals:
     """Start a query and wait until it has ended or failed, or the job is asked to stop.
 
@@ -214,7 +214,7 @@ def run_stream(
         start: starts the query.
         write: what writes its micro-batches, if that is a function of ours.
         is_cured: tells, of what made the query fail, whether it will not once the query is started again.
-        file: takes the figures of each micro-batch.
+        monitor: shows what the query does.
 
     Returns:
         What the query did, in all of its runs together.
@@ -226,7 +226,7 @@ def run_stream(
             error's cause.
     """
     totals, is_to_run = Totals(), True
-    with _listening(spark, file) as recorder:
+    with _listening(spark, monitor) as recorder:
         with stop_signal(spark) as stop:
             while is_to_run:
                 run = _run(spark, start, recorder, stop)
@@ -244,9 +244,9 @@ def run_stream(
 
 
 @contextmanager
-def _listening(spark: SparkSession, file: ProgressFile | None) -> Iterator[_Recorder]:
-    """Yield what is told of queries while the block runs; the file gets how it ended."""
-    recorder, failure = _Recorder(file), None
+def _listening(spark: SparkSession, monitor: StreamMonitor | None) -> Iterator[_Recorder]:
+    """Yield what is told of queries while the block runs; the monitor gets how it ended."""
+    recorder, failure = _Recorder(monitor), None
     spark.streams.addListener(recorder)
     try:
         yield recorder
@@ -255,8 +255,8 @@ def _listening(spark: SparkSession, file: ProgressFile | None) -> Iterator[_Reco
         raise
     finally:
         spark.streams.removeListener(recorder)
-        if file:
-            file.end(failure)
+        if monitor:
+            monitor.end(failure)
 
 
 def _raise_unless_stopping(failure: Exception, stop: threading.Event) -> None:

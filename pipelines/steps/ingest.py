@@ -27,7 +27,7 @@ from pipelines.racks.traffic import RackTrafficMeter
 from pipelines.spark.checkpoints import QueryFiles, query_files
 from pipelines.spark.ingest_plans import ends_of, offsets_in, read_until
 from pipelines.spark.pipeline import Pipeline
-from pipelines.spark.stream_progress import progress_file
+from pipelines.spark.stream_monitor import StreamMonitor
 from pipelines.spark.streams import BatchFunction, run_stream
 
 _log = logging.getLogger(__name__)
@@ -80,8 +80,8 @@ def ingest(pipeline: Pipeline, *, once: bool) -> IngestSummary:
         if group:
             group.show(partial(_in_bronze, pipeline, starting))
         job = IngestJob(pipeline, writer, starting, forgotten=places_ahead(pipeline), group=group)
-        file = progress_file(pipeline, "ingest", None if once else config.ingest.trigger_interval)
-        totals = run_stream(spark, partial(job.start, once=once), job.batches, file=file)
+        monitor = StreamMonitor(pipeline, "ingest", None if once else config.ingest.trigger_interval)
+        totals = run_stream(spark, partial(job.start, once=once), job.batches, monitor=monitor)
     summary: IngestSummary = {
         "counts": {
             "records": totals.records + job.written_before,

@@ -38,7 +38,7 @@ from pipelines.registry.event_schema import AvroValues
 from pipelines.spark.checkpoints import QueryFiles, query_files
 from pipelines.spark.failures import texts
 from pipelines.spark.pipeline import Pipeline
-from pipelines.spark.stream_progress import progress_file
+from pipelines.spark.stream_monitor import StreamMonitor
 from pipelines.spark.streams import BatchFunction, Totals, run_stream
 
 _log = logging.getLogger(__name__)
@@ -202,9 +202,10 @@ class _Job:
     def run(self, *, once: bool) -> Totals:
         """Run the query to its end; a failure is put in words, and no transaction stays open."""
         sink, trigger = self.publisher.sink, settings_of(self.pipeline.config).trigger_interval
-        file = progress_file(self.pipeline, "publish", None if once else trigger)
+        monitor = StreamMonitor(self.pipeline, "publish", None if once else trigger)
         try:
-            return run_stream(self.pipeline.spark, partial(self._start, once=once), self.batches, file=file)
+            start = partial(self._start, once=once)
+            return run_stream(self.pipeline.spark, start, self.batches, monitor=monitor)
         except OncelakeError as error:
             reason = error.__cause__
             if reason is None:

@@ -36,7 +36,7 @@ from pipelines.spark.checkpoints import query_files
 from pipelines.spark.late_records import late_share
 from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.state_store import use_state_store
-from pipelines.spark.stream_progress import progress_file
+from pipelines.spark.stream_monitor import StreamMonitor
 from pipelines.spark.streams import BatchFunction, Totals, run_stream
 
 _REMEMBERED: Final = 1_000
@@ -91,8 +91,8 @@ def speed(pipeline: Pipeline, *, once: bool) -> SpeedSummary:
     writers = dict(known_writers(pipeline))
     job = _Job(pipeline, writers, SpeedWriter.of(config, check))
     with late_share(spark, "speed", config.speed) as late:
-        file = progress_file(pipeline, "speed", None if once else config.speed.trigger_interval)
-        totals = run_stream(spark, partial(job.start, once=once), job.batches, _is_new_plan, file)
+        monitor = StreamMonitor(pipeline, "speed", None if once else config.speed.trigger_interval)
+        totals = run_stream(spark, partial(job.start, once=once), job.batches, _is_new_plan, monitor)
     rows, quarantined = job.writer.written(query_files(spark, pipeline.checkpoint("speed")).next_batch)
     totals.counts.update(rows=rows, quarantined=quarantined)
     warnings = [*substituted, *late.warnings]

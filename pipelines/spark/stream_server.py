@@ -1,0 +1,175 @@
+"""What a stream shows of itself by HTTP: `/metrics` for Prometheus, and `/healthz` for who restarts it.
+
+Format: https://prometheus.io/docs/instrumenting/exposition_formats/
+"""
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from socketserver import ThreadingMixIn
+from statistics import median
+from typing import Any, Final
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+from wsgiref.types import StartResponse, WSGIEnvironment
+
+from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from pipelines.errors import ConfigError
+from pipelines.spark.stream_progress import StreamProgress
+
+# As long as that a stream may be silent; one that is idle gives a sign every ten seconds.
+_SILENT_S: Final = 300.0
+_TIMES: Final = 10
+
+_log = logging.getLogger(__name__)
+
+Figures = Callable[[], StreamProgress]
+Totals = Callable[[], Mapping[str, float]]
+
+
+class StreamServer:
+    """Serves the figures of a stream until it is closed.
+
+    Args:
+        address: Host and port.
+        labels: What every metric is labelled with.
+        figures: Returns what is known of the run.
+        totals: Returns what its micro-batches add up to; `seconds_PHASE` by phase.
+
+    Raises:
+        ConfigError: nothing can listen there.
+    """
+
+    def __init__(
+        self, address: tuple[str, int], labels: Mapping[str, str], figures: Figures, totals: Totals
+    ) -> None:
+        host, port = address
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(_Stream(labels, figures, totals))
+        metrics: Callable[[WSGIEnvironment, StartResponse], Iterable[bytes]] = make_wsgi_app(registry)
+
+        def answer(environ: WSGIEnvironment, respond: StartResponse) -> Iterable[bytes]:
+            match environ.get("PATH_INFO"):
+                case "/metrics":
+                    return metrics(environ, respond)
+                case "/healthz":
+                    return _healthz(figures(), respond)
+                case _:
+                    respond("404 Not Found", [("Content-Type", "text/plain")])
+                    return [b"/metrics, /healthz\n"]
+
+        try:
+            self._server = make_server(host, port, answer, _Server, _Quiet)
+        except OSError as error:
+            raise ConfigError(
+                f"metrics.host, metrics.port: nothing can listen on {host}:{port}: {error}; set another"
+                " metrics.port, or leave it out"
+            ) from None
+        threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True).start()
+        _log.info("metrics: http://%s:%d/metrics, health: /healthz", host, self._server.server_port)
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        return self._server.server_port
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+
+class _Quiet(WSGIRequestHandler):
+    # Who never ends a request keeps a thread no longer.
+    timeout = 10
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the library's name
+        """Log nothing: a request every few seconds is no news."""
+
+
+def silent_s(progress: StreamProgress, now: datetime) -> float | None:
+    """Return for how long a stream has given no sign, in seconds, if that is too long; else None."""
+    usual = median(batch.seconds for batch in progress.batches) if progress.batches else 0.0
+    silent = (now - progress.written_at).total_seconds()
+    return silent if silent > max(_SILENT_S, _TIMES * max(usual, progress.trigger_s)) else None
+
+
+def _healthz(progress: StreamProgress, respond: StartResponse) -> Iterable[bytes]:
+    silent = silent_s(progress, datetime.now(UTC))
+    said: dict[str, Any] = {"status": "ok", "last_sign": progress.written_at.isoformat(timespec="seconds")}
+    if silent is not None:
+        said |= {"status": "stuck", "silent_s": round(silent, 1)}
+    status = "200 OK" if silent is None else "503 Service Unavailable"
+    respond(status, [("Content-Type", "application/json")])
+    return [json.dumps(said).encode() + b"\n"]
+
+
+class _Stream(Collector):
+    def __init__(self, labels: Mapping[str, str], figures: Figures, totals: Totals) -> None:
+        self._names, self._values = list(labels), list(labels.values())
+        self._figures, self._totals = figures, totals
+
+    def collect(self) -> Iterator[Metric]:
+        """Return all metrics, as they are now."""
+        progress, totals = self._figures(), self._totals()
+        for name, text in _COUNTERS.items():
+            yield self._counter(name, text, totals.get(name, 0.0))
+        seconds = CounterMetricFamily(
+            "oncelake_stream_seconds", "Time of micro-batches, by phase.", labels=[*self._names, "phase"]
+        )
+        for name in totals:
+            if name.startswith(SECONDS):
+                seconds.add_metric([*self._values, name.removeprefix(SECONDS)], totals[name])
+        yield seconds
+        yield from (self._gauge(*each) for each in _gauges(progress) if each[2] is not None)
+
+    def _counter(self, name: str, text: str, value: float) -> Metric:
+        counter = CounterMetricFamily(f"oncelake_stream_{name}", text, labels=self._names)
+        counter.add_metric(self._values, value)
+        return counter
+
+    def _gauge(self, name: str, text: str, value: float | None) -> Metric:
+        gauge = GaugeMetricFamily(f"oncelake_stream_{name}", text, labels=self._names)
+        gauge.add_metric(self._values, value or 0.0)
+        return gauge
+
+
+SECONDS: Final = "seconds_"
+_COUNTERS: Final = {
+    "records": "Records that were read.",
+    "micro_batches": "Micro-batches with records.",
+    "duplicates": "Copies that the deduplication left out.",
+    "late": "Records behind the watermark.",
+}
+
+
+def _gauges(progress: StreamProgress) -> Iterator[tuple[str, str, float | None]]:
+    last = next((batch for batch in reversed(progress.batches) if batch.records), None)
+    yield "healthy", "0 if it has given no sign for too long.", silent_s(progress, datetime.now(UTC)) is None
+    yield "last_sign_timestamp_seconds", "When it last gave a sign.", progress.written_at.timestamp()
+    yield "trigger_interval_seconds", "Time from one micro-batch to the next.", progress.trigger_s
+    yield "executors", "Executors, beside the driver.", progress.executors
+    if last is None:
+        return
+    yield "last_micro_batch_records", "Records of the last micro-batch with any.", last.records
+    yield "last_micro_batch_seconds", "What it took.", last.seconds
+    yield (
+        "watermark_timestamp_seconds",
+        "Its watermark.",
+        last.watermark.timestamp() if last.watermark else None,
+    )
+    yield "state_memory_bytes", "Memory of the state.", last.state.memory_bytes if last.state else None
+    yield "files_outstanding", "Files of its source that it has left for later.", last.files_left
+    if last.tasks:
+        yield "task_seconds", "What its tasks took in all.", last.tasks.run_s
+        yield "gc_seconds", "Of that, garbage collection.", last.tasks.gc_s
+        yield "spilled_bytes", "What its tasks spilled to disk.", last.tasks.spilled_bytes

@@ -1,0 +1,119 @@
+"""Metrics and health of a stream, asked for by HTTP."""
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from pipelines.errors import ConfigError
+from pipelines.spark.stream_progress import MicroBatch, StateFigures, StreamProgress, TaskFigures
+from pipelines.spark.stream_server import StreamServer, silent_s
+
+NOW = datetime.now(UTC)
+BATCH = MicroBatch(
+    *(1, NOW, 2.5, 1_000),
+    {"write": 2.0},
+    StateFigures(4_096),
+    TaskFigures(8, 0, 6.0, 0.5, 128, 1.0),
+    watermark=datetime(2026, 1, 1, tzinfo=UTC),
+    files_left=7,
+)
+RUNNING = StreamProgress("speed", "host", 7, NOW, NOW, 10.0, 2, batches=(BATCH, replace(BATCH, records=0)))
+LABELS = {"pipeline": 'a "b"\n', "env": "prod", "stream": "speed"}
+
+
+class Served:
+    """A server, and what it is told to show."""
+
+    def __init__(self) -> None:
+        self.progress = RUNNING
+        self.totals = {"records": 5_000.0, "late": 3.0, "seconds_write": 12.5}
+        self.server = StreamServer(("127.0.0.1", 0), LABELS, lambda: self.progress, lambda: self.totals)
+
+    def get(self, path: str) -> tuple[int, str]:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.server.port}{path}", timeout=10) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def metrics(self) -> dict[str, float]:
+        status, text = self.get("/metrics")
+        assert status == 200
+        samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+        for sample in samples:
+            assert LABELS.items() <= sample.labels.items()
+        return {sample.name + sample.labels.get("phase", ""): sample.value for sample in samples}
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    served = Served()
+    yield served
+    served.server.close()
+
+
+def test_counters_are_of_the_run_and_gauges_of_the_last_micro_batch_with_records(served: Served) -> None:
+    found = served.metrics()
+    expected = {
+        "records_total": 5_000,
+        "late_total": 3,
+        "duplicates_total": 0,
+        "seconds_totalwrite": 12.5,
+        "healthy": 1,
+        "executors": 2,
+        "trigger_interval_seconds": 10,
+        "last_micro_batch_records": 1_000,
+        "last_micro_batch_seconds": 2.5,
+        "state_memory_bytes": 4_096,
+        "watermark_timestamp_seconds": 1_767_225_600,
+        "files_outstanding": 7,
+        "task_seconds": 6,
+        "gc_seconds": 0.5,
+        "spilled_bytes": 128,
+    }
+    assert {name: found[f"oncelake_stream_{name}"] for name in expected} == expected
+
+
+def test_what_a_stream_does_not_know_is_left_out(served: Served) -> None:
+    served.progress = replace(RUNNING, batches=())
+    assert "oncelake_stream_last_micro_batch_records" not in served.metrics()
+    served.progress = replace(RUNNING, batches=(MicroBatch(1, NOW, 2.5, 1_000),))
+    assert {"oncelake_stream_state_memory_bytes", "oncelake_stream_gc_seconds"}.isdisjoint(served.metrics())
+
+
+def test_health_is_bad_when_a_stream_is_silent_and_not_when_it_is_idle(served: Served) -> None:
+    status, said = served.get("/healthz")
+    assert (status, json.loads(said)["status"]) == (200, "ok")
+    served.progress = replace(RUNNING, written_at=NOW - timedelta(minutes=6))
+    status, said = served.get("/healthz")
+    assert (status, json.loads(said)["status"]) == (503, "stuck")
+    assert served.metrics()["oncelake_stream_healthy"] == 0
+
+
+@pytest.mark.parametrize(("seconds", "trigger", "silent", "is_stuck"), [
+    (1.0, 10.0, 299, False),
+    (1.0, 10.0, 301, True),
+    (60.0, 10.0, 599, False),
+    (60.0, 10.0, 601, True),
+    (1.0, 3_600.0, 35_999, False),
+])  # fmt: skip
+def test_a_stream_may_be_silent_for_ten_of_its_usual_micro_batches(
+    seconds: float, trigger: float, silent: int, is_stuck: bool
+) -> None:
+    batches = (replace(BATCH, seconds=seconds),)
+    progress = replace(
+        RUNNING, trigger_s=trigger, batches=batches, written_at=NOW - timedelta(seconds=silent)
+    )
+    assert (silent_s(progress, NOW) is not None) == is_stuck
+
+
+def test_anything_else_is_not_found_and_a_port_in_use_is_refused(served: Served) -> None:
+    assert served.get("/")[0] == 404
+    with pytest.raises(ConfigError, match=r"metrics\.port: nothing can listen on 127\.0\.0\.1:\d+"):
+        StreamServer(("127.0.0.1", served.server.port), LABELS, lambda: RUNNING, dict)
