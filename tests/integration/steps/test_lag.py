@@ -1,5 +1,7 @@
 """What `oncelake lag` says of a pipeline on a real cluster, whatever has happened to it."""
 
+import socket
+import urllib.request
 from collections.abc import Callable
 
 import pytest
@@ -118,3 +120,27 @@ def test_a_stream_leaves_the_figures_of_its_micro_batches(watched: Watched) -> N
     assert first.state.seconds > 0
     assert first.tasks
     assert (first.tasks.tasks > 0, first.tasks.failed, first.tasks.run_s > 0) == (True, 0, True)
+
+
+def test_a_stream_tells_of_itself_by_http_while_it_runs_and_no_longer(
+    watched: Watched, broker: str, make_lake: Callable[..., Lake]
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    settings = (f"kafka.bootstrap_servers={broker}", f"kafka.topic={watched.topic}", f"metrics.port={port}")
+    pipeline = make_lake(*settings).pipeline
+    seen: dict[str, str] = {}
+
+    def look() -> None:
+        for path in ("healthz", "metrics"):
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=10) as answer:
+                seen[path] = answer.read().decode()
+
+    watched.send(20)
+    with armed(Point.BATCH_LOOKED_FOR, look):
+        ingest(pipeline, once=True)
+    assert '"status": "ok"' in seen["healthz"]
+    assert 'oncelake_stream_healthy{env="local",pipeline="flights",stream="ingest"} 1.0' in seen["metrics"]
+    with pytest.raises(OSError, match="refused"):
+        look()
