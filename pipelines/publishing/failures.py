@@ -14,6 +14,8 @@ _TOO_LATE: Final = re.compile(r"UnsentError: (?P<said>[^\n]*)")
 _KAFKA: Final = re.compile(r"KafkaException: (?P<said>[^\n]*)")
 # The errors of a producer whose transaction was ended by the cluster, or by another producer.
 _ENDED: Final = re.compile(r"_FENCED|INVALID_PRODUCER_EPOCH|INVALID_TXN_STATE|_TIMED_OUT")
+# What librdkafka says where an offset is in a transaction that does not end (KIP-447).
+_UNSTABLE: Final = "committed offsets"
 _GONE: Final = re.compile(rf"[^\n]*(?:{TABLE_IS_GONE})[^\n]*")
 
 
@@ -43,18 +45,33 @@ def explained(text: str, error: OncelakeError, sink: TransactionalSink) -> Oncel
     if match := _TOO_LATE.search(text):
         return InfrastructureError(f"{sink.name}: {match['said']}: raise {longer}, or publish.slots")
     if match := _KAFKA.search(text):
-        why = (
-            f" If it ends so each time and nobody else publishes, micro-batches take too long: raise {longer}"
-            if _ENDED.search(match["said"])
-            else ""
-        )
-        return InfrastructureError(
-            f"{sink.name}: Kafka refused, or did not answer: {match['said']}. What was not committed is"
-            f" rolled back: fix the cause and start again.{why}"
-        )
+        return InfrastructureError(f"{sink.name}: {_refused(match['said'], longer)}")
     if match := _GONE.search(text):
         return SourceError(
             f"{sink.name}: what has to be published next is gone from the speed layer or the batch layer."
             f" See docs/publishing.md, 'When versions are gone'. Spark says: {first_line(match[0])}"
         )
     return error
+
+
+def _refused(said: str, longer: str) -> str:
+    """Return what a refusal of Kafka means.
+
+    Args:
+        said: by librdkafka.
+        longer: the setting that gives transactions more time.
+    """
+    if _UNSTABLE in said:
+        return (
+            f"the progress of a slot cannot be read: {said}. If the cluster answers otherwise, a transaction of"
+            " an earlier task hangs. See docs/publishing.md, 'A transaction that hangs'"
+        )
+    why = (
+        f" If it ends so each time and nobody else publishes, micro-batches take too long: raise {longer}"
+        if _ENDED.search(said)
+        else ""
+    )
+    return (
+        f"Kafka refused, or did not answer: {said}. What was not committed is rolled back: fix the cause and"
+        f" start again.{why}"
+    )

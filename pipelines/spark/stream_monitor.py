@@ -1,18 +1,40 @@
-"""What is shown of a stream while it runs: a file beside its checkpoint, and metrics by HTTP."""
+"""What is shown of a stream while it runs: a file beside its checkpoint, and metrics by HTTP.
 
+All that may wait for something else is done in a thread of its own: the stream waits for none of it.
+"""
+
+import logging
+import threading
 from collections.abc import Mapping
-from datetime import timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from pipelines.spark.failures import first_line
 from pipelines.spark.pipeline import Pipeline
-from pipelines.spark.stream_progress import MicroBatch, ProgressFile, Query, micro_batch_of
+from pipelines.spark.stream_progress import (
+    KEPT,
+    MicroBatch,
+    Query,
+    TaskFigures,
+    micro_batch_of,
+    new_run,
+    read_progress,
+    write_progress,
+)
 from pipelines.spark.stream_server import SECONDS, StreamServer
 
 _PORTS: Final[dict[Query, int]] = {"ingest": 0, "speed": 1, "publish": 2}
+# After a micro-batch; and in between, so that a process that is gone can be told from one that is busy.
+_AFTER_S: Final = 5.0
+_BETWEEN_S: Final = 30.0
+_LAST_WITHIN_S: Final = 5.0
+
+_log = logging.getLogger(__name__)
 
 
 class StreamMonitor:
-    """Takes Spark's reports of the micro-batches of a run; a stream never waits for who looks.
+    """Takes Spark's reports of the micro-batches of a run, from its making until `end`.
 
     Args:
         pipeline: The pipeline.
@@ -24,15 +46,25 @@ class StreamMonitor:
     """
 
     def __init__(self, pipeline: Pipeline, query: Query, trigger: timedelta | None) -> None:
-        seconds = trigger.total_seconds() if trigger else 0.0
-        metrics = pipeline.config.metrics
+        self._spark, self._checkpoint = pipeline.spark, pipeline.checkpoint(query)
         self._totals: dict[str, float] = {}
-        self._file = ProgressFile(pipeline.spark, pipeline.checkpoint(query), query, seconds)
-        self._server: StreamServer | None = None
-        if metrics.port is not None:
-            labels = {"pipeline": pipeline.name, "env": pipeline.config.env, "stream": query}
-            address = (metrics.host, metrics.port + _PORTS[query])
-            self._server = StreamServer(address, labels, lambda: self._file.progress, lambda: self._totals)
+        self._changed = threading.Condition()
+        self._batches: list[tuple[MicroBatch, str]] = []
+        self._is_seen, self._is_ended, self._is_told = False, False, False
+        seconds = trigger.total_seconds() if trigger else 0.0
+        self._progress = new_run(query, seconds, read_progress(self._spark, self._checkpoint))
+        self._server = self._served(pipeline, query)
+        self._meter: Any = None
+        self._thread = threading.Thread(target=self._work, name="stream-monitor", daemon=True)
+        self._thread.start()
+
+    def _served(self, pipeline: Pipeline, query: Query) -> StreamServer | None:
+        metrics = pipeline.config.metrics
+        if metrics.port is None:
+            return None
+        labels = {"pipeline": pipeline.name, "env": pipeline.config.env, "stream": query}
+        address = (metrics.host, metrics.port + _PORTS[query])
+        return StreamServer(address, labels, lambda: self._progress, lambda: self._totals)
 
     def add(self, progress: Mapping[str, Any]) -> None:
         """Note a micro-batch.
@@ -42,21 +74,112 @@ class StreamMonitor:
         """
         batch = micro_batch_of(progress)
         # Never changed, since who asks for metrics reads it in another thread.
-        self._totals = {name: self._totals.get(name, 0.0) + value for name, value in _totals(batch).items()}
-        self._file.add(batch, str(progress["id"]))
+        self._totals = {
+            name: self._totals.get(name, 0.0) + value for name, value in _totals_of(batch).items()
+        }
+        with self._changed:
+            self._batches.append((batch, str(progress["id"])))
+            self._changed.notify()
 
     def idle(self) -> None:
         """Note that there was nothing to do."""
-        self._file.idle()
+        self._is_seen = True
 
     def end(self, failure: str | None) -> None:
         """Note that the run has ended, and why if it failed."""
-        self._file.end(failure)
+        with self._changed:
+            self._is_ended = True
+            self._progress = replace(self._progress, ended_at=datetime.now(UTC), failure=failure)
+            self._changed.notify()
+        self._thread.join(_LAST_WITHIN_S)
         if self._server:
             self._server.close()
 
+    def _work(self) -> None:
+        """Write the file until the run has ended, and then once more."""
+        tasks_before = self._start_meter()
+        self._write()
+        while True:
+            with self._changed:
+                is_new = self._changed.wait_for(lambda: self._is_ended or bool(self._batches), _BETWEEN_S)
+            tasks = self._tasks_ended()
+            if is_new or self._is_seen or tasks != tasks_before:
+                self._progress = replace(self._progress, seen_at=datetime.now(UTC))
+            tasks_before, self._is_seen = tasks, False
+            self._take_batches()
+            if self._is_ended:
+                break
+            self._write()
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_ended, _AFTER_S)
+        self._stop_meter()
+        newest = read_progress(self._spark, self._checkpoint)
+        # Another run may have begun since, and fenced this one.
+        if newest is None or newest.is_of(self._progress) or newest.started_at < self._progress.started_at:
+            self._write()
 
-def _totals(batch: MicroBatch) -> dict[str, float]:
+    def _take_batches(self) -> None:
+        with self._changed:
+            new, self._batches = self._batches, []
+        batches = list(self._progress.batches)
+        if new and batches:
+            # The last tasks of a micro-batch may be told of after it is done.
+            batches[-1] = self._with_tasks(batches[-1], new[0][1])
+        batches += [self._with_tasks(batch, query) for batch, query in new]
+        self._progress = replace(self._progress, batches=tuple(batches[-KEPT:]))
+
+    def _write(self) -> None:
+        try:
+            jvm_context: Any = self._spark.sparkContext._jsc.sc()
+            executors = int(jvm_context.getExecutorMemoryStatus().size()) - 1
+            self._progress = replace(self._progress, written_at=datetime.now(UTC), executors=executors)
+            write_progress(self._spark, self._checkpoint, self._progress)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the stream goes on
+            # The session may be gone before its last figures are.
+            if not self._is_told and not self._is_ended:
+                _log.warning(
+                    "the figures of %s cannot be written, so oncelake lag knows less: %s",
+                    *(self._progress.query, first_line(str(error))),
+                )
+            self._is_told = True
+
+    def _start_meter(self) -> int:
+        try:
+            jvm: Any = self._spark.sparkContext._jvm
+            meter = jvm.oncelake.watch.TaskMeter()
+            self._spark.sparkContext._jsc.sc().addSparkListener(meter)
+            self._meter = meter
+        except Exception as error:  # noqa: BLE001 - whatever it is, the stream goes on
+            _log.warning("tasks are not measured, so oncelake lag knows less: %s", first_line(str(error)))
+        return self._tasks_ended()
+
+    def _stop_meter(self) -> None:
+        meter, self._meter = self._meter, None
+        try:
+            if meter:
+                self._spark.sparkContext._jsc.sc().removeSparkListener(meter)
+        except Exception as error:  # noqa: BLE001 - the session may be gone, and the listener with it
+            _log.debug("%s", error)
+
+    def _tasks_ended(self) -> int:
+        try:
+            return int(self._meter.ended()) if self._meter else 0
+        except Exception:  # noqa: BLE001 - the session may be gone
+            return 0
+
+    def _with_tasks(self, batch: MicroBatch, query: str) -> MicroBatch:
+        try:
+            sums = self._meter.of(query, batch.number) if self._meter else None
+        except Exception:  # noqa: BLE001 - the session may be gone
+            sums = None
+        if sums is None:
+            return batch
+        tasks, failed, run_ms, gc_ms, spilled, longest_ms = sums
+        figures = TaskFigures(tasks, failed, run_ms / 1000, gc_ms / 1000, spilled, longest_ms / 1000)
+        return replace(batch, tasks=figures)
+
+
+def _totals_of(batch: MicroBatch) -> dict[str, float]:
     return {
         "records": batch.records,
         "micro_batches": int(bool(batch.records)),

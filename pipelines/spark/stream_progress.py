@@ -6,25 +6,22 @@ The file is replaced as a whole, so it does not grow. Who reads it needs no acce
 import logging
 import os
 import platform
-import time
 from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 from py4j.protocol import Py4JError
 from pydantic import TypeAdapter, ValidationError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pipelines.spark.checkpoints import replace_file
+from pipelines.spark.failures import first_line
 from pipelines.spark.files import HadoopFile
 
 Query = Literal["ingest", "speed", "publish"]
 
 KEPT: Final = 60
-_WRITTEN_EVERY_S: Final = 5.0
 # Spark's names of what a micro-batch spends its time on (`ProgressReporter`).
 _PHASES: Final = {
     "source": ("latestOffset", "getBatch"),
@@ -122,8 +119,11 @@ class StreamProgress:
         host: where its driver runs.
         pid: the driver's process.
         started_at: when the run began.
-        written_at: when this was written; a stream that is idle writes it again and again.
+        written_at: when this was written; while the process lives, twice a minute.
+        seen_at: the last sign that the stream moves: a micro-batch or a task has ended, or there was nothing
+            to do.
         trigger_s: the time from one micro-batch to the next; 0 if it was to take what is there and end.
+        previous_at: when the run before it began, if that left a file.
         executors: how many executors it has; 0 where the driver does their work.
         ended_at: when it ended; None while it runs, or if it died.
         failure: the first line of why it failed.
@@ -135,83 +135,42 @@ class StreamProgress:
     pid: int
     started_at: datetime
     written_at: datetime
+    seen_at: datetime
     trigger_s: float
+    previous_at: datetime | None = None
     executors: int = 0
     ended_at: datetime | None = None
     failure: str | None = None
     batches: tuple[MicroBatch, ...] = ()
 
+    def is_of(self, run: "StreamProgress") -> bool:
+        """Return whether both are of one run."""
+        return (self.host, self.pid, self.started_at) == (run.host, run.pid, run.started_at)
+
 
 _FILE: Final = TypeAdapter(StreamProgress)
 
 
-class ProgressFile:
-    """Writes the figures of one run; a file that cannot be written is told once and stops nothing.
+def new_run(query: Query, trigger_s: float, previous: StreamProgress | None) -> StreamProgress:
+    """Return what is known of a run that begins in this process.
 
     Args:
-        spark: the session.
-        checkpoint: the path of the query's checkpoint.
         query: the query's name.
         trigger_s: as in `StreamProgress`.
+        previous: what the run before it has left.
     """
+    now = datetime.now(UTC)
+    previous_at = previous.started_at if previous else None
+    return StreamProgress(query, platform.node(), os.getpid(), now, now, now, trigger_s, previous_at)
 
-    def __init__(self, spark: SparkSession, checkpoint: str, query: Query, trigger_s: float) -> None:
-        now = datetime.now(UTC)
-        self._spark, self._path = spark, progress_path(checkpoint)
-        self._progress = StreamProgress(query, platform.node(), os.getpid(), now, now, trigger_s)
-        self._written, self._is_told = 0.0, False
-        jvm: Any = spark.sparkContext._jvm
-        self._meter, self._context = jvm.oncelake.watch.TaskMeter(), spark.sparkContext._jsc.sc()
-        self._context.addSparkListener(self._meter)
 
-    @property
-    def progress(self) -> StreamProgress:
-        """What is known now."""
-        return self._progress
+def write_progress(spark: SparkSession, checkpoint: str, progress: StreamProgress) -> None:
+    """Replace the file of a query.
 
-    def add(self, batch: MicroBatch, query: str) -> None:
-        """Note a micro-batch of the query with an id."""
-        batches = (*self._progress.batches, batch)[-KEPT:]
-        # The last tasks of the one before may have been told of since it was noted.
-        newest = (replace(each, tasks=self._tasks(query, each.number)) for each in batches[-2:])
-        self._progress = replace(self._progress, batches=(*batches[:-2], *newest))
-        self._write()
-
-    def idle(self) -> None:
-        """Note that there was nothing to do."""
-        self._write()
-
-    def end(self, failure: str | None) -> None:
-        """Note that the run has ended, and why if it failed."""
-        with suppress(Py4JError):
-            self._context.removeSparkListener(self._meter)
-        self._progress = replace(self._progress, ended_at=datetime.now(UTC), failure=failure)
-        self._written = 0.0
-        self._write()
-
-    def _tasks(self, query: str, batch: int) -> TaskFigures | None:
-        try:
-            sums = self._meter.of(query, batch)
-        except Py4JError:
-            # The JVM ends before the stream does.
-            return None
-        if sums is None:
-            return None
-        tasks, failed, run_ms, gc_ms, spilled, longest_ms = sums
-        return TaskFigures(tasks, failed, run_ms / 1000, gc_ms / 1000, spilled, longest_ms / 1000)
-
-    def _write(self) -> None:
-        if self._written and time.monotonic() - self._written < _WRITTEN_EVERY_S:
-            return
-        try:
-            executors = _executors(self._spark)
-            self._progress = replace(self._progress, written_at=datetime.now(UTC), executors=executors)
-            replace_file(self._spark, self._path, _FILE.dump_json(self._progress).decode())
-        except (Py4JError, PySparkException) as error:
-            if not self._is_told:
-                _log.warning("%s cannot be written, so oncelake lag knows less: %s", self._path, error)
-            self._is_told = True
-        self._written = time.monotonic()
+    Raises:
+        Py4JError: it cannot be written.
+    """
+    replace_file(spark, progress_path(checkpoint), _FILE.dump_json(progress).decode())
 
 
 def progress_path(checkpoint: str) -> str:
@@ -221,9 +180,13 @@ def progress_path(checkpoint: str) -> str:
 
 def read_progress(spark: SparkSession, checkpoint: str) -> StreamProgress | None:
     """Return the figures of the newest run of a query; None if there are none that can be read."""
-    text = HadoopFile(spark, progress_path(checkpoint)).text()
     try:
+        text = HadoopFile(spark, progress_path(checkpoint)).text()
         return _FILE.validate_json(text) if text else None
+    except Py4JError as error:
+        # Some file systems have none for a moment while it is replaced.
+        _log.warning("%s cannot be read: %s", progress_path(checkpoint), first_line(str(error)))
+        return None
     except ValidationError as error:
         _log.warning("%s cannot be read, and is passed over: %s", progress_path(checkpoint), error)
         return None
@@ -279,9 +242,3 @@ def _watermark(progress: Mapping[str, Any]) -> datetime | None:
 def _sum(sources: list[Mapping[str, str]], name: str) -> int | None:
     known = [int(source[name]) for source in sources if name in source]
     return sum(known) if known else None
-
-
-def _executors(spark: SparkSession) -> int:
-    """Return how many executors there are beside the driver."""
-    jvm_context: Any = spark.sparkContext._jsc.sc()
-    return int(jvm_context.getExecutorMemoryStatus().size()) - 1

@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from socketserver import ThreadingMixIn
-from statistics import median
 from typing import Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from wsgiref.types import StartResponse, WSGIEnvironment
@@ -22,9 +21,8 @@ from prometheus_client.registry import Collector
 from pipelines.errors import ConfigError
 from pipelines.spark.stream_progress import StreamProgress
 
-# As long as that a stream may be silent; one that is idle gives a sign every ten seconds.
-_SILENT_S: Final = 300.0
-_TIMES: Final = 10
+# Longer than one task takes.
+SILENT_S: Final = 300.0
 
 _log = logging.getLogger(__name__)
 
@@ -97,15 +95,18 @@ class _Quiet(WSGIRequestHandler):
 
 
 def silent_s(progress: StreamProgress, now: datetime) -> float | None:
-    """Return for how long a stream has given no sign, in seconds, if that is too long; else None."""
-    usual = median(batch.seconds for batch in progress.batches) if progress.batches else 0.0
-    silent = (now - progress.written_at).total_seconds()
-    return silent if silent > max(_SILENT_S, _TIMES * max(usual, progress.trigger_s)) else None
+    """Return for how many seconds a stream has given no sign that it moves; None if that is not too long.
+
+    A sign is a micro-batch or a task that has ended, or that there was nothing to do, which Spark says once
+    in a trigger interval.
+    """
+    silent = (now - progress.seen_at).total_seconds()
+    return silent if silent > SILENT_S + 2 * progress.trigger_s else None
 
 
 def _healthz(progress: StreamProgress, respond: StartResponse) -> Iterable[bytes]:
     silent = silent_s(progress, datetime.now(UTC))
-    said: dict[str, Any] = {"status": "ok", "last_sign": progress.written_at.isoformat(timespec="seconds")}
+    said: dict[str, Any] = {"status": "ok", "last_sign": progress.seen_at.isoformat(timespec="seconds")}
     if silent is not None:
         said |= {"status": "stuck", "silent_s": round(silent, 1)}
     status = "200 OK" if silent is None else "503 Service Unavailable"
@@ -155,7 +156,7 @@ _COUNTERS: Final = {
 def _gauges(progress: StreamProgress) -> Iterator[tuple[str, str, float | None]]:
     last = next((batch for batch in reversed(progress.batches) if batch.records), None)
     yield "healthy", "0 if it has given no sign for too long.", silent_s(progress, datetime.now(UTC)) is None
-    yield "last_sign_timestamp_seconds", "When it last gave a sign.", progress.written_at.timestamp()
+    yield "last_sign_timestamp_seconds", "When it last gave a sign.", progress.seen_at.timestamp()
     yield "trigger_interval_seconds", "Time from one micro-batch to the next.", progress.trigger_s
     yield "executors", "Executors, beside the driver.", progress.executors
     if last is None:

@@ -27,7 +27,7 @@ Victim = Literal["task", "worker", "executor", "driver", "broker", "zombie", "st
 
 IN_TASKS: Final = (Point.SLOT_TAKEN, Point.ROWS_PRODUCED, Point.SLOT_SENT, Point.SLOT_COMMITTED)
 IN_DRIVER: Final = ("after the task", "after the batch")
-_PATIENCE_S: Final = 60
+_PATIENCE_S: Final = 120
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ public final class TaskMeter extends SparkListener {
 
   private final Map<Integer, String> batchOfStage = new Newest<>(MOST_STAGES);
   private final Map<String, long[]> sums = new Newest<>(MOST_BATCHES);
+  private long ended;
 
   @Override
   public synchronized void onJobStart(SparkListenerJobStart job) {
@@ -38,6 +39,7 @@ public final class TaskMeter extends SparkListener {
 
   @Override
   public synchronized void onTaskEnd(SparkListenerTaskEnd task) {
+    ended++;
     String batch = batchOfStage.get(task.stageId());
     if (batch == null) {
       return;
@@ -66,6 +68,11 @@ public final class TaskMeter extends SparkListener {
   public synchronized long[] of(String query, long batch) {
     long[] sum = sums.get(key(query, Long.toString(batch)));
     return sum == null ? null : sum.clone();
+  }
+
+  /** How many tasks have ended, of whatever job: while it grows, something moves. */
+  public synchronized long ended() {
+    return ended;
   }
 
   private static String key(String query, String batch) {
