@@ -1,9 +1,11 @@
 """`oncelake lag`: how far are the streams behind, and why?"""
 
+import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import Any, Final
+from datetime import UTC, datetime
+from typing import Any, Final, NoReturn
 
 import click
 from rich import box
@@ -14,6 +16,7 @@ from pipelines.cli.job_runner import Job, run_job
 from pipelines.cli.options import CommonOptions, LogFormat, common_options, once
 from pipelines.cli.terminal import harmless
 from pipelines.durations import about
+from pipelines.errors import OncelakeError
 from pipelines.lag.evidence import Evidence, PartitionLag
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.lag import StageLag
@@ -41,14 +44,30 @@ _MOST_ROWS: Final = 12
 )
 def lag(output: LogFormat | None, watch: float | None, **common: Any) -> None:
     """Show how far each stream is behind, and name the cause."""
+    options = CommonOptions(**common)
+    is_json = (output or options.log_format) == "json"
 
     def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
-        while watch is not None:
-            print("\n".join(summary_of(lag_of(pipeline))["lines"]), flush=True)
-            time.sleep(watch)
+        if watch is not None:
+            _watch(pipeline, watch, is_json=is_json)
         return summary_of(lag_of(pipeline))
 
-    run_job(Job("lag", body), CommonOptions(**common), output)
+    # To end a watch is no failure.
+    run_job(Job("lag", body, is_stream=watch is not None), options, output)
+
+
+def _watch(pipeline: Pipeline, seconds: float, *, is_json: bool) -> NoReturn:
+    """Print the lag again and again, until the process is told to stop; what fails is tried again."""
+    while True:
+        try:
+            told = summary_of(lag_of(pipeline))
+        except OncelakeError as error:
+            told = {"error": str(error), "lines": [f"error: {harmless(str(error))}"]}
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        print(
+            json.dumps({"at": now, **told}) if is_json else "\n".join([now, *told["lines"], ""]), flush=True
+        )
+        time.sleep(seconds)
 
 
 def summary_of(stages: Sequence[StageLag]) -> dict[str, Any]:
@@ -102,14 +121,22 @@ def _table(stages: Sequence[StageLag]) -> Iterator[str]:
 
 def _cells(figures: Evidence | PartitionLag) -> tuple[str, ...]:
     left = figures.retention_s if isinstance(figures, PartitionLag) else _least_retention(figures)
+    parts = figures.partitions if isinstance(figures, Evidence) else (figures,)
+    more = "≥ " if any(each.is_cut for each in parts) else ""
     return (
-        f"{figures.records:,}",
-        _duration(figures.behind_s) if figures.records else "",
+        f"{more}{figures.records:,}",
+        _duration(figures.behind_s) or "?" if figures.records else "",
         _rate(figures.rate_in),
         _rate(figures.rate_out),
-        (_duration(figures.catch_up_s) or "never") if figures.records else "",
+        _caught_up(figures) if figures.records else "",
         _duration(left) if figures.records else "",
     )
+
+
+def _caught_up(figures: Evidence | PartitionLag) -> str:
+    if figures.catch_up_s is not None:
+        return about(figures.catch_up_s)
+    return "?" if figures.rate_in is None or figures.rate_out is None else "never"
 
 
 def _least_retention(evidence: Evidence) -> float | None:

@@ -1,18 +1,27 @@
 """What Kafka has that ingest has not read: offsets, the time of the first of them, and how fast more come."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from pipelines.delta.io import small_rows
+from pipelines.delta.tables import exists
 from pipelines.kafka.admin import Admin, admin_client
+from pipelines.kafka.ingest_position import continuation
 from pipelines.kafka.source import records_between
-from pipelines.kafka.topics import Topic, end_offsets, find_topic, offset_bounds
-from pipelines.spark.checkpoints import first_offsets, micro_batches, offsets_of, planned_at
+from pipelines.kafka.topics import Topic, find_topic, seen_by
+from pipelines.spark.checkpoints import (
+    first_offsets,
+    micro_batches,
+    offsets_of,
+    planned_at,
+    query_files,
+)
 from pipelines.spark.ingest_plans import plan_of, read_until
 from pipelines.spark.pipeline import Pipeline
 
@@ -32,23 +41,21 @@ class PartitionBacklog:
         earliest: The first offset that Kafka has.
         position: The first offset that ingest has not read.
         end: The offset after the last record that a reader may see.
-        first_at: When the first unread record was appended or sent, by its own timestamp; None without one.
-        came: Offsets that came within `RECENT`.
-        came_usually: Offsets that came within `USUAL`.
-        read: Offsets that ingest read within `RECENT`.
-        has_leader: Whether a broker serves it.
-        is_in_sync: Whether all of its replicas are in sync.
+        log_end: The offset after the last one, also of open transactions.
+        first_at: When the first unread record was appended or sent, by its own timestamp; None if unknown.
+        recent_from: The first offset of the last `RECENT`, `log_end` if nothing came.
+        usual_from: The first offset of the last `USUAL`, `log_end` if nothing came.
+        rate_out: Offsets that ingest has read each second in about `RECENT`; None if unknown.
     """
 
     earliest: int
     position: int
     end: int
+    log_end: int
     first_at: datetime | None
-    came: int
-    came_usually: int
-    read: int
-    has_leader: bool
-    is_in_sync: bool
+    recent_from: int
+    usual_from: int
+    rate_out: float | None
 
     @property
     def unread(self) -> int:
@@ -60,6 +67,26 @@ class PartitionBacklog:
         """How many offsets were deleted before they were read."""
         return max(self.earliest - self.position, 0)
 
+    @property
+    def ahead(self) -> int:
+        """How many offsets ingest has read that Kafka does not have."""
+        return max(self.position - self.log_end, 0)
+
+    @property
+    def hidden(self) -> int:
+        """How many offsets an open transaction hides that began before the last `RECENT`."""
+        return self.log_end - self.end if self.end < self.recent_from else 0
+
+    @property
+    def rate_in(self) -> float:
+        """Offsets that came each second in the last `RECENT`."""
+        return (self.log_end - self.recent_from) / RECENT.total_seconds()
+
+    @property
+    def usual_rate_in(self) -> float:
+        """Offsets that came each second in the time before that, back to `USUAL`."""
+        return max(self.recent_from - self.usual_from, 0) / (USUAL - RECENT).total_seconds()
+
 
 @dataclass(frozen=True)
 class Backlog:
@@ -67,13 +94,37 @@ class Backlog:
 
     Attributes:
         at: When Kafka was asked.
-        partitions: By their number.
+        topic: Which topic it was.
+        partitions: By their number, those that have a leader.
+        offline: Those that have none, of which nothing is known.
+        under_replicated: Those with a replica that is not in sync.
         retention: How long Kafka keeps a record; None if it does not delete by age, or does not say.
     """
 
     at: datetime
+    topic: Topic
     partitions: Mapping[int, PartitionBacklog]
+    offline: tuple[int, ...]
+    under_replicated: tuple[int, ...]
     retention: timedelta | None
+
+
+class _Before(NamedTuple):
+    """Where ingest was some time ago."""
+
+    ends: Mapping[int, int]
+    at: datetime
+
+
+@dataclass(frozen=True)
+class _Offsets:
+    """What Kafka says of the offsets of some partitions."""
+
+    earliest: Mapping[int, int]
+    end: Mapping[int, int]
+    log_end: Mapping[int, int]
+    recent: Mapping[int, int]
+    usual: Mapping[int, int]
 
 
 def backlog(pipeline: Pipeline) -> Backlog:
@@ -81,91 +132,125 @@ def backlog(pipeline: Pipeline) -> Backlog:
 
     Raises:
         ConfigError: there is no such topic.
+        SourceError: the checkpoint was reset, and bronze has offsets that Kafka has not.
         InfrastructureError: the cluster does not answer.
     """
     spark, kafka = pipeline.spark, pipeline.config.kafka
     # Before Kafka is asked, so that nothing counts as read that is not there yet.
     position, before = read_until(pipeline), _read_before(pipeline, datetime.now(UTC) - RECENT)
     topic = find_topic(spark, kafka)
-    ends = end_offsets(spark, kafka, topic)
     with admin_client(spark, kafka) as admin:
+        described = _described(admin, topic)
+        offline = tuple(number for number, each in described.items() if not _has_leader(each))
+        led = [number for number in described if number not in offline]
         at = datetime.now(UTC)
-        bounds = offset_bounds(admin, topic)
-        recently, usually = (_offsets_at(admin, topic, at - past) for past in (RECENT, USUAL))
-        description = _description(admin, topic)
+        offsets = _asked(admin, pipeline, topic, led, at)
         retention = _retention(admin, topic)
-    starts = {number: position.get(number, _start(pipeline, each)) for number, each in bounds.items()}
+    starts = {number: position.get(number, -1) for number in led}
+    if unknown := [number for number, start in starts.items() if start < 0]:
+        starts |= _first_starts(pipeline, topic, offsets, unknown)
+    partitions = _partitions(pipeline, offsets, starts, before)
+    under = tuple(number for number, each in described.items() if each.isr().size() < each.replicas().size())
+    return Backlog(at, topic, partitions, offline, under, retention)
+
+
+def _partitions(
+    pipeline: Pipeline, offsets: _Offsets, starts: Mapping[int, int], before: _Before | None
+) -> dict[int, PartitionBacklog]:
     unread = {
-        number: range(max(starts[number], each.start), min(ends[number], starts[number] + _LOOKED_AT))
-        for number, each in bounds.items()
+        number: range(first, min(offsets.end[number], first + _LOOKED_AT))
+        for number, start in starts.items()
+        if (first := max(start, offsets.earliest[number])) < offsets.end[number]
     }
-    first_at = _first_times(pipeline, {number: offsets for number, offsets in unread.items() if offsets})
-    partitions = {
+    first_at = _first_times(pipeline, unread)
+    seconds = (datetime.now(UTC) - before.at).total_seconds() if before else 0.0
+    return {
         number: PartitionBacklog(
-            earliest=each.start,
-            position=starts[number],
-            end=ends[number],
+            earliest=offsets.earliest[number],
+            position=start,
+            end=offsets.end[number],
+            log_end=offsets.log_end[number],
             first_at=first_at.get(number),
-            came=_since(recently[number], each),
-            came_usually=_since(usually[number], each),
-            read=starts[number] - before.get(number, starts[number]),
-            has_leader=description[number][0],
-            is_in_sync=description[number][1],
+            recent_from=offsets.recent[number],
+            usual_from=offsets.usual[number],
+            rate_out=max(start - before.ends.get(number, 0), 0) / seconds if before else None,
         )
-        for number, each in bounds.items()
+        for number, start in starts.items()
     }
-    return Backlog(at, partitions, retention)
 
 
-def _read_before(pipeline: Pipeline, moment: datetime) -> dict[int, int]:
-    """Return where ingest was at a moment, by its checkpoint; where that begins if it is younger."""
-    checkpoint = pipeline.checkpoint("ingest")
-    numbers = micro_batches(pipeline.spark, checkpoint)
+def _read_before(pipeline: Pipeline, moment: datetime) -> _Before | None:
+    """Return where ingest was at a moment, or where its checkpoint begins; None if it has done nothing."""
+    spark, checkpoint = pipeline.spark, pipeline.checkpoint("ingest")
+    following = query_files(spark, checkpoint).next_batch
+    numbers = [number for number in micro_batches(spark, checkpoint) if number < following]
     low, high = 0, len(numbers)
     # Each look is a file: of a hundred, seven are read.
     while low < high:
         middle = (low + high) // 2
-        text = offsets_of(pipeline.spark, checkpoint, numbers[middle])
-        if text is not None and planned_at(text) <= moment:
+        text = offsets_of(spark, checkpoint, numbers[middle])
+        # One that was deleted meanwhile is old.
+        if text is None or planned_at(text) <= moment:
             low = middle + 1
         else:
             high = middle
-    if numbers and not low and not numbers[0]:
-        return first_offsets(pipeline.spark, checkpoint).get(pipeline.config.kafka.topic, {})
     plan = plan_of(pipeline, numbers[max(low - 1, 0)]) if numbers else None
-    return plan.ends if plan else {}
+    if plan and not low and not numbers[0]:
+        began = first_offsets(spark, checkpoint).get(pipeline.config.kafka.topic, {})
+        return _Before(began, min(plan.at, moment))
+    return _Before(plan.ends, plan.at) if plan else None
 
 
-def _start(pipeline: Pipeline, bounds: range) -> int:
-    """Return where ingest will begin with a partition of which it has read nothing."""
-    return bounds.stop if pipeline.config.kafka.starting_offsets == "latest" else bounds.start
+def _first_starts(
+    pipeline: Pipeline, topic: Topic, offsets: _Offsets, partitions: Sequence[int]
+) -> dict[int, int]:
+    """Return where ingest begins with partitions of which it has done nothing."""
+    spark, checkpoint = pipeline.spark, pipeline.checkpoint("ingest")
+    files = query_files(spark, checkpoint)
+    starts: Mapping[int, int | None] = {}
+    if files.query is not None:
+        # A partition that was added since is read from its first offset.
+        starts = first_offsets(spark, checkpoint).get(pipeline.config.kafka.topic, {})
+    elif exists(spark, pipeline.table("bronze")):
+        starts = continuation(pipeline, topic).starts
+    elif pipeline.config.kafka.starting_offsets == "latest":
+        starts = offsets.log_end
+    known = {number: starts.get(number) for number in partitions}
+    return {number: offsets.earliest[number] if at is None else at for number, at in known.items()}
 
 
-def _offsets_at(admin: Admin, topic: Topic, moment: datetime) -> dict[int, int]:
-    """Return the first offset of each partition with a timestamp at a moment or later; -1 without one."""
-    spec = admin.jvm.org.apache.kafka.clients.admin.OffsetSpec.forTimestamp(int(moment.timestamp() * 1000))
-    request = admin.jvm.java.util.HashMap()
-    for number in range(topic.partitions):
-        request.put(admin.jvm.org.apache.kafka.common.TopicPartition(topic.name, number), spec)
-    offsets = admin.answer(admin.client.listOffsets(request).all())
-    return {each.partition(): offsets[each].offset() for each in offsets}
-
-
-def _since(offset: int, bounds: range) -> int:
-    return bounds.stop - max(offset, bounds.start) if offset >= 0 else 0
-
-
-def _description(admin: Admin, topic: Topic) -> dict[int, tuple[bool, bool]]:
-    """Return of each partition whether it has a leader, and whether its replicas are in sync."""
+def _described(admin: Admin, topic: Topic) -> dict[int, Any]:
+    """Return what Kafka says of each partition, as `TopicPartitionInfo`."""
     names = admin.jvm.java.util.Collections.singletonList(topic.name)
     described: Any = admin.answer(admin.client.describeTopics(names).allTopicNames()).get(topic.name)
-    return {
-        each.partition(): (
-            each.leader() is not None and not each.leader().isEmpty(),
-            each.isr().size() >= each.replicas().size(),
-        )
-        for each in described.partitions()
-    }
+    return {each.partition(): each for each in described.partitions()}
+
+
+def _has_leader(partition: Any) -> bool:
+    return partition.leader() is not None and not partition.leader().isEmpty()
+
+
+def _asked(
+    admin: Admin, pipeline: Pipeline, topic: Topic, partitions: Sequence[int], at: datetime
+) -> _Offsets:
+    """Ask for offsets of partitions that have a leader; of others there is no answer until it is too late."""
+    spec = admin.jvm.org.apache.kafka.clients.admin.OffsetSpec
+
+    def listed(which: Any, *options: Any) -> dict[int, int]:
+        request = admin.jvm.java.util.HashMap()
+        for number in partitions:
+            request.put(admin.jvm.org.apache.kafka.common.TopicPartition(topic.name, number), which)
+        found = admin.answer(admin.client.listOffsets(request, *options).all())
+        return {each.partition(): int(found[each].offset()) for each in found}
+
+    def since(moment: datetime) -> dict[int, int]:
+        found = listed(spec.forTimestamp(int(moment.timestamp() * 1000)))
+        # -1 stands for nothing since then.
+        return {number: log_end[number] if at < 0 else at for number, at in found.items()}
+
+    earliest, log_end = listed(spec.earliest()), listed(spec.latest())
+    end = listed(spec.latest(), seen_by(admin, pipeline.config.kafka))
+    return _Offsets(earliest, end, log_end, since(at - RECENT), since(at - USUAL))
 
 
 def _retention(admin: Admin, topic: Topic) -> timedelta | None:
@@ -177,15 +262,21 @@ def _retention(admin: Admin, topic: Topic) -> timedelta | None:
     except Py4JJavaError:
         # That is a right of its own, which a pipeline need not have.
         return None
-    kept_ms = int(configs.get(_RETENTION).value())
-    deletes = "delete" in str(configs.get(_POLICY).value())
-    return timedelta(milliseconds=kept_ms) if deletes and kept_ms >= 0 else None
+    kept, policy = configs.get(_RETENTION), configs.get(_POLICY)
+    if kept is None or policy is None or "delete" not in str(policy.value()) or int(kept.value()) < 0:
+        return None
+    return timedelta(milliseconds=int(kept.value()))
 
 
 def _first_times(pipeline: Pipeline, ranges: Mapping[int, range]) -> dict[int, datetime]:
+    """Return the timestamps of the first records within ranges; those that have none are left out."""
     if not ranges:
         return {}
     records = records_between(pipeline.spark, pipeline.config.kafka, ranges)
     first = F.unix_millis(F.min_by("timestamp", "offset")).alias("at")
-    rows = small_rows(records.groupBy("partition").agg(first))
+    try:
+        rows = small_rows(records.groupBy("partition").agg(first))
+    except (PySparkException, Py4JJavaError):
+        # Kafka may have deleted them since it was asked where they begin.
+        return {}
     return {row["partition"]: datetime.fromtimestamp(row["at"] / 1000, UTC) for row in rows}

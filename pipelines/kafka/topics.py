@@ -68,9 +68,13 @@ def end_offsets(spark: SparkSession, kafka: KafkaConfig, topic: Topic) -> dict[i
         InfrastructureError: the cluster does not answer in time.
     """
     with admin_client(spark, kafka) as admin:
-        level = admin.jvm.org.apache.kafka.common.IsolationLevel.valueOf(kafka.isolation_level.upper())
-        options = admin.jvm.org.apache.kafka.clients.admin.ListOffsetsOptions(level)
-        return list_offsets(admin, topic, "latest", options)
+        return list_offsets(admin, topic, "latest", seen_by(admin, kafka))
+
+
+def seen_by(admin: Admin, kafka: KafkaConfig) -> Any:
+    """Return Kafka's own options that ask for the ends that the pipeline's isolation level sees."""
+    level = admin.jvm.org.apache.kafka.common.IsolationLevel.valueOf(kafka.isolation_level.upper())
+    return admin.jvm.org.apache.kafka.clients.admin.ListOffsetsOptions(level)
 
 
 def offset_bounds(admin: Admin, topic: Topic) -> dict[int, range]:

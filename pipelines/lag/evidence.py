@@ -1,7 +1,7 @@
 """What is known of a stage that may be behind: figures of its partitions, of its stream and of Kafka."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from statistics import median
 from typing import Final
@@ -9,6 +9,8 @@ from typing import Final
 from pipelines.spark.stream_progress import MicroBatch, Query, StreamProgress
 
 _RECENT: Final = timedelta(minutes=5)
+# A run that takes what is there and ends, of which no earlier one is known.
+_ONCE_S: Final = 60.0
 
 
 @dataclass(frozen=True)
@@ -18,12 +20,16 @@ class PartitionLag:
     Attributes:
         partition: Its number; None where a stage does not know partitions.
         records: Offsets, or rows, that the stage has not processed.
-        behind_s: The age of the first of these in seconds, by its own timestamp; None if there are none.
+        behind_s: The age of the first of these in seconds, by its own timestamp; None if there are none, or
+            if it is unknown.
         rate_in: Records that come each second; None if unknown.
         rate_out: Records that the stage processes each second; None if unknown.
         retention_s: Seconds until Kafka deletes the first of these; None if it does not, or if this is not
             ingest.
         lost: Offsets that Kafka has deleted before they were processed.
+        ahead: Offsets that were processed and that Kafka does not have.
+        hidden: Offsets that an open transaction hides for more than five minutes.
+        is_cut: Whether there may be more records than are counted.
     """
 
     partition: int | None
@@ -33,6 +39,9 @@ class PartitionLag:
     rate_out: float | None = None
     retention_s: float | None = None
     lost: int = 0
+    ahead: int = 0
+    hidden: int = 0
+    is_cut: bool = False
 
     @property
     def catch_up_s(self) -> float | None:
@@ -42,15 +51,19 @@ class PartitionLag:
 
 @dataclass(frozen=True)
 class TopicHealth:
-    """Partitions of the topic that brokers do not serve as they should.
+    """The state of the topic.
 
     Attributes:
-        offline: Those without a leader.
-        under_replicated: Those with a replica that is not in sync.
+        offline: Partitions without a leader, of whose records nothing is known.
+        under_replicated: Partitions with a replica that is not in sync.
+        retention_s: How long Kafka keeps a record, in seconds; None if it does not delete by age.
+        is_other: Whether it is not the topic that bronze was filled from.
     """
 
     offline: tuple[int, ...] = ()
     under_replicated: tuple[int, ...] = ()
+    retention_s: float | None = None
+    is_other: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,11 +75,11 @@ class Evidence:
         at: When it was asked for.
         partitions: How far it is behind.
         stream: The figures of the newest run of its stream; None if it has left none.
-        in_flight_s: Since when the micro-batch that is begun and not done is being processed, in seconds;
-            None if none is.
+        planned_at: When the newest micro-batch of its checkpoint was planned; None if there is none.
         is_alive: Whether the process of that run is there; None if it is on another machine.
+        lacks: The table that the stage reads, if there is none yet.
         fed: Records that come each second, where partitions do not say; None if unknown.
-        usual_rate_in: Records that have come each second in the last hour; None if unknown.
+        usual_rate_in: Records that came each second in the hour before the last minutes; None if unknown.
         health: Of the topic, for the stage that reads it.
         wanted_executors: How many executors the configuration asks for; None if it does not say.
     """
@@ -75,20 +88,13 @@ class Evidence:
     at: datetime
     partitions: tuple[PartitionLag, ...]
     stream: StreamProgress | None = None
-    in_flight_s: float | None = None
+    planned_at: datetime | None = None
     is_alive: bool | None = None
+    lacks: str | None = None
     fed: float | None = None
     usual_rate_in: float | None = None
     health: TopicHealth | None = None
     wanted_executors: int | None = None
-
-    def of_topic(self, usual_rate_in: float, health: TopicHealth) -> "Evidence":
-        """Return the same, with what is known of the topic."""
-        return replace(self, usual_rate_in=usual_rate_in, health=health)
-
-    def fed_with(self, rate: float | None) -> "Evidence":
-        """Return the same, with the rate at which the stage before gives records."""
-        return replace(self, fed=rate)
 
     @property
     def records(self) -> int:
@@ -96,9 +102,11 @@ class Evidence:
         return sum(each.records for each in self.partitions)
 
     @property
-    def behind_s(self) -> float:
-        """The age of the oldest of these, in seconds; 0 if there are none."""
-        return max((each.behind_s for each in self.partitions if each.behind_s is not None), default=0.0)
+    def behind_s(self) -> float | None:
+        """The age of the oldest of these, in seconds; 0 if there are none, None if it is unknown."""
+        ages = [each.behind_s for each in self.partitions if each.records]
+        known = [age for age in ages if age is not None]
+        return None if len(known) < len(ages) else max(known, default=0.0)
 
     @property
     def rate_in(self) -> float | None:
@@ -118,7 +126,7 @@ class Evidence:
         since = max(self.at - _RECENT, self.stream.batches[0].at)
         seconds = (self.at - since).total_seconds()
         records = sum(batch.records for batch in self.stream.batches if batch.at >= since)
-        return records / seconds if seconds else None
+        return records / seconds if seconds > 0 else None
 
     @property
     def catch_up_s(self) -> float | None:
@@ -129,6 +137,18 @@ class Evidence:
     def trigger_s(self) -> float:
         """The time between two micro-batches, in seconds."""
         return self.stream.trigger_s if self.stream else 0.0
+
+    @property
+    def is_once(self) -> bool:
+        """Whether its stream takes what is there and ends, to be started again by a scheduler."""
+        return self.stream is not None and not self.stream.trigger_s
+
+    @property
+    def step_s(self) -> float:
+        """The time from one micro-batch, or one run with `--once`, to the next, in seconds."""
+        if self.stream and self.is_once and self.stream.previous_at:
+            return (self.stream.started_at - self.stream.previous_at).total_seconds()
+        return self.trigger_s or _ONCE_S
 
     @property
     def busy(self) -> tuple[MicroBatch, ...]:
@@ -155,5 +175,6 @@ def _sum(rates: Sequence[float | None]) -> float | None:
 def _catch_up(records: int, rate_in: float | None, rate_out: float | None) -> float | None:
     if not records:
         return 0.0
-    gain = (rate_out or 0.0) - (rate_in or 0.0)
-    return records / gain if gain > 0 else None
+    if rate_in is None or rate_out is None or rate_out <= rate_in:
+        return None
+    return records / (rate_out - rate_in)

@@ -2,6 +2,7 @@
 
 import platform
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -11,8 +12,9 @@ from pyspark.sql import functions as F
 
 from pipelines.delta.io import small_rows
 from pipelines.delta.stream_position import first_unread_version, unread_rows
+from pipelines.delta.table_properties import TOPIC_ID, table_property, unhidden
 from pipelines.delta.tables import exists, version
-from pipelines.kafka.backlog import RECENT, USUAL, Backlog, PartitionBacklog, backlog
+from pipelines.kafka.backlog import Backlog, PartitionBacklog, backlog
 from pipelines.lag.evidence import Evidence, PartitionLag, TopicHealth
 from pipelines.spark.checkpoints import offsets_of, planned_at, query_files
 from pipelines.spark.pipeline import Pipeline
@@ -27,21 +29,35 @@ def stages(pipeline: Pipeline) -> Iterator[Evidence]:
 
     Raises:
         ConfigError: there is no such topic.
+        SourceError: ingest's checkpoint was reset, and bronze has offsets that Kafka has not.
         InfrastructureError: the cluster does not answer.
     """
     found = backlog(pipeline)
-    ingest = _with_stream(pipeline, "ingest", found.at, partitions_of(found))
-    usual = sum(each.came_usually for each in found.partitions.values()) / USUAL.total_seconds()
-    health = TopicHealth(
-        tuple(number for number, each in found.partitions.items() if not each.has_leader),
-        tuple(number for number, each in found.partitions.items() if not each.is_in_sync),
+    ingest = replace(
+        _with_stream(pipeline, "ingest", partitions_of(found), found.at),
+        usual_rate_in=sum(each.usual_rate_in for each in found.partitions.values()),
+        health=TopicHealth(
+            found.offline,
+            found.under_replicated,
+            None if found.retention is None else found.retention.total_seconds(),
+            _is_other_topic(pipeline, found),
+        ),
     )
-    yield ingest.of_topic(usual, health)
-    if exists(pipeline.spark, pipeline.table("bronze")):
-        speed = _with_stream(pipeline, "speed", datetime.now(UTC), _of_speed(pipeline))
-        yield speed.fed_with(ingest.rate_out)
-    if pipeline.config.publish and exists(pipeline.spark, pipeline.table("speed")):
-        yield _with_stream(pipeline, "publish", datetime.now(UTC), _of_publish(pipeline))
+    yield ingest
+    has_bronze = exists(pipeline.spark, pipeline.table("bronze"))
+    speed = _with_stream(pipeline, "speed", _of_speed(pipeline) if has_bronze else ())
+    speed = replace(speed, fed=ingest.rate_out, lacks=None if has_bronze else "bronze")
+    yield speed
+    if pipeline.config.publish:
+        has_speed = exists(pipeline.spark, pipeline.table("speed"))
+        publish = _with_stream(pipeline, "publish", _of_publish(pipeline) if has_speed else ())
+        yield replace(publish, fed=speed.rate_out, lacks=None if has_speed else "speed layer")
+
+
+def _is_other_topic(pipeline: Pipeline, found: Backlog) -> bool:
+    bronze = pipeline.table("bronze")
+    stored = table_property(pipeline.spark, bronze, TOPIC_ID) if exists(pipeline.spark, bronze) else None
+    return stored is not None and unhidden(stored) != found.topic.topic_id
 
 
 def partitions_of(found: Backlog) -> tuple[PartitionLag, ...]:
@@ -56,10 +72,12 @@ def _of_ingest(number: int, unread: PartitionBacklog, found: Backlog) -> Partiti
         number,
         unread.unread,
         behind_s=None if age is None else age.total_seconds(),
-        rate_in=unread.came / RECENT.total_seconds(),
-        rate_out=unread.read / RECENT.total_seconds(),
+        rate_in=unread.rate_in,
+        rate_out=unread.rate_out,
         retention_s=None if left is None else max(left.total_seconds(), 0.0),
         lost=unread.lost,
+        ahead=unread.ahead,
+        hidden=unread.hidden,
     )
 
 
@@ -86,32 +104,36 @@ def _of_publish(pipeline: Pipeline) -> tuple[PartitionLag, ...]:
     (row,) = small_rows(totals)
     if not row["rows"]:
         return ()
-    return (PartitionLag(None, row["rows"], max(datetime.now(UTC).timestamp() - row["oldest"] / 1000, 0.0)),)
+    age = max(datetime.now(UTC).timestamp() - row["oldest"] / 1000, 0.0)
+    return (PartitionLag(None, row["rows"], age, is_cut=newest - first >= _MOST_COMMITS),)
 
 
 def _with_stream(
-    pipeline: Pipeline, stage: Query, at: datetime, partitions: tuple[PartitionLag, ...]
+    pipeline: Pipeline, stage: Query, partitions: tuple[PartitionLag, ...], at: datetime | None = None
 ) -> Evidence:
     checkpoint = pipeline.checkpoint(stage)
     stream = read_progress(pipeline.spark, checkpoint)
-    wanted = pipeline.config.spark.conf.get(_EXECUTORS)
+    files = query_files(pipeline.spark, checkpoint)
+    newest = files.next_batch - 1 if files.in_flight is None else files.in_flight
+    text = offsets_of(pipeline.spark, checkpoint, newest) if newest >= 0 else None
     return Evidence(
         stage,
-        at,
+        at or datetime.now(UTC),
         partitions,
         stream,
-        _in_flight_s(pipeline, checkpoint, at),
+        planned_at(text) if text else None,
         is_alive=_is_alive(stream) if stream else None,
-        wanted_executors=int(wanted) if wanted else None,
+        wanted_executors=_wanted_executors(pipeline),
     )
 
 
-def _in_flight_s(pipeline: Pipeline, checkpoint: str, at: datetime) -> float | None:
-    files = query_files(pipeline.spark, checkpoint)
-    if files.in_flight is None:
-        return None
-    text = offsets_of(pipeline.spark, checkpoint, files.in_flight)
-    return max((at - planned_at(text)).total_seconds(), 0.0) if text else None
+def _wanted_executors(pipeline: Pipeline) -> int | None:
+    """Return how many executors there should be; None where their number is not fixed."""
+    conf = pipeline.config.spark.conf
+    is_local = (pipeline.spark.sparkContext.master or "").startswith("local")
+    is_dynamic = conf.get("spark.dynamicAllocation.enabled", "false").lower() == "true"
+    wanted = conf.get(_EXECUTORS)
+    return int(wanted) if wanted and not is_local and not is_dynamic else None
 
 
 def _is_alive(stream: StreamProgress) -> bool | None:

@@ -63,8 +63,8 @@ def _refused(said: str, longer: str) -> str:
     """
     if _UNSTABLE in said:
         return (
-            f"the progress of a slot cannot be read: {said}. If the cluster answers otherwise, a transaction of"
-            " an earlier task hangs. See docs/publishing.md, 'A transaction that hangs'"
+            f"the progress of a slot cannot be read: {said}. If the cluster answers otherwise, a transaction"
+            " of an earlier task hangs. See docs/publishing.md, 'A transaction that hangs'"
         )
     why = (
         f" If it ends so each time and nobody else publishes, micro-batches take too long: raise {longer}"

@@ -30,7 +30,7 @@ TRACE = 'Traceback (most recent call last):\n  File "slot_writer.py", line 1, in
             "micro-batches take too long: raise publish.transaction_timeout (found 5 minutes)",
         ),
         (
-            'cimpl.KafkaException: KafkaError{code=_TIMED_OUT,str="Failed to get committed offsets: Local: T"}',
+            'cimpl.KafkaException: KafkaError{code=_TIMED_OUT,str="Failed to get committed offsets: T"}',
             InfrastructureError,
             "a transaction of an earlier task hangs. See docs/publishing.md, 'A transaction that hangs'",
         ),
