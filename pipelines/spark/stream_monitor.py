@@ -8,7 +8,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pipelines.spark.failures import first_line
 from pipelines.spark.pipeline import Pipeline
@@ -33,6 +33,13 @@ _LAST_WITHIN_S: Final = 5.0
 _log = logging.getLogger(__name__)
 
 
+class _End(NamedTuple):
+    """How a run has ended."""
+
+    at: datetime
+    failure: str | None
+
+
 class StreamMonitor:
     """Takes Spark's reports of the micro-batches of a run, from its making until `end`.
 
@@ -50,7 +57,8 @@ class StreamMonitor:
         self._totals: dict[str, float] = {}
         self._changed = threading.Condition()
         self._batches: list[tuple[MicroBatch, str]] = []
-        self._is_seen, self._is_ended, self._is_told = False, False, False
+        self._is_seen, self._is_told = False, False
+        self._end: _End | None = None
         seconds = trigger.total_seconds() if trigger else 0.0
         self._progress = new_run(query, seconds, read_progress(self._spark, self._checkpoint))
         self._server = self._served(pipeline, query)
@@ -88,31 +96,31 @@ class StreamMonitor:
     def end(self, failure: str | None) -> None:
         """Note that the run has ended, and why if it failed."""
         with self._changed:
-            self._is_ended = True
-            self._progress = replace(self._progress, ended_at=datetime.now(UTC), failure=failure)
+            self._end = _End(datetime.now(UTC), failure)
             self._changed.notify()
         self._thread.join(_LAST_WITHIN_S)
         if self._server:
             self._server.close()
 
     def _work(self) -> None:
-        """Write the file until the run has ended, and then once more."""
+        """Write the file until the run has ended, and then once more; nobody else changes the progress."""
         tasks_before = self._start_meter()
         self._write()
         while True:
             with self._changed:
-                is_new = self._changed.wait_for(lambda: self._is_ended or bool(self._batches), _BETWEEN_S)
+                is_new = self._changed.wait_for(lambda: self._end or bool(self._batches), _BETWEEN_S)
             tasks = self._tasks_ended()
             if is_new or self._is_seen or tasks != tasks_before:
                 self._progress = replace(self._progress, seen_at=datetime.now(UTC))
             tasks_before, self._is_seen = tasks, False
             self._take_batches()
-            if self._is_ended:
+            if self._end:
                 break
             self._write()
             with self._changed:
-                self._changed.wait_for(lambda: self._is_ended, _AFTER_S)
+                self._changed.wait_for(lambda: self._end, _AFTER_S)
         self._stop_meter()
+        self._progress = replace(self._progress, ended_at=self._end.at, failure=self._end.failure)
         newest = read_progress(self._spark, self._checkpoint)
         # Another run may have begun since, and fenced this one.
         if newest is None or newest.is_of(self._progress) or newest.started_at < self._progress.started_at:
@@ -136,7 +144,7 @@ class StreamMonitor:
             write_progress(self._spark, self._checkpoint, self._progress)
         except Exception as error:  # noqa: BLE001 - whatever it is, the stream goes on
             # The session may be gone before its last figures are.
-            if not self._is_told and not self._is_ended:
+            if not self._is_told and not self._end:
                 _log.warning(
                     "the figures of %s cannot be written, so oncelake lag knows less: %s",
                     *(self._progress.query, first_line(str(error))),
