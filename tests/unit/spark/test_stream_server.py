@@ -33,7 +33,8 @@ class Served:
     """A server, and what it is told to show."""
 
     def __init__(self) -> None:
-        self.progress = RUNNING
+        # The module may have been loaded long ago.
+        self.progress = replace(RUNNING, seen_at=datetime.now(UTC))
         self.totals = {"records": 5_000.0, "late": 3.0, "seconds_write": 12.5}
         self.server = StreamServer(("127.0.0.1", 0), LABELS, lambda: self.progress, lambda: self.totals)
 
@@ -92,7 +93,7 @@ def test_what_a_stream_does_not_know_is_left_out(served: Served) -> None:
 def test_health_is_bad_when_a_stream_is_silent_and_not_when_it_is_idle(served: Served) -> None:
     status, said = served.get("/healthz")
     assert (status, json.loads(said)["status"]) == (200, "ok")
-    served.progress = replace(RUNNING, seen_at=NOW - timedelta(minutes=6))
+    served.progress = replace(RUNNING, seen_at=datetime.now(UTC) - timedelta(minutes=6))
     status, said = served.get("/healthz")
     assert (status, json.loads(said)["status"]) == (503, "stuck")
     assert served.metrics()["oncelake_stream_healthy"] == 0
