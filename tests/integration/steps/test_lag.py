@@ -10,6 +10,7 @@ from confluent_kafka.admin import AdminClient
 
 from demo.waiting import wait_until
 from pipelines.cli.lag import summary_of
+from pipelines.contracts.contract import DataContract
 from pipelines.errors import OncelakeError
 from pipelines.fault_points import Point, armed
 from pipelines.spark.stream_monitor import StreamMonitor
@@ -20,6 +21,8 @@ from pipelines.steps.speed import speed
 from tests.support.accidents import dying
 from tests.support.kafka import MakeTopic, make_anew
 from tests.support.lakes import Lake, flight
+from tests.support.nights import on, stream
+from tests.support.published import send
 
 
 class Watched:
@@ -177,3 +180,21 @@ def test_a_stream_tells_of_itself_by_http_while_it_runs_and_no_longer(
     assert 'oncelake_stream_healthy{env="local",pipeline="flights",stream="ingest"} 1.0' in seen["metrics"]
     with pytest.raises(OSError, match="refused"):
         look()
+
+
+def test_rows_that_wait_to_be_published_are_counted_until_they_are(
+    publishing_lake: Callable[..., Lake], contract: DataContract, topic: MakeTopic
+) -> None:
+    lake = publishing_lake(contract, topic(partitions=2), f"kafka.topic={topic(partitions=2)}")
+    lake.ingest([on(1, 1), on(1, 2), on(1, 2)])
+    stream(lake)
+
+    def published() -> StageLag:
+        return next(each for each in lag(lake.pipeline) if each.evidence.stage == "publish")
+
+    before = published()
+    assert (before.evidence.records, before.diagnosis.evidence) == (2, ("it has never run",))
+    assert 0 < (before.evidence.behind_s or 0) < 600
+    assert send(lake) == 2
+    after = published()
+    assert (after.evidence.records, after.diagnosis.cause) == (0, "none")
