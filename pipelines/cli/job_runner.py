@@ -235,6 +235,8 @@ def set_up_logging(log_format: LogFormat) -> None:
         if log_format == "json"
         else logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S")
     )
+    # Py4J logs a stack trace for each Ctrl-C that comes while Java is asked, by the root's logger.
+    handler.addFilter(lambda record: not record.getMessage().startswith("KeyboardInterrupt while"))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
