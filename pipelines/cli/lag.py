@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pipelines.cli.job_runner import Job, run_job
-from pipelines.cli.options import CommonOptions, LogFormat, common_options, once
+from pipelines.cli.options import CommonOptions, LogFormat, common_options, once, output_option
 from pipelines.cli.terminal import harmless
 from pipelines.durations import about
 from pipelines.errors import OncelakeError
@@ -30,12 +30,7 @@ _MOST_ROWS: Final = 12
 
 @click.command()
 @common_options
-@click.option(
-    "--format",
-    "output",
-    type=click.Choice(["text", "json"]),
-    help="Default: that of --log-format.",
-)
+@output_option
 @once(
     "--watch",
     type=click.FloatRange(min=1),

@@ -84,6 +84,12 @@ def day_option(name: str, parameter: str, text: str) -> Callable[[Command], Comm
     return once(name, parameter, type=_DAY, help=text)
 
 
+output_option = click.option(
+    "--format",
+    "output",
+    type=click.Choice(["text", "json"]),
+    help="Default: that of --log-format.",
+)
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 _PLACES = (
     once("--env", default="local", help="The environment, a folder of conf/."),

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from pipelines.cli.job_runner import Job, run_job
-from pipelines.cli.options import CommonOptions, LogFormat, common_options
+from pipelines.cli.options import CommonOptions, LogFormat, common_options, output_option
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.reconcile import Reconciliation, RecordsMissing
 from pipelines.steps.reconcile import reconcile as compare
@@ -14,12 +14,7 @@ from pipelines.steps.reconcile import reconcile as compare
 
 @click.command()
 @common_options
-@click.option(
-    "--format",
-    "output",
-    type=click.Choice(["text", "json"]),
-    help="Default: that of --log-format.",
-)
+@output_option
 def reconcile(output: LogFormat | None, **common: Any) -> None:
     """Compare the offsets in Kafka with those in bronze.
 

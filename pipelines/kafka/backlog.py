@@ -14,7 +14,7 @@ from pipelines.delta.tables import exists
 from pipelines.kafka.admin import Admin, admin_client
 from pipelines.kafka.ingest_position import continuation
 from pipelines.kafka.source import records_between
-from pipelines.kafka.topics import Topic, find_topic, seen_by
+from pipelines.kafka.topics import Topic, find_topic, list_offsets, seen_by, topic_settings
 from pipelines.spark.checkpoints import (
     first_offsets,
     micro_batches,
@@ -173,7 +173,9 @@ def _partitions(
             first_at=first_at.get(number),
             recent_from=offsets.recent[number],
             usual_from=offsets.usual[number],
-            rate_out=max(start - before.ends.get(number, 0), 0) / seconds if before else None,
+            rate_out=max(start - before.ends.get(number, offsets.earliest[number]), 0) / seconds
+            if before
+            else None,
         )
         for number, start in starts.items()
     }
@@ -234,38 +236,22 @@ def _asked(
     admin: Admin, pipeline: Pipeline, topic: Topic, partitions: Sequence[int], at: datetime
 ) -> _Offsets:
     """Ask for offsets of partitions that have a leader; of others there is no answer until it is too late."""
-    spec = admin.jvm.org.apache.kafka.clients.admin.OffsetSpec
-
-    def listed(which: Any, *options: Any) -> dict[int, int]:
-        request = admin.jvm.java.util.HashMap()
-        for number in partitions:
-            request.put(admin.jvm.org.apache.kafka.common.TopicPartition(topic.name, number), which)
-        found = admin.answer(admin.client.listOffsets(request, *options).all())
-        return {each.partition(): int(found[each].offset()) for each in found}
+    earliest = list_offsets(admin, topic, "earliest", partitions=partitions)
+    log_end = list_offsets(admin, topic, "latest", partitions=partitions)
+    visible = seen_by(admin, pipeline.config.kafka)
+    end = list_offsets(admin, topic, "latest", visible, partitions=partitions)
 
     def since(moment: datetime) -> dict[int, int]:
-        found = listed(spec.forTimestamp(int(moment.timestamp() * 1000)))
-        # -1 stands for nothing since then.
-        return {number: log_end[number] if at < 0 else at for number, at in found.items()}
+        found = list_offsets(admin, topic, moment, partitions=partitions)
+        return {number: log_end[number] if first < 0 else first for number, first in found.items()}
 
-    earliest, log_end = listed(spec.earliest()), listed(spec.latest())
-    end = listed(spec.latest(), seen_by(admin, pipeline.config.kafka))
     return _Offsets(earliest, end, log_end, since(at - RECENT), since(at - USUAL))
 
 
 def _retention(admin: Admin, topic: Topic) -> timedelta | None:
-    config = admin.jvm.org.apache.kafka.common.config
-    resource = config.ConfigResource(config.ConfigResource.Type.TOPIC, topic.name)
-    resources = admin.jvm.java.util.Collections.singletonList(resource)
-    try:
-        configs = admin.answer(admin.client.describeConfigs(resources).all()).get(resource)
-    except Py4JJavaError:
-        # That is a right of its own, which a pipeline need not have.
-        return None
-    kept, policy = configs.get(_RETENTION), configs.get(_POLICY)
-    if kept is None or policy is None or "delete" not in str(policy.value()) or int(kept.value()) < 0:
-        return None
-    return timedelta(milliseconds=int(kept.value()))
+    settings = topic_settings(admin, topic.name, [_RETENTION, _POLICY])
+    kept_ms = int(settings.get(_RETENTION, -1))
+    return timedelta(milliseconds=kept_ms) if "delete" in settings.get(_POLICY, "") and kept_ms >= 0 else None
 
 
 def _first_times(pipeline: Pipeline, ranges: Mapping[int, range]) -> dict[int, datetime]:

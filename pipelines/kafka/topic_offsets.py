@@ -5,14 +5,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from pipelines.config.model import KafkaConfig
 from pipelines.delta.io import small_rows
-from pipelines.kafka.admin import Admin, admin_client, kafka_error_text
+from pipelines.kafka.admin import admin_client
 from pipelines.kafka.source import offsets_between
-from pipelines.kafka.topics import Topic, end_offsets, find_topic, list_offsets, offset_bounds
+from pipelines.kafka.topics import Topic, end_offsets, find_topic, list_offsets, offset_bounds, topic_settings
 
 LOOKED_AT_FIRST: Final = 1_000
 """How many offsets of a partition are looked at first, where one record is enough."""
@@ -62,7 +61,8 @@ def topic_offsets(spark: SparkSession, kafka: KafkaConfig) -> TopicOffsets:
     with admin_client(spark, kafka) as admin:
         bounds = offset_bounds(admin, topic)
         partitions = {number: BrokerOffsets(each.start, each.stop) for number, each in bounds.items()}
-        return TopicOffsets(topic.topic_id, partitions, _cleanup_policy(admin, topic.name))
+        settings = topic_settings(admin, topic.name, [_POLICY])
+        return TopicOffsets(topic.topic_id, partitions, settings.get(_POLICY))
 
 
 def readable_offsets(spark: SparkSession, kafka: KafkaConfig, topic: Topic) -> dict[int, BrokerOffsets]:
@@ -106,16 +106,3 @@ def records_within(
         left = {number: offsets for number, offsets in rest.items() if offsets}
         width *= MORE_EACH_TIME
     return counts
-
-
-def _cleanup_policy(admin: Admin, topic: str) -> str | None:
-    config = admin.jvm.org.apache.kafka.common.config
-    resource = config.ConfigResource(config.ConfigResource.Type.TOPIC, topic)
-    resources = admin.jvm.java.util.Collections.singletonList(resource)
-    try:
-        configs = admin.answer(admin.client.describeConfigs(resources).all())
-    except Py4JJavaError as error:
-        # That is a right of its own, which a pipeline need not have.
-        _log.warning("cleanup.policy of %s is unknown: %s", topic, kafka_error_text(error))
-        return None
-    return str(configs.get(resource).get(_POLICY).value())

@@ -1,6 +1,9 @@
 """What the Kafka cluster says of a topic, asked through the client in Spark's own JVM."""
 
+import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final, Literal
 
 from py4j.protocol import Py4JJavaError
@@ -9,10 +12,12 @@ from pyspark.sql import SparkSession
 from pipelines.config.model import KafkaConfig
 from pipelines.delta.table_properties import TOPIC_ID, hidden, set_table_property, table_property, unhidden
 from pipelines.errors import ConfigError, SourceError
-from pipelines.kafka.admin import Admin, admin_client
+from pipelines.kafka.admin import Admin, admin_client, kafka_error_text
 from pipelines.spark.pipeline import Pipeline
 
 _MISSING: Final = "UnknownTopicOrPartitionException"
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -96,25 +101,47 @@ def offset_bounds(admin: Admin, topic: Topic) -> dict[int, range]:
 
 
 def list_offsets(
-    admin: Admin, topic: Topic, which: Literal["earliest", "latest"], *options: Any
+    admin: Admin,
+    topic: Topic,
+    which: Literal["earliest", "latest"] | datetime,
+    *options: Any,
+    partitions: Iterable[int] | None = None,
 ) -> dict[int, int]:
-    """Return the earliest offsets of a topic's partitions, or those after their last.
+    """Return the earliest offsets of a topic's partitions, those after their last, or the first since a time.
 
     Args:
         admin: a client of the cluster.
         topic: the topic.
-        which: of these offsets.
+        which: of these offsets; since a time, a partition to which nothing came has -1.
         options: Kafka's own `ListOffsetsOptions`, if there are any.
+        partitions: which partitions, if not all: one without a leader has no answer before time is over.
 
     Raises:
         Py4JJavaError: the cluster refuses, or does not answer in time.
     """
-    spec = getattr(admin.jvm.org.apache.kafka.clients.admin.OffsetSpec, which)
+    specs = admin.jvm.org.apache.kafka.clients.admin.OffsetSpec
+    if isinstance(which, datetime):
+        spec = specs.forTimestamp(int(which.timestamp() * 1000))
+    else:
+        spec = getattr(specs, which)()
     request = admin.jvm.java.util.HashMap()
-    for number in range(topic.partitions):
-        request.put(admin.jvm.org.apache.kafka.common.TopicPartition(topic.name, number), spec())
+    for number in range(topic.partitions) if partitions is None else partitions:
+        request.put(admin.jvm.org.apache.kafka.common.TopicPartition(topic.name, number), spec)
     offsets = admin.answer(admin.client.listOffsets(request, *options).all())
-    return {each.partition(): offsets[each].offset() for each in offsets}
+    return {each.partition(): int(offsets[each].offset()) for each in offsets}
+
+
+def topic_settings(admin: Admin, topic: str, names: Iterable[str]) -> dict[str, str]:
+    """Return settings of a topic; none if this client may not ask, which is a right of its own."""
+    config = admin.jvm.org.apache.kafka.common.config
+    resource = config.ConfigResource(config.ConfigResource.Type.TOPIC, topic)
+    resources = admin.jvm.java.util.Collections.singletonList(resource)
+    try:
+        found = admin.answer(admin.client.describeConfigs(resources).all()).get(resource)
+    except Py4JJavaError as error:
+        _log.warning("the settings of %s are unknown: %s", topic, kafka_error_text(error))
+        return {}
+    return {name: str(found.get(name).value()) for name in names if found.get(name) is not None}
 
 
 def require_same_topic(pipeline: Pipeline, topic: Topic) -> None:

@@ -12,7 +12,6 @@ from typing import Final, Literal
 from pipelines.durations import about
 from pipelines.lag.evidence import Evidence, PartitionLag
 from pipelines.spark.stream_progress import MicroBatch, TaskFigures
-from pipelines.spark.stream_server import silent_s
 
 Cause = Literal[
     "none",
@@ -152,7 +151,7 @@ def _died(evidence: Evidence, start: str) -> Diagnosis | None:
 
 def _stuck(evidence: Evidence, start: str) -> Diagnosis | None:
     stream = evidence.stream
-    silent = silent_s(stream, evidence.at) if stream and stream.ended_at is None else None
+    silent = stream.silent_s(evidence.at) if stream and stream.ended_at is None else None
     if silent is None:
         return None
     words = (f"no task and no micro-batch has ended for {about(silent)}",)

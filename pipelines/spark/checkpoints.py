@@ -55,7 +55,7 @@ def micro_batches(spark: SparkSession, path: str) -> list[int]:
 
 def first_micro_batch(spark: SparkSession, path: str) -> int | None:
     """Return the oldest micro-batch whose end a checkpoint still knows; Spark keeps a hundred."""
-    return min(_numbers(spark, f"{path}/offsets"), default=None)
+    return next(iter(micro_batches(spark, path)), None)
 
 
 def first_offsets(spark: SparkSession, path: str) -> dict[str, dict[int, int]]:

@@ -8,12 +8,13 @@ import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pipelines.spark.failures import first_line
 from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.stream_progress import (
     KEPT,
+    SECONDS,
     MicroBatch,
     Query,
     TaskFigures,
@@ -22,7 +23,9 @@ from pipelines.spark.stream_progress import (
     read_progress,
     write_progress,
 )
-from pipelines.spark.stream_server import SECONDS, StreamServer
+
+if TYPE_CHECKING:
+    from pipelines.spark.stream_server import StreamServer
 
 _PORTS: Final[dict[Query, int]] = {"ingest": 0, "speed": 1, "publish": 2}
 # After a micro-batch; and in between, so that a process that is gone can be told from one that is busy.
@@ -66,10 +69,13 @@ class StreamMonitor:
         self._thread = threading.Thread(target=self._work, name="stream-monitor", daemon=True)
         self._thread.start()
 
-    def _served(self, pipeline: Pipeline, query: Query) -> StreamServer | None:
+    def _served(self, pipeline: Pipeline, query: Query) -> "StreamServer | None":
         metrics = pipeline.config.metrics
         if metrics.port is None:
             return None
+        # Its library takes time to import, which other commands need not wait for.
+        from pipelines.spark.stream_server import StreamServer
+
         labels = {"pipeline": pipeline.name, "env": pipeline.config.env, "stream": query}
         address = (metrics.host, metrics.port + _PORTS[query])
         return StreamServer(address, labels, lambda: self._progress, lambda: self._totals)

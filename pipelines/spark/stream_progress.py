@@ -22,6 +22,11 @@ from pipelines.spark.files import HadoopFile
 Query = Literal["ingest", "speed", "publish"]
 
 KEPT: Final = 60
+SECONDS: Final = "seconds_"
+"""How the names of totals begin that are seconds of a phase."""
+
+# Longer than one task takes.
+_SILENT_S: Final = 300.0
 # Spark's names of what a micro-batch spends its time on (`ProgressReporter`).
 _PHASES: Final = {
     "source": ("latestOffset", "getBatch"),
@@ -142,6 +147,14 @@ class StreamProgress:
     ended_at: datetime | None = None
     failure: str | None = None
     batches: tuple[MicroBatch, ...] = ()
+
+    def silent_s(self, now: datetime) -> float | None:
+        """Return for how many seconds it has given no sign that it moves; None if that is not too long.
+
+        That there was nothing to do is said once in a trigger interval.
+        """
+        silent = (now - self.seen_at).total_seconds()
+        return silent if silent > _SILENT_S + 2 * self.trigger_s else None
 
     def is_of(self, run: "StreamProgress") -> bool:
         """Return whether both are of one run."""

@@ -19,10 +19,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from pipelines.errors import ConfigError
-from pipelines.spark.stream_progress import StreamProgress
-
-# Longer than one task takes.
-SILENT_S: Final = 300.0
+from pipelines.spark.stream_progress import SECONDS, StreamProgress
 
 _log = logging.getLogger(__name__)
 
@@ -94,18 +91,8 @@ class _Quiet(WSGIRequestHandler):
         """Log nothing: a request every few seconds is no news."""
 
 
-def silent_s(progress: StreamProgress, now: datetime) -> float | None:
-    """Return for how many seconds a stream has given no sign that it moves; None if that is not too long.
-
-    A sign is a micro-batch or a task that has ended, or that there was nothing to do, which Spark says once
-    in a trigger interval.
-    """
-    silent = (now - progress.seen_at).total_seconds()
-    return silent if silent > SILENT_S + 2 * progress.trigger_s else None
-
-
 def _healthz(progress: StreamProgress, respond: StartResponse) -> Iterable[bytes]:
-    silent = silent_s(progress, datetime.now(UTC))
+    silent = progress.silent_s(datetime.now(UTC))
     said: dict[str, Any] = {"status": "ok", "last_sign": progress.seen_at.isoformat(timespec="seconds")}
     if silent is not None:
         said |= {"status": "stuck", "silent_s": round(silent, 1)}
@@ -144,7 +131,6 @@ class _Stream(Collector):
         return gauge
 
 
-SECONDS: Final = "seconds_"
 _COUNTERS: Final = {
     "records": "Records that were read.",
     "micro_batches": "Micro-batches with records.",
@@ -155,7 +141,7 @@ _COUNTERS: Final = {
 
 def _gauges(progress: StreamProgress) -> Iterator[tuple[str, str, float | None]]:
     last = next((batch for batch in reversed(progress.batches) if batch.records), None)
-    yield "healthy", "0 if it has given no sign for too long.", silent_s(progress, datetime.now(UTC)) is None
+    yield "healthy", "0 if it has given no sign for too long.", progress.silent_s(datetime.now(UTC)) is None
     yield "last_sign_timestamp_seconds", "When it last gave a sign.", progress.seen_at.timestamp()
     yield "trigger_interval_seconds", "Time from one micro-batch to the next.", progress.trigger_s
     yield "executors", "Executors, beside the driver.", progress.executors

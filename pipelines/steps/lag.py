@@ -35,6 +35,7 @@ def lag(pipeline: Pipeline) -> list[StageLag]:
 
     Raises:
         ConfigError: there is no such topic.
+        SourceError: ingest's checkpoint was reset, and bronze has offsets that Kafka has not.
         InfrastructureError: the cluster does not answer.
     """
     return [

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pipelines.errors import ConfigError
 from pipelines.spark.stream_progress import MicroBatch, StateFigures, StreamProgress, TaskFigures
-from pipelines.spark.stream_server import StreamServer, silent_s
+from pipelines.spark.stream_server import StreamServer
 
 NOW = datetime.now(UTC)
 BATCH = MicroBatch(
@@ -107,7 +107,7 @@ def test_a_stream_may_be_silent_for_five_minutes_and_two_trigger_intervals(
     trigger: float, silent: int, is_stuck: bool
 ) -> None:
     progress = replace(RUNNING, trigger_s=trigger, seen_at=NOW - timedelta(seconds=silent))
-    assert (silent_s(progress, NOW) is not None) == is_stuck
+    assert (progress.silent_s(NOW) is not None) == is_stuck
 
 
 def test_anything_else_is_not_found_and_a_port_in_use_is_refused(served: Served) -> None:
