@@ -1,12 +1,16 @@
 """`python -m benchmarks.state`: what a small micro-batch costs with many keys in the state.
 
 The same stream runs with Spark's own state store and with Oncelake's, each in a process of its own. It does
-nothing but deduplicate, so the figures are not those of `speed_stream`.
+nothing but deduplicate, so the figures are not those of `speed_stream`. The process is killed with `kill -9`
+in the middle of a micro-batch, and a second one goes on from the checkpoint.
 """
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
@@ -15,6 +19,7 @@ from typing import Any, Final
 
 import click
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 from rich.table import Table
 
@@ -33,6 +38,16 @@ _RECORDS: Final = 58
 # The first micro-batches fill the state, see the first watermark, and are compiled.
 _WARM: Final = 12
 _MEASURED: Final = 20
+# The process is killed in the next one.
+_KILLED: Final = _WARM + _MEASURED + 1
+_FIGURES: Final = {
+    "wall_s": "wall s",
+    "cpu_s": "CPU s",
+    "eviction_s": "evict s",
+    "peak_mb": "mem MB",
+    "checkpoint_mb": "disk MB",
+    "restart_s": "restart s",
+}
 
 
 @click.command("state")
@@ -40,38 +55,54 @@ _MEASURED: Final = 20
 @click.option(
     "--keys", default="1000000,3000000", show_default=True, help="How many keys, with commas between."
 )
-@click.option("--store", type=click.Choice(list(_STORES)), hidden=True)
+@click.option(
+    "--store", "stores", type=click.Choice(list(_STORES)), multiple=True, help="Measure this store alone."
+)
+@click.option("--part", type=click.Choice(["until killed", "after it"]), hidden=True)
 @graceful_shutdown()
-def main(folder: Path, keys: str, store: str | None) -> None:
+def main(folder: Path, keys: str, stores: tuple[str, ...], part: str | None) -> None:
     """Measure micro-batches of 58 records in FOLDER, which is filled."""
-    if store:
-        print(json.dumps(_measured(folder, int(keys), store)), flush=True)
+    if part:
+        ((store,), number) = stores, int(keys)
+        print(
+            json.dumps(_restarted(folder, store) if part == "after it" else _measured(folder, number, store))
+        )
         return
-    table = Table("keys", "state store", "wall s", "CPU s", "of it eviction, s", title="One micro-batch")
+    table = Table("keys", "state store", *_FIGURES.values(), title="One micro-batch")
     try:
         for number in map(int, keys.split(",")):
-            for name in _STORES:
-                found = _in_a_process(folder / f"{number}-{_STORES[name].rpartition('.')[2]}", number, name)
-                figures = [f"{found[figure]:.3f}" for figure in ("wall_s", "cpu_s", "eviction_s")]
+            for name in stores or _STORES:
+                place = folder / f"{number}-{_STORES[name].rpartition('.')[2]}"
+                found = _in_processes(place, number, name)
+                figures = [f"{found[figure]:,.{2 if figure.endswith('_s') else 0}f}" for figure in _FIGURES]
                 table.add_row(f"{number:,}", name, *figures)
-                print(f"{number:,} keys, {name}: {', '.join(figures)}", file=sys.stderr, flush=True)
+                print(f"{number:,} keys, {name}: {found}", file=sys.stderr, flush=True)
     finally:
         Console().print(table)
 
 
-def _in_a_process(folder: Path, keys: int, store: str) -> dict[str, float]:
+def _in_processes(folder: Path, keys: int, store: str) -> dict[str, float]:
+    """Measure in a process that is killed, and in one that starts again; return the figures of both."""
+    told = [_in_a_process(folder, keys, store, part) for part in ("until killed", "after it")]
+    rows, expected = sum(each.pop("rows") for each in told), keys + _RECORDS * _KILLED
+    if rows != expected:
+        raise SystemExit(f"{store}: expected {expected:,} rows, got {rows:,}: the figures mean nothing")
+    return {name: figure for each in told for name, figure in each.items()}
+
+
+def _in_a_process(folder: Path, keys: int, store: str, part: str) -> dict[str, float]:
+    command = ["-m", "benchmarks.state", str(folder), f"--keys={keys}", f"--store={store}", f"--part={part}"]
+    # A process that was killed has done what it is for.
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.state", str(folder), f"--keys={keys}", f"--store={store}"],
-        cwd=_HERE.parent,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
+        [sys.executable, *command], check=False, cwd=_HERE.parent, stdout=subprocess.PIPE, text=True
     )
+    if done.returncode not in (0, -signal.SIGKILL):
+        raise SystemExit(f"{store}: the process that measures has ended with exit code {done.returncode}")
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-def _measured(folder: Path, keys: int, store: str) -> dict[str, float]:
-    """Fill a state and run small micro-batches on it; return what one of them costs."""
+def _session(folder: Path, store: str) -> tuple[SparkSession, PipelineConfig, str]:
+    """Return a session, the configuration, and the path of the table that the stream reads."""
     settings = (
         f"lake.root={folder.resolve()}",
         "kafka.bootstrap_servers=localhost:9092",
@@ -80,53 +111,83 @@ def _measured(folder: Path, keys: int, store: str) -> dict[str, float]:
         f"spark.conf.{PROVIDER}={_STORES[store]}",
     )
     config = load_config(PIPELINE, conf_dir=_HERE / "conf", settings=settings, environ={})
-    spark = spark_session(config, "state")
-    source = f"{folder.resolve()}/source"
+    return spark_session(config, "state"), config, f"{folder.resolve()}/source"
+
+
+def _measured(folder: Path, keys: int, store: str) -> dict[str, float]:
+    """Fill a state and run small micro-batches on it; print what one of them costs, and die in the next."""
+    spark, config, source = _session(folder, store)
+    java: Any = spark.sparkContext._jvm
+    java_pid = java.java.lang.ProcessHandle.current().pid()
     _fill(spark, source, keys)
-    with ExitStack() as stack:
-        meter, rows = Meter(), 0
+    meter, stack, rows = Meter(), ExitStack(), 0
 
-        def look(batch: DataFrame, number: int) -> None:
-            nonlocal rows
-            rows += batch.count()
-            if number == _WARM:
-                stack.enter_context(meter)
-            elif number == _WARM + _MEASURED:
-                stack.close()
+    def look(batch: DataFrame, number: int) -> None:
+        nonlocal rows
+        seen = batch.count()
+        if number == _WARM:
+            stack.enter_context(meter)
+        elif number == _WARM + _MEASURED:
+            stack.close()
+        elif number == _KILLED:
+            print(json.dumps(_cost(meter, config, query) | {"rows": rows}), flush=True)
+            os.kill(java_pid, signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGKILL)
+        rows += seen
 
-        progress = _run(spark, config, source, look)
-    expected = keys + _RECORDS * (_WARM + _MEASURED)
-    if rows != expected:
-        raise SystemExit(f"{store}: expected {expected:,} rows, got {rows:,}: the figures mean nothing")
-    spark.stop()
+    query = _start(spark, config, source, look)
+    query.awaitTermination()
+    raise SystemExit("the stream has ended before it was killed")
+
+
+def _cost(meter: Meter, config: PipelineConfig, query: StreamingQuery) -> dict[str, float]:
+    """Return what one micro-batch costs, and what the state takes."""
     cost = meter.cost()
-    evictions = [each["stateOperators"][0]["allRemovalsTimeMs"] / 1000 for each in progress[-_MEASURED:]]
+    progress = [json.loads(each.json) for each in query.recentProgress][-_MEASURED:]
+    stored = (path.stat().st_size for path in Path(config.checkpoint("speed")).rglob("*") if path.is_file())
     return {
         "wall_s": cost.wall_s / _MEASURED,
         "cpu_s": cost.cpu_s / _MEASURED,
         # Of all partitions together.
-        "eviction_s": median(evictions),
+        "eviction_s": median(each["stateOperators"][0]["allRemovalsTimeMs"] / 1000 for each in progress),
+        "peak_mb": cost.peak_mb,
+        "checkpoint_mb": sum(stored) / 1e6,
     }
 
 
+def _restarted(folder: Path, store: str) -> dict[str, float]:
+    """Go on from the checkpoint; return how long it takes from the start of the query to the first rows."""
+    spark, config, source = _session(folder, store)
+    found: dict[str, float] = {"rows": 0}
+
+    def look(batch: DataFrame, _: int) -> None:
+        found["rows"] += batch.count()
+        found.setdefault("restart_s", time.monotonic() - began)
+
+    began = time.monotonic()
+    _start(spark, config, source, look).awaitTermination()
+    spark.stop()
+    return found
+
+
 def _fill(spark: SparkSession, source: str, keys: int) -> None:
-    """Write one commit with many keys, and then a few with few."""
+    """Write one commit with many keys, and then some with few."""
     # Far less than the watermark's delay, so that all of them stay.
     at = "timestamp_millis(1356998400000 + id * 60000 DIV {keys}) AS at"
     columns = ("uuid() AS key", at.format(keys=keys))
     spark.range(keys).selectExpr(*columns).coalesce(1).write.format("delta").save(source)
-    for _ in range(_WARM + _MEASURED):
+    for _ in range(_KILLED):
         # Each frame has keys of its own.
         spark.range(_RECORDS).selectExpr(*columns).coalesce(1).write.format("delta").mode("append").save(
             source
         )
 
 
-def _run(spark: SparkSession, config: PipelineConfig, source: str, look: Any) -> list[dict[str, Any]]:
-    """Deduplicate all commits, each in a micro-batch of its own; return what each said."""
-    spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", _WARM + _MEASURED + 1)
+def _start(spark: SparkSession, config: PipelineConfig, source: str, look: Any) -> StreamingQuery:
+    """Start a query that deduplicates all commits, each in a micro-batch of its own."""
+    spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", _KILLED)
     use_state_store(spark, config)
-    query = (
+    return (
         spark.readStream.format("delta")
         .option("maxFilesPerTrigger", 1)
         .load(source)
@@ -137,8 +198,6 @@ def _run(spark: SparkSession, config: PipelineConfig, source: str, look: Any) ->
         .trigger(availableNow=True)
         .start()
     )
-    query.awaitTermination()
-    return [json.loads(each.json) for each in query.recentProgress]
 
 
 if __name__ == "__main__":

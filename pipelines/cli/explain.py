@@ -7,8 +7,8 @@ from typing import Any, Final
 import click
 
 from pipelines.cli.job_runner import Job, run_job
-from pipelines.cli.options import CommonOptions, LogFormat, common_options, key_option
-from pipelines.cli.terminal import harmless
+from pipelines.cli.options import CommonOptions, LogFormat, common_options, key_option, output_option
+from pipelines.cli.terminal import harmless, searched_text
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.lineage.key_filter import AskedPart, asked_key
@@ -39,12 +39,7 @@ _HEADINGS: Final = (
     show_default=True,
     help="Maximum number of keys to show if only some parts are given.",
 )
-@click.option(
-    "--format",
-    "output",
-    type=click.Choice(["text", "json"]),
-    help="Default: that of --log-format.",
-)
+@output_option
 def explain(key_texts: tuple[str, ...], limit: int, output: LogFormat | None, **common: Any) -> None:
     """Show every record of a dedup key and its outcome.
 
@@ -68,7 +63,7 @@ def _summary(explained: Explained, contract: DataContract) -> dict[str, Any]:
     ]
     return {
         "counts": {"keys": explained.keys, "records": len(explained.records)},
-        "looked_in": explained.looked_in,
+        "looked_in": searched_text(explained.searched),
         "is_whole": explained.is_whole and len(shown) == explained.keys,
         "records": [_as_json(facts, fate, contract) for facts, fate in explained.records],
         "lines": list(_lines(explained, shown, contract)),
@@ -79,8 +74,8 @@ def _lines(
     result: Explained, shown: Sequence[tuple[tuple[str | None, ...], Any]], contract: DataContract
 ) -> Iterator[str]:
     if not result.records:
-        yield f"no record has this key: searched {result.looked_in}, with those broken records whose key"
-        yield "can be read"
+        yield f"no record has this key: searched {searched_text(result.searched)}, with those broken"
+        yield "records whose key can be read"
         return
     for key, records in shown:
         yield ""
@@ -90,7 +85,7 @@ def _lines(
         )
         yield from _table([_row(facts, fate) for facts, fate in records])
     yield ""
-    yield f"searched {result.looked_in}"
+    yield f"searched {searched_text(result.searched)}"
     if not result.is_whole:
         yield f"only the first {MOST_RECORDS:,} records are shown: give more parts of the key"
     elif len(shown) < result.keys:

@@ -8,6 +8,7 @@ import click
 
 from pipelines.cli.job_runner import Job, refuse_unfit_expectations, run_job
 from pipelines.cli.options import CommonOptions, common_options, key_option
+from pipelines.cli.terminal import searched_text
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
@@ -89,7 +90,7 @@ def summary_of(config: PipelineConfig, done: ForgetResult, *, dry_run: bool) -> 
         "counts": forgotten.counts,
         "days": done.rebuild.verdicts,
         "days_to_rebuild": names if dry_run else [],
-        "looked_in": forgotten.looked_in,
+        "looked_in": searched_text(forgotten.searched),
         "warnings": done.warnings,
         "lines": list(_lines(config, forgotten, done.rebuild.verdicts, dry_run=dry_run)),
     }
@@ -106,7 +107,7 @@ def summary_of(config: PipelineConfig, done: ForgetResult, *, dry_run: bool) -> 
 def _lines(
     config: PipelineConfig, forgotten: Forgotten, verdicts: dict[str, str], *, dry_run: bool
 ) -> Iterator[str]:
-    yield f"searched {forgotten.looked_in}, and all layers"
+    yield f"searched {searched_text(forgotten.searched)}, and all layers"
     if not any(forgotten.counts.values()):
         yield "no matching event was found"
         return

@@ -7,17 +7,17 @@ import click
 
 from pipelines.cli.job_runner import Job, run_job
 from pipelines.cli.options import CommonOptions, common_options
+from pipelines.config.streams import Layer
 from pipelines.retention.removal import Removal
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.maintain import (
-    Finding,
     FoldedIndex,
     KeptFiles,
-    Layer,
     LeftOver,
     OldRows,
     TableFiles,
     Upkeep,
+    UpkeepFinding,
     maintain,
 )
 from pipelines.steps.serving import refresh_view
@@ -64,7 +64,7 @@ def summary_of(done: Upkeep, *, vacuum_now: bool) -> dict[str, Any]:
     return {"counts": done.counts, "lines": lines}
 
 
-def _lines(finding: Finding, *, vacuum_now: bool) -> Iterator[str]:
+def _lines(finding: UpkeepFinding, *, vacuum_now: bool) -> Iterator[str]:
     match finding:
         case TableFiles(table, what, files):
             yield f"{table}: files {what}: {files.count:,} ({files.bytes:,} bytes)"

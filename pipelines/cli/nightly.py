@@ -21,6 +21,7 @@ from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import closed_days, days_of
 from pipelines.errors import AuditFailed
 from pipelines.nightly.rebuild_plan import RepairScope
+from pipelines.nightly.verdicts import Repaired
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.nightly import nightly
 from pipelines.steps.serving import refresh_view_or_warn, stale_view
@@ -62,9 +63,11 @@ def nightly_batch(
             summary = nightly(pipeline, run_id, days, repair)
         except AuditFailed as failed:
             # Other days may have passed. Whatever becomes of the view, the audit is what counts.
-            failed.summary = _warned(failed.summary, refresh_view_or_warn(pipeline))
+            failed.summary = _warned(failed.summary, refresh_view_or_warn(pipeline)) | lines_of(
+                failed.summary
+            )
             raise
-        return _warned(summary, refresh_view_or_warn(pipeline))
+        return _told(summary, refresh_view_or_warn(pipeline))
 
     job = Job("nightly_batch", body, check=check, notifies=True)
     if pipeline is None:
@@ -92,6 +95,22 @@ def validate_day(day: datetime | None, **common: Any) -> None:
         return _warned(result, stale)
 
     run_job(Job("validate", body, check=check, notifies=True), CommonOptions(**common))
+
+
+def lines_of(summary: Summary) -> dict[str, list[str]]:
+    """Return a line for each day that was rebuilt for another cause than a request."""
+    return {"lines": [_line(day, repaired) for day, repaired in summary.get("repaired", {}).items()]}
+
+
+def _line(day: str, repaired: Repaired) -> str:
+    changes = ""
+    if rows := repaired["rows"]:
+        changes = f"; {rows['added']:,} rows added, {rows['removed']:,} removed, {rows['changed']:,} changed"
+    return f"{day} ({repaired['cause']}): {repaired['status']}{changes}"
+
+
+def _told(summary: Summary, warnings: list[str]) -> dict[str, Any]:
+    return _warned(summary, warnings) | lines_of(summary)
 
 
 def _warned(summary: Summary, warnings: list[str]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from pipelines.cli.job_runner import Job, run_job
-from pipelines.cli.options import Command, CommonOptions, LogFormat, common_options
+from pipelines.cli.options import Command, CommonOptions, LogFormat, common_options, output_option
 from pipelines.config.model import KafkaConfig, PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import ConfigError
@@ -25,13 +25,6 @@ from pipelines.steps.racks import (
     plan_moves,
 )
 
-_FORMAT = click.option(
-    "--format",
-    "output",
-    type=click.Choice(["text", "json"]),
-    help="Default: that of --log-format.",
-)
-
 
 def _racks(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...]:
     return tuple(filter(None, map(str.strip, (value or "").split(","))))
@@ -44,7 +37,7 @@ def _finite(context: click.Context, parameter: click.Parameter, value: float | N
 
 
 def _common(command: Command) -> Command:
-    return common_options(_FORMAT(command))
+    return common_options(output_option(command))
 
 
 @click.group()

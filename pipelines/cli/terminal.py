@@ -1,5 +1,12 @@
 """Texts from files and data on a terminal."""
 
+from pipelines.lineage.searches import Searched
+
+
+def searched_text(searched: Searched) -> str:
+    """Return what was searched, as a clause: `5 records of /lake/bronze/flights (version 3)`."""
+    return f"{searched.records:,} records of {searched.table} (version {searched.version})"
+
 
 def harmless(text: str) -> str:
     """Return the text on one line, with escapes for what a terminal would obey."""

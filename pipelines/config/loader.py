@@ -14,29 +14,18 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Final, get_args
+from typing import Any, Final, get_args, get_origin
 
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 
 from pipelines.config.model import PipelineConfig
 from pipelines.errors import ConfigError
 from pipelines.yaml import parse_yaml
 
-# Settings of others, which are passed on letter by letter.
-_TEXTS: Final = {
-    ("kafka", "options"),
-    ("kafka", "secrets"),
-    ("notify", "headers"),
-    ("notify", "webhook"),
-    ("publish", "options"),
-    ("publish", "secrets"),
-    ("registry", "options"),
-    ("registry", "secrets"),
-    ("spark", "conf"),
-}
 # What others call such files; of two beside each other nobody would see that one is not read.
 _OTHER_ENDING: Final = ".yaml"
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -191,11 +180,36 @@ def _settings(settings: Sequence[str]) -> Iterator[_Source]:
             raise ConfigError(f"--set {prefix}: expected key=value, such as kafka.topic=flights")
         quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "'\""
         value: Any = text[1:-1] if quoted else text
-        if tuple(parts[:2]) not in _TEXTS:
+        if tuple(parts[:2]) not in _verbatim():
             value = parse_yaml(text, f"--set {key}", ConfigError)
         for part in reversed(parts):
             value = {part: value}
         yield _Source(f"--set {key}", value)
+
+
+@cache
+def _verbatim() -> frozenset[tuple[str, str]]:
+    """Return the settings of others, which are passed on letter by letter, and may be secrets."""
+    return frozenset(
+        (section, key)
+        for section, field in PipelineConfig.model_fields.items()
+        for model in _types(field.annotation)
+        for key, setting in getattr(model, "model_fields", {}).items()
+        if _is_verbatim(setting.annotation)
+    )
+
+
+def _is_verbatim(annotation: Any) -> bool:
+    kinds = list(_types(annotation))
+    mappings = (get_args(kind) for kind in kinds if get_origin(kind) is dict)
+    return SecretStr in kinds or any(str in _types(value) for _, value in mappings)
+
+
+def _types(annotation: Any) -> Iterator[Any]:
+    """Yield a type and all that it is made of."""
+    yield annotation
+    for part in get_args(annotation):
+        yield from _types(part)
 
 
 def _misshapen(values: Mapping[str, Any], model: Any, layer: _Source, above: str = "") -> Iterator[str]:
@@ -279,7 +293,7 @@ def _explain(error: ErrorDetails, layers: Sequence[_Source]) -> str:
             return f"{where}: {error['msg'].removeprefix('Value error, ')}"
         case _:
             # Secrets are put in wrong places, too.
-            may_be_secret = tuple(location[:2]) in _TEXTS or "@" in repr(value)
+            may_be_secret = tuple(location[:2]) in _verbatim() or "@" in repr(value)
             shown = f"a {type(value).__name__}, not shown here" if may_be_secret else repr(value)
             expected = (
                 error["msg"].replace("Input should be", "expected").replace("String should", "expected to")

@@ -22,6 +22,7 @@ from pipelines.config.audit import AuditConfig
 from pipelines.config.maintain import MaintainConfig, check_retentions
 from pipelines.config.publish import PublishConfig, check_publish
 from pipelines.config.speed import SpeedConfig
+from pipelines.config.streams import Layer, Query
 from pipelines.config.values import (
     AnyInterval,
     Command,
@@ -358,7 +359,7 @@ class PipelineConfig(_Model):
             check_publish(publish, kafka.bootstrap_servers, taken, has_registry=has_registry)
         return publish
 
-    def table(self, layer: Literal["bronze", "speed", "batch", "quarantine"]) -> str:
+    def table(self, layer: Layer) -> str:
         """Return the path of one of this pipeline's tables."""
         return f"{self.root}/{layer}/{self.name}"
 
@@ -372,7 +373,7 @@ class PipelineConfig(_Model):
         group = self.ingest.offsets_group
         return group and group.format(env=self.env, pipeline=self.name)
 
-    def checkpoint(self, query: Literal["ingest", "speed", "publish"]) -> str:
+    def checkpoint(self, query: Query) -> str:
         """Return the path of a streaming query's checkpoint."""
         return f"{self.root}/ops/checkpoints/{self.name}/{query}"
 

@@ -16,6 +16,9 @@ from pipelines.config.values import (
 )
 
 PROGRESS_TOPIC: Final = "oncelake-progress"
+Retraction = Literal["tombstone", "record"]
+"""What is sent for a published event that is no longer in the certified day."""
+
 _UNITS: Final = "bkmgt"
 _SHORTEST_ABSENCE: Final = timedelta(days=7)
 _SHORTEST, _LONGEST = timedelta(seconds=1), timedelta(days=1)
@@ -59,7 +62,7 @@ class PublishConfig(BaseModel):
     trigger_interval: PositiveInterval = timedelta(seconds=10)
     max_bytes_per_trigger: str = Field(default="64m", pattern=r"^[1-9]\d*[bkmgt]$")
     transaction_timeout: PositiveInterval = timedelta(minutes=5)
-    retraction: Literal["tombstone", "record"] = "tombstone"
+    retraction: Retraction = "tombstone"
     keep_unread: PositiveInterval = timedelta(days=30)
     options: ProducerOptions = {}
     secrets: ProducerSecrets = {}

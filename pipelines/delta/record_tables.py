@@ -8,7 +8,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config.commands import command
-from pipelines.delta.table_properties import APPEND_ONLY, CHANGE_DATA_FEED
+from pipelines.config.streams import STREAMS
+from pipelines.delta.table_properties import APPEND_ONLY, CHANGE_DATA_FEED, TOPIC_ID, table_property, unhidden
 from pipelines.delta.tables import ensure_table, exists, shape
 from pipelines.errors import SourceError
 from pipelines.spark.pipeline import Pipeline
@@ -28,7 +29,6 @@ QUARANTINE: Final = (
     f"{_ENVELOPE}, {ORIGIN}, _reason string, _column string, _found string, _contract_version string,"
     " _quarantined_at timestamp, _status string, _attempts int, _tried_at timestamp"
 )
-_MADE_BY: Final = {"bronze": "ingest_stream", "quarantine": "speed_stream"}
 
 
 def ensure_bronze(pipeline: Pipeline, properties: Mapping[str, str] | None = None) -> None:
@@ -53,6 +53,12 @@ def ensure_quarantine(pipeline: Pipeline) -> None:
     ensure_table(pipeline.spark, pipeline.table("quarantine"), shape(QUARANTINE))
 
 
+def topic_of_bronze(pipeline: Pipeline) -> str | None:
+    """Return Kafka's id of the topic that bronze was filled from; None if bronze does not know it."""
+    topic_id = table_property(pipeline.spark, pipeline.table("bronze"), TOPIC_ID)
+    return None if topic_id is None else unhidden(topic_id)
+
+
 def require_table(pipeline: Pipeline, layer: Literal["bronze", "quarantine"]) -> str:
     """Return the path of a table that a streaming job makes.
 
@@ -61,7 +67,8 @@ def require_table(pipeline: Pipeline, layer: Literal["bronze", "quarantine"]) ->
     """
     table = pipeline.table(layer)
     if not exists(pipeline.spark, table):
-        made_by = command(pipeline.config, _MADE_BY[layer], "--once")
+        job = next(stream.job for stream in STREAMS.values() if layer in stream.makes)
+        made_by = command(pipeline.config, job, "--once")
         raise SourceError(f"{table}: no such table; run first: {made_by}; or fix lake.root")
     return table
 

@@ -10,7 +10,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from pipelines.config.model import KafkaConfig
-from pipelines.delta.table_properties import TOPIC_ID, hidden, set_table_property, table_property, unhidden
+from pipelines.delta.record_tables import topic_of_bronze
+from pipelines.delta.table_properties import TOPIC_ID, hidden, set_table_property
 from pipelines.errors import ConfigError, SourceError
 from pipelines.kafka.admin import Admin, admin_client, kafka_error_text
 from pipelines.spark.pipeline import Pipeline
@@ -151,12 +152,12 @@ def require_same_topic(pipeline: Pipeline, topic: Topic) -> None:
         SourceError: it is another.
     """
     bronze = pipeline.table("bronze")
-    stored = table_property(pipeline.spark, bronze, TOPIC_ID)
+    stored = topic_of_bronze(pipeline)
     if stored is None:
         set_table_property(pipeline.spark, bronze, TOPIC_ID, hidden(topic.topic_id))
-    elif unhidden(stored) != topic.topic_id:
+    elif stored != topic.topic_id:
         raise SourceError(
             f"kafka.topic: '{topic.name}' is not the topic that {bronze} was filled from: found id"
-            f" {topic.topic_id}, expected {unhidden(stored)}. It was deleted and recreated, or the address is"
+            f" {topic.topic_id}, expected {stored}. It was deleted and recreated, or the address is"
             " that of another cluster. See docs/runbook.md, 'The topic was recreated'"
         )

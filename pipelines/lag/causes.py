@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from pipelines.durations import about
 from pipelines.lag.evidence import Evidence, PartitionLag
-from pipelines.spark.stream_progress import MicroBatch, TaskFigures
+from pipelines.spark.stream_progress import BatchFigures, TaskFigures
 
 Cause = Literal[
     "none",
@@ -303,7 +303,7 @@ def _hot_task(evidence: Evidence, start: str) -> Diagnosis | None:
     return Diagnosis("skew", (words,), 0.7, "see which keys are so frequent; raise speed.state_partitions")
 
 
-def _is_uneven(batch: MicroBatch, tasks: TaskFigures) -> bool:
+def _is_uneven(batch: BatchFigures, tasks: TaskFigures) -> bool:
     usual = tasks.run_s / max(tasks.tasks, 1)
     return tasks.longest_s > _LONG_TASK_TIMES * usual and tasks.longest_s > _LONG_TASK_SHARE * batch.seconds
 
@@ -397,7 +397,7 @@ _RULES: Final[tuple[Callable[[Evidence, str], Diagnosis | None], ...]] = (
 )
 
 
-def _recent(evidence: Evidence) -> tuple[MicroBatch, ...]:
+def _recent(evidence: Evidence) -> tuple[BatchFigures, ...]:
     return evidence.busy[-_RECENT_BATCHES:]
 
 

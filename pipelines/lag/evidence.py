@@ -6,7 +6,8 @@ from datetime import datetime, timedelta
 from statistics import median
 from typing import Final
 
-from pipelines.spark.stream_progress import MicroBatch, Query, StreamProgress
+from pipelines.config.streams import Query
+from pipelines.spark.stream_progress import BatchFigures, StreamProgress
 
 _RECENT: Final = timedelta(minutes=5)
 # A run that takes what is there and ends, of which no earlier one is known.
@@ -151,7 +152,7 @@ class Evidence:
         return self.trigger_s or _ONCE_S
 
     @property
-    def busy(self) -> tuple[MicroBatch, ...]:
+    def busy(self) -> tuple[BatchFigures, ...]:
         """The last micro-batches that read records, the oldest first."""
         return tuple(batch for batch in self.stream.batches if batch.records) if self.stream else ()
 

@@ -10,15 +10,16 @@ import psutil
 from delta.tables import DeltaTable
 from pyspark.sql import functions as F
 
+from pipelines.config.streams import Query
 from pipelines.delta.io import small_rows
+from pipelines.delta.record_tables import topic_of_bronze
 from pipelines.delta.stream_position import first_unread_version, unread_rows
-from pipelines.delta.table_properties import TOPIC_ID, table_property, unhidden
 from pipelines.delta.tables import exists, version
 from pipelines.kafka.backlog import Backlog, PartitionBacklog, backlog
 from pipelines.lag.evidence import Evidence, PartitionLag, TopicHealth
 from pipelines.spark.checkpoints import offsets_of, planned_at, query_files
 from pipelines.spark.pipeline import Pipeline
-from pipelines.spark.stream_progress import Query, StreamProgress, read_progress
+from pipelines.spark.stream_progress import StreamProgress, read_progress
 
 _EXECUTORS: Final = "spark.executor.instances"
 _MOST_COMMITS: Final = 1_000
@@ -34,7 +35,7 @@ def stages(pipeline: Pipeline) -> Iterator[Evidence]:
     """
     found = backlog(pipeline)
     ingest = replace(
-        _with_stream(pipeline, "ingest", partitions_of(found), found.at),
+        _with_stream(pipeline, "ingest", lag_of_partitions(found), found.at),
         usual_rate_in=sum(each.usual_rate_in for each in found.partitions.values()),
         health=TopicHealth(
             found.offline,
@@ -55,12 +56,11 @@ def stages(pipeline: Pipeline) -> Iterator[Evidence]:
 
 
 def _is_other_topic(pipeline: Pipeline, found: Backlog) -> bool:
-    bronze = pipeline.table("bronze")
-    stored = table_property(pipeline.spark, bronze, TOPIC_ID) if exists(pipeline.spark, bronze) else None
-    return stored is not None and unhidden(stored) != found.topic.topic_id
+    stored = topic_of_bronze(pipeline) if exists(pipeline.spark, pipeline.table("bronze")) else None
+    return stored not in (None, found.topic.topic_id)
 
 
-def partitions_of(found: Backlog) -> tuple[PartitionLag, ...]:
+def lag_of_partitions(found: Backlog) -> tuple[PartitionLag, ...]:
     """Return how far ingest is behind in each partition."""
     return tuple(_of_ingest(number, each, found) for number, each in sorted(found.partitions.items()))
 

@@ -255,7 +255,7 @@ def _indexed(stored: DataFrame) -> Indexed | None:
 
 def _rows(pipeline: Pipeline, envelopes: DataFrame) -> DataFrame:
     contract = pipeline.contract
-    decoded = decode_all(pipeline, envelopes, asks=True)
+    decoded = decode_all(pipeline, envelopes, retries_passed_over=True)
     decoded = with_event_time(decoded, contract.event_time)
     emptied = F.expr(is_emptied(decoded))
     moves = F.col(VALID) | emptied

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.delta.io import read, small_rows
-from pipelines.delta.table_properties import TOPIC_ID, table_property, unhidden
+from pipelines.delta.record_tables import topic_of_bronze
 from pipelines.delta.tables import shape, small_frame, table_id
 from pipelines.delta.time_travel import commit_hash
 from pipelines.errors import SourceError
@@ -65,13 +65,12 @@ def bronze_state(pipeline: Pipeline, version: int) -> BronzeState:
     """Return what distinguishes bronze at a version from other tables, and from its other states."""
     spark = pipeline.spark
     table = pipeline.table("bronze")
-    topic = table_property(spark, table, TOPIC_ID)
     return BronzeState(
         table,
         version,
         table_id(spark, table),
         commit_hash(spark, table, version),
-        unhidden(topic) if topic else None,
+        topic_of_bronze(pipeline),
         first_whole_day(pipeline),
     )
 

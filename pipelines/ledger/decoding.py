@@ -27,19 +27,19 @@ def decode_all(
     pipeline: Pipeline,
     envelopes: DataFrame,
     *,
-    asks: bool = False,
+    retries_passed_over: bool = False,
 ) -> DataFrame:
     """Decode a bounded frame of envelopes by the schemas that its values name (`pipelines.records.decode`).
 
     Args:
         pipeline: The pipeline.
         envelopes: the records.
-        asks: as `writers_of`.
+        retries_passed_over: as `writers_of`.
 
     Raises:
         InfrastructureError: a schema is neither in the lake nor to be had from the registry.
     """
-    writers = writers_of(pipeline, envelopes, asks=asks)
+    writers = writers_of(pipeline, envelopes, retries_passed_over=retries_passed_over)
     return decode(envelopes, pipeline.contract, pipeline.config.decode.max_future, writers)
 
 
@@ -47,7 +47,7 @@ def writers_of(
     pipeline: Pipeline,
     envelopes: DataFrame,
     *,
-    asks: bool = False,
+    retries_passed_over: bool = False,
 ) -> Writers:
     """Return the schemas that the values of a bounded frame of envelopes name, those that can be read by.
 
@@ -57,9 +57,9 @@ def writers_of(
     Args:
         pipeline: The pipeline.
         envelopes: the records.
-        asks: whether new ids are asked for also where some were passed over before, by which another reading
-            of the same records may come to another verdict. The index of bronze and a replay ask; what is
-            held against the index does not.
+        retries_passed_over: whether new ids are asked for also where some were passed over before, by which
+            another reading of the same records may come to another verdict. The index of bronze and a replay
+            ask; what is compared with the index does not.
 
     Raises:
         InfrastructureError: one is neither in the lake nor to be had from the registry.
@@ -68,12 +68,12 @@ def writers_of(
         return NO_WRITERS
     ids_of_records = envelopes.withColumnRenamed("value", "_value").select(F.expr(schema_id()).alias("id"))
     stored = kept_schemas(pipeline)
-    known_ids, strange = most_named(ids_of_records, stored)
+    known_ids, unknown_ids = most_named(ids_of_records, stored)
     ids, new = set(known_ids), NO_WRITERS
-    if asks or NO_ID not in stored:
-        named = learn_named(pipeline, strange)
+    if retries_passed_over or NO_ID not in stored:
+        named = learn_named(pipeline, unknown_ids)
         if named.goes_on:
-            return writers_of(pipeline, envelopes, asks=asks)
+            return writers_of(pipeline, envelopes, retries_passed_over=retries_passed_over)
         _remember_others(pipeline, named)
         new = named.schemas
     unusable = {number for number in ids & stored.keys() if stored[number].kind in (UNKNOWN, UNREADABLE)}

@@ -13,8 +13,7 @@ from pyspark.sql import functions as F
 
 from pipelines.config.commands import command
 from pipelines.delta.io import append, on_days, read, small_rows
-from pipelines.delta.record_tables import FORGOTTEN, ensure_forgettable
-from pipelines.delta.table_properties import TOPIC_ID, table_property, unhidden
+from pipelines.delta.record_tables import FORGOTTEN, ensure_forgettable, topic_of_bronze
 from pipelines.delta.tables import exists, shape, small_frame
 from pipelines.errors import SourceError
 from pipelines.ledger.catalog import FORGOTTEN_PLACES
@@ -211,9 +210,3 @@ def _days_near(forgotten: DataFrame) -> list[date]:
         forgotten.select(F.to_date(EVENT_TIME).alias("day")).where("day IS NOT NULL").distinct()
     )
     return sorted({row["day"] + timedelta(days=n) for row in event_days for n in (-1, 0, 1)})
-
-
-def topic_of_bronze(pipeline: Pipeline) -> str | None:
-    """Return Kafka's id of the topic that bronze was filled from; None if bronze does not know it."""
-    topic_id = table_property(pipeline.spark, pipeline.table("bronze"), TOPIC_ID)
-    return None if topic_id is None else unhidden(topic_id)

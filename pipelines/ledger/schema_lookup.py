@@ -124,13 +124,15 @@ def learn(pipeline: Pipeline, ids: Iterable[int]) -> Writers:
             )
     finally:
         stored = kept_schemas(pipeline)
-        news = {number: schema for number, schema in answered.items() if stored.get(number) != schema}
-        unknown = [number for number, schema in news.items() if schema.kind == UNKNOWN]
+        changed_answers = {
+            number: schema for number, schema in answered.items() if stored.get(number) != schema
+        }
+        unknown = [number for number, schema in changed_answers.items() if schema.kind == UNKNOWN]
         room = _MOST_UNKNOWN - sum(schema.kind == UNKNOWN for schema in stored.values())
         for number in unknown[max(room, 0) :]:
-            del news[number]
-        if news:
-            keep(pipeline, news)
+            del changed_answers[number]
+        if changed_answers:
+            keep(pipeline, changed_answers)
     usable = fitting(answered, contract)
     _log.info("asked %s for %d schemas, and can read by %d", url, len(requested), len(usable))
     return usable

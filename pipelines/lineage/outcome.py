@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pipelines.contracts.contract import DataContract
 from pipelines.records.redaction import leaves
 
-Verdict = Literal[
+Outcome = Literal[
     "winner", "duplicate", "conflict", "late", "quarantined", "pending", "remembered", "missing"
 ]
 Place = Mapping[str, Any]
@@ -84,7 +84,7 @@ class Facts:
 class Fate:
     """What became of a record: a verdict, why, and in which columns it differs from the copy that wins."""
 
-    verdict: Verdict
+    verdict: Outcome
     reason: str
     differs_in: tuple[str, ...] = ()
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -18,6 +18,20 @@ from pipelines.lineage.key_filter import AskedPart, of_key
 from pipelines.records.decode import COORDINATES, EVENT_DATE, PLACE, VALID
 from pipelines.spark.pipeline import Pipeline
 from pipelines.sql import name
+
+
+class Searched(NamedTuple):
+    """What was searched.
+
+    Attributes:
+        records: how many records.
+        table: the path of their table.
+        version: its version.
+    """
+
+    records: int
+    table: str
+    version: int
 
 
 class Search(Protocol):

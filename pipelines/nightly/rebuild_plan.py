@@ -20,7 +20,7 @@ from pipelines.records.decode import COORDINATES, EVENT_DATE, valid
 from pipelines.records.dedup import UNDECIDED, winners_on_known_days, with_key, without_key
 from pipelines.spark.pipeline import Pipeline
 
-Cause = Literal["asked", "missed", "late", "neighbour", "forgotten"]
+RebuildCause = Literal["asked", "missed", "late", "neighbour", "forgotten"]
 RepairScope = Literal["nothing", "late", "late and missed"]
 
 _DAY: Final = timedelta(days=1)
@@ -40,7 +40,7 @@ class Due:
             certified and this one leaves as they are.
     """
 
-    causes: dict[date, Cause]
+    causes: dict[date, RebuildCause]
     came_late: dict[date, int]
     never_certified: list[date]
 
@@ -135,13 +135,13 @@ def _known(
 
 def _causes(
     pipeline: Pipeline, requested_days: Sequence[date], repair: RepairScope, known: _Known
-) -> dict[date, Cause]:
+) -> dict[date, RebuildCause]:
     """Return the days that are rebuilt whatever stands on others, and why; the most telling cause of each."""
     lookback = days_of(
         requested_days[0] - pipeline.config.batch.lookback_days * _DAY, requested_days[0] - _DAY
     )
     first = min([*known.certified, *known.with_events], default=requested_days[0])
-    causes: dict[date, Cause] = {}
+    causes: dict[date, RebuildCause] = {}
     if repair == "late and missed":
         missed = (day for day in lookback if day >= first and day not in known.certified)
         causes |= dict.fromkeys(missed, "missed")

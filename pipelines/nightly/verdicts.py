@@ -94,6 +94,28 @@ def failed_days(decided: Sequence[Verdict]) -> list[date]:
     return [verdict.day for verdict in decided if verdict.status == "failed"]
 
 
+class RowChanges(TypedDict):
+    """How many rows of a certified day a rebuild has changed."""
+
+    added: int
+    removed: int
+    changed: int
+
+
+class Repaired(TypedDict):
+    """A day that was rebuilt for another cause than a request.
+
+    Attributes:
+        cause: The cause.
+        status: `certified` or `failed`.
+        rows: What changed; None if the day was not certified before.
+    """
+
+    cause: str | None
+    status: str
+    rows: RowChanges | None
+
+
 class NightSummary(TypedDict):
     """What a nightly run did.
 
@@ -106,7 +128,7 @@ class NightSummary(TypedDict):
         late_days_left: Certified days with late records that this run did not rebuild.
         missed_days_left: Days with events, before the requested ones, that no run has certified.
         warnings: Texts: days with many late events, steps that could not be recorded.
-        lines: A text for each day that was rebuilt for another cause than a request.
+        repaired: By day that was rebuilt for another cause than a request: why, and what changed.
     """
 
     counts: dict[str, int]
@@ -116,7 +138,7 @@ class NightSummary(TypedDict):
     late_days_left: list[str]
     missed_days_left: list[str]
     warnings: list[str]
-    lines: list[str]
+    repaired: dict[str, Repaired]
 
 
 def summary(run: Run, audit: Audit, decided: Sequence[Verdict], due: Due) -> NightSummary:
@@ -157,7 +179,7 @@ def summary(run: Run, audit: Audit, decided: Sequence[Verdict], due: Due) -> Nig
         "late_days_left": [day.isoformat() for day in due.left],
         "missed_days_left": [day.isoformat() for day in due.never_certified],
         "warnings": _many_late(audit),
-        "lines": [_line(verdict) for verdict in decided if verdict.cause != "asked"],
+        "repaired": {v.day.isoformat(): _repaired(v) for v in decided if v.cause != "asked"},
     }
 
 
@@ -176,10 +198,11 @@ def days_text(days: Iterable[date]) -> str:
     return ", ".join(f"{first}" if first == last else f"{first} to {last}" for first, last in runs)
 
 
-def _line(verdict: Verdict) -> str:
-    repaired = (
-        f"; {verdict.added:,} rows added, {verdict.removed:,} removed, {verdict.changed:,} changed"
-        if verdict.previous_version is not None
-        else ""
-    )
-    return f"{verdict.day} ({verdict.cause}): {verdict.status}{repaired}"
+def _repaired(verdict: Verdict) -> Repaired:
+    rows: RowChanges = {
+        "added": verdict.added or 0,
+        "removed": verdict.removed or 0,
+        "changed": verdict.changed or 0,
+    }
+    was_certified = verdict.previous_version is not None
+    return {"cause": verdict.cause, "status": verdict.status, "rows": rows if was_certified else None}

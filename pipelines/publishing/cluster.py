@@ -201,7 +201,7 @@ def _wait_for_partitions(cluster: Cluster, topic: str, slots: int) -> None:
         )
 
 
-def read_progress(
+def read_slot_progress(
     cluster: Cluster, sink: TransactionalSink, *, is_stable: bool = False
 ) -> dict[int, SlotProgress]:
     """Return what progress says of a sink, also of slots that it had before.
@@ -245,7 +245,7 @@ def end_transactions(sink: TransactionalSink, run: str) -> None:
         )
 
 
-def write_progress(sink: TransactionalSink, taken: Mapping[int, Producer], marks: Marks) -> None:
+def write_slot_progress(sink: TransactionalSink, taken: Mapping[int, Producer], marks: Marks) -> None:
     """Write progress, as a task would, so that it fails if somebody has taken the slot since.
 
     Args:

@@ -9,10 +9,10 @@ from typing import Final
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import ConfigResource
 
+from pipelines.config.publish import Retraction
 from pipelines.durations import format_interval
 from pipelines.errors import ConfigError
 from pipelines.publishing.cluster import Cluster, librdkafka_error_text
-from pipelines.publishing.kafka_records import Retraction
 from pipelines.publishing.transactional_sink import TransactionalSink
 
 _OPEN_FOR: Final = "transaction.max.timeout.ms"

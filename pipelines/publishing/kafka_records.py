@@ -1,10 +1,11 @@
 """Events as Kafka records: what the publisher makes of rows of the speed and the batch layer."""
 
-from typing import Final, Literal
+from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.config.publish import Retraction
 from pipelines.contracts.contract import DataContract
 from pipelines.publishing.corrections import CORRECTION
 from pipelines.registry.event_schema import AvroValues
@@ -16,9 +17,6 @@ HEADER: Final = "oncelake."
 # Spark's own format drops what is below a millisecond.
 _JSON: Final = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
 _COORDINATES: Final = ("topic", "partition", "offset")
-
-
-Retraction = Literal["tombstone", "record"]
 
 
 def messages(

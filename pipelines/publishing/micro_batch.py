@@ -76,7 +76,7 @@ class _Settling:
 
 
 @dataclass(frozen=True)
-class MicroBatch:
+class OutgoingBatch:
     """What a micro-batch publishes.
 
     Attributes:
@@ -107,7 +107,7 @@ class BatchMaker:
     pipeline: Pipeline
     topic_id: str
 
-    def make(self, rows: DataFrame, query: str, batch: int, last: SettledThrough | None) -> MicroBatch:
+    def make(self, rows: DataFrame, query: str, batch: int, last: SettledThrough | None) -> OutgoingBatch:
         """Return what a micro-batch publishes.
 
         Args:
@@ -127,7 +127,7 @@ class BatchMaker:
             settling = self._settle(query, batch, events, verdicts)
         outgoing = self._outgoing(rows, batch, events, settling)
         through = None if settling.is_waiting else SettledThrough(verdicts, settling.after)
-        return MicroBatch(outgoing, settling.newer is not None, through)
+        return OutgoingBatch(outgoing, settling.newer is not None, through)
 
     def _outgoing(
         self, rows: DataFrame, batch: int, events: Position | None, settling: _Settling

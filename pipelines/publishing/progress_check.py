@@ -16,10 +16,10 @@ from pipelines.publishing.cluster import (
     asking,
     known_partitions,
     make_progress_topic,
-    read_progress,
+    read_slot_progress,
     take_all,
     topic_id,
-    write_progress,
+    write_slot_progress,
 )
 from pipelines.publishing.slots import SlotProgress
 from pipelines.publishing.topic_lookup import published_slots
@@ -55,11 +55,11 @@ def publisher(spark: SparkSession, sink: TransactionalSink, checkpoint: str) -> 
         topic = topic_id(cluster, sink.topic)
         make_progress_topic(cluster, sink)
         # Refused, if it has to be, before those who had the slots are shut out: they may be another's.
-        marks = read_progress(cluster, sink)
+        marks = read_slot_progress(cluster, sink)
         refuse_others(sink, topic, marks, query_files(spark, checkpoint))
         taken = take_all(sink, marks)
         # Nothing of earlier runs can commit from now on, so what is read now stays.
-        files, marks = query_files(spark, checkpoint), read_progress(cluster, sink, is_stable=True)
+        files, marks = query_files(spark, checkpoint), read_slot_progress(cluster, sink, is_stable=True)
         mark = reconcile_with_checkpoint(sink, topic, marks, files)
         partitions = partitions_of(cluster, sink, files)
         ours = SlotProgress(0, "", topic, sink.slots, run=uuid4().hex, partitions=partitions)
@@ -71,7 +71,9 @@ def publisher(spark: SparkSession, sink: TransactionalSink, checkpoint: str) -> 
             in_place = partial(replace, is_lost=True, partitions=lost.partitions)
             new_marks |= {slot: in_place(new_marks[slot]) for slot in lost.slots}
         # Whoever had the slots before, by the same checkpoint or a copy of it, learns it by this.
-        write_progress(sink, taken, {slot: replace(mark, run=ours.run) for slot, mark in new_marks.items()})
+        write_slot_progress(
+            sink, taken, {slot: replace(mark, run=ours.run) for slot, mark in new_marks.items()}
+        )
         write_note(spark, checkpoint, {"topic_id": topic, PARTITIONS: str(partitions)})
     settle = None
     if lost and files.in_flight is not None:
@@ -118,7 +120,7 @@ def _settle(sink: TransactionalSink, lost: _Lost, begun_ms: int, rows: DataFrame
     # Of the parts that follow nobody knows yet.
     done = replace(done, partitions=lost.partitions, is_lost=done.part > 0)
     published = published_slots(rows, sink, done, lost.slots, begun_ms)
-    write_progress(
+    write_slot_progress(
         sink, {slot: sink.connection.take(slot) for slot in published}, dict.fromkeys(published, done)
     )
 

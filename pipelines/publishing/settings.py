@@ -1,5 +1,7 @@
 """The sink that a pipeline publishes to, and how its values are written, by its configuration."""
 
+from dataclasses import replace
+
 from pipelines.config.commands import of_pipeline
 from pipelines.config.model import PipelineConfig
 from pipelines.config.publish import PublishConfig
@@ -27,7 +29,7 @@ def settings_of(config: PipelineConfig) -> PublishConfig:
 
 
 def sink_of(config: PipelineConfig) -> TransactionalSink:
-    """Return the sink of a pipeline.
+    """Return the sink of a pipeline, to ask its cluster; `writing_sink` is the one to write with.
 
     Raises:
         ConfigError: nothing is said of publishing.
@@ -52,12 +54,24 @@ def sink_of(config: PipelineConfig) -> TransactionalSink:
     )
 
 
-def rules_of(config: PipelineConfig, contract: DataContract, avro: AvroValues | None) -> dict[str, str]:
-    """Return what decides a pipeline's records beside its tables, as words by name.
+def writing_sink(
+    config: PipelineConfig, contract: DataContract, avro: AvroValues | None
+) -> TransactionalSink:
+    """Return the sink of a pipeline that is about to write, which knows what decides its records.
+
+    Args:
+        config: the pipeline's configuration.
+        contract: its contract.
+        avro: how values are written in Avro; None for JSON.
 
     Raises:
         ConfigError: nothing is said of publishing.
     """
+    return replace(sink_of(config), rules=_rules(config, contract, avro))
+
+
+def _rules(config: PipelineConfig, contract: DataContract, avro: AvroValues | None) -> dict[str, str]:
+    """Return what decides a pipeline's records beside its tables, as words by name."""
     return {
         "the contract's key": ", ".join(contract.key),
         "the contract's time zone": str(contract.zone),

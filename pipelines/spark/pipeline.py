@@ -1,11 +1,11 @@
 """What a pipeline works with: its session, its configuration and its contract."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 from pyspark.sql import SparkSession
 
 from pipelines.config.model import PipelineConfig
+from pipelines.config.streams import Layer, Query
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import effective_horizon
 
@@ -38,7 +38,7 @@ class Pipeline:
         """
         return effective_horizon(self.contract, self.config.batch.dedup_horizon_days)
 
-    def table(self, layer: Literal["bronze", "speed", "batch", "quarantine"]) -> str:
+    def table(self, layer: Layer) -> str:
         """Return the path of one of this pipeline's tables."""
         return self.config.table(layer)
 
@@ -46,6 +46,6 @@ class Pipeline:
         """Return the path of a table that all pipelines of a lake share."""
         return self.config.ops_table(table)
 
-    def checkpoint(self, query: Literal["ingest", "speed", "publish"]) -> str:
+    def checkpoint(self, query: Query) -> str:
         """Return the path of a streaming query's checkpoint."""
         return self.config.checkpoint(query)

@@ -10,14 +10,14 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from pipelines.config.streams import STREAMS, Query
 from pipelines.spark.failures import first_line
 from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.stream_progress import (
     KEPT,
-    SECONDS,
-    MicroBatch,
-    Query,
+    BatchFigures,
     TaskFigures,
+    Totals,
     micro_batch_of,
     new_run,
     read_progress,
@@ -27,7 +27,6 @@ from pipelines.spark.stream_progress import (
 if TYPE_CHECKING:
     from pipelines.spark.stream_server import StreamServer
 
-_PORTS: Final[dict[Query, int]] = {"ingest": 0, "speed": 1, "publish": 2}
 # After a micro-batch; and in between, so that a process that is gone can be told from one that is busy.
 _AFTER_S: Final = 5.0
 _BETWEEN_S: Final = 30.0
@@ -57,9 +56,9 @@ class StreamMonitor:
 
     def __init__(self, pipeline: Pipeline, query: Query, trigger: timedelta | None) -> None:
         self._spark, self._checkpoint = pipeline.spark, pipeline.checkpoint(query)
-        self._totals: dict[str, float] = {}
+        self._totals = Totals()
         self._changed = threading.Condition()
-        self._batches: list[tuple[MicroBatch, str]] = []
+        self._batches: list[tuple[BatchFigures, str]] = []
         self._is_seen, self._is_told = False, False
         self._end: _End | None = None
         seconds = trigger.total_seconds() if trigger else 0.0
@@ -77,7 +76,7 @@ class StreamMonitor:
         from pipelines.spark.stream_server import StreamServer
 
         labels = {"pipeline": pipeline.name, "env": pipeline.config.env, "stream": query}
-        address = (metrics.host, metrics.port + _PORTS[query])
+        address = (metrics.host, metrics.port + STREAMS[query].port)
         return StreamServer(address, labels, lambda: self._progress, lambda: self._totals)
 
     def add(self, progress: Mapping[str, Any]) -> None:
@@ -88,9 +87,7 @@ class StreamMonitor:
         """
         batch = micro_batch_of(progress)
         # Never changed, since who asks for metrics reads it in another thread.
-        self._totals = {
-            name: self._totals.get(name, 0.0) + value for name, value in _totals_of(batch).items()
-        }
+        self._totals = self._totals.plus(batch)
         with self._changed:
             self._batches.append((batch, str(progress["id"])))
             self._changed.notify()
@@ -181,7 +178,7 @@ class StreamMonitor:
         except Exception:  # noqa: BLE001 - the session may be gone
             return 0
 
-    def _with_tasks(self, batch: MicroBatch, query: str) -> MicroBatch:
+    def _with_tasks(self, batch: BatchFigures, query: str) -> BatchFigures:
         try:
             sums = self._meter.of(query, batch.number) if self._meter else None
         except Exception:  # noqa: BLE001 - the session may be gone
@@ -191,13 +188,3 @@ class StreamMonitor:
         tasks, failed, run_ms, gc_ms, spilled, longest_ms = sums
         figures = TaskFigures(tasks, failed, run_ms / 1000, gc_ms / 1000, spilled, longest_ms / 1000)
         return replace(batch, tasks=figures)
-
-
-def _totals_of(batch: MicroBatch) -> dict[str, float]:
-    return {
-        "records": batch.records,
-        "micro_batches": int(bool(batch.records)),
-        "duplicates": batch.duplicates,
-        "late": batch.late,
-        **{f"{SECONDS}{phase}": took for phase, took in batch.phases.items()},
-    }

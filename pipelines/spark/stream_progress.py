@@ -6,24 +6,21 @@ The file is replaced as a whole, so it does not grow. Who reads it needs no acce
 import logging
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final, Literal
+from typing import Any, Final, NamedTuple
 
 from py4j.protocol import Py4JError
 from pydantic import TypeAdapter, ValidationError
 from pyspark.sql import SparkSession
 
+from pipelines.config.streams import Query
 from pipelines.spark.checkpoints import replace_file
 from pipelines.spark.failures import first_line
 from pipelines.spark.files import HadoopFile
 
-Query = Literal["ingest", "speed", "publish"]
-
 KEPT: Final = 60
-SECONDS: Final = "seconds_"
-"""How the names of totals begin that are seconds of a phase."""
 
 # Longer than one task takes.
 _SILENT_S: Final = 300.0
@@ -82,7 +79,7 @@ class TaskFigures:
 
 
 @dataclass(frozen=True)
-class MicroBatch:
+class BatchFigures:
     """A micro-batch that is done.
 
     Attributes:
@@ -146,7 +143,7 @@ class StreamProgress:
     executors: int = 0
     ended_at: datetime | None = None
     failure: str | None = None
-    batches: tuple[MicroBatch, ...] = ()
+    batches: tuple[BatchFigures, ...] = ()
 
     def silent_s(self, now: datetime) -> float | None:
         """Return for how many seconds it has given no sign that it moves; None if that is not too long.
@@ -205,7 +202,7 @@ def read_progress(spark: SparkSession, checkpoint: str) -> StreamProgress | None
         return None
 
 
-def micro_batch_of(progress: Mapping[str, Any]) -> MicroBatch:
+def micro_batch_of(progress: Mapping[str, Any]) -> BatchFigures:
     """Return the figures of a micro-batch.
 
     Args:
@@ -214,7 +211,7 @@ def micro_batch_of(progress: Mapping[str, Any]) -> MicroBatch:
     took: Mapping[str, int] = progress.get("durationMs") or {}
     states = progress.get("stateOperators") or []
     sources = [source.get("metrics") or {} for source in progress["sources"]]
-    return MicroBatch(
+    return BatchFigures(
         number=progress["batchId"],
         at=datetime.fromisoformat(progress["timestamp"]),
         seconds=progress.get("batchDuration", took.get("triggerExecution", 0)) / 1000,
@@ -227,6 +224,48 @@ def micro_batch_of(progress: Mapping[str, Any]) -> MicroBatch:
         files_left=_sum(sources, "numFilesOutstanding"),
         bytes_left=_sum(sources, "numBytesOutstanding"),
     )
+
+
+class Counter(NamedTuple):
+    """A figure that is added up over the micro-batches of a run.
+
+    Attributes:
+        text: what it counts.
+        of: returns what a micro-batch adds to it.
+    """
+
+    text: str
+    of: Callable[[BatchFigures], float]
+
+
+COUNTERS: Final[Mapping[str, Counter]] = {
+    "records": Counter("Records that were read.", lambda batch: batch.records),
+    "micro_batches": Counter("Micro-batches with records.", lambda batch: int(bool(batch.records))),
+    "duplicates": Counter("Copies that the deduplication left out.", lambda batch: batch.duplicates),
+    "late": Counter("Records behind the watermark.", lambda batch: batch.late),
+}
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What the micro-batches of a run add up to.
+
+    Attributes:
+        counters: by the names of `COUNTERS`.
+        phases: seconds by phase, as in `BatchFigures`.
+    """
+
+    counters: Mapping[str, float] = field(default_factory=dict)
+    phases: Mapping[str, float] = field(default_factory=dict)
+
+    def plus(self, batch: BatchFigures) -> "Totals":
+        """Return the totals with one more micro-batch."""
+        counters = {name: self.counters.get(name, 0.0) + each.of(batch) for name, each in COUNTERS.items()}
+        phases = {
+            phase: self.phases.get(phase, 0.0) + batch.phases.get(phase, 0.0)
+            for phase in self.phases.keys() | batch.phases.keys()
+        }
+        return Totals(counters, phases)
 
 
 def _state(operators: list[Mapping[str, Any]]) -> StateFigures:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from socketserver import ThreadingMixIn
-from typing import Any, Final
+from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from wsgiref.types import StartResponse, WSGIEnvironment
 
@@ -19,12 +19,11 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from pipelines.errors import ConfigError
-from pipelines.spark.stream_progress import SECONDS, StreamProgress
+from pipelines.spark.stream_progress import COUNTERS, StreamProgress, Totals
 
 _log = logging.getLogger(__name__)
 
 Figures = Callable[[], StreamProgress]
-Totals = Callable[[], Mapping[str, float]]
 
 
 class StreamServer:
@@ -34,14 +33,18 @@ class StreamServer:
         address: Host and port.
         labels: What every metric is labelled with.
         figures: Returns what is known of the run.
-        totals: Returns what its micro-batches add up to; `seconds_PHASE` by phase.
+        totals: Returns what its micro-batches add up to.
 
     Raises:
         ConfigError: nothing can listen there.
     """
 
     def __init__(
-        self, address: tuple[str, int], labels: Mapping[str, str], figures: Figures, totals: Totals
+        self,
+        address: tuple[str, int],
+        labels: Mapping[str, str],
+        figures: Figures,
+        totals: Callable[[], Totals],
     ) -> None:
         host, port = address
         registry = CollectorRegistry(auto_describe=False)
@@ -102,21 +105,20 @@ def _healthz(progress: StreamProgress, respond: StartResponse) -> Iterable[bytes
 
 
 class _Stream(Collector):
-    def __init__(self, labels: Mapping[str, str], figures: Figures, totals: Totals) -> None:
+    def __init__(self, labels: Mapping[str, str], figures: Figures, totals: Callable[[], Totals]) -> None:
         self._names, self._values = list(labels), list(labels.values())
         self._figures, self._totals = figures, totals
 
     def collect(self) -> Iterator[Metric]:
         """Return all metrics, as they are now."""
         progress, totals = self._figures(), self._totals()
-        for name, text in _COUNTERS.items():
-            yield self._counter(name, text, totals.get(name, 0.0))
+        for name, counter in COUNTERS.items():
+            yield self._counter(name, counter.text, totals.counters.get(name, 0.0))
         seconds = CounterMetricFamily(
             "oncelake_stream_seconds", "Time of micro-batches, by phase.", labels=[*self._names, "phase"]
         )
-        for name in totals:
-            if name.startswith(SECONDS):
-                seconds.add_metric([*self._values, name.removeprefix(SECONDS)], totals[name])
+        for phase, took in totals.phases.items():
+            seconds.add_metric([*self._values, phase], took)
         yield seconds
         yield from (self._gauge(*each) for each in _gauges(progress) if each[2] is not None)
 
@@ -129,14 +131,6 @@ class _Stream(Collector):
         gauge = GaugeMetricFamily(f"oncelake_stream_{name}", text, labels=self._names)
         gauge.add_metric(self._values, value or 0.0)
         return gauge
-
-
-_COUNTERS: Final = {
-    "records": "Records that were read.",
-    "micro_batches": "Micro-batches with records.",
-    "duplicates": "Copies that the deduplication left out.",
-    "late": "Records behind the watermark.",
-}
 
 
 def _gauges(progress: StreamProgress) -> Iterator[tuple[str, str, float | None]]:

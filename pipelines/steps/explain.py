@@ -16,6 +16,7 @@ from pipelines.ledger.decoding import decode_all
 from pipelines.lineage import trace
 from pipelines.lineage.key_filter import AskedPart, of_key
 from pipelines.lineage.outcome import Facts, Fate, fate
+from pipelines.lineage.searches import Searched
 from pipelines.spark.pipeline import Pipeline
 
 MOST_RECORDS: Final = 10_000
@@ -27,13 +28,13 @@ class Explained:
     """What was found of a key.
 
     Attributes:
-        looked_in: how many records of bronze were looked at, and where; a clause.
+        searched: the records of bronze among which the key was looked for.
         keys: how many keys match, shown or not.
         records: the records of the first keys, in Kafka's order.
         is_whole: whether these are all records of the keys that are shown.
     """
 
-    looked_in: str
+    searched: Searched
     keys: int
     records: tuple[tuple[Facts, Fate], ...]
     is_whole: bool
@@ -75,7 +76,7 @@ def explain(
         bronze.unpersist()
     facts = [Facts(**row) for row in rows[:MOST_RECORDS]]
     return Explained(
-        looked_in=f"{total:,} records of {table} (version {at})",
+        searched=Searched(total, table, at),
         keys=keys,
         records=tuple((each, fate(each, contract)) for each in facts),
         is_whole=len(rows) <= MOST_RECORDS,

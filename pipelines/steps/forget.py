@@ -24,7 +24,7 @@ from pipelines.ledger.forgotten_places import remember_places
 from pipelines.ledger.kept_values import delete_values
 from pipelines.ledger.leases import Lease, lease
 from pipelines.ledger.retention_marks import first_rebuildable_day
-from pipelines.lineage.searches import Search
+from pipelines.lineage.searches import Search, Searched
 from pipelines.nightly.cut_days import cut_days
 from pipelines.records.decode import ENVELOPE, EVENT_DATE, ORIGIN, PLACE
 from pipelines.spark.checkpoints import query_files
@@ -40,14 +40,14 @@ class Forgotten:
     Attributes:
         counts: by layer, `bronze` records that were emptied, `quarantine` and `speed` rows that were deleted,
             and `batch` rows that readers have of certified days.
-        looked_in: how many records of bronze were looked at, and where; a clause.
+        searched: the records of bronze among which it was looked for.
         days: certified days that must be rebuilt.
         final: certified days that cannot be rebuilt, since bronze no longer holds all their records;
             they have lost the rows of the key, and nothing else.
     """
 
     counts: dict[str, int]
-    looked_in: str
+    searched: Searched
     days: tuple[date, ...]
     final: tuple[date, ...]
 
@@ -87,7 +87,7 @@ def forget(
         total = read(spark, bronze, at).count()
         records = search.records(read(spark, bronze, at)).persist()
         try:
-            return work.run(records, f"{total:,} records of {bronze} (version {at})", run_lease, run_id)
+            return work.run(records, Searched(total, bronze, at), run_lease, run_id)
         finally:
             records.unpersist()
 
@@ -136,12 +136,12 @@ class _Work:
     pipeline: Pipeline
     search: Search
 
-    def run(self, records: DataFrame, looked_in: str, run_lease: Lease | None, run_id: str) -> Forgotten:
+    def run(self, records: DataFrame, searched: Searched, run_lease: Lease | None, run_id: str) -> Forgotten:
         """Forget what the search finds; count it only, if no lease is held.
 
         Args:
             records: what the search finds in bronze.
-            looked_in: how many records of bronze were looked at, and where; a clause.
+            searched: the records of bronze among which it looked.
             run_lease: the pipeline's lease; None in a dry run.
             run_id: the run.
         """
@@ -173,7 +173,7 @@ class _Work:
         if run_lease and state and final:
             remaining = self._remaining(state).where(on_days([*final]))
             cut_days(pipeline, by_day_and_key(remaining, self.pipeline.contract.key), final, run_lease)
-        return Forgotten(counts, looked_in, tuple(day for day in to_rebuild if day >= whole), tuple(final))
+        return Forgotten(counts, searched, tuple(day for day in to_rebuild if day >= whole), tuple(final))
 
     def _require_read(self, records: DataFrame) -> None:
         """Make sure that the speed stream reads none of these records from older files.

@@ -1,20 +1,13 @@
 """Lag: how far each stage of a pipeline is behind, and why."""
 
 from dataclasses import dataclass
-from typing import Final
 
 from pipelines.config.commands import command
+from pipelines.config.streams import STREAMS
 from pipelines.lag.causes import Diagnosis, diagnose
 from pipelines.lag.evidence import Evidence
 from pipelines.lag.stages import stages
 from pipelines.spark.pipeline import Pipeline
-from pipelines.spark.stream_progress import Query
-
-_JOBS: Final[dict[Query, str]] = {
-    "ingest": "ingest_stream",
-    "speed": "speed_stream",
-    "publish": "publish_stream",
-}
 
 
 @dataclass(frozen=True)
@@ -39,6 +32,6 @@ def lag(pipeline: Pipeline) -> list[StageLag]:
         InfrastructureError: the cluster does not answer.
     """
     return [
-        StageLag(each, diagnose(each, command(pipeline.config, _JOBS[each.stage])))
+        StageLag(each, diagnose(each, command(pipeline.config, STREAMS[each.stage].job)))
         for each in stages(pipeline)
     ]

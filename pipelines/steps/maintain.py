@@ -9,6 +9,7 @@ from typing import Final, Literal, get_args
 
 from pyspark.sql import functions as F
 
+from pipelines.config.streams import Layer
 from pipelines.delta.clocks import require_not_ahead
 from pipelines.delta.commits import changes_nothing
 from pipelines.delta.read_ahead import require_not_read_ahead
@@ -36,7 +37,6 @@ from pipelines.retention.removal import Removal, from_bronze, from_quarantine, f
 from pipelines.spark.pipeline import Pipeline
 from pipelines.sql import literal
 
-Layer = Literal["bronze", "speed", "batch", "quarantine"]
 _LAYERS: Final = get_args(Layer)
 
 _COUNTS: Final = (
@@ -99,7 +99,7 @@ class KeptFiles:
     layer: Layer
 
 
-Finding = TableFiles | LeftOver | OldRows | FoldedIndex | KeptFiles
+UpkeepFinding = TableFiles | LeftOver | OldRows | FoldedIndex | KeptFiles
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Upkeep:
         findings: What it did and what it left, in this order.
     """
 
-    findings: tuple[Finding, ...]
+    findings: tuple[UpkeepFinding, ...]
 
     @property
     def counts(self) -> dict[str, int]:
@@ -191,7 +191,7 @@ class _Work:
             self.lease.require()
 
 
-def _compact_layers(work: _Work) -> Iterator[Finding]:
+def _compact_layers(work: _Work) -> Iterator[UpkeepFinding]:
     """Put small files together that streams have written."""
     pipeline = work.pipeline
     yield from _compact(work, pipeline.table("bronze"))
@@ -200,7 +200,7 @@ def _compact_layers(work: _Work) -> Iterator[Finding]:
     yield from _compact(work, pipeline.table("speed"), f"_event_date < DATE'{today}'")
 
 
-def _under_lease(work: _Work) -> Iterator[Finding]:
+def _under_lease(work: _Work) -> Iterator[UpkeepFinding]:
     """Do what must not meet a nightly run."""
     pipeline, keep = work.pipeline, work.pipeline.config.maintain
     if work.lease:
@@ -237,7 +237,7 @@ def _table_files(
         yield TableFiles(path.removeprefix(f"{pipeline.config.root}/"), what, files)
 
 
-def _restore_certified(work: _Work) -> Generator[Finding, None, bool]:
+def _restore_certified(work: _Work) -> Generator[UpkeepFinding, None, bool]:
     """Restore the batch table to the certified version, if a run has left another one.
 
     Until then files of the certified version count as old.
@@ -276,7 +276,7 @@ def _removal(pipeline: Pipeline, layer: Layer, retention: timedelta) -> Removal:
     return (from_speed if layer == "speed" else from_quarantine)(pipeline, retention)
 
 
-def _vacuum_tables(work: _Work, is_certified: bool) -> Iterator[Finding]:
+def _vacuum_tables(work: _Work, is_certified: bool) -> Iterator[UpkeepFinding]:
     """Remove files that no version since `vacuum_after` needs.
 
     Args:

@@ -34,7 +34,7 @@ from pipelines.ledger.retention_marks import first_whole_day, require_whole
 from pipelines.ledger.runs import RunRecorder
 from pipelines.nightly.commit_order import steps
 from pipelines.nightly.rebuild import build_days, require_alone
-from pipelines.nightly.rebuild_plan import Cause, Due, RepairScope, due_days
+from pipelines.nightly.rebuild_plan import Due, RebuildCause, RepairScope, due_days
 from pipelines.nightly.recovery import back_to_certified
 from pipelines.nightly.seal import seal
 from pipelines.nightly.verdicts import NightSummary, Run, days_text, decide, failed_days, summary
@@ -48,7 +48,7 @@ def nightly(
     run_id: str,
     requested_days: Sequence[date],
     repair: RepairScope = "nothing",
-    cause: Cause = "asked",
+    cause: RebuildCause = "asked",
 ) -> NightSummary:
     """Seal, rebuild, audit and certify closed days.
 
@@ -108,7 +108,7 @@ class Night:
     run_id: str
     requested_days: Sequence[date]
     repair: RepairScope = "nothing"
-    cause: Cause = "asked"
+    cause: RebuildCause = "asked"
     _lease: Lease = field(init=False)
     _steps: RunRecorder = field(init=False)
     _plan: _Plan = field(init=False)

@@ -2,7 +2,7 @@
 
 import logging
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import date
 from functools import partial
 
@@ -23,16 +23,16 @@ from pipelines.ledger.certifications import ensure_ledger
 from pipelines.publishing.cluster import (
     asking,
     end_transactions,
-    read_progress,
+    read_slot_progress,
     topic_id,
 )
 from pipelines.publishing.cluster_advice import ClusterFacts, advice, facts, refuse_too_long
 from pipelines.publishing.failures import explained
 from pipelines.publishing.kafka_records import messages
-from pipelines.publishing.micro_batch import BatchMaker, MicroBatch, SettledThrough, stream
+from pipelines.publishing.micro_batch import BatchMaker, OutgoingBatch, SettledThrough, stream
 from pipelines.publishing.progress_check import partitions_of, publisher, reconcile_with_checkpoint
 from pipelines.publishing.published_days import forget_unknown, how_to_send, settled_so_far, unsent, waiting
-from pipelines.publishing.settings import rules_of, settings_of, sink_of, values_of
+from pipelines.publishing.settings import settings_of, sink_of, values_of, writing_sink
 from pipelines.publishing.transactional_sink import Published, Publisher, TransactionalSink
 from pipelines.registry.event_schema import AvroValues
 from pipelines.spark.checkpoints import QueryFiles, query_files
@@ -77,7 +77,7 @@ def publish(pipeline: Pipeline, *, once: bool) -> PublishedStream:
         _log.warning("%s", warning)
     _ensure_sources(pipeline)
     avro = values_of(pipeline)
-    sink = replace(sink_of(config), rules=rules_of(config, pipeline.contract, avro))
+    sink = writing_sink(config, pipeline.contract, avro)
     publishes = publisher(pipeline.spark, sink, pipeline.checkpoint("publish"))
     reach(Point.PROGRESS_AGREES)
     forget_unknown(pipeline)
@@ -135,10 +135,10 @@ def publishing_status(pipeline: Pipeline) -> PublishingStatus:
     with asking(sink) as cluster:
         topic = topic_id(cluster, sink.topic)
         files = query_files(pipeline.spark, checkpoint)
-        marks = read_progress(cluster, sink)
+        marks = read_slot_progress(cluster, sink)
         while (now := query_files(pipeline.spark, checkpoint)) != files:
             # A micro-batch has ended between the two looks.
-            files, marks = now, read_progress(cluster, sink)
+            files, marks = now, read_slot_progress(cluster, sink)
         problem, left = None, list[date]()
         try:
             reconcile_with_checkpoint(sink, topic, marks, files)
@@ -239,7 +239,7 @@ class _Job:
             for line in how_to_send(self.pipeline.config, unsent(self.pipeline, self.publisher.topic_id)):
                 _log.warning("%s", line)
 
-    def _publish(self, made: MicroBatch, batch: int) -> Published:
+    def _publish(self, made: OutgoingBatch, batch: int) -> Published:
         """Publish a micro-batch; what the rebuild has changed is sent in parts, however much it is."""
         retraction = settings_of(self.pipeline.config).retraction
         records = messages(made.rows, self.pipeline.contract, avro=self.avro, retraction=retraction)

@@ -30,7 +30,7 @@ from pipelines.publishing.cluster import (
     asking,
     end_transactions,
     make_progress_topic,
-    read_progress,
+    read_slot_progress,
     topic_id,
 )
 from pipelines.publishing.cluster_advice import facts, refuse_too_long
@@ -41,7 +41,7 @@ from pipelines.publishing.micro_batch import published_columns
 from pipelines.publishing.progress_check import partitions_of
 from pipelines.publishing.publications import Publication, publications, record_publication
 from pipelines.publishing.published_days import settled_so_far, waiting
-from pipelines.publishing.settings import rules_of, settings_of, sink_of, values_of
+from pipelines.publishing.settings import settings_of, sink_of, values_of, writing_sink
 from pipelines.publishing.slots import ProgressError, SlotProgress
 from pipelines.publishing.transactional_sink import (
     TransactionalSink,
@@ -103,7 +103,7 @@ def publish_days(
         topic, partitions = _topic(sink, query_files(pipeline.spark, pipeline.checkpoint("publish")))
         rows: dict[date, int | None] = {}
         avro = values_of(pipeline)
-        sink = replace(sink, rules=rules_of(config, pipeline.contract, avro))
+        sink = writing_sink(config, pipeline.contract, avro)
         before = publications(pipeline, topic)
         for day in days:
             work = _Day(pipeline, verdicts, day, before.get(day, Publication()), topic, avro)
@@ -223,7 +223,7 @@ class _Day:
         """
         parts = done.next_batch
         with asking(sink) as cluster:
-            marks = read_progress(cluster, sink, is_stable=True)
+            marks = read_slot_progress(cluster, sink, is_stable=True)
         whole = replace(done, next_batch=0)
         if others := [mark for mark in marks.values() if replace(mark, next_batch=0) != whole]:
             raise ConfigError(

@@ -9,10 +9,10 @@ from pipelines.publishing.cluster import (
     asking,
     known_partitions,
     make_progress_topic,
-    read_progress,
+    read_slot_progress,
     take_all,
     topic_id,
-    write_progress,
+    write_slot_progress,
 )
 from pipelines.publishing.progress_check import PARTITIONS, begun_with_other_slots, fits_in
 from pipelines.publishing.settings import sink_of
@@ -65,15 +65,15 @@ def reset_publishing(pipeline: Pipeline, to: ResetTo, in_flight: InFlight | None
     with asking(sink) as cluster:
         topic = topic_id(cluster, sink.topic)
         make_progress_topic(cluster, sink)
-        taken = take_all(sink, read_progress(cluster, sink))
-        marks = read_progress(cluster, sink, is_stable=True)
+        taken = take_all(sink, read_slot_progress(cluster, sink))
+        marks = read_slot_progress(cluster, sink, is_stable=True)
         partitions = known_partitions(cluster, sink.topic)
         ours = SlotProgress(files.next_batch, files.query or "", topic, sink.slots, partitions=partitions)
         if to == "beginning":
             new_marks = dict.fromkeys(range(sink.slots), replace(ours, next_batch=0))
         else:
             new_marks = repaired_progress(sink, ours, marks, files, in_flight)
-        write_progress(sink, taken, new_marks)
+        write_slot_progress(sink, taken, new_marks)
     if to == "beginning":
         return PublishingReset(sink.name, None)
     write_note(pipeline.spark, files.path, {"topic_id": topic, PARTITIONS: str(partitions)})

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import date
 
 from pipelines.errors import OncelakeError
-from pipelines.nightly.rebuild_plan import Cause
+from pipelines.nightly.rebuild_plan import RebuildCause
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.nightly import nightly
 
@@ -27,7 +27,7 @@ class Rebuild:
         return [day for day in days if self.verdicts.get(day.isoformat()) == "certified"]
 
 
-def rebuild(pipeline: Pipeline, run_id: str, days: Sequence[date], cause: Cause = "asked") -> Rebuild:
+def rebuild(pipeline: Pipeline, run_id: str, days: Sequence[date], cause: RebuildCause = "asked") -> Rebuild:
     """Rebuild and audit days, if there are any. A failure is returned, so that the caller can report its own.
 
     Args:

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pipelines.delta.record_tables import require_table
-from pipelines.delta.table_properties import TOPIC_ID, table_property, unhidden
+from pipelines.delta.record_tables import require_table, topic_of_bronze
 from pipelines.delta.tables import version
 from pipelines.errors import SourceError
 from pipelines.kafka import offset_gaps
@@ -80,10 +79,9 @@ def reconcile(pipeline: Pipeline) -> Reconciliation:
     until = read_until(pipeline)
     at = version(spark, table)
     topic = topic_offsets(spark, config.kafka)
-    stored_topic_id = table_property(spark, table, TOPIC_ID)
     policy = TopicPolicy(
         is_compacted=topic.is_compacted,
-        is_anew=stored_topic_id is not None and unhidden(stored_topic_id) != topic.topic_id,
+        is_anew=topic_of_bronze(pipeline) not in (None, topic.topic_id),
         gaps_are_lawful=config.audit.offset_gaps == "warn",
         began_late=config.kafka.starting_offsets == "latest",
     )

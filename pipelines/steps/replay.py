@@ -100,7 +100,7 @@ def _put_back(
     if forgotten is not None:
         chosen = chosen.join(forgotten.select(*COORDINATES), [*COORDINATES], "left_anti")
     records = chosen.select(*ENVELOPE, *ORIGIN)
-    judged = decode_all(pipeline, records, asks=True).persist()
+    judged = decode_all(pipeline, records, retries_passed_over=True).persist()
     state = certified(pipeline)
     certified_version = state.version if state else None
     is_closed = F.col(EVENT_DATE).isin(*state.days) if state else F.lit(False)

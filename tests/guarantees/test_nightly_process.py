@@ -152,6 +152,7 @@ def test_every_pipeline_has_its_night_whatever_becomes_of_the_others(
     assert first_night.told == summary["pipelines"][-1]
 
 
+@pytest.mark.thorough
 def test_a_nightly_run_that_stood_still_changes_nothing_after_another_has_taken_over(
     first_night: FirstNight, process: Process, lake: Lake, tmp_path: Path
 ) -> None:

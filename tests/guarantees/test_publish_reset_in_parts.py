@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import InfrastructureError, SourceError
 from pipelines.fault_points import Point, armed
-from pipelines.publishing.cluster import asking, read_progress, take_all, write_progress
+from pipelines.publishing.cluster import asking, read_slot_progress, take_all, write_slot_progress
 from pipelines.publishing.settings import sink_of
 from pipelines.publishing.slots import SlotProgress
 from pipelines.publishing.transactional_sink import Published, Publisher
@@ -76,13 +76,13 @@ def positions(lake: Lake) -> set[tuple[int, int]]:
 def progress_of(lake: Lake) -> dict[int, SlotProgress]:
     sink = sink_of(lake.config)
     with asking(sink) as cluster:
-        return read_progress(cluster, sink, is_stable=True)
+        return read_slot_progress(cluster, sink, is_stable=True)
 
 
 def tell(lake: Lake, slot: int, **changes: Any) -> None:
     """Makes progress of a slot say something else."""
     sink, known = sink_of(lake.config), progress_of(lake)[slot]
-    write_progress(sink, take_all(sink, {}), {slot: replace(known, **changes)})
+    write_slot_progress(sink, take_all(sink, {}), {slot: replace(known, **changes)})
 
 
 def times_sent(lake: Lake) -> Counter[int]:

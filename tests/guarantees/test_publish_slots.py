@@ -20,7 +20,13 @@ from pipelines.config.loader import load_config
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import InfrastructureError, SourceError
 from pipelines.fault_points import Point, armed
-from pipelines.publishing.cluster import asking, end_transactions, read_progress, take_all, write_progress
+from pipelines.publishing.cluster import (
+    asking,
+    end_transactions,
+    read_slot_progress,
+    take_all,
+    write_slot_progress,
+)
 from pipelines.publishing.progress_check import partitions_of
 from pipelines.publishing.slots import SlotProgress
 from pipelines.publishing.transactional_sink import TransactionalSink, in_slots, publish_rows
@@ -47,7 +53,7 @@ def progress_topic(broker: str, admin: AdminClient) -> Iterator[str]:
         first = TransactionalSink(name, name, 2, {"bootstrap.servers": broker}, progress_topic=name)
         with asking(first) as cluster:
             # Waits for the coordinator of a broker that has just begun.
-            read_progress(cluster, first)
+            read_slot_progress(cluster, first)
         yield name
 
 
@@ -169,18 +175,18 @@ def test_another_run_that_has_the_slots_keeps_its_transactions(
     spark: SparkSession, sink: TransactionalSink
 ) -> None:
     ours, theirs = replace(DONE, next_batch=5, run="ours"), replace(DONE, next_batch=5, run="theirs")
-    write_progress(sink, take_all(sink, {}), {0: ours, 1: ours})
+    write_slot_progress(sink, take_all(sink, {}), {0: ours, 1: ours})
     has = take_all(sink, {})
-    write_progress(sink, has, {0: theirs, 1: theirs})
+    write_slot_progress(sink, has, {0: theirs, 1: theirs})
     with pytest.raises(PythonException, match="another run has taken the slots: found theirs"):
         publish_rows(rows(spark), sink, replace(DONE, run="ours"), is_new=False)
     end_transactions(sink, "ours")
     # A producer that was fenced could not.
-    write_progress(sink, has, {0: theirs, 1: theirs})
+    write_slot_progress(sink, has, {0: theirs, 1: theirs})
 
 
 def test_progress_that_is_not_committed_is_rolled_back(sink: TransactionalSink, broker: str) -> None:
-    write_progress(sink, take_all(sink, {}), dict.fromkeys(range(2), DONE))
+    write_slot_progress(sink, take_all(sink, {}), dict.fromkeys(range(2), DONE))
 
     class Refused:
         """A producer whose commit the cluster refuses."""
@@ -199,11 +205,11 @@ def test_progress_that_is_not_committed_is_rolled_back(sink: TransactionalSink, 
 
     taken: Any = {slot: Refused(producer) for slot, producer in take_all(sink, {}).items()}
     with pytest.raises(KafkaException, match="_TIMED_OUT"):
-        write_progress(sink, taken, {0: replace(DONE, next_batch=7)})
+        write_slot_progress(sink, taken, {0: replace(DONE, next_batch=7)})
     # The producers are still there, and have their slots: nobody else has ended anything.
     assert not is_open(broker, sink.progress_topic)
     with asking(sink) as cluster:
-        assert read_progress(cluster, sink, is_stable=True) == dict.fromkeys(range(2), DONE)
+        assert read_slot_progress(cluster, sink, is_stable=True) == dict.fromkeys(range(2), DONE)
 
 
 def test_a_topic_of_which_a_broker_does_not_know_yet_has_no_number_of_partitions(
@@ -223,7 +229,7 @@ def test_what_was_begun_with_slots_by_a_hash_is_finished_so(
     publish_rows(rows(spark), sink, replace(DONE, partitions=0), is_new=True)
     first = Counter(message.key for message in messages_of(broker, sink.topic))
     assert set(first.values()) == {1}
-    write_progress(sink, take_all(sink, {}), {1: replace(DONE, next_batch=5, partitions=0)})
+    write_slot_progress(sink, take_all(sink, {}), {1: replace(DONE, next_batch=5, partitions=0)})
     done = publish_rows(rows(spark), sink, DONE, is_new=False)
     assert (done.rows, done.slots_done_before) == (ROWS, 1)
     twice = Counter(message.key for message in messages_of(broker, sink.topic))

@@ -20,7 +20,7 @@ from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.fault_points import Point, armed
 from pipelines.lineage.key_filter import asked_key
 from pipelines.lineage.searches import OfKey
-from pipelines.publishing.cluster import asking, read_progress
+from pipelines.publishing.cluster import asking, read_slot_progress
 from pipelines.publishing.published_days import waiting
 from pipelines.publishing.settings import sink_of
 from pipelines.steps.forget import forget_and_rebuild
@@ -123,7 +123,7 @@ def first_night(make: Callable[..., Lake], lake: Lake) -> FirstNight:
         send(in_parts)
     sink = sink_of(in_parts.config)
     with asking(sink) as cluster:
-        known = read_progress(cluster, sink, is_stable=True)
+        known = read_slot_progress(cluster, sink, is_stable=True)
     parts, died = [mark.part for mark in known.values()], told(lake)
     # What was begun is finished in as many parts, whatever is asked for now.
     send(make("publish.max_bytes_per_trigger=1k"))

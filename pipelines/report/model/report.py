@@ -32,7 +32,7 @@ def _known_zone(name: str) -> str:
     return name
 
 
-Pipeline: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+PipelineName: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 Zone: TypeAlias = Annotated[str, AfterValidator(_known_zone)]
 DayStatus: TypeAlias = Literal["certified", "failed", "not_certified", "open"]
 CheckKind: TypeAlias = Literal["integrity", "expectation"]
@@ -244,7 +244,7 @@ class ReportData(Model):
         data_docs: whether Great Expectations' pages of the day stand beside the report.
     """
 
-    pipeline: Pipeline
+    pipeline: PipelineName
     day: date
     time_zone: Zone
     generated_at: AwareDatetime

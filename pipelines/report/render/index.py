@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 
 from pipelines.report.model.records import Count, Text
-from pipelines.report.model.report import DayStatus, Pipeline, Zone
+from pipelines.report.model.report import DayStatus, PipelineName, Zone
 from pipelines.report.render.jinja import template
 from pipelines.report.render.text import NOTHING
 
@@ -60,7 +60,7 @@ class Report(_Part):
         trend: the days that the report knows, this one among them.
     """
 
-    pipeline: Pipeline
+    pipeline: PipelineName
     day: date
     time_zone: Zone
     generated_at: AwareDatetime

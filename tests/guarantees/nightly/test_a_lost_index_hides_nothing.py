@@ -14,7 +14,7 @@ from pipelines.delta.tables import version
 from pipelines.errors import SourceError
 from pipelines.ledger.bronze_indexer import index_bronze
 from pipelines.ledger.certifications import Verdict, history, newest_certified
-from pipelines.nightly.rebuild_plan import Cause, due_days
+from pipelines.nightly.rebuild_plan import RebuildCause, due_days
 from pipelines.steps.nightly import nightly
 from pipelines.steps.report import report
 from tests.support.lake_copies import continued
@@ -45,7 +45,7 @@ def put_back(lake: Lake) -> None:
     java.org.apache.spark.sql.delta.DeltaLog.clearCache()
 
 
-def due(lake: Lake) -> tuple[dict[date, Cause], dict[date, int]]:
+def due(lake: Lake) -> tuple[dict[date, RebuildCause], dict[date, int]]:
     """What a night of the third day that takes late records up would rebuild, and what came late."""
     index = index_bronze(lake.pipeline, version(lake.spark, lake.config.table("bronze")))
     found = due_days(lake.pipeline, index, [THREE], "late", history(lake.pipeline))
@@ -62,6 +62,7 @@ def verdicts(lake: Lake) -> dict[Any, Verdict]:
     return newest_certified(history(lake.pipeline))
 
 
+@pytest.mark.thorough
 def test_bronze_put_back_with_its_index_has_late_days_rebuilt_and_shorter_days_only_if_told_so(
     lake: Lake, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -92,7 +93,6 @@ def test_bronze_put_back_with_its_index_has_late_days_rebuilt_and_shorter_days_o
     assert (found[TWO].records, found[THREE].records) == (1, 1)
 
 
-@pytest.mark.thorough
 def test_of_a_bronze_that_is_as_it_was_nothing_is_late(lake: Lake) -> None:
     lose_index(lake)
     lake.ingest([flown(3, 5)])

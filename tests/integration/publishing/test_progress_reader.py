@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from pipelines.errors import InfrastructureError
-from pipelines.publishing.cluster import asking, read_progress, take_all, write_progress
+from pipelines.publishing.cluster import asking, read_slot_progress, take_all, write_slot_progress
 from pipelines.publishing.progress_check import publisher
 from pipelines.publishing.progress_reader import progress
 from pipelines.publishing.slots import SlotProgress, send_progress
@@ -32,7 +32,7 @@ def topics(broker: str, admin: AdminClient) -> Iterator[tuple[str, str, str]]:
         sink = TransactionalSink(first, first, 4, {"bootstrap.servers": broker}, progress_topic=shared)
         with asking(sink) as cluster:
             # Waits for the coordinator of a broker that has just begun.
-            read_progress(cluster, sink)
+            read_slot_progress(cluster, sink)
         yield first, second, shared
 
 
@@ -80,7 +80,7 @@ def test_a_sink_starts_and_ends_while_a_transaction_of_another_hangs(
     hang(a)
     made = publisher(spark, b, str(tmp_path / "checkpoint"))
     with asking(b) as cluster:
-        known = read_progress(cluster, b, is_stable=True)
+        known = read_slot_progress(cluster, b, is_stable=True)
     assert {slot: mark.run for slot, mark in known.items()} == dict.fromkeys(range(2), made.run)
 
 
@@ -90,11 +90,11 @@ def test_progress_that_is_known_from_records_alone_does_not_wait_for_others(
     admin: AdminClient,
 ) -> None:
     a, b = sinks
-    write_progress(b, take_all(b, {}), dict.fromkeys(range(2), DONE))
+    write_slot_progress(b, take_all(b, {}), dict.fromkeys(range(2), DONE))
     hang(a)
     admin.delete_consumer_groups([b.name])[b.name].result(30)
     with asking(b) as cluster:
-        assert read_progress(cluster, b, is_stable=True) == dict.fromkeys(range(2), DONE)
+        assert read_slot_progress(cluster, b, is_stable=True) == dict.fromkeys(range(2), DONE)
 
 
 def test_progress_behind_a_transaction_of_another_is_waited_for_and_the_other_is_named(
@@ -103,10 +103,10 @@ def test_progress_behind_a_transaction_of_another_is_waited_for_and_the_other_is
     admin: AdminClient,
 ) -> None:
     a, b = sinks
-    write_progress(b, take_all(b, {}), {0: replace(DONE, next_batch=5), 1: DONE})
+    write_slot_progress(b, take_all(b, {}), {0: replace(DONE, next_batch=5), 1: DONE})
     hang(replace(a, slots=1))
     # Whether this was committed nobody can read before the other has ended.
-    write_progress(b, take_all(b, {}), {0: DONE})
+    write_slot_progress(b, take_all(b, {}), {0: DONE})
     admin.delete_consumer_groups([b.name])[b.name].result(30)
     with asking(b) as cluster:
         # Partition 0 alone: of slot 1 all is known.
@@ -114,10 +114,10 @@ def test_progress_behind_a_transaction_of_another_is_waited_for_and_the_other_is
         # For as long as a transaction of its own may take.
         impatient = replace(b, transaction_timeout=timedelta(seconds=3))
         with pytest.raises(InfrastructureError, match=held) as refused:
-            read_progress(cluster, impatient, is_stable=True)
+            read_slot_progress(cluster, impatient, is_stable=True)
         assert "kafka-transactions.sh" in str(refused.value)
         # A look that decides nothing waits for nobody.
-        assert read_progress(cluster, b) == {0: replace(DONE, next_batch=5), 1: DONE}
+        assert read_slot_progress(cluster, b) == {0: replace(DONE, next_batch=5), 1: DONE}
     take_all(replace(a, slots=1), {})
     assert progress(b.connection, range(2), is_stable=True) == dict.fromkeys(range(2), DONE)
 
@@ -127,9 +127,9 @@ def test_slots_that_there_were_before_are_known_as_long_as_one_tells_of_them(
 ) -> None:
     a, _ = sinks
     four = replace(DONE, slots=4)
-    write_progress(a, take_all(a, {}), dict.fromkeys(range(4), four))
+    write_slot_progress(a, take_all(a, {}), dict.fromkeys(range(4), four))
     fewer = replace(a, slots=1)
     with asking(fewer) as cluster:
-        assert read_progress(cluster, fewer) == dict.fromkeys(range(4), four)
+        assert read_slot_progress(cluster, fewer) == dict.fromkeys(range(4), four)
         admin.delete_consumer_groups([a.name])[a.name].result(30)
-        assert read_progress(cluster, fewer, is_stable=True) == dict.fromkeys(range(4), four)
+        assert read_slot_progress(cluster, fewer, is_stable=True) == dict.fromkeys(range(4), four)

@@ -10,9 +10,10 @@ import fastavro
 from chispa import assert_df_equality
 from pyspark.sql import functions as F
 
+from pipelines.config.publish import Retraction
 from pipelines.contracts.contract import DataContract
 from pipelines.publishing.corrections import CORRECTION
-from pipelines.publishing.kafka_records import Retraction, messages
+from pipelines.publishing.kafka_records import messages
 from pipelines.records.decode import VALID, decode, payload_hash
 from pipelines.registry.event_schema import AvroValues, avro_schema
 from tests.support.lakes import Lake, flight

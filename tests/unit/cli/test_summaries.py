@@ -6,6 +6,7 @@ from pathlib import Path
 from pipelines.cli import publish, rack
 from pipelines.cli.checkpoint import summary_of as summary_of_reset
 from pipelines.cli.maintain import summary_of as summary_of_upkeep
+from pipelines.cli.nightly import lines_of
 from pipelines.cli.reconcile import summary_of as summary_of_reconciliation
 from pipelines.cli.report import summary_of as summary_of_report
 from pipelines.cli.report import summary_of_metrics
@@ -38,6 +39,20 @@ ONE, TWO = date(2013, 1, 1), date(2013, 1, 2)
 CROWDED = RackedTopic(
     "flights", {1: "a", 2: "a", 3: None}, {1: "", 2: "Aware", 3: ""}, (Partition(0, 2, (1, 2), (1, 2), 0),)
 )
+
+
+def test_a_night_has_a_line_for_each_day_that_it_repaired() -> None:
+    rows = {"added": 1_000, "removed": 0, "changed": 2}
+    repaired = {
+        "2013-01-01": {"cause": "late", "status": "certified", "rows": rows},
+        "2013-01-02": {"cause": "missed", "status": "failed", "rows": None},
+    }
+    assert lines_of({"repaired": repaired})["lines"] == [
+        "2013-01-01 (late): certified; 1,000 rows added, 0 removed, 2 changed",
+        "2013-01-02 (missed): failed",
+    ]
+    # A night that was refused has decided nothing.
+    assert lines_of({})["lines"] == []
 
 
 def test_the_doctor_shows_where_each_partition_can_be_read_and_what_the_rest_costs() -> None:

@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from pipelines.config.streams import Query
 from pipelines.lag.causes import Cause, diagnose
 from pipelines.lag.evidence import Evidence, PartitionLag, TopicHealth
 from pipelines.spark.stream_progress import (
-    MicroBatch,
-    Query,
+    BatchFigures,
     StateFigures,
     StreamProgress,
     TaskFigures,
@@ -66,7 +66,7 @@ class Stage:
             stage, "host", 7, begun, written, NOW, self.trigger, executors=4, batches=batches
         )
 
-    def _batch(self, number: int) -> MicroBatch:
+    def _batch(self, number: int) -> BatchFigures:
         seconds = self._about(self.seconds)
         run = 4 * seconds * 0.7
         tasks = TaskFigures(16, 0, run, run * self.rng.uniform(0.01, 0.08), 0, self._about(run / 16 * 1.5))
@@ -74,7 +74,7 @@ class Stage:
         state = StateFigures(1 << 20, 0.1 * run, 0, 0.05 * run)
         at = NOW - timedelta(seconds=self.trigger * (20 - number))
         records = int(self._about(self.records))
-        return MicroBatch(
+        return BatchFigures(
             number, at, seconds, records, phases, state, tasks, files_left=3, bytes_left=9 << 20
         )
 
@@ -87,7 +87,7 @@ class Stage:
     def partitions(self, change: Callable[[PartitionLag], PartitionLag]) -> None:
         self.evidence = replace(self.evidence, partitions=tuple(map(change, self.evidence.partitions)))
 
-    def batches(self, change: Callable[[MicroBatch], MicroBatch]) -> None:
+    def batches(self, change: Callable[[BatchFigures], BatchFigures]) -> None:
         assert self.evidence.stream
         batches = tuple(map(change, self.evidence.stream.batches))
         self.stream(batches=batches)

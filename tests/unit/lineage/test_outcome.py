@@ -8,6 +8,7 @@ import pytest
 from pipelines.cli.explain import _summary
 from pipelines.contracts.contract import DataContract
 from pipelines.lineage.outcome import Facts, fate
+from pipelines.lineage.searches import Searched
 from pipelines.steps.explain import Explained
 
 PLACE = {"_topic": "flights", "_partition": 1, "_offset": 7}
@@ -89,9 +90,7 @@ def test_each_state_has_its_verdict(contract: DataContract, facts: Facts, verdic
 
 
 def explained(contract: DataContract, *records: Facts, **changes: Any) -> Explained:
-    found = Explained(
-        "5 records of bronze (version 1)", 1, tuple((f, fate(f, contract)) for f in records), True
-    )
+    found = Explained(Searched(5, "bronze", 1), 1, tuple((f, fate(f, contract)) for f in records), True)
     return replace(found, **changes)
 
 

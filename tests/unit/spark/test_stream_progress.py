@@ -1,6 +1,6 @@
 from datetime import UTC, datetime
 
-from pipelines.spark.stream_progress import MicroBatch, StateFigures, micro_batch_of, progress_path
+from pipelines.spark.stream_progress import BatchFigures, StateFigures, micro_batch_of, progress_path
 
 OF_SPEED = {
     "id": "6c9a1c5e-0d2f-4b53-8f0c-6d9f0e6f3a11",
@@ -39,7 +39,7 @@ def test_a_report_of_spark_becomes_figures_by_phase() -> None:
     phases = {"source": 0.07, "planning": 0.1, "write": 0.9, "log": 0.08}
     state = StateFigures(2_048, 0.3, 0.2, 0.1)
     began = datetime(2026, 1, 1, 12, tzinfo=UTC)
-    assert micro_batch_of(OF_SPEED) == MicroBatch(
+    assert micro_batch_of(OF_SPEED) == BatchFigures(
         7, began, 1.234, 20, phases, state, files_left=3, bytes_left=4_096
     )
     assert state.seconds == 0.6

@@ -1,21 +1,30 @@
 """Metrics and health of a stream, asked for by HTTP."""
 
 import json
+import re
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from pipelines.errors import ConfigError
-from pipelines.spark.stream_progress import MicroBatch, StateFigures, StreamProgress, TaskFigures
+from pipelines.spark.stream_progress import (
+    COUNTERS,
+    BatchFigures,
+    StateFigures,
+    StreamProgress,
+    TaskFigures,
+    Totals,
+)
 from pipelines.spark.stream_server import StreamServer
 
 NOW = datetime.now(UTC)
-BATCH = MicroBatch(
+BATCH = BatchFigures(
     *(1, NOW, 2.5, 1_000),
     {"write": 2.0},
     StateFigures(4_096),
@@ -35,7 +44,7 @@ class Served:
     def __init__(self) -> None:
         # The module may have been loaded long ago.
         self.progress = replace(RUNNING, seen_at=datetime.now(UTC))
-        self.totals = {"records": 5_000.0, "late": 3.0, "seconds_write": 12.5}
+        self.totals = Totals({"records": 5_000.0, "late": 3.0}, {"write": 12.5})
         self.server = StreamServer(("127.0.0.1", 0), LABELS, lambda: self.progress, lambda: self.totals)
 
     def get(self, path: str) -> tuple[int, str]:
@@ -83,10 +92,33 @@ def test_counters_are_of_the_run_and_gauges_of_the_last_micro_batch_with_records
     assert {name: found[f"oncelake_stream_{name}"] for name in expected} == expected
 
 
+def test_the_page_on_deployment_names_every_metric(served: Served) -> None:
+    text = Path("docs/deploy.md").read_text()
+    table = text.partition("| metric, after `oncelake_stream_` |")[2].partition("\n\n")[0]
+    named = {
+        name for row in table.splitlines() for name in re.findall(r"`([a-z_]+)`", row.split("|")[1:2][0])
+    }
+    shown = {name.removeprefix("oncelake_stream_") for name in served.metrics()}
+    assert {"seconds_total" if name == "seconds_totalwrite" else name for name in shown} == named
+
+
+def test_counters_add_up_over_micro_batches() -> None:
+    totals = Totals().plus(BATCH).plus(replace(BATCH, duplicates=2, phases={"write": 1.0, "log": 0.5}))
+    assert totals.counters == {
+        **dict.fromkeys(COUNTERS, 0),
+        "records": 2_000,
+        "micro_batches": 2,
+        "duplicates": 2,
+    }
+    assert totals.phases == {"write": 3.0, "log": 0.5}
+    # Of a micro-batch without a phase nothing is lost.
+    assert totals.plus(replace(BATCH, phases={})).phases == totals.phases
+
+
 def test_what_a_stream_does_not_know_is_left_out(served: Served) -> None:
     served.progress = replace(RUNNING, batches=())
     assert "oncelake_stream_last_micro_batch_records" not in served.metrics()
-    served.progress = replace(RUNNING, batches=(MicroBatch(1, NOW, 2.5, 1_000),))
+    served.progress = replace(RUNNING, batches=(BatchFigures(1, NOW, 2.5, 1_000),))
     assert {"oncelake_stream_state_memory_bytes", "oncelake_stream_gc_seconds"}.isdisjoint(served.metrics())
 
 
@@ -113,4 +145,4 @@ def test_a_stream_may_be_silent_for_five_minutes_and_two_trigger_intervals(
 def test_anything_else_is_not_found_and_a_port_in_use_is_refused(served: Served) -> None:
     assert served.get("/")[0] == 404
     with pytest.raises(ConfigError, match=r"metrics\.port: nothing can listen on 127\.0\.0\.1:\d+"):
-        StreamServer(("127.0.0.1", served.server.port), LABELS, lambda: RUNNING, dict)
+        StreamServer(("127.0.0.1", served.server.port), LABELS, lambda: RUNNING, Totals)
