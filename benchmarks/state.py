@@ -40,6 +40,8 @@ _WARM: Final = 12
 _MEASURED: Final = 20
 # The process is killed in the next one.
 _KILLED: Final = _WARM + _MEASURED + 1
+# Spark looks every minute whether one is due.
+_SNAPSHOT_WITHIN_S: Final = 600.0
 _FIGURES: Final = {
     "wall_s": "wall s",
     "cpu_s": "CPU s",
@@ -130,6 +132,7 @@ def _measured(folder: Path, keys: int, store: str) -> dict[str, float]:
         elif number == _WARM + _MEASURED:
             stack.close()
         elif number == _KILLED:
+            _wait_for_snapshots(Path(config.checkpoint("speed")))
             print(json.dumps(_cost(meter, config, query) | {"rows": rows}), flush=True)
             os.kill(java_pid, signal.SIGKILL)
             os.kill(os.getpid(), signal.SIGKILL)
@@ -138,6 +141,16 @@ def _measured(folder: Path, keys: int, store: str) -> dict[str, float]:
     query = _start(spark, config, source, look)
     query.awaitTermination()
     raise SystemExit("the stream has ended before it was killed")
+
+
+def _wait_for_snapshots(checkpoint: Path) -> None:
+    """Wait until each partition has a snapshot, as it has in a stream that runs for more than a minute."""
+    partitions = [place for place in (checkpoint / "state/0").iterdir() if place.name.isdigit()]
+    deadline = time.monotonic() + _SNAPSHOT_WITHIN_S
+    while not all(any(partition.glob("*.zip")) for partition in partitions):
+        if time.monotonic() > deadline:
+            raise SystemExit(f"{checkpoint}: no snapshot of the state after {_SNAPSHOT_WITHIN_S:.0f} s")
+        time.sleep(1)
 
 
 def _cost(meter: Meter, config: PipelineConfig, query: StreamingQuery) -> dict[str, float]:

@@ -30,7 +30,7 @@ from pipelines.runtime.processes import graceful_shutdown
 @click.group()
 @click.version_option(pipelines.__version__, prog_name="oncelake")
 def oncelake() -> None:
-    """Store every Kafka event exactly once, rebuild days nightly and audit them."""
+    """Ingest Kafka into Delta; rebuild days nightly so that each certified day holds each event once."""
 
 
 for command in (

@@ -27,7 +27,11 @@ def checkpoint() -> None:
     help="ingest: continue after the last records in bronze; speed: rebuild speed layer and quarantine.",
 )
 def reset(query: Query, **common: Any) -> None:
-    """Move the checkpoint of a stopped stream aside, without loss or duplicates."""
+    """Move the checkpoint of a stopped stream aside; with --query speed also speed layer and quarantine.
+
+    Ingest then continues after the last records in bronze. The command names offsets that Kafka has deleted
+    before they were read.
+    """
 
     def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
         return summary_of(pipeline.config, reset_checkpoint(pipeline, run_id, query))

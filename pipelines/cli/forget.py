@@ -41,7 +41,7 @@ _OUT_OF_REACH: Final = (
     "--again",
     "repeats",
     is_flag=True,
-    help="Delete again what was forgotten before and restored from a backup.",
+    help="Repeat all earlier deletions, after a restore or a failed run.",
 )
 @click.option("--dry-run", is_flag=True, help="Count what would be deleted, and change nothing.")
 def forget(key_texts: tuple[str, ...], repeats: bool, dry_run: bool, **common: Any) -> None:
@@ -97,8 +97,8 @@ def summary_of(config: PipelineConfig, done: ForgetResult, *, dry_run: bool) -> 
     if failure:
         raise type(failure)(
             "the events are deleted from bronze, quarantine and speed layer, but readers still get them on"
-            f" {', '.join(names)}: {failure}. Fix that. Then the next nightly_batch removes them for readers,"
-            f" or run: {command(config, 'forget', '--again')}",
+            f" {', '.join(names)}: {failure}. Fix that. The next nightly_batch then removes the events for"
+            f" readers; {command(config, 'forget', '--again')} does it now",
             summary,
         )
     return summary
