@@ -24,7 +24,7 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 SCHEDULERS := .venv-schedulers
 SCHEDULERS_MADE := $(SCHEDULERS)/.made-$(call key,requirements/schedulers.txt)
 
-.PHONY: help setup java demo test test-fast test-thorough test-long lint format package bench bench-full rack-bench lock lock-jars pages schema clean distclean
+.PHONY: help setup java demo test test-fast test-thorough test-long lint format package bench bench-full bench-peers rack-bench lock lock-jars pages schema clean distclean
 
 help: ## Show this help
 	@echo "Oncelake. Every target does the set-up that it needs. The first time takes minutes and needs network access."
@@ -77,6 +77,9 @@ bench: setup ## Measure each step, and compare it with a plain append; writes a 
 bench-full: setup ## The same at 1 and 3 million events, in micro-batches of 250,000, three times
 	@$(PY) -m benchmarks --events 1000000,3000000 --batch-records 250000 --repeat 3 $(BENCH_ARGS)
 
+bench-peers: setup ## Measure Flink, Hudi and others beside it, each in .venv-peers/ (BENCH_ARGS="--only flink")
+	@$(PY) -m benchmarks.peers $(BENCH_ARGS)
+
 rack-bench: setup ## Measure the share of bytes that stays within the rack, with three brokers (BENCH_ARGS=--full: and when things break)
 	@$(PY) -m benchmarks.racks $(BENCH_ARGS)
 
@@ -102,7 +105,7 @@ clean: ## Stop the local broker; delete lake, demo, reports and build output; ke
 	rm -rf .lake .demo reports dist jvm/build out .hypothesis .mypy_cache .pytest_cache .ruff_cache spark-warehouse
 
 distclean: clean ## Also delete .venv, with the jars in it
-	rm -rf $(VENV) $(SCHEDULERS)
+	rm -rf $(VENV) $(SCHEDULERS) .venv-peers
 
 # Python 3.11 or 3.12, by whichever name it has here.
 $(PY):

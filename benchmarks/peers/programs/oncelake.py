@@ -1,0 +1,31 @@
+"""Oncelake: `ingest_stream` and then `speed_stream`, both with `--once`; bronze and quarantine are kept."""
+
+import json
+import sys
+from pathlib import Path
+
+from benchmarks.work import PIPELINE
+from pipelines.config.loader import load_config
+from pipelines.contracts.contract import load_contract
+from pipelines.spark.pipeline import Pipeline
+from pipelines.spark.session import spark_session
+from pipelines.steps.ingest import ingest
+from pipelines.steps.speed import speed
+
+order = json.loads(sys.stdin.readline())
+here = Path(__file__).parents[2]
+settings = (
+    f"lake.root={order['folder']}",
+    f"spark.master=local[{order['cores']}]",
+    f"kafka.bootstrap_servers={order['servers']}",
+    f"kafka.topic={order['topic']}",
+    f"kafka.max_offsets_per_trigger={order['batch_records']}",
+    "spark.conf.spark.driver.memory=4g",
+)
+config = load_config(PIPELINE, conf_dir=here / "conf", settings=settings, environ={})
+contract = load_contract(here / "contracts" / config.contract)
+spark = spark_session(config, "peer")
+pipeline = Pipeline(spark, config, contract)
+ingest(pipeline, once=True)
+speed(pipeline, once=True)
+spark.stop()

@@ -1,0 +1,140 @@
+"""`python -m benchmarks.peers.trial`: one run of a peer's program, metered, and killed if asked for.
+
+Takes its task as one line of JSON on standard input, and ends with one line of JSON.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pyarrow.dataset as ds
+
+from benchmarks.events import Truth
+from benchmarks.meter import Meter
+from benchmarks.peers.catalogue import Peer
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a program is told.
+
+    Attributes:
+        servers: where the cluster is.
+        topic: the topic.
+        folder: where it writes.
+        group: a consumer group of its own, for those that need one.
+        cores: how many it may use.
+        batch_records: how many records it takes at once, where it takes records so.
+        jars: what is on its class path.
+    """
+
+    servers: str
+    topic: str
+    folder: str
+    group: str
+    cores: int
+    batch_records: int
+    jars: list[str]
+
+
+@dataclass(frozen=True)
+class Task:
+    """A run of a program.
+
+    Attributes:
+        python: what runs it.
+        program: its module.
+        order: what it is told.
+        variables: its environment.
+        log: where its output goes.
+        kill_after_s: seconds after which it is killed with SIGKILL; None to let it end.
+    """
+
+    python: str
+    program: str
+    order: Order
+    variables: dict[str, str]
+    log: str
+    kill_after_s: float | None = None
+
+    def run(self) -> dict[str, Any]:
+        """Run it in a process of its own, so that nothing else is metered; return `cost` and `exit`."""
+        done = subprocess.run(
+            [sys.executable, "-m", "benchmarks.peers.trial"],
+            input=json.dumps(asdict(self)),
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+        return dict(json.loads(done.stdout.splitlines()[-1]))
+
+    def complaint(self) -> str:
+        """Return the last line of its output that says something."""
+        lines = Path(self.log).read_text(encoding="utf-8", errors="replace").splitlines()
+        return next((line.strip() for line in reversed(lines) if line.strip()), "nothing said")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a program has made of the topic.
+
+    Attributes:
+        rows: rows that it has written.
+        duplicates: rows beyond one for each event.
+        missing: events without a row.
+    """
+
+    rows: int
+    duplicates: int
+    missing: int
+
+
+def outcome(peer: Peer, folder: Path, truth: Truth) -> Outcome:
+    """Return what a peer has written, held against what the topic has."""
+    files = [str(path) for path in peer.files(folder)]
+    if not files:
+        return Outcome(0, 0, truth.unique)
+    numbers = ds.dataset(files).to_table(columns=["sequence"])["sequence"].to_numpy()
+    different = len(np.unique(numbers))
+    return Outcome(len(numbers), len(numbers) - different, truth.unique - different)
+
+
+def _main() -> None:
+    task: dict[str, Any] = json.loads(sys.stdin.readline())
+    command = [task["python"], "-m", f"benchmarks.peers.programs.{task['program']}"]
+    with Path(task["log"]).open("w", encoding="utf-8") as log, Meter() as meter:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=task["variables"],
+            start_new_session=True,
+        )
+        try:
+            process.communicate(json.dumps(task["order"]) + "\n", timeout=task["kill_after_s"])
+        except subprocess.TimeoutExpired:
+            _kill(process.pid)
+            process.wait()
+    print(json.dumps({"cost": asdict(meter.cost()), "exit": process.returncode}), flush=True)
+
+
+def _kill(pid: int) -> None:
+    """Kill a process and all below it, none of which can do anything about it."""
+    below = psutil.Process(pid).children(recursive=True)
+    for one in [pid, *(child.pid for child in below)]:
+        with suppress(ProcessLookupError):
+            os.kill(one, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    _main()
