@@ -11,6 +11,7 @@ from pipelines.contracts.contract import DataContract
 from pipelines.durations import format_interval
 from pipelines.formats.catalog import names_schemas
 from pipelines.kafka.source import HIDDEN, describe
+from pipelines.runtime.notifications import hooks
 from pipelines.spark.state_store import PROVIDER
 
 
@@ -108,9 +109,8 @@ def _publishing(config: PipelineConfig) -> dict[str, str]:
 
 
 def _notified(config: NotifyConfig) -> str:
-    hooks = [f"command {config.command[0]}"] if config.command else []
-    hooks += ["webhook (address not shown)"] if config.webhook else []
-    return f"{' and '.join(hooks)}: {', '.join(config.when)}" if hooks else "nobody"
+    descriptions = [hook.description for hook in hooks(config)]
+    return f"{' and '.join(descriptions)}: {', '.join(config.when)}" if descriptions else "nobody"
 
 
 def _values(config: PipelineConfig, contract: DataContract) -> str:

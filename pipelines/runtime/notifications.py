@@ -8,14 +8,18 @@ import logging
 import os
 import signal
 import subprocess
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from http.client import HTTPException, HTTPMessage
 from tempfile import TemporaryFile
 from threading import Thread
-from typing import IO, Any, Final
+from typing import IO, Any, Final, NamedTuple
 from urllib.error import HTTPError
 from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+from pydantic import SecretStr
 
 from pipelines.config.model import Ending, NotifyConfig
 from pipelines.errors import AuditFailed, OncelakeError, SourceError
@@ -30,6 +34,20 @@ _SHOWN: Final = 500
 _log = logging.getLogger(__name__)
 
 
+class Hook(NamedTuple):
+    """A way to tell people.
+
+    Attributes:
+        setting: what sets it.
+        description: what it does, for the plan.
+        send: takes a body and a number of seconds, and returns what went wrong, if anything did.
+    """
+
+    setting: str
+    description: str
+    send: Callable[[bytes, float], str | None]
+
+
 def notify(config: NotifyConfig, summary: dict[str, Any]) -> None:
     """Give the summary of a failed run, as JSON, to the hooks that are set, and log a hook that fails.
 
@@ -41,17 +59,21 @@ def notify(config: NotifyConfig, summary: dict[str, Any]) -> None:
         return
     body = json.dumps(summary, default=str).encode()
     seconds = config.timeout / timedelta(seconds=1)
+    for hook in hooks(config):
+        if trouble := hook.send(body, seconds):
+            _log.error(
+                "%s: %s; it has notified nobody. The outcome of the run is unchanged", hook.setting, trouble
+            )
+        else:
+            _log.info("%s: notified", hook.setting)
+
+
+def hooks(config: NotifyConfig) -> Iterator[Hook]:
+    """Yield the hooks that are set, in the order in which they are called."""
     if config.command is not None:
-        _say("notify.command", _run(config.command, body, seconds))
+        yield Hook("notify.command", f"command {config.command[0]}", partial(_run, config.command))
     if config.webhook is not None:
-        _say("notify.webhook", _post(config, config.webhook.get_secret_value(), body, seconds))
-
-
-def _say(hook: str, trouble: str | None) -> None:
-    if trouble:
-        _log.error("%s: %s; it has notified nobody. The outcome of the run is unchanged", hook, trouble)
-    else:
-        _log.info("%s: notified", hook)
+        yield Hook("notify.webhook", "webhook (address not shown)", partial(_post, config, config.webhook))
 
 
 def _run(command: tuple[str, ...], body: bytes, seconds: float) -> str | None:
@@ -79,12 +101,12 @@ def _run(command: tuple[str, ...], body: bytes, seconds: float) -> str | None:
         return f"exit code {code}: {output.read().decode(errors='replace').strip()[-_SHOWN:]}"
 
 
-def _post(config: NotifyConfig, url: str, body: bytes, seconds: float) -> str | None:
+def _post(config: NotifyConfig, url: SecretStr, body: bytes, seconds: float) -> str | None:
     """Return what went wrong with the webhook, if anything did."""
     headers = {"Content-Type": "application/json", "User-Agent": "oncelake"}
     headers |= {name: value.get_secret_value() for name, value in config.headers.items()}
     # The configuration takes http and https alone.
-    request = Request(url, data=body, headers=headers, method="POST")  # noqa: S310
+    request = Request(url.get_secret_value(), data=body, headers=headers, method="POST")  # noqa: S310
     outcome: list[str | None] = []
     # The timeout of a connection is one for each step of it, and finding the host has none at all.
     thread = Thread(target=lambda: outcome.append(_send(request, seconds)), daemon=True)
