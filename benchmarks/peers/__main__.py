@@ -144,7 +144,7 @@ class Bench:
             self.servers, topic, str(folder), folder.name, self.cores, self.batch_records, jars_of(peer)
         )
         log = str(self.folder / f"{peer.program}.log")
-        return Task(str(python_of(peer)), peer.program, order, variables_of(peer), log, kill_after_s)
+        return Task(str(python_of(peer)), peer.program, asdict(order), variables_of(peer), log, kill_after_s)
 
     def _done(self, task: Task) -> dict[str, Any]:
         found = task.run()

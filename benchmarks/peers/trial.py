@@ -60,7 +60,7 @@ class Task:
 
     python: str
     program: str
-    order: Order
+    order: dict[str, Any]
     variables: dict[str, str]
     log: str
     kill_after_s: float | None = None

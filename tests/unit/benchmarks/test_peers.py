@@ -39,7 +39,7 @@ def test_files_of_a_delta_table_are_those_that_its_log_has(tmp_path: Path) -> No
         [{"remove": {"path": "a"}}, {"add": {"path": "c"}}],
     ]
     for number, actions in enumerate(commits):
-        (log / f"{number:020}.json").write_text("\n".join(map(json.dumps, actions)))
+        (log / f"{number:020}.json").write_text("\n".join(json.dumps(action) for action in actions))
     assert delta_files(tmp_path) == [tmp_path / "b", tmp_path / "c"]
 
 
