@@ -34,7 +34,7 @@ def test_rows_are_held_against_the_topic(tmp_path: Path) -> None:
 def test_files_of_a_delta_table_are_those_that_its_log_has(tmp_path: Path) -> None:
     log = tmp_path / "_delta_log"
     log.mkdir()
-    commits = [
+    commits: list[list[dict[str, dict[str, str]]]] = [
         [{"commitInfo": {}}, {"add": {"path": "a"}}, {"add": {"path": "b"}}],
         [{"remove": {"path": "a"}}, {"add": {"path": "c"}}],
     ]
