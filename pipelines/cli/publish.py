@@ -16,6 +16,7 @@ from pipelines.publishing.published_days import how_to_send
 from pipelines.publishing.settings import settings_of
 from pipelines.spark.checkpoints import QueryFiles
 from pipelines.spark.pipeline import Pipeline
+from pipelines.spark.stream_monitor import refusal_noted
 from pipelines.steps import publish as step
 from pipelines.steps.publish_days import PublishedDays, publish_days
 from pipelines.steps.publish_reset import InFlight, PublishingReset, ResetTo, reset_publishing
@@ -28,7 +29,8 @@ def publish_stream(once: bool, **common: Any) -> None:
     """Publish the speed layer to Kafka, each event exactly once for read_committed readers."""
 
     def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
-        return summary_of_stream(pipeline.config, step.publish(pipeline, once=once))
+        with refusal_noted(pipeline, "publish"):
+            return summary_of_stream(pipeline.config, step.publish(pipeline, once=once))
 
     run_job(Job("publish_stream", body, check=_require_topic, is_stream=True), CommonOptions(**common))
 

@@ -1,11 +1,14 @@
 """`ingest_stream` and `speed_stream`: from Kafka to bronze, and from bronze to the speed layer."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
 from pipelines.cli.job_runner import Job, run_job
 from pipelines.cli.options import CommonOptions, common_options
+from pipelines.spark.pipeline import Pipeline
+from pipelines.spark.stream_monitor import refusal_noted
 from pipelines.steps.ingest import ingest
 from pipelines.steps.speed import speed
 
@@ -17,10 +20,12 @@ _once = click.option("--once", is_flag=True, help="Process what is available now
 @_once
 def ingest_stream(once: bool, **common: Any) -> None:
     """Copy every Kafka record to bronze."""
-    run_job(
-        Job("ingest_stream", lambda pipeline, run_id: ingest(pipeline, once=once), is_stream=True),
-        CommonOptions(**common),
-    )
+
+    def body(pipeline: Pipeline, run_id: str) -> Mapping[str, Any]:
+        with refusal_noted(pipeline, "ingest"):
+            return ingest(pipeline, once=once)
+
+    run_job(Job("ingest_stream", body, is_stream=True), CommonOptions(**common))
 
 
 @click.command("speed_stream")
@@ -28,7 +33,9 @@ def ingest_stream(once: bool, **common: Any) -> None:
 @_once
 def speed_stream(once: bool, **common: Any) -> None:
     """Decode and deduplicate bronze into the speed layer; quarantine broken records."""
-    run_job(
-        Job("speed_stream", lambda pipeline, run_id: speed(pipeline, once=once), is_stream=True),
-        CommonOptions(**common),
-    )
+
+    def body(pipeline: Pipeline, run_id: str) -> Mapping[str, Any]:
+        with refusal_noted(pipeline, "speed"):
+            return speed(pipeline, once=once)
+
+    run_job(Job("speed_stream", body, is_stream=True), CommonOptions(**common))

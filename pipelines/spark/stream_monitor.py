@@ -5,12 +5,14 @@ All that may wait for something else is done in a thread of its own: the stream 
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pipelines.config.streams import STREAMS, Query
+from pipelines.errors import OncelakeError
 from pipelines.spark.failures import first_line
 from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.stream_progress import (
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
 # After a micro-batch; and in between, so that a process that is gone can be told from one that is busy.
 _AFTER_S: Final = 5.0
-_BETWEEN_S: Final = 30.0
+_BETWEEN: Final = timedelta(seconds=30)
 _LAST_WITHIN_S: Final = 5.0
 
 _log = logging.getLogger(__name__)
@@ -40,6 +42,29 @@ class _End(NamedTuple):
 
     at: datetime
     failure: str | None
+
+
+@contextmanager
+def refusal_noted(pipeline: Pipeline, query: Query) -> Iterator[None]:
+    """Leave word of a run that fails before its query has begun, as `StreamMonitor` does of one that has."""
+    began = datetime.now(UTC)
+    try:
+        yield
+    except OncelakeError as error:
+        _note_refusal(pipeline, query, began, first_line(str(error)))
+        raise
+
+
+def _note_refusal(pipeline: Pipeline, query: Query, began: datetime, failure: str) -> None:
+    spark, checkpoint, now = pipeline.spark, pipeline.checkpoint(query), datetime.now(UTC)
+    try:
+        before = read_progress(spark, checkpoint)
+        runs_still = before and not before.ended_at and now - before.written_at < 2 * _BETWEEN
+        if before is None or (before.started_at < began and not runs_still):
+            refused = replace(new_run(query, 0.0, before), started_at=began, ended_at=now, failure=failure)
+            write_progress(spark, checkpoint, refused)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the refusal is what counts
+        _log.debug("%s", error)
 
 
 class StreamMonitor:
@@ -111,7 +136,9 @@ class StreamMonitor:
         self._write()
         while True:
             with self._changed:
-                is_new = self._changed.wait_for(lambda: self._end or bool(self._batches), _BETWEEN_S)
+                is_new = self._changed.wait_for(
+                    lambda: self._end or bool(self._batches), _BETWEEN.total_seconds()
+                )
             tasks = self._tasks_ended()
             if is_new or self._is_seen or tasks != tasks_before:
                 self._progress = replace(self._progress, seen_at=datetime.now(UTC))

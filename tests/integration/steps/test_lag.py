@@ -3,6 +3,7 @@
 import socket
 import urllib.request
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
@@ -11,9 +12,10 @@ from confluent_kafka.admin import AdminClient
 from demo.waiting import wait_until
 from pipelines.cli.lag import summary_of
 from pipelines.contracts.contract import DataContract
-from pipelines.errors import OncelakeError
+from pipelines.errors import OncelakeError, SourceError
 from pipelines.fault_points import Point, armed
-from pipelines.spark.stream_monitor import StreamMonitor
+from pipelines.spark.pipeline import Pipeline
+from pipelines.spark.stream_monitor import StreamMonitor, refusal_noted
 from pipelines.spark.stream_progress import StreamProgress, read_progress
 from pipelines.steps.ingest import ingest
 from pipelines.steps.lag import StageLag, lag
@@ -114,6 +116,34 @@ def test_why_a_stream_failed_and_what_kafka_has_deleted_meanwhile_is_told(watche
     assert lost.diagnosis.cause == "retention"
     assert lost.diagnosis.evidence == ("partition 0: Kafka has deleted 5 unread offsets",)
     assert lost.evidence.records == 5
+
+
+def test_a_run_that_was_refused_leaves_word_and_does_not_speak_over_one_that_runs(watched: Watched) -> None:
+    pipeline = watched.lake.pipeline
+    watched.send(20)
+    ingest(pipeline, once=True)
+    watched.send(10)
+
+    def refused() -> None:
+        with pytest.raises(SourceError), refusal_noted(pipeline, "ingest"):
+            raise SourceError("bronze was restored\nand more")
+
+    refused()
+    stopped = watched.lag()["ingest"].diagnosis
+    assert (stopped.cause, stopped.evidence[1]) == ("stopped", "it failed: bronze was restored")
+
+    running = StreamMonitor(pipeline, "ingest", timedelta(seconds=1))
+    wait_until(lambda: kept_run(pipeline).ended_at is None, "the run has begun", 30)
+    begun = kept_run(pipeline)
+    refused()
+    assert kept_run(pipeline).is_of(begun)
+    running.end(None)
+
+
+def kept_run(pipeline: Pipeline) -> StreamProgress:
+    kept = read_progress(pipeline.spark, pipeline.checkpoint("ingest"))
+    assert kept
+    return kept
 
 
 def test_a_topic_that_was_recreated_is_not_taken_for_one_that_is_read(watched: Watched) -> None:

@@ -1,0 +1,124 @@
+"""`python -m benchmarks.small_batches`: what a micro-batch of few records costs each stream, when it is warm.
+
+Its events are few, so this is the fixed part of the cost: planning, jobs, checkpoints and commits.
+"""
+
+import shutil
+import tempfile
+import time
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+import click
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+from pyspark.sql.streaming.listener import QueryProgressEvent as Event
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.meter import Meter
+from benchmarks.topic import fill_topic
+from benchmarks.work import PIPELINE
+from demo.topic import create_topic
+from pipelines.config.loader import load_config
+from pipelines.contracts.contract import load_contract
+from pipelines.runtime.local_broker import broker
+from pipelines.runtime.processes import graceful_shutdown
+from pipelines.spark.pipeline import Pipeline
+from pipelines.spark.session import spark_session
+from pipelines.steps.ingest import ingest
+from pipelines.steps.speed import speed
+
+_HERE: Final = Path(__file__).parent
+_OUT: Final = _HERE / "out"
+_PARTITIONS: Final = 8
+
+
+@dataclass
+class _Ends(StreamingQueryListener):
+    """When micro-batches with records have ended, in seconds since the epoch; what they took, and read."""
+
+    at: list[float] = field(default_factory=list)
+    took_s: list[float] = field(default_factory=list)
+    records: list[int] = field(default_factory=list)
+
+    def onQueryProgress(self, event: Event) -> None:  # noqa: N802 - Spark's name
+        """Note a micro-batch."""
+        if event.progress.numInputRows:
+            self.at.append(time.time())
+            self.took_s.append(event.progress.batchDuration / 1000)
+            self.records.append(event.progress.numInputRows)
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
+        """Nothing to note yet."""
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
+        """Nothing to note."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
+        """Nothing more to note."""
+
+
+@click.command("small_batches")
+@click.option("--records", default=40, show_default=True, help="Of each micro-batch of ingest.")
+@click.option(
+    "--warm", default=150, show_default=True, help="Micro-batches before the first that is measured."
+)
+@click.option("--measured", default=100, show_default=True, help="Micro-batches that are measured.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting. Repeatable.")
+@graceful_shutdown()
+def main(records: int, warm: int, measured: int, settings: tuple[str, ...]) -> None:
+    """Run ingest and speed in many small micro-batches, and show what one of the last ones costs."""
+    _OUT.mkdir(exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="small-", dir=_OUT))
+    table = Table("stream", "micro-batches", "records of each", "wall s", "CPU s", "Spark: s (median)")
+    with broker(folder / "broker") as running:
+        topic = f"oncelake-small-{uuid.uuid4().hex[:8]}"
+        create_topic(running.bootstrap_servers, topic, _PARTITIONS)
+        fill_topic(running.bootstrap_servers, topic, records * (warm + measured), 1)
+        given = (
+            f"lake.root={folder / 'lake'}",
+            "spark.master=local[2]",
+            f"kafka.bootstrap_servers={running.bootstrap_servers}",
+            f"kafka.topic={topic}",
+            f"kafka.max_offsets_per_trigger={records}",
+            # The files of one micro-batch of ingest, about.
+            "speed.max_bytes_per_trigger=2k",
+            *settings,
+        )
+        config = load_config(PIPELINE, conf_dir=_HERE / "conf", settings=given, environ={})
+        contract = load_contract(_HERE / "contracts" / config.contract)
+        spark = spark_session(config, "small_batches")
+        pipeline = Pipeline(spark, config, contract)
+        for name, step in (("ingest", ingest), ("speed", speed)):
+            ends = _Ends()
+            spark.streams.addListener(ends)
+            with Meter() as meter:
+                step(pipeline, once=True)
+            spark.streams.removeListener(ends)
+            table.add_row(name, *_cells(ends, meter, measured))
+        spark.stop()
+    shutil.rmtree(folder)
+    Console().print(table)
+
+
+def _cells(ends: _Ends, meter: Meter, measured: int) -> list[str]:
+    """Return what one of the last micro-batches cost."""
+    if len(ends.at) <= measured:
+        raise SystemExit(f"found {len(ends.at)} micro-batches, expected more than {measured}")
+    first, last = (meter.cost(until=at) for at in (ends.at[-1 - measured], ends.at[-1]))
+    records = sum(ends.records[-measured:]) / measured
+    costs = ((last.wall_s - first.wall_s) / measured, (last.cpu_s - first.cpu_s) / measured)
+    taken = median(ends.took_s[-measured:])
+    return [f"{len(ends.at):,}", f"{records:.0f}", *(f"{cost:.2f}" for cost in (*costs, taken))]
+
+
+if __name__ == "__main__":
+    main()
