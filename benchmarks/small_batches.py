@@ -4,6 +4,7 @@ Its events are few, so this is the fixed part of the cost: planning, jobs, check
 """
 
 import shutil
+import sys
 import tempfile
 import time
 import uuid
@@ -69,9 +70,9 @@ class _Ends(StreamingQueryListener):
 @click.command("small_batches")
 @click.option("--records", default=40, show_default=True, help="Of each micro-batch of ingest.")
 @click.option(
-    "--warm", default=150, show_default=True, help="Micro-batches before the first that is measured."
+    "--warm", default=100, show_default=True, help="Micro-batches before the first that is measured."
 )
-@click.option("--measured", default=100, show_default=True, help="Micro-batches that are measured.")
+@click.option("--measured", default=60, show_default=True, help="Micro-batches that are measured.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting. Repeatable.")
 @graceful_shutdown()
 def main(records: int, warm: int, measured: int, settings: tuple[str, ...]) -> None:
@@ -89,8 +90,8 @@ def main(records: int, warm: int, measured: int, settings: tuple[str, ...]) -> N
             f"kafka.bootstrap_servers={running.bootstrap_servers}",
             f"kafka.topic={topic}",
             f"kafka.max_offsets_per_trigger={records}",
-            # The files of one micro-batch of ingest, about.
-            "speed.max_bytes_per_trigger=2k",
+            # About what one micro-batch of ingest writes: a file of 5 kB for each partition.
+            "speed.max_bytes_per_trigger=40k",
             *settings,
         )
         config = load_config(PIPELINE, conf_dir=_HERE / "conf", settings=given, environ={})
@@ -103,7 +104,9 @@ def main(records: int, warm: int, measured: int, settings: tuple[str, ...]) -> N
             with Meter() as meter:
                 step(pipeline, once=True)
             spark.streams.removeListener(ends)
-            table.add_row(name, *_cells(ends, meter, measured))
+            cells = _cells(ends, meter, measured)
+            print(f"{name}: {', '.join(cells)}", file=sys.stderr, flush=True)
+            table.add_row(name, *cells)
         spark.stop()
     shutil.rmtree(folder)
     Console().print(table)
