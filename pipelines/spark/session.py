@@ -33,6 +33,9 @@ SETTINGS: Final = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     # Instants are stored and compared in UTC; only the event day is local, to the contract's zone.
     "spark.sql.session.timeZone": "UTC",
+    # INT96, which Spark writes by default, is slower, and other engines read it as nanoseconds, which end in
+    # 2262.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # The deduplication has another one, see `pipelines.spark.state_store`.
     PROVIDER: SPARKS_OWN,
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
