@@ -116,7 +116,7 @@ class Bench:
     "--batch-records",
     default=0,
     show_default=True,
-    help="The most records that a micro-batch takes from Kafka; 0: all that are there.",
+    help="The most records that a micro-batch takes, of speed about; 0: all that are there.",
 )
 @click.option(
     "--set",

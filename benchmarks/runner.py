@@ -28,7 +28,7 @@ class Setup:
         topic: its name.
         truth: what it holds.
         cores: how many cores Spark is given.
-        batch_records: the most records that a micro-batch takes from Kafka; 0 for no limit.
+        batch_records: the most records that a micro-batch takes, of speed about; 0 for no limit.
         settings: `key=value` pairs for Oncelake's own work.
     """
 
@@ -181,6 +181,10 @@ def _worker(setup: Setup, item: str, lake: Path, *, check: bool) -> Iterator[_Wo
     ]
     if setup.batch_records:
         settings.append(f"kafka.max_offsets_per_trigger={setup.batch_records}")
+        # Speed reads bytes of bronze: those of about as many records.
+        stored = sum(path.stat().st_size for path in lake.glob("bronze/*/*.parquet"))
+        if limit := stored * setup.batch_records // setup.truth.records:
+            settings.append(f"speed.max_bytes_per_trigger={limit}b")
     if not ITEMS[item].reference:
         settings += setup.settings
     order = {"item": item, "settings": settings, "truth": asdict(setup.truth), "check": check}

@@ -27,7 +27,7 @@ from rich.table import Table
 from benchmarks.meter import Meter
 from benchmarks.topic import fill_topic
 from benchmarks.work import PIPELINE
-from demo.topic import create_topic
+from demo.topic import create_topic, delete_topic
 from pipelines.config.loader import load_config
 from pipelines.contracts.contract import load_contract
 from pipelines.runtime.local_broker import broker
@@ -108,6 +108,7 @@ def main(records: int, warm: int, measured: int, settings: tuple[str, ...]) -> N
             print(f"{name}: {', '.join(cells)}", file=sys.stderr, flush=True)
             table.add_row(name, *cells)
         spark.stop()
+        delete_topic(running.bootstrap_servers, topic)
     shutil.rmtree(folder)
     Console().print(table)
 

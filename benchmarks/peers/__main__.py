@@ -6,6 +6,7 @@ Then it is killed with `kill -9` half-way and started again, and its rows are co
 
 import json
 import shutil
+import signal
 import sys
 import tempfile
 import uuid
@@ -22,7 +23,7 @@ from rich.table import Table
 
 from benchmarks.events import PARTITIONS, Truth
 from benchmarks.peers.catalogue import PEERS, Peer
-from benchmarks.peers.environment import NotToBeHad, jars_of, python_of, variables_of
+from benchmarks.peers.environment import jars_of, python_of, variables_of
 from benchmarks.peers.trial import Order, Outcome, Task, outcome
 from benchmarks.results import machine
 from benchmarks.topic import fill_topic
@@ -48,6 +49,7 @@ class Measured:
         peak_mb: the largest resident memory of all its processes.
         result: its rows of the larger topic.
         after_kill: its rows of the smaller topic, after it was killed half-way and started again.
+        at_kill: rows that it had committed when it was killed: with none, the kill shows little.
     """
 
     label: str
@@ -58,6 +60,7 @@ class Measured:
     peak_mb: float | None = None
     result: Outcome | None = None
     after_kill: Outcome | None = None
+    at_kill: int | None = None
 
     def cells(self) -> list[str]:
         """Return the cells of its row under the columns of the table."""
@@ -68,7 +71,7 @@ class Measured:
             self.label,
             *("" if figure is None else f"{figure:,.{0 if figure > 999 else 1}f}" for figure in figures),
             _words(self.result),
-            _words(self.after_kill),
+            _words(self.after_kill) + ("" if self.at_kill is None else f" ({self.at_kill:,} rows before)"),
         ]
 
 
@@ -107,9 +110,9 @@ class Bench:
             slope = None
             if len(runs) > 1:
                 slope = (large["cpu_s"] - small["cpu_s"]) / (events[-1] - events[0]) * 1e6
-            after_kill = self._killed(peer, small["wall_s"] / 2)
-        except (NotToBeHad, InfrastructureError) as error:
-            return Measured(peer.label, why_not=str(error))
+            at_kill, after_kill = self._killed(peer, small["wall_s"] / 2)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the others can be measured
+            return Measured(peer.label, why_not=f"{type(error).__name__}: {error}")
         return Measured(
             peer.label,
             marginal_us=slope,
@@ -118,6 +121,7 @@ class Bench:
             peak_mb=large["peak_mb"],
             result=runs[-1][1],
             after_kill=after_kill,
+            at_kill=at_kill,
         )
 
     def _run(self, peer: Peer, topic: str) -> tuple[dict[str, Any], Outcome]:
@@ -125,19 +129,24 @@ class Bench:
             cost = self._done(self._task(peer, topic, folder))
             return cost, outcome(peer, folder, self.topics[topic])
 
-    def _killed(self, peer: Peer, after_s: float) -> Outcome:
+    def _killed(self, peer: Peer, after_s: float) -> tuple[int, Outcome]:
         topic = next(iter(self.topics))
         with self._place() as folder:
-            self._task(peer, topic, folder, after_s).run()
+            killed = self._task(peer, topic, folder, after_s)
+            if killed.run()["exit"] != -signal.SIGKILL:
+                raise InfrastructureError(f"it has ended before it was killed: {killed.complaint()}")
+            before = outcome(peer, folder, self.topics[topic]).rows
             self._done(self._task(peer, topic, folder))
-            return outcome(peer, folder, self.topics[topic])
+            return before, outcome(peer, folder, self.topics[topic])
 
     @contextmanager
     def _place(self) -> Iterator[Path]:
         folder = self.folder / uuid.uuid4().hex[:8]
         folder.mkdir()
-        yield folder
-        shutil.rmtree(folder)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _task(self, peer: Peer, topic: str, folder: Path, kill_after_s: float | None = None) -> Task:
         order = Order(
@@ -182,6 +191,7 @@ def main(sizes: str, only: tuple[str, ...], cores: int, batch_records: int, seed
         if measured:
             Console().print(_table(measured))
             print(f"written: {path} and .md; logs: {folder}")
+        shutil.rmtree(folder / "broker", ignore_errors=True)
 
 
 @contextmanager

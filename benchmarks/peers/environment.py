@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import zlib
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -40,7 +41,7 @@ def python_of(peer: Peer) -> Path:
         ):
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
-                raise NotToBeHad(f"{wanted.name}: {done.stderr.strip().splitlines()[-1]}")
+                raise NotToBeHad(f"{wanted.name}: {(done.stderr or done.stdout).strip()[-300:]}")
         made.write_text(text, encoding="utf-8")
     return python
 
@@ -55,11 +56,12 @@ def jars_of(peer: Peer) -> list[str]:
         return []
     if peer.jars == "spark":
         return [str(jar) for jar in spark_jars()]
-    folder = _PLACE / "jars"
+    wanted = _HERE / "ivy.xml"
+    folder = _PLACE / f"jars-{zlib.crc32(wanted.read_bytes()):08x}"
     if not (folder / peer.jars).is_dir():
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=_PLACE) as scratch:
-            retrieve(peer.jars, Path(scratch), None, list_of=_HERE / "ivy.xml")
+            retrieve(peer.jars, Path(scratch), None, list_of=wanted)
             Path(scratch, peer.jars).rename(folder / peer.jars)
     return [str(jar) for jar in sorted((folder / peer.jars).glob("*.jar"))]
 

@@ -93,7 +93,7 @@ class Outcome:
 
     Attributes:
         rows: rows that it has written.
-        duplicates: rows beyond one for each event.
+        duplicates: rows beyond one for each event; only the events' numbers are compared.
         missing: events without a row.
     """
 
@@ -107,9 +107,11 @@ def outcome(peer: Peer, folder: Path, truth: Truth) -> Outcome:
     files = [str(path) for path in peer.files(folder)]
     if not files:
         return Outcome(0, 0, truth.unique)
-    numbers = ds.dataset(files).to_table(columns=["sequence"])["sequence"].to_numpy()
-    different = len(np.unique(numbers))
-    return Outcome(len(numbers), len(numbers) - different, truth.unique - different)
+    column = ds.dataset(files).to_table(columns=["sequence"])["sequence"]
+    numbers = column.drop_null().to_numpy()
+    # Events are numbered from 0; whatever else there is, is no event.
+    different = len(np.unique(numbers[(numbers >= 0) & (numbers < truth.unique)]))
+    return Outcome(len(column), len(column) - different, truth.unique - different)
 
 
 def _main() -> None:

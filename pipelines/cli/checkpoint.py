@@ -8,7 +8,7 @@ import click
 from pipelines.cli.job_runner import Job, run_job
 from pipelines.cli.options import CommonOptions, common_options
 from pipelines.config.model import PipelineConfig
-from pipelines.delta.stream_check import Query
+from pipelines.delta.stream_check import LakeQuery
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.checkpoints import CheckpointReset, reset_checkpoint
 
@@ -26,7 +26,7 @@ def checkpoint() -> None:
     required=True,
     help="ingest: continue after the last records in bronze; speed: rebuild speed layer and quarantine.",
 )
-def reset(query: Query, **common: Any) -> None:
+def reset(query: LakeQuery, **common: Any) -> None:
     """Move the checkpoint of a stopped stream aside; with --query speed also speed layer and quarantine.
 
     Ingest then continues after the last records in bronze. The command names offsets that Kafka has deleted

@@ -21,7 +21,7 @@ from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import closed_days, days_of
 from pipelines.errors import AuditFailed
 from pipelines.nightly.rebuild_plan import RepairScope
-from pipelines.nightly.verdicts import Repaired
+from pipelines.nightly.verdicts import AlsoRebuilt
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.nightly import nightly
 from pipelines.steps.serving import refresh_view_or_warn, stale_view
@@ -99,14 +99,14 @@ def validate_day(day: datetime | None, **common: Any) -> None:
 
 def lines_of(summary: Summary) -> dict[str, list[str]]:
     """Return a line for each day that was rebuilt for another cause than a request."""
-    return {"lines": [_line(day, repaired) for day, repaired in summary.get("repaired", {}).items()]}
+    return {"lines": [_line(day, rebuilt) for day, rebuilt in summary.get("also_rebuilt", {}).items()]}
 
 
-def _line(day: str, repaired: Repaired) -> str:
+def _line(day: str, rebuilt: AlsoRebuilt) -> str:
     changes = ""
-    if rows := repaired["rows"]:
+    if rows := rebuilt["rows"]:
         changes = f"; {rows['added']:,} rows added, {rows['removed']:,} removed, {rows['changed']:,} changed"
-    return f"{day} ({repaired['cause']}): {repaired['status']}{changes}"
+    return f"{day} ({rebuilt['cause']}): {rebuilt['status']}{changes}"
 
 
 def _told(summary: Summary, warnings: list[str]) -> dict[str, Any]:

@@ -37,6 +37,7 @@ _SPARK_SETTINGS_WE_OWN: Final = frozenset(
         "spark.sql.variable.substitute",
         "spark.sql.files.ignoreCorruptFiles",
         "spark.sql.files.ignoreMissingFiles",
+        "spark.sql.parquet.outputTimestampType",
     }
 )
 _SECRET: Final = re.compile(

@@ -19,7 +19,8 @@ from pipelines.errors import SourceError
 from pipelines.spark.checkpoints import QueryFiles, query_files, reads_more, write_note
 from pipelines.spark.pipeline import Pipeline
 
-Query = Literal["ingest", "speed"]
+LakeQuery = Literal["ingest", "speed"]
+"""A query that writes tables of the lake."""
 _SINCE: Final = "since"
 _LOOK_BACK: Final = 200
 _OUTCOME: Final = {
@@ -138,7 +139,7 @@ def _has_read(pipeline: Pipeline) -> bool:
         return True
 
 
-def note_tables(pipeline: Pipeline, query: Query, files: QueryFiles) -> None:
+def note_tables(pipeline: Pipeline, query: LakeQuery, files: QueryFiles) -> None:
     """Write beside a checkpoint which tables it writes to, if that is not there yet.
 
     Args:
@@ -157,12 +158,12 @@ def note_tables(pipeline: Pipeline, query: Query, files: QueryFiles) -> None:
         write_note(pipeline.spark, files.path, note)
 
 
-def reset_command(config: PipelineConfig, query: Query) -> str:
+def reset_command(config: PipelineConfig, query: LakeQuery) -> str:
     """Return the command that lets a stream go on without the checkpoint that it has."""
     return command(config, "checkpoint reset", f"--query {query}")
 
 
-def require_fit(config: PipelineConfig, query: Query, problem: str | None) -> None:
+def require_fit(config: PipelineConfig, query: LakeQuery, problem: str | None) -> None:
     """Refuse to start a stream whose tables do not match its checkpoint.
 
     Args:

@@ -128,6 +128,14 @@ def _lacking(evidence: Evidence, start: str) -> Diagnosis | None:
     return Diagnosis("stopped", (f"there is no {evidence.lacks} yet: no stream has made it",), 1.0)
 
 
+def _refused(evidence: Evidence, start: str) -> Diagnosis | None:
+    if evidence.refusal is None:
+        return None
+    ago = about((evidence.at - evidence.refusal.at).total_seconds())
+    words = (f"the last start was refused {ago} ago: {evidence.refusal.failure}",)
+    return Diagnosis("stopped", words, 1.0, f"fix that, then start it: {start}")
+
+
 def _failed(evidence: Evidence, start: str) -> Diagnosis | None:
     stream = evidence.stream
     if stream is None or stream.failure is None:
@@ -375,6 +383,7 @@ _RULES: Final[tuple[Callable[[Evidence, str], Diagnosis | None], ...]] = (
     _other_topic,
     _lost,
     _lacking,
+    _refused,
     _failed,
     _died,
     _stuck,

@@ -7,7 +7,7 @@ from statistics import median
 from typing import Final
 
 from pipelines.config.streams import Query
-from pipelines.spark.stream_progress import BatchFigures, StreamProgress
+from pipelines.spark.stream_progress import BatchFigures, Refusal, StreamProgress
 
 _RECENT: Final = timedelta(minutes=5)
 # A run that takes what is there and ends, of which no earlier one is known.
@@ -78,6 +78,7 @@ class Evidence:
         stream: The figures of the newest run of its stream; None if it has left none.
         planned_at: When the newest micro-batch of its checkpoint was planned; None if there is none.
         is_alive: Whether the process of that run is there; None if it is on another machine.
+        refusal: Why the last start was refused, if no run was at work since.
         lacks: The table that the stage reads, if there is none yet.
         fed: Records that come each second, where partitions do not say; None if unknown.
         usual_rate_in: Records that came each second in the hour before the last minutes; None if unknown.
@@ -91,6 +92,7 @@ class Evidence:
     stream: StreamProgress | None = None
     planned_at: datetime | None = None
     is_alive: bool | None = None
+    refusal: Refusal | None = None
     lacks: str | None = None
     fed: float | None = None
     usual_rate_in: float | None = None

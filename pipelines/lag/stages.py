@@ -19,7 +19,7 @@ from pipelines.kafka.backlog import Backlog, PartitionBacklog, backlog
 from pipelines.lag.evidence import Evidence, PartitionLag, TopicHealth
 from pipelines.spark.checkpoints import offsets_of, planned_at, query_files
 from pipelines.spark.pipeline import Pipeline
-from pipelines.spark.stream_progress import StreamProgress, read_progress
+from pipelines.spark.stream_progress import StreamProgress, read_progress, read_refusal
 
 _EXECUTORS: Final = "spark.executor.instances"
 _MOST_COMMITS: Final = 1_000
@@ -123,6 +123,7 @@ def _with_stream(
         stream,
         planned_at(text) if text else None,
         is_alive=_is_alive(stream) if stream else None,
+        refusal=read_refusal(pipeline.spark, checkpoint, stream),
         wanted_executors=_wanted_executors(pipeline),
     )
 

@@ -102,13 +102,13 @@ class RowChanges(TypedDict):
     changed: int
 
 
-class Repaired(TypedDict):
+class AlsoRebuilt(TypedDict):
     """A day that was rebuilt for another cause than a request.
 
     Attributes:
         cause: The cause.
         status: `certified` or `failed`.
-        rows: What changed; None if the day was not certified before.
+        rows: What changed for readers; None if the day was not certified before, or is not now.
     """
 
     cause: str | None
@@ -128,7 +128,7 @@ class NightSummary(TypedDict):
         late_days_left: Certified days with late records that this run did not rebuild.
         missed_days_left: Days with events, before the requested ones, that no run has certified.
         warnings: Texts: days with many late events, steps that could not be recorded.
-        repaired: By day that was rebuilt for another cause than a request: why, and what changed.
+        also_rebuilt: By day that was rebuilt for another cause than a request: why, and what changed.
     """
 
     counts: dict[str, int]
@@ -138,7 +138,7 @@ class NightSummary(TypedDict):
     late_days_left: list[str]
     missed_days_left: list[str]
     warnings: list[str]
-    repaired: dict[str, Repaired]
+    also_rebuilt: dict[str, AlsoRebuilt]
 
 
 def summary(run: Run, audit: Audit, decided: Sequence[Verdict], due: Due) -> NightSummary:
@@ -179,7 +179,7 @@ def summary(run: Run, audit: Audit, decided: Sequence[Verdict], due: Due) -> Nig
         "late_days_left": [day.isoformat() for day in due.left],
         "missed_days_left": [day.isoformat() for day in due.never_certified],
         "warnings": _many_late(audit),
-        "repaired": {v.day.isoformat(): _repaired(v) for v in decided if v.cause != "asked"},
+        "also_rebuilt": {v.day.isoformat(): _also_rebuilt(v) for v in decided if v.cause != "asked"},
     }
 
 
@@ -198,11 +198,10 @@ def days_text(days: Iterable[date]) -> str:
     return ", ".join(f"{first}" if first == last else f"{first} to {last}" for first, last in runs)
 
 
-def _repaired(verdict: Verdict) -> Repaired:
+def _also_rebuilt(verdict: Verdict) -> AlsoRebuilt:
     rows: RowChanges = {
         "added": verdict.added or 0,
         "removed": verdict.removed or 0,
         "changed": verdict.changed or 0,
     }
-    was_certified = verdict.previous_version is not None
-    return {"cause": verdict.cause, "status": verdict.status, "rows": rows if was_certified else None}
+    return {"cause": verdict.cause, "status": verdict.status, "rows": rows if verdict.is_repair else None}

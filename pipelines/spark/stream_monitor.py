@@ -4,26 +4,29 @@ All that may wait for something else is done in a thread of its own: the stream 
 """
 
 import logging
+import os
+import platform
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pipelines.config.streams import STREAMS, Query
-from pipelines.errors import OncelakeError
 from pipelines.spark.failures import first_line
 from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.stream_progress import (
     KEPT,
     BatchFigures,
+    Refusal,
+    RunTotals,
     TaskFigures,
-    Totals,
     micro_batch_of,
     new_run,
     read_progress,
     write_progress,
+    write_refusal,
 )
 
 if TYPE_CHECKING:
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
 
 # After a micro-batch; and in between, so that a process that is gone can be told from one that is busy.
 _AFTER_S: Final = 5.0
-_BETWEEN: Final = timedelta(seconds=30)
+_BETWEEN_S: Final = 30.0
 _LAST_WITHIN_S: Final = 5.0
 
 _log = logging.getLogger(__name__)
@@ -46,23 +49,25 @@ class _End(NamedTuple):
 
 @contextmanager
 def refusal_noted(pipeline: Pipeline, query: Query) -> Iterator[None]:
-    """Leave word of a run that fails before its query has begun, as `StreamMonitor` does of one that has."""
+    """Leave word of a run that fails before its query begins; of one that has begun, its monitor does."""
     began = datetime.now(UTC)
     try:
         yield
-    except OncelakeError as error:
-        _note_refusal(pipeline, query, began, first_line(str(error)))
+    except Exception as error:
+        # Whoever interrupts the writing is to learn all the same what was refused.
+        with suppress(KeyboardInterrupt):
+            _note_refusal(pipeline, query, began, first_line(str(error)))
         raise
 
 
 def _note_refusal(pipeline: Pipeline, query: Query, began: datetime, failure: str) -> None:
-    spark, checkpoint, now = pipeline.spark, pipeline.checkpoint(query), datetime.now(UTC)
+    spark, checkpoint = pipeline.spark, pipeline.checkpoint(query)
     try:
-        before = read_progress(spark, checkpoint)
-        runs_still = before and not before.ended_at and now - before.written_at < 2 * _BETWEEN
-        if before is None or (before.started_at < began and not runs_still):
-            refused = replace(new_run(query, 0.0, before), started_at=began, ended_at=now, failure=failure)
-            write_progress(spark, checkpoint, refused)
+        last = read_progress(spark, checkpoint)
+        if last and (last.host, last.pid) == (platform.node(), os.getpid()) and last.started_at >= began:
+            return
+        refusal = Refusal(datetime.now(UTC), failure, last.written_at if last else None)
+        write_refusal(spark, checkpoint, refusal)
     except Exception as error:  # noqa: BLE001 - whatever it is, the refusal is what counts
         _log.debug("%s", error)
 
@@ -81,7 +86,7 @@ class StreamMonitor:
 
     def __init__(self, pipeline: Pipeline, query: Query, trigger: timedelta | None) -> None:
         self._spark, self._checkpoint = pipeline.spark, pipeline.checkpoint(query)
-        self._totals = Totals()
+        self._totals = RunTotals()
         self._changed = threading.Condition()
         self._batches: list[tuple[BatchFigures, str]] = []
         self._is_seen, self._is_told = False, False
@@ -136,9 +141,7 @@ class StreamMonitor:
         self._write()
         while True:
             with self._changed:
-                is_new = self._changed.wait_for(
-                    lambda: self._end or bool(self._batches), _BETWEEN.total_seconds()
-                )
+                is_new = self._changed.wait_for(lambda: self._end or bool(self._batches), _BETWEEN_S)
             tasks = self._tasks_ended()
             if is_new or self._is_seen or tasks != tasks_before:
                 self._progress = replace(self._progress, seen_at=datetime.now(UTC))

@@ -158,7 +158,24 @@ class StreamProgress:
         return (self.host, self.pid, self.started_at) == (run.host, run.pid, run.started_at)
 
 
+@dataclass(frozen=True)
+class Refusal:
+    """A run that failed before its query began. It leaves the figures of the run before as they are.
+
+    Attributes:
+        at: when it failed.
+        failure: the first line of why.
+        last_written_at: when the figures that it found were written; None if there were none. If there are
+            newer ones, a run is or was at work since.
+    """
+
+    at: datetime
+    failure: str
+    last_written_at: datetime | None
+
+
 _FILE: Final = TypeAdapter(StreamProgress)
+_REFUSAL: Final = TypeAdapter(Refusal)
 
 
 def new_run(query: Query, trigger_s: float, previous: StreamProgress | None) -> StreamProgress:
@@ -186,6 +203,36 @@ def write_progress(spark: SparkSession, checkpoint: str, progress: StreamProgres
 def progress_path(checkpoint: str) -> str:
     """Return where the figures of a query are, by the path of its checkpoint."""
     return f"{checkpoint.rstrip('/')}.progress.json"
+
+
+def write_refusal(spark: SparkSession, checkpoint: str, refusal: Refusal) -> None:
+    """Replace the file that says why the last run of a query was refused.
+
+    Raises:
+        Py4JError: it cannot be written.
+    """
+    replace_file(spark, _refusal_path(checkpoint), _REFUSAL.dump_json(refusal).decode())
+
+
+def read_refusal(spark: SparkSession, checkpoint: str, last: StreamProgress | None) -> Refusal | None:
+    """Return why the newest run of a query was refused; None if it was not, or if another was at work since.
+
+    Args:
+        spark: the session.
+        checkpoint: the path of the query's checkpoint.
+        last: the figures of the newest run.
+    """
+    try:
+        text = HadoopFile(spark, _refusal_path(checkpoint)).text()
+        refusal = _REFUSAL.validate_json(text) if text else None
+    except (Py4JError, ValidationError) as error:
+        _log.warning("%s cannot be read: %s", _refusal_path(checkpoint), first_line(str(error)))
+        return None
+    return refusal if refusal and refusal.last_written_at == (last.written_at if last else None) else None
+
+
+def _refusal_path(checkpoint: str) -> str:
+    return f"{checkpoint.rstrip('/')}.refusal.json"
 
 
 def read_progress(spark: SparkSession, checkpoint: str) -> StreamProgress | None:
@@ -247,7 +294,7 @@ COUNTERS: Final[Mapping[str, Counter]] = {
 
 
 @dataclass(frozen=True)
-class Totals:
+class RunTotals:
     """What the micro-batches of a run add up to.
 
     Attributes:
@@ -258,14 +305,14 @@ class Totals:
     counters: Mapping[str, float] = field(default_factory=dict)
     phases: Mapping[str, float] = field(default_factory=dict)
 
-    def plus(self, batch: BatchFigures) -> "Totals":
+    def plus(self, batch: BatchFigures) -> "RunTotals":
         """Return the totals with one more micro-batch."""
         counters = {name: self.counters.get(name, 0.0) + each.of(batch) for name, each in COUNTERS.items()}
         phases = {
             phase: self.phases.get(phase, 0.0) + batch.phases.get(phase, 0.0)
             for phase in self.phases.keys() | batch.phases.keys()
         }
-        return Totals(counters, phases)
+        return RunTotals(counters, phases)
 
 
 def _state(operators: list[Mapping[str, Any]]) -> StateFigures:

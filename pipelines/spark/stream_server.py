@@ -19,7 +19,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from pipelines.errors import ConfigError
-from pipelines.spark.stream_progress import COUNTERS, StreamProgress, Totals
+from pipelines.spark.stream_progress import COUNTERS, RunTotals, StreamProgress
 
 _log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class StreamServer:
         address: tuple[str, int],
         labels: Mapping[str, str],
         figures: Figures,
-        totals: Callable[[], Totals],
+        totals: Callable[[], RunTotals],
     ) -> None:
         host, port = address
         registry = CollectorRegistry(auto_describe=False)
@@ -105,7 +105,7 @@ def _healthz(progress: StreamProgress, respond: StartResponse) -> Iterable[bytes
 
 
 class _Stream(Collector):
-    def __init__(self, labels: Mapping[str, str], figures: Figures, totals: Callable[[], Totals]) -> None:
+    def __init__(self, labels: Mapping[str, str], figures: Figures, totals: Callable[[], RunTotals]) -> None:
         self._names, self._values = list(labels), list(labels.values())
         self._figures, self._totals = figures, totals
 

@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.delta.checkpoint_fit import BEGIN
 from pipelines.delta.moved_aside import move_aside, timestamp_suffix
-from pipelines.delta.stream_check import Query
+from pipelines.delta.stream_check import LakeQuery
 from pipelines.delta.tables import exists
 from pipelines.kafka.ingest_position import Continuation, continuation
 from pipelines.kafka.topics import find_topic
@@ -27,12 +27,12 @@ class CheckpointReset:
             The speed stream always begins anew.
     """
 
-    query: Query
+    query: LakeQuery
     moved: Mapping[str, str]
     begins: Continuation | None = None
 
 
-def reset_checkpoint(pipeline: Pipeline, run_id: str, query: Query) -> CheckpointReset:
+def reset_checkpoint(pipeline: Pipeline, run_id: str, query: LakeQuery) -> CheckpointReset:
     """Move the checkpoint of a stream aside, and what the stream would else write twice.
 
     The stream must not run. Ingest then begins after the last record of each partition in bronze, which is

@@ -23,6 +23,7 @@ from pipelines.config.model import BatchConfig
 from pipelines.durations import parse_interval
 from pipelines.errors import OncelakeError
 from pipelines.racks.resolver import ATTRIBUTE, VARIABLE
+from pipelines.spark.session import SETTINGS
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -86,12 +87,18 @@ def test_the_spark_application_starts_the_night_of_this_version() -> None:
     assert template["deps"]["pyFiles"] == [f"local:///opt/oncelake/oncelake-{version}.zip"]
     assert template["sparkVersion"] == pyspark.__version__
     assert (ROOT / "jobs" / Path(template["mainApplicationFile"]).name).exists()
-    defaults = dict(
-        line.split(None, 1)
-        for line in (ROOT / "conf/spark-defaults.conf").read_text().splitlines()
-        if line.strip() and not line.startswith("#")
-    )
-    assert template["sparkConf"].items() <= defaults.items()
+    assert template["sparkConf"].items() <= spark_defaults().items()
+
+
+def spark_defaults() -> dict[str, str]:
+    """The settings that are there for `spark-submit` and for sessions of one's own."""
+    lines = (ROOT / "conf/spark-defaults.conf").read_text().splitlines()
+    pairs = (line.split(None, 1) for line in lines if line.strip() and not line.startswith("#"))
+    return {name: value.strip() for name, value in pairs}
+
+
+def test_whoever_starts_a_session_gets_the_settings_of_the_jobs() -> None:
+    assert SETTINGS.items() <= spark_defaults().items()
 
 
 @pytest.mark.parametrize("path", KUBERNETES, ids=lambda path: path.name)

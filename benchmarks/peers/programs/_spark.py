@@ -21,6 +21,8 @@ def session(order: dict[str, Any], settings: dict[str, str]) -> SparkSession:
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "4g",
         "spark.sql.session.timeZone": "UTC",
+        # As Oncelake has it here: what any user would set on one machine.
+        "spark.databricks.delta.snapshotPartitions": "2",
         "spark.sql.shuffle.partitions": str(2 * order["cores"]),
     }
     for name, value in {**common, **settings}.items():

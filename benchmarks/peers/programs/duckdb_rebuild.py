@@ -19,8 +19,8 @@ EVENT = {
     "firmware": "VARCHAR",
 }
 DECODED = f"""
-    SELECT json_transform(CAST(value AS VARCHAR), '{json.dumps(EVENT)}') AS event, _kafka_timestamp, _offset
-    FROM bronze WHERE json_valid(CAST(value AS VARCHAR))
+    SELECT json_transform(decode(value), '{json.dumps(EVENT)}') AS event, _kafka_timestamp, _offset
+    FROM bronze WHERE json_valid(decode(value))
 """  # noqa: S608 - the names of columns alone
 EVENTS = "SELECT UNNEST(event), _kafka_timestamp, _offset FROM decoded"
 FIRST = """

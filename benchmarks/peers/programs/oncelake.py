@@ -12,6 +12,12 @@ from pipelines.spark.session import spark_session
 from pipelines.steps.ingest import ingest
 from pipelines.steps.speed import speed
 
+
+def bytes_of(table: str) -> int:
+    """Return the bytes of a table's files."""
+    return sum(path.stat().st_size for path in Path(table).glob("*.parquet"))
+
+
 order = json.loads(sys.stdin.readline())
 here = Path(__file__).parents[2]
 settings = (
@@ -26,6 +32,10 @@ config = load_config(PIPELINE, conf_dir=here / "conf", settings=settings, enviro
 contract = load_contract(here / "contracts" / config.contract)
 spark = spark_session(config, "peer")
 pipeline = Pipeline(spark, config, contract)
-ingest(pipeline, once=True)
-speed(pipeline, once=True)
+records = ingest(pipeline, once=True)["counts"]["records"]
+# Speed reads bytes of bronze, not records: those of about as many records as the others take at once.
+limit = bytes_of(config.table("bronze")) * order["batch_records"] // max(records, 1)
+batches = config.speed.model_copy(update={"max_bytes_per_trigger": f"{limit}b"}) if records else config.speed
+limited = config.model_copy(update={"speed": batches})
+speed(Pipeline(spark, limited, contract), once=True)
 spark.stop()

@@ -110,7 +110,7 @@ def test_the_next_run_rebuilds_just_the_days_for_which_records_came_late(nights:
     }
     assert summary["counts"]["days_repaired"] == 2
     late = {"cause": "late", "status": "certified", "rows": {"added": 1, "removed": 0, "changed": 0}}
-    assert [summary["repaired"][day] for day in ("2013-01-01", "2013-01-02")] == [late, late]
+    assert [summary["also_rebuilt"][day] for day in ("2013-01-01", "2013-01-02")] == [late, late]
     assert numbers(read_serving(lake.pipeline), ONE) == [21, 24]
     first = [verdict for verdict in history(lake.pipeline) if verdict.day == ONE]
     assert [(v.cause, v.came_late, v.added) for v in first] == [("asked", 0, None), ("late", 2, 1)]
@@ -167,7 +167,9 @@ def test_a_copy_that_comes_with_another_day_moves_the_event_wherever_it_wins(
     lake.ingest([on(2, 1, sent=noon), on(2, 2, sent=LATER)])
     summary = night(lake, TWO, "nothing")
     rows = {"added": 0, "removed": 1, "changed": 0}
-    assert summary["repaired"] == {"2013-01-01": {"cause": "neighbour", "status": "certified", "rows": rows}}
+    assert summary["also_rebuilt"] == {
+        "2013-01-01": {"cause": "neighbour", "status": "certified", "rows": rows}
+    }
     serving = read_serving(lake.pipeline)
     assert [number for number, _ in flights_of(serving, ONE)] == [2]
     assert [number for number, _ in flights_of(serving, TWO)] == [1, 3]

@@ -128,16 +128,29 @@ def test_a_run_that_was_refused_leaves_word_and_does_not_speak_over_one_that_run
         with pytest.raises(SourceError), refusal_noted(pipeline, "ingest"):
             raise SourceError("bronze was restored\nand more")
 
+    before = kept_run(pipeline)
     refused()
     stopped = watched.lag()["ingest"].diagnosis
-    assert (stopped.cause, stopped.evidence[1]) == ("stopped", "it failed: bronze was restored")
+    assert stopped.cause == "stopped"
+    assert stopped.evidence[0].endswith("ago: bronze was restored")
+    # As the runs before were started, whatever the one that was refused.
+    assert stopped.advice == "fix that, then start it: oncelake ingest_stream --pipeline flights --once"
+    assert kept_run(pipeline) == before
+
+    # A run that has begun and fails says so itself.
+    with (
+        armed(Point.BATCH_LOOKED_FOR, dying(OncelakeError("the disk is full"))),
+        pytest.raises(OncelakeError),
+        refusal_noted(pipeline, "ingest"),
+    ):
+        ingest(pipeline, once=True)
+    assert watched.lag()["ingest"].diagnosis.evidence[1] == "it failed: the disk is full"
 
     running = StreamMonitor(pipeline, "ingest", timedelta(seconds=1))
     wait_until(lambda: kept_run(pipeline).ended_at is None, "the run has begun", 30)
-    begun = kept_run(pipeline)
     refused()
-    assert kept_run(pipeline).is_of(begun)
     running.end(None)
+    assert watched.lag()["ingest"].evidence.refusal is None
 
 
 def kept_run(pipeline: Pipeline) -> StreamProgress:

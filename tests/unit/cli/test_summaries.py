@@ -43,11 +43,11 @@ CROWDED = RackedTopic(
 
 def test_a_night_has_a_line_for_each_day_that_it_repaired() -> None:
     rows = {"added": 1_000, "removed": 0, "changed": 2}
-    repaired = {
+    also_rebuilt = {
         "2013-01-01": {"cause": "late", "status": "certified", "rows": rows},
         "2013-01-02": {"cause": "missed", "status": "failed", "rows": None},
     }
-    assert lines_of({"repaired": repaired})["lines"] == [
+    assert lines_of({"also_rebuilt": also_rebuilt})["lines"] == [
         "2013-01-01 (late): certified; 1,000 rows added, 0 removed, 2 changed",
         "2013-01-02 (missed): failed",
     ]

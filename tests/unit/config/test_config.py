@@ -5,6 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
 from pipelines.config.loader import load_config, pipeline_names
 from pipelines.errors import ConfigError
@@ -400,3 +401,37 @@ def test_a_root_within_a_folder_that_cannot_stand_in_sql_is_refused(
     assert load_config("flights", conf_dir=conf, environ={}).root == f"{tmp_path}/it's mine/.lake"
     monkeypatch.chdir(tmp_path / "it`s mine")
     assert f"lake.root: expected a path without a backtick, got '{tmp_path}/it`s mine/.lake'" in refusal(conf)
+
+
+NEEDED = {
+    **dict.fromkeys(("publish.options.a", "publish.secrets.a"), ("publish.topic=out",)),
+    **dict.fromkeys(("registry.options.a", "registry.secrets.a"), ("registry.url=http://localhost:1",)),
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            "kafka.options.a",
+            "kafka.secrets.a",
+            "publish.options.a",
+            "publish.secrets.a",
+            "spark.conf.spark.a",
+        ),
+        *("registry.options.a", "registry.secrets.a", "notify.headers.a"),
+    ],
+)
+def test_settings_of_others_are_taken_letter_by_letter(name: str) -> None:
+    # As YAML it would be a number.
+    config = load_config("flights", environ={}, settings=[f"{name}=0123", *NEEDED.get(name, ())])
+    section, key, rest = name.split(".", 2)
+    found = getattr(getattr(config, section), key)[rest]
+    assert (found.get_secret_value() if isinstance(found, SecretStr) else found) == "0123"
+
+
+@pytest.mark.parametrize("name", ["kafka.secrets", "registry.secrets", "notify.headers", "notify.webhook"])
+def test_a_value_of_the_wrong_kind_that_may_be_a_secret_is_not_shown(name: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load_config("flights", environ={}, settings=[f"{name}=hush", *NEEDED.get(f"{name}.a", ())])
+    assert "hush" not in str(refused.value)

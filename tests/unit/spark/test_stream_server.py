@@ -16,10 +16,10 @@ from pipelines.errors import ConfigError
 from pipelines.spark.stream_progress import (
     COUNTERS,
     BatchFigures,
+    RunTotals,
     StateFigures,
     StreamProgress,
     TaskFigures,
-    Totals,
 )
 from pipelines.spark.stream_server import StreamServer
 
@@ -44,7 +44,7 @@ class Served:
     def __init__(self) -> None:
         # The module may have been loaded long ago.
         self.progress = replace(RUNNING, seen_at=datetime.now(UTC))
-        self.totals = Totals({"records": 5_000.0, "late": 3.0}, {"write": 12.5})
+        self.totals = RunTotals({"records": 5_000.0, "late": 3.0}, {"write": 12.5})
         self.server = StreamServer(("127.0.0.1", 0), LABELS, lambda: self.progress, lambda: self.totals)
 
     def get(self, path: str) -> tuple[int, str]:
@@ -103,7 +103,7 @@ def test_the_page_on_deployment_names_every_metric(served: Served) -> None:
 
 
 def test_counters_add_up_over_micro_batches() -> None:
-    totals = Totals().plus(BATCH).plus(replace(BATCH, duplicates=2, phases={"write": 1.0, "log": 0.5}))
+    totals = RunTotals().plus(BATCH).plus(replace(BATCH, duplicates=2, phases={"write": 1.0, "log": 0.5}))
     assert totals.counters == {
         **dict.fromkeys(COUNTERS, 0),
         "records": 2_000,
@@ -145,4 +145,4 @@ def test_a_stream_may_be_silent_for_five_minutes_and_two_trigger_intervals(
 def test_anything_else_is_not_found_and_a_port_in_use_is_refused(served: Served) -> None:
     assert served.get("/")[0] == 404
     with pytest.raises(ConfigError, match=r"metrics\.port: nothing can listen on 127\.0\.0\.1:\d+"):
-        StreamServer(("127.0.0.1", served.server.port), LABELS, lambda: RUNNING, Totals)
+        StreamServer(("127.0.0.1", served.server.port), LABELS, lambda: RUNNING, RunTotals)
