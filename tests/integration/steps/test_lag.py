@@ -4,15 +4,18 @@ import socket
 import urllib.request
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from demo.waiting import wait_until
+from pipelines.cli import streams
 from pipelines.cli.lag import summary_of
 from pipelines.contracts.contract import DataContract
-from pipelines.errors import OncelakeError, SourceError
+from pipelines.errors import ConfigError, OncelakeError, SourceError
 from pipelines.fault_points import Point, armed
 from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.stream_monitor import StreamMonitor, refusal_noted
@@ -151,6 +154,28 @@ def test_a_run_that_was_refused_leaves_word_and_does_not_speak_over_one_that_run
     refused()
     running.end(None)
     assert watched.lag()["ingest"].evidence.refusal is None
+
+
+def test_the_commands_leave_word_of_what_they_refuse(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched.send(1)
+    ingest(watched.lake.pipeline, once=True)
+    lake = watched.lake.config
+    wrong = {
+        "kafka": lake.kafka.model_copy(update={"topic": "nobody-made-it"}),
+        "quarantine": lake.quarantine.model_copy(update={"dead_letter_topic": "nobody-made-it"}),
+    }
+    pipeline = watched.lake.variant(config=lake.model_copy(update=wrong)).pipeline
+    bodies: list[Any] = []
+    monkeypatch.setattr(streams, "run_job", lambda job, options: bodies.append(job.body))
+    for command in (streams.ingest_stream, streams.speed_stream):
+        CliRunner().invoke(command, ["--pipeline", "flights", "--once"], catch_exceptions=False)
+    for body in bodies:
+        with pytest.raises(ConfigError):
+            body(pipeline, "run")
+    refusals = {stage: each.evidence.refusal for stage, each in watched.lag().items()}
+    assert ["nobody-made-it" in each.failure for each in refusals.values() if each] == [True, True]
 
 
 def kept_run(pipeline: Pipeline) -> StreamProgress:
