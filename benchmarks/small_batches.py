@@ -26,10 +26,8 @@ from rich.table import Table
 
 from benchmarks.meter import Meter
 from benchmarks.topic import fill_topic
-from benchmarks.work import PIPELINE
+from benchmarks.work import loaded
 from demo.topic import create_topic, delete_topic
-from pipelines.config.loader import load_config
-from pipelines.contracts.contract import load_contract
 from pipelines.runtime.local_broker import broker
 from pipelines.runtime.processes import graceful_shutdown
 from pipelines.spark.pipeline import Pipeline
@@ -37,8 +35,7 @@ from pipelines.spark.session import spark_session
 from pipelines.steps.ingest import ingest
 from pipelines.steps.speed import speed
 
-_HERE: Final = Path(__file__).parent
-_OUT: Final = _HERE / "out"
+_OUT: Final = Path(__file__).parent / "out"
 _PARTITIONS: Final = 8
 
 
@@ -94,8 +91,7 @@ def main(records: int, warm: int, measured: int, settings: tuple[str, ...]) -> N
             "speed.max_bytes_per_trigger=40k",
             *settings,
         )
-        config = load_config(PIPELINE, conf_dir=_HERE / "conf", settings=given, environ={})
-        contract = load_contract(_HERE / "contracts" / config.contract)
+        config, contract = loaded(given)
         spark = spark_session(config, "small_batches")
         pipeline = Pipeline(spark, config, contract)
         for name, step in (("ingest", ingest), ("speed", speed)):

@@ -7,6 +7,7 @@ and ends with one line of JSON.
 import json
 import logging
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -22,7 +23,7 @@ from benchmarks.progress import watch
 from benchmarks.volume import Volume
 from pipelines.config.loader import load_config
 from pipelines.config.model import PipelineConfig
-from pipelines.contracts.contract import load_contract
+from pipelines.contracts.contract import DataContract, load_contract
 from pipelines.runtime.java import use_java
 from pipelines.runtime.own_jar import spark_jars
 from pipelines.spark.pipeline import Pipeline
@@ -55,8 +56,7 @@ def main() -> None:
     order = Order(**json.loads(sys.stdin.readline()))
     item = ITEMS[order.item]
     # No environment: the address is in the settings.
-    config = load_config(PIPELINE, conf_dir=_HERE / "conf", settings=order.settings, environ={})
-    contract = load_contract(_HERE / "contracts" / config.contract)
+    config, contract = loaded(order.settings)
     spark = _plain_session(config) if item.reference else spark_session(config, order.item)
     work = Work(Pipeline(spark, config, contract), Truth(**order.truth), watch(spark))
     if item.prepare:
@@ -78,6 +78,12 @@ def main() -> None:
         result["steps"] = steps(work) if item.night else []
     print(json.dumps(result), flush=True)
     spark.stop()
+
+
+def loaded(settings: Sequence[str]) -> tuple[PipelineConfig, DataContract]:
+    """Return the configuration and the contract of the benchmarks' pipeline, under `key=value` settings."""
+    config = load_config(PIPELINE, conf_dir=_HERE / "conf", settings=settings, environ={})
+    return config, load_contract(_HERE / "contracts" / config.contract)
 
 
 def _plain_session(config: PipelineConfig) -> SparkSession:

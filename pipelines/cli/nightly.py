@@ -63,9 +63,7 @@ def nightly_batch(
             summary = nightly(pipeline, run_id, days, repair)
         except AuditFailed as failed:
             # Other days may have passed. Whatever becomes of the view, the audit is what counts.
-            failed.summary = _warned(failed.summary, refresh_view_or_warn(pipeline)) | lines_of(
-                failed.summary
-            )
+            failed.summary = _told(failed.summary, refresh_view_or_warn(pipeline))
             raise
         return _told(summary, refresh_view_or_warn(pipeline))
 

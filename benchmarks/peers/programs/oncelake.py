@@ -4,9 +4,7 @@ import json
 import sys
 from pathlib import Path
 
-from benchmarks.work import PIPELINE
-from pipelines.config.loader import load_config
-from pipelines.contracts.contract import load_contract
+from benchmarks.work import loaded
 from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.session import spark_session
 from pipelines.steps.ingest import ingest
@@ -19,7 +17,6 @@ def bytes_of(table: str) -> int:
 
 
 order = json.loads(sys.stdin.readline())
-here = Path(__file__).parents[2]
 settings = (
     f"lake.root={order['folder']}",
     f"spark.master=local[{order['cores']}]",
@@ -28,8 +25,7 @@ settings = (
     f"kafka.max_offsets_per_trigger={order['batch_records']}",
     "spark.conf.spark.driver.memory=4g",
 )
-config = load_config(PIPELINE, conf_dir=here / "conf", settings=settings, environ={})
-contract = load_contract(here / "contracts" / config.contract)
+config, contract = loaded(settings)
 spark = spark_session(config, "peer")
 pipeline = Pipeline(spark, config, contract)
 records = ingest(pipeline, once=True)["counts"]["records"]
