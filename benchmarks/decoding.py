@@ -28,7 +28,7 @@ _AVRO: Final = """
   {"name": "channel", "type": ["null", "string"]}
 ]}
 """
-_WRITERS: Final[Writers] = {_ID: WriterSchema(_ID, "AVRO", _AVRO)}
+_WRITERS: Final[Writers] = {str(_ID): WriterSchema(str(_ID), "AVRO", _AVRO)}
 
 
 def avro_table(config: PipelineConfig) -> str:

@@ -11,7 +11,8 @@ from pipelines.formats.avro_columns import AvroColumns
 from pipelines.formats.avro_to_json import as_json, as_read, has_broken_text
 from pipelines.formats.framed import frame_faults
 from pipelines.formats.value_format import DOCUMENT, DocumentFault
-from pipelines.registry.wire_format import ID, Writers, WriterSchema, payload, schema_id
+from pipelines.registry.wire_format import ID, Writers, WriterSchema, id_of_value, payload
+from pipelines.sql import literal, name
 
 _TEXT: Final = "_text"
 _BROKEN_TEXT: Final = "_broken_text"
@@ -46,15 +47,15 @@ class Avro:
         """See `ValueFormat.with_document`."""
         # Each has a column of its own, since each has a type of its own; and a column is computed once.
         read = (
-            f"CASE WHEN {ID} = {n} THEN {as_read(s.text, payload())} END AS {_of(n)}"
+            f"CASE WHEN {ID} = {literal(n)} THEN {as_read(s.text, payload())} END AS {name(_of(n))}"
             for n, s in writers.items()
         )
-        documents = {n: as_json(s.text, _of(n)) for n, s in writers.items()}
-        broken = {n: has_broken_text(s.text, _of(n), _TEXT) for n, s in writers.items()}
+        documents = {n: as_json(s.text, name(_of(n))) for n, s in writers.items()}
+        broken = {n: has_broken_text(s.text, name(_of(n)), _TEXT) for n, s in writers.items()}
         length = f"length({_TEXT}) - {_BEFORE + _BEHIND}"
         value = f"IF({_TEXT} = '{{}}', 'null', substring({_TEXT}, {_BEFORE + 1}, {length}))"
         return (
-            envelopes.selectExpr("*", f"{schema_id()} AS {ID}")
+            envelopes.selectExpr("*", f"{id_of_value()} AS {ID}")
             .selectExpr("*", *read)
             .selectExpr("*", f"CAST({_by_id(documents)} AS STRING) AS {_TEXT}")
             .selectExpr("*", f"CAST({_by_id(broken)} AS BOOLEAN) AS {_BROKEN_TEXT}")
@@ -75,12 +76,12 @@ class Avro:
         return
 
 
-def _of(number: int) -> str:
-    return f"_avro_{number}"
+def _of(schema_id: str) -> str:
+    return f"_avro_{schema_id}"
 
 
-def _by_id(expressions: Mapping[int, str]) -> str:
+def _by_id(expressions: Mapping[str, str]) -> str:
     """Return SQL for the expression of the id's schema; null for other ids."""
     if not expressions:
         return "NULL"
-    return f"CASE {ID} {' '.join(f'WHEN {n} THEN {sql}' for n, sql in expressions.items())} END"
+    return f"CASE {ID} {' '.join(f'WHEN {literal(n)} THEN {sql}' for n, sql in expressions.items())} END"

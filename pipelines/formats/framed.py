@@ -2,16 +2,17 @@
 
 from pipelines.formats.value_format import DocumentFault
 from pipelines.registry.wire_format import ID, Writers
+from pipelines.sql import literal
 
 
 def knows_schema(writers: Writers) -> str:
     """Return an SQL condition that is true if the id is that of a known schema, and never null."""
-    return f"coalesce({ID} IN ({', '.join(map(str, writers)) or 'NULL'}), false)"
+    return f"coalesce({ID} IN ({', '.join(map(literal, writers)) or 'NULL'}), false)"
 
 
 def frame_faults(writers: Writers) -> list[DocumentFault]:
     """Return what can be wrong with the id of a value."""
     return [
         DocumentFault(f"{ID} IS NULL", "no_schema_id"),
-        DocumentFault(f"NOT {knows_schema(writers)}", "unknown_schema", f"CAST({ID} AS STRING)"),
+        DocumentFault(f"NOT {knows_schema(writers)}", "unknown_schema", ID),
     ]

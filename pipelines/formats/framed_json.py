@@ -5,7 +5,7 @@ from pyspark.sql import DataFrame
 from pipelines.formats.framed import frame_faults, knows_schema
 from pipelines.formats.plain_json import PlainJson
 from pipelines.formats.value_format import DOCUMENT, DocumentFault
-from pipelines.registry.wire_format import ID, Writers, payload, schema_id
+from pipelines.registry.wire_format import ID, Writers, id_of_value, payload
 
 
 class FramedJson(PlainJson):
@@ -15,7 +15,7 @@ class FramedJson(PlainJson):
 
     def with_document(self, envelopes: DataFrame, writers: Writers) -> DataFrame:
         """See `ValueFormat.with_document`."""
-        framed = envelopes.selectExpr("*", f"{schema_id()} AS {ID}")
+        framed = envelopes.selectExpr("*", f"{id_of_value()} AS {ID}")
         return framed.selectExpr("*", f"CASE WHEN {knows_schema(writers)} THEN {payload()} END AS {DOCUMENT}")
 
     def helper_columns(self, writers: Writers) -> tuple[str, ...]:

@@ -73,7 +73,8 @@ def decoding_key(pipeline: Pipeline, bronze: tuple[str, date | None]) -> str:
         contract.conditions,
         contract.value_format,
         config.registry.url if config.registry else None,
-        ask_again(pipeline),
+        # As numbers where they are some: so they were when indexes that are there were made.
+        tuple(int(i) if i.isdigit() else i for i in ask_again(pipeline)),
         *forgotten_by(pipeline),
     )
     return hashlib.sha256(repr(decoding).encode()).hexdigest()[:16]

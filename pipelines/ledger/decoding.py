@@ -17,7 +17,7 @@ from pipelines.ledger.writer_schemas import (
     kept_schemas,
 )
 from pipelines.records.decode import decode
-from pipelines.registry.wire_format import NO_WRITERS, Writers, schema_id
+from pipelines.registry.wire_format import NO_WRITERS, Writers, id_of_value, ordered_ids
 from pipelines.spark.pipeline import Pipeline
 
 _log = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ def writers_of(
     """
     if not names_schemas(pipeline.contract):
         return NO_WRITERS
-    ids_of_records = envelopes.withColumnRenamed("value", "_value").select(F.expr(schema_id()).alias("id"))
+    ids_of_records = envelopes.withColumnRenamed("value", "_value").select(F.expr(id_of_value()).alias("id"))
     stored = kept_schemas(pipeline)
     known_ids, unknown_ids = most_named(ids_of_records, stored)
     ids, new = set(known_ids), NO_WRITERS
@@ -76,13 +76,15 @@ def writers_of(
             return writers_of(pipeline, envelopes, retries_passed_over=retries_passed_over)
         _remember_others(pipeline, named)
         new = named.schemas
-    unusable = {number for number in ids & stored.keys() if stored[number].kind in (UNKNOWN, UNREADABLE)}
+    unusable = {
+        schema_id for schema_id in ids & stored.keys() if stored[schema_id].kind in (UNKNOWN, UNREADABLE)
+    }
     try:
         new = {**new, **learn(pipeline, unusable)}
     except InfrastructureError as error:
         _log.warning("%d ids stay unknown, or unreadable: %s", len(unusable), error)
     usable = {**fitting(stored, pipeline.contract), **new}
-    return {number: usable[number] for number in sorted((ids | new.keys()) & usable.keys())}
+    return {schema_id: usable[schema_id] for schema_id in ordered_ids((ids | new.keys()) & usable.keys())}
 
 
 def _remember_others(pipeline: Pipeline, named: Named) -> None:

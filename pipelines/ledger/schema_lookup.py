@@ -15,9 +15,10 @@ from pipelines.errors import InfrastructureError
 from pipelines.formats.catalog import format_of_kind, names_schemas
 from pipelines.ledger.writer_schemas import NO_ID, UNKNOWN, UNREADABLE, answers, fitting, keep, kept_schemas
 from pipelines.registry.schema_registry import open_registry, registry_of
-from pipelines.registry.wire_format import NO_WRITERS, Writers, WriterSchema
+from pipelines.registry.wire_format import NO_WRITERS, Writers, WriterSchema, ordered_ids
 from pipelines.spark.failures import cause
 from pipelines.spark.pipeline import Pipeline
+from pipelines.sql import literal
 
 _ROUND: Final = 50
 _MOST_NAMED: Final = 1_000
@@ -38,12 +39,12 @@ class Named:
     """
 
     schemas: Writers
-    in_vain: tuple[int, ...]
-    others: tuple[int, ...]
+    in_vain: tuple[str, ...]
+    others: tuple[str, ...]
     goes_on: bool
 
 
-def most_named(ids: DataFrame, known_ids: Collection[int]) -> tuple[list[int], list[int]]:
+def most_named(ids: DataFrame, known_ids: Collection[str]) -> tuple[list[str], list[str]]:
     """Return ids that records name: those that are known, and of others the thousand that most records name.
 
     Args:
@@ -53,15 +54,15 @@ def most_named(ids: DataFrame, known_ids: Collection[int]) -> tuple[list[int], l
     Returns:
         The known ones; the others, the most frequent first.
     """
-    is_known = f"coalesce(id IN ({', '.join(map(str, known_ids)) or 'NULL'}), false)"
+    is_known = f"coalesce(id IN ({', '.join(map(literal, known_ids)) or 'NULL'}), false)"
     counted = ids.where("id IS NOT NULL").groupBy("id").count()
-    ordered = counted.orderBy(F.expr(is_known).desc(), F.desc("count"), "id")
+    ordered = counted.orderBy(F.expr(is_known).desc(), F.desc("count"), F.length("id"), "id")
     named = [row["id"] for row in small_rows(ordered.limit(len(known_ids) + _MOST_NAMED).select("id"))]
-    others = [number for number in named if number not in known_ids]
-    return [number for number in named if number in known_ids], others[:_MOST_NAMED]
+    others = [schema_id for schema_id in named if schema_id not in known_ids]
+    return [schema_id for schema_id in named if schema_id in known_ids], others[:_MOST_NAMED]
 
 
-def learn_named(pipeline: Pipeline, ids: Sequence[int]) -> Named:
+def learn_named(pipeline: Pipeline, ids: Sequence[str]) -> Named:
     """Learn the schemas that records name, those that most records name first.
 
     Values that begin with a byte 0 by chance name another id each. So the registry is asked in rounds of
@@ -74,7 +75,7 @@ def learn_named(pipeline: Pipeline, ids: Sequence[int]) -> Named:
     Raises:
         InfrastructureError: the registry does not answer; what it answered before is kept.
     """
-    schemas: dict[int, WriterSchema] = {}
+    schemas: dict[str, WriterSchema] = {}
     position = 0
     while position < len(ids):
         new = learn(pipeline, ids[position : position + _ROUND])
@@ -82,7 +83,7 @@ def learn_named(pipeline: Pipeline, ids: Sequence[int]) -> Named:
         position += _ROUND
         if not new:
             break
-    in_vain = tuple(number for number in ids[:position] if number not in schemas)
+    in_vain = tuple(schema_id for schema_id in ids[:position] if schema_id not in schemas)
     if others := tuple(ids[position:]):
         _log.warning(
             "the registry was not asked for %d or more of the ids that values name, since it had none of %d"
@@ -94,7 +95,7 @@ def learn_named(pipeline: Pipeline, ids: Sequence[int]) -> Named:
     return Named(schemas, in_vain, others, goes_on)
 
 
-def learn(pipeline: Pipeline, ids: Iterable[int]) -> Writers:
+def learn(pipeline: Pipeline, ids: Iterable[str]) -> Writers:
     """Ask the registry for schemas and keep in the lake what it answers, also that it has none.
 
     Of ids that the registry has none of the lake keeps 200; they are what the nights ask for again.
@@ -110,27 +111,27 @@ def learn(pipeline: Pipeline, ids: Iterable[int]) -> Writers:
         InfrastructureError: the registry does not answer; what it answered before is kept.
     """
     contract = pipeline.contract
-    requested = sorted(ids)
+    requested = ordered_ids(ids)
     if not requested:
         return NO_WRITERS
     url = registry_of(pipeline.config, contract).url
     registry = open_registry(registry_of(pipeline.config, contract))
-    answered: dict[int, WriterSchema] = {}
+    answered: dict[str, WriterSchema] = {}
     try:
-        for number in requested:
-            schema = registry.schema(number)
-            answered[number] = (
-                _checked(pipeline.spark, schema) if schema else WriterSchema(number, UNKNOWN, "")
+        for schema_id in requested:
+            schema = registry.schema(schema_id)
+            answered[schema_id] = (
+                _checked(pipeline.spark, schema) if schema else WriterSchema(schema_id, UNKNOWN, "")
             )
     finally:
         stored = kept_schemas(pipeline)
         changed_answers = {
-            number: schema for number, schema in answered.items() if stored.get(number) != schema
+            schema_id: schema for schema_id, schema in answered.items() if stored.get(schema_id) != schema
         }
-        unknown = [number for number, schema in changed_answers.items() if schema.kind == UNKNOWN]
+        unknown = [schema_id for schema_id, schema in changed_answers.items() if schema.kind == UNKNOWN]
         room = _MOST_UNKNOWN - sum(schema.kind == UNKNOWN for schema in stored.values())
-        for number in unknown[max(room, 0) :]:
-            del changed_answers[number]
+        for schema_id in unknown[max(room, 0) :]:
+            del changed_answers[schema_id]
         if changed_answers:
             keep(pipeline, changed_answers)
     usable = fitting(answered, contract)
@@ -138,7 +139,7 @@ def learn(pipeline: Pipeline, ids: Iterable[int]) -> Writers:
     return usable
 
 
-def ask_again(pipeline: Pipeline) -> tuple[int, ...]:
+def ask_again(pipeline: Pipeline) -> tuple[str, ...]:
     """Ask the registry for the schemas that it did not know before, or that Spark could not read by.
 
     Returns:
@@ -149,17 +150,21 @@ def ask_again(pipeline: Pipeline) -> tuple[int, ...]:
     if not names_schemas(pipeline.contract):
         return ()
     unusable = {UNKNOWN, UNREADABLE}
-    unknown = {n for n, schema in kept_schemas(pipeline).items() if schema.kind in unusable}
+    unknown = {schema_id for schema_id, schema in kept_schemas(pipeline).items() if schema.kind in unusable}
     try:
         learn(pipeline, unknown)
     except InfrastructureError as error:
         _log.warning("%d ids stay unknown: %s", len(unknown), error)
-    kinds: dict[int, list[str]] = {}
+    kinds: dict[str, list[str]] = {}
     for schema in answers(pipeline):
         # All that is asked for later may have been among those that were passed over.
         before = [UNKNOWN] if NO_ID in kinds else []
         kinds.setdefault(schema.id, before).append(schema.kind)
-    return tuple(n for n in sorted(kinds) if unusable & {*kinds[n]} and kinds[n][-1] not in unusable)
+    return tuple(
+        schema_id
+        for schema_id in ordered_ids(kinds)
+        if unusable & {*kinds[schema_id]} and kinds[schema_id][-1] not in unusable
+    )
 
 
 def _checked(spark: SparkSession, schema: WriterSchema) -> WriterSchema:
@@ -176,6 +181,6 @@ def _checked(spark: SparkSession, schema: WriterSchema) -> WriterSchema:
     except (PySparkException, Py4JJavaError, ValueError, TypeError, AttributeError, RecursionError) as error:
         # Spark has errors of its own for some schemas, hands on those of Avro for others, and a text from
         # elsewhere may have any shape.
-        _log.warning("Spark cannot read by schema %d: %s", schema.id, cause(error))
+        _log.warning("Spark cannot read by schema %s: %s", schema.id, cause(error))
         return replace(schema, kind=UNREADABLE)
     return schema

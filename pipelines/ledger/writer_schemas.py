@@ -20,7 +20,7 @@ from pipelines.spark.pipeline import Pipeline
 
 UNREADABLE: Final = "UNREADABLE"
 UNKNOWN: Final = "UNKNOWN"
-NO_ID: Final = -1
+NO_ID: Final = "-1"
 """The id of the row that says that some ids were taken for unknown and are not kept."""
 
 _PASSED_OVER: Final = "PASSED_OVER"
@@ -43,7 +43,7 @@ def answers(pipeline: Pipeline) -> list[WriterSchema]:
         F.col("registry") == registry_of(pipeline.config, pipeline.contract).url
     )
     rows = small_rows(read(pipeline.spark, table).where(of_pipeline).orderBy("fetched_at"))
-    return [WriterSchema(row["id"], row["kind"], row["text"]) for row in rows]
+    return [WriterSchema(str(row["id"]), row["kind"], row["text"]) for row in rows]
 
 
 def known_writers(pipeline: Pipeline) -> Writers:
@@ -55,7 +55,7 @@ def known_writers(pipeline: Pipeline) -> Writers:
 def fitting(schemas: Writers, contract: DataContract) -> Writers:
     """Return the schemas of the contract's format: those by which its values can be read."""
     kind = format_of(contract).schema_kind
-    return {number: schema for number, schema in schemas.items() if schema.kind == kind}
+    return {schema_id: schema for schema_id, schema in schemas.items() if schema.kind == kind}
 
 
 def keep(pipeline: Pipeline, schemas: Writers) -> None:
@@ -67,7 +67,7 @@ def keep(pipeline: Pipeline, schemas: Writers) -> None:
         {
             "pipeline": pipeline.config.name,
             "registry": registry_of(pipeline.config, pipeline.contract).url,
-            "id": s.id,
+            "id": int(s.id),
             "kind": s.kind,
             "text": s.text,
             "fetched_at": now,

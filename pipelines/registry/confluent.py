@@ -58,19 +58,20 @@ class ConfluentRegistry:
         except (ValueError, TypeError, OSError) as error:
             raise ConfigError(f"registry: the client refuses its settings: {error}") from None
 
-    def schema(self, number: int) -> WriterSchema | None:
+    def schema(self, schema_id: str) -> WriterSchema | None:
         """See `SchemaRegistry.schema`."""
+        number = int(schema_id)
         is_large = number > _LARGEST_ID
         schema = self._ask(lambda: self._client.get_schema(number), is_large=is_large)
         if schema is None and is_large:
             # Whether it is a registry that has no such address, or no registry at all, another id tells.
             self._ask(lambda: self._client.get_schema(_LARGEST_ID))
-        return None if schema is None else self._whole(number, schema)
+        return None if schema is None else self._whole(schema_id, schema)
 
     def latest(self, subject: str) -> WriterSchema | None:
         """See `SchemaRegistry.latest`."""
         version = self._ask(lambda: self._client.get_latest_version(subject))
-        return None if version is None else self._whole(version.schema_id, version.schema)
+        return None if version is None else self._whole(str(version.schema_id), version.schema)
 
     def register(self, subject: str, text: str) -> int:
         """See `SchemaRegistry.register`."""
@@ -91,7 +92,7 @@ class ConfluentRegistry:
 
         return int(self._ask(put))
 
-    def _whole(self, number: int, schema: "Schema") -> WriterSchema:
+    def _whole(self, schema_id: str, schema: "Schema") -> WriterSchema:
         kind, text = (schema.schema_type or "AVRO").upper(), schema.schema_str
         if not isinstance(text, str) or not text.strip():
             raise InfrastructureError(f"registry.url: {self._url} {_NO_REGISTRY}: a schema without a text")
@@ -102,8 +103,8 @@ class ConfluentRegistry:
                 text = json.dumps(inlined(json.loads(text), parsed))
             except (ValueError, TypeError, RecursionError) as error:
                 # One schema that makes no sense is one that cannot be read by, and ends nothing else.
-                _log.warning("schema %d, with what it refers to, makes no sense: %s", number, error)
-        return WriterSchema(number, kind, text)
+                _log.warning("schema %s, with what it refers to, makes no sense: %s", schema_id, error)
+        return WriterSchema(schema_id, kind, text)
 
     def _definitions(self, references: "list[SchemaReference]") -> dict[str, str]:
         """Return the texts of all schemas that are referred to, by the names of the references."""

@@ -12,7 +12,7 @@ from pipelines.registry.wire_format import WriterSchema
 class SchemaRegistry(Protocol):
     """Look schemas up, with bounded retries. The driver alone asks it."""
 
-    def schema(self, number: int) -> WriterSchema | None:
+    def schema(self, schema_id: str) -> WriterSchema | None:
         """Return the schema of an id, with all that it refers to; None if the registry has none of that id.
 
         Raises:

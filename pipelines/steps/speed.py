@@ -125,9 +125,9 @@ class _Job:
     """
 
     pipeline: Pipeline
-    writers: dict[int, WriterSchema]
+    writers: dict[str, WriterSchema]
     writer: SpeedWriter
-    unknown: dict[int, None] = field(default_factory=dict)
+    unknown: dict[str, None] = field(default_factory=dict)
     in_vain: int | None = None
     began_with: int | None = None
     keeps: bool = False
@@ -219,7 +219,7 @@ class _Job:
         if self.in_vain == batch:
             # Done again with what it has learned, it would ask for the next ones.
             return
-        ids = unknown.select(F.col(f"{BAD}.found").cast("bigint").alias("id"))
+        ids = unknown.select(F.col(f"{BAD}.found").alias("id"))
         _, strange = most_named(ids, self.unknown)
         named = learn_named(self.pipeline, strange)
         self.unknown = dict.fromkeys([*self.unknown, *named.in_vain][-_REMEMBERED:])
@@ -227,7 +227,7 @@ class _Job:
             self.in_vain = batch
         if named.schemas:
             self.writers.update(named.schemas)
-            raise _NewPlan(f"schemas {', '.join(map(str, named.schemas))}")
+            raise _NewPlan(f"schemas {', '.join(named.schemas)}")
 
     def _require_order(self, batch: int) -> None:
         """See to it that the plan was made for the version that the query has begun with.

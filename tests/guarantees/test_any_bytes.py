@@ -106,7 +106,7 @@ def test_read_is_written_and_duplicates_and_late_and_quarantined(
 def test_any_avro_payload_is_an_event_or_has_a_reason(
     lake: Lake, contract: DataContract, values: list[bytes]
 ) -> None:
-    writers = {1: WriterSchema(1, "AVRO", json.dumps(SCHEMA))}
+    writers = {"1": WriterSchema("1", "AVRO", json.dumps(SCHEMA))}
     of_avro = replace(contract, value_format="avro")
     envelopes = lake.envelopes([framed(1, PAYLOAD), *values])
     decoded = decode(envelopes, of_avro, timedelta(days=1), writers).persist()

@@ -347,7 +347,7 @@ def test_avro_is_held_to_it_as_well(make_lake: Callable[..., Lake], contract: Da
     wide = replace(contract, value_format="avro", schema=schema, key=key, day_rules=(), row_rules=())
     lake = make_lake(contract=wide)
     schemas = [record([*FIELDS, {"name": f"c{n}", "type": kind}]) for n, (kind, *_) in enumerate(AVRO)]
-    writers = {n: WriterSchema(n, "AVRO", json.dumps(schema)) for n, schema in enumerate(schemas)}
+    writers = {str(n): WriterSchema(str(n), "AVRO", json.dumps(schema)) for n, schema in enumerate(schemas)}
     values = [
         framed(n, encoded(schemas[n], departure(**{f"c{n}": value}))) for n, (_, value, *_) in enumerate(AVRO)
     ]

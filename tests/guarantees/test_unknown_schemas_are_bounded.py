@@ -81,9 +81,9 @@ def history(lake: Lake, registry: SchemaRegistryClient) -> History:
     )
     history, ask = History(lake, common, rare), ConfluentRegistry.schema
 
-    def asking(self: ConfluentRegistry, number: int) -> WriterSchema | None:
-        list(history.asked.values())[-1].append(number)
-        return ask(self, number)
+    def asking(self: ConfluentRegistry, schema_id: str) -> WriterSchema | None:
+        list(history.asked.values())[-1].append(int(schema_id))
+        return ask(self, schema_id)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ConfluentRegistry, "schema", asking)

@@ -232,14 +232,14 @@ def test_a_recursive_schema_stops_nothing_and_is_asked_for_again(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Confluent's registry has such schemas; Apicurio fails to take one, so its answer is given here.
-    answer = WriterSchema(7, "AVRO", json.dumps(RECURSIVE))
+    answer = WriterSchema("7", "AVRO", json.dumps(RECURSIVE))
     monkeypatch.setattr(ConfluentRegistry, "schema", lambda self, number: answer)
     value = framed(7, encoded(record(FIELDS), AVRO_FLIGHT))
     for _ in range(2):
         assert verdicts(lake, [value]) == [("unknown_schema", None, "7")]
     table = lake.config.ops_table("writer_schemas")
     assert lake.spark.read.format("delta").load(table).count() == 1
-    fixed = WriterSchema(7, "AVRO", json.dumps(record(FIELDS)))
+    fixed = WriterSchema("7", "AVRO", json.dumps(record(FIELDS)))
     monkeypatch.setattr(ConfluentRegistry, "schema", lambda self, number: fixed)
     assert verdicts(lake, [value]) == [(None, None, None)]
 

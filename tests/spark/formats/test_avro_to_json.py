@@ -51,7 +51,9 @@ def lake(make_lake: Callable[..., Lake], contract: DataContract) -> Lake:
 
 def verdicts(lake: Lake, cases: list[tuple[Any, bytes, str]]) -> list[Any]:
     """What becomes of bytes by a schema: the value of an expression, or reason and column."""
-    writers = {n: WriterSchema(n, "AVRO", json.dumps(schema)) for n, (schema, *_) in enumerate(cases)}
+    writers = {
+        str(n): WriterSchema(str(n), "AVRO", json.dumps(schema)) for n, (schema, *_) in enumerate(cases)
+    }
     for writer in writers.values():
         Avro().require_readable(lake.spark, writer)
     values = [framed(n, payload) for n, (_, payload, _) in enumerate(cases)]

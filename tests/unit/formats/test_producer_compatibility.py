@@ -78,7 +78,7 @@ def struct(**fields: Wanted) -> StructType:
 def judged(contract: DataContract, columns: StructType, kind: str, document: Any) -> list[Change]:
     value_format: FormatName = "avro" if kind == "AVRO" else "json_schema"
     shaped = replace(contract, schema=columns, value_format=value_format)
-    return producer_changes(shaped, WriterSchema(1, kind, json.dumps(document)))
+    return producer_changes(shaped, WriterSchema("1", kind, json.dumps(document)))
 
 
 UNBOUNDED = "a value may not fit, or is rounded"
@@ -218,7 +218,9 @@ def test_json_is_judged_as_it_is_decoded(
 def test_elements_that_may_be_null_break_a_contract_that_requires_them(nested: DataContract) -> None:
     line = record("Line", sku="string", count="int")
     whole = record("Whole", order=record("Order", id="string"), placed_at=MILLIS, items=items(["null", line]))
-    found = producer_changes(replace(nested, value_format="avro"), WriterSchema(1, "AVRO", json.dumps(whole)))
+    found = producer_changes(
+        replace(nested, value_format="avro"), WriterSchema("1", "AVRO", json.dumps(whole))
+    )
     assert [(c.place, c.what) for c in found if c.is_breaking] == [
         ("schema.properties.items[]", "required, but producers may leave it out or send null")
     ]
@@ -249,7 +251,7 @@ def test_a_schema_that_promises_nothing_breaks_what_is_required(contract: DataCo
 
 def test_a_schema_of_another_kind_breaks_all(contract: DataContract) -> None:
     avro = replace(contract, value_format="avro")
-    (found,) = producer_changes(avro, WriterSchema(1, "PROTOBUF", 'syntax = "proto3";'))
+    (found,) = producer_changes(avro, WriterSchema("1", "PROTOBUF", 'syntax = "proto3";'))
     assert (found.place, found.breaks) == ("schema.customProperties.valueFormat", ("producers",))
     assert "kind AVRO, producers write PROTOBUF" in found.what
 
