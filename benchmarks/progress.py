@@ -1,23 +1,17 @@
 """Where the time of streaming queries goes, from what Spark reports of each micro-batch."""
 
-import json
 import threading
 from collections import Counter
 from typing import Any
 
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.listener import (
-    QueryIdleEvent,
-    QueryProgressEvent,
-    QueryStartedEvent,
-    QueryTerminatedEvent,
-    StreamingQueryListener,
-)
+
+from pipelines.spark.query_listener import QueryListener, listen
 
 _STATE_TIMES = ("allUpdatesTimeMs", "allRemovalsTimeMs", "commitTimeMs")
 
 
-class Progress(StreamingQueryListener):
+class Progress(QueryListener):
     """Adds up the progress of all queries, by their names."""
 
     def __init__(self) -> None:
@@ -39,8 +33,8 @@ class Progress(StreamingQueryListener):
                 for name, times in self._times.items()
             }
 
-    def add(self, progress: dict[str, Any]) -> None:
-        """Add one micro-batch, as Spark's JSON has it."""
+    def progressed(self, progress: dict[str, Any]) -> None:
+        """Add one micro-batch."""
         name = str(progress["name"])
         with self._changed:
             self._records[name] += progress["numInputRows"]
@@ -52,22 +46,9 @@ class Progress(StreamingQueryListener):
                 times.update({f"state.{key}": operator.get(key, 0) for key in _STATE_TIMES})
             self._changed.notify_all()
 
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
-        """Nothing to add yet."""
-
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
-        """Add a micro-batch."""
-        self.add(json.loads(event.progress.json))
-
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
-        """Ignore waiting, which costs nothing that is measured here."""
-
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
-        """Keep the totals."""
-
 
 def watch(spark: SparkSession) -> Progress:
     """Listen to all queries of a session from now on."""
     progress = Progress()
-    spark.streams.addListener(progress)
+    listen(spark, progress)
     return progress

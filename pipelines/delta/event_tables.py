@@ -19,6 +19,7 @@ from pipelines.delta.table_properties import (
     keep_versions,
     readable_for,
     set_table_property,
+    statistics_of,
     table_property,
     unhidden,
 )
@@ -53,7 +54,11 @@ def ensure_speed(pipeline: Pipeline) -> None:
     if stored is not None:
         _same_dedup(path, json.loads(unhidden(stored)), configured)
     schema = events_schema(pipeline.contract)
-    properties = {DEDUP: encoded, BY_CLOCK_SINCE: ALWAYS.isoformat()}
+    looked_up = (*pipeline.contract.key, pipeline.contract.event_time, *shape(ORIGIN).names)
+    properties = {
+        **{DEDUP: encoded, BY_CLOCK_SINCE: ALWAYS.isoformat()},
+        **statistics_of(schema, looked_up),
+    }
     ensure_table(spark, path, schema, partitions=["_event_date"], properties=properties)
     # Also where a table of an earlier release does not know all of it yet: else a later change went unseen.
     if stored != encoded:

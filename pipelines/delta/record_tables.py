@@ -9,7 +9,14 @@ from pyspark.sql import functions as F
 
 from pipelines.config.commands import command
 from pipelines.config.streams import STREAMS
-from pipelines.delta.table_properties import APPEND_ONLY, CHANGE_DATA_FEED, TOPIC_ID, table_property, unhidden
+from pipelines.delta.table_properties import (
+    APPEND_ONLY,
+    CHANGE_DATA_FEED,
+    TOPIC_ID,
+    statistics_of,
+    table_property,
+    unhidden,
+)
 from pipelines.delta.tables import ensure_table, exists, shape
 from pipelines.errors import SourceError
 from pipelines.spark.pipeline import Pipeline
@@ -25,6 +32,8 @@ BRONZE: Final = (
 FORGOTTEN: Final = "_forgotten"
 """The column of bronze that is set where a record was emptied, see `pipelines.ledger.forgotten`."""
 _FORGOTTEN: Final = f"{FORGOTTEN} struct<at: timestamp, event_time: timestamp>"
+# Records are looked up by these; of the others Delta need not know what its files hold.
+_LOOKED_UP: Final = ("_topic", "_partition", "_offset", "_kafka_timestamp", "_ingested_at", f"{FORGOTTEN}.at")
 QUARANTINE: Final = (
     f"{_ENVELOPE}, {ORIGIN}, _reason string, _column string, _found string, _contract_version string,"
     " _quarantined_at timestamp, _status string, _attempts int, _tried_at timestamp"
@@ -34,13 +43,12 @@ QUARANTINE: Final = (
 def ensure_bronze(pipeline: Pipeline, properties: Mapping[str, str] | None = None) -> None:
     """Make the bronze table, with these properties, if there is none. It refuses updates and deletes."""
     spark = pipeline.spark
-    ours = {APPEND_ONLY: "true", CHANGE_DATA_FEED: "true"}
+    table, whole = pipeline.table("bronze"), shape(f"{BRONZE}, {_FORGOTTEN}")
+    ours = {APPEND_ONLY: "true", CHANGE_DATA_FEED: "true", **statistics_of(whole, _LOOKED_UP)}
     properties = {**ours, **(properties or {})}
-    table = pipeline.table("bronze")
     # A column that a table gets ends the streams that read it, so an older one gets it when it is needed.
     lacks = exists(spark, table) and FORGOTTEN not in DeltaTable.forPath(spark, table).toDF().columns
-    columns = shape(BRONZE if lacks else f"{BRONZE}, {_FORGOTTEN}")
-    ensure_table(spark, table, columns, properties=properties)
+    ensure_table(spark, table, shape(BRONZE) if lacks else whole, properties=properties)
 
 
 def ensure_forgettable(spark: SparkSession, table: str) -> None:

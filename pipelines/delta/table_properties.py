@@ -4,14 +4,17 @@ A table that an earlier release made may lack any of them. `docs/tables.md` is m
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Final, Literal
 
 from pyspark.sql import SparkSession
+from pyspark.sql.types import DateType, NumericType, StringType, StructType, TimestampNTZType, TimestampType
 
 from pipelines.delta.log import newest_snapshot
 from pipelines.errors import SourceError
+from pipelines.schema_paths import flat
+from pipelines.sql import name
 
 TOPIC_ID: Final = "oncelake.kafka.topicId"
 WHOLE_FROM: Final = "oncelake.whole_from"
@@ -28,8 +31,10 @@ APPEND_ONLY: Final = "delta.appendOnly"
 CHANGE_DATA_FEED: Final = "delta.enableChangeDataFeed"
 LOG_KEPT: Final = "delta.logRetentionDuration"
 REMOVED_FILES: Final = "delta.deletedFileRetentionDuration"
+STATISTICS: Final = "delta.dataSkippingStatsColumns"
 
 TEN_YEARS: Final = timedelta(days=3650)
+_ORDERED: Final = (NumericType, StringType, DateType, TimestampType, TimestampNTZType)
 _HOUR: Final = timedelta(hours=1)
 _INTERVAL: Final = re.compile(r"interval (\d+) (hour|day)s?")
 
@@ -56,6 +61,20 @@ PROPERTIES: Final[Mapping[Literal["bronze", "speed", "batch"], Mapping[str, str]
     },
 }
 """What each property of Oncelake's own keeps, by the table that has it."""
+
+
+def statistics_of(schema: StructType, paths: Iterable[str]) -> dict[str, str]:
+    """Return the property of a table of which Delta keeps minimum and maximum of these columns alone.
+
+    Otherwise it keeps them of the first 32 columns. Each costs time for each row, and more for each task.
+
+    Args:
+        schema: the table's columns, without those by which its files are divided.
+        paths: columns, by their paths. Those of a type that has no order for Delta are left out.
+    """
+    kinds = {path: part.dataType for path, part in flat(schema).items()}
+    ordered = (path for path in dict.fromkeys(paths) if isinstance(kinds[path], _ORDERED))
+    return {STATISTICS: ",".join(map(name, ordered))}
 
 
 def readable_for(duration: timedelta) -> dict[str, str]:

@@ -1,21 +1,15 @@
 """Warns if too many of a stream's records come behind the watermark."""
 
-import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.listener import (
-    QueryIdleEvent,
-    QueryProgressEvent,
-    QueryStartedEvent,
-    QueryTerminatedEvent,
-    StreamingQueryListener,
-)
 
 from pipelines.config.speed import SpeedConfig
+from pipelines.spark.query_listener import QueryListener, listening
 from pipelines.spark.streams import Totals, add_progress
 
 _log = logging.getLogger(__name__)
@@ -75,25 +69,16 @@ class LateShare:
             _log.info("late records are few again: %s", share_text)
 
 
-class _Listener(StreamingQueryListener):
+class _Listener(QueryListener):
     def __init__(self, query: str, share: LateShare) -> None:
         self._query = query
         self._share = share
 
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
-        pass
-
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
-        pass
-
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
-        if event.progress.name == self._query:
+    def progressed(self, progress: dict[str, Any]) -> None:
+        if progress["name"] == self._query:
             one = Totals()
-            add_progress(one, json.loads(event.progress.json))
+            add_progress(one, progress)
             self._share.add(one.records, one.counts["late"])
-
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
-        pass
 
 
 @contextmanager
@@ -106,9 +91,5 @@ def late_share(spark: SparkSession, query: str, config: SpeedConfig) -> Iterator
         config: says what is too much.
     """
     share = LateShare(config.late_warn_share, config.late_warn_records)
-    listener = _Listener(query, share)
-    spark.streams.addListener(listener)
-    try:
+    with listening(spark, _Listener(query, share)):
         yield share
-    finally:
-        spark.streams.removeListener(listener)

@@ -50,6 +50,8 @@ SETTINGS: Final = {
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     # A larger method is never compiled by the JVM; the limit makes Spark divide the stage instead.
     "spark.sql.codegen.hugeMethodLimit": "8000",
+    # A nightly run has more generated classes than the 100 that Spark remembers.
+    "spark.sql.codegen.cache.maxEntries": "1000",
     # Old state is dropped with the next data instead of in an empty batch of its own.
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
 }

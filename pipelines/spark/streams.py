@@ -1,6 +1,5 @@
 """Runs a streaming query to its end, stops it when asked, and adds up what it did."""
 
-import json
 import logging
 import signal
 import threading
@@ -15,18 +14,12 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.listener import (
-    QueryIdleEvent,
-    QueryProgressEvent,
-    QueryStartedEvent,
-    QueryTerminatedEvent,
-    StreamingQueryListener,
-)
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pipelines.errors import OncelakeError, SourceError
 from pipelines.runtime.processes import stop_signals
 from pipelines.spark.failures import explain_stream_failure, first_line, is_passing
+from pipelines.spark.query_listener import QueryListener, listening
 from pipelines.spark.stream_monitor import StreamMonitor
 
 _LAST_EVENTS_WITHIN_S: Final = 10.0
@@ -114,27 +107,25 @@ def _why_not_local(source: Mapping[str, str]) -> str | None:
     return source.get(_RACK_REASON) or None
 
 
-class _Recorder(StreamingQueryListener):
+class _Recorder(QueryListener):
     def __init__(self, monitor: StreamMonitor | None) -> None:
         self.totals: dict[str, Totals] = {}
-        self.ended: dict[str, threading.Event] = {}
+        self.has_ended: dict[str, threading.Event] = {}
         self._monitor = monitor
 
     def expect(self, query: StreamingQuery) -> None:
-        self.totals.setdefault(str(query.runId), Totals())
-        self.ended.setdefault(str(query.runId), threading.Event())
+        self.started(str(query.runId))
 
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
-        self.totals.setdefault(str(event.runId), Totals())
-        self.ended.setdefault(str(event.runId), threading.Event())
+    def started(self, run_id: str) -> None:
+        self.totals.setdefault(run_id, Totals())
+        self.has_ended.setdefault(run_id, threading.Event())
 
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
-        if self._monitor and str(event.runId) in self.totals:
+    def idle(self, run_id: str) -> None:
+        if self._monitor and run_id in self.totals:
             self._monitor.idle()
 
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
-        progress = json.loads(event.progress.json)
-        totals = self.totals.setdefault(str(event.progress.runId), Totals())
+    def progressed(self, progress: dict[str, Any]) -> None:
+        totals = self.totals.setdefault(progress["runId"], Totals())
         previous_reason = _why_not_local(totals.source)
         add_progress(totals, progress)
         if self._monitor:
@@ -150,8 +141,8 @@ class _Recorder(StreamingQueryListener):
                 progress.get("batchDuration", 0) / 1000,
             )
 
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
-        self.ended.setdefault(str(event.runId), threading.Event()).set()
+    def ended(self, run_id: str) -> None:
+        self.has_ended.setdefault(run_id, threading.Event()).set()
 
 
 def add_progress(totals: Totals, progress: dict[str, Any]) -> None:
@@ -226,7 +217,7 @@ def run_stream(
             error's cause.
     """
     totals, is_to_run = Totals(), True
-    with _listening(spark, monitor) as recorder:
+    with _recorded(spark, monitor) as recorder:
         with stop_signal(spark) as stop:
             while is_to_run:
                 run = _run(spark, start, recorder, stop)
@@ -244,17 +235,16 @@ def run_stream(
 
 
 @contextmanager
-def _listening(spark: SparkSession, monitor: StreamMonitor | None) -> Iterator[_Recorder]:
+def _recorded(spark: SparkSession, monitor: StreamMonitor | None) -> Iterator[_Recorder]:
     """Yield what is told of queries while the block runs; the monitor gets how it ended."""
     recorder, failure = _Recorder(monitor), None
-    spark.streams.addListener(recorder)
     try:
-        yield recorder
+        with listening(spark, recorder):
+            yield recorder
     except OncelakeError as error:
         failure = first_line(str(error))
         raise
     finally:
-        spark.streams.removeListener(recorder)
         if monitor:
             monitor.end(failure)
 
@@ -296,6 +286,6 @@ def _end(query: StreamingQuery, recorder: _Recorder) -> StreamingQueryException 
     failure = query.exception()
     with suppress(StreamingQueryException):
         query.stop()
-    if not recorder.ended[str(query.runId)].wait(_LAST_EVENTS_WITHIN_S):
+    if not recorder.has_ended[str(query.runId)].wait(_LAST_EVENTS_WITHIN_S):
         _log.warning("%s: its last metrics did not arrive; the counts may be too low", query.name)
     return failure

@@ -174,7 +174,7 @@ def test_a_benchmark_refuses_sizes_that_are_none() -> None:
 def test_progress_adds_up_micro_batches_by_query() -> None:
     progress = Progress()
     for records in (3, 4, 0):
-        progress.add(
+        progress.progressed(
             {
                 "name": "speed",
                 "numInputRows": records,
