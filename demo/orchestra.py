@@ -32,7 +32,7 @@ from demo.topic import create_topic, delete_topic
 from demo.verdict import Counts, Nights, show_verdict
 from demo.waiting import wait_until
 from pipelines.runtime.local_broker import BOOTSTRAP_VARIABLE, broker
-from pipelines.spark.session import open_pipeline
+from pipelines.steps.loading import open_pipeline
 
 PARTITIONS = 3
 

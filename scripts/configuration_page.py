@@ -26,7 +26,8 @@ Settings are read in this order. A later one overrides an earlier one, key by ke
 6. `--set key=value`
 
 `--env` sets ENV; the default is `local`. `--conf-dir` sets another folder than `conf`.
-`KAFKA_BOOTSTRAP_SERVERS` sets `kafka.bootstrap_servers`.
+`KAFKA_BOOTSTRAP_SERVERS` sets `kafka.bootstrap_servers` in every environment: unset it before you use
+another cluster.
 `${NAME}` in a value is replaced by the environment variable NAME, which must be set.
 If a key is unknown or a value is invalid, a job ends with exit code 2 before it starts Spark.
 `oncelake plan --pipeline NAME` checks all settings and shows the most important ones; it needs

@@ -49,7 +49,11 @@ def visible_files(folder: Path) -> list[Path]:
 PEERS: Final[dict[str, Peer]] = {
     "oncelake": Peer("Oncelake, bronze kept", "oncelake", lambda at: delta_files(at / "speed/events")),
     "spark": Peer(
-        "Spark, the tutorial's way", "stock_spark", lambda at: delta_files(at / "table"), None, "spark"
+        "Spark, dropDuplicatesWithinWatermark",
+        "stock_spark",
+        lambda at: delta_files(at / "table"),
+        None,
+        "spark",
     ),
     "merge": Peer("Spark, MERGE", "merge", lambda at: delta_files(at / "table"), None, "spark"),
     "flink": Peer(

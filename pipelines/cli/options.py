@@ -1,19 +1,16 @@
 """The options that all jobs share, and what is loaded from them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
 import click
 
-from pipelines.config.loader import load_config
 from pipelines.config.model import PipelineConfig
-from pipelines.contracts.contract import DataContract, load_contract
-from pipelines.expectations.suite_files import own_expectations
-from pipelines.formats.catalog import names_schemas
-from pipelines.registry.schema_registry import open_registry, registry_of
+from pipelines.contracts.contract import DataContract
+from pipelines.steps.loading import load_pipeline
 
 _DAY: Final = click.DateTime(["%Y-%m-%d"])
 LogFormat = Literal["text", "json"]
@@ -49,14 +46,13 @@ class CommonOptions:
             ConfigError: the configuration or a suite of expectations is refused.
             ContractError: the contract is refused.
         """
-        config = load_config(self.pipeline, env=self.env, conf_dir=self.conf_dir, settings=self.settings)
-        contract = load_contract(self.contracts_dir / config.contract)
-        own = own_expectations(self.conf_dir, self.pipeline, contract)
-        contract = replace(contract, expectations=own)
-        if names_schemas(contract):
-            # Asks nothing yet: whether there is a registry, and whether its client takes the settings.
-            open_registry(registry_of(config, contract))
-        return config, contract
+        return load_pipeline(
+            self.pipeline,
+            env=self.env,
+            conf_dir=self.conf_dir,
+            contracts_dir=self.contracts_dir,
+            settings=self.settings,
+        )
 
 
 def once(*names: str, default: Any = None, **settings: Any) -> Callable[[Command], Command]:

@@ -88,12 +88,13 @@ class KafkaConfig(_Model):
         isolation_level: `read_committed`, or `read_uncommitted`, which also reads the records of aborted
             transactions.
         max_offsets_per_trigger: Maximum number of records in a micro-batch of ingest. Without it there is no
-            limit. If it is set, a nightly run cannot seal a day by the end offsets that ingest received:
-            bronze must have what the cluster has, unless the topic uses `LogAppendTime`.
+            limit. If it is set, a nightly run waits until bronze has all records that Kafka had when the run
+            began; with `LogAppendTime`, a later record of each partition is enough.
         connect_timeout: How long to wait for the cluster.
         rack: How bytes are kept within a rack.
         options: Other settings of the Kafka client, by its own names, such as `security.protocol`. Those that
-            Oncelake sets itself are refused.
+            Oncelake sets itself are refused, such as `group.id`, `auto.offset.reset` and
+            `isolation.level`; and names that look like a secret, which belong in `kafka.secrets`.
         secrets: The same, for values that are never shown or logged.
     """
 
@@ -118,7 +119,7 @@ class KafkaConfig(_Model):
 
 
 class RegistryConfig(_Model):
-    """The schema registry, where the contract's `valueFormat` is `avro` or `json_schema`.
+    """The schema registry, for the value formats `avro` and `json_schema` and for `publish.format: avro`.
 
     Attributes:
         url: URL of a registry that implements Confluent's REST API. For Apicurio it ends in
@@ -197,9 +198,9 @@ class BatchConfig(_Model):
     Attributes:
         dedup_horizon_days: The horizon: records of a key are copies of one event if their event days are at
             most this many days apart.
-        chain_horizons: How many horizons before and after its days a run looks for copies of their events.
-            It applies only if the event time is not part of the key. A key that recurs for longer fails the
-            day.
+        chain_horizons: A run compares copies of an event up to this many horizons before and after its days.
+            It applies only if the event time is not part of the key. If a key recurs over a longer span, the
+            day fails its audit.
         lookback_days: How many days back a run repairs days for which records came late.
         seal_by: When a day counts as complete in bronze. `kafka`: bronze must have what the cluster has;
             `bronze`: the newest record in bronze was sent on that day or later. Partitions are not checked
@@ -264,7 +265,8 @@ class MetricsConfig(_Model):
 
     Attributes:
         port: First of three ports: `ingest_stream` listens on it, `speed_stream` on the next one,
-            `publish_stream` on the one after. Without it, nothing listens.
+            `publish_stream` on the one after. Without it, nothing listens. Pipelines on one host need ports
+            that are at least three apart.
         host: Address to listen on. Everybody who reaches it can read the metrics.
     """
 
@@ -279,6 +281,8 @@ class SparkConfig(_Model):
         master: Spark master. Ignored under spark-submit. Without it, `local[*]`.
         conf: Other Spark settings. They also apply under spark-submit and override its `--conf`. Settings
             that a submitted driver needs at its start, such as `spark.driver.memory`, have no effect there.
+            Settings on which results depend are refused, such as `spark.sql.shuffle.partitions` (use
+            `speed.state_partitions`) and `spark.sql.session.timeZone`.
     """
 
     master: str | None = None

@@ -115,7 +115,7 @@ def restore_fenced(
     restored = retry_conflicts(table, lambda: _restored(spark, table, to, stamp, days))
     if restored.has_differed:
         # Apart: for a conflict of this one the commit, whose number is taken now, is not made again.
-        retry_conflicts(table, lambda: keep_versions(spark, table))
+        keep_versions(spark, table)
     return restored
 
 

@@ -11,6 +11,7 @@ from typing import Final, Literal
 from pyspark.sql import SparkSession
 from pyspark.sql.types import DateType, NumericType, StringType, StructType, TimestampNTZType, TimestampType
 
+from pipelines.delta.conflicts import retry_conflicts
 from pipelines.delta.log import newest_snapshot
 from pipelines.errors import SourceError
 from pipelines.schema_paths import flat
@@ -134,9 +135,21 @@ def set_table_property(spark: SparkSession, path: str, key: str, value: str) -> 
 
 
 def set_table_properties(spark: SparkSession, path: str, properties: Mapping[str, str]) -> None:
-    """Set properties of a Delta table, as one commit, to values without quotes."""
+    """Set properties of a Delta table, if there are any, as one commit, to values without quotes.
+
+    Raises:
+        InfrastructureError: others committed first at each try.
+    """
     pairs = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
-    spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ({pairs})")
+    statement = f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ({pairs})"
+    if properties:
+        retry_conflicts(path, lambda: spark.sql(statement))
+
+
+def ensure_table_property(spark: SparkSession, path: str, key: str, value: str) -> None:
+    """Set a property of a Delta table to a value without quotes, if it has another one or none."""
+    if table_property(spark, path, key) != value:
+        set_table_property(spark, path, key, value)
 
 
 def hidden(value: str) -> str:

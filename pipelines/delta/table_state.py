@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from pipelines.delta.epochs import Commit
 from pipelines.delta.log import newest_snapshot
 from pipelines.delta.tables import exists
+from pipelines.delta.transaction_numbers import newest_number
 from pipelines.sql import literal
 
 _RESTORE: Final = "RESTORE"
@@ -48,8 +49,12 @@ def table_state(spark: SparkSession, path: str) -> TableState | None:
 
 def last_batch(spark: SparkSession, path: str, query: str) -> int | None:
     """Return the number of the last micro-batch that a query has committed to a table; None if it has not."""
-    version = newest_snapshot(spark, path).transactions().get(query)
-    return int(version.get()) if version.isDefined() else None
+    snapshot = newest_snapshot(spark, path)
+    newest = newest_number(spark, path, snapshot.version(), query)
+    if newest is not None:
+        return newest
+    taken = snapshot.transactions().get(query)
+    return int(taken.get()) if taken.isDefined() else None
 
 
 def removed_files(spark: SparkSession, path: str) -> DataFrame:

@@ -21,6 +21,7 @@ from pyspark.sql.types import StructField, StructType
 
 from pipelines.delta.epochs import Stamp
 from pipelines.delta.log import delta_log
+from pipelines.delta.transaction_numbers import newest_number
 from pipelines.errors import ConfigError, InfrastructureError, SourceError
 from pipelines.schema_paths import flat, optional
 from pipelines.spark.files import HadoopFile
@@ -54,8 +55,13 @@ class Transaction:
         return int(self._inner.readVersion())
 
     def number_taken(self, application: str) -> int:
-        """Return the highest number taken of an application; the commit conflicts with a further one."""
-        return int(self._inner.txnVersion(application))
+        """Return the last number taken of an application; the commit conflicts with a further one."""
+        newest = newest_number(self.spark, self._table, self.version, application)
+        if newest is None:
+            return int(self._inner.txnVersion(application))
+        # The other half of what `txnVersion` does: a number that another commits meanwhile is a conflict.
+        self._inner.readTxn().addOne(application)
+        return newest
 
     def differences(self, at: int | None, days: Sequence[date]) -> tuple[list[File], list[File]]:
         """Return files that only a version has, and those that only the table has now, of some days or all.

@@ -1,7 +1,6 @@
 """Upkeep of a Delta table: small files made larger, old files and old rows removed."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -15,6 +14,7 @@ from pipelines.delta.io import read
 from pipelines.delta.table_properties import (
     APPEND_ONLY,
     REMOVED_FILES,
+    ensure_table_property,
     removed_files_kept,
     set_table_properties,
     table_property,
@@ -22,13 +22,16 @@ from pipelines.delta.table_properties import (
 from pipelines.delta.table_state import removed_files
 from pipelines.delta.tables import version
 from pipelines.delta.time_travel import commit_file
+from pipelines.spark.session_settings import session_settings
 
 _NOTE: Final = "spark.databricks.delta.commitInfo.userMetadata"
 DELTAS_OWN: Final = timedelta(days=7)
 """For how long Delta keeps files that a table no longer needs, if the table does not say."""
 # One task of a scan reads as much, so larger files would not make reading faster.
 _LARGE: Final = 128 * 1024 * 1024
-_OPTIMIZE: Final = "spark.databricks.delta.optimize"
+_COMPACTED: Final = {
+    f"spark.databricks.delta.optimize.{bound}FileSize": str(_LARGE) for bound in ("min", "max")
+}
 _FOR_VACUUM: Final = {
     # Otherwise what the table says of removed files counts, and the batch table says ten years.
     "spark.databricks.delta.vacuum.retentionWindowIgnore.enabled": "false",
@@ -84,11 +87,10 @@ def compact(spark: SparkSession, table: str, where: str | None = None) -> Files:
     Raises:
         InfrastructureError: others rewrote the same files at each try.
     """
-    spark.conf.set(f"{_OPTIMIZE}.minFileSize", _LARGE)
-    spark.conf.set(f"{_OPTIMIZE}.maxFileSize", _LARGE)
     optimize = DeltaTable.forPath(spark, table).optimize()
     scope = optimize.where(where) if where else optimize
-    metrics = retry_conflicts(table, scope.executeCompaction)
+    with session_settings(spark, _COMPACTED):
+        metrics = retry_conflicts(table, scope.executeCompaction)
     row = metrics.select("metrics.numFilesRemoved", "metrics.filesRemoved.totalSize").first()
     return Files(*row) if row is not None else Files()
 
@@ -120,7 +122,7 @@ def vacuum(spark: SparkSession, table: str, after: timedelta, *, now: bool = Fal
     """
     if after > (removed_files_kept(spark, table) or DELTAS_OWN):
         # Delta forgets when a file was removed as soon as this time is over, whatever the options of VACUUM.
-        _set_once(spark, table, REMOVED_FILES, f"interval {_hours(after)} hours")
+        ensure_table_property(spark, table, REMOVED_FILES, f"interval {_hours(after)} hours")
     before = version(spark, table)
     _vacuum(spark, table, after)
     if now:
@@ -138,15 +140,14 @@ def vacuum(spark: SparkSession, table: str, after: timedelta, *, now: bool = Fal
 
 
 def _vacuum(spark: SparkSession, table: str, after: timedelta, among: str = "", how: str = "") -> DataFrame:
-    for key, value in _FOR_VACUUM.items():
-        spark.conf.set(key, value)
     # Spark's default of ten thousand tasks takes minutes for a table of a few files.
-    spark.conf.set(_LISTING_TASKS, 4 * spark.sparkContext.defaultParallelism)
+    tasks = {_LISTING_TASKS: str(4 * spark.sparkContext.defaultParallelism)}
     if among == _REMOVED:
         # Not VACUUM LITE, which wants the log from its first commit on.
         removed_files(spark, table).createOrReplaceTempView(among)
         among = f"USING INVENTORY (TABLE {among})"
-    return spark.sql(f"VACUUM delta.`{table}` {among} RETAIN {_hours(after)} HOURS {how}")
+    with session_settings(spark, {**_FOR_VACUUM, **tasks}):
+        return spark.sql(f"VACUUM delta.`{table}` {among} RETAIN {_hours(after)} HOURS {how}")
 
 
 def committed_at(spark: SparkSession, table: str, at: int) -> datetime:
@@ -196,42 +197,19 @@ def change_rows(
         InfrastructureError: others rewrote the same files at each try.
     """
     refuses = table_property(spark, table, APPEND_ONLY) is not None
-    keep_with(spark, table, {**properties, **({APPEND_ONLY: "false"} if refuses else {})})
+    set_table_properties(spark, table, {**properties, **({APPEND_ONLY: "false"} if refuses else {})})
     try:
-        with _noted(spark, note):
+        # Delta takes the note from nowhere else for a DELETE or a MERGE.
+        with session_settings(spark, {} if note is None else {_NOTE: note}):
             retry_conflicts(table, lambda: change(DeltaTable.forPath(spark, table)))
     finally:
         if refuses:
             refuse_deletes(spark, table)
 
 
-@contextmanager
-def _noted(spark: SparkSession, note: str | None) -> Iterator[None]:
-    """Have commits carry a note: Delta takes it from nowhere else for a DELETE or a MERGE."""
-    if note is None:
-        yield
-        return
-    spark.conf.set(_NOTE, note)
-    try:
-        yield
-    finally:
-        spark.conf.unset(_NOTE)
-
-
 def refuse_deletes(spark: SparkSession, table: str) -> None:
     """Make a table refuse updates and deletes, if it does not."""
-    _set_once(spark, table, APPEND_ONLY, "true")
-
-
-def keep_with(spark: SparkSession, table: str, properties: Mapping[str, str]) -> None:
-    """Set properties of a table, if there are any; again where others committed meanwhile."""
-    if properties:
-        retry_conflicts(table, lambda: set_table_properties(spark, table, properties))
-
-
-def _set_once(spark: SparkSession, table: str, key: str, value: str) -> None:
-    if table_property(spark, table, key) != value:
-        keep_with(spark, table, {key: value})
+    ensure_table_property(spark, table, APPEND_ONLY, "true")
 
 
 def _hours(interval: timedelta) -> int:

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from pipelines.delta.io import days_condition, read, small_rows
 from pipelines.delta.tables import shape, small_frame
-from pipelines.ledger.forgotten import remembered
+from pipelines.ledger.forgotten import not_emptied
 from pipelines.ledger.offset_ranges import PartitionOffsets, partition_offsets
 from pipelines.records.watermark import moved_by
 from pipelines.spark.pipeline import Pipeline
@@ -242,7 +242,7 @@ def bronze_slice(pipeline: Pipeline, index: BronzeIndex, days: Sequence[date], s
     envelopes = read(pipeline.spark, pipeline.table("bronze"), index.version).where(
         " OR ".join(within) or "false"
     )
-    return BronzeSlice(index, remembered(envelopes), spans[0][0] if spans else newest, newest)
+    return BronzeSlice(index, not_emptied(envelopes), spans[0][0] if spans else newest, newest)
 
 
 def _sum(name: str) -> Column:

@@ -22,7 +22,7 @@ from pipelines.ledger.bronze_state import (
     bronze_state,
     continues,
     records_in,
-    require_held,
+    require_indexed_offsets,
 )
 from pipelines.ledger.catalog import BRONZE_INDEX
 from pipelines.ledger.decoding import decode_all
@@ -193,7 +193,7 @@ class _Making:
         version = self.bronze.version
         if self.indexed is not None:
             offsets = BronzeIndex(version, "", self.stored).offsets()
-            require_held(self.pipeline.spark, self.bronze, self.indexed, offsets)
+            require_indexed_offsets(self.pipeline.spark, self.bronze, self.indexed, offsets)
         _log.info("building the bronze index from all of bronze")
         # Versions of another table say nothing of the micro-batches of this one.
         micro_batches = BronzeIndex(version, "", self.stored.where(F.lit(self.is_same))).micro_batches()

@@ -109,7 +109,7 @@ def bronze_id(bronze: BronzeState, indexed: Indexed | None, *, is_same: bool) ->
     return f"{bronze.table_id}/{(bronze.commit or '')[:8]}"
 
 
-def require_held(
+def require_indexed_offsets(
     spark: SparkSession, bronze: BronzeState, indexed: Indexed, indexed_offsets: list[PartitionOffsets]
 ) -> None:
     """Make sure that bronze holds every offset that the bronze held from which an index was made.

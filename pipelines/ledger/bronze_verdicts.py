@@ -76,7 +76,7 @@ def compared(
 
     An index that was rebuilt without the one before it does not know when records came: then their number
     decides. Where it does know, and holds fewer valid records, they are there and break the current contract,
-    since it would have been refused if bronze had lost them (`pipelines.ledger.bronze_state.require_held`).
+    since it would have been refused if bronze had lost them (`bronze_state.require_indexed_offsets`).
 
     Args:
         own: what `own_verdicts` gives.

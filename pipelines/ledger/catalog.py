@@ -126,7 +126,8 @@ VALIDATION_RESULTS: Final = TableSpec(
 WRITER_SCHEMAS: Final = TableSpec(
     "writer_schemas",
     "The responses of the schema registry, one row for each schema id.",
-    "pipeline string, registry string, id bigint, kind string, text string, fetched_at timestamp",
+    "pipeline string, registry string, id bigint, kind string, text string, fetched_at timestamp,"
+    " schema_id string",
     partitions=(),
     is_compacted=False,
 )

@@ -15,9 +15,9 @@ from pyspark.sql import functions as F
 from pipelines.delta.commits import commits_between
 from pipelines.delta.io import read
 from pipelines.delta.record_tables import FORGOTTEN, ensure_forgettable
-from pipelines.delta.table_properties import FORGETTING, table_property
+from pipelines.delta.table_properties import FORGETTING, set_table_properties, table_property
 from pipelines.delta.tables import version
-from pipelines.delta.upkeep import change_rows, keep_with
+from pipelines.delta.upkeep import change_rows
 from pipelines.errors import SourceError
 from pipelines.records.decode import PLACE
 from pipelines.spark.pipeline import Pipeline
@@ -46,7 +46,7 @@ def with_event_time(decoded: DataFrame, column: str) -> DataFrame:
     return decoded.withColumn(column, F.expr(had))
 
 
-def remembered(bronze: DataFrame) -> DataFrame:
+def not_emptied(bronze: DataFrame) -> DataFrame:
     """Return the records of bronze that were not emptied."""
     return bronze.where(f"NOT ({is_emptied(bronze)})")
 
@@ -102,7 +102,7 @@ def empty(spark: SparkSession, table: str, records: DataFrame, run_id: str) -> N
 
     change_rows(spark, table, change, _commit_properties(spark, table, run_id))
     # Where this run stood still, another may have made an index of what was there before the change.
-    keep_with(spark, table, _commit_properties(spark, table, run_id))
+    set_table_properties(spark, table, _commit_properties(spark, table, run_id))
 
 
 def _commit_properties(spark: SparkSession, table: str, run_id: str) -> dict[str, str]:

@@ -18,7 +18,7 @@ from pipelines.delta.tables import exists, shape, small_frame
 from pipelines.errors import SourceError
 from pipelines.ledger.catalog import FORGOTTEN_PLACES
 from pipelines.ledger.certifications import Certified
-from pipelines.ledger.forgotten import EVENT_TIME, emptied_of, forgotten_mark, remembered
+from pipelines.ledger.forgotten import EVENT_TIME, emptied_of, forgotten_mark, not_emptied
 from pipelines.records.decode import COORDINATES, ENVELOPE, EVENT_DATE
 from pipelines.spark.ingest_plans import read_until
 from pipelines.spark.pipeline import Pipeline
@@ -130,7 +130,7 @@ def _came_back(bronze: DataFrame, forgotten: DataFrame) -> int:
     within = " OR ".join(
         f"(_partition = {row['_partition']} AND _offset BETWEEN {row['a']} AND {row['b']})" for row in ranges
     )
-    return held_of(remembered(bronze).where(within), others)
+    return held_of(not_emptied(bronze).where(within), others)
 
 
 def require_forgotten(pipeline: Pipeline, *layers: Literal["speed", "quarantine"]) -> None:
@@ -157,7 +157,7 @@ def require_forgotten(pipeline: Pipeline, *layers: Literal["speed", "quarantine"
         )
 
 
-def require_none_held(pipeline: Pipeline, state: Certified | None, days: Sequence[date]) -> None:
+def require_final_days_forgotten(pipeline: Pipeline, state: Certified | None, days: Sequence[date]) -> None:
     """Make sure that certified days that no rebuild reaches hold nothing that was forgotten.
 
     Args:

@@ -43,7 +43,8 @@ def answers(pipeline: Pipeline) -> list[WriterSchema]:
         F.col("registry") == registry_of(pipeline.config, pipeline.contract).url
     )
     rows = small_rows(read(pipeline.spark, table).where(of_pipeline).orderBy("fetched_at"))
-    return [WriterSchema(str(row["id"]), row["kind"], row["text"]) for row in rows]
+    # Rows of earlier releases have the id as a number alone.
+    return [WriterSchema(row.get("schema_id") or str(row["id"]), row["kind"], row["text"]) for row in rows]
 
 
 def known_writers(pipeline: Pipeline) -> Writers:
@@ -67,10 +68,11 @@ def keep(pipeline: Pipeline, schemas: Writers) -> None:
         {
             "pipeline": pipeline.config.name,
             "registry": registry_of(pipeline.config, pipeline.contract).url,
-            "id": int(s.id),
+            "id": int(s.id) if s.id == NO_ID or s.id.isdecimal() else None,
             "kind": s.kind,
             "text": s.text,
             "fetched_at": now,
+            "schema_id": s.id,
         }
         for s in schemas.values()
     ]

@@ -11,7 +11,7 @@ from pipelines.contracts.contract import DataContract
 from pipelines.delta.event_tables import by_clock_since
 from pipelines.delta.record_tables import require_table
 from pipelines.ledger.decoding import decode_all
-from pipelines.ledger.forgotten import EVENT_TIME, remembered
+from pipelines.ledger.forgotten import EVENT_TIME, not_emptied
 from pipelines.ledger.forgotten_places import places
 from pipelines.lineage import trace
 from pipelines.lineage.key_filter import AskedPart, of_key
@@ -64,7 +64,7 @@ class OfKey:
 
     def records(self, envelopes: DataFrame) -> DataFrame:
         """See `Search`."""
-        decoded = decode_all(self.pipeline, remembered(envelopes))
+        decoded = decode_all(self.pipeline, not_emptied(envelopes))
         by_clock = by_clock_since(self.pipeline)
         records = trace.records_of(
             trace.records_and_watermarks(decoded, self.pipeline.contract, self.key, by_clock)
@@ -90,7 +90,7 @@ class Again:
 
     def records(self, envelopes: DataFrame) -> DataFrame:
         """See `Search`."""
-        rows = self.rows(remembered(envelopes))
+        rows = self.rows(not_emptied(envelopes))
         return _placed(decode_all(self.pipeline, rows), self.pipeline.contract)
 
     def rows(self, layer: DataFrame) -> DataFrame:

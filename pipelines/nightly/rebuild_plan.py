@@ -14,7 +14,7 @@ from pipelines.ledger.bronze_index import BronzeIndex, bronze_slice
 from pipelines.ledger.bronze_verdicts import compared, own_verdicts, require_no_fewer
 from pipelines.ledger.certifications import Verdict, certified_in, newest_certified
 from pipelines.ledger.decoding import decode_all
-from pipelines.ledger.forgotten_places import forgotten_after, require_none_held
+from pipelines.ledger.forgotten_places import forgotten_after, require_final_days_forgotten
 from pipelines.ledger.retention_marks import first_rebuildable_day, first_whole_day
 from pipelines.records.decode import COORDINATES, EVENT_DATE, valid
 from pipelines.records.dedup import UNDECIDED, winners_on_known_days, with_key, without_key
@@ -118,7 +118,7 @@ def _known(
     forgotten = forgotten_after(pipeline, {d: v.decided_at for d, v in certified.items()})
     comparison = compared(own_verdicts(pipeline, ledger, index), ledger, index, forgotten)
     first = first_rebuildable_day(pipeline) or date.min
-    require_none_held(pipeline, certified_in(ledger), [day for day in forgotten if day < first])
+    require_final_days_forgotten(pipeline, certified_in(ledger), [day for day in forgotten if day < first])
     fewer = {day for day in comparison.fewer if day >= first}
     require_no_fewer(pipeline.config, {*requested_days, *forgotten}, fewer)
     versions = {day: version for day, version in comparison.versions.items() if version is not None}

@@ -3,18 +3,15 @@
 import os
 import subprocess
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Final
 
 import psutil
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-from pipelines.config.loader import load_config
 from pipelines.config.model import PipelineConfig
-from pipelines.contracts.contract import load_contract
 from pipelines.errors import ConfigError
 from pipelines.formats.catalog import java_options
 from pipelines.runtime.class_archive import class_settings
@@ -22,7 +19,6 @@ from pipelines.runtime.java import use_java
 from pipelines.runtime.own_jar import PLUGIN, RACK_VARIABLE, spark_jars
 from pipelines.spark.launch import launch
 from pipelines.spark.log_store import is_on_s3, require_log_store
-from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.state_store import PROVIDER, SPARKS_OWN
 
 _END_WITHIN_S: Final = 180
@@ -83,33 +79,6 @@ _IN_ONE_JVM: Final = {
     "spark.hadoop.fs.file.impl": "oncelake.files.LocalFiles",
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "oncelake.files.LocalContext",
 }
-
-
-def open_pipeline(
-    name: str,
-    *,
-    env: str = "local",
-    conf_dir: Path = Path("conf"),
-    contracts_dir: Path = Path("data_contracts"),
-    settings: Sequence[str] = (),
-) -> Pipeline:
-    """Load a pipeline's configuration and contract and start a session for it, as a reader of the lake does.
-
-    Args:
-        name: The pipeline.
-        env: The environment, a folder of `conf_dir`.
-        conf_dir: Where the configuration is.
-        contracts_dir: Where the contracts are.
-        settings: As `--set`: `lake.root=/some/dir`.
-
-    Raises:
-        ConfigError: The configuration is refused.
-        ContractError: The contract is refused.
-        InfrastructureError: There is no usable Java, or the jars cannot be had.
-    """
-    config = load_config(name, env=env, conf_dir=conf_dir, settings=settings)
-    contract = load_contract(contracts_dir / config.contract)
-    return Pipeline(spark_session(config, "look"), config, contract)
 
 
 def spark_session(config: PipelineConfig, job: str, *, verbose: bool = False) -> SparkSession:

@@ -106,31 +106,39 @@ def _healthz(progress: StreamProgress, respond: StartResponse) -> Iterable[bytes
 
 class _Stream(Collector):
     def __init__(self, labels: Mapping[str, str], figures: Figures, totals: Callable[[], RunTotals]) -> None:
-        self._names, self._values = list(labels), list(labels.values())
-        self._figures, self._totals = figures, totals
+        self._labels, self._figures, self._totals = labels, figures, totals
 
     def collect(self) -> Iterator[Metric]:
         """Return all metrics, as they are now."""
-        progress, totals = self._figures(), self._totals()
-        for name, counter in COUNTERS.items():
-            yield self._counter(name, counter.text, totals.counters.get(name, 0.0))
-        seconds = CounterMetricFamily(
-            "oncelake_stream_seconds", "Time of micro-batches, by phase.", labels=[*self._names, "phase"]
-        )
-        for phase, took in totals.phases.items():
-            seconds.add_metric([*self._values, phase], took)
-        yield seconds
-        yield from (self._gauge(*each) for each in _gauges(progress) if each[2] is not None)
+        return stream_metrics(self._labels, self._figures(), self._totals())
 
-    def _counter(self, name: str, text: str, value: float) -> Metric:
-        counter = CounterMetricFamily(f"oncelake_stream_{name}", text, labels=self._names)
-        counter.add_metric(self._values, value)
-        return counter
 
-    def _gauge(self, name: str, text: str, value: float | None) -> Metric:
-        gauge = GaugeMetricFamily(f"oncelake_stream_{name}", text, labels=self._names)
-        gauge.add_metric(self._values, value or 0.0)
-        return gauge
+def stream_metrics(
+    labels: Mapping[str, str], progress: StreamProgress, totals: RunTotals
+) -> Iterator[Metric]:
+    """Yield the metrics of a stream.
+
+    Args:
+        labels: What every metric is labelled with.
+        progress: What is known of the run.
+        totals: What its micro-batches add up to.
+    """
+    names, values = list(labels), list(labels.values())
+    for name, counter in COUNTERS.items():
+        family = CounterMetricFamily(f"oncelake_stream_{name}", counter.text, labels=names)
+        family.add_metric(values, totals.counters.get(name, 0.0))
+        yield family
+    seconds = CounterMetricFamily(
+        "oncelake_stream_seconds", "Time of micro-batches, by phase.", labels=[*names, "phase"]
+    )
+    for phase, took in totals.phases.items():
+        seconds.add_metric([*values, phase], took)
+    yield seconds
+    for name, text, value in _gauges(progress):
+        if value is not None:
+            gauge = GaugeMetricFamily(f"oncelake_stream_{name}", text, labels=names)
+            gauge.add_metric(values, value)
+            yield gauge
 
 
 def _gauges(progress: StreamProgress) -> Iterator[tuple[str, str, float | None]]:

@@ -23,7 +23,7 @@ from pipelines.errors import SourceError
 from pipelines.fault_points import Point, reach
 from pipelines.kafka.dead_letters import send_dead_letters
 from pipelines.kafka.topics import find_topic
-from pipelines.ledger.forgotten import remembered
+from pipelines.ledger.forgotten import not_emptied
 from pipelines.ledger.forgotten_places import require_forgotten
 from pipelines.ledger.schema_lookup import learn_named, most_named
 from pipelines.ledger.writer_schemas import known_writers
@@ -248,7 +248,7 @@ def _bronze(pipeline: Pipeline) -> DataFrame:
     if pipeline.config.speed.max_bytes_per_trigger:
         reader = reader.option("maxBytesPerTrigger", pipeline.config.speed.max_bytes_per_trigger)
     # A new query begins with what bronze holds now, emptied records among it.
-    return remembered(reader.load(pipeline.table("bronze")))
+    return not_emptied(reader.load(pipeline.table("bronze")))
 
 
 def too_many(broken: int, new: int, limit: QuarantineConfig) -> bool:

@@ -344,6 +344,7 @@ def send_more(lake: Lake) -> None:
     assert (found.counts, told["days"]) == ({"bronze": 1, "quarantine": 0, "speed": 0, "batch": 0}, {})
 
 
+@pytest.mark.thorough
 def test_nothing_comes_back_and_the_next_night_removes_what_readers_still_get(
     forgotten: Lake, filled: Lake, small: DataContract, monkeypatch: pytest.MonkeyPatch
 ) -> None:

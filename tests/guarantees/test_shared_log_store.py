@@ -111,6 +111,7 @@ def commits_of(store: Store, table: str) -> dict[int, int]:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_two_writers_at_once_lose_no_commit_and_repeat_none(
     store: Store, settings: list[str], process: CommandProcess, start_program: Start, tmp_path: Path
 ) -> None:

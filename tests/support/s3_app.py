@@ -9,7 +9,8 @@ from pyspark.sql import functions as F
 
 from pipelines.delta.io import append
 from pipelines.spark.pipeline import Pipeline
-from pipelines.spark.session import open_pipeline, stop_session
+from pipelines.spark.session import stop_session
+from pipelines.steps.loading import open_pipeline
 from pipelines.steps.serving import read_serving
 
 ROWS = 10

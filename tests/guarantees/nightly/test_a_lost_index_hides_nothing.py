@@ -93,6 +93,7 @@ def test_bronze_put_back_with_its_index_has_late_days_rebuilt_and_shorter_days_o
     assert (found[TWO].records, found[THREE].records) == (1, 1)
 
 
+@pytest.mark.thorough
 def test_of_a_bronze_that_is_as_it_was_nothing_is_late(lake: Lake) -> None:
     lose_index(lake)
     lake.ingest([flown(3, 5)])

@@ -41,7 +41,7 @@ class Keyless(History):
 @pytest.mark.parametrize(
     ("kind", "begin", "examples", "steps"),
     [
-        (Keyless, 1141, 1, 7),
+        pytest.param(Keyless, 1141, 1, 7, marks=pytest.mark.thorough),
         *(pytest.param(History, begin, 10, 8, marks=_LONG) for begin in range(1, 21)),
     ],
 )

@@ -1,0 +1,69 @@
+"""Load a pipeline as its files describe it, for the command line and for whoever reads the lake in Python."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from pipelines.config.loader import load_config
+from pipelines.config.model import PipelineConfig
+from pipelines.contracts.contract import DataContract, load_contract
+from pipelines.expectations.suite_files import own_expectations
+from pipelines.formats.catalog import names_schemas
+from pipelines.registry.schema_registry import open_registry, registry_of
+from pipelines.spark.pipeline import Pipeline
+from pipelines.spark.session import spark_session
+
+CONF: Final = Path("conf")
+CONTRACTS: Final = Path("data_contracts")
+
+
+def load_pipeline(
+    name: str,
+    *,
+    env: str = "local",
+    conf_dir: Path = CONF,
+    contracts_dir: Path = CONTRACTS,
+    settings: Sequence[str] = (),
+) -> tuple[PipelineConfig, DataContract]:
+    """Read and check configuration and contract, with the expectations that people added.
+
+    Args:
+        name: The pipeline.
+        env: The environment, a folder of `conf_dir`.
+        conf_dir: Where the configuration is.
+        contracts_dir: Where the contracts are.
+        settings: As `--set`: `lake.root=/some/dir`.
+
+    Raises:
+        ConfigError: The configuration or a suite of expectations is refused.
+        ContractError: The contract is refused.
+    """
+    config = load_config(name, env=env, conf_dir=conf_dir, settings=settings)
+    contract = load_contract(contracts_dir / config.contract)
+    contract = replace(contract, expectations=own_expectations(conf_dir, name, contract))
+    if names_schemas(contract):
+        # Asks nothing yet: whether there is a registry, and whether its client takes the settings.
+        open_registry(registry_of(config, contract))
+    return config, contract
+
+
+def open_pipeline(
+    name: str,
+    *,
+    env: str = "local",
+    conf_dir: Path = CONF,
+    contracts_dir: Path = CONTRACTS,
+    settings: Sequence[str] = (),
+) -> Pipeline:
+    """Load a pipeline, as `load_pipeline` does, and start a session for it.
+
+    Raises:
+        ConfigError: The configuration or a suite of expectations is refused.
+        ContractError: The contract is refused.
+        InfrastructureError: There is no usable Java, or the jars cannot be had.
+    """
+    config, contract = load_pipeline(
+        name, env=env, conf_dir=conf_dir, contracts_dir=contracts_dir, settings=settings
+    )
+    return Pipeline(spark_session(config, "look"), config, contract)
