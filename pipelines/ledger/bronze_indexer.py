@@ -28,7 +28,7 @@ from pipelines.ledger.catalog import BRONZE_INDEX
 from pipelines.ledger.decoding import decode_all
 from pipelines.ledger.forgotten import emptied_in, forgotten_by, is_emptied, with_event_time
 from pipelines.ledger.leases import Lease
-from pipelines.ledger.schema_lookup import ask_again
+from pipelines.ledger.schema_lookup import ask_again, learned_late
 from pipelines.records.decode import ERROR, EVENT_DATE, VALID
 from pipelines.records.decoder import contract_text
 from pipelines.records.sent import sent_at
@@ -74,7 +74,7 @@ def decoding_key(pipeline: Pipeline, bronze: tuple[str, date | None]) -> str:
         contract.value_format,
         config.registry.url if config.registry else None,
         # As numbers where they are some: so they were when indexes that are there were made.
-        tuple(int(i) if i.isdigit() else i for i in ask_again(pipeline)),
+        tuple(int(i) if i.isdigit() else i for i in learned_late(pipeline)),
         *forgotten_by(pipeline),
     )
     return hashlib.sha256(repr(decoding).encode()).hexdigest()[:16]
@@ -243,6 +243,7 @@ def _making(pipeline: Pipeline, version: int) -> _Making:
     bronze = bronze_state(pipeline, version)
     is_same = indexed is not None and continues(spark, bronze, indexed)
     name = bronze_id(bronze, indexed, is_same=is_same)
+    ask_again(pipeline)
     made_for = decoding_key(pipeline, (name, bronze.whole_from))
     return _Making(pipeline, bronze, stored, indexed, is_same, name, made_for)
 

@@ -23,6 +23,7 @@ from pipelines.sql import literal
 _ROUND: Final = 50
 _MOST_NAMED: Final = 1_000
 _MOST_UNKNOWN: Final = 200
+_UNUSABLE: Final = frozenset({UNKNOWN, UNREADABLE})
 
 _log = logging.getLogger(__name__)
 
@@ -139,22 +140,28 @@ def learn(pipeline: Pipeline, ids: Iterable[str]) -> Writers:
     return usable
 
 
-def ask_again(pipeline: Pipeline) -> tuple[str, ...]:
-    """Ask the registry for the schemas that it did not know before, or that Spark could not read by.
+def ask_again(pipeline: Pipeline) -> None:
+    """Ask the registry again for schemas that it did not know, or that Spark could not read by.
 
-    Returns:
-        The ids of those that can be read by, or may be, since records that name them were decoded first: it
-        had none of them once, or Spark could not read by them; or it was asked for them first after some ids
-        had been passed over.
+    The lake keeps what it answers. If it does not answer, they stay unknown.
     """
     if not names_schemas(pipeline.contract):
-        return ()
-    unusable = {UNKNOWN, UNREADABLE}
-    unknown = {schema_id for schema_id, schema in kept_schemas(pipeline).items() if schema.kind in unusable}
+        return
+    unknown = {schema_id for schema_id, schema in kept_schemas(pipeline).items() if schema.kind in _UNUSABLE}
     try:
         learn(pipeline, unknown)
     except InfrastructureError as error:
         _log.warning("%d ids stay unknown: %s", len(unknown), error)
+
+
+def learned_late(pipeline: Pipeline) -> tuple[str, ...]:
+    """Return the ids by whose schemas values can be read now, and could not always.
+
+    Records that name them may have been put aside before. Either the registry had no such schema once, or
+    Spark could not read by it; or it was asked for it first after other ids had been passed over.
+    """
+    if not names_schemas(pipeline.contract):
+        return ()
     kinds: dict[str, list[str]] = {}
     for schema in answers(pipeline):
         # All that is asked for later may have been among those that were passed over.
@@ -163,7 +170,7 @@ def ask_again(pipeline: Pipeline) -> tuple[str, ...]:
     return tuple(
         schema_id
         for schema_id in ordered_ids(kinds)
-        if unusable & {*kinds[schema_id]} and kinds[schema_id][-1] not in unusable
+        if _UNUSABLE & {*kinds[schema_id]} and kinds[schema_id][-1] not in _UNUSABLE
     )
 
 

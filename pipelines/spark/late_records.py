@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.config.speed import SpeedConfig
 from pipelines.spark.query_listener import QueryListener, listening
-from pipelines.spark.streams import Totals, add_progress
+from pipelines.spark.stream_progress import micro_batch_of
 
 _log = logging.getLogger(__name__)
 
@@ -76,9 +76,8 @@ class _Listener(QueryListener):
 
     def progressed(self, progress: dict[str, Any]) -> None:
         if progress["name"] == self._query:
-            one = Totals()
-            add_progress(one, progress)
-            self._share.add(one.records, one.counts["late"])
+            batch = micro_batch_of(progress)
+            self._share.add(batch.records, batch.late)
 
 
 @contextmanager

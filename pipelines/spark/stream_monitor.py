@@ -7,7 +7,7 @@ import logging
 import os
 import platform
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -22,7 +22,6 @@ from pipelines.spark.stream_progress import (
     Refusal,
     RunTotals,
     TaskFigures,
-    micro_batch_of,
     new_run,
     read_progress,
     write_progress,
@@ -109,17 +108,17 @@ class StreamMonitor:
         address = (metrics.host, metrics.port + STREAMS[query].port)
         return StreamServer(address, labels, lambda: self._progress, lambda: self._totals)
 
-    def add(self, progress: Mapping[str, Any]) -> None:
+    def add(self, batch: BatchFigures, query: str) -> None:
         """Note a micro-batch.
 
         Args:
-            progress: Spark's report of it (`StreamingQueryProgress`), as parsed JSON.
+            batch: its figures.
+            query: the id of the query in its checkpoint.
         """
-        batch = micro_batch_of(progress)
         # Never changed, since who asks for metrics reads it in another thread.
         self._totals = self._totals.plus(batch)
         with self._changed:
-            self._batches.append((batch, str(progress["id"])))
+            self._batches.append((batch, query))
             self._changed.notify()
 
     def idle(self) -> None:

@@ -21,6 +21,7 @@ from pipelines.runtime.processes import stop_signals
 from pipelines.spark.failures import explain_stream_failure, first_line, is_passing
 from pipelines.spark.query_listener import QueryListener, listening
 from pipelines.spark.stream_monitor import StreamMonitor
+from pipelines.spark.stream_progress import BatchFigures, micro_batch_of
 
 _LAST_EVENTS_WITHIN_S: Final = 10.0
 _LOOK_EVERY_S: Final = 0.2
@@ -127,28 +128,24 @@ class _Recorder(QueryListener):
     def progressed(self, progress: dict[str, Any]) -> None:
         totals = self.totals.setdefault(progress["runId"], Totals())
         previous_reason = _why_not_local(totals.source)
-        add_progress(totals, progress)
+        batch = micro_batch_of(progress)
+        _add(totals, batch, progress)
         if self._monitor:
-            self._monitor.add(progress)
+            self._monitor.add(batch, progress["id"])
         if (reason := _why_not_local(totals.source)) and reason != previous_reason:
             _log.warning("%s: some reads cross racks: %s", progress["name"], reason)
-        if progress["numInputRows"]:
-            _log.info(
-                "%s: micro-batch %s: %s records in %.1f s",
-                progress["name"],
-                progress["batchId"],
-                f"{progress['numInputRows']:,}",
-                progress.get("batchDuration", 0) / 1000,
-            )
+        if batch.records:
+            figures = batch.number, f"{batch.records:,}", batch.seconds
+            _log.info("%s: micro-batch %s: %s records in %.1f s", progress["name"], *figures)
 
     def ended(self, run_id: str) -> None:
         self.has_ended.setdefault(run_id, threading.Event()).set()
 
 
-def add_progress(totals: Totals, progress: dict[str, Any]) -> None:
-    """Add one micro-batch's progress report, in Spark's JSON form, to the totals of its query."""
-    totals.batches += bool(progress["numInputRows"])
-    totals.records += progress["numInputRows"]
+def _add(totals: Totals, batch: BatchFigures, progress: Mapping[str, Any]) -> None:
+    """Add a micro-batch to the totals of its query, by its figures and by what else Spark's report says."""
+    totals.batches += bool(batch.records)
+    totals.records += batch.records
     for source in progress["sources"]:
         if totals.start is None:
             totals.start = source.get("startOffset")
@@ -156,10 +153,7 @@ def add_progress(totals: Totals, progress: dict[str, Any]) -> None:
         totals.source = source.get("metrics") or totals.source
     for observed in (progress.get("observedMetrics") or {}).values():
         totals.counts.update({k: v for k, v in observed.items() if isinstance(v, int)})
-    for operator in progress.get("stateOperators") or []:
-        totals.counts["late"] += operator.get("numRowsDroppedByWatermark", 0)
-        custom = operator.get("customMetrics") or {}
-        totals.counts["duplicates"] += custom.get("numDroppedDuplicateRows", 0)
+    totals.counts.update(late=batch.late, duplicates=batch.duplicates)
     totals.watermark = (progress.get("eventTime") or {}).get("watermark", totals.watermark)
 
 

@@ -98,7 +98,7 @@ def publish_days(
         ledger = history(pipeline)
         require_certified(pipeline, certified_in(ledger))
         verdicts = newest_certified(ledger)
-        _require_certified(config, days, verdicts)
+        _require_days_certified(config, days, verdicts)
         _require_streamed(config, days, waiting(pipeline))
         topic, partitions = _topic(sink, query_files(pipeline.spark, pipeline.checkpoint("publish")))
         rows: dict[date, int | None] = {}
@@ -122,7 +122,7 @@ def _topic(sink: TransactionalSink, files: QueryFiles) -> tuple[str, int]:
         return topic, partitions_of(cluster, sink, files)
 
 
-def _require_certified(
+def _require_days_certified(
     config: PipelineConfig, days: Sequence[date], verdicts: Mapping[date, Verdict]
 ) -> None:
     if missing := [day for day in days if day not in verdicts]:
