@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from pipelines.delta.record_tables import BRONZE, ORIGIN, QUARANTINE
+from pipelines.delta.record_tables import BRONZE, ORIGIN_COLUMNS, QUARANTINE
 from pipelines.delta.table_properties import PROPERTIES
 from pipelines.ledger.catalog import CATALOG, TableSpec
 
@@ -32,11 +32,11 @@ _LAYERS: Final = {
     "quarantine": ("All records that break the contract, with the reason.", QUARANTINE),
     "speed": (
         "Events in real time. Columns: those of the contract, and these.",
-        f"_event_date date, {ORIGIN}",
+        f"_event_date date, {ORIGIN_COLUMNS}",
     ),
     "batch": (
         "Events of days that are over. Columns: those of the contract, and these.",
-        f"_event_date date, {ORIGIN}",
+        f"_event_date date, {ORIGIN_COLUMNS}",
     ),
 }
 _OPS: Final = """

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from pipelines.contracts.contract import DataContract
-from pipelines.delta.record_tables import ORIGIN
+from pipelines.delta.record_tables import ORIGIN_COLUMNS
 from pipelines.delta.table_properties import (
     BY_CLOCK_SINCE,
     DAYS,
@@ -34,7 +34,7 @@ from pipelines.spark.pipeline import Pipeline
 
 def events_schema(contract: DataContract) -> StructType:
     """Return the shape of speed and batch layer: the contract's columns, the event day, the origin."""
-    added = shape(f"_event_date date, {ORIGIN}")
+    added = shape(f"_event_date date, {ORIGIN_COLUMNS}")
     columns = (StructField(f.name, optional(f.dataType), f.nullable) for f in contract.schema)
     return StructType([*columns, *added.fields])
 
@@ -54,7 +54,7 @@ def ensure_speed(pipeline: Pipeline) -> None:
     if stored is not None:
         _same_dedup(path, json.loads(unhidden(stored)), configured)
     schema = events_schema(pipeline.contract)
-    looked_up = (*pipeline.contract.key, pipeline.contract.event_time, *shape(ORIGIN).names)
+    looked_up = (*pipeline.contract.key, pipeline.contract.event_time, *shape(ORIGIN_COLUMNS).names)
     properties = {
         **{DEDUP: encoded, BY_CLOCK_SINCE: ALWAYS.isoformat()},
         **statistics_of(schema, looked_up),

@@ -21,7 +21,7 @@ from pipelines.delta.tables import ensure_table, exists, shape
 from pipelines.errors import SourceError
 from pipelines.spark.pipeline import Pipeline
 
-ORIGIN: Final = (
+ORIGIN_COLUMNS: Final = (
     "_topic string, _partition int, _offset bigint, _kafka_timestamp timestamp, _ingested_at timestamp"
 )
 _ENVELOPE: Final = "key binary, value binary, headers array<struct<key: string, value: binary>>"
@@ -35,7 +35,7 @@ _FORGOTTEN: Final = f"{FORGOTTEN} struct<at: timestamp, event_time: timestamp>"
 # Records are looked up by these; of the others Delta need not know what its files hold.
 _LOOKED_UP: Final = ("_topic", "_partition", "_offset", "_kafka_timestamp", "_ingested_at", f"{FORGOTTEN}.at")
 QUARANTINE: Final = (
-    f"{_ENVELOPE}, {ORIGIN}, _reason string, _column string, _found string, _contract_version string,"
+    f"{_ENVELOPE}, {ORIGIN_COLUMNS}, _reason string, _column string, _found string, _contract_version string,"
     " _quarantined_at timestamp, _status string, _attempts int, _tried_at timestamp"
 )
 

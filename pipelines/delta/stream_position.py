@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pipelines.delta.commits import adds_nothing
 from pipelines.delta.io import read, small_rows
 from pipelines.delta.tables import shape, small_frame, version
-from pipelines.records.decode import PLACE
+from pipelines.records.decode import RECORD_ID
 from pipelines.records.watermark import HELD_BACK
 from pipelines.spark.checkpoints import offsets_of, query_files, sources_of
 from pipelines.spark.pipeline import Pipeline
@@ -92,7 +92,7 @@ def unread_rows(pipeline: Pipeline) -> DataFrame:
     if newest is None or newest["t"] is None:
         return rows
     recent = F.col("_ingested_at") > F.lit(newest["t"] - pipeline.config.ingest.max_clock_behind)
-    return rows.where(recent).join(done.where(recent).select(*PLACE), [*PLACE], "left_anti")
+    return rows.where(recent).join(done.where(recent).select(*RECORD_ID), [*RECORD_ID], "left_anti")
 
 
 def first_unread_version(pipeline: Pipeline, query: Literal["speed", "publish"] = "speed") -> int | None:

@@ -50,7 +50,7 @@ def table_state(spark: SparkSession, path: str) -> TableState | None:
 def last_batch(spark: SparkSession, path: str, query: str) -> int | None:
     """Return the number of the last micro-batch that a query has committed to a table; None if it has not."""
     snapshot = newest_snapshot(spark, path)
-    newest = newest_number(spark, path, snapshot.version(), query)
+    newest = newest_number(spark, snapshot, query)
     if newest is not None:
         return newest
     taken = snapshot.transactions().get(query)

@@ -56,7 +56,7 @@ class Transaction:
 
     def number_taken(self, application: str) -> int:
         """Return the last number taken of an application; the commit conflicts with a further one."""
-        newest = newest_number(self.spark, self._table, self.version, application)
+        newest = newest_number(self.spark, self._inner.snapshot(), application)
         if newest is None:
             return int(self._inner.txnVersion(application))
         # The other half of what `txnVersion` does: a number that another commits meanwhile is a conflict.

@@ -4,39 +4,81 @@ Delta adds the numbers of all applications up over its whole log, by three jobs 
 a fifth of what a small micro-batch cost. A query that writes all the time has its last number in one of the
 newest commits. Of several commits with a number of the same application, the newest counts.
 
+Only files are read that Delta itself adds up: those behind the checkpoint that it reads. So a commit of which
+a checkpoint and a file say different things, as after a crash or a restored backup, is left to Delta.
+
+Delta takes a commit whose file is empty for one that did nothing, so what it had committed would be lost
+without a word. Whoever looks for a number here is told.
+
 Source: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#transaction-identifiers
 """
 
 import json
-from typing import Final
+import re
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from pipelines.delta.time_travel import commit_file
+from pipelines.errors import SourceError
+from pipelines.spark.files import HadoopFile
 
 _COMMITS: Final = 5
 _BYTES: Final = 1_000_000
+# Not a file that puts several commits together.
+_COMMIT: Final = re.compile(r"\d{20}\.json")
 
 
-def newest_number(spark: SparkSession, table: str, version: int, application: str) -> int | None:
-    """Return the last number of an application at a version, if one of the newest commits has it.
+def newest_number(spark: SparkSession, snapshot: Any, application: str) -> int | None:
+    """Return the last number of an application, if one of the newest commits has it.
 
     Args:
         spark: the session.
-        table: the path of a Delta table.
-        version: the version.
+        snapshot: Delta's `Snapshot` of a table.
         application: the application's id (`txnAppId`).
 
     Returns:
-        The number; None if none of the newest commits has one, or one of them is too large to look at.
+        The number; None if none of the newest commits has one, or one of them cannot be looked at.
+
+    Raises:
+        SourceError: the file of one of them is empty or cut off.
     """
-    for at in range(version, max(version - _COMMITS, -1), -1):
-        file = commit_file(spark, table, at)
-        if not file.exists() or file.size() > _BYTES:
+    commits = snapshot.logSegment().deltas()
+    newest = commits.size() - 1
+    for at in range(newest, max(newest - _COMMITS, -1), -1):
+        file = commits.apply(at)
+        if file.getLen() > _BYTES or not _COMMIT.fullmatch(file.getPath().getName()):
             return None
-        lines = (file.text() or "").splitlines()
-        actions = (json.loads(line).get("txn") for line in lines if '"txn"' in line)
-        for taken in actions:
-            if taken and taken["appId"] == application:
-                return int(taken["version"])
+        text = HadoopFile(spark, file.getPath()).text()
+        if text is None:
+            return None
+        try:
+            number = number_in(text, application)
+        except ValueError:
+            raise SourceError(
+                f"{file.getPath()}: the file of a commit is empty or cut off, as after a crash of the machine"
+                " or a full disk; expected lines of JSON. What it had committed is lost to readers. Nothing"
+                " was changed. See docs/runbook.md, 'A commit is damaged'"
+            ) from None
+        if number is not None:
+            return number
+    return None
+
+
+def number_in(commit: str, application: str) -> int | None:
+    """Return the number of an application in the text of a commit; None if it has none.
+
+    Args:
+        commit: a JSON object in each line.
+        application: the application's id.
+
+    Raises:
+        ValueError: the text is empty, or its end is missing.
+    """
+    # By line feeds alone: a text within a line may hold other ends of lines.
+    lines = commit.rstrip("\n").split("\n")
+    json.loads(lines[-1])
+    for line in lines:
+        taken = json.loads(line).get("txn") if '"txn"' in line else None
+        if taken and taken["appId"] == application:
+            return int(taken["version"])
     return None

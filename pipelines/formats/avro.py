@@ -12,7 +12,7 @@ from pipelines.formats.avro_to_json import as_json, as_read, has_broken_text
 from pipelines.formats.framed import frame_faults
 from pipelines.formats.value_format import DOCUMENT, DocumentFault
 from pipelines.registry.wire_format import ID, Writers, WriterSchema, id_of_value, payload
-from pipelines.sql import literal, name
+from pipelines.sql import literal
 
 _TEXT: Final = "_text"
 _BROKEN_TEXT: Final = "_broken_text"
@@ -46,12 +46,13 @@ class Avro:
     def with_document(self, envelopes: DataFrame, writers: Writers) -> DataFrame:
         """See `ValueFormat.with_document`."""
         # Each has a column of its own, since each has a type of its own; and a column is computed once.
+        columns = _columns(writers)
         read = (
-            f"CASE WHEN {ID} = {literal(n)} THEN {as_read(s.text, payload())} END AS {name(_of(n))}"
-            for n, s in writers.items()
+            f"CASE WHEN {ID} = {literal(i)} THEN {as_read(s.text, payload())} END AS {columns[i]}"
+            for i, s in writers.items()
         )
-        documents = {n: as_json(s.text, name(_of(n))) for n, s in writers.items()}
-        broken = {n: has_broken_text(s.text, name(_of(n)), _TEXT) for n, s in writers.items()}
+        documents = {i: as_json(s.text, columns[i]) for i, s in writers.items()}
+        broken = {i: has_broken_text(s.text, columns[i], _TEXT) for i, s in writers.items()}
         length = f"length({_TEXT}) - {_BEFORE + _BEHIND}"
         value = f"IF({_TEXT} = '{{}}', 'null', substring({_TEXT}, {_BEFORE + 1}, {length}))"
         return (
@@ -64,7 +65,7 @@ class Avro:
 
     def helper_columns(self, writers: Writers) -> tuple[str, ...]:
         """See `ValueFormat.helper_columns`."""
-        return (ID, *map(_of, writers), _TEXT, _BROKEN_TEXT, DOCUMENT)
+        return (ID, *_columns(writers).values(), _TEXT, _BROKEN_TEXT, DOCUMENT)
 
     def document_faults(self, writers: Writers) -> list[DocumentFault]:
         """See `ValueFormat.document_faults`."""
@@ -76,8 +77,9 @@ class Avro:
         return
 
 
-def _of(schema_id: str) -> str:
-    return f"_avro_{schema_id}"
+def _columns(writers: Writers) -> dict[str, str]:
+    """Return a column for each id; an id itself may be no name of a column."""
+    return {schema_id: f"_avro_{position}" for position, schema_id in enumerate(writers)}
 
 
 def _by_id(expressions: Mapping[str, str]) -> str:

@@ -52,18 +52,19 @@ _SETTINGS: Final = (
 _log = logging.getLogger(__name__)
 
 
-def decoding_key(pipeline: Pipeline, bronze: tuple[str, date | None]) -> str:
+def decoding_key(pipeline: Pipeline, identity: str, whole_from: date | None) -> str:
     """Return a text that is another one when records may be decoded to something else.
 
     Args:
         pipeline: The pipeline.
-        bronze: its id, and the first day of which retention has removed nothing.
+        identity: the id of bronze, see `bronze_state.bronze_id`.
+        whole_from: the first day of which retention has removed nothing.
     """
     spark, config, contract = pipeline.spark, pipeline.config, pipeline.contract
     jvm: Any = spark.sparkContext._jvm
     decoding = (
         _RULES,
-        bronze,
+        (identity, whole_from),
         spark.version,
         [spark.conf.get(setting) for setting in _SETTINGS],
         contract_text(contract, config.decode.max_future),
@@ -244,7 +245,7 @@ def _making(pipeline: Pipeline, version: int) -> _Making:
     is_same = indexed is not None and continues(spark, bronze, indexed)
     name = bronze_id(bronze, indexed, is_same=is_same)
     ask_again(pipeline)
-    made_for = decoding_key(pipeline, (name, bronze.whole_from))
+    made_for = decoding_key(pipeline, name, bronze.whole_from)
     return _Making(pipeline, bronze, stored, indexed, is_same, name, made_for)
 
 

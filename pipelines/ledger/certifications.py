@@ -19,7 +19,7 @@ from pipelines.delta.table_properties import CERTIFIED, set_table_property, tabl
 from pipelines.delta.tables import exists, small_frame
 from pipelines.delta.time_travel import commit_hash
 from pipelines.delta.transaction import version_gone
-from pipelines.errors import SourceError
+from pipelines.errors import InfrastructureError, SourceError
 from pipelines.ledger.catalog import CERTIFICATIONS
 from pipelines.spark.failures import first_line
 from pipelines.spark.pipeline import Pipeline
@@ -50,7 +50,7 @@ def mark_certified(pipeline: Pipeline, version: int) -> None:
     try:
         if (certified_mark(pipeline) or -1) < version:
             set_table_property(pipeline.spark, pipeline.table("batch"), CERTIFIED, str(version))
-    except (PySparkException, Py4JError) as error:
+    except (PySparkException, Py4JError, InfrastructureError) as error:
         _log.warning(
             "%s: the property %s was not set to %d; the next run sets it: %s",
             *(pipeline.table("batch"), CERTIFIED, version, first_line(str(error))),

@@ -19,7 +19,7 @@ from pipelines.delta.table_properties import FORGETTING, set_table_properties, t
 from pipelines.delta.tables import version
 from pipelines.delta.upkeep import change_rows
 from pipelines.errors import SourceError
-from pipelines.records.decode import PLACE
+from pipelines.records.decode import RECORD_ID
 from pipelines.spark.pipeline import Pipeline
 from pipelines.sql import name
 
@@ -162,4 +162,4 @@ def _beside(records: DataFrame) -> DataFrame:
 
 
 def _same_place() -> str:
-    return " AND ".join(f"t.{name} = f.{name}" for name in PLACE)
+    return " AND ".join(f"t.{name} = f.{name}" for name in RECORD_ID)

@@ -15,7 +15,7 @@ from pipelines.ledger.forgotten import EVENT_TIME, not_emptied
 from pipelines.ledger.forgotten_places import places
 from pipelines.lineage import trace
 from pipelines.lineage.key_filter import AskedPart, of_key
-from pipelines.records.decode import COORDINATES, EVENT_DATE, PLACE, VALID
+from pipelines.records.decode import COORDINATES, EVENT_DATE, RECORD_ID, VALID
 from pipelines.spark.pipeline import Pipeline
 from pipelines.sql import name
 
@@ -115,7 +115,7 @@ def again(pipeline: Pipeline) -> Again | None:
 
 def _placed(records: DataFrame, contract: DataContract) -> DataFrame:
     moment, day = name(contract.event_time), EVENT_DATE
-    return records.groupBy(*PLACE).agg(
+    return records.groupBy(*RECORD_ID).agg(
         F.max(F.expr(f"CASE WHEN {VALID} THEN {moment} END")).alias(EVENT_TIME),
         F.max(F.expr(f"CASE WHEN {VALID} THEN {day} END")).alias("day"),
     )

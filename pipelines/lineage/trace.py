@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
@@ -120,12 +120,24 @@ def first_keys(records: DataFrame, contract: DataContract, limit: int) -> DataFr
     return records.join(F.broadcast(few), same, "left_semi")
 
 
+class Limits(NamedTuple):
+    """What copies of a key are one event, and what is late.
+
+    Attributes:
+        horizon_days: copies are, if their event days are at most this many days apart.
+        watermark_delay: a record is, if its event time is behind the newest one by more.
+    """
+
+    horizon_days: int
+    watermark_delay: timedelta
+
+
 def traced(
     records: DataFrame,
     bronze: DataFrame,
     layers: LayerRows,
     contract: DataContract,
-    limits: tuple[int, timedelta],
+    limits: Limits,
 ) -> DataFrame:
     """Return what the tables say of each record, as `pipelines.lineage.outcome` reads it.
 
@@ -134,24 +146,25 @@ def traced(
         bronze: the frame that they come from.
         layers: what the layers hold of these keys.
         contract: names the key, says which copy wins and what may be shown.
-        limits: over how many neighbouring days copies of a key are one event, and the watermark's delay.
+        limits: what copies of a key are one event, and what is late.
 
     Returns:
         One row for each record, in the order of the key and, within it, of Kafka.
     """
-    horizon, delay = limits
     by_ingest = bronze.groupBy("_ingested_at").agg(F.max(_NEWEST).alias(_NEWEST))
-    marked = records.join(watermarks(by_ingest, delay), "_ingested_at", "left")
+    marked = records.join(watermarks(by_ingest, limits.watermark_delay), "_ingested_at", "left")
     marked = marked.crossJoin(F.broadcast(layers.reached))
     marked = _held_by(marked, layers.speed, "_in_speed")
     marked = _held_by(marked, layers.batch, "_in_batch")
     marked = marked.join(_put_aside(layers.quarantine, records), list(COORDINATES), "left")
-    near, of_key = neighbours(contract, horizon), Window.partitionBy(*contract.key_names)
+    near, of_key = neighbours(contract, limits.horizon_days), Window.partitionBy(*contract.key_names)
     order = F.struct(*preference(contract), _HASHES)
     day = F.unix_date(EVENT_DATE).alias("day")
     copy = F.struct(order.alias("o"), _HERE, _HASHES, day, F.lit(False).alias("edge"))
-    winners = f"({greedy('_copies', contract, horizon)}).kept"
-    stands = f"get(filter({winners}, _k -> abs(_k.day - unix_date({EVENT_DATE})) <= {horizon}), 0)"
+    winners = f"({greedy('_copies', contract, limits.horizon_days)}).kept"
+    stands = (
+        f"get(filter({winners}, _k -> abs(_k.day - unix_date({EVENT_DATE})) <= {limits.horizon_days}), 0)"
+    )
     again = Window.partitionBy(*COORDINATES, _HASHES).orderBy("_ingested_at")
     placed = marked.withColumn(_HERE, F.expr(f"struct({', '.join(COORDINATES)})"))
     compared = placed.withColumn("_copies", F.collect_list(F.when(F.col(VALID), copy)).over(of_key))

@@ -12,7 +12,7 @@ from pipelines.contracts.event_days import Span, around, days_of
 from pipelines.delta.io import on_days, read, small_rows
 from pipelines.ledger.bronze_index import BronzeIndex, bronze_slice
 from pipelines.ledger.bronze_verdicts import compared, own_verdicts, require_no_fewer
-from pipelines.ledger.certifications import Verdict, certified_in, newest_certified
+from pipelines.ledger.certifications import Certified, Verdict, certified_in, newest_certified
 from pipelines.ledger.decoding import decode_all
 from pipelines.ledger.forgotten_places import forgotten_after, require_final_days_forgotten
 from pipelines.ledger.retention_marks import first_rebuildable_day, first_whole_day
@@ -165,7 +165,7 @@ def _neighbours(pipeline: Pipeline, index: BronzeIndex, days: Sequence[date], kn
     others = [day for day in span.near if day in certified and day not in {*days, *neighbours}]
     state = certified_in(certified.values())
     if horizon and others and state:
-        neighbours |= _changed(pipeline, index, span, (state.version, others))
+        neighbours |= _changed(pipeline, index, span, state, others)
     return sorted(neighbours)
 
 
@@ -173,7 +173,8 @@ def _changed(
     pipeline: Pipeline,
     index: BronzeIndex,
     span: Span,
-    stored: tuple[int, list[date]],
+    state: Certified,
+    others: Sequence[date],
 ) -> set[date]:
     """Return certified days whose rows are no longer the winners of keys with copies on the span's days.
 
@@ -181,16 +182,17 @@ def _changed(
         pipeline: The pipeline.
         index: the index of bronze.
         span: the days that are rebuilt, and those around them.
-        stored: the certified version, and the days to compare with it.
+        state: what readers have of the batch layer.
+        others: certified days that are compared.
     """
     contract = pipeline.contract
-    version, others = stored
     pieces = bronze_slice(pipeline, index, span.near, index.version)
     events = valid(decode_all(pipeline, pieces.envelopes), contract)
     copies = with_key(events.where(on_days(span.near)), contract)
     of_days = copies.where(on_days(span.days)).select(*contract.key_names).distinct()
     copies = copies.join(of_days, contract.key_names, "left_semi")
-    rows = with_key(read(pipeline.spark, pipeline.table("batch"), version).where(on_days(others)), contract)
+    certified_rows = read(pipeline.spark, pipeline.table("batch"), state.version)
+    rows = with_key(certified_rows.where(on_days(others)), contract)
     rows = rows.join(of_days, contract.key_names, "left_semi")
     won = winners_on_known_days(without_key(copies, contract), contract, span.horizon, span.known_days).where(
         on_days(others)

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, get_args
+from typing import Final, NamedTuple, get_args
 
 from pipelines.config.values import RackMode
 from pipelines.racks.topology import Partition, RackedTopic
@@ -42,8 +42,20 @@ def advise(topic: RackedTopic, executors: Sequence[str], mode: RackMode) -> Advi
     return Advice(shares, near, _hints(topic, executors, mode, shares))
 
 
-def crossing(share: float, gigabytes: float, price: float) -> tuple[float, float]:
-    """Return gigabytes that cross racks, and what they cost.
+class CrossRackCost(NamedTuple):
+    """What crosses racks.
+
+    Attributes:
+        gigabytes: that cross.
+        price: of all of them.
+    """
+
+    gigabytes: float
+    price: float
+
+
+def crossing(share: float, gigabytes: float, price: float) -> CrossRackCost:
+    """Return how many gigabytes cross racks, and what they cost.
 
     Args:
         share: of the bytes that stay in the rack.
@@ -51,7 +63,7 @@ def crossing(share: float, gigabytes: float, price: float) -> tuple[float, float
         price: of a gigabyte that crosses.
     """
     crossed = (1 - share) * gigabytes
-    return crossed, crossed * price
+    return CrossRackCost(crossed, crossed * price)
 
 
 def _share(topic: RackedTopic, executors: Sequence[str], mode: RackMode) -> float:

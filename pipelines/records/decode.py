@@ -24,7 +24,7 @@ from pipelines.sql import literal, name
 
 ENVELOPE: Final = ("key", "value", "headers")
 COORDINATES: Final = ("_topic", "_partition", "_offset")
-PLACE: Final = (*COORDINATES, "_ingested_at")
+RECORD_ID: Final = (*COORDINATES, "_ingested_at")
 """What tells a row of bronze from every other: Kafka's coordinates, and when it was read."""
 ORIGIN: Final = (*COORDINATES, "_kafka_timestamp", "_ingested_at")
 EVENT_DATE: Final = "_event_date"

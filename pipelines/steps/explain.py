@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
@@ -23,6 +23,13 @@ MOST_RECORDS: Final = 10_000
 """Records that are explained at most."""
 
 
+class ExplainedRecord(NamedTuple):
+    """A record of bronze: what the tables say of it, and what became of it."""
+
+    facts: Facts
+    fate: Fate
+
+
 @dataclass(frozen=True)
 class Explained:
     """What was found of a key.
@@ -36,7 +43,7 @@ class Explained:
 
     searched: Searched
     keys: int
-    records: tuple[tuple[Facts, Fate], ...]
+    records: tuple[ExplainedRecord, ...]
     is_whole: bool
 
 
@@ -70,7 +77,7 @@ def explain(
         total, keys = trace.totals(bronze, contract)
         layers = _layers(pipeline, key)
         shown = trace.first_keys(records, contract, limit) if keys > limit else records
-        limits = (pipeline.horizon, pipeline.config.speed.watermark_delay)
+        limits = trace.Limits(pipeline.horizon, pipeline.config.speed.watermark_delay)
         rows = small_rows(trace.traced(shown, bronze, layers, contract, limits).limit(MOST_RECORDS + 1))
     finally:
         bronze.unpersist()
@@ -78,7 +85,7 @@ def explain(
     return Explained(
         searched=Searched(total, table, at),
         keys=keys,
-        records=tuple((each, fate(each, contract)) for each in facts),
+        records=tuple(ExplainedRecord(each, fate(each, contract)) for each in facts),
         is_whole=len(rows) <= MOST_RECORDS,
     )
 

@@ -26,7 +26,7 @@ from pipelines.ledger.leases import Lease, lease
 from pipelines.ledger.retention_marks import first_rebuildable_day
 from pipelines.lineage.searches import Search, Searched
 from pipelines.nightly.cut_days import cut_days
-from pipelines.records.decode import ENVELOPE, EVENT_DATE, ORIGIN, PLACE
+from pipelines.records.decode import ENVELOPE, EVENT_DATE, ORIGIN, RECORD_ID
 from pipelines.spark.checkpoints import query_files
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.rebuild import Rebuild, rebuild
@@ -184,14 +184,14 @@ class _Work:
         if query_files(pipeline.spark, pipeline.checkpoint("speed")).query is None:
             return
         unread = unread_rows(pipeline)
-        emptied = emptied_of(unread).select(*PLACE)
+        emptied = emptied_of(unread).select(*RECORD_ID)
         began_with = start_version(pipeline)
         if began_with is not None:
             # What was empty when the stream began it reads so.
             then = read_kept(pipeline.spark, pipeline.table("bronze"), began_with)
             if then is not None:
-                emptied = emptied.join(emptied_of(then).select(*PLACE), [*PLACE], "left_anti")
-        of_these = records.join(unread.select(*PLACE), [*PLACE], "left_semi").select(*PLACE)
+                emptied = emptied.join(emptied_of(then).select(*RECORD_ID), [*RECORD_ID], "left_anti")
+        of_these = records.join(unread.select(*RECORD_ID), [*RECORD_ID], "left_semi").select(*RECORD_ID)
         number = of_these.union(emptied).distinct().count()
         if number:
             raise SourceError(
@@ -212,7 +212,7 @@ class _Work:
         if not exists(spark, table):
             return 0
         rows = read(spark, table, version(spark, table))
-        matching = self.search.records(rows.select(*ENVELOPE, *ORIGIN)).select(*PLACE)
+        matching = self.search.records(rows.select(*ENVELOPE, *ORIGIN)).select(*RECORD_ID)
         return self._delete(table, matching, run_lease, run_id)
 
     def _forget_speed(self, run_lease: Lease | None, run_id: str) -> int:
@@ -224,7 +224,7 @@ class _Work:
             # A replay that stood still, and has lost its lease, must not bring them back.
             claim(spark, table, run_lease.stamp("claim"))
         matching = self.search.rows(read(spark, table, version(spark, table)))
-        return self._delete(table, matching.select(*PLACE), run_lease, run_id)
+        return self._delete(table, matching.select(*RECORD_ID), run_lease, run_id)
 
     def _delete(self, table: str, matching: DataFrame, run_lease: Lease | None, run_id: str) -> int:
         """Delete rows by their place, if a lease is held; return how many they are."""

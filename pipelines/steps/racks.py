@@ -13,7 +13,7 @@ from pipelines.errors import ConfigError
 from pipelines.kafka.admin import admin_client
 from pipelines.kafka.source import read_envelopes
 from pipelines.kafka.topics import end_offsets, find_topic, list_offsets
-from pipelines.racks.advice import Advice, advise, crossing
+from pipelines.racks.advice import Advice, CrossRackCost, advise, crossing
 from pipelines.racks.reassignment import reassignment, spread
 from pipelines.racks.topology import Partition, RackedTopic, describe_racks
 from pipelines.racks.traffic import RackTrafficMeter
@@ -38,7 +38,7 @@ class RackDiagnosis:
     mode: RackMode
     executors: list[str]
     advice: Advice
-    bill: Mapping[RackMode, tuple[float, float]]
+    bill: Mapping[RackMode, CrossRackCost]
 
 
 def diagnose_racks(
@@ -63,7 +63,7 @@ def diagnose_racks(
     readers = list(executors) or sorted({rack for rack in topic.racks.values() if rack})
     mode = pipeline.config.kafka.rack.mode
     advice = advise(topic, readers, mode)
-    bill: dict[RackMode, tuple[float, float]] = {}
+    bill: dict[RackMode, CrossRackCost] = {}
     if gigabytes is not None and readers:
         bill = {each: crossing(share, gigabytes, price) for each, share in advice.shares.items()}
     return RackDiagnosis(topic, mode, readers, advice, bill)

@@ -228,8 +228,8 @@ def test_whatever_decides_how_records_decode_decides_for_which_index(
         (lake.config, small, ("id", date(2013, 1, 1))),
     ]
     keys = [
-        decoding_key(Pipeline(lake.spark, config, contract), name)
+        decoding_key(Pipeline(lake.spark, config, contract), *name)
         for config, contract, name in ((lake.config, small, bronze), *others)
     ]
     assert len({*keys}) == len(keys)
-    assert decoding_key(replace(lake.pipeline, contract=small), bronze) == keys[0]
+    assert decoding_key(replace(lake.pipeline, contract=small), *bronze) == keys[0]

@@ -1,6 +1,7 @@
 """The last number of an application is the one that Delta has, wherever in the log it was found."""
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from pipelines.delta.table_state import last_batch
 from pipelines.delta.tables import ensure_table, shape
 from pipelines.delta.transaction import StaleEpoch, Transaction
 from pipelines.delta.transaction_numbers import newest_number
+from pipelines.errors import SourceError
+from pipelines.spark.session import forget_tables
 
 APPLICATIONS = ("speed", "spee", "night")
 
@@ -55,7 +58,7 @@ def test_a_number_that_another_has_committed_meanwhile_is_a_conflict(spark: Spar
     commit(spark, table, "speed", 1)
     one, other = Transaction(spark, table), Transaction(spark, table)
     # What makes it one is the look at the number, which was found in the log.
-    assert newest_number(spark, table, one.version, "speed") == 1
+    assert newest_number(spark, newest_snapshot(spark, table), "speed") == 1
     other.commit((), Stamp("speed", 2, "a note"))
     with pytest.raises(StaleEpoch):
         one.commit((), Stamp("speed", 2, "a note"))
@@ -70,12 +73,51 @@ def test_of_another_application_it_is_none(spark: SparkSession, table: str) -> N
     assert (last_batch(spark, table, "speed"), last_batch(spark, table, "night")) == (2, 2)
 
 
-def test_a_large_commit_or_one_that_is_gone_is_left_to_delta(spark: SparkSession, table: str) -> None:
+def test_a_large_commit_is_left_to_delta(spark: SparkSession, table: str) -> None:
     commit(spark, table, "speed", 7)
-    version = newest_snapshot(spark, table).version()
-    assert newest_number(spark, table, version, "speed") == 7
-    assert newest_number(spark, table, version + 1, "speed") is None
+    assert newest_number(spark, newest_snapshot(spark, table), "speed") == 7
     Transaction(spark, table).commit((), Stamp("night", 1, "x" * 1_000_000))
-    assert newest_number(spark, table, version + 1, "speed") is None
-    assert newest_number(spark, table, version + 1, "night") is None
+    assert newest_number(spark, newest_snapshot(spark, table), "speed") is None
+    assert newest_number(spark, newest_snapshot(spark, table), "night") is None
     assert (last_batch(spark, table, "speed"), last_batch(spark, table, "night")) == (7, 1)
+
+
+DAMAGES: tuple[Callable[[bytes], bytes], ...] = (
+    lambda text: b"",
+    lambda text: bytes(len(text)),
+    lambda text: text[:-40],
+)
+
+
+def damaged(table: str, version: int, damage: Callable[[bytes], bytes]) -> None:
+    """Leaves the file of a commit as a crash of the machine may."""
+    log = Path(table, "_delta_log")
+    file = log / f"{version:020d}.json"
+    file.write_bytes(damage(file.read_bytes()))
+    for checksum in (*log.glob("*.crc"), *log.glob(".*.crc")):
+        checksum.unlink()
+    forget_tables()
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_file_before_a_checkpoint_changes_nothing(
+    spark: SparkSession, table: str, damage: Callable[[bytes], bytes]
+) -> None:
+    for number in range(1, 11):
+        commit(spark, table, "speed", number)
+    assert Path(table, "_delta_log", f"{10:020d}.checkpoint.parquet").exists()
+    damaged(table, 10, damage)
+    assert last_batch(spark, table, "speed") == 10
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_file_that_counts_is_told(
+    spark: SparkSession, table: str, damage: Callable[[bytes], bytes]
+) -> None:
+    for number in (1, 2):
+        commit(spark, table, "speed", number)
+    damaged(table, 2, damage)
+    with pytest.raises(SourceError, match=r"2\.json: the file of a commit is empty or cut off"):
+        last_batch(spark, table, "speed")
+    with pytest.raises(SourceError, match="is empty or cut off"):
+        Transaction(spark, table).number_taken("speed")

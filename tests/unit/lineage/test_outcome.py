@@ -9,7 +9,7 @@ from pipelines.cli.explain import _summary
 from pipelines.contracts.contract import DataContract
 from pipelines.lineage.outcome import Facts, fate
 from pipelines.lineage.searches import Searched
-from pipelines.steps.explain import Explained
+from pipelines.steps.explain import Explained, ExplainedRecord
 
 PLACE = {"_topic": "flights", "_partition": 1, "_offset": 7}
 ASIDE = {"_status": "open", "_reason": "rule_failed", "_column": "dest", "_contract_version": "0.9"}
@@ -90,7 +90,8 @@ def test_each_state_has_its_verdict(contract: DataContract, facts: Facts, verdic
 
 
 def explained(contract: DataContract, *records: Facts, **changes: Any) -> Explained:
-    found = Explained(Searched(5, "bronze", 1), 1, tuple((f, fate(f, contract)) for f in records), True)
+    each = tuple(ExplainedRecord(facts, fate(facts, contract)) for facts in records)
+    found = Explained(Searched(5, "bronze", 1), 1, each, True)
     return replace(found, **changes)
 
 
