@@ -157,6 +157,7 @@ def test_each_metric_is_on_the_dashboard() -> None:
         "oncelake_stream_last_micro_batch_records",
         "oncelake_stream_last_sign_timestamp_seconds",
         "oncelake_stream_micro_batches_total",
+        "oncelake_stream_started_timestamp_seconds",
     }
 
 
