@@ -155,7 +155,7 @@ class Aged:
         name = bronze_id(state, None, is_same=False)
         made = {
             "pipeline": pipeline.config.name,
-            "made_for": decoding_key(pipeline, (name, None)),
+            "made_for": decoding_key(pipeline, name, None),
             "bronze_id": name,
             "until_commit": state.commit,
         }
