@@ -1,7 +1,7 @@
 """The last number that a table has taken of an application, found without a Spark job.
 
-Delta adds the numbers of all applications up over its whole log, by three jobs for each version of a table:
-a fifth of what a small micro-batch cost. A query that writes all the time has its last number in one of the
+Delta adds the numbers of all applications up over its whole log, by three jobs for each version of a table.
+A query that writes all the time has its last number in one of the
 newest commits. Of several commits with a number of the same application, the newest counts.
 
 Only files are read that Delta itself adds up: those behind the checkpoint that it reads. So a commit of which

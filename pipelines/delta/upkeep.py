@@ -22,7 +22,7 @@ from pipelines.delta.table_properties import (
 from pipelines.delta.table_state import removed_files
 from pipelines.delta.tables import version
 from pipelines.delta.time_travel import commit_file
-from pipelines.spark.session_settings import session_settings
+from pipelines.session_settings import session_settings
 
 _NOTE: Final = "spark.databricks.delta.commitInfo.userMetadata"
 DELTAS_OWN: Final = timedelta(days=7)

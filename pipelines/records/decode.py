@@ -20,6 +20,7 @@ from pipelines.records.fingerprints import fingerprint
 from pipelines.records.reasons import Reason
 from pipelines.records.redaction import FOUND_LENGTH
 from pipelines.registry.wire_format import NO_WRITERS, Writers
+from pipelines.session_settings import session_settings
 from pipelines.sql import literal, name
 
 ENVELOPE: Final = ("key", "value", "headers")
@@ -116,18 +117,11 @@ def with_conditions(
     """
     if not contract.conditions:
         return rows
-    settings = rows.sparkSession.conf
-    before = {key: str(settings.get(key)) for key in _LENIENT}
-    for key, value in _LENIENT.items():
-        settings.set(key, value)
-    try:
+    with session_settings(rows.sparkSession, _LENIENT):
         condition_columns = (
             transform(F.expr(c.sql)).alias(condition_column(n)) for n, c in enumerate(contract.conditions)
         )
         return rows.select("*", *condition_columns)
-    finally:
-        for key, value in before.items():
-            settings.set(key, value)
 
 
 def _tried(condition: Column) -> Column:

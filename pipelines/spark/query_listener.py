@@ -1,7 +1,7 @@
 """Listens to streaming queries by few calls between Python and the JVM.
 
-PySpark's own listener reads each metric of a report by itself: some hundred calls for a query with state,
-which cost as much as an eighth of a small micro-batch. Spark has the whole report as JSON.
+PySpark's own listener reads each metric of a report by a call of its own, and a query with state has many.
+Spark has the whole report as JSON.
 """
 
 import json

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TypedDict, Unpack
 
 from pipelines.config.loader import load_config
 from pipelines.config.model import PipelineConfig
@@ -14,33 +14,41 @@ from pipelines.registry.schema_registry import open_registry, registry_of
 from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.session import spark_session
 
-CONF: Final = Path("conf")
-CONTRACTS: Final = Path("data_contracts")
+_CONF: Final = Path("conf")
+_CONTRACTS: Final = Path("data_contracts")
 
 
-def load_pipeline(
-    name: str,
-    *,
-    env: str = "local",
-    conf_dir: Path = CONF,
-    contracts_dir: Path = CONTRACTS,
-    settings: Sequence[str] = (),
-) -> tuple[PipelineConfig, DataContract]:
+class Places(TypedDict, total=False):
+    """Where a pipeline is described, and what wins over it.
+
+    Attributes:
+        env: The environment, a folder of `conf_dir`; `local` if not given.
+        conf_dir: Where the configuration is; `conf` if not given.
+        contracts_dir: Where the contracts are; `data_contracts` if not given.
+        settings: As `--set`: `lake.root=/some/dir`.
+    """
+
+    env: str
+    conf_dir: Path
+    contracts_dir: Path
+    settings: Sequence[str]
+
+
+def load_pipeline(name: str, **places: Unpack[Places]) -> tuple[PipelineConfig, DataContract]:
     """Read and check configuration and contract, with the expectations that people added.
 
     Args:
         name: The pipeline.
-        env: The environment, a folder of `conf_dir`.
-        conf_dir: Where the configuration is.
-        contracts_dir: Where the contracts are.
-        settings: As `--set`: `lake.root=/some/dir`.
+        places: see `Places`.
 
     Raises:
         ConfigError: The configuration or a suite of expectations is refused.
         ContractError: The contract is refused.
     """
-    config = load_config(name, env=env, conf_dir=conf_dir, settings=settings)
-    contract = load_contract(contracts_dir / config.contract)
+    conf_dir = places.get("conf_dir", _CONF)
+    settings = places.get("settings", ())
+    config = load_config(name, env=places.get("env", "local"), conf_dir=conf_dir, settings=settings)
+    contract = load_contract(places.get("contracts_dir", _CONTRACTS) / config.contract)
     contract = replace(contract, expectations=own_expectations(conf_dir, name, contract))
     if names_schemas(contract):
         # Asks nothing yet: whether there is a registry, and whether its client takes the settings.
@@ -48,14 +56,7 @@ def load_pipeline(
     return config, contract
 
 
-def open_pipeline(
-    name: str,
-    *,
-    env: str = "local",
-    conf_dir: Path = CONF,
-    contracts_dir: Path = CONTRACTS,
-    settings: Sequence[str] = (),
-) -> Pipeline:
+def open_pipeline(name: str, **places: Unpack[Places]) -> Pipeline:
     """Load a pipeline, as `load_pipeline` does, and start a session for it.
 
     Raises:
@@ -63,7 +64,5 @@ def open_pipeline(
         ContractError: The contract is refused.
         InfrastructureError: There is no usable Java, or the jars cannot be had.
     """
-    config, contract = load_pipeline(
-        name, env=env, conf_dir=conf_dir, contracts_dir=contracts_dir, settings=settings
-    )
+    config, contract = load_pipeline(name, **places)
     return Pipeline(spark_session(config, "look"), config, contract)

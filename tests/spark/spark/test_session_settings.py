@@ -3,7 +3,7 @@
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.spark.session_settings import session_settings
+from pipelines.session_settings import session_settings
 
 KEPT, NEW = "spark.sql.session.timeZone", "spark.databricks.delta.retentionDurationCheck.enabled"
 
