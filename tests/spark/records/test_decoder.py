@@ -116,6 +116,27 @@ def decoded(lake: Lake, documents: list[bytes]) -> list[tuple[Any, tuple[str | N
     ]
 
 
+def judged(
+    lake: Lake, oracle: Oracle, documents: list[bytes]
+) -> tuple[list[tuple[Any, ...]], set[str | None]]:
+    """The documents on which decoder and oracle differ, and the reasons that occurred."""
+    wrong, reasons = [], set()
+    for document, (values, fault) in zip(documents, decoded(lake, documents), strict=True):
+        expected, first = oracle.judge(document)
+        reasons.add(first[0])
+        held = None if expected is None else as_held(values, SCHEMA)
+        # Values of a broken record have no meaning.
+        if comparable(fault) != comparable(first) or (first[0] is None and held != expected):
+            wrong.append((document, fault, first, held, expected))
+    return wrong, reasons
+
+
+def changed(contract: DataContract, key: tuple[str, ...]) -> DataContract:
+    return replace(
+        contract, schema=SCHEMA, key=key, event_time="at", row_rules=RULES, day_rules=(), conditions=()
+    )
+
+
 @pytest.mark.parametrize(
     ("key", "number"),
     [
@@ -126,23 +147,24 @@ def decoded(lake: Lake, documents: list[bytes]) -> list[tuple[Any, tuple[str | N
 def test_any_document_is_decoded_as_plain_python_decodes_it(
     make_lake: Callable[..., Lake], contract: DataContract, key: tuple[str, ...], number: int
 ) -> None:
-    changed = replace(
-        contract, schema=SCHEMA, key=key, event_time="at", row_rules=RULES, day_rules=(), conditions=()
-    )
-    lake, oracle, source = (
-        make_lake(contract=changed),
-        Oracle(changed, LATEST),
-        Documents(SCHEMA, seed=len(key)),
-    )
+    asked = changed(contract, key)
+    source = Documents(SCHEMA, seed=len(key))
     documents = [source.one() for _ in range(number)]
-    wrong, faults = [], set()
-    for document, (values, fault) in zip(documents, decoded(lake, documents), strict=True):
-        expected, first = oracle.judge(document)
-        faults.add(first[0])
-        held = None if expected is None else as_held(values, SCHEMA)
-        # Values of a broken record have no meaning.
-        if comparable(fault) != comparable(first) or (first[0] is None and held != expected):
-            wrong.append((document, fault, first, held, expected))
+    wrong, faults = judged(make_lake(contract=asked), Oracle(asked, LATEST), documents)
     assert not wrong, "\n".join(map(str, wrong[:4]))
     reasons = {"malformed_json", "not_an_object", "wrong_type", "missing_field", "rule_failed"}
     assert faults == {None, *reasons, "event_time_future", "event_time_past"}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(2 * 3600)
+@pytest.mark.parametrize("seed", range(100, 120))
+def test_ten_million_documents_are_decoded_as_plain_python_decodes_them(
+    make_lake: Callable[..., Lake], contract: DataContract, seed: int
+) -> None:
+    """Half a million documents of each seed, so that a run that is ended has shown what it has done."""
+    asked = changed(contract, KEYS[seed % len(KEYS)])
+    lake, oracle, source = make_lake(contract=asked), Oracle(asked, LATEST), Documents(SCHEMA, seed)
+    for _ in range(10):
+        wrong, _ = judged(lake, oracle, [source.one() for _ in range(50_000)])
+        assert not wrong, "\n".join(map(str, wrong[:4]))
