@@ -18,6 +18,12 @@ class Point(StrEnum):
     LEASE_WRITTEN = "lease written"
     """The row of the lease is committed, and the run that wrote it has not noted that."""
 
+    LEASE_HELD = "lease held"
+    """A nightly run holds its lease and has claimed the ledger of verdicts, which it has not read."""
+    DAYS_DUE = "days due"
+    """A nightly run has found which days are due; the batch table is as an earlier run left it."""
+    BATCH_CLAIMED = "batch claimed"
+    """The batch table is as it was certified, and claimed for the epoch; no day of the run is written."""
     DAYS_BUILT = "days built"
     """A nightly run has written its days to the batch table, and has not audited them."""
     DAYS_AUDITED = "days audited"

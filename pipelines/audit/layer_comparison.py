@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import around
 from pipelines.delta.io import days_condition, on_days, small_rows
-from pipelines.ledger.layer_samples import LayerDifference, LayerSample
+from pipelines.ledger.layer_samples import Difference, Explanations, LayerDifference, LayerSample
 from pipelines.records.decode import COORDINATES, EVENT_DATE
 from pipelines.records.dedup import OTHER_DAY, other_names, same_event, with_key
 from pipelines.records.redaction import text_of
@@ -132,18 +132,20 @@ def _verdict(event_time: str) -> Column:
     Null if they agree.
     """
     only_batch = F.col("_s").isNull()
-    late = only_batch & (F.col(event_time) <= F.col("_watermark"))
-    pending = only_batch & F.coalesce(F.col("_ingested_at") >= F.col("_reached"), F.lit(True))
-    return (
-        F.when(F.col("_b").isNull() & F.col("_elsewhere"), "other_copy")
-        .when(F.col("_b").isNull(), "extra")
-        .when(late, "late")
-        .when(only_batch & F.col("_q").isNotNull(), "quarantined")
-        .when(pending, "pending")
-        .when(only_batch & F.col("_remembered"), "remembered")
-        .when(only_batch, "missing")
-        .when(F.col("_b") != F.col("_s"), "other_copy")
+    explanations = Explanations(
+        late=F.col(event_time) <= F.col("_watermark"),
+        quarantined=F.col("_q").isNotNull(),
+        pending=F.coalesce(F.col("_ingested_at") >= F.col("_reached"), F.lit(True)),
+        remembered=F.col("_remembered"),
     )
+    cases: list[tuple[Difference, Column]] = [
+        ("other_copy", F.col("_b").isNull() & F.col("_elsewhere")),
+        ("extra", F.col("_b").isNull()),
+        *((kind, only_batch & holds) for kind, holds in explanations.by_precedence()),
+        ("missing", only_batch),
+        ("other_copy", F.col("_b") != F.col("_s")),
+    ]
+    return F.coalesce(*(F.when(holds, kind) for kind, holds in cases))
 
 
 def _by_day(by_class: DataFrame) -> dict[date, LayerDifference]:

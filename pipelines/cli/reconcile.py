@@ -1,15 +1,43 @@
 """`oncelake reconcile`: is everything that Kafka has in bronze?"""
 
-from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from pipelines.cli.job_runner import Job, run_job
 from pipelines.cli.options import CommonOptions, LogFormat, common_options, output_option
+from pipelines.errors import SourceError
+from pipelines.lineage.offset_comparison import Cause, OffsetDifference
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.reconcile import Reconciliation, RecordsMissing
 from pipelines.steps.reconcile import reconcile as compare
+
+_WHERE: Final = "{offsets:,} offsets within {span}{holes}"
+_GONE: Final = f"{_WHERE}, which Kafka no longer has"
+_DELETED: Final = "{span}: deleted from Kafka before they were read"
+_LACKING: Final = "Kafka has them, and bronze does not"
+_KNOWN: Final = "listed as lost in audit.known_gaps"
+_TEXTS: Final[dict[Cause, str]] = {
+    "before": "{span}: from before bronze began; Kafka no longer has them",
+    "deleted": _DELETED,
+    "deleted_known": f"{_DELETED}; {_KNOWN}",
+    "skipped": f"{{offsets:,}} records of {{span}}: not read: {_LACKING}",
+    "skipped_by_setting": "{offsets:,} records of {span}: not read: kafka.starting_offsets: latest",
+    "lost": f"{{offsets:,}} records within {{span}}{{holes}}: {_LACKING}",
+    "lost_though_read": (
+        f"{{offsets:,}} records within {{span}}: {_LACKING}, though ingest's checkpoint says they were read"
+    ),
+    "no_record": (
+        f"{_WHERE}: Kafka has no record there: transaction markers, or records of aborted transactions"
+    ),
+    "removed_by_compaction": f"{_WHERE}: removed by compaction",
+    "gone_unknown": f"{_GONE}: whether they were records is unknown",
+    "gone_known": f"{_GONE}: {_KNOWN}",
+    "gone_compacted": f"{_GONE}: the topic is compacted",
+    "gone_accepted": f"{_GONE}: audit.offset_gaps: warn accepts gaps",
+    "not_read": "{span}: not read yet, or transaction markers",
+    "made_anew": "bronze has {span}, {kafka}: the topic was recreated, or is another",
+}
 
 
 @click.command()
@@ -25,8 +53,9 @@ def reconcile(output: LogFormat | None, **common: Any) -> None:
         try:
             return summary_of(compare(pipeline))
         except RecordsMissing as missing:
-            missing.summary = summary_of(missing.reconciliation)
-            raise
+            raise SourceError(
+                message_of(missing.reconciliation), summary_of(missing.reconciliation)
+            ) from None
 
     run_job(Job("reconcile", body), CommonOptions(**common), output)
 
@@ -43,7 +72,7 @@ def summary_of(reconciliation: Reconciliation) -> dict[str, Any]:
     name, topic, bronze = reconciliation.name, reconciliation.topic, reconciliation.bronze
     explained = [each for each in reconciliation.findings if not each.alarm]
     lines = [
-        f"{'MISSING' if each.alarm else 'known':<8} {name}-{each.partition} @ {each.words}"
+        f"{'MISSING' if each.alarm else 'known':<8} {name}-{each.partition} @ {words_of(each)}"
         for each in reconciliation.findings
     ]
     return {
@@ -64,6 +93,49 @@ def summary_of(reconciliation: Reconciliation) -> dict[str, Any]:
             }
             for number, offsets in sorted(topic.partitions.items())
         ],
-        "findings": [asdict(each) for each in reconciliation.findings],
+        "findings": [
+            {
+                "partition": each.partition,
+                "kind": each.kind,
+                "offsets": each.offsets,
+                "alarm": each.alarm,
+                "words": words_of(each),
+            }
+            for each in reconciliation.findings
+        ],
         "lines": lines or [f"bronze (version {reconciliation.bronze_version}) holds all that {name} has"],
     }
+
+
+def message_of(reconciliation: Reconciliation) -> str:
+    """Return the message of an error: what is missing, and nothing explains.
+
+    Args:
+        reconciliation: What Kafka and bronze have.
+    """
+    name = reconciliation.name
+    alarms = (each for each in reconciliation.findings if each.alarm)
+    lines = "\n".join(f"{name}-{each.partition} @ {words_of(each)}" for each in alarms)
+    return (
+        f"bronze and kafka.topic '{name}' do not agree, and nothing explains it.\n{lines}\n"
+        "See docs/runbook.md, 'Is everything in bronze?'"
+    )
+
+
+def words_of(difference: OffsetDifference) -> str:
+    """Say what differs and why, as `docs/runbook.md` quotes it.
+
+    Args:
+        difference: Of one partition.
+    """
+    end, holes = difference.kafka_end, ", ".join(_span(*hole) for hole in difference.holes)
+    return _TEXTS[difference.cause].format(
+        offsets=difference.offsets,
+        span=_span(difference.first, difference.last),
+        holes=f" (the first: {holes})" if holes else "",
+        kafka="Kafka has no such partition" if end is None else f"Kafka's end offset is {end}",
+    )
+
+
+def _span(first: int, last: int) -> str:
+    return f"{first}" if first == last else f"{first}..{last}"

@@ -16,11 +16,21 @@ from pipelines.sql import literal
 LEDGERS: Final = (LAYER_SAMPLES.name, VALIDATION_RESULTS.name)
 """The ledgers that hold such values."""
 _GONE: Final = "a value, which was forgotten with a record of the day"
-# What an expectation observed is a value, or counts them (`pipelines.expectations.runner`).
+# The stored result says whether a value was observed, or that it could not be evaluated and why, which may
+# quote one.
+_RAISED: Final = "get_json_object(result, '$.exception_info.raised_exception')"
+_OBSERVED: Final = "get_json_object(result, '$.result.observed_value')"
+# Without a result the text has to decide: in rows that are older than the column, and in rows whose result
+# was deleted. What the text does not show to be a count or a fixed answer counts as a value.
+_TEXT_MAY_BE_A_VALUE: Final = (
+    "observed NOT LIKE '% values unexpected'"
+    f" AND observed NOT IN ('as expected', 'not as expected', '{_GONE}')"
+)
+# A number of rows is no value of a record.
 _OBSERVES: Final = (
     "kind = 'expectation' AND name NOT LIKE 'expect_table_row_count%'"
-    " AND observed NOT LIKE '% values unexpected'"
-    f" AND observed NOT IN ('as expected', 'not as expected', '{_GONE}')"
+    f" AND CASE {_RAISED} WHEN 'true' THEN true WHEN 'false' THEN {_OBSERVED} IS NOT NULL"
+    f" ELSE {_TEXT_MAY_BE_A_VALUE} END"
 )
 
 

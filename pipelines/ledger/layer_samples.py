@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar, get_args
 
 from pyspark.sql import functions as F
 
@@ -12,7 +12,31 @@ from pipelines.delta.tables import exists, shape, small_frame
 from pipelines.ledger.catalog import LAYER_SAMPLES, SAMPLE
 from pipelines.spark.pipeline import Pipeline
 
-Difference = Literal["late", "quarantined", "pending", "remembered", "missing", "extra", "other_copy"]
+Explanation = Literal["late", "quarantined", "pending", "remembered"]
+"""Why the speed layer lacks an event, in order of precedence: of several that hold, the first one counts."""
+Difference = Literal[Explanation, "missing", "extra", "other_copy"]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Explanations(Generic[T]):
+    """What each explanation needs: a condition, or a reason. Whoever explains has to give all of them.
+
+    Attributes:
+        late: a record behind the watermark, as in `LayerDifference`.
+        quarantined: a record in quarantine, likewise.
+        pending: a record that has not been read, likewise.
+        remembered: a key that the state still held, likewise.
+    """
+
+    late: T
+    quarantined: T
+    pending: T
+    remembered: T
+
+    def by_precedence(self) -> list[tuple[Explanation, T]]:
+        """Return what was given for each explanation, in the order in which they are to be tried."""
+        return [(each, getattr(self, each)) for each in get_args(Explanation)]
 
 
 @dataclass(frozen=True)

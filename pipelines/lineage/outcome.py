@@ -2,15 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pipelines.contracts.contract import DataContract
+from pipelines.ledger.layer_samples import Explanation, Explanations
 from pipelines.records.redaction import leaves
 
-Outcome = Literal[
-    "winner", "duplicate", "conflict", "late", "quarantined", "pending", "remembered", "missing"
-]
+Outcome = Literal["winner", "duplicate", "conflict", Explanation, "missing"]
 Place = Mapping[str, Any]
+
+_WOULD_BE: Final = "would be the row of the batch layer"
 
 
 @dataclass(frozen=True)
@@ -104,35 +105,37 @@ def fate(facts: Facts, contract: DataContract) -> Fate:
         dropped = facts.behind and facts.speed_copy is None
         reason = f"row of the batch layer{_dropped(facts) if dropped else ''}"
         return Fate("late" if dropped else "winner", reason)
-    if facts.aside and not facts.in_speed and facts.speed_copy is None:
-        refused = _refused(facts.aside)
-        return Fate(
-            "quarantined", f"{refused}; valid by the current contract: quarantine replay, or a rebuild"
-        )
-    if facts.closed:
+    speed_lacks_it = not facts.in_speed and facts.speed_copy is None
+    if facts.closed and not (facts.aside and speed_lacks_it):
         reason = f"{facts.event_day} is certified without it: it came later, or a rule was changed"
         return Fate("late", f"{reason}; the next rebuild of the day makes it the row")
-    return _of_open_day(facts)
+    return _explained(facts) if speed_lacks_it else _in_speed(facts)
 
 
-def _of_open_day(facts: Facts) -> Fate:
-    would_be = "would be the row of the batch layer"
-    if facts.in_speed:
-        return Fate("winner", f"{would_be}; readers have it from the speed layer")
-    if facts.speed_copy is not None:
-        return Fate(
-            "winner", f"{would_be}; readers have {coordinates_text(facts.speed_copy)} from the speed layer"
-        )
-    if facts.behind and not facts.unread:
-        return Fate("late", f"{would_be}{_dropped(facts)}")
+def _in_speed(facts: Facts) -> Fate:
+    copy = "it" if facts.in_speed else coordinates_text(facts.speed_copy)
+    return Fate("winner", f"{_WOULD_BE}; readers have {copy} from the speed layer")
+
+
+def _explained(facts: Facts) -> Fate:
+    """Explain why the speed layer lacks the event, as the audit of its day would."""
+    late = quarantined = pending = remembered = None
+    # What the stream has refused, or has not read, it has not held against its watermark.
+    if facts.behind and not facts.unread and not facts.aside:
+        late = f"{_WOULD_BE}{_dropped(facts)}"
+    if facts.aside:
+        advice = "valid by the current contract: quarantine replay, or a rebuild"
+        quarantined = f"{_refused(facts.aside)}; {advice}"
     if facts.beyond:
-        return Fate("pending", f"{would_be}; the speed layer has not read that far")
+        pending = f"{_WOULD_BE}; the speed layer has not read that far"
     if facts.key_in_speed is not None:
         other = coordinates_text(facts.key_in_speed)
-        return Fate(
-            "remembered", f"{would_be}; the speed layer had {other} of this key and took it for a copy"
-        )
-    return Fate("missing", f"{would_be}; nothing explains why the speed layer lacks it")
+        remembered = f"{_WOULD_BE}; the speed layer had {other} of this key and took it for a copy"
+    reasons = Explanations(late=late, quarantined=quarantined, pending=pending, remembered=remembered)
+    for verdict, reason in reasons.by_precedence():
+        if reason:
+            return Fate(verdict, reason)
+    return Fate("missing", f"{_WOULD_BE}; nothing explains why the speed layer lacks it")
 
 
 def _copy(facts: Facts, contract: DataContract) -> Fate:

@@ -4,41 +4,51 @@ A run may be stopped between any two steps, for as long as it takes another to d
 on. The lease is taken before anything is read; the ledger of verdicts is claimed with it; the batch table is
 claimed by the commit that puts it back to what is certified; and what the run decides is written last, by a
 commit that a later epoch refuses.
+
+A further step is a method of `NightSteps` and an entry in `steps`. Where it may be stopped is a point of
+`pipelines.fault_points`, which says what is written by then.
 """
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from pipelines.fault_points import Point, reach
+
 
 class NightSteps(Protocol):
-    """A nightly run. Each step says its name before each of its commits, where the run may be stopped."""
+    """A nightly run. Each step stops at a point before each of its commits."""
 
     def hold(self) -> AbstractContextManager[object]:
         """Take the lease and claim the ledger for its epoch; give the lease back at the end."""
 
-    def look(self) -> Iterator[str]:
+    def look(self) -> Iterator[Point]:
         """Read what is certified, and which days are due."""
 
-    def undo(self) -> Iterator[str]:
+    def undo(self) -> Iterator[Point]:
         """Claim the batch table for the epoch, as it is certified: the run's base."""
 
-    def build(self) -> Iterator[str]:
+    def build(self) -> Iterator[Point]:
         """Write the days, as one commit."""
 
-    def audit(self) -> Iterator[str]:
+    def audit(self) -> Iterator[Point]:
         """Check the days as they were written."""
 
-    def keep(self) -> Iterator[str]:
+    def keep(self) -> Iterator[Point]:
         """Take back the days that did not pass."""
 
-    def certify(self) -> Iterator[str]:
+    def certify(self) -> Iterator[Point]:
         """Write the verdicts, if no commit of others lies between the base and what is certified."""
 
 
-def steps(night: NightSteps) -> Iterator[str]:
-    """Let a run take its steps, one each time that it is asked for the next name."""
-    yield "hold"
+def steps(night: NightSteps) -> Iterator[Point]:
+    """Let a run take its steps up to the next point, each time that it is asked for one."""
     with night.hold():
         for step in (night.look, night.undo, night.build, night.audit, night.keep, night.certify):
             yield from step()
+
+
+def stop_at(point: Point) -> Iterator[Point]:
+    """Reach a point, at which whoever takes the steps may leave the run as it is."""
+    reach(point)
+    yield point

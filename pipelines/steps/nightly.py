@@ -17,7 +17,7 @@ from pipelines.delta.io import on_days, read
 from pipelines.delta.record_tables import require_table
 from pipelines.delta.tables import conform, exists
 from pipelines.delta.time_travel import commit_hash
-from pipelines.fault_points import Point, reach
+from pipelines.fault_points import Point
 from pipelines.ledger.bronze_index import BronzeIndex, BronzeSlice
 from pipelines.ledger.bronze_verdicts import slice_to_audit
 from pipelines.ledger.certifications import (
@@ -32,7 +32,7 @@ from pipelines.ledger.forgotten_places import require_forgotten
 from pipelines.ledger.leases import Lease, lease
 from pipelines.ledger.retention_marks import first_whole_day, require_whole
 from pipelines.ledger.runs import RunRecorder
-from pipelines.nightly.commit_order import steps
+from pipelines.nightly.commit_order import steps, stop_at
 from pipelines.nightly.rebuild import build_days, require_alone
 from pipelines.nightly.rebuild_plan import Due, RebuildCause, RepairScope, due_days
 from pipelines.nightly.recovery import back_to_certified
@@ -129,9 +129,9 @@ class Night:
             finally:
                 self._steps.write(self.pipeline.spark)
 
-    def look(self) -> Iterator[str]:
+    def look(self) -> Iterator[Point]:
         """Seal the days, and find which are due."""
-        yield "look"
+        yield from stop_at(Point.LEASE_HELD)
         pipeline = self.pipeline
         # Upkeep may have removed records since; it cannot any more.
         require_whole(pipeline, self.requested_days)
@@ -150,18 +150,18 @@ class Night:
         pieces = slice_to_audit(pipeline, ledger, index, span.near)
         self._plan = _Plan(certified, index, due, span, pieces)
 
-    def undo(self) -> Iterator[str]:
+    def undo(self) -> Iterator[Point]:
         """Put the batch table back to the certified state if a run died between writing and deciding."""
         if not exists(self.pipeline.spark, self.pipeline.table("batch")):
             ensure_batch(self.pipeline)
-        yield "undo"
+        yield from stop_at(Point.DAYS_DUE)
         self._base = back_to_certified(self.pipeline, self._plan.certified, self._lease).version
         # Only now: columns that it adds are a version of their own.
         ensure_batch(self.pipeline)
 
-    def build(self) -> Iterator[str]:
+    def build(self) -> Iterator[Point]:
         """Write the days from bronze."""
-        yield "build"
+        yield from stop_at(Point.BATCH_CLAIMED)
         plan = self._plan
         _log.info("rebuilding %s from bronze version %d", days_text(plan.due.causes), plan.index.version)
         with self._steps.step("build") as detail:
@@ -169,12 +169,11 @@ class Night:
             self._built = build_days(self.pipeline, plan.span, plan.pieces, stamp)
             detail.append(f"batch version {self._built}")
 
-    def audit(self) -> Iterator[str]:
+    def audit(self) -> Iterator[Point]:
         """Audit the days as written."""
-        yield "audit"
         plan, built = self._plan, self._built
         with self._steps.step("audit") as detail:
-            reach(Point.DAYS_BUILT)
+            yield from stop_at(Point.DAYS_BUILT)
             closed = {*plan.due.days, *(plan.certified.days if plan.certified else ())}
             day_audit = audit(AuditedDays(self.pipeline, plan.span, closed, plan.pieces, built))
             self._day_audit = _with_moves(self.pipeline, day_audit, plan.due.days, plan.certified, built)
@@ -184,17 +183,16 @@ class Night:
                 f" Great Expectations took {day_audit.expectations_s:.1f} s of it"
             )
 
-    def keep(self) -> Iterator[str]:
+    def keep(self) -> Iterator[Point]:
         """Take back the days that failed."""
-        yield "keep"
-        reach(Point.DAYS_AUDITED)
+        yield from stop_at(Point.DAYS_AUDITED)
         stamp = self._lease.stamp("keep")
         self._kept = self._built
         if failed := [day for day in self._plan.due.days if not self._day_audit.passed(day)]:
             spark, table = self.pipeline.spark, self.pipeline.table("batch")
             self._kept = restore_fenced(spark, table, self._base, stamp, failed).version
 
-    def certify(self) -> Iterator[str]:
+    def certify(self) -> Iterator[Point]:
         """Write the verdicts."""
         spark, config, plan = self.pipeline.spark, self.pipeline.config, self._plan
         with self._steps.step("certify") as detail:
@@ -212,10 +210,9 @@ class Night:
             )
             decided = decide(self._run, self._day_audit, plan.due, plan.certified, changed)
             require_alone(self.pipeline, sorted({self._base, self._built, self._kept}))
-            yield "certify"
-            reach(Point.DAYS_KEPT)
+            yield from stop_at(Point.DAYS_KEPT)
             record_verdicts(self.pipeline, decided, self._lease.stamp("certify"))
-            reach(Point.VERDICTS_WRITTEN)
+            yield from stop_at(Point.VERDICTS_WRITTEN)
             self._decided = decided
             detail.append(f"{sum(v.status == 'certified' for v in decided)} of {len(decided)} days")
 

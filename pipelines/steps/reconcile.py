@@ -6,9 +6,13 @@ from dataclasses import dataclass
 from pipelines.delta.record_tables import require_table, topic_of_bronze
 from pipelines.delta.tables import version
 from pipelines.errors import SourceError
-from pipelines.kafka import offset_gaps
 from pipelines.kafka.bronze_offsets import bronze_of_topic
-from pipelines.kafka.offset_comparison import (
+from pipelines.kafka.same_log import require_same_log
+from pipelines.kafka.source import offsets_between
+from pipelines.kafka.topic_offsets import TopicOffsets, records_within, topic_offsets
+from pipelines.kafka.topics import Topic
+from pipelines.lineage import offset_gaps
+from pipelines.lineage.offset_comparison import (
     BronzeOffsets,
     OffsetDifference,
     Tail,
@@ -16,10 +20,6 @@ from pipelines.kafka.offset_comparison import (
     asked_behind,
     compare_offsets,
 )
-from pipelines.kafka.same_log import require_same_log
-from pipelines.kafka.source import offsets_between
-from pipelines.kafka.topic_offsets import TopicOffsets, records_within, topic_offsets
-from pipelines.kafka.topics import Topic
 from pipelines.spark.ingest_plans import read_until
 from pipelines.spark.pipeline import Pipeline
 
@@ -55,8 +55,17 @@ class RecordsMissing(SourceError):
         reconciliation: What Kafka and bronze have.
     """
 
-    def __init__(self, message: str, reconciliation: Reconciliation) -> None:
-        super().__init__(message)
+    def __init__(self, reconciliation: Reconciliation) -> None:
+        name = reconciliation.name
+        alarms = ", ".join(
+            f"{finding.offsets:,} offsets of {name}-{finding.partition} ({finding.cause})"
+            for finding in reconciliation.findings
+            if finding.alarm
+        )
+        super().__init__(
+            f"bronze and kafka.topic '{name}' do not agree, and nothing explains it: {alarms}."
+            " See docs/runbook.md, 'Is everything in bronze?'"
+        )
         self.reconciliation = reconciliation
 
 
@@ -101,12 +110,7 @@ def reconcile(pipeline: Pipeline) -> Reconciliation:
     findings = compare_offsets(topic.partitions, in_bronze, policy, tails)
     result = Reconciliation(config.kafka.topic, topic, in_bronze, at, findings)
     if result.missing:
-        alarms = "\n".join(f"{result.name}-{one.partition} @ {one.words}" for one in findings if one.alarm)
-        raise RecordsMissing(
-            f"bronze and kafka.topic '{result.name}' do not agree, and nothing explains it.\n{alarms}\n"
-            "See docs/runbook.md, 'Is everything in bronze?'",
-            result,
-        )
+        raise RecordsMissing(result)
     return result
 
 

@@ -8,10 +8,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from demo.waiting import wait_until
-from pipelines.cli.reconcile import summary_of
+from pipelines.cli.reconcile import message_of, summary_of
 from pipelines.delta.io import append, read
 from pipelines.delta.record_tables import ensure_bronze
-from pipelines.errors import SourceError
 from pipelines.steps.ingest import ingest
 from pipelines.steps.reconcile import Reconciliation, RecordsMissing, reconcile
 from tests.support.kafka import MakeTopic
@@ -42,6 +41,12 @@ def findings(lake: Lake) -> list[tuple[str, int, bool]]:
 
 def in_short(found: Reconciliation) -> list[tuple[str, int, bool]]:
     return [(finding.kind, finding.offsets, finding.alarm) for finding in found.findings]
+
+
+def refusal(lake: Lake) -> str:
+    with pytest.raises(RecordsMissing) as refused:
+        reconcile(lake.pipeline)
+    return message_of(refused.value.reconciliation)
 
 
 def send_in_transactions(broker: str, topic: str, partition: int) -> None:
@@ -84,10 +89,7 @@ def test_what_is_lost_is_told_from_what_was_not_read_yet_and_from_markers_and_ab
     ensure_bronze(replace(lake.pipeline, config=holed.config))
     rows = read(lake.spark, whole).where("_partition = 1 OR _offset NOT IN (3, 5, 6, 18)")
     append(rows, holed.config.table("bronze"))
-    with pytest.raises(
-        SourceError, match=r"4 records within 0..19 \(the first: 3, 5..6, 18\): Kafka has them"
-    ):
-        reconcile(holed.pipeline)
+    assert "4 records within 0..19 (the first: 3, 5..6, 18): Kafka has them" in refusal(holed)
     admin.delete_records([TopicPartition(name, 0, 5)])[TopicPartition(name, 0)].result(30)
     with pytest.raises(RecordsMissing) as refused:
         reconcile(holed.pipeline)
@@ -104,8 +106,7 @@ def test_what_is_lost_is_told_from_what_was_not_read_yet_and_from_markers_and_ab
         "not_read_yet": 6,
     }
     admin.delete_records([TopicPartition(name, 0, 22)])[TopicPartition(name, 0)].result(30)
-    with pytest.raises(SourceError, match=r"20..21: deleted from Kafka before they were read"):
-        reconcile(lake.pipeline)
+    assert "20..21: deleted from Kafka before they were read" in refusal(lake)
     accepted = "audit.known_gaps=[{partition: 0, first: 20, last: 21, why: retention}]"
     assert findings(lake_of(make_lake, broker, name, accepted)) == [
         *(("deleted", 2, False), ("lag", 3, False)),

@@ -1,5 +1,6 @@
 """Bronze and ingest's checkpoint know each other: where one was put back, nothing is lost or doubled."""
 
+import re
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -10,6 +11,7 @@ import pytest
 from confluent_kafka import Producer
 from delta.tables import DeltaTable
 
+from pipelines.cli.reconcile import message_of
 from pipelines.delta.record_tables import ensure_bronze
 from pipelines.delta.tables import version
 from pipelines.errors import SourceError
@@ -19,7 +21,7 @@ from pipelines.lineage.searches import OfKey
 from pipelines.steps.checkpoints import reset_checkpoint
 from pipelines.steps.forget import forget
 from pipelines.steps.ingest import ingest
-from pipelines.steps.reconcile import reconcile
+from pipelines.steps.reconcile import RecordsMissing, reconcile
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import Lake, flight
 
@@ -184,8 +186,10 @@ def test_a_loss_of_before_these_checks_is_told(source: Source, tmp_path: Path) -
     source.send(20)
     ingest_as_before()
     assert source.lake.count("bronze") == 40
-    with pytest.raises(SourceError, match=r"20 records .* ingest's checkpoint says they were read") as lost:
+    with pytest.raises(RecordsMissing) as lost:
         reconcile(source.lake.pipeline)
     assert lost.value.exit_code == 4
+    found = message_of(lost.value.reconciliation)
+    assert re.search("20 records .* ingest's checkpoint says they were read", found)
     source.refused("20 records .* bronze does not")
     source.fixed()

@@ -8,6 +8,7 @@ from typing import Final
 
 from pipelines.config.loader import load_config
 from pipelines.delta.epochs import Commit, Epoch, Stamp, commits_of_others, next_epoch
+from pipelines.fault_points import Point
 from pipelines.ledger.certifications import Certified, Verdict, certified_in, newest_certified, standing
 
 Content = Mapping[int, str]
@@ -131,13 +132,13 @@ class ModelNight:
         self.epoch = Epoch("flights", self.name, self.world.epoch)
         yield
 
-    def look(self) -> Iterator[str]:
+    def look(self) -> Iterator[Point]:
         """Claims the ledger, as `pipelines.ledger.leases.lease` does, and reads it."""
-        yield from self._commit(self.world.ledger, "claim", lambda read: {}, frozenset(), ())
-        yield "look"
+        yield from self._commit(self.world.ledger, Point.LEASE_WRITTEN, lambda read: {}, frozenset(), ())
+        yield Point.LEASE_HELD
         self.before = certified_in(standing(_CONFIG, self.world.verdicts))
 
-    def undo(self) -> Iterator[str]:
+    def undo(self) -> Iterator[Point]:
         """Puts the table back."""
         everything = frozenset(range(1, 6))
 
@@ -145,50 +146,58 @@ class ModelNight:
             was = self.world.batch.versions[self.before.version].content if self.before else {}
             return {day: was.get(day, "") for day in self.world.batch.versions[read].content.keys() | was}
 
-        yield from self._commit(self.world.batch, "undo", back, everything, self.versions)
+        yield from self._commit(self.world.batch, Point.DAYS_DUE, back, everything, self.versions)
 
-    def build(self) -> Iterator[str]:
+    def build(self) -> Iterator[Point]:
         """Writes the days."""
         built = dict.fromkeys(self.days, self.name)
-        yield from self._commit(self.world.batch, "build", lambda read: built, self.days, self.versions)
+        yield from self._commit(
+            self.world.batch, Point.BATCH_CLAIMED, lambda read: built, self.days, self.versions
+        )
 
-    def audit(self) -> Iterator[str]:
+    def audit(self) -> Iterator[Point]:
         """Takes its time."""
-        yield "audit"
+        yield Point.DAYS_BUILT
 
-    def keep(self) -> Iterator[str]:
+    def keep(self) -> Iterator[Point]:
         """Takes back what failed."""
         base = self.world.batch.versions[self.versions[0]].content
         back = {day: base.get(day, "") for day in self.failing}
         if back:
-            yield from self._commit(self.world.batch, "keep", lambda read: back, self.failing, self.versions)
+            yield from self._commit(
+                self.world.batch, Point.DAYS_AUDITED, lambda read: back, self.failing, self.versions
+            )
 
-    def certify(self) -> Iterator[str]:
+    def certify(self) -> Iterator[Point]:
         """Writes the verdicts."""
         commits = [Commit(at, "WRITE") for at in range(self.world.batch.newest + 1)]
         base, *own = self.versions
         if self.world.looks and commits_of_others(commits, base, own[-1], own):
             raise Conflict
-        yield from self._commit(self.world.ledger, "certify", lambda read: {}, frozenset(), ())
+        yield from self._commit(self.world.ledger, Point.DAYS_KEPT, lambda read: {}, frozenset(), ())
         self.world.verdicts += [self._verdict(day) for day in sorted(self.days - self.failing)]
         self.done = True
+        yield Point.VERDICTS_WRITTEN
 
     def _commit(
         self,
         table: Table,
-        what: str,
+        point: Point,
         change: Callable[[int], Content],
         seen: frozenset[int],
         made: "list[int] | tuple[()]",
-    ) -> Iterator[str]:
-        """A commit in its two parts, between which others may commit; tried again after a conflict."""
+    ) -> Iterator[Point]:
+        """A commit in its two parts, tried again after a conflict.
+
+        The run stops at the point before it, and once more where it is under way: others may commit between.
+        """
         assert self.epoch is not None
-        self.epoch, stamp = self.epoch.after(what)
+        self.epoch, stamp = self.epoch.after(point)
         while True:
-            yield what
+            yield point
             self.reads = read = table.begin(stamp)
             changed = change(read)
-            yield f"{what}, under way"
+            yield point
             try:
                 version = table.commit(read, stamp, changed, seen, self.name)
             except Conflict:

@@ -66,7 +66,8 @@ def test_each_point_is_reached_by_code_and_used_by_a_test() -> None:
     reached = [
         argument.attr
         for path in CODE
-        for call in calls(path, "reach")
+        for name in ("reach", "stop_at")
+        for call in calls(path, name)
         for argument in call.args
         if isinstance(argument, ast.Attribute)
     ]

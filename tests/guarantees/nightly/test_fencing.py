@@ -21,6 +21,7 @@ from pipelines.delta.io import append, read
 from pipelines.delta.table_properties import set_table_property
 from pipelines.delta.transaction import StaleEpoch
 from pipelines.errors import InfrastructureError, SourceError
+from pipelines.fault_points import Point
 from pipelines.ledger.certifications import certified, history
 from pipelines.nightly import rebuild
 from pipelines.nightly.commit_order import steps
@@ -43,8 +44,8 @@ def lake(two_days: Lake, make_lake: Callable[..., Lake], small: DataContract) ->
     return lake
 
 
-def begun(lake: Lake, until: str, days: list[date]) -> Iterator[str]:
-    """A run that has come to a step, and stands still until it has lost the right to its lease."""
+def begun(lake: Lake, until: Point, days: list[date]) -> Iterator[Point]:
+    """A run that has come to a point, and stands still until it has lost the right to its lease."""
     night = steps(Night(lake.pipeline, "stood still", days))
     assert until in iter(night)
     lease_ends(lake)
@@ -97,7 +98,7 @@ def writing(
 ) -> Iterator[list[BaseException]]:
     """A run whose transaction lasts as long as the block; and, when it has ended, what has made it fail."""
     rows, failures = HeldUp(folder), list[BaseException]()
-    night = begun(lake, "build", days)
+    night = begun(lake, Point.BATCH_CLAIMED, days)
 
     def finish() -> None:
         try:
@@ -124,18 +125,19 @@ def test_runs_that_are_overtaken_before_a_commit_or_while_they_write_cannot_make
     """The transaction of the one that writes was begun before the other run claimed the table."""
     # So many that the third day fails its audit, and is taken back; the fourth passes.
     lake.ingest([*(on(3, n) for n in range(100, 160)), on(1, 20)])
-    overtaken = {step: begun(lake, step, [THREE, FOUR]) for step in ("undo", "build", "keep", "certify")}
+    points = (Point.DAYS_DUE, Point.BATCH_CLAIMED, Point.DAYS_AUDITED, Point.DAYS_KEPT)
+    overtaken = {point: begun(lake, point, [THREE, FOUR]) for point in points}
     with writing(lake, [THREE, FOUR], tmp_path, monkeypatch) as failures:
         assert run(lake, ONE)["days"] == {"2013-01-01": "certified"}
     before, holds = (len(history(lake.pipeline)), commits(lake)), {1: [1, 2, 4, 20], 2: [3, 5]}
     assert [type(error) for error in failures] == [StaleEpoch]
     assert served(lake) == holds
     assert flights_of(lake.table("batch"), FOUR) == []
-    for step, night in overtaken.items():
+    for point, night in overtaken.items():
         with pytest.raises(StaleEpoch, match="this run lost its lease to a later one") as lost:
             list(night)
-        assert (step, lost.value.exit_code) == (step, 1)
-        assert (step, len(history(lake.pipeline)), commits(lake)) == (step, *before)
+        assert (point, lost.value.exit_code) == (point, 1)
+        assert (point, len(history(lake.pipeline)), commits(lake)) == (point, *before)
     assert served(lake) == holds
 
 
@@ -143,7 +145,7 @@ def test_runs_that_are_overtaken_before_a_commit_or_while_they_write_cannot_make
 def test_rows_of_others_are_not_certified_and_the_next_night_removes_them(lake: Lake) -> None:
     holds = {1: [1, 2, 4], 2: [3, 5]}
     night = steps(Night(lake.pipeline, "beside another", [THREE]))
-    assert "build" in iter(night)
+    assert Point.BATCH_CLAIMED in iter(night)
     append(lake.table("batch").where("flight = 1"), lake.config.table("batch"))
     with pytest.raises(SourceError, match=r"others wrote to it .* version \d+ \(WRITE\)") as refused:
         list(night)
@@ -157,10 +159,10 @@ def test_rows_of_others_are_not_certified_and_the_next_night_removes_them(lake: 
 @pytest.mark.thorough
 def test_upkeep_and_properties_between_are_no_rows_of_others(lake: Lake) -> None:
     night = Night(lake.pipeline, "beside upkeep", [THREE])
-    for step in steps(night):
-        if step in ("build", "audit"):
+    for point in steps(night):
+        if point in (Point.BATCH_CLAIMED, Point.DAYS_BUILT):
             batch = lake.config.table("batch")
-            set_table_property(lake.spark, batch, "oncelake.test", step)
+            set_table_property(lake.spark, batch, "oncelake.test", point)
             DeltaTable.forPath(lake.spark, batch).optimize().executeCompaction()
             lake.spark.sql(f"VACUUM delta.`{batch}`")
     assert night.result()["days"] == {"2013-01-03": "certified"}

@@ -7,14 +7,15 @@ from pipelines.cli import publish, rack
 from pipelines.cli.checkpoint import summary_of as summary_of_reset
 from pipelines.cli.maintain import summary_of as summary_of_upkeep
 from pipelines.cli.nightly import lines_of
+from pipelines.cli.reconcile import message_of
 from pipelines.cli.reconcile import summary_of as summary_of_reconciliation
 from pipelines.cli.report import summary_of as summary_of_report
 from pipelines.cli.report import summary_of_metrics
 from pipelines.config.loader import load_config
 from pipelines.delta.upkeep import Files
 from pipelines.kafka.ingest_position import Continuation
-from pipelines.kafka.offset_comparison import BronzeOffsets, OffsetDifference
 from pipelines.kafka.topic_offsets import BrokerOffsets, TopicOffsets
+from pipelines.lineage.offset_comparison import BronzeOffsets, OffsetDifference
 from pipelines.publishing.cluster_advice import ClusterFacts
 from pipelines.publishing.settings import sink_of
 from pipelines.racks.advice import advise, crossing
@@ -120,11 +121,12 @@ def test_bytes_are_shown_by_the_rack_that_read_and_the_rack_that_served_them() -
 def test_what_bronze_lacks_is_counted_apart_from_what_is_explained() -> None:
     topic = TopicOffsets("id", {1: BrokerOffsets(0, 9), 0: BrokerOffsets(2, 20)}, "delete")
     findings = [
-        OffsetDifference(0, "gap", 3, alarm=True, words="3 records: Kafka has them, and bronze has not"),
-        OffsetDifference(0, "gap", 2, alarm=False, words="2 offsets: markers"),
-        OffsetDifference(1, "lag", 9, alarm=False, words="0..8: not read yet"),
+        OffsetDifference(0, "lost", 3, 2, 18, ((4, 5), (9, 9))),
+        OffsetDifference(0, "no_record", 2, 2, 18, ((4, 5), (9, 9))),
+        OffsetDifference(1, "not_read", 9, 0, 8),
     ]
-    told = summary_of_reconciliation(Reconciliation("flights", topic, {0: BronzeOffsets(2, 18)}, 7, findings))
+    found = Reconciliation("flights", topic, {0: BronzeOffsets(2, 18)}, 7, findings)
+    told = summary_of_reconciliation(found)
     assert told["counts"] == {"partitions": 2, "missing": 3, "explained": 2, "not_read_yet": 9}
     assert told["partitions"] == [
         {"partition": 0, "kafka": [2, 20], "bronze": [2, 19]},
@@ -135,13 +137,22 @@ def test_what_bronze_lacks_is_counted_apart_from_what_is_explained() -> None:
         "kind": "lag",
         "offsets": 9,
         "alarm": False,
-        "words": "0..8: not read yet",
+        "words": "0..8: not read yet, or transaction markers",
     }
+    lost = "flights-0 @ 3 records within 2..18 (the first: 4..5, 9): Kafka has them, and bronze does not"
+    empty = (
+        "flights-0 @ 2 offsets within 2..18 (the first: 4..5, 9): Kafka has no record there:"
+        " transaction markers, or records of aborted transactions"
+    )
     assert told["lines"] == [
-        "MISSING  flights-0 @ 3 records: Kafka has them, and bronze has not",
-        "known    flights-0 @ 2 offsets: markers",
-        "known    flights-1 @ 0..8: not read yet",
+        f"MISSING  {lost}",
+        f"known    {empty}",
+        "known    flights-1 @ 0..8: not read yet, or transaction markers",
     ]
+    assert message_of(found) == (
+        "bronze and kafka.topic 'flights' do not agree, and nothing explains it.\n"
+        f"{lost}\nSee docs/runbook.md, 'Is everything in bronze?'"
+    )
     whole = summary_of_reconciliation(Reconciliation("flights", topic, {}, 7, []))
     assert whole["lines"] == ["bronze (version 7) holds all that flights has"]
 

@@ -1,12 +1,14 @@
 """What became of a record follows from what the tables say of it."""
 
 from dataclasses import replace
-from typing import Any
+from itertools import combinations
+from typing import Any, get_args
 
 import pytest
 
 from pipelines.cli.explain import _summary
 from pipelines.contracts.contract import DataContract
+from pipelines.ledger.layer_samples import Explanation
 from pipelines.lineage.outcome import Facts, fate
 from pipelines.lineage.searches import Searched
 from pipelines.steps.explain import Explained, ExplainedRecord
@@ -44,6 +46,22 @@ WINS = Facts(
 )
 LOSES = replace(WINS, best=False, winner=PLACE)
 BROKEN = replace(WINS, valid=False, best=False, reason="rule_failed", column="dest")
+
+
+HOLDS: dict[Explanation, dict[str, Any]] = {
+    "late": {"behind": True},
+    "quarantined": {"aside": ASIDE},
+    "pending": {"beyond": True},
+    "remembered": {"key_in_speed": PLACE},
+}
+
+
+def test_of_several_explanations_the_first_by_precedence_is_told(contract: DataContract) -> None:
+    for pair in combinations(get_args(Explanation), 2):
+        first, second = pair
+        found = fate(replace(WINS, **HOLDS[first], **HOLDS[second]), contract)
+        # The stream has not held against its watermark what it has refused.
+        assert found.verdict == ("quarantined" if pair == ("late", "quarantined") else first)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from pyspark.sql import functions as F
 from pipelines.config.audit import KnownGap
 from pipelines.delta.io import small_rows
 from pipelines.kafka.known_gaps import is_known_gap, known_missing
-from pipelines.kafka.offset_comparison import BronzeOffsets
 from pipelines.kafka.topic_offsets import BrokerOffsets
+from pipelines.lineage.offset_comparison import BronzeOffsets
 
 HOLES: Final = 5
 """Ranges of missing offsets that are named, of each partition."""

@@ -1,18 +1,51 @@
 """Kafka against bronze: what bronze lacks, and whether anything explains it.
 
-Offsets in, words out: nothing here touches a table or a cluster.
+Nothing here touches a table or a cluster.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from pipelines.kafka.topic_offsets import BrokerOffsets
 
 Kind = Literal["before", "deleted", "skipped", "gap", "lag", "made_anew"]
+Cause = Literal[
+    "before",
+    "deleted",
+    "deleted_known",
+    "skipped",
+    "skipped_by_setting",
+    "lost",
+    "lost_though_read",
+    "no_record",
+    "removed_by_compaction",
+    "gone_unknown",
+    "gone_known",
+    "gone_compacted",
+    "gone_accepted",
+    "not_read",
+    "made_anew",
+]
+"""What a difference comes from, as `pipelines.cli.reconcile` says it in words."""
 Range = tuple[int, int]
 
-_KNOWN: Final = "listed as lost in audit.known_gaps"
+KINDS: Final[dict[Cause, Kind]] = {
+    "before": "before",
+    "deleted": "deleted",
+    "deleted_known": "deleted",
+    "skipped": "skipped",
+    "skipped_by_setting": "skipped",
+    **dict.fromkeys(("lost", "lost_though_read", "no_record", "removed_by_compaction"), "gap"),
+    **dict.fromkeys(("gone_unknown", "gone_known", "gone_compacted", "gone_accepted"), "gap"),
+    "not_read": "lag",
+    "made_anew": "made_anew",
+}
+"""As what each cause is counted."""
+ALARMS: Final[frozenset[Cause]] = frozenset(
+    ("deleted", "skipped", "lost", "lost_though_read", "gone_unknown", "made_anew")
+)
+"""The causes that do not explain why records are missing."""
 
 
 @dataclass(frozen=True)
@@ -78,17 +111,31 @@ class OffsetDifference:
 
     Attributes:
         partition: where.
-        kind: what it is.
+        cause: what it comes from.
         offsets: how many offsets are concerned.
-        alarm: whether records are missing that nothing explains.
-        words: what was found and why, in words.
+        first: the first offset of the range in which they lie.
+        last: the last one.
+        holes: the first few ranges that bronze lacks in it, where it has others of it.
+        kafka_end: Kafka's end offset, where that is what differs; None if Kafka has no such partition.
     """
 
     partition: int
-    kind: Kind
+    cause: Cause
     offsets: int
-    alarm: bool
-    words: str
+    first: int
+    last: int
+    holes: tuple[Range, ...] = ()
+    kafka_end: int | None = None
+
+    @property
+    def kind(self) -> Kind:
+        """What it is."""
+        return KINDS[self.cause]
+
+    @property
+    def alarm(self) -> bool:
+        """Whether records are missing that nothing explains."""
+        return self.cause in ALARMS
 
 
 def compare_offsets(
@@ -151,18 +198,11 @@ def _of_both(
     partition: int, broker_offsets: BrokerOffsets, bronze_offsets: BronzeOffsets, topic_policy: TopicPolicy
 ) -> Iterator[OffsetDifference]:
     if broker_offsets.earliest > bronze_offsets.last + 1:
-        yield OffsetDifference(
-            partition,
-            "deleted",
-            broker_offsets.earliest - bronze_offsets.last - 1,
-            alarm=not bronze_offsets.is_end_known,
-            words=f"{_span(bronze_offsets.last + 1, broker_offsets.earliest - 1)}: deleted from Kafka"
-            " before they were read" + (f"; {_KNOWN}" if bronze_offsets.is_end_known else ""),
-        )
+        cause: Cause = "deleted_known" if bronze_offsets.is_end_known else "deleted"
+        yield _whole(partition, cause, bronze_offsets.last + 1, broker_offsets.earliest)
     if bronze_offsets.first > 0:
         yield from _before(partition, broker_offsets, bronze_offsets, topic_policy)
-    if bronze_offsets.gone or bronze_offsets.empty or bronze_offsets.lost:
-        yield from _gaps(partition, bronze_offsets, topic_policy)
+    yield from _gaps(partition, bronze_offsets, topic_policy)
 
 
 def _behind(
@@ -173,88 +213,52 @@ def _behind(
     read = range(offsets.start, max(end, offsets.start))
     lost = tail.lost if tail else 0
     if lost:
-        words = (
-            f"{lost:,} records within {_span(read.start, read.stop - 1)}: Kafka has them, and bronze does"
-            " not, though ingest's checkpoint says they were read"
-        )
-        yield OffsetDifference(partition, "gap", lost, alarm=True, words=words)
+        yield OffsetDifference(partition, "lost_though_read", lost, read.start, read.stop - 1)
     if len(read) > lost:
-        words = (
-            f"{len(read) - lost:,} offsets within {_span(read.start, read.stop - 1)}: {_empty(topic_policy)}"
-        )
-        yield OffsetDifference(partition, "gap", len(read) - lost, alarm=False, words=words)
+        empty = len(read) - lost
+        yield OffsetDifference(partition, _empty(topic_policy), empty, read.start, read.stop - 1)
     if read.stop < offsets.stop:
-        yield _lag(partition, read.stop, offsets.stop)
-
-
-def _empty(topic_policy: TopicPolicy) -> str:
-    if topic_policy.is_compacted:
-        return "removed by compaction"
-    return "Kafka has no record there: transaction markers, or records of aborted transactions"
+        yield _whole(partition, "not_read", read.stop, offsets.stop)
 
 
 def _before(
     partition: int, broker_offsets: BrokerOffsets, bronze_offsets: BronzeOffsets, topic_policy: TopicPolicy
 ) -> Iterator[OffsetDifference]:
-    if bronze_offsets.skipped:
-        why = (
-            "kafka.starting_offsets: latest"
-            if topic_policy.began_late
-            else "Kafka has them, and bronze does not"
-        )
-        span = _span(broker_offsets.earliest, bronze_offsets.first - 1)
-        words = f"{bronze_offsets.skipped:,} records of {span}: not read: {why}"
-        yield OffsetDifference(
-            partition, "skipped", bronze_offsets.skipped, alarm=not topic_policy.began_late, words=words
-        )
+    if skipped := bronze_offsets.skipped:
+        cause: Cause = "skipped_by_setting" if topic_policy.began_late else "skipped"
+        first, last = broker_offsets.earliest, bronze_offsets.first - 1
+        yield OffsetDifference(partition, cause, skipped, first, last)
     elif broker_offsets.earliest >= bronze_offsets.first:
-        words = f"{_span(0, bronze_offsets.first - 1)}: from before bronze began; Kafka no longer has them"
-        yield OffsetDifference(partition, "before", bronze_offsets.first, alarm=False, words=words)
+        yield _whole(partition, "before", 0, bronze_offsets.first)
 
 
-def _gaps(
-    partition: int, bronze_offsets: BronzeOffsets, topic_policy: TopicPolicy
-) -> Iterator[OffsetDifference]:
-    first_few = ", ".join(_span(*hole) for hole in bronze_offsets.holes)
-    where = f"within {_span(bronze_offsets.first, bronze_offsets.last)} (the first: {first_few})"
-    if bronze_offsets.lost:
-        words = f"{bronze_offsets.lost:,} records {where}: Kafka has them, and bronze does not"
-        yield OffsetDifference(partition, "gap", bronze_offsets.lost, alarm=True, words=words)
-    if bronze_offsets.empty:
-        words = f"{bronze_offsets.empty:,} offsets {where}: {_empty(topic_policy)}"
-        yield OffsetDifference(partition, "gap", bronze_offsets.empty, alarm=False, words=words)
-    if bronze_offsets.known:
-        words = f"{bronze_offsets.known:,} offsets {where}, which Kafka no longer has: {_KNOWN}"
-        yield OffsetDifference(partition, "gap", bronze_offsets.known, alarm=False, words=words)
-    if gone := bronze_offsets.gone - bronze_offsets.known:
-        reasons = {
-            "the topic is compacted": topic_policy.is_compacted,
-            "audit.offset_gaps: warn accepts gaps": topic_policy.gaps_are_lawful,
-        }
-        lawful = next((reason for reason, holds in reasons.items() if holds), None)
-        words = f"{gone:,} offsets {where}, which Kafka no longer has: " + (
-            lawful or "whether they were records is unknown"
-        )
-        yield OffsetDifference(partition, "gap", gone, alarm=lawful is None, words=words)
+def _gaps(partition: int, bronze: BronzeOffsets, topic_policy: TopicPolicy) -> Iterator[OffsetDifference]:
+    found: dict[Cause, int] = {
+        "lost": bronze.lost,
+        _empty(topic_policy): bronze.empty,
+        "gone_known": bronze.known,
+        _gone(topic_policy): bronze.gone - bronze.known,
+    }
+    for cause, offsets in found.items():
+        if offsets:
+            yield OffsetDifference(partition, cause, offsets, bronze.first, bronze.last, bronze.holes)
 
 
-def _made_anew(
-    partition: int, broker_offsets: BrokerOffsets | None, bronze_offsets: BronzeOffsets
-) -> OffsetDifference:
-    has = f"Kafka's end offset is {broker_offsets.end}" if broker_offsets else "Kafka has no such partition"
-    words = (
-        f"bronze has {_span(bronze_offsets.first, bronze_offsets.last)}, {has}:"
-        " the topic was recreated, or is another"
-    )
-    return OffsetDifference(
-        partition, "made_anew", bronze_offsets.last - bronze_offsets.first + 1, alarm=True, words=words
-    )
+def _empty(topic_policy: TopicPolicy) -> Cause:
+    return "removed_by_compaction" if topic_policy.is_compacted else "no_record"
 
 
-def _lag(partition: int, start: int, end: int) -> OffsetDifference:
-    words = f"{_span(start, end - 1)}: not read yet, or transaction markers"
-    return OffsetDifference(partition, "lag", end - start, alarm=False, words=words)
+def _gone(topic_policy: TopicPolicy) -> Cause:
+    if topic_policy.is_compacted:
+        return "gone_compacted"
+    return "gone_accepted" if topic_policy.gaps_are_lawful else "gone_unknown"
 
 
-def _span(first: int, last: int) -> str:
-    return f"{first}" if first == last else f"{first}..{last}"
+def _made_anew(partition: int, broker: BrokerOffsets | None, bronze: BronzeOffsets) -> OffsetDifference:
+    found = _whole(partition, "made_anew", bronze.first, bronze.last + 1)
+    return replace(found, kafka_end=broker.end if broker else None)
+
+
+def _whole(partition: int, cause: Cause, start: int, end: int) -> OffsetDifference:
+    """Return a difference that concerns every offset of a range, the end excluded."""
+    return OffsetDifference(partition, cause, end - start, start, end - 1)
