@@ -9,6 +9,7 @@ from typing import Any, NotRequired, TypedDict
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from pipelines.config.streams import STREAMS
 from pipelines.delta.checkpoint_fit import BEGIN
 from pipelines.delta.clocks import require_not_behind, require_order
 from pipelines.delta.idempotent_writer import OnceWriter
@@ -64,7 +65,7 @@ def ingest(pipeline: Pipeline, *, once: bool) -> IngestSummary:
     spark, config = pipeline.spark, pipeline.config
     topic = find_topic(spark, config.kafka)
     files = check_ingest(pipeline)
-    require_not_read_ahead(pipeline, "bronze")
+    require_not_read_ahead(pipeline, *STREAMS["ingest"].tables)
     # Before a commit of this run is the newest.
     require_not_behind(pipeline)
     ensure_bronze(pipeline, {TOPIC_ID: hidden(topic.topic_id)})

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pipelines.config.model import PipelineConfig
+from pipelines.config.streams import STREAMS
 from pipelines.delta.event_tables import ensure_speed
 from pipelines.delta.io import Trigger, each_batch, query_of, small_rows
 from pipelines.delta.read_ahead import require_not_read_ahead
@@ -94,7 +95,7 @@ def publish(pipeline: Pipeline, *, once: bool) -> PublishedStream:
 def _ensure_sources(pipeline: Pipeline) -> None:
     """See to it that what the stream reads is there, and stays."""
     refuse_lost_speed(pipeline)
-    require_not_read_ahead(pipeline, "speed")
+    require_not_read_ahead(pipeline, *STREAMS["publish"].tables)
     ensure_speed(pipeline)
     ensure_ledger(pipeline)
     # A stream that was away for long comes back to old versions.

@@ -11,6 +11,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.storagelevel import StorageLevel
 
 from pipelines.config.model import QuarantineConfig
+from pipelines.config.streams import STREAMS
 from pipelines.delta.event_tables import adopt_clock, ensure_speed
 from pipelines.delta.idempotent_writer import Draft
 from pipelines.delta.io import Trigger, each_batch
@@ -79,8 +80,7 @@ def speed(pipeline: Pipeline, *, once: bool) -> SpeedSummary:
         topic, setting = config.quarantine.dead_letter_topic, "quarantine.dead_letter_topic"
         find_topic(spark, config.kafka, topic, setting)
     check = check_speed(pipeline)
-    require_not_read_ahead(pipeline, "bronze")
-    require_not_read_ahead(pipeline, "speed")
+    require_not_read_ahead(pipeline, *STREAMS["speed"].tables)
     ensure_bronze(pipeline)
     require_forgotten(pipeline, "speed", "quarantine")
     ensure_speed(pipeline)
