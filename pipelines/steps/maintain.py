@@ -27,7 +27,7 @@ from pipelines.delta.upkeep import (
     small_files,
     vacuum,
 )
-from pipelines.ledger.catalog import CATALOG
+from pipelines.ledger.catalog import CATALOG, rows_of
 from pipelines.ledger.certifications import certified
 from pipelines.ledger.index_folding import fold_index
 from pipelines.ledger.leases import Lease, lease
@@ -35,7 +35,6 @@ from pipelines.nightly.recovery import back_to_certified, holds_certified
 from pipelines.publishing.published_days import Settled, settled_so_far, waiting
 from pipelines.retention.removal import Removal, from_bronze, from_quarantine, from_speed
 from pipelines.spark.pipeline import Pipeline
-from pipelines.sql import literal
 
 _COUNTS: Final = (
     *("files_compacted", "bytes_compacted"),
@@ -215,8 +214,7 @@ def _under_lease(work: _Work) -> Iterator[UpkeepFinding]:
     for spec in CATALOG:
         if spec.is_compacted:
             # The rest belongs to pipelines whose runs may be at work now.
-            own = f"pipeline = {literal(pipeline.name)}"
-            yield from _compact(work, pipeline.ops_table(spec.name), own)
+            yield from _compact(work, spec.path(pipeline), rows_of(pipeline))
     yield from _vacuum_tables(work, is_certified)
 
 
@@ -294,7 +292,7 @@ def _vacuum_tables(work: _Work, is_certified: bool) -> Iterator[UpkeepFinding]:
     for spec in CATALOG:
         if spec.is_vacuumed:
             # Shared by all pipelines, so no property of them is changed for one.
-            yield from _vacuum(work, pipeline.ops_table(spec.name), min(after, DELTAS_OWN))
+            yield from _vacuum(work, spec.path(pipeline), min(after, DELTAS_OWN))
 
 
 def _vacuum(work: _Work, path: str, after: timedelta) -> Iterator[TableFiles]:

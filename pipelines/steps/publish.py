@@ -20,6 +20,7 @@ from pipelines.delta.stream_check import refuse_lost_speed
 from pipelines.delta.table_properties import keep_versions
 from pipelines.errors import OncelakeError, SourceError
 from pipelines.fault_points import Point, reach
+from pipelines.ledger.catalog import CERTIFICATIONS
 from pipelines.ledger.certifications import ensure_ledger
 from pipelines.publishing.cluster import (
     asking,
@@ -101,7 +102,7 @@ def _ensure_sources(pipeline: Pipeline) -> None:
     # A stream that was away for long comes back to old versions.
     retention = settings_of(pipeline.config).keep_unread
     keep_versions(pipeline.spark, pipeline.table("speed"), retention)
-    keep_versions(pipeline.spark, pipeline.ops_table("certifications"), retention, is_shared=True)
+    keep_versions(pipeline.spark, CERTIFICATIONS.path(pipeline), retention, is_shared=True)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ def test_values_and_keys_that_checks_have_kept_go_with_the_days_records(lake: La
         "expect_table_row_count_to_be_between": ("expectation", "2", "", None),
         "keys_come_to_an_end": ("integrity", "1 keys recur", "UA, 1545, EWR", None),
     }
-    VALIDATION_RESULTS.ensure(spark, table)
+    VALIDATION_RESULTS.ensure(lake.pipeline)
     rows = [
         dict.fromkeys(VALIDATION_RESULTS.schema.names)
         | {"pipeline": "flights", "day": day, "name": name, "kind": kind}
