@@ -150,7 +150,7 @@ class Aged:
     def _index(self) -> None:
         pipeline = self.pipeline
         table = pipeline.ops_table("bronze_index")
-        BRONZE_INDEX.ensure(pipeline.spark, table)
+        BRONZE_INDEX.ensure(pipeline)
         state = bronze_state(pipeline, self.age.batches)
         name = bronze_id(state, None, is_same=False)
         made = {
@@ -232,7 +232,7 @@ class Aged:
     def _others(self) -> None:
         """Write what nights have written of themselves, and the indices of the other pipelines."""
         for spec in (VALIDATION_RESULTS, RUNS):
-            spec.ensure(self.pipeline.spark, self.pipeline.ops_table(spec.name))
+            spec.ensure(self.pipeline)
         nights = self.pipeline.spark.range(self.age.days).selectExpr(
             "id AS night", f"date_add(DATE'{self.age.begin.date()}', int(id)) AS day"
         )
@@ -269,7 +269,7 @@ class Aged:
         named = [self.pipeline.config.name, *others] if own else others
         names = self.pipeline.spark.createDataFrame([(name,) for name in named], "pipeline string")
         every = self._cast(names.crossJoin(F.broadcast(rows)), ledger.ddl)
-        append(every.repartition("pipeline"), self.pipeline.ops_table(ledger.name))
+        append(every.repartition("pipeline"), ledger.path(self.pipeline))
 
     def _recent(self) -> None:
         """Write the events of the last days, as the streams would have written them."""

@@ -38,6 +38,7 @@ from benchmarks.month import DAYS, come_late, copy, fill_month, month, repair
 from pipelines.delta.idempotent_writer import OnceWriter
 from pipelines.delta.io import read, small_rows
 from pipelines.delta.record_tables import ensure_bronze
+from pipelines.spark.streams import Trigger, each_batch
 from pipelines.steps.ingest import IngestJob, ingest
 from pipelines.steps.nightly import nightly
 from pipelines.steps.speed import speed
@@ -77,7 +78,10 @@ def together(work: Work) -> None:
     """Ingest and speed at once, in one application, until both have taken everything."""
     ensure_bronze(work.pipeline)
     writer = OnceWriter(work.pipeline.table("bronze"), None)
-    filling = IngestJob(work.pipeline, writer).start(once=True)
+    job = IngestJob(work.pipeline, writer, once=True)
+    trigger = Trigger(once=True, interval=work.pipeline.config.ingest.trigger_interval)
+    checkpoint = work.pipeline.checkpoint("ingest")
+    filling = each_batch(job.plan(), job.write, name="ingest", checkpoint=checkpoint, trigger=trigger)
     _stop_when_drained(work)
     speed(work.pipeline, once=False)
     filling.awaitTermination()

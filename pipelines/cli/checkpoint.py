@@ -1,14 +1,14 @@
 """`oncelake checkpoint`: lets a stream continue whose tables and checkpoint do not match."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
 import click
 
 from pipelines.cli.job_runner import Job, run_job
 from pipelines.cli.options import CommonOptions, common_options
 from pipelines.config.model import PipelineConfig
-from pipelines.delta.stream_check import LakeQuery
+from pipelines.config.streams import LakeQuery
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.checkpoints import CheckpointReset, reset_checkpoint
 
@@ -22,7 +22,7 @@ def checkpoint() -> None:
 @common_options
 @click.option(
     "--query",
-    type=click.Choice(["ingest", "speed"]),
+    type=click.Choice(get_args(LakeQuery)),
     required=True,
     help="ingest: continue after the last records in bronze; speed: rebuild speed layer and quarantine.",
 )
@@ -50,7 +50,11 @@ def summary_of(config: PipelineConfig, done: CheckpointReset) -> dict[str, Any]:
         `moved`: what was moved, and where to; `lines`.
     """
     moved = [f"moved {path} to {target}" for path, target in done.moved.items()]
-    following = _of_ingest(done) if done.query == "ingest" else _of_speed(config)
+    match done.query:
+        case "ingest":
+            following = _of_ingest(done)
+        case "speed":
+            following = _of_speed(config)
     return {"moved": done.moved, "lines": [*(moved or ["there was nothing to move"]), *following]}
 
 

@@ -8,6 +8,7 @@ import click
 
 from pipelines.cli.job_runner import Job, run_job
 from pipelines.cli.options import CommonOptions, common_options, day_option, days_between
+from pipelines.cli.streams import run_stream_job
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import closed_days, days_of
@@ -16,7 +17,6 @@ from pipelines.publishing.published_days import how_to_send
 from pipelines.publishing.settings import settings_of
 from pipelines.spark.checkpoints import QueryFiles
 from pipelines.spark.pipeline import Pipeline
-from pipelines.spark.stream_monitor import refusal_noted
 from pipelines.steps import publish as step
 from pipelines.steps.publish_days import PublishedDays, publish_days
 from pipelines.steps.publish_reset import InFlight, PublishingReset, ResetTo, reset_publishing
@@ -28,11 +28,10 @@ from pipelines.steps.publish_reset import InFlight, PublishingReset, ResetTo, re
 def publish_stream(once: bool, **common: Any) -> None:
     """Publish the speed layer to Kafka, each event exactly once for read_committed readers."""
 
-    def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
-        with refusal_noted(pipeline, "publish"):
-            return summary_of_stream(pipeline.config, step.publish(pipeline, once=once))
+    def published(pipeline: Pipeline) -> dict[str, Any]:
+        return summary_of_stream(pipeline.config, step.publish(pipeline, once=once))
 
-    run_job(Job("publish_stream", body, check=_require_topic, is_stream=True), CommonOptions(**common))
+    run_stream_job("publish", published, CommonOptions(**common), _require_topic)
 
 
 def summary_of_stream(config: PipelineConfig, done: step.PublishedStream) -> dict[str, Any]:

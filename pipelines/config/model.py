@@ -22,7 +22,7 @@ from pipelines.config.audit import AuditConfig
 from pipelines.config.maintain import MaintainConfig, check_retentions
 from pipelines.config.publish import PublishConfig, check_publish
 from pipelines.config.speed import SpeedConfig
-from pipelines.config.streams import Layer, Query
+from pipelines.config.streams import STREAMS, Layer, Query
 from pipelines.config.values import (
     AnyInterval,
     Command,
@@ -362,6 +362,11 @@ class PipelineConfig(_Model):
             has_registry = info.data.get("registry", "refused") is not None
             check_publish(publish, kafka.bootstrap_servers, taken, has_registry=has_registry)
         return publish
+
+    @property
+    def streams(self) -> tuple[Query, ...]:
+        """The streams that the pipeline has: `publish` only if something is said of publishing."""
+        return tuple(query for query in STREAMS if query != "publish" or self.publish)
 
     def table(self, layer: Layer) -> str:
         """Return the path of one of this pipeline's tables."""

@@ -10,11 +10,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.delta.conflicts import TABLE_CHANGED, retry_conflicts
 from pipelines.delta.epochs import Stamp
-from pipelines.delta.io import query_of
 from pipelines.delta.table_state import last_batch, recent_commits
 from pipelines.delta.transaction import StaleEpoch, Transaction
 from pipelines.errors import SourceError
 from pipelines.fault_points import Point, reach
+from pipelines.spark.streams import query_of
 
 _LOOK_BACK: Final = 200
 

@@ -1,72 +1,13 @@
-"""Read and write Delta tables: starting queries, small results, event days."""
+"""Read and write Delta tables: small results, event days."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import date, timedelta
+from collections.abc import Sequence
+from datetime import date
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from pipelines.durations import days_in_a_row, format_interval
-
-
-@dataclass(frozen=True)
-class Trigger:
-    """When micro-batches start.
-
-    Attributes:
-        once: Take what is there now and stop, instead of going on.
-        interval: The time between the starts of two micro-batches, when going on.
-    """
-
-    once: bool
-    interval: timedelta
-
-
-def each_batch(
-    rows: DataFrame,
-    write: Callable[[DataFrame, int], None],
-    *,
-    name: str,
-    checkpoint: str,
-    trigger: Trigger,
-) -> StreamingQuery:
-    """Start a query that gives each micro-batch, with its number, to a function.
-
-    The function may get the same micro-batch again after a crash, so what it does must be done once:
-    `pipelines.delta.idempotent_writer` writes so.
-
-    Args:
-        rows: a streaming frame.
-        write: gets the rows of one micro-batch and its number.
-        name: the query's name, for logs and metrics.
-        checkpoint: the path of its checkpoint.
-        trigger: when micro-batches start.
-    """
-    writer = rows.writeStream.foreachBatch(write).outputMode("append")
-    return _scheduled(writer, name, checkpoint, trigger).start()
-
-
-def _scheduled(writer: DataStreamWriter, name: str, checkpoint: str, trigger: Trigger) -> DataStreamWriter:
-    writer = writer.queryName(name).option("checkpointLocation", checkpoint)
-    if trigger.once:
-        return writer.trigger(availableNow=True)
-    return writer.trigger(processingTime=format_interval(trigger.interval))
-
-
-def query_of(spark: SparkSession) -> str:
-    """Return the id of the query whose micro-batch runs in this thread; it lives as long as the checkpoint.
-
-    Raises:
-        RuntimeError: there is none.
-    """
-    query = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
-    if query is None:
-        raise RuntimeError("Spark does not say which query this micro-batch belongs to")
-    return str(query)
+from pipelines.durations import days_in_a_row
 
 
 def by_day_and_key(rows: DataFrame, key: Sequence[str]) -> DataFrame:

@@ -4,21 +4,18 @@ A table that was restored together with the checkpoint of its writer matches tha
 the table was not restored: it would skip what is now written under versions that it has read already.
 """
 
-from typing import Final, Literal
-
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
+from pipelines.config.streams import STREAMS, Layer, TableQuery, reader_of
 from pipelines.delta.stream_check import reset_command
 from pipelines.delta.stream_position import first_unread_version
 from pipelines.delta.tables import exists, version
 from pipelines.errors import SourceError
 from pipelines.spark.pipeline import Pipeline
 
-_READER: Final[dict[str, Literal["speed", "publish"]]] = {"bronze": "speed", "speed": "publish"}
 
-
-def require_not_read_ahead(pipeline: Pipeline, *tables: Literal["bronze", "speed"]) -> None:
-    """Make sure that tables have all versions that the stream behind each has read.
+def require_not_read_ahead(pipeline: Pipeline, *tables: Layer) -> None:
+    """Make sure that tables have all versions that the stream behind each, if there is one, has read.
 
     It is asked before anything is written to a table, and before the stream reads on.
 
@@ -26,31 +23,35 @@ def require_not_read_ahead(pipeline: Pipeline, *tables: Literal["bronze", "speed
         SourceError: one has not; the message has the command that fixes it.
     """
     for table in tables:
-        _require(pipeline, table)
+        reader = reader_of(table)
+        if reader and reader in pipeline.config.streams:
+            _require(pipeline, pipeline.table(table), reader)
 
 
-def _require(pipeline: Pipeline, table: Literal["bronze", "speed"]) -> None:
-    reader, path = _READER[table], pipeline.table(table)
-    if not exists(pipeline.spark, path) or (reader == "publish" and pipeline.config.publish is None):
+def _require(pipeline: Pipeline, path: str, reader: TableQuery) -> None:
+    if not exists(pipeline.spark, path):
         return
     unread, newest = first_unread_version(pipeline, reader), version(pipeline.spark, path)
     if unread is None or unread <= newest + 1:
         return
     raise SourceError(
-        f"{path}: found version {newest}, expected {unread - 1} or later, which {reader}_stream has read by"
-        f" {pipeline.checkpoint(reader)}: the table was restored or recreated, and that checkpoint was not."
-        " The stream would skip the next versions, because it has read these numbers already. Nothing was"
-        " read or written. If you have the newer table, restore it; otherwise stop both streams and"
-        f" {_way_out(pipeline.config, reader)}."
+        f"{path}: found version {newest}, expected {unread - 1} or later, which {STREAMS[reader].job} has"
+        f" read by {pipeline.checkpoint(reader)}: the table was restored or recreated, and that checkpoint"
+        " was not. The stream would skip the next versions, because it has read these numbers already."
+        " Nothing was read or written. If you have the newer table, restore it; otherwise stop both streams"
+        f" and {_way_out(pipeline.config, reader)}."
         " See docs/runbook.md, 'A table and its checkpoint do not match'"
     )
 
 
-def _way_out(config: PipelineConfig, reader: Literal["speed", "publish"]) -> str:
-    if reader == "speed":
-        return f"run: {reset_command(config, 'speed')} (the speed layer is then rebuilt from bronze)"
-    return (
-        f"move {config.checkpoint('publish')} aside, then run:"
-        f" {command(config, 'publish reset', '--to beginning')} (the days that are not certified are then"
-        f" sent once more); to send certified days: {command(config, 'publish', '--from DAY --to DAY')}"
-    )
+def _way_out(config: PipelineConfig, reader: TableQuery) -> str:
+    match reader:
+        case "speed":
+            return f"run: {reset_command(config, reader)} (the speed layer is then rebuilt from bronze)"
+        case "publish":
+            return (
+                f"move {config.checkpoint(reader)} aside, then run:"
+                f" {command(config, 'publish reset', '--to beginning')} (the days that are not certified are"
+                " then sent once more); to send certified days:"
+                f" {command(config, 'publish', '--from DAY --to DAY')}"
+            )

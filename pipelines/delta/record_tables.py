@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.config.commands import command
-from pipelines.config.streams import STREAMS
+from pipelines.config.streams import writer_of
 from pipelines.delta.table_properties import (
     APPEND_ONLY,
     CHANGE_DATA_FEED,
@@ -75,8 +75,7 @@ def require_table(pipeline: Pipeline, layer: Literal["bronze", "quarantine"]) ->
     """
     table = pipeline.table(layer)
     if not exists(pipeline.spark, table):
-        job = next(stream.job for stream in STREAMS.values() if layer in stream.makes)
-        made_by = command(pipeline.config, job, "--once")
+        made_by = command(pipeline.config, writer_of(layer).job, "--once")
         raise SourceError(f"{table}: no such table; run first: {made_by}; or fix lake.root")
     return table
 

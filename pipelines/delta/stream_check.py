@@ -1,8 +1,9 @@
 """Before a stream starts: do its tables match its checkpoint?"""
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -10,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
+from pipelines.config.streams import STREAMS, LakeQuery, Layer
 from pipelines.delta.checkpoint_fit import BEGIN, StreamTable, misfit
 from pipelines.delta.io import read
 from pipelines.delta.stream_position import first_unread_version
@@ -19,14 +21,8 @@ from pipelines.errors import SourceError
 from pipelines.spark.checkpoints import QueryFiles, query_files, reads_more, write_note
 from pipelines.spark.pipeline import Pipeline
 
-LakeQuery = Literal["ingest", "speed"]
-"""A query that writes tables of the lake."""
 _SINCE: Final = "since"
 _LOOK_BACK: Final = 200
-_OUTCOME: Final = {
-    "ingest": "ingest then continues after the last records in bronze: nothing is lost or duplicated",
-    "speed": "the speed layer and the quarantine are then rebuilt from bronze",
-}
 
 _log = logging.getLogger(__name__)
 
@@ -72,7 +68,7 @@ def check_speed(pipeline: Pipeline) -> SpeedCheck:
     spark = pipeline.spark
     files = query_files(spark, pipeline.checkpoint("speed"))
     _require_bronze(pipeline, files)
-    paths = {layer: pipeline.table(layer) for layer in ("speed", "quarantine")}
+    paths = {layer: pipeline.table(layer) for layer in STREAMS["speed"].writes}
     states = {layer: table_state(spark, path) for layer, path in paths.items()}
     has_begun = files.next_batch > 0
     commits = {
@@ -81,7 +77,10 @@ def check_speed(pipeline: Pipeline) -> SpeedCheck:
     }
     noted = (c.quarantined for c in commits["speed"] if c.query == files.query and c.quarantined is not None)
     quarantined = next(noted, None)
-    required = {"speed": _last_of_speed(pipeline, files, states), "quarantine": quarantined}
+    required: dict[Layer, int | None] = {
+        "speed": _last_of_speed(pipeline, files, states),
+        "quarantine": quarantined,
+    }
     for layer, path in paths.items():
         table = StreamTable(
             path,
@@ -109,7 +108,9 @@ def refuse_lost_speed(pipeline: Pipeline) -> None:
         require_fit(pipeline.config, "speed", misfit(files, StreamTable(path, None)))
 
 
-def _last_of_speed(pipeline: Pipeline, files: QueryFiles, states: dict[str, TableState | None]) -> int | None:
+def _last_of_speed(
+    pipeline: Pipeline, files: QueryFiles, states: Mapping[Layer, TableState | None]
+) -> int | None:
     """Return the last micro-batch that the speed layer must know: each that reads anything commits to it.
 
     Earlier versions of this code committed only those with rows: of them the table must know some one, unless
@@ -147,8 +148,7 @@ def note_tables(pipeline: Pipeline, query: LakeQuery, files: QueryFiles) -> None
         query: the stream.
         files: what its checkpoint says, before it starts; its tables are there.
     """
-    layers = ("bronze",) if query == "ingest" else ("speed", "quarantine")
-    states = {layer: table_state(pipeline.spark, pipeline.table(layer)) for layer in layers}  # type: ignore[arg-type]
+    states = {layer: table_state(pipeline.spark, pipeline.table(layer)) for layer in STREAMS[query].writes}
     note: dict[str, str | int] = {layer: state.table_id for layer, state in states.items() if state}
     if query == "speed":
         note[_SINCE] = files.note.get(_SINCE, files.next_batch) if files.next_batch else 0
@@ -177,9 +177,17 @@ def require_fit(config: PipelineConfig, query: LakeQuery, problem: str | None) -
     if problem:
         raise SourceError(
             f"{problem}. Nothing was read or written. If you have what was moved or lost, restore it;"
-            f" otherwise stop {query}_stream and run: {reset_command(config, query)} ({_OUTCOME[query]})."
-            " See docs/runbook.md, 'A table and its checkpoint do not match'"
+            f" otherwise stop {STREAMS[query].job} and run: {reset_command(config, query)}"
+            f" ({_outcome(query)}). See docs/runbook.md, 'A table and its checkpoint do not match'"
         )
+
+
+def _outcome(reset: LakeQuery) -> str:
+    match reset:
+        case "ingest":
+            return "ingest then continues after the last records in bronze: nothing is lost or duplicated"
+        case "speed":
+            return "the speed layer and the quarantine are then rebuilt from bronze"
 
 
 def _require_bronze(pipeline: Pipeline, files: QueryFiles) -> None:

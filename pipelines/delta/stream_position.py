@@ -2,12 +2,13 @@
 
 import json
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from pipelines.config.streams import TableQuery
 from pipelines.delta.commits import adds_nothing
 from pipelines.delta.io import read, small_rows
 from pipelines.delta.tables import shape, small_frame, version
@@ -95,12 +96,12 @@ def unread_rows(pipeline: Pipeline) -> DataFrame:
     return rows.where(recent).join(done.where(recent).select(*RECORD_ID), [*RECORD_ID], "left_anti")
 
 
-def first_unread_version(pipeline: Pipeline, query: Literal["speed", "publish"] = "speed") -> int | None:
+def first_unread_version(pipeline: Pipeline, query: TableQuery = "speed") -> int | None:
     """Return the version of its source before which a query has read every commit and written its output.
 
     Args:
         pipeline: The pipeline.
-        query: `speed`, whose source is bronze, or `publish`, whose source is the speed layer.
+        query: the query.
 
     Returns:
         The version, which may not be there yet; None if the stream has not come to the end of what it found

@@ -1,7 +1,7 @@
 """How far each stage is behind: ingest by Kafka's offsets, the others by the table that they read."""
 
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -10,7 +10,7 @@ import psutil
 from delta.tables import DeltaTable
 from pyspark.sql import functions as F
 
-from pipelines.config.streams import Query
+from pipelines.config.streams import STREAMS, Query, TableQuery
 from pipelines.delta.io import small_rows
 from pipelines.delta.record_tables import topic_of_bronze
 from pipelines.delta.stream_position import first_unread_version, unread_rows
@@ -33,8 +33,26 @@ def stages(pipeline: Pipeline) -> Iterator[Evidence]:
         SourceError: ingest's checkpoint was reset, and bronze has offsets that Kafka has not.
         InfrastructureError: the cluster does not answer.
     """
+    fed: float | None = None
+    for query in pipeline.config.streams:
+        evidence = replace(_evidence(pipeline, query), fed=fed)
+        yield evidence
+        fed = evidence.rate_out
+
+
+def _evidence(pipeline: Pipeline, query: Query) -> Evidence:
+    match query:
+        case "ingest":
+            return _behind_kafka(pipeline)
+        case "speed":
+            return _behind_table(pipeline, query, _of_speed, "bronze")
+        case "publish":
+            return _behind_table(pipeline, query, _of_publish, "speed layer")
+
+
+def _behind_kafka(pipeline: Pipeline) -> Evidence:
     found = backlog(pipeline)
-    ingest = replace(
+    return replace(
         _with_stream(pipeline, "ingest", lag_of_partitions(found), found.at),
         usual_rate_in=sum(each.usual_rate_in for each in found.partitions.values()),
         health=TopicHealth(
@@ -44,15 +62,18 @@ def stages(pipeline: Pipeline) -> Iterator[Evidence]:
             _is_other_topic(pipeline, found),
         ),
     )
-    yield ingest
-    has_bronze = exists(pipeline.spark, pipeline.table("bronze"))
-    speed = _with_stream(pipeline, "speed", _of_speed(pipeline) if has_bronze else ())
-    speed = replace(speed, fed=ingest.rate_out, lacks=None if has_bronze else "bronze")
-    yield speed
-    if pipeline.config.publish:
-        has_speed = exists(pipeline.spark, pipeline.table("speed"))
-        publish = _with_stream(pipeline, "publish", _of_publish(pipeline) if has_speed else ())
-        yield replace(publish, fed=speed.rate_out, lacks=None if has_speed else "speed layer")
+
+
+def _behind_table(
+    pipeline: Pipeline,
+    query: TableQuery,
+    behind: Callable[[Pipeline], tuple[PartitionLag, ...]],
+    source: str,
+) -> Evidence:
+    """Return what is known of a stage that reads a table, of this name."""
+    if exists(pipeline.spark, pipeline.table(STREAMS[query].reads[0])):
+        return _with_stream(pipeline, query, behind(pipeline))
+    return replace(_with_stream(pipeline, query, ()), lacks=source)
 
 
 def _is_other_topic(pipeline: Pipeline, found: Backlog) -> bool:

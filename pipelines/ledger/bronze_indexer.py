@@ -24,7 +24,7 @@ from pipelines.ledger.bronze_state import (
     records_in,
     require_indexed_offsets,
 )
-from pipelines.ledger.catalog import BRONZE_INDEX
+from pipelines.ledger.catalog import BRONZE_INDEX, rows_of
 from pipelines.ledger.decoding import decode_all
 from pipelines.ledger.forgotten import emptied_in, forgotten_by, is_emptied, with_event_time
 from pipelines.ledger.leases import Lease
@@ -35,7 +35,6 @@ from pipelines.records.sent import sent_at
 from pipelines.records.watermark import clock
 from pipelines.spark.failures import first_line
 from pipelines.spark.pipeline import Pipeline
-from pipelines.sql import literal
 
 _COMMIT: Final = "_commit_version"
 # Kafka's `TimestampType` of a record to which the broker gave its own time when it wrote it.
@@ -183,7 +182,7 @@ class _Making:
         if lease is None or rows.isEmpty():
             return BronzeIndex(version, self.bronze_id, self.stored.unionByName(self._named(rows)))
         # Those that an earlier run wrote while this one looked are overwritten, not duplicated.
-        return self._written(rows, f"{self._of_pipeline} AND until > {last}", lease)
+        return self._written(rows, f"{rows_of(self.pipeline)} AND until > {last}", lease)
 
     def anew(self, lease: Lease | None) -> BronzeIndex:
         """Return the index, made from the whole of bronze.
@@ -203,11 +202,7 @@ class _Making:
         rows = _rows(self.pipeline, whole.fillna(version, [_COMMIT]))
         if lease is None or (self.indexed is None and rows.isEmpty()):
             return BronzeIndex(version, self.bronze_id, self._named(rows))
-        return self._written(rows, self._of_pipeline, lease)
-
-    @property
-    def _of_pipeline(self) -> str:
-        return f"pipeline = {literal(self.pipeline.config.name)}"
+        return self._written(rows, rows_of(self.pipeline), lease)
 
     def _named(self, rows: DataFrame) -> DataFrame:
         """Return rows as the index has them, with what they were made from."""
@@ -228,18 +223,16 @@ class _Making:
 
     def _written(self, rows: DataFrame, condition: str, lease: Lease) -> BronzeIndex:
         """Return the index as written; a run keeps to the version that its own commit made."""
-        table = self.pipeline.ops_table("bronze_index")
+        table = BRONZE_INDEX.path(self.pipeline)
         at = replace_fenced(self._named(rows), table, condition, lease.stamp("index"))
         rows.unpersist()
-        stored = read(self.pipeline.spark, table, at).where(self._of_pipeline)
-        return BronzeIndex(self.bronze.version, self.bronze_id, stored)
+        return BronzeIndex(self.bronze.version, self.bronze_id, BRONZE_INDEX.rows(self.pipeline, at))
 
 
 def _making(pipeline: Pipeline, version: int) -> _Making:
     spark = pipeline.spark
-    table = pipeline.ops_table("bronze_index")
-    BRONZE_INDEX.ensure(spark, table)
-    stored = read(spark, table, table_version(spark, table)).where(F.col("pipeline") == pipeline.config.name)
+    BRONZE_INDEX.ensure(pipeline)
+    stored = BRONZE_INDEX.rows(pipeline, table_version(spark, BRONZE_INDEX.path(pipeline)))
     indexed = _indexed(stored)
     bronze = bronze_state(pipeline, version)
     is_same = indexed is not None and continues(spark, bronze, indexed)

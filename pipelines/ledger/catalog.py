@@ -3,13 +3,17 @@
 All pipelines of a lake share them. DDL, schemas, the lists of upkeep and `docs/tables.md` come from here.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from pipelines.delta.tables import ensure_table, shape
+from pipelines.delta.io import append, read
+from pipelines.delta.tables import ensure_table, exists, shape, small_frame
+from pipelines.spark.pipeline import Pipeline
+from pipelines.sql import literal
 
 _PLACE: Final = "struct<topic: string, partition: int, offset: bigint>"
 SAMPLE: Final = (
@@ -47,14 +51,59 @@ class TableSpec:
         """Its columns."""
         return shape(self.ddl)
 
-    def ensure(self, spark: SparkSession, path: str) -> None:
+    def path(self, pipeline: Pipeline) -> str:
+        """Return where the table is."""
+        return pipeline.ops_table(self.name)
+
+    def exists(self, pipeline: Pipeline) -> bool:
+        """Return whether there is the table."""
+        return exists(pipeline.spark, self.path(pipeline))
+
+    def rows(self, pipeline: Pipeline, at: int | None = None) -> DataFrame:
+        """Return the rows of a pipeline, with the columns that the table has.
+
+        Args:
+            pipeline: The pipeline.
+            at: The version of the table, if not the newest.
+        """
+        return read(pipeline.spark, self.path(pipeline), at).where(rows_of(pipeline))
+
+    def frame(self, pipeline: Pipeline, rows: Iterable[Mapping[str, Any]]) -> DataFrame:
+        """Return a few rows of a pipeline as the table has them.
+
+        Args:
+            pipeline: The pipeline.
+            rows: Values by column name, without `pipeline`; timestamps with a zone.
+        """
+        named = [{**row, "pipeline": pipeline.name} for row in rows]
+        return small_frame(pipeline.spark, named, self.schema)
+
+    def append(self, pipeline: Pipeline, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Append a few rows of a pipeline, as one commit; make the table if there is none.
+
+        Args:
+            pipeline: The pipeline.
+            rows: As for `frame`.
+
+        Raises:
+            ConfigError, InfrastructureError: As for `ensure`.
+        """
+        self.ensure(pipeline)
+        append(self.frame(pipeline, rows), self.path(pipeline))
+
+    def ensure(self, pipeline: Pipeline) -> None:
         """Make the table if there is none, and add columns that a table of an earlier release lacks.
 
         Raises:
             ConfigError: There is a table with columns that do not fit.
             InfrastructureError: The place cannot be written.
         """
-        ensure_table(spark, path, self.schema, partitions=self.partitions)
+        ensure_table(pipeline.spark, self.path(pipeline), self.schema, partitions=self.partitions)
+
+
+def rows_of(pipeline: Pipeline) -> str:
+    """Return the SQL condition that holds for the rows of a pipeline."""
+    return f"pipeline = {literal(pipeline.name)}"
 
 
 BRONZE_INDEX: Final = TableSpec(

@@ -8,15 +8,14 @@ from typing import Final, Literal
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import functions as F
 
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
 from pipelines.delta.epochs import Stamp
 from pipelines.delta.fenced_commits import append_fenced
-from pipelines.delta.io import read, small_rows
+from pipelines.delta.io import small_rows
 from pipelines.delta.table_properties import CERTIFIED, set_table_property, table_property
-from pipelines.delta.tables import exists, small_frame
+from pipelines.delta.tables import exists
 from pipelines.delta.time_travel import commit_hash
 from pipelines.delta.transaction import version_gone
 from pipelines.errors import InfrastructureError, SourceError
@@ -171,8 +170,8 @@ def record_verdicts(pipeline: Pipeline, verdicts: Iterable[Verdict], stamp: Stam
         StaleEpoch: another run has taken the lease over. Nothing was written.
     """
     verdicts = list(verdicts)
-    rows = small_frame(pipeline.spark, [asdict(verdict) for verdict in verdicts], CERTIFICATIONS.schema)
-    append_fenced(rows, pipeline.ops_table("certifications"), stamp)
+    rows = CERTIFICATIONS.frame(pipeline, map(asdict, verdicts))
+    append_fenced(rows, CERTIFICATIONS.path(pipeline), stamp)
     if (version := _highest(verdicts)) is not None:
         mark_certified(pipeline, version)
 
@@ -183,9 +182,9 @@ def ensure_ledger(pipeline: Pipeline) -> None:
     Raises:
         SourceError: there was one, see `history`.
     """
-    if not exists(pipeline.spark, pipeline.ops_table("certifications")):
+    if not CERTIFICATIONS.exists(pipeline):
         require_ledger(pipeline.config, certified_mark(pipeline), None)
-    CERTIFICATIONS.ensure(pipeline.spark, pipeline.ops_table("certifications"))
+    CERTIFICATIONS.ensure(pipeline)
 
 
 def history(pipeline: Pipeline, at: int | None = None) -> list[Verdict]:
@@ -209,11 +208,10 @@ def history(pipeline: Pipeline, at: int | None = None) -> list[Verdict]:
 
 
 def _all_verdicts(pipeline: Pipeline, at: int | None) -> list[Verdict]:
-    table = pipeline.ops_table("certifications")
-    if not exists(pipeline.spark, table):
+    if not CERTIFICATIONS.exists(pipeline):
         return []
     names = {field.name for field in fields(Verdict)}
-    rows = small_rows(read(pipeline.spark, table, at).where(F.col("pipeline") == pipeline.config.name))
+    rows = small_rows(CERTIFICATIONS.rows(pipeline, at))
     return [Verdict(**{name: value for name, value in row.items() if name in names}) for row in rows]
 
 

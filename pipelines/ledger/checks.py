@@ -5,8 +5,6 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime
 from typing import Final, Literal
 
-from pipelines.delta.io import append
-from pipelines.delta.tables import small_frame
 from pipelines.ledger.catalog import VALIDATION_RESULTS
 from pipelines.spark.pipeline import Pipeline
 
@@ -61,16 +59,10 @@ def record_checks(
     batch_version: int,
 ) -> None:
     """Append the outcome of checks to `ops/validation_results`, as one commit."""
-    table = pipeline.ops_table("validation_results")
-    VALIDATION_RESULTS.ensure(pipeline.spark, table)
     run = {
-        "pipeline": pipeline.config.name,
         "run_id": run_id,
         "batch_version": batch_version,
         "bronze_version": bronze_version,
         "checked_at": datetime.now(UTC),
     }
-    append(
-        small_frame(pipeline.spark, [asdict(check) | run for check in checks], VALIDATION_RESULTS.schema),
-        table,
-    )
+    VALIDATION_RESULTS.append(pipeline, [asdict(check) | run for check in checks])

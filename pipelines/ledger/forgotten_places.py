@@ -16,7 +16,7 @@ from pipelines.delta.io import append, on_days, read, small_rows
 from pipelines.delta.record_tables import FORGOTTEN, ensure_forgettable, topic_of_bronze
 from pipelines.delta.tables import exists, shape, small_frame
 from pipelines.errors import SourceError
-from pipelines.ledger.catalog import FORGOTTEN_PLACES
+from pipelines.ledger.catalog import FORGOTTEN_PLACES, rows_of
 from pipelines.ledger.certifications import Certified
 from pipelines.ledger.forgotten import EVENT_TIME, emptied_of, forgotten_mark, not_emptied
 from pipelines.records.decode import COORDINATES, ENVELOPE, EVENT_DATE
@@ -32,8 +32,7 @@ def remember_places(pipeline: Pipeline, records: DataFrame, run_id: str) -> None
         records: their coordinates and `event_time`.
         run_id: the run.
     """
-    table = pipeline.ops_table("forgotten")
-    FORGOTTEN_PLACES.ensure(pipeline.spark, table)
+    FORGOTTEN_PLACES.ensure(pipeline)
     new = records.groupBy(*COORDINATES).agg(F.max(EVENT_TIME).alias(EVENT_TIME))
     known_places = places(pipeline)
     if known_places is not None:
@@ -44,7 +43,7 @@ def remember_places(pipeline: Pipeline, records: DataFrame, run_id: str) -> None
         "forgotten_at": F.current_timestamp(),
         "run_id": F.lit(run_id),
     }
-    append(new.withColumns(columns).select(*FORGOTTEN_PLACES.schema.names), table)
+    append(new.withColumns(columns).select(*FORGOTTEN_PLACES.schema.names), FORGOTTEN_PLACES.path(pipeline))
 
 
 def places(pipeline: Pipeline) -> DataFrame | None:
@@ -52,14 +51,13 @@ def places(pipeline: Pipeline) -> DataFrame | None:
 
     None if nothing ever was.
     """
-    table = pipeline.ops_table("forgotten")
-    if not exists(pipeline.spark, table):
+    if not FORGOTTEN_PLACES.exists(pipeline):
         return None
     topic_id = topic_of_bronze(pipeline)
     of_topic = F.col("topic_id") == topic_id if topic_id else F.expr("topic_id IS NULL")
     if topic_id is None:
-        of_topic &= F.col("pipeline") == pipeline.config.name
-    forgotten = read(pipeline.spark, table).where(of_topic)
+        of_topic &= F.expr(rows_of(pipeline))
+    forgotten = read(pipeline.spark, FORGOTTEN_PLACES.path(pipeline)).where(of_topic)
     newest = (F.max(column).alias(column) for column in (EVENT_TIME, "forgotten_at"))
     return None if forgotten.isEmpty() else forgotten.groupBy(*COORDINATES).agg(*newest)
 

@@ -14,14 +14,14 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.delta.fenced_commits import claim, replace_fenced
-from pipelines.delta.io import read, small_rows
-from pipelines.delta.tables import exists, shape, small_frame
+from pipelines.delta.io import small_rows
+from pipelines.delta.tables import shape, small_frame
 from pipelines.ledger.bronze_index import OFFSETS, RECORDS
-from pipelines.ledger.catalog import BRONZE_INDEX
+from pipelines.ledger.catalog import BRONZE_INDEX, CERTIFICATIONS, rows_of
 from pipelines.ledger.leases import Lease
 from pipelines.ledger.offset_ranges import in_a_row
 from pipelines.spark.pipeline import Pipeline
-from pipelines.sql import instant, literal
+from pipelines.sql import instant
 
 # What is younger stays as it came: most look-ups are for it.
 _LEFT_ALONE: Final = timedelta(days=2)
@@ -46,15 +46,14 @@ def fold_index(pipeline: Pipeline, lease: Lease | None) -> int:
         StaleEpoch: another run has taken the lease over. Nothing was changed.
     """
     spark = pipeline.spark
-    table = pipeline.ops_table("bronze_index")
-    if not exists(spark, table):
+    if not BRONZE_INDEX.exists(pipeline):
         return 0
+    table = BRONZE_INDEX.path(pipeline)
     if lease is not None:
-        BRONZE_INDEX.ensure(spark, table)
+        BRONZE_INDEX.ensure(pipeline)
         # From here on no run that held the lease before can add to what is read now.
         claim(spark, table, lease.stamp("fold"))
-    of_pipeline = f"pipeline = {literal(pipeline.config.name)}"
-    stored = read(spark, table).where(of_pipeline)
+    stored = BRONZE_INDEX.rows(pipeline)
     if "ingested_from" not in stored.columns:
         return 0
     old = _old(stored, datetime.now(UTC) - _LEFT_ALONE)
@@ -66,7 +65,7 @@ def fold_index(pipeline: Pipeline, lease: Lease | None) -> int:
         fewer = rows.count() - folded.count()
         if lease is not None:
             # Also where none are fewer: it is not looked for what can be folded of them again.
-            replace_fenced(folded, table, f"{of_pipeline} AND ({old})", lease.stamp("folded"))
+            replace_fenced(folded, table, f"{rows_of(pipeline)} AND ({old})", lease.stamp("folded"))
         return fewer
     finally:
         folded.unpersist()
@@ -107,10 +106,8 @@ def _old(stored: DataFrame, before: datetime) -> str | None:
 
 
 def _verdict_versions(pipeline: Pipeline) -> list[int]:
-    ledger = read(pipeline.spark, pipeline.ops_table("certifications")).where(
-        F.col("pipeline") == pipeline.config.name
-    )
-    return [row["bronze_version"] for row in small_rows(ledger.select("bronze_version").distinct())]
+    versions = CERTIFICATIONS.rows(pipeline).select("bronze_version").distinct()
+    return [row["bronze_version"] for row in small_rows(versions)]
 
 
 def _folded_records(records: DataFrame, versions: Iterable[int]) -> DataFrame:

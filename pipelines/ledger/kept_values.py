@@ -9,9 +9,8 @@ from pyspark.sql import SparkSession
 from pipelines.delta.io import days_condition, read
 from pipelines.delta.tables import exists
 from pipelines.delta.upkeep import change_rows
-from pipelines.ledger.catalog import LAYER_SAMPLES, VALIDATION_RESULTS
+from pipelines.ledger.catalog import LAYER_SAMPLES, VALIDATION_RESULTS, rows_of
 from pipelines.spark.pipeline import Pipeline
-from pipelines.sql import literal
 
 LEDGERS: Final = (LAYER_SAMPLES.name, VALIDATION_RESULTS.name)
 """The ledgers that hold such values."""
@@ -44,13 +43,13 @@ def delete_values(pipeline: Pipeline, days: Sequence[date]) -> None:
     spark = pipeline.spark
     if not days:
         return
-    of_days = f"pipeline = {literal(pipeline.config.name)} AND ({days_condition(days, 'day')})"
+    of_days = f"{rows_of(pipeline)} AND ({days_condition(days, 'day')})"
     samples, results = map(pipeline.config.ops_table, LEDGERS)
     if _holds(spark, samples, of_days):
         change_rows(spark, samples, lambda rows: rows.delete(of_days), {})
     if not exists(spark, results):
         return
-    VALIDATION_RESULTS.ensure(spark, results)
+    VALIDATION_RESULTS.ensure(pipeline)
     # Expectations quote values that they did not expect, or the greatest; our own checks quote keys.
     quoting = f"{of_days} AND (result IS NOT NULL OR detail <> '' OR ({_OBSERVES}))"
     if _holds(spark, results, quoting):

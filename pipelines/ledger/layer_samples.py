@@ -7,8 +7,8 @@ from typing import Any, Generic, Literal, TypeVar, get_args
 
 from pyspark.sql import functions as F
 
-from pipelines.delta.io import append, read, small_rows
-from pipelines.delta.tables import exists, shape, small_frame
+from pipelines.delta.io import small_rows
+from pipelines.delta.tables import shape
 from pipelines.ledger.catalog import LAYER_SAMPLES, SAMPLE
 from pipelines.spark.pipeline import Pipeline
 
@@ -91,28 +91,21 @@ class LayerDifference:
 
 def record_samples(pipeline: Pipeline, differences: Mapping[date, LayerDifference], run_id: str) -> None:
     """Append the samples of an audit to `ops/layer_samples`, as one commit; do nothing without any."""
-    run = {"pipeline": pipeline.config.name, "run_id": run_id, "recorded_at": datetime.now(UTC)}
+    run = {"run_id": run_id, "recorded_at": datetime.now(UTC)}
     rows = [
         asdict(each) | run | {"day": day}
         for day, difference in differences.items()
         for each in difference.samples
     ]
     if rows:
-        table = pipeline.ops_table("layer_samples")
-        LAYER_SAMPLES.ensure(pipeline.spark, table)
-        append(small_frame(pipeline.spark, rows, LAYER_SAMPLES.schema), table)
+        LAYER_SAMPLES.append(pipeline, rows)
 
 
 def samples_of(pipeline: Pipeline, day: date, run_id: str) -> tuple[LayerSample, ...]:
     """Return the samples that a run has kept of a day, by difference and coordinates."""
-    table = pipeline.ops_table("layer_samples")
-    if not exists(pipeline.spark, table):
+    if not LAYER_SAMPLES.exists(pipeline):
         return ()
-    of_run = (
-        (F.col("pipeline") == pipeline.config.name)
-        & (F.col("day") == F.lit(day))
-        & (F.col("run_id") == run_id)
-    )
+    of_run = (F.col("day") == F.lit(day)) & (F.col("run_id") == run_id)
     columns = ("difference", *shape(SAMPLE).fieldNames())
-    rows = read(pipeline.spark, table).where(of_run).select(*columns)
+    rows = LAYER_SAMPLES.rows(pipeline).where(of_run).select(*columns)
     return tuple(LayerSample(**row) for row in small_rows(rows.orderBy("difference", "batch", "speed")))

@@ -17,21 +17,19 @@ from pathlib import Path
 from typing import Any, Final
 
 import psutil
-from pyspark.sql import functions as F
 
 from pipelines.config.model import PipelineConfig
 from pipelines.delta.epochs import Epoch, Stamp, application, is_free, lease_end, next_epoch
 from pipelines.delta.fenced_commits import claim, number_taken, replace_fenced
-from pipelines.delta.io import read, small_rows
-from pipelines.delta.tables import exists, small_frame
+from pipelines.delta.io import small_rows
+from pipelines.delta.tables import exists
 from pipelines.delta.transaction import StaleEpoch
 from pipelines.errors import InfrastructureError
 from pipelines.fault_points import Point, reach
-from pipelines.ledger.catalog import LEASES
+from pipelines.ledger.catalog import BRONZE_INDEX, CERTIFICATIONS, LEASES, rows_of
 from pipelines.ledger.certifications import ensure_ledger
 from pipelines.spark.failures import first_line
 from pipelines.spark.pipeline import Pipeline
-from pipelines.sql import literal
 
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _NAMESPACE: Final = Path("/proc/self/ns/pid")
@@ -195,7 +193,6 @@ class Lease:
         """
         until = lease_end(self._since, datetime.now(UTC), duration, self._pipeline.config.batch.max_duration)
         row = {
-            "pipeline": self._pipeline.name,
             "holder": self._epoch.run_id,
             "since": self._since,
             "until": until,
@@ -208,7 +205,7 @@ class Lease:
             # Before the row, as where the lease is taken.
             number = number_taken(
                 self._pipeline.spark,
-                self._pipeline.config.ops_table("leases"),
+                LEASES.path(self._pipeline),
                 application(self._pipeline.name),
             )
             if not self._is_mine(_lease_row(self._pipeline)):
@@ -227,9 +224,9 @@ class Lease:
             f"lease {self._epoch.run_id} ({self.epoch}, {following})",
         )
         replace_fenced(
-            small_frame(self._pipeline.spark, [row], LEASES.schema),
-            self._pipeline.config.ops_table("leases"),
-            f"pipeline = {literal(self._pipeline.name)}",
+            LEASES.frame(self._pipeline, [row]),
+            LEASES.path(self._pipeline),
+            rows_of(self._pipeline),
             stamp,
         )
         reach(Point.LEASE_WRITTEN)
@@ -248,15 +245,14 @@ def lease(pipeline: Pipeline, run_id: str) -> Iterator[Lease]:
         InfrastructureError: another run holds the lease. The message names it.
     """
     spark, config = pipeline.spark, pipeline.config
-    table = pipeline.ops_table("leases")
-    LEASES.ensure(spark, table)
+    LEASES.ensure(pipeline)
     # Before the row, so that whoever writes the row from here on makes this run's commit fail.
-    number = number_taken(spark, table, application(config.name))
+    number = number_taken(spark, LEASES.path(pipeline), application(config.name))
     row = _lease_row(pipeline)
     if row is not None and not _may_be_taken(row):
         raise _refusal(config, row)
     reach(Point.LEASE_LOOKED_AT)
-    fenced = (pipeline.table("batch"), *map(config.ops_table, ("certifications", "bronze_index")))
+    fenced = (pipeline.table("batch"), CERTIFICATIONS.path(pipeline), BRONZE_INDEX.path(pipeline))
     numbers = [number_taken(spark, path, application(config.name)) for path in fenced if exists(spark, path)]
     epoch = next_epoch(row["epoch"] if row else None, numbers)
     try:
@@ -265,16 +261,15 @@ def lease(pipeline: Pipeline, run_id: str) -> Iterator[Lease]:
         raise _refusal(config, _lease_row(pipeline)) from None
     try:
         ensure_ledger(pipeline)
-        claim(spark, pipeline.ops_table("certifications"), taken.stamp("claim"))
+        claim(spark, CERTIFICATIONS.path(pipeline), taken.stamp("claim"))
         yield taken
     finally:
         taken.give_back()
 
 
 def _lease_row(pipeline: Pipeline) -> HeldLease | None:
-    rows = read(pipeline.spark, pipeline.ops_table("leases"))
-    of_pipeline = small_rows(rows.where(F.col("pipeline") == pipeline.config.name).limit(1))
-    return of_pipeline[0] if of_pipeline else None
+    rows = small_rows(LEASES.rows(pipeline).limit(1))
+    return rows[0] if rows else None
 
 
 def _may_be_taken(row: HeldLease) -> bool:

@@ -8,14 +8,11 @@ from typing import Any, Literal
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
-from pipelines.config.model import PipelineConfig
-from pipelines.delta.io import append
-from pipelines.delta.tables import small_frame
 from pipelines.errors import OncelakeError
 from pipelines.ledger.catalog import RUNS
 from pipelines.spark.failures import first_line
+from pipelines.spark.pipeline import Pipeline
 
 _log = logging.getLogger(__name__)
 
@@ -30,10 +27,10 @@ class RunRecorder:
         warnings: what could not be written down, as text.
     """
 
-    def __init__(self, config: PipelineConfig, run_id: str, days: list[date]) -> None:
+    def __init__(self, pipeline: Pipeline, run_id: str, days: list[date]) -> None:
         self.days = days
         self.warnings: list[str] = []
-        self._config = config
+        self._pipeline = pipeline
         self._run_id = run_id
         self._rows: list[dict[str, Any]] = []
 
@@ -55,7 +52,6 @@ class RunRecorder:
         finally:
             self._rows.append(
                 {
-                    "pipeline": self._config.name,
                     "run_id": self._run_id,
                     "step": name,
                     "status": status,
@@ -68,19 +64,18 @@ class RunRecorder:
                 }
             )
 
-    def write(self, spark: SparkSession) -> None:
+    def write(self) -> None:
         """Append the steps to `ops/runs`, as one commit.
 
         It comes when all is decided, or when the run has failed: if it cannot be done, `warnings` says so,
         and that changes nothing of how the run ends.
         """
-        table = self._config.ops_table("runs")
         if not self._rows:
             return
         try:
-            RUNS.ensure(spark, table)
-            append(small_frame(spark, self._rows, RUNS.schema), table)
+            RUNS.append(self._pipeline, self._rows)
         except (PySparkException, Py4JError, OncelakeError) as error:
+            table = RUNS.path(self._pipeline)
             warning = f"{table}: the steps of run {self._run_id} are not recorded: {first_line(str(error))}"
             _log.warning("%s", warning)
             self.warnings.append(warning)

@@ -10,8 +10,7 @@ from typing import Final
 from pyspark.sql import functions as F
 
 from pipelines.contracts.contract import DataContract
-from pipelines.delta.io import append, read, small_rows
-from pipelines.delta.tables import exists, small_frame
+from pipelines.delta.io import small_rows
 from pipelines.formats.catalog import format_of, names_schemas
 from pipelines.ledger.catalog import WRITER_SCHEMAS
 from pipelines.registry.schema_registry import registry_of
@@ -36,13 +35,10 @@ def kept_schemas(pipeline: Pipeline) -> Writers:
 
 def answers(pipeline: Pipeline) -> list[WriterSchema]:
     """Return what the registry has answered, in the order of time."""
-    table = pipeline.ops_table("writer_schemas")
-    if not exists(pipeline.spark, table):
+    if not WRITER_SCHEMAS.exists(pipeline):
         return []
-    of_pipeline = (F.col("pipeline") == pipeline.config.name) & (
-        F.col("registry") == registry_of(pipeline.config, pipeline.contract).url
-    )
-    rows = small_rows(read(pipeline.spark, table).where(of_pipeline).orderBy("fetched_at"))
+    of_registry = F.col("registry") == registry_of(pipeline.config, pipeline.contract).url
+    rows = small_rows(WRITER_SCHEMAS.rows(pipeline).where(of_registry).orderBy("fetched_at"))
     # Rows of earlier releases have the id as a number alone.
     return [WriterSchema(row.get("schema_id") or str(row["id"]), row["kind"], row["text"]) for row in rows]
 
@@ -61,12 +57,9 @@ def fitting(schemas: Writers, contract: DataContract) -> Writers:
 
 def keep(pipeline: Pipeline, schemas: Writers) -> None:
     """Keep what the registry has answered."""
-    table = pipeline.ops_table("writer_schemas")
-    WRITER_SCHEMAS.ensure(pipeline.spark, table)
     now = datetime.now(UTC)
     rows = [
         {
-            "pipeline": pipeline.config.name,
             "registry": registry_of(pipeline.config, pipeline.contract).url,
             "id": int(s.id) if s.id == NO_ID or s.id.isdecimal() else None,
             "kind": s.kind,
@@ -76,7 +69,7 @@ def keep(pipeline: Pipeline, schemas: Writers) -> None:
         }
         for s in schemas.values()
     ]
-    append(small_frame(pipeline.spark, rows, WRITER_SCHEMAS.schema), table)
+    WRITER_SCHEMAS.append(pipeline, rows)
 
 
 def keep_passed_over(pipeline: Pipeline) -> None:

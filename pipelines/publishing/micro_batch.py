@@ -19,6 +19,7 @@ from pipelines.delta.stream_position import Position, positions_of
 from pipelines.delta.tables import conform, small_frame
 from pipelines.delta.time_travel import read_kept
 from pipelines.errors import SourceError
+from pipelines.ledger.catalog import CERTIFICATIONS, rows_of
 from pipelines.ledger.certifications import history
 from pipelines.ledger.forgotten import forgetting_commits
 from pipelines.publishing.corrections import CORRECTION, corrections, instead
@@ -41,7 +42,7 @@ def stream(pipeline: Pipeline) -> DataFrame:
     config = pipeline.config
     # Rows go when their day is past its retention, and when they are forgotten: `BatchMaker` looks for those.
     reader = pipeline.spark.readStream.format("delta").option("skipChangeCommits", True)
-    verdicts = reader.load(pipeline.ops_table("certifications")).where(F.col("pipeline") == config.name)
+    verdicts = reader.load(CERTIFICATIONS.path(pipeline)).where(rows_of(pipeline))
     limit = config.publish.max_bytes_per_trigger if config.publish else None
     if limit:
         reader = reader.option("maxBytesPerTrigger", limit)

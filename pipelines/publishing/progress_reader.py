@@ -1,15 +1,15 @@
 """Reads the progress of slots, on the driver."""
 
 import logging
-import time
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from pipelines.errors import InfrastructureError
+from pipelines.publishing.partition_records import Stalled, records_until
 from pipelines.publishing.slots import Connection, SlotProgress
 
 _PASSING = (
@@ -105,35 +105,25 @@ def _records(connection: Connection, slots: list[int], *, is_stable: bool) -> di
     """Return the newest committed record of a sink, of each of some partitions of its progress topic."""
     marks = dict[int, SlotProgress | None]()
     holders = dict[int, _Held]()
-    left = _ends(connection, slots) if is_stable else dict.fromkeys(slots, 0)
+
+    def waits(slot: int, hidden: range) -> bool:
+        if holder := _held_by(connection, slot, hidden):
+            holders[slot] = holder
+        return holder is not None
+
+    begin = [TopicPartition(connection.progress_topic, slot, OFFSET_BEGINNING) for slot in slots]
+    ends = _ends(connection, slots) if is_stable else dict.fromkeys(slots, 0)
     patience_s = connection.transaction_timeout_ms / 1000 if is_stable else connection.timeout_s
-    until = time.monotonic() + patience_s
-    consumer = connection.consumer()
-    try:
-        consumer.assign([TopicPartition(connection.progress_topic, slot, OFFSET_BEGINNING) for slot in slots])
-        while left:
-            if time.monotonic() > until:
-                raise _do_not_come(connection, min(left), holders.get(min(left)))
-            # Its stubs allow None where a message that is not a record has nothing.
-            message: Any = consumer.poll(1.0)
-            if message is None:
-                continue
-            slot = message.partition()
-            if not _is_end(message):
-                until = time.monotonic() + patience_s
-                if message.key() == connection.name.encode():
+    with closing(connection.consumer()) as consumer:
+        try:
+            for record in records_until(consumer, begin, ends, patience_s, waits):
+                if record.key() == connection.name.encode():
                     # A record without a value takes progress back.
-                    value = message.value()
-                    marks[slot] = SlotProgress.of_record(value) if value is not None else None
-            elif slot in left:
-                # Readers of committed records get an end of partition where a transaction is open.
-                open_at = range(message.offset(), left[slot])
-                if holder := _held_by(connection, slot, open_at) if open_at else None:
-                    holders[slot] = holder
-                else:
-                    del left[slot]
-    finally:
-        consumer.close()
+                    value = record.value()
+                    marks[record.partition()] = SlotProgress.of_record(value) if value is not None else None
+        except Stalled as stalled:
+            slot = stalled.partition
+            raise _do_not_come(connection, slot, holders.get(slot)) from None
     return {slot: mark for slot, mark in marks.items() if mark}
 
 
@@ -155,23 +145,17 @@ def _held_by(connection: Connection, slot: int, hidden: range) -> _Held | None:
             first of them, and each record names the sink that it is of.
     """
     first, is_ours = None, False
-    until = time.monotonic() + connection.timeout_s
-    consumer = connection.consumer(is_stable=False)
-    try:
-        consumer.assign([TopicPartition(connection.progress_topic, slot, hidden.start)])
-        while True:
-            if time.monotonic() > until:
-                raise _do_not_come(connection, slot, None)
-            message: Any = consumer.poll(1.0)
-            if message is None:
-                continue
-            if _is_end(message) or message.offset() >= hidden.stop:
-                break
-            until, key = time.monotonic() + connection.timeout_s, message.key() or b""
-            first = first or _Held(key.decode(errors="replace"), message.offset())
-            is_ours = is_ours or key == connection.name.encode()
-    finally:
-        consumer.close()
+    begin = [TopicPartition(connection.progress_topic, slot, hidden.start)]
+    with closing(connection.consumer(is_stable=False)) as consumer:
+        try:
+            for record in records_until(consumer, begin, {slot: 0}, connection.timeout_s):
+                if record.offset() >= hidden.stop:
+                    break
+                key = record.key() or b""
+                first = first or _Held(key.decode(errors="replace"), record.offset())
+                is_ours = is_ours or key == connection.name.encode()
+        except Stalled:
+            raise _do_not_come(connection, slot, None) from None
     if first is None or not is_ours:
         return None
     _log.warning(
@@ -179,15 +163,6 @@ def _held_by(connection: Connection, slot: int, hidden: range) -> _Held | None:
         *(connection.name, slot, connection.progress_topic, first.name),
     )
     return first
-
-
-def _is_end(message: Any) -> bool:
-    """Return whether it is no record, but says that there are no more of its partition now."""
-    if (error := message.error()) is None:
-        return False
-    if error.code() != KafkaError._PARTITION_EOF:
-        raise KafkaException(error)
-    return True
 
 
 def _do_not_come(connection: Connection, slot: int, holder: _Held | None) -> InfrastructureError:
@@ -203,12 +178,9 @@ def _do_not_come(connection: Connection, slot: int, holder: _Held | None) -> Inf
 
 def _ends(connection: Connection, slots: Iterable[int]) -> dict[int, int]:
     """Return where each partition of the progress topic ends, behind all that is under way."""
-    consumer = connection.consumer(is_stable=False)
-    try:
+    with closing(connection.consumer(is_stable=False)) as consumer:
         places = {slot: TopicPartition(connection.progress_topic, slot) for slot in slots}
         return {
             slot: consumer.get_watermark_offsets(place, connection.timeout_s)[1]
             for slot, place in places.items()
         }
-    finally:
-        consumer.close()

@@ -6,8 +6,8 @@ from datetime import UTC, date, datetime
 
 from pyspark.sql import functions as F
 
-from pipelines.delta.io import append, read, small_rows
-from pipelines.delta.tables import conform, exists, small_frame
+from pipelines.delta.io import small_rows
+from pipelines.delta.tables import conform
 from pipelines.delta.time_travel import commit_hash
 from pipelines.ledger.catalog import PUBLICATIONS
 from pipelines.ledger.certifications import Verdict
@@ -36,11 +36,9 @@ def publications(pipeline: Pipeline, topic_id: str, at: int | None = None) -> di
         topic_id: the cluster's identifier of the topic.
         at: the newest version of the batch table that counts; None for any.
     """
-    table = pipeline.ops_table(PUBLICATIONS.name)
-    if not exists(pipeline.spark, table):
+    if not PUBLICATIONS.exists(pipeline):
         return {}
-    rows = conform(read(pipeline.spark, table), PUBLICATIONS.schema)
-    rows = rows.where((F.col("pipeline") == pipeline.config.name) & (F.col("topic_id") == topic_id))
+    rows = conform(PUBLICATIONS.rows(pipeline), PUBLICATIONS.schema).where(F.col("topic_id") == topic_id)
     if at is not None:
         rows = rows.where(F.col("batch_version") <= at)
     newest = F.max(F.struct("batch_version", "batch_commit")).alias("newest")
@@ -69,10 +67,7 @@ def _of_another(pipeline: Pipeline, commits: Mapping[int, str | None]) -> set[in
 
 def record_publication(pipeline: Pipeline, verdict: Verdict, topic_id: str, run_id: str) -> None:
     """Record that a day was published as a whole, as a verdict has certified it."""
-    table = pipeline.ops_table(PUBLICATIONS.name)
-    PUBLICATIONS.ensure(pipeline.spark, table)
     row = {
-        "pipeline": pipeline.config.name,
         "day": verdict.day,
         "batch_version": verdict.batch_version,
         "batch_commit": verdict.batch_commit,
@@ -80,4 +75,4 @@ def record_publication(pipeline: Pipeline, verdict: Verdict, topic_id: str, run_
         "run_id": run_id,
         "published_at": datetime.now(UTC),
     }
-    append(small_frame(pipeline.spark, [row], PUBLICATIONS.schema), table)
+    PUBLICATIONS.append(pipeline, [row])

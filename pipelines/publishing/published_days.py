@@ -3,16 +3,17 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
-from typing import Final
+from typing import Any, Final
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
-from pipelines.delta.io import read, replace_rows, small_rows
-from pipelines.delta.tables import conform, exists, small_frame
+from pipelines.delta.io import replace_rows, small_rows
+from pipelines.delta.tables import conform
 from pipelines.durations import days_in_a_row
-from pipelines.ledger.catalog import PUBLISHED_DAYS
+from pipelines.ledger.catalog import PUBLISHED_DAYS, rows_of
 from pipelines.ledger.certifications import Verdict, certified_in, history, newest_certified, require_commit
 from pipelines.publishing.publications import publications
 from pipelines.spark.checkpoints import query_files
@@ -77,14 +78,9 @@ def settled_before(pipeline: Pipeline, query: str, batch: int) -> Settled:
     Raises:
         SourceError: they were settled by another batch table than the one at hand.
     """
-    table = pipeline.ops_table(PUBLISHED_DAYS.name)
-    if not exists(pipeline.spark, table):
+    if not PUBLISHED_DAYS.exists(pipeline):
         return Settled()
-    rows = (
-        conform(read(pipeline.spark, table), PUBLISHED_DAYS.schema)
-        .where(_of(pipeline.config, query))
-        .where(F.col("batch") < batch)
-    )
+    rows = conform(_rows(pipeline, query), PUBLISHED_DAYS.schema).where(F.col("batch") < batch)
     newest = F.max(F.struct("batch_version", "batch_commit")).alias("newest")
     day_rows = small_rows(rows.groupBy("day").agg(newest).select("day", "newest.*").orderBy("day"))
     last = max(day_rows, key=lambda row: row["batch_version"], default=None)
@@ -119,11 +115,10 @@ def unsent(pipeline: Pipeline, topic_id: str) -> list[date]:
         pipeline: The pipeline.
         topic_id: the cluster's identifier of the topic.
     """
-    spark = pipeline.spark
-    files, table = query_files(spark, pipeline.checkpoint("publish")), pipeline.ops_table(PUBLISHED_DAYS.name)
-    if files.query is None or not exists(spark, table):
+    files = query_files(pipeline.spark, pipeline.checkpoint("publish"))
+    if files.query is None or not PUBLISHED_DAYS.exists(pipeline):
         return []
-    rows = read(spark, table).where(_of(pipeline.config, files.query)).where(F.col("batch") == 0)
+    rows = _rows(pipeline, files.query).where(F.col("batch") == 0)
     first = {row["day"] for row in small_rows(rows.select("day").distinct())}
     return sorted(first - publications(pipeline, topic_id).keys()) if first else []
 
@@ -154,30 +149,36 @@ def record_settled(pipeline: Pipeline, query: str, batch: int, settled: Settled)
         batch: the number of the micro-batch.
         settled: the days, and the version at which they are settled.
     """
-    table = pipeline.ops_table(PUBLISHED_DAYS.name)
-    PUBLISHED_DAYS.ensure(pipeline.spark, table)
+    PUBLISHED_DAYS.ensure(pipeline)
     one = {
-        "pipeline": pipeline.config.name,
         "query": query,
         "batch": batch,
         "batch_version": settled.version,
         "batch_commit": settled.commit,
     }
-    rows = small_frame(pipeline.spark, [{**one, "day": day} for day in settled.days], PUBLISHED_DAYS.schema)
-    replace_rows(rows, table, f"{_of(pipeline.config, query)} AND batch = {batch}")
+    _replace(pipeline, [{**one, "day": day} for day in settled.days], f"{_of(query)} AND batch = {batch}")
 
 
 def forget_unknown(pipeline: Pipeline) -> None:
     """Forget what micro-batches have settled of which the checkpoint does not know: it was restored."""
-    spark = pipeline.spark
-    files, table = query_files(spark, pipeline.checkpoint("publish")), pipeline.ops_table(PUBLISHED_DAYS.name)
-    if files.query is None or not exists(spark, table):
+    files = query_files(pipeline.spark, pipeline.checkpoint("publish"))
+    if files.query is None or not PUBLISHED_DAYS.exists(pipeline):
         return
     begun = files.next_batch + (files.in_flight is not None)
-    condition = f"{_of(pipeline.config, files.query)} AND batch >= {begun}"
-    if not read(spark, table).where(condition).isEmpty():
-        replace_rows(small_frame(spark, [], PUBLISHED_DAYS.schema), table, condition)
+    condition = f"{_of(files.query)} AND batch >= {begun}"
+    if not PUBLISHED_DAYS.rows(pipeline).where(condition).isEmpty():
+        _replace(pipeline, [], condition)
 
 
-def _of(config: PipelineConfig, query: str) -> str:
-    return f"pipeline = {literal(config.name)} AND query = {literal(query)}"
+def _rows(pipeline: Pipeline, query: str) -> DataFrame:
+    return PUBLISHED_DAYS.rows(pipeline).where(_of(query))
+
+
+def _of(query: str) -> str:
+    return f"query = {literal(query)}"
+
+
+def _replace(pipeline: Pipeline, rows: list[dict[str, Any]], condition: str) -> None:
+    """Replace the rows of the pipeline for which a condition holds."""
+    frame = PUBLISHED_DAYS.frame(pipeline, rows)
+    replace_rows(frame, PUBLISHED_DAYS.path(pipeline), f"{rows_of(pipeline)} AND {condition}")

@@ -1,20 +1,21 @@
 """Finds out from the output topic which slots of a micro-batch were published, where progress was lost."""
 
 import logging
-import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing
 from datetime import timedelta
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import TopicPartition
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.delta.io import small_rows
 from pipelines.errors import SourceError
+from pipelines.publishing.partition_records import Stalled, records_until
 from pipelines.publishing.slots import SlotProgress
 from pipelines.publishing.transactional_sink import TransactionalSink, in_slots
 
@@ -22,7 +23,6 @@ _ROWS: Final = 5
 """How many rows of a slot are looked for: a transaction has all or none of them."""
 _SAMPLE: Final = "slot int, key binary, value binary, headers array<struct<key: string, value: binary>>"
 _CLOCKS_DIFFER: Final = timedelta(hours=1)
-_AT_ONCE: Final = 10_000
 _LOST: Final = "the cluster has lost the progress of a micro-batch that was begun"
 
 _log = logging.getLogger(__name__)
@@ -119,25 +119,23 @@ def _first_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _published_rows(sink: TransactionalSink, slot_by_row: Mapping[Row, int], since_ms: int) -> set[Row]:
     """Return the rows that are on the topic, among records sent since a time."""
-    begin, left = _between(sink, since_ms)
+    begin, ends = _between(sink, since_ms)
     patience_s, rows = sink.connection.transaction_timeout_ms / 1000, set[Row]()
-    until = time.monotonic() + patience_s
-    consumer = sink.connection.consumer()
-    try:
-        consumer.assign(begin)
-        while left and rows != slot_by_row.keys():
-            for message in consumer.consume(_AT_ONCE, 1.0):
-                if (row := _row_of(sink, message, left)) is not None:
-                    until = time.monotonic() + patience_s
-                    rows |= {row} & slot_by_row.keys()
-            if time.monotonic() > until:
-                raise SourceError(
-                    f"{sink.name}: {_LOST}, and records of partition {min(left)} of topic '{sink.topic}'"
-                    " cannot be read: an open transaction hides them (kafka-transactions.sh find-hanging),"
-                    " or the partition has no leader. Start again when that has ended"
-                )
-    finally:
-        consumer.close()
+    if not slot_by_row:
+        return rows
+    with closing(sink.connection.consumer()) as consumer:
+        try:
+            for record in records_until(consumer, begin, ends, patience_s):
+                row = _known_by(sink, record.key(), record.value(), record.headers() or ())
+                rows |= {row} & slot_by_row.keys()
+                if rows == slot_by_row.keys():
+                    break
+        except Stalled as stalled:
+            raise SourceError(
+                f"{sink.name}: {_LOST}, and records of partition {stalled.partition} of topic '{sink.topic}'"
+                " cannot be read: an open transaction hides them (kafka-transactions.sh find-hanging),"
+                " or the partition has no leader. Start again when that has ended"
+            ) from None
     return rows
 
 
@@ -161,18 +159,6 @@ def _between(sink: TransactionalSink, since_ms: int) -> tuple[list[TopicPartitio
     finally:
         consumer.close()
     return begin, ends
-
-
-def _row_of(sink: TransactionalSink, message: Any, left: dict[int, int]) -> Row | None:
-    """Return the row of a record; the end of a partition leaves none to be read there."""
-    if (error := message.error()) is None:
-        return _known_by(sink, message.key(), message.value(), message.headers() or ())
-    if error.code() != KafkaError._PARTITION_EOF:
-        raise KafkaException(error)
-    # Readers of committed records get an end of partition where a transaction is open.
-    if message.offset() >= left.get(message.partition(), 0):
-        left.pop(message.partition(), None)
-    return None
 
 
 def _ask(sink: TransactionalSink) -> str:

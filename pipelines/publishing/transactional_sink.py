@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.config.publish import PROGRESS_TOPIC
-from pipelines.delta.io import query_of, small_rows
+from pipelines.delta.io import small_rows
 from pipelines.fault_points import Point, reach
 from pipelines.publishing.progress_reader import progress
 from pipelines.publishing.slot_content import (
@@ -29,6 +29,7 @@ from pipelines.publishing.slot_content import (
 )
 from pipelines.publishing.slot_writer import WRITTEN, SlotTask, write_empty_slot, write_slot
 from pipelines.publishing.slots import Connection, SlotProgress, refuse_another_run
+from pipelines.spark.streams import query_of
 
 _PARTITION: Final = "oncelake_kafka_partition"
 _PARTITION_CLASS: Final = "oncelake.publish.KafkaPartition"

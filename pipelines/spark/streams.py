@@ -1,4 +1,4 @@
-"""Runs a streaming query to its end, stops it when asked, and adds up what it did."""
+"""Starts a streaming query, runs it to its end, stops it when asked, and adds up what it did."""
 
 import logging
 import signal
@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException, StreamingQueryException
@@ -16,9 +17,12 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from pipelines.config.streams import Query
+from pipelines.durations import format_interval
 from pipelines.errors import OncelakeError, SourceError
 from pipelines.runtime.processes import stop_signals
 from pipelines.spark.failures import explain_stream_failure, first_line, is_passing
+from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.query_listener import QueryListener, listening
 from pipelines.spark.stream_monitor import StreamMonitor
 from pipelines.spark.stream_progress import BatchFigures, micro_batch_of
@@ -28,6 +32,19 @@ _LOOK_EVERY_S: Final = 0.2
 _RACK_REASON: Final = "rackReason"
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Trigger:
+    """When micro-batches start.
+
+    Attributes:
+        once: Take what is there now and stop, instead of going on.
+        interval: The time between the starts of two micro-batches, when going on.
+    """
+
+    once: bool
+    interval: timedelta
 
 
 @dataclass
@@ -178,6 +195,86 @@ class BatchFunction:
         except Exception as error:
             self.raised = error
             raise
+
+
+def each_batch(
+    rows: DataFrame,
+    write: Callable[[DataFrame, int], None],
+    *,
+    name: str,
+    checkpoint: str,
+    trigger: Trigger,
+) -> StreamingQuery:
+    """Start a query that gives each micro-batch, with its number, to a function.
+
+    The function may get the same micro-batch again after a crash, so what it does must be done once:
+    `pipelines.delta.idempotent_writer` writes so.
+
+    Args:
+        rows: a streaming frame.
+        write: gets the rows of one micro-batch and its number.
+        name: the query's name, for logs and metrics.
+        checkpoint: the path of its checkpoint.
+        trigger: when micro-batches start.
+    """
+    writer = rows.writeStream.foreachBatch(write).outputMode("append")
+    writer = writer.queryName(name).option("checkpointLocation", checkpoint)
+    if trigger.once:
+        return writer.trigger(availableNow=True).start()
+    return writer.trigger(processingTime=format_interval(trigger.interval)).start()
+
+
+def query_of(spark: SparkSession) -> str:
+    """Return the id of the query whose micro-batch runs in this thread; it lives as long as the checkpoint.
+
+    Raises:
+        RuntimeError: there is none.
+    """
+    query = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
+    if query is None:
+        raise RuntimeError("Spark does not say which query this micro-batch belongs to")
+    return str(query)
+
+
+class StreamJob(Protocol):
+    """What a stream of a pipeline reads, and what it does with a micro-batch."""
+
+    def plan(self) -> DataFrame:
+        """Return the rows as a streaming frame; it is asked for at each start of the query."""
+
+    def write(self, rows: DataFrame, batch: int) -> None:
+        """Write a micro-batch, by its number, exactly once."""
+
+
+def run_query(
+    pipeline: Pipeline,
+    query: Query,
+    job: StreamJob,
+    trigger: Trigger,
+    is_cured: Callable[[BaseException], bool] = lambda _: False,
+) -> Totals:
+    """Run a query of a pipeline as `run_stream` does, with its name, its checkpoint and a monitor.
+
+    Args:
+        pipeline: The pipeline.
+        query: the query.
+        job: what it does.
+        trigger: when micro-batches start.
+        is_cured: as for `run_stream`.
+
+    Raises:
+        ConfigError: nothing can listen on the port for metrics.
+        OncelakeError: as for `run_stream`.
+    """
+    write = BatchFunction(job.write)
+
+    def start() -> StreamingQuery:
+        return each_batch(
+            job.plan(), write, name=query, checkpoint=pipeline.checkpoint(query), trigger=trigger
+        )
+
+    monitor = StreamMonitor(pipeline, query, None if trigger.once else trigger.interval)
+    return run_stream(pipeline.spark, start, write, is_cured, monitor)
 
 
 def run_stream(

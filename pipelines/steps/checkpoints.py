@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
+from pipelines.config.streams import STREAMS, LakeQuery
 from pipelines.delta.checkpoint_fit import BEGIN
 from pipelines.delta.moved_aside import move_aside, timestamp_suffix
-from pipelines.delta.stream_check import LakeQuery
 from pipelines.delta.tables import exists
 from pipelines.kafka.ingest_position import Continuation, continuation
 from pipelines.kafka.topics import find_topic
@@ -50,7 +50,11 @@ def reset_checkpoint(pipeline: Pipeline, run_id: str, query: LakeQuery) -> Check
         InfrastructureError: another run holds the pipeline's lease, or cluster or file system do not answer.
     """
     with lease(pipeline, run_id):
-        return (_reset_ingest if query == "ingest" else _reset_speed)(pipeline)
+        match query:
+            case "ingest":
+                return _reset_ingest(pipeline)
+            case "speed":
+                return _reset_speed(pipeline)
 
 
 def _reset_ingest(pipeline: Pipeline) -> CheckpointReset:
@@ -66,7 +70,7 @@ def _reset_ingest(pipeline: Pipeline) -> CheckpointReset:
 def _reset_speed(pipeline: Pipeline) -> CheckpointReset:
     checkpoint = pipeline.checkpoint("speed")
     # The note, which knows what has to be there, goes last.
-    paths = [pipeline.table("speed"), pipeline.table("quarantine"), checkpoint, note_path(checkpoint)]
+    paths = [*map(pipeline.table, STREAMS["speed"].writes), checkpoint, note_path(checkpoint)]
     return CheckpointReset("speed", _moved(pipeline.spark, paths))
 
 

@@ -7,6 +7,7 @@ from datetime import date
 from pyspark.sql import DataFrame
 
 from pipelines.config.commands import command
+from pipelines.config.streams import LAYERS
 from pipelines.delta.fenced_commits import claim
 from pipelines.delta.io import by_day_and_key, days_condition, on_days, read, small_rows
 from pipelines.delta.read_ahead import require_not_read_ahead
@@ -77,7 +78,7 @@ def forget(
     """
     spark = pipeline.spark
     bronze = require_table(pipeline, "bronze")
-    require_not_read_ahead(pipeline, "bronze", "speed")
+    require_not_read_ahead(pipeline, *LAYERS)
     work = _Work(pipeline, search)
     with nullcontext() if dry_run else lease(pipeline, run_id) as run_lease:
         if run_lease:

@@ -1,18 +1,17 @@
 """Ingest: every Kafka record, whole, into the bronze table."""
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, NotRequired, TypedDict
 
 from pyspark.sql import DataFrame
-from pyspark.sql.streaming.query import StreamingQuery
 
+from pipelines.config.streams import STREAMS
 from pipelines.delta.checkpoint_fit import BEGIN
 from pipelines.delta.clocks import require_not_behind, require_order
 from pipelines.delta.idempotent_writer import OnceWriter
-from pipelines.delta.io import Trigger, each_batch
 from pipelines.delta.read_ahead import require_not_read_ahead
 from pipelines.delta.record_tables import ensure_bronze
 from pipelines.delta.stream_check import check_ingest, note_tables, require_fit
@@ -27,8 +26,7 @@ from pipelines.racks.traffic import RackTrafficMeter
 from pipelines.spark.checkpoints import QueryFiles, query_files
 from pipelines.spark.ingest_plans import ends_of, offsets_in, read_until
 from pipelines.spark.pipeline import Pipeline
-from pipelines.spark.stream_monitor import StreamMonitor
-from pipelines.spark.streams import BatchFunction, run_stream
+from pipelines.spark.streams import Trigger, run_query
 
 _log = logging.getLogger(__name__)
 
@@ -64,7 +62,7 @@ def ingest(pipeline: Pipeline, *, once: bool) -> IngestSummary:
     spark, config = pipeline.spark, pipeline.config
     topic = find_topic(spark, config.kafka)
     files = check_ingest(pipeline)
-    require_not_read_ahead(pipeline, "bronze")
+    require_not_read_ahead(pipeline, *STREAMS["ingest"].tables)
     # Before a commit of this run is the newest.
     require_not_behind(pipeline)
     ensure_bronze(pipeline, {TOPIC_ID: hidden(topic.topic_id)})
@@ -79,9 +77,8 @@ def ingest(pipeline: Pipeline, *, once: bool) -> IngestSummary:
     with offsets_group(spark, config.kafka, config.offsets_group) as group:
         if group:
             group.show(partial(_in_bronze, pipeline, starting))
-        job = IngestJob(pipeline, writer, starting, forgotten=places_ahead(pipeline), group=group)
-        monitor = StreamMonitor(pipeline, "ingest", None if once else config.ingest.trigger_interval)
-        totals = run_stream(spark, partial(job.start, once=once), job.batches, monitor=monitor)
+        job = IngestJob(pipeline, writer, once, starting, forgotten=places_ahead(pipeline), group=group)
+        totals = run_query(pipeline, "ingest", job, Trigger(once, config.ingest.trigger_interval))
     summary: IngestSummary = {
         "counts": {
             "records": totals.records + job.written_before,
@@ -96,45 +93,36 @@ def ingest(pipeline: Pipeline, *, once: bool) -> IngestSummary:
 
 @dataclass
 class IngestJob:
-    """The query, and what came of it.
+    """What the query does, and what came of it.
 
     Attributes:
         pipeline: The pipeline.
         writer: writes bronze.
+        once: whether it takes what the topic holds now and ends.
         starting: where a new checkpoint begins, in Spark's form, if not where the configuration says.
         forgotten: places of records that were forgotten, and that it reads once more.
         group: shows how far it is.
         written_before: records of a micro-batch that an earlier run had written and not recorded as done.
-        batches: the function that writes its micro-batches.
     """
 
     pipeline: Pipeline
     writer: OnceWriter
+    once: bool
     starting: str | None = None
     forgotten: DataFrame | None = None
     group: OffsetsGroup | None = None
     written_before: int = 0
-    batches: BatchFunction = field(init=False)
     _requests: "_OffsetRequests | None" = None
 
-    def __post_init__(self) -> None:
-        """Keep what the function raises."""
-        self.batches = BatchFunction(self._write)
-
-    def start(self, *, once: bool) -> StreamingQuery:
-        """Start the query."""
-        config = self.pipeline.config
+    def plan(self) -> DataFrame:
+        """Return the records of the topic."""
+        kafka = self.pipeline.config.kafka
         begun = query_files(self.pipeline.spark, self.pipeline.checkpoint("ingest")).in_flight
-        self._requests = _OffsetRequests(begun, once, is_bounded=bool(config.kafka.max_offsets_per_trigger))
-        return each_batch(
-            read_envelopes(self.pipeline.spark, config.kafka, self.starting),
-            self.batches,
-            name="ingest",
-            checkpoint=self.pipeline.checkpoint("ingest"),
-            trigger=Trigger(once, config.ingest.trigger_interval),
-        )
+        self._requests = _OffsetRequests(begun, self.once, is_bounded=bool(kafka.max_offsets_per_trigger))
+        return read_envelopes(self.pipeline.spark, kafka, self.starting)
 
-    def _write(self, rows: DataFrame, batch: int) -> None:
+    def write(self, rows: DataFrame, batch: int) -> None:
+        """Append a micro-batch to bronze."""
         require_order(self.pipeline, batch)
         # Spark counts the records that a micro-batch reads; one that is there already is not read.
         came = emptied_on_arrival(rows, self.forgotten)

@@ -5,11 +5,11 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final, Literal, get_args
+from typing import Final, Literal
 
 from pyspark.sql import functions as F
 
-from pipelines.config.streams import Layer
+from pipelines.config.streams import LAYERS, Layer
 from pipelines.delta.clocks import require_not_ahead
 from pipelines.delta.commits import changes_nothing
 from pipelines.delta.read_ahead import require_not_read_ahead
@@ -27,7 +27,7 @@ from pipelines.delta.upkeep import (
     small_files,
     vacuum,
 )
-from pipelines.ledger.catalog import CATALOG
+from pipelines.ledger.catalog import CATALOG, rows_of
 from pipelines.ledger.certifications import certified
 from pipelines.ledger.index_folding import fold_index
 from pipelines.ledger.leases import Lease, lease
@@ -35,9 +35,6 @@ from pipelines.nightly.recovery import back_to_certified, holds_certified
 from pipelines.publishing.published_days import Settled, settled_so_far, waiting
 from pipelines.retention.removal import Removal, from_bronze, from_quarantine, from_speed
 from pipelines.spark.pipeline import Pipeline
-from pipelines.sql import literal
-
-_LAYERS: Final = get_args(Layer)
 
 _COUNTS: Final = (
     *("files_compacted", "bytes_compacted"),
@@ -160,7 +157,7 @@ def maintain(
 def _require_fit(pipeline: Pipeline) -> None:
     require_not_ahead(pipeline)
     # Commits of upkeep would bring a restored table to versions that its reader has read already.
-    require_not_read_ahead(pipeline, "bronze", "speed")
+    require_not_read_ahead(pipeline, *LAYERS)
 
 
 @dataclass(frozen=True)
@@ -217,8 +214,7 @@ def _under_lease(work: _Work) -> Iterator[UpkeepFinding]:
     for spec in CATALOG:
         if spec.is_compacted:
             # The rest belongs to pipelines whose runs may be at work now.
-            own = f"pipeline = {literal(pipeline.name)}"
-            yield from _compact(work, pipeline.ops_table(spec.name), own)
+            yield from _compact(work, spec.path(pipeline), rows_of(pipeline))
     yield from _vacuum_tables(work, is_certified)
 
 
@@ -286,17 +282,17 @@ def _vacuum_tables(work: _Work, is_certified: bool) -> Iterator[UpkeepFinding]:
     pipeline, after = work.pipeline, work.pipeline.config.maintain.vacuum_after
     behind = [
         layer
-        for layer, is_behind in _READER_IS_BEHIND.items()
+        for layer, is_behind in READER_IS_BEHIND.items()
         if (is_certified or layer != "batch") and is_behind(work)
     ]
     yield from map(KeptFiles, behind)
-    for layer in _LAYERS:
+    for layer in LAYERS:
         if layer not in behind and (is_certified or layer != "batch"):
             yield from _vacuum(work, pipeline.table(layer), after)
     for spec in CATALOG:
         if spec.is_vacuumed:
             # Shared by all pipelines, so no property of them is changed for one.
-            yield from _vacuum(work, pipeline.ops_table(spec.name), min(after, DELTAS_OWN))
+            yield from _vacuum(work, spec.path(pipeline), min(after, DELTAS_OWN))
 
 
 def _vacuum(work: _Work, path: str, after: timedelta) -> Iterator[TableFiles]:
@@ -337,9 +333,9 @@ def _corrections_are_behind(work: _Work) -> bool:
     return committed_at(pipeline.spark, pipeline.table("batch"), settled.version + 1) < work.oldest_kept
 
 
-_READER_IS_BEHIND: Final[dict[Layer, Callable[[_Work], bool]]] = {
+READER_IS_BEHIND: Final[dict[Layer, Callable[[_Work], bool]]] = {
     "bronze": _speed_stream_is_behind,
     "batch": _corrections_are_behind,
     "speed": _publisher_is_behind,
 }
-"""Whether a table's reader still needs files that are old enough to go."""
+"""Whether the stream that reads a table still needs files that are old enough to go."""

@@ -7,9 +7,10 @@ from pathlib import Path
 from pyspark.sql import functions as F
 
 from pipelines.config.commands import command
-from pipelines.delta.io import read, small_rows
+from pipelines.delta.io import small_rows
 from pipelines.errors import SourceError
 from pipelines.ledger import certifications
+from pipelines.ledger.catalog import VALIDATION_RESULTS
 from pipelines.report.render.files import write_files
 from pipelines.report.render.prometheus import exposition, gauges
 from pipelines.spark.pipeline import Pipeline
@@ -48,8 +49,7 @@ def metrics(pipeline: Pipeline, env: str, out: Path) -> WrittenMetrics:
             f" run first: {command(config, 'nightly_batch')}"
         )
     run = past[-1].run_id
-    results = read(pipeline.spark, pipeline.ops_table("validation_results"))
-    of_run = results.where((F.col("pipeline") == config.name) & (F.col("run_id") == run))
+    of_run = VALIDATION_RESULTS.rows(pipeline).where(F.col("run_id") == run)
     checks = {row["status"]: row["count"] for row in small_rows(of_run.groupBy("status").count())}
     all_gauges = gauges(past, checks, pipeline.contract.zone, datetime.now(UTC))
     text = exposition(all_gauges, {"pipeline": config.name, "env": env})

@@ -122,12 +122,12 @@ class Night:
     @contextmanager
     def hold(self) -> Iterator[None]:
         """Hold the pipeline's lease, and record the steps at the end."""
-        self._steps = RunRecorder(self.pipeline.config, self.run_id, list(self.requested_days))
+        self._steps = RunRecorder(self.pipeline, self.run_id, list(self.requested_days))
         with lease(self.pipeline, self.run_id) as self._lease:
             try:
                 yield
             finally:
-                self._steps.write(self.pipeline.spark)
+                self._steps.write()
 
     def look(self) -> Iterator[Point]:
         """Seal the days, and find which are due."""

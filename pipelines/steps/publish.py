@@ -4,21 +4,21 @@ import logging
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import date
-from functools import partial
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.streaming.query import StreamingQuery
 
 from pipelines.config.model import PipelineConfig
+from pipelines.config.streams import STREAMS
 from pipelines.delta.event_tables import ensure_speed
-from pipelines.delta.io import Trigger, each_batch, query_of, small_rows
+from pipelines.delta.io import small_rows
 from pipelines.delta.read_ahead import require_not_read_ahead
 from pipelines.delta.stream_check import refuse_lost_speed
 from pipelines.delta.table_properties import keep_versions
 from pipelines.errors import OncelakeError, SourceError
 from pipelines.fault_points import Point, reach
+from pipelines.ledger.catalog import CERTIFICATIONS
 from pipelines.ledger.certifications import ensure_ledger
 from pipelines.publishing.cluster import (
     asking,
@@ -38,8 +38,7 @@ from pipelines.registry.event_schema import AvroValues
 from pipelines.spark.checkpoints import QueryFiles, query_files
 from pipelines.spark.failures import texts
 from pipelines.spark.pipeline import Pipeline
-from pipelines.spark.stream_monitor import StreamMonitor
-from pipelines.spark.streams import BatchFunction, Totals, run_stream
+from pipelines.spark.streams import Totals, Trigger, query_of, run_query
 
 _log = logging.getLogger(__name__)
 
@@ -94,13 +93,13 @@ def publish(pipeline: Pipeline, *, once: bool) -> PublishedStream:
 def _ensure_sources(pipeline: Pipeline) -> None:
     """See to it that what the stream reads is there, and stays."""
     refuse_lost_speed(pipeline)
-    require_not_read_ahead(pipeline, "speed")
+    require_not_read_ahead(pipeline, *STREAMS["publish"].tables)
     ensure_speed(pipeline)
     ensure_ledger(pipeline)
     # A stream that was away for long comes back to old versions.
     retention = settings_of(pipeline.config).keep_unread
     keep_versions(pipeline.spark, pipeline.table("speed"), retention)
-    keep_versions(pipeline.spark, pipeline.ops_table("certifications"), retention, is_shared=True)
+    keep_versions(pipeline.spark, CERTIFICATIONS.path(pipeline), retention, is_shared=True)
 
 
 @dataclass(frozen=True)
@@ -184,7 +183,7 @@ def diagnose_publishing(config: PipelineConfig) -> PublishingDiagnosis:
 
 @dataclass
 class _Job:
-    """The query, and what it has published."""
+    """What the query does, and what it has published."""
 
     pipeline: Pipeline
     publisher: Publisher
@@ -193,19 +192,13 @@ class _Job:
     counts: Counter[str] = field(default_factory=Counter)
     settled: SettledThrough | None = None
     is_under_way: bool = False
-    batches: BatchFunction = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Keep what the function raises."""
-        self.batches = BatchFunction(self._write)
 
     def run(self, *, once: bool) -> Totals:
         """Run the query to its end; a failure is put in words, and no transaction stays open."""
-        sink, trigger = self.publisher.sink, settings_of(self.pipeline.config).trigger_interval
-        monitor = StreamMonitor(self.pipeline, "publish", None if once else trigger)
+        sink = self.publisher.sink
+        trigger = Trigger(once, settings_of(self.pipeline.config).trigger_interval)
         try:
-            start = partial(self._start, once=once)
-            return run_stream(self.pipeline.spark, start, self.batches, monitor=monitor)
+            return run_query(self.pipeline, "publish", self, trigger)
         except OncelakeError as error:
             reason = error.__cause__
             if reason is None:
@@ -217,17 +210,12 @@ class _Job:
                 # Spark kills the tasks of a query that ends; readers are not to wait for their time-out.
                 end_transactions(sink, self.publisher.run)
 
-    def _start(self, *, once: bool) -> StreamingQuery:
-        publish_config = settings_of(self.pipeline.config)
-        return each_batch(
-            stream(self.pipeline),
-            self.batches,
-            name="publish",
-            checkpoint=self.pipeline.checkpoint("publish"),
-            trigger=Trigger(once, publish_config.trigger_interval),
-        )
+    def plan(self) -> DataFrame:
+        """Return the rows of the speed layer and the verdicts."""
+        return stream(self.pipeline)
 
-    def _write(self, rows: DataFrame, batch: int) -> None:
+    def write(self, rows: DataFrame, batch: int) -> None:
+        """Publish a micro-batch, and what corrects the days that it settles."""
         self.is_under_way = True
         made = self.maker.make(rows, query_of(self.pipeline.spark), batch, self.settled)
         reach(Point.BATCH_SETTLED)

@@ -21,6 +21,7 @@ from pipelines.ledger import certifications
 from pipelines.ledger.bronze_index import BronzeIndex, bronze_slice
 from pipelines.ledger.bronze_indexer import index_as_of, index_bronze
 from pipelines.ledger.bronze_verdicts import own_verdicts, slice_to_audit
+from pipelines.ledger.catalog import VALIDATION_RESULTS
 from pipelines.ledger.decoding import decode_all
 from pipelines.ledger.layer_samples import samples_of
 from pipelines.ledger.retention_marks import first_rebuildable_day
@@ -255,10 +256,8 @@ def _quarantined(
 
 
 def _results(pipeline: Pipeline, verdict: certifications.Verdict) -> DataFrame:
-    return read(pipeline.spark, pipeline.ops_table("validation_results")).where(
-        (F.col("pipeline") == pipeline.config.name)
-        & (F.col("day") == F.lit(verdict.day))
-        & (F.col("run_id") == verdict.run_id)
+    return VALIDATION_RESULTS.rows(pipeline).where(
+        (F.col("day") == F.lit(verdict.day)) & (F.col("run_id") == verdict.run_id)
     )
 
 

@@ -14,6 +14,7 @@ from pyspark.sql.types import DataType, StructType
 
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
+from pipelines.config.streams import writer_of
 from pipelines.delta.io import days_condition, read
 from pipelines.delta.schema_evolution import fitted_columns, merged
 from pipelines.delta.tables import conform, exists
@@ -44,8 +45,8 @@ def read_serving(pipeline: Pipeline) -> DataFrame:
     state = certified(pipeline)
     speed, batch = pipeline.table("speed"), pipeline.table("batch")
     if not exists(spark, speed) and state is None:
-        jobs = (command(pipeline.config, job, "--once") for job in ("ingest_stream", "speed_stream"))
-        raise ConfigError(f"{speed}: no such table; run first: {' && '.join(jobs)}; or fix lake.root")
+        makers = (command(pipeline.config, writer_of(layer).job, "--once") for layer in ("bronze", "speed"))
+        raise ConfigError(f"{speed}: no such table; run first: {' && '.join(makers)}; or fix lake.root")
     if state is None:
         return read(spark, speed)
     closed = F.expr(days_condition(state.days))

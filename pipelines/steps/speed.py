@@ -2,18 +2,16 @@
 
 import logging
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final, TypedDict
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.storagelevel import StorageLevel
 
 from pipelines.config.model import QuarantineConfig
+from pipelines.config.streams import STREAMS
 from pipelines.delta.event_tables import adopt_clock, ensure_speed
 from pipelines.delta.idempotent_writer import Draft
-from pipelines.delta.io import Trigger, each_batch
 from pipelines.delta.read_ahead import require_not_read_ahead
 from pipelines.delta.record_tables import ensure_bronze, ensure_quarantine, first_try
 from pipelines.delta.speed_writer import SpeedWriter
@@ -36,8 +34,7 @@ from pipelines.spark.checkpoints import query_files
 from pipelines.spark.late_records import late_share
 from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.state_store import use_state_store
-from pipelines.spark.stream_monitor import StreamMonitor
-from pipelines.spark.streams import BatchFunction, Totals, run_stream
+from pipelines.spark.streams import Totals, Trigger, run_query
 
 _REMEMBERED: Final = 1_000
 
@@ -79,8 +76,7 @@ def speed(pipeline: Pipeline, *, once: bool) -> SpeedSummary:
         topic, setting = config.quarantine.dead_letter_topic, "quarantine.dead_letter_topic"
         find_topic(spark, config.kafka, topic, setting)
     check = check_speed(pipeline)
-    require_not_read_ahead(pipeline, "bronze")
-    require_not_read_ahead(pipeline, "speed")
+    require_not_read_ahead(pipeline, *STREAMS["speed"].tables)
     ensure_bronze(pipeline)
     require_forgotten(pipeline, "speed", "quarantine")
     ensure_speed(pipeline)
@@ -91,8 +87,8 @@ def speed(pipeline: Pipeline, *, once: bool) -> SpeedSummary:
     writers = dict(known_writers(pipeline))
     job = _Job(pipeline, writers, SpeedWriter.of(config, check))
     with late_share(spark, "speed", config.speed) as late:
-        monitor = StreamMonitor(pipeline, "speed", None if once else config.speed.trigger_interval)
-        totals = run_stream(spark, partial(job.start, once=once), job.batches, _is_new_plan, monitor)
+        trigger = Trigger(once, config.speed.trigger_interval)
+        totals = run_query(pipeline, "speed", job, trigger, _is_new_plan)
     rows, quarantined = job.writer.written(query_files(spark, pipeline.checkpoint("speed")).next_batch)
     totals.counts.update(rows=rows, quarantined=quarantined)
     warnings = [*substituted, *late.warnings]
@@ -109,7 +105,7 @@ def _is_new_plan(failure: BaseException) -> bool:
 
 @dataclass
 class _Job:
-    """The query, and what it has learned meanwhile.
+    """What the query does, and what it has learned meanwhile.
 
     Attributes:
         pipeline: The pipeline.
@@ -121,7 +117,6 @@ class _Job:
             once it has.
         keeps: whether micro-batches are kept while they are written, since one had more broken records than
             the driver takes.
-        batches: the function that writes its micro-batches.
     """
 
     pipeline: Pipeline
@@ -131,28 +126,16 @@ class _Job:
     in_vain: int | None = None
     began_with: int | None = None
     keeps: bool = False
-    batches: BatchFunction = field(init=False)
 
-    def __post_init__(self) -> None:
-        """Keep what the function raises."""
-        self.batches = BatchFunction(self._write)
-
-    def start(self, *, once: bool) -> StreamingQuery:
-        """Start the query, with a plan of all schemas that are known by now."""
+    def plan(self) -> DataFrame:
+        """Return events and broken records, decoded with all schemas that are known by now."""
         config, contract = self.pipeline.config, self.pipeline.contract
         bronze, columns = self._in_order(_bronze(self.pipeline))
         decoded = decode(bronze, contract, config.decode.max_future, self.writers).observe(
             "decoded", F.count(F.lit(1)).alias("records")
         )
         routes = routed(decoded, contract, *columns)
-        routes = first_within_watermark(routes, contract, config.speed.watermark_delay)
-        return each_batch(
-            routes,
-            self.batches,
-            name="speed",
-            checkpoint=config.checkpoint("speed"),
-            trigger=Trigger(once, config.speed.trigger_interval),
-        )
+        return first_within_watermark(routes, contract, config.speed.watermark_delay)
 
     def _in_order(self, bronze: DataFrame) -> tuple[DataFrame, list[str]]:
         """Return the stream, and which column says what may not move its watermark, if something may not."""
@@ -162,22 +145,22 @@ class _Job:
         files = files_before_older(self.pipeline.spark, self.pipeline.table("bronze"), self.began_with)
         return (bronze, []) if files is None else (hold_back(bronze, files), [HELD_BACK])
 
-    def _write(self, routes: DataFrame, batch: int) -> None:
+    def write(self, rows: DataFrame, batch: int) -> None:
         """Write a micro-batch to its two tables, after a look at how much of it is broken."""
         self._require_order(batch)
         try:
             if self.keeps:
                 # Its second reading would run the deduplication again.
-                routes.persist(StorageLevel.MEMORY_AND_DISK)
+                rows.persist(StorageLevel.MEMORY_AND_DISK)
             tasks = self.pipeline.config.speed.state_partitions
-            aside = SetAside(self.pipeline.spark, routes.schema, tasks)
-            events = events_of(routes.where(aside.is_event()), self.pipeline.contract)
+            aside = SetAside(self.pipeline.spark, rows.schema, tasks)
+            events = events_of(rows.where(aside.is_event()), self.pipeline.contract)
             draft = self.writer.draft(events, batch)
             broken = aside.count()
             if broken:
                 try:
                     sent = aside.rows()
-                    bad = self._broken(routes) if sent is None else sent
+                    bad = self._broken(rows) if sent is None else sent
                     self._put_aside(bad, batch, broken, draft)
                 except Exception:
                     if draft:
@@ -188,7 +171,7 @@ class _Job:
                 self.writer.add(draft, batch)
         finally:
             if self.keeps:
-                routes.unpersist()
+                rows.unpersist()
 
     def _broken(self, routes: DataFrame) -> DataFrame:
         """Return the broken records of a micro-batch that has more of them than the driver takes."""

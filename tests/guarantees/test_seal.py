@@ -25,6 +25,7 @@ from pipelines.kafka.ingest_position import ends_since
 from pipelines.ledger.leases import Lease, lease
 from pipelines.nightly.seal import seal
 from pipelines.spark.checkpoints import query_files
+from pipelines.spark.streams import Trigger, each_batch
 from pipelines.steps.ingest import IngestJob, ingest
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import FLIGHT, Lake
@@ -61,10 +62,16 @@ def unbounded(config: PipelineConfig) -> PipelineConfig:
     return config.model_copy(update={"kafka": kafka})
 
 
+def started(lake: Lake, config: PipelineConfig, writer: OnceWriter, *, once: bool) -> StreamingQuery:
+    job = IngestJob(replace(lake.pipeline, config=config), writer, once)
+    trigger, checkpoint = Trigger(once, config.ingest.trigger_interval), config.checkpoint("ingest")
+    return each_batch(job.plan(), job.write, name="ingest", checkpoint=checkpoint, trigger=trigger)
+
+
 @contextmanager
 def streaming(lake: Lake, config: PipelineConfig, writer: OnceWriter) -> Iterator[StreamingQuery]:
     """Ingest as a stream that goes on, for the length of a block."""
-    query = IngestJob(replace(lake.pipeline, config=config), writer).start(once=False)
+    query = started(lake, config, writer, once=False)
     try:
         yield query
     finally:
@@ -234,9 +241,7 @@ def test_a_micro_batch_tells_of_the_ends_of_kafka_only_if_it_went_to_them_and_as
     bounded_stream(lake, everything)
 
     # It dies after the plan, before it has written: what it planned says nothing of the run that does it.
-    query = IngestJob(
-        replace(lake.pipeline, config=everything), _Dies(lake.config.table("bronze"), None)
-    ).start(once=True)
+    query = started(lake, everything, _Dies(lake.config.table("bronze"), None), once=True)
     with pytest.raises(StreamingQueryException, match="died"):
         query.awaitTermination()
     looks = _Looks(lake.config.table("bronze"), None)

@@ -15,12 +15,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from demo.waiting import wait_until
 from pipelines.delta.idempotent_writer import OnceWriter
-from pipelines.delta.io import Trigger, append, each_batch, query_of, read
+from pipelines.delta.io import append, read
 from pipelines.delta.table_properties import set_table_property
 from pipelines.delta.tables import ensure_table, shape
 from pipelines.errors import SourceError
 from pipelines.fault_points import Point, armed
-from pipelines.spark.streams import BatchFunction, run_stream
+from pipelines.spark.streams import BatchFunction, Trigger, each_batch, query_of, run_stream
 from pipelines.steps.speed import speed
 from tests.support.lakes import Lake, flight
 

@@ -20,6 +20,7 @@ import yaml
 from pipelines.cli.app import oncelake
 from pipelines.cli.run_all import GRAVEST_FIRST
 from pipelines.config.model import BatchConfig
+from pipelines.config.streams import STREAMS
 from pipelines.durations import parse_interval
 from pipelines.errors import OncelakeError
 from pipelines.racks.resolver import ATTRIBUTE, VARIABLE
@@ -33,7 +34,7 @@ SERVICE = DEPLOY / "systemd/oncelake-nightly@.service"
 UPKEEP, STREAM, FAILED = (
     DEPLOY / f"systemd/oncelake-{name}@.service" for name in ("maintain", "stream", "failed")
 )
-STREAMS = ("ingest_stream", "speed_stream", "publish_stream")
+JOBS = tuple(stream.job for stream in STREAMS.values())
 HOUR = timedelta(hours=1)
 TIMER = DEPLOY / "systemd/oncelake-nightly@.timer"
 STAND_IN = """#!/bin/sh
@@ -123,7 +124,7 @@ def test_the_service_starts_the_night_and_tries_again_only_what_may_come_right()
     assert unit(TIMER)["Timer"]["Persistent"] == "true"
 
 
-@pytest.mark.parametrize("job", ["maintain", *STREAMS])
+@pytest.mark.parametrize("job", ["maintain", *JOBS])
 def test_streams_and_upkeep_are_started_again_only_where_that_may_help(job: str) -> None:
     path = UPKEEP if job == "maintain" else STREAM
     service = unit(path)["Service"]
@@ -163,7 +164,7 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
     program = re.compile(r"^ExecStart=\S+", re.MULTILINE)
     installed = {path.name: path.read_text() for path in (DEPLOY / "systemd").iterdir()}
     template = installed.pop(STREAM.name)
-    installed |= {STREAM.name.replace("stream", job): template for job in STREAMS}
+    installed |= {STREAM.name.replace("stream", job): template for job in JOBS}
     for name, text in installed.items():
         (tmp_path / name).write_text(program.sub("ExecStart=/bin/true", text))
     done = subprocess.run(

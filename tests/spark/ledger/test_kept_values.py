@@ -42,7 +42,7 @@ ROWS = {
 
 def test_values_and_keys_that_checks_have_kept_go_with_the_days_records(lake: Lake) -> None:
     spark, table = lake.spark, lake.config.ops_table("validation_results")
-    VALIDATION_RESULTS.ensure(spark, table)
+    VALIDATION_RESULTS.ensure(lake.pipeline)
     rows = [
         dict.fromkeys(VALIDATION_RESULTS.schema.names)
         | {"pipeline": "flights", "day": day, "name": name}

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pipelines.config.streams import Query
+from pipelines.config.streams import STREAMS, Query
 from pipelines.lag.causes import Cause, diagnose
 from pipelines.lag.evidence import Evidence, PartitionLag, TopicHealth
 from pipelines.spark.stream_progress import (
@@ -283,9 +283,8 @@ OF_INGEST: list[tuple[Cause, Callable[[Stage], None]]] = [
     ("skew", hot_partition),
     ("burst", burst),
 ]
-STAGES: tuple[Query, ...] = ("ingest", "speed", "publish")
 CASES: list[tuple[Query, Cause, Callable[[Stage], None]]] = [
-    *((stage, cause, fault) for stage in STAGES for cause, fault in EVERYWHERE),
+    *((stage, cause, fault) for stage in STREAMS for cause, fault in EVERYWHERE),
     *(("ingest", cause, fault) for cause, fault in OF_INGEST),
 ]
 
