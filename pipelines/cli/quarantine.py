@@ -5,7 +5,7 @@ from typing import Any, Final, get_args
 
 import click
 
-from pipelines.cli.job_runner import Job, refuse_unfit_expectations, run_job
+from pipelines.cli.job_runner import Job, JobFailed, refuse_unfit_expectations, run_job
 from pipelines.cli.options import Command, CommonOptions, common_options
 from pipelines.cli.terminal import harmless
 from pipelines.contracts.contract import DataContract
@@ -138,12 +138,12 @@ def replay(dry_run: bool, **options: Any) -> None:
             }
         summary = {
             "counts": done.counts,
-            "days": verdicts,
+            "days": {day.isoformat(): status for day, status in verdicts.items()},
             "warnings": result.warnings,
             "lines": [*(f"rebuilt: {day}: {verdict}" for day, verdict in verdicts.items()), *_of_gone(done)],
         }
         if failure:
-            raise type(failure)(str(failure), summary)
+            raise JobFailed(failure, summary)
         return summary
 
     run_job(Job("quarantine replay", body, check=refuse_unfit_expectations), common)

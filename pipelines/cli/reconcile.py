@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from pipelines.cli.job_runner import Job, run_job
+from pipelines.cli.job_runner import Job, JobFailed, run_job
 from pipelines.cli.options import CommonOptions, LogFormat, common_options, output_option
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.reconcile import Reconciliation, RecordsMissing
@@ -25,8 +25,7 @@ def reconcile(output: LogFormat | None, **common: Any) -> None:
         try:
             return summary_of(compare(pipeline))
         except RecordsMissing as missing:
-            missing.summary = summary_of(missing.reconciliation)
-            raise
+            raise JobFailed(missing, summary_of(missing.reconciliation)) from None
 
     run_job(Job("reconcile", body), CommonOptions(**common), output)
 

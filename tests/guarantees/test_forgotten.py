@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.cli.forget import summary_of
+from pipelines.cli.job_runner import JobFailed
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import append, read
 from pipelines.delta.record_tables import BRONZE
@@ -32,6 +33,7 @@ from pipelines.ledger.quarantine import Selection
 from pipelines.lineage.key_filter import asked_key
 from pipelines.lineage.searches import OfKey, again
 from pipelines.nightly.rebuild_plan import due_days
+from pipelines.nightly.verdicts import NightFailed
 from pipelines.spark.failures import explain_stream_failure
 from pipelines.steps import forget as forgetting
 from pipelines.steps import rebuild as rebuilding
@@ -41,6 +43,7 @@ from pipelines.steps.maintain import maintain
 from pipelines.steps.nightly import nightly
 from pipelines.steps.replay import replay
 from pipelines.steps.serving import read_serving
+from pipelines.steps.speed import SpeedCounts
 from pipelines.steps.validate import validate
 from tests.support.accidents import dying
 from tests.support.lake_copies import copied, lake_in, put_back
@@ -266,7 +269,7 @@ def test_a_record_that_the_speed_stream_has_not_read_is_not_forgotten_yet(
     assert forget_key(lake, "flight=1")[0].counts["bronze"] == 1
     # The stream goes on where nothing but broken records, which have no event day, was forgotten.
     lake.ingest([on(1, 3)])
-    assert stream(lake)["counts"]["rows"] == 1
+    assert stream(lake).counts.rows == 1
 
     lake.ingest([of(2, 1), on(2, 2)])
     # A clock that ingest does not refuse was put back: what it reads then lies before what was read.
@@ -313,9 +316,9 @@ def stream_anew(lake: Lake) -> None:
     # As `checkpoint reset` leaves it: what the stream writes to goes with its checkpoint.
     for place in STREAMED:
         shutil.rmtree(Path(lake.config.root, place))
-    assert stream(lake)["counts"] == {
-        "records": 7, "rows": 5, "duplicates": 0, "late": 0, "quarantined": 2, "batches": 1
-    }  # fmt: skip
+    assert stream(lake).counts == SpeedCounts(
+        records=7, rows=5, duplicates=0, late=0, quarantined=2, batches=1
+    )
 
 
 def forget_without_rebuild(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -327,8 +330,9 @@ def forget_without_rebuild(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     told = r"deleted from bronze.* readers still get them on 2013-01-01: bronze is behind.*forget .*--again"
     with monkeypatch.context() as patched:
         patched.setattr(rebuilding, "nightly", refuse)
-        with pytest.raises(SourceError, match=told) as refused:
+        with pytest.raises(JobFailed, match=told) as refused:
             forget_key(lake, "flight=7")
+    assert refused.value.exit_code == SourceError.exit_code
     assert refused.value.summary["counts"] == {"bronze": 3, "quarantine": 0, "speed": 3, "batch": 1}
     assert served(lake) == [1, 2, 3, 7]
 
@@ -338,8 +342,8 @@ def send_more(lake: Lake) -> None:
     lake.ingest([on(2, 7), on(3, 7)])
     lake.ingest([on(3, 9)])
     # What comes later is new. The stream remembers the key.
-    counts = stream(lake)["counts"]
-    assert (counts["records"], counts["rows"], counts["duplicates"]) == (3, 1, 2)
+    counts = stream(lake).counts
+    assert (counts.records, counts.rows, counts.duplicates) == (3, 1, 2)
     found, told = forget_key(lake, "flight=7", "scheduled_departure=2013-01-02T05:15:00-05:00")
     assert (found.counts, told["days"]) == ({"bronze": 1, "quarantine": 0, "speed": 0, "batch": 0}, {})
 
@@ -361,11 +365,9 @@ def test_nothing_comes_back_and_the_next_night_removes_what_readers_still_get(
     batch = lake.config.batch.model_copy(update={"lookback_days": 0})
     without = replace(lake.pipeline, config=lake.config.model_copy(update={"batch": batch}))
     # Of what came later the audit says that it lacks, where it was not forgotten again.
-    with pytest.raises(AuditFailed, match="1 unexplained") as failed:
+    with pytest.raises(NightFailed, match="1 unexplained") as failed:
         nightly(without, "night", [TWO, THREE], "late and missed")
-    assert failed.value.summary["days"] == {
-        "2013-01-01": "certified", "2013-01-02": "certified", "2013-01-03": "failed"
-    }  # fmt: skip
+    assert failed.value.result.days == {ONE: "certified", TWO: "certified", THREE: "failed"}
     causes = {v.day: v.cause for v in history(lake.pipeline)[-3:]}
     assert causes == {ONE: "forgotten", TWO: "asked", THREE: "asked"}
     for day in (ONE, TWO):
@@ -384,7 +386,7 @@ def test_another_pipeline_of_the_topic_keeps_nothing_that_was_forgotten(
     with pytest.raises(SourceError, match=r"4 records that were forgotten.*--pipeline flights_2 --again"):
         run(other, ONE)
     assert forget_again(other) == {"bronze": 4, "quarantine": 1, "speed": 2, "batch": 0}
-    assert run(other, ONE)["days"] == {"2013-01-01": "certified"}
+    assert run(other, ONE).days == {ONE: "certified"}
     assert served(other) == [2, 3, 7]
 
 
@@ -393,8 +395,8 @@ def test_what_is_late_by_a_forgotten_record_is_late_still(lake: Lake) -> None:
     # Spark holds rows against the watermark of the micro-batch before.
     for records in ([of(9, 5)], [of(9, 6)], [on(1, 1), on(1, 2, sent=LATER)]):
         lake.ingest(records)
-        counts = stream(lake)["counts"]
-    assert counts["late"] == 2
+        counts = stream(lake).counts
+    assert counts.late == 2
     forget_key(lake, "scheduled_departure=2013-01-09T05:15:00-05:00")
     run(lake, ONE)
     assert history(lake.pipeline)[-1].late == 2
@@ -423,7 +425,7 @@ def test_bronze_of_an_earlier_version_gets_its_mark_when_it_is_needed(lake: Lake
     assert isinstance(said, InfrastructureError)
     assert "Start the job again" in str(said)
     append(lake.envelopes([on(1, 3)]), lake.config.table("bronze"))
-    assert stream(lake)["counts"]["rows"] == 1
+    assert stream(lake).counts.rows == 1
     run(lake, ONE)
     assert (served(lake), seen) == ([2, 3], [2])
 
@@ -467,7 +469,7 @@ def test_a_bronze_that_is_put_back_is_used_by_nobody_until_it_is_emptied_again(
     read_again = read_again.withColumn("_offset", F.expr("CASE _offset WHEN 10 THEN 0 ELSE _offset END"))
     append(emptied_on_arrival(read_again, places(lake.pipeline)), lake.config.table("bronze"))
     assert lake.table("bronze").where("_forgotten IS NOT NULL AND _offset = 0").count() == 2
-    assert stream(lake)["counts"]["rows"] == 2
+    assert stream(lake).counts.rows == 2
     # Of flight 7 alone, which nobody has forgotten.
     assert [who_is_in(lake, layer) for layer in LAYERS] == [1, 0, 1, 1]
     # Offsets that are missing are found all the same.

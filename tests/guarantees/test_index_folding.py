@@ -208,7 +208,7 @@ def test_a_day_is_repaired_and_compared_with_the_speed_layer_by_a_folded_index(l
     assert (dry, told.counts["index_rows"], index_rows(lake)) == (6, 6, 5)
     assert fold_index(lake.pipeline, None) == 0
     repaired = nightly(lake.pipeline, "repair", [TWO], "late")
-    assert repaired["days"] == {"2013-01-01": "certified", "2013-01-02": "certified"}
+    assert repaired.days == {ONE: "certified", TWO: "certified"}
     verdict = newest_certified(history(lake.pipeline))[ONE]
     assert (verdict.cause, verdict.came_late, verdict.rows, verdict.late) == ("late", 1, 6, 1)
 

@@ -165,8 +165,8 @@ def test_upkeep_removes_what_nothing_needs_and_readers_and_streams_find_what_the
         assert [number for number in seen if number] == [8, 2]
     finally:
         running.stop()
-    restarted = stream(lake)["counts"]
-    assert (restarted["records"], restarted["rows"], restarted["duplicates"]) == (2, 1, 1)
+    restarted = stream(lake).counts
+    assert (restarted.records, restarted.rows, restarted.duplicates) == (2, 1, 1)
     assert from_quarantine(lake.pipeline, MONTH).rows == 0
     assert from_quarantine(lake.pipeline, timedelta(seconds=-10)).rows == 1
 

@@ -128,13 +128,12 @@ def test_broken_records_stop_the_stream_in_masses_only_and_are_never_late_nor_mo
     assert lake.count("quarantine") == 3
     assert events_stored(lake) == before
     lawful = make_lake("quarantine.min_records=4", "quarantine.max_share=0.9", contract=small)
-    summary = stream(lawful)
-    counts = summary["counts"]
-    assert (
-        counts["records"] == sum(counts[name] for name in ("rows", "duplicates", "late", "quarantined")) == 7
-    )
-    assert (counts["rows"], counts["duplicates"], counts["late"], counts["quarantined"]) == (1, 1, 1, 4)
-    assert str(summary["watermark"]) < "2013-01-10"
+    done = stream(lawful)
+    counts = done.counts
+    assert counts.records == counts.rows + counts.duplicates + counts.late + counts.quarantined == 7
+    assert (counts.rows, counts.duplicates, counts.late, counts.quarantined) == (1, 1, 1, 4)
+    assert done.watermark is not None
+    assert done.watermark < datetime(2013, 1, 10, tzinfo=UTC)
     assert lake.count("quarantine") == 7
 
 
@@ -143,8 +142,8 @@ def test_more_broken_records_than_the_driver_takes_are_quarantined_all_the_same(
 ) -> None:
     lake = make_lake("quarantine.max_share=1", contract=small)
     lake.ingest([on(1, 1), *([b"poison"] * 4_500), on(1, 2), on(1, 2)])
-    counts = stream(lake)["counts"]
-    assert (counts["rows"], counts["duplicates"], counts["quarantined"]) == (2, 1, 4_500)
+    counts = stream(lake).counts
+    assert (counts.rows, counts.duplicates, counts.quarantined) == (2, 1, 4_500)
     assert numbers(lake.table("speed")) == [1, 2]
     assert lake.table("quarantine").select("_offset").distinct().count() == 4_500
 
@@ -222,7 +221,7 @@ def test_a_replayed_record_enters_an_open_day_once_and_a_certified_day_by_its_re
     ]
     assert kept(lake) == [("open", "rule_failed", 1), *others]
     again = nightly(replace(lake.pipeline, contract=small), "again", [ONE, TWO])
-    assert again["days"] == {"2013-01-01": "certified", "2013-01-02": "certified"}
+    assert again.days == {ONE: "certified", TWO: "certified"}
     mark_replayed(lake.pipeline, done, done.days)
     assert kept(lake) == [replayed, *others]
     assert numbers(read_serving(lake.pipeline)) == [1, 2, 2, 3, 4, 6]
@@ -245,7 +244,7 @@ def test_a_certified_day_that_fails_its_rebuild_does_not_hold_up_the_others(
     done = replay(with_contract(lake, small))
     assert done.days == (ONE, three)
     done_again = rebuild(replace(lake.pipeline, contract=small), "again", done.days)
-    assert done_again.verdicts == {"2013-01-01": "failed", "2013-01-03": "certified"}
+    assert done_again.verdicts == {ONE: "failed", three: "certified"}
     assert done_again.failure is not None
     mark_replayed(lake.pipeline, done, [three])
     assert [(status, attempts) for status, _, attempts in kept(lake)] == [("open", 1), ("replayed", 2)]

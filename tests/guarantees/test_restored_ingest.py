@@ -44,8 +44,7 @@ class Source:
         self.sent[partition] += count
 
     def ingest(self) -> int:
-        done = ingest(self.lake.pipeline, once=True)
-        return int(done["counts"]["records"])
+        return ingest(self.lake.pipeline, once=True).records
 
     def refused(self, why: str) -> None:
         """Ingest ends with exit code 4 and the command that fixes it, and reads nothing."""
