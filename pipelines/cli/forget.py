@@ -1,6 +1,7 @@
 """`oncelake forget`: what the lake holds of a dedup key is emptied or deleted, permanently."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from datetime import UTC, date, datetime
 from typing import Any, Final
 
@@ -87,7 +88,7 @@ def summary_of(config: PipelineConfig, done: ForgetResult, *, dry_run: bool) -> 
     forgotten, failure = done.forgotten, done.rebuild.failure
     names = [day.isoformat() for day in forgotten.days]
     summary = {
-        "counts": forgotten.counts,
+        "counts": asdict(forgotten.counts),
         "days": {day.isoformat(): status for day, status in done.rebuild.verdicts.items()},
         "days_to_rebuild": names if dry_run else [],
         "looked_in": searched_text(forgotten.searched),
@@ -109,10 +110,11 @@ def _lines(
     config: PipelineConfig, forgotten: Forgotten, verdicts: Mapping[date, VerdictStatus], *, dry_run: bool
 ) -> Iterator[str]:
     yield f"searched {searched_text(forgotten.searched)}, and all layers"
-    if not any(forgotten.counts.values()):
+    counts = asdict(forgotten.counts)
+    if not any(counts.values()):
         yield "no matching event was found"
         return
-    for layer, number in forgotten.counts.items():
+    for layer, number in counts.items():
         yield _DONE[layer].format(number, "to be " if dry_run else "")
     if dry_run:
         yield from (f"to rebuild: {day}" for day in forgotten.days)

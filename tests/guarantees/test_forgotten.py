@@ -38,7 +38,7 @@ from pipelines.spark.failures import explain_stream_failure
 from pipelines.steps import forget as forgetting
 from pipelines.steps import rebuild as rebuilding
 from pipelines.steps import speed as speed_layer
-from pipelines.steps.forget import Forgotten, forget, forget_and_rebuild
+from pipelines.steps.forget import Forgotten, ForgottenCounts, forget, forget_and_rebuild
 from pipelines.steps.maintain import maintain
 from pipelines.steps.nightly import nightly
 from pipelines.steps.replay import replay
@@ -106,7 +106,7 @@ def forget_key(lake: Lake, *given: str, dry_run: bool = False) -> tuple[Forgotte
     return result.forgotten, summary_of(lake.config, result, dry_run=dry_run)
 
 
-def forget_again(lake: Lake) -> dict[str, int]:
+def forget_again(lake: Lake) -> ForgottenCounts:
     search = again(lake.pipeline)
     assert search is not None
     return forget(lake.pipeline, "again", search, dry_run=False).counts
@@ -189,7 +189,7 @@ def test_what_is_forgotten_is_gone_from_every_layer_as_the_dry_run_has_told(
     lake, counted, found = after.lake, after.foretold, after.found
     assert after.layers_foretold == after.layers_before == [9, 3, 5, 3]
     assert (counted.days, after.dry_run["days_to_rebuild"]) == ((ONE,), ["2013-01-01"])
-    assert found.counts == counted.counts == {"bronze": 4, "quarantine": 1, "speed": 2, "batch": 1}
+    assert found.counts == counted.counts == ForgottenCounts(bronze=4, quarantine=1, speed=2, batch=1)
     assert after.told["days"] == {"2013-01-01": "certified"}
     assert served(lake) == [2, 3, 7]
     # Places stay, so that offsets have no gap; what a producer sends cannot look forgotten.
@@ -209,7 +209,7 @@ def test_what_is_forgotten_is_gone_from_every_layer_as_the_dry_run_has_told(
 
 def test_forgetting_twice_finds_nothing_more(forgotten: Lake) -> None:
     repeated, told = forget_key(forgotten, *ASKED)
-    assert set(repeated.counts.values()) == {0}
+    assert repeated.counts == ForgottenCounts(bronze=0, quarantine=0, speed=0, batch=0)
     assert told["lines"][1] == "no matching event was found"
     assert layers(forgotten) == [9, 2, 3, 2]
 
@@ -245,7 +245,7 @@ def test_a_run_that_dies_anywhere_is_completed_by_the_next_and_upkeep_removes_wh
     set_table_property(lake.spark, lake.config.table("bronze"), "delta.appendOnly", "false")
     found, told = forget_key(lake, "flight=1")
     assert (found.counts, told["days"]) == (
-        {"bronze": 0, "quarantine": 0, "speed": 0, "batch": 1},
+        ForgottenCounts(bronze=0, quarantine=0, speed=0, batch=1),
         {"2013-01-01": "certified"},
     )
     assert table_property(lake.spark, lake.config.table("bronze"), "delta.appendOnly") == "true"
@@ -266,7 +266,7 @@ def test_a_record_that_the_speed_stream_has_not_read_is_not_forgotten_yet(
 ) -> None:
     lake.ingest([of(1, 1, distance=-1.0), on(1, 2)])
     stream(lake)
-    assert forget_key(lake, "flight=1")[0].counts["bronze"] == 1
+    assert forget_key(lake, "flight=1")[0].counts.bronze == 1
     # The stream goes on where nothing but broken records, which have no event day, was forgotten.
     lake.ingest([on(1, 3)])
     assert stream(lake).counts.rows == 1
@@ -283,11 +283,11 @@ def test_a_record_that_the_speed_stream_has_not_read_is_not_forgotten_yet(
     # A stream that begins while records are emptied, in a run that dies before it looks once more.
     with monkeypatch.context() as patched:
         patched.setattr(forgetting, "unread_rows", lambda pipeline: lake.table("bronze").where("false"))
-        assert forget_key(lake, "flight=1")[0].counts["bronze"] == 2
+        assert forget_key(lake, "flight=1")[0].counts.bronze == 2
     with pytest.raises(SourceError, match="speed_stream has not read 2 records"):
         forget_key(lake, "flight=1")
     stream(lake)
-    assert forget_key(lake, "flight=1")[0].counts == {"bronze": 0, "quarantine": 1, "speed": 1, "batch": 0}
+    assert forget_key(lake, "flight=1")[0].counts == ForgottenCounts(bronze=0, quarantine=1, speed=1, batch=0)
 
 
 def lose_what_was_done(lake: Lake, filled: Lake) -> None:
@@ -295,7 +295,7 @@ def lose_what_was_done(lake: Lake, filled: Lake) -> None:
     put_back(lake, filled, *DECIDED, "quarantine/flights")
     assert (1 in served(lake), who_is_in(lake, "quarantine")) == (True, 1)
     done = replay(lake.pipeline, "replay", Selection(), dry_run=False)
-    assert (done.counts["rows"], done.counts["closed"]) == (0, 0)
+    assert (done.counts.rows, done.counts.closed) == (0, 0)
     # Whatever a night is asked to repair, it rebuilds the day that was put back.
     index = index_bronze(lake.pipeline, version(lake.spark, lake.config.table("bronze")))
     due = due_days(lake.pipeline, index, [TWO], "nothing", history(lake.pipeline))
@@ -306,7 +306,7 @@ def lose_what_was_done(lake: Lake, filled: Lake) -> None:
     with pytest.raises(SourceError, match=match) as refused:
         stream(lake)
     assert refused.value.exit_code == 4
-    assert forget_again(lake) == {"bronze": 0, "quarantine": 1, "speed": 2, "batch": 1}
+    assert forget_again(lake) == ForgottenCounts(bronze=0, quarantine=1, speed=2, batch=1)
     stream(lake)
 
 
@@ -345,7 +345,7 @@ def send_more(lake: Lake) -> None:
     counts = stream(lake).counts
     assert (counts.records, counts.rows, counts.duplicates) == (3, 1, 2)
     found, told = forget_key(lake, "flight=7", "scheduled_departure=2013-01-02T05:15:00-05:00")
-    assert (found.counts, told["days"]) == ({"bronze": 1, "quarantine": 0, "speed": 0, "batch": 0}, {})
+    assert (found.counts, told["days"]) == (ForgottenCounts(bronze=1, quarantine=0, speed=0, batch=0), {})
 
 
 @pytest.mark.thorough
@@ -385,7 +385,7 @@ def test_another_pipeline_of_the_topic_keeps_nothing_that_was_forgotten(
         shutil.copytree(Path(filled.config.root, place), Path(other.config.root, f"{place}_2"))
     with pytest.raises(SourceError, match=r"4 records that were forgotten.*--pipeline flights_2 --again"):
         run(other, ONE)
-    assert forget_again(other) == {"bronze": 4, "quarantine": 1, "speed": 2, "batch": 0}
+    assert forget_again(other) == ForgottenCounts(bronze=4, quarantine=1, speed=2, batch=0)
     assert run(other, ONE).days == {ONE: "certified"}
     assert served(other) == [2, 3, 7]
 
@@ -442,7 +442,7 @@ def test_a_day_past_its_retention_is_certified_again_without_what_is_forgotten(
     assert served(lake) == [2, 3, 7]
     verdict = history(lake.pipeline)[-1]
     assert (verdict.day, verdict.status, verdict.rows, verdict.removed) == (ONE, "certified", 2, 1)
-    assert set(forget_key(lake, "flight=1")[0].counts.values()) == {0}
+    assert forget_key(lake, "flight=1")[0].counts == ForgottenCounts(bronze=0, quarantine=0, speed=0, batch=0)
 
 
 @pytest.mark.thorough
@@ -462,7 +462,7 @@ def test_a_bronze_that_is_put_back_is_used_by_nobody_until_it_is_emptied_again(
             use()
         assert refused.value.exit_code == 4
     put_back(lake, filled, *STREAMED)
-    assert forget_again(lake) == {"bronze": 4, "quarantine": 1, "speed": 2, "batch": 0}
+    assert forget_again(lake) == ForgottenCounts(bronze=4, quarantine=1, speed=2, batch=0)
     # What ingest reads once more is empty on arrival, and the rest of the micro-batch is as it came.
     lake.ingest([on(2, 4)])
     read_again = lake.envelopes([of(1, 1), replace(on(2, 5), offset=20)])

@@ -59,7 +59,8 @@ def upkeep(lake: Lake, *, dry_run: bool = False, **changes: Any) -> tuple[dict[s
     """Runs `maintain`, with settings that a configuration file would not get past its checks."""
     config = lake.config.model_copy(update={"maintain": lake.config.maintain.model_copy(update=changes)})
     done = maintain(replace(lake.pipeline, config=config), "upkeep", dry_run=dry_run)
-    return done.counts, "\n".join(summary_of(done, vacuum_now=False)["lines"])
+    told = summary_of(done, vacuum_now=False)
+    return told["counts"], "\n".join(told["lines"])
 
 
 def kept_in_bronze(lake: Lake) -> str:

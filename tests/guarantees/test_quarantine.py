@@ -30,7 +30,7 @@ from pipelines.steps import replay as step
 from pipelines.steps.nightly import nightly
 from pipelines.steps.quarantine import discard, examples, summarise
 from pipelines.steps.rebuild import rebuild
-from pipelines.steps.replay import Replay, mark_replayed
+from pipelines.steps.replay import Replay, ReplayCounts, mark_replayed
 from pipelines.steps.serving import read_serving
 from tests.support.accidents import dying
 from tests.support.lake_copies import copied, lake_in
@@ -208,7 +208,7 @@ def test_a_replayed_record_enters_an_open_day_once_and_a_certified_day_by_its_re
 ) -> None:
     certify(lake, ONE)
     fixed = with_contract(lake, small)
-    expected = {"records": 9, "still_broken": 4, "rows": 2, "copies": 2, "closed": 1}
+    expected = ReplayCounts(records=9, still_broken=4, rows=2, closed=1, copies=2)
     assert replay(fixed, dry_run=True).counts == expected
     assert numbers(lake.table("speed")) == [1, 3, 4]
     done = replay(fixed)
@@ -225,7 +225,7 @@ def test_a_replayed_record_enters_an_open_day_once_and_a_certified_day_by_its_re
     mark_replayed(lake.pipeline, done, done.days)
     assert kept(lake) == [replayed, *others]
     assert numbers(read_serving(lake.pipeline)) == [1, 2, 2, 3, 4, 6]
-    assert replay(fixed).counts == {"records": 4, "still_broken": 4, "rows": 0, "copies": 0, "closed": 0}
+    assert replay(fixed).counts == ReplayCounts(records=4, still_broken=4, rows=0, closed=0, copies=0)
     assert numbers(lake.table("speed")) == [1, 2, 3, 4, 6]
 
 
@@ -258,7 +258,7 @@ def test_what_is_still_broken_gets_its_new_reason_and_what_is_given_up_stays_awa
     stricter = replace(small, version="2.0.0", row_rules=(RowRule("carrier", "values", ("XX",)),))
     replay(with_contract(lake, stricter), Selection(reasons=("rule_failed",)))
     groups = summarise(lake.pipeline, OPEN)
-    assert [(g["reason"], g["column"], g["contract_version"], g["records"]) for g in groups] == [
+    assert [(g.reason, g.column, g.contract_version, g.records) for g in groups] == [
         ("rule_failed", "carrier", "2.0.0", 6),
         ("malformed_json", None, "0.9.0", 2),
         ("missing_field", "carrier", "0.9.0", 1),
@@ -266,15 +266,15 @@ def test_what_is_still_broken_gets_its_new_reason_and_what_is_given_up_stays_awa
     second = Selection(contract_versions=("2.0.0",))
     for dry_run in (True, False):
         assert discard(lake.pipeline, "run", second, dry_run=dry_run) == 6
-    assert [row["value"] for row in examples(lake.pipeline, OPEN, 10)] == [b"poison", b"b", b"{}"]
-    assert replay(with_contract(lake, small)).counts["rows"] == 0
+    assert [record.value for record in examples(lake.pipeline, OPEN, 10)] == [b"poison", b"b", b"{}"]
+    assert replay(with_contract(lake, small)).counts.rows == 0
     assert numbers(lake.table("speed")) == [1, 3, 4]
-    assert summarise(lake.pipeline, Selection(status="discarded"))[0]["records"] == 6
+    assert summarise(lake.pipeline, Selection(status="discarded"))[0].records == 6
 
 
 def test_records_are_chosen_by_reason_time_and_partition(streamed: Lake) -> None:
-    def chosen(**filters: Any) -> list[bytes]:
-        return [r["value"] for r in examples(streamed.pipeline, Selection(**filters), 10)]
+    def chosen(**filters: Any) -> list[bytes | None]:
+        return [record.value for record in examples(streamed.pipeline, Selection(**filters), 10)]
 
     assert chosen(reasons=("missing_field",)) == chosen(since=LATE) == [b"{}"]
     assert chosen(until=EPOCH + timedelta(hours=1), partitions=(1,)) == [b"b"]

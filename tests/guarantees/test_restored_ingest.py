@@ -150,8 +150,7 @@ def test_what_was_forgotten_is_empty_when_it_is_read_once_more(source: Source) -
     source.ingest()
     search = OfKey(replace(lake.pipeline, contract=contract), asked_key(contract, ["flight=2"]))
     assert (
-        forget(replace(lake.pipeline, contract=contract), "forget", search, dry_run=False).counts["bronze"]
-        == 2
+        forget(replace(lake.pipeline, contract=contract), "forget", search, dry_run=False).counts.bronze == 2
     )
     shutil.rmtree(source.bronze)
     source.fixed()

@@ -234,11 +234,11 @@ class History(RuleBasedStateMachine):
         self.of_stream = self.contract
         before = self._rows_of_certified()
         done = replay(self.pipeline, "replay", _MENDABLE, dry_run=False)
-        self.put_back = self.put_back or done.counts["rows"] > 0
+        self.put_back = self.put_back or done.counts.rows > 0
         days = self._run(list(done.days), "nothing") if done.days else set()
         mark_replayed(self.pipeline, done, sorted(days))
         again = replay(self.pipeline, "replay", _MENDABLE, dry_run=False)
-        assert (again.counts["records"], again.counts["rows"]) == (0, 0)
+        assert (again.counts.records, again.counts.rows) == (0, 0)
         self._hold(days, before)
 
     @rule()
