@@ -78,4 +78,4 @@ def test_records_that_a_clock_further_behind_put_aside_have_a_way_back(lake: Lak
 
 def test_retention_takes_them_for_as_new_as_they_are(lake: Lake) -> None:
     read_at(lake, TEN - timedelta(days=2), 1, 2)
-    assert [cut["offset"] for cut in first_offsets_kept(lake.table("bronze"), TEN)] == [0]
+    assert [cut.offset for cut in first_offsets_kept(lake.table("bronze"), TEN)] == [0]
