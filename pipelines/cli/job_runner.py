@@ -42,6 +42,9 @@ class JobFailed(OncelakeError):
         failure: What kept the command from its end; the exit code is that of its kind.
         summary: What there is to tell all the same.
         message: The message, if not that of the failure.
+
+    Attributes:
+        summary: What there is to tell, for the JSON summary.
     """
 
     def __init__(
