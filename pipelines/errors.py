@@ -4,22 +4,11 @@ The message of an error is what the user reads, so it stands alone: where, what 
 expected, how to fix it.
 """
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
-
 
 class OncelakeError(Exception):
-    """Anything that Oncelake reports in its own words. Exit code 1.
+    """Anything that Oncelake reports in its own words. Exit code 1."""
 
-    Attributes:
-        summary: what the run has to say all the same, for its JSON summary.
-    """
-
-    exit_code: ClassVar[int] = 1
-
-    def __init__(self, message: str, summary: Mapping[str, Any] | None = None) -> None:
-        super().__init__(message)
-        self.summary = dict(summary or {})
+    exit_code: int = 1
 
 
 class ConfigError(OncelakeError):

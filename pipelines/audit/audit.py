@@ -1,15 +1,13 @@
 """The audit: reads what was written and decides, day by day, whether it is whole."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
-from typing import Any
 
 from pipelines.audit.audited_days import AuditedDays
 from pipelines.audit.integrity_checks import integrity_checks
 from pipelines.audit.recount import BronzeFacts
-from pipelines.errors import AuditFailed
 from pipelines.ledger.checks import Check, record_checks, worst
 from pipelines.ledger.layer_samples import LayerDifference, record_samples
 from pipelines.spark.pipeline import Pipeline
@@ -41,15 +39,12 @@ class Audit:
         """Return whether no check on the day failed."""
         return worst(check for check in self.checks if check.day == day) != "failed"
 
-    def failure(
-        self, days: Iterable[date], heading: str, summary: Mapping[str, Any] | None = None
-    ) -> AuditFailed:
-        """Return the error that says which checks failed on some days.
+    def failure(self, days: Iterable[date], heading: str) -> str:
+        """Return the message that says which checks failed on some days.
 
         Args:
             days: The days.
             heading: Its first line.
-            summary: What the run tells of itself.
         """
         reasons = [
             f"{check.day} {check.name}: found {check.observed}; expected {check.expected}"
@@ -57,7 +52,7 @@ class Audit:
             for day in days
             for check in self.failed_checks(day)
         ]
-        return AuditFailed("\n".join([heading, *reasons]), summary)
+        return "\n".join([heading, *reasons])
 
 
 def audit(audited: AuditedDays) -> Audit:

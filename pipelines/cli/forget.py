@@ -1,17 +1,19 @@
 """`oncelake forget`: what the lake holds of a dedup key is emptied or deleted, permanently."""
 
-from collections.abc import Iterator
-from datetime import UTC, datetime
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from datetime import UTC, date, datetime
 from typing import Any, Final
 
 import click
 
-from pipelines.cli.job_runner import Job, refuse_unfit_expectations, run_job
+from pipelines.cli.job_runner import Job, JobFailed, refuse_unfit_expectations, run_job
 from pipelines.cli.options import CommonOptions, common_options, key_option
 from pipelines.cli.terminal import searched_text
 from pipelines.config.commands import command
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
+from pipelines.ledger.certifications import VerdictStatus
 from pipelines.ledger.kept_values import LEDGERS
 from pipelines.lineage.key_filter import AskedPart, asked_key
 from pipelines.lineage.searches import OfKey, again
@@ -81,37 +83,38 @@ def summary_of(config: PipelineConfig, done: ForgetResult, *, dry_run: bool) -> 
         `counts` by layer; `days`, the verdict on each rebuilt one; `lines`.
 
     Raises:
-        OncelakeError: Readers keep the events, since a day failed its audit or the rebuild could not be done;
-            of the kind of that failure.
+        JobFailed: Readers keep the events, since a day failed its audit or the rebuild could not be done.
     """
     forgotten, failure = done.forgotten, done.rebuild.failure
     names = [day.isoformat() for day in forgotten.days]
     summary = {
-        "counts": forgotten.counts,
-        "days": done.rebuild.verdicts,
+        "counts": asdict(forgotten.counts),
+        "days": {day.isoformat(): status for day, status in done.rebuild.verdicts.items()},
         "days_to_rebuild": names if dry_run else [],
         "looked_in": searched_text(forgotten.searched),
         "warnings": done.warnings,
         "lines": list(_lines(config, forgotten, done.rebuild.verdicts, dry_run=dry_run)),
     }
     if failure:
-        raise type(failure)(
+        raise JobFailed(
+            failure,
+            summary,
             "the events are deleted from bronze, quarantine and speed layer, but readers still get them on"
             f" {', '.join(names)}: {failure}. Fix that. The next nightly_batch then removes the events for"
             f" readers; {command(config, 'forget', '--again')} does it now",
-            summary,
         )
     return summary
 
 
 def _lines(
-    config: PipelineConfig, forgotten: Forgotten, verdicts: dict[str, str], *, dry_run: bool
+    config: PipelineConfig, forgotten: Forgotten, verdicts: Mapping[date, VerdictStatus], *, dry_run: bool
 ) -> Iterator[str]:
     yield f"searched {searched_text(forgotten.searched)}, and all layers"
-    if not any(forgotten.counts.values()):
+    counts = asdict(forgotten.counts)
+    if not any(counts.values()):
         yield "no matching event was found"
         return
-    for layer, number in forgotten.counts.items():
+    for layer, number in counts.items():
         yield _DONE[layer].format(number, "to be " if dry_run else "")
     if dry_run:
         yield from (f"to rebuild: {day}" for day in forgotten.days)

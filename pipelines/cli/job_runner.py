@@ -35,6 +35,26 @@ Body = Callable[[Pipeline, str], Mapping[str, Any]]
 ArgumentCheck = Callable[[PipelineConfig, DataContract], None]
 
 
+class JobFailed(OncelakeError):
+    """A failure of which a command tells more than its message.
+
+    Args:
+        failure: What kept the command from its end; the exit code is that of its kind.
+        summary: What there is to tell all the same.
+        message: The message, if not that of the failure.
+
+    Attributes:
+        summary: What there is to tell, for the JSON summary.
+    """
+
+    def __init__(
+        self, failure: OncelakeError, summary: Mapping[str, Any], message: str | None = None
+    ) -> None:
+        super().__init__(message or str(failure))
+        self.exit_code = failure.exit_code
+        self.summary = dict(summary)
+
+
 @dataclass(frozen=True)
 class Job:
     """A command that works on a pipeline.
@@ -132,7 +152,8 @@ class _Attempt:
             done = self.job.body(pipeline, run_id)
             outcome = {"status": "done", **done, "exit_code": 0}
         except OncelakeError as error:
-            outcome = _failed(str(error), error.exit_code) | error.summary
+            told = error.summary if isinstance(error, JobFailed) else {}
+            outcome = _failed(str(error), error.exit_code) | told
             _tell(str(error), self.options.log_format)
         except KeyboardInterrupt:
             stop_request.to_stop = True

@@ -1,5 +1,6 @@
 """`oncelake maintain`: compaction, retention and VACUUM of a pipeline's tables."""
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -27,6 +28,12 @@ _BEHIND: Final = {
     "speed": "publish_stream has not read all of it",
     "batch": "publish_stream has not sent what was certified",
 }
+
+_COUNTS: Final = (
+    *("files_compacted", "bytes_compacted"),
+    *("bronze_rows", "speed_rows", "quarantine_rows", "index_rows"),
+    *("files_removed", "bytes_removed"),
+)
 
 
 @click.command("maintain")
@@ -61,7 +68,21 @@ def summary_of(done: Upkeep, *, vacuum_now: bool) -> dict[str, Any]:
         `counts`: files and bytes put together and removed, rows removed from each table; `lines`.
     """
     lines = [line for finding in done.findings for line in _lines(finding, vacuum_now=vacuum_now)]
-    return {"counts": done.counts, "lines": lines}
+    return {"counts": _counts(done), "lines": lines}
+
+
+def _counts(done: Upkeep) -> dict[str, int]:
+    counts = Counter(dict.fromkeys(_COUNTS, 0))
+    for finding in done.findings:
+        match finding:
+            case TableFiles(_, what, files):
+                counts[f"files_{what}"] += files.count
+                counts[f"bytes_{what}"] += files.bytes
+            case OldRows(layer, removal):
+                counts[f"{layer}_rows"] += removal.rows
+            case FoldedIndex(rows):
+                counts["index_rows"] += rows
+    return dict(counts)
 
 
 def _lines(finding: UpkeepFinding, *, vacuum_now: bool) -> Iterator[str]:

@@ -1,12 +1,13 @@
 """`nightly_batch` and `validate`: closed days are rebuilt, audited and certified, or audited again."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
 import click
 
-from pipelines.cli.job_runner import Job, refuse_unfit_expectations, run_job
+from pipelines.cli.job_runner import Job, JobFailed, refuse_unfit_expectations, run_job
 from pipelines.cli.options import (
     CommonOptions,
     common_options,
@@ -20,14 +21,13 @@ from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.event_days import closed_days, days_of
 from pipelines.errors import AuditFailed
+from pipelines.ledger.certifications import Verdict
 from pipelines.nightly.rebuild_plan import RepairScope
-from pipelines.nightly.verdicts import AlsoRebuilt
+from pipelines.nightly.verdicts import NightFailed, NightResult
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.nightly import nightly
 from pipelines.steps.serving import refresh_view_or_warn, stale_view
-from pipelines.steps.validate import validate
-
-Summary = Mapping[str, Any]
+from pipelines.steps.validate import Validation, validate
 
 
 @click.command("nightly_batch")
@@ -57,15 +57,14 @@ def nightly_batch(
         closed_days(contract, *between)
         refuse_unfit_expectations(config, contract)
 
-    def body(pipeline: Pipeline, run_id: str) -> Summary:
+    def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
         try:
             days = days_of(*closed_days(pipeline.contract, *between))
-            summary = nightly(pipeline, run_id, days, repair)
-        except AuditFailed as failed:
+            done = nightly(pipeline, run_id, days, repair)
+        except NightFailed as failed:
             # Other days may have passed. Whatever becomes of the view, the audit is what counts.
-            failed.summary = _told(failed.summary, refresh_view_or_warn(pipeline))
-            raise
-        return _told(summary, refresh_view_or_warn(pipeline))
+            raise JobFailed(failed, summary_of_night(failed.result, refresh_view_or_warn(pipeline))) from None
+        return summary_of_night(done, refresh_view_or_warn(pipeline))
 
     job = Job("nightly_batch", body, check=check, notifies=True)
     if pipeline is None:
@@ -83,33 +82,72 @@ def validate_day(day: datetime | None, **common: Any) -> None:
         closed_days(contract, *days_between(day))
         refuse_unfit_expectations(config, contract)
 
-    def body(pipeline: Pipeline, run_id: str) -> Summary:
+    def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
         stale = stale_view(pipeline)
         try:
             result = validate(pipeline, run_id, closed_days(pipeline.contract, *days_between(day))[0])
         except AuditFailed as failed:
-            failed.summary = _warned(failed.summary, stale)
-            raise
-        return _warned(result, stale)
+            raise JobFailed(failed, {"warnings": stale}) from None
+        return summary_of_validation(result, stale)
 
     run_job(Job("validate", body, check=check, notifies=True), CommonOptions(**common))
 
 
-def lines_of(summary: Summary) -> dict[str, list[str]]:
-    """Return a line for each day that was rebuilt for another cause than a request."""
-    return {"lines": [_line(day, rebuilt) for day, rebuilt in summary.get("also_rebuilt", {}).items()]}
+def summary_of_night(night: NightResult, warnings: Sequence[str]) -> dict[str, Any]:
+    """Tell what a nightly run did.
+
+    Args:
+        night: What it did.
+        warnings: Texts of what came after it.
+
+    Returns:
+        `counts`; `days`, the status of each; `batch_version`; `bronze_version`; `late_days_left`;
+        `missed_days_left`; `warnings`; `also_rebuilt`, by day that was rebuilt for another cause than a
+        request, the `cause`, the `status`, and `rows`: what changed for readers, None if the day was not
+        certified before, or is not now; `lines`, one for each of these days.
+    """
+    return {
+        "counts": asdict(night.counts),
+        "days": {day.isoformat(): status for day, status in night.days.items()},
+        "batch_version": night.batch_version,
+        "bronze_version": night.bronze_version,
+        "late_days_left": [day.isoformat() for day in night.late_days_left],
+        "missed_days_left": [day.isoformat() for day in night.missed_days_left],
+        "warnings": [*night.warnings, *warnings],
+        "also_rebuilt": {
+            verdict.day.isoformat(): {
+                "cause": verdict.cause,
+                "status": verdict.status,
+                "rows": _changed_rows(verdict),
+            }
+            for verdict in night.also_rebuilt
+        },
+        "lines": [_line(verdict) for verdict in night.also_rebuilt],
+    }
 
 
-def _line(day: str, rebuilt: AlsoRebuilt) -> str:
+def summary_of_validation(validation: Validation, warnings: Sequence[str]) -> dict[str, Any]:
+    """Tell what the audit of a certified day has looked at.
+
+    Args:
+        validation: What it has looked at.
+        warnings: Texts of what is wrong beside the day.
+
+    Returns:
+        `counts`: `checks`, and the `rows` of the day; `warnings`.
+    """
+    return {"counts": asdict(validation), "warnings": [*warnings]}
+
+
+def _changed_rows(verdict: Verdict) -> dict[str, int] | None:
+    if not verdict.is_repair:
+        return None
+    names = ("added", "removed", "changed")
+    return {name: getattr(verdict, name) or 0 for name in names}
+
+
+def _line(verdict: Verdict) -> str:
     changes = ""
-    if rows := rebuilt["rows"]:
+    if rows := _changed_rows(verdict):
         changes = f"; {rows['added']:,} rows added, {rows['removed']:,} removed, {rows['changed']:,} changed"
-    return f"{day} ({rebuilt['cause']}): {rebuilt['status']}{changes}"
-
-
-def _told(summary: Summary, warnings: list[str]) -> dict[str, Any]:
-    return _warned(summary, warnings) | lines_of(summary)
-
-
-def _warned(summary: Summary, warnings: list[str]) -> dict[str, Any]:
-    return {**summary, "warnings": [*summary.get("warnings", ()), *warnings]}
+    return f"{verdict.day} ({verdict.cause}): {verdict.status}{changes}"

@@ -46,7 +46,11 @@ def summary_of_stream(config: PipelineConfig, done: step.PublishedStream) -> dic
         `lines`.
     """
     return {
-        "counts": done.counts,
+        "counts": {
+            "rows": done.rows,
+            "slots_done_before": done.slots_done_before,
+            "batches": done.batches,
+        },
         "unsent_days": [str(day) for day in done.unsent],
         "lines": how_to_send(config, done.unsent),
     }

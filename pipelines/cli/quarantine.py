@@ -1,11 +1,13 @@
 """`oncelake quarantine`: show, replay or discard broken records."""
 
+from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import UTC
 from typing import Any, Final, get_args
 
 import click
 
-from pipelines.cli.job_runner import Job, refuse_unfit_expectations, run_job
+from pipelines.cli.job_runner import Job, JobFailed, refuse_unfit_expectations, run_job
 from pipelines.cli.options import Command, CommonOptions, common_options
 from pipelines.cli.terminal import harmless
 from pipelines.contracts.contract import DataContract
@@ -13,7 +15,8 @@ from pipelines.ledger.quarantine import STATUSES, Selection
 from pipelines.records.reasons import Reason
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps import quarantine as step
-from pipelines.steps.replay import Replay, replay_and_rebuild
+from pipelines.steps.quarantine import QuarantinedRecord, QuarantineGroup
+from pipelines.steps.replay import Replay, ReplayResult, replay_and_rebuild
 
 _VALUE_LENGTH: Final = 500
 _MOMENT: Final = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
@@ -74,16 +77,31 @@ def summary(status: str, **options: Any) -> None:
     selection, common = _split(options, None if status == "any" else status)
 
     def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
-        groups = step.summarise(pipeline, selection)
-        lines = [
-            f"{g['records']:>9,}  {g['status']:<9}  {g['reason']:<17}  {g['column'] or '-':<20}"
-            f"  contract {g['contract_version']}  sent {g['first_sent']} to {g['last_sent']} UTC"
-            f"  {_tries(g['attempts'])}"
-            for g in groups
-        ]
-        return {"counts": {"records": sum(g["records"] for g in groups)}, "lines": lines, "groups": groups}
+        return summary_of_groups(step.summarise(pipeline, selection))
 
     run_job(Job("quarantine summary", body), common)
+
+
+def summary_of_groups(groups: Sequence[QuarantineGroup]) -> dict[str, Any]:
+    """Tell how many records are in quarantine, and why.
+
+    Args:
+        groups: The records, by what became of them and why they are there.
+
+    Returns:
+        `counts`: `records`; `lines`, one for each group; `groups`.
+    """
+    lines = [
+        f"{g.records:>9,}  {g.status:<9}  {g.reason:<17}  {g.column or '-':<20}"
+        f"  contract {g.contract_version}  sent {g.first_sent} to {g.last_sent} UTC"
+        f"  {_tries(g.attempts)}"
+        for g in groups
+    ]
+    return {
+        "counts": {"records": sum(g.records for g in groups)},
+        "lines": lines,
+        "groups": [asdict(g) for g in groups],
+    }
 
 
 @quarantine.command()
@@ -102,17 +120,30 @@ def show(status: str, limit: int, **options: Any) -> None:
     selection, common = _split(options, None if status == "any" else status)
 
     def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
-        records = [_readable(row, pipeline.contract) for row in step.examples(pipeline, selection, limit)]
-        lines = [
-            f"{r['topic']}-{r['partition']} @ {r['offset']}, sent {r['sent']} UTC: {r['reason']}"
-            + (f" of {r['column']}" if r["column"] else "")
-            + (f", found {r['found']}" if r["found"] is not None else "")
-            + f" ({r['status']}, {_tries(r['attempts'])}, contract {r['contract_version']})\n    {r['value']}"
-            for r in records
-        ]
-        return {"counts": {"records": len(records)}, "lines": lines, "records": records}
+        return summary_of_records(step.examples(pipeline, selection, limit), pipeline.contract)
 
     run_job(Job("quarantine show", body), common)
+
+
+def summary_of_records(shown: Sequence[QuarantinedRecord], contract: DataContract) -> dict[str, Any]:
+    """Tell what is in quarantine, record by record.
+
+    Args:
+        shown: The records.
+        contract: Says which values may be shown.
+
+    Returns:
+        `counts`: `records`; `lines`; `records`, each with what of its value may be shown, as text.
+    """
+    records = [_readable(record, contract) for record in shown]
+    lines = [
+        f"{r['topic']}-{r['partition']} @ {r['offset']}, sent {r['sent']} UTC: {r['reason']}"
+        + (f" of {r['column']}" if r["column"] else "")
+        + (f", found {r['found']}" if r["found"] is not None else "")
+        + f" ({r['status']}, {_tries(r['attempts'])}, contract {r['contract_version']})\n    {r['value']}"
+        for r in records
+    ]
+    return {"counts": {"records": len(records)}, "lines": lines, "records": records}
 
 
 @quarantine.command()
@@ -128,25 +159,39 @@ def replay(dry_run: bool, **options: Any) -> None:
 
     def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
         result = replay_and_rebuild(pipeline, run_id, selection, dry_run=dry_run)
-        done, verdicts, failure = result.done, result.rebuild.verdicts, result.rebuild.failure
-        days = [day.isoformat() for day in done.days]
-        if dry_run:
-            return {
-                "counts": done.counts,
-                "days_to_rebuild": days,
-                "lines": [*(f"to rebuild: {day}" for day in days), *_of_gone(done)],
-            }
-        summary = {
-            "counts": done.counts,
-            "days": verdicts,
-            "warnings": result.warnings,
-            "lines": [*(f"rebuilt: {day}: {verdict}" for day, verdict in verdicts.items()), *_of_gone(done)],
-        }
-        if failure:
-            raise type(failure)(str(failure), summary)
-        return summary
+        return summary_of_replay(result, dry_run=dry_run)
 
     run_job(Job("quarantine replay", body, check=refuse_unfit_expectations), common)
+
+
+def summary_of_replay(result: ReplayResult, *, dry_run: bool) -> dict[str, Any]:
+    """Tell what was replayed.
+
+    Args:
+        result: What was done.
+        dry_run: Nothing was done yet.
+
+    Returns:
+        `counts`; `days`, the verdict on each rebuilt one, and `warnings`, or `days_to_rebuild`; `lines`.
+
+    Raises:
+        JobFailed: A day failed its audit, or the rebuild could not be done.
+    """
+    done, verdicts, failure = result.done, result.rebuild.verdicts, result.rebuild.failure
+    counts = asdict(done.counts)
+    if dry_run:
+        days = [day.isoformat() for day in done.days]
+        lines = [*(f"to rebuild: {day}" for day in days), *_of_gone(done)]
+        return {"counts": counts, "days_to_rebuild": days, "lines": lines}
+    summary = {
+        "counts": counts,
+        "days": {day.isoformat(): status for day, status in verdicts.items()},
+        "warnings": result.warnings,
+        "lines": [*(f"rebuilt: {day}: {verdict}" for day, verdict in verdicts.items()), *_of_gone(done)],
+    }
+    if failure:
+        raise JobFailed(failure, summary)
+    return summary
 
 
 def _of_gone(done: Replay) -> list[str]:
@@ -185,17 +230,16 @@ def _split(options: dict[str, Any], status: str | None) -> tuple[Selection, Comm
     return selection, CommonOptions(**options)
 
 
-def _readable(row: dict[str, Any], contract: DataContract) -> dict[str, Any]:
-    value: bytes | None = row["value"]
-    text = (value or b"").decode("utf-8", "backslashreplace")[:_VALUE_LENGTH]
-    actual: str | None = row["_found"]
-    if row["_column"] and contract.treatment(row["_column"]) and not (actual or "").startswith("sha256:"):
+def _readable(record: QuarantinedRecord, contract: DataContract) -> dict[str, Any]:
+    value, actual = record.value or b"", record.found
+    text = value.decode("utf-8", "backslashreplace")[:_VALUE_LENGTH]
+    if record.column and contract.treatment(record.column) and not (actual or "").startswith("sha256:"):
         actual = None
     names = ("topic", "partition", "offset", "sent", "reason", "column", "status", "attempts")
     return {
-        **{name: row[f"_{name}"] for name in (*names, "contract_version")},
+        **{name: getattr(record, name) for name in (*names, "contract_version")},
         "found": None if actual is None else harmless(actual),
-        "value": f"({len(value or b'')} bytes, withheld)" if contract.personal else harmless(text),
+        "value": f"({len(value)} bytes, withheld)" if contract.personal else harmless(text),
     }
 
 

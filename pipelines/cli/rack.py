@@ -15,6 +15,7 @@ from pipelines.contracts.contract import DataContract
 from pipelines.errors import ConfigError
 from pipelines.racks.advice import MODES
 from pipelines.racks.topology import RackedTopic
+from pipelines.racks.traffic import RackTraffic
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.racks import (
     MeasuredTraffic,
@@ -220,26 +221,42 @@ def summary_of_traffic(measured: MeasuredTraffic) -> dict[str, Any]:
         measured: What was measured.
 
     Returns:
-        `counts`; `query_s`, seconds from the query's start to its end; `racks`, as
-        `pipelines.racks.traffic.RackTrafficMeter` has it; `lines`.
+        `counts`; `query_s`, seconds from the query's start to its end; `racks`, as `traffic_document` has it;
+        `lines`.
     """
     racks = measured.racks
     lines = [
         f"{measured.records:,} records in {measured.seconds:.1f} s",
         *(
             f"{reader} read {count / 1e6:,.1f} MB from {server}"
-            for reader, served in racks["bytes"].items()
+            for reader, served in racks.received.items()
             for server, count in served.items()
         ),
     ]
     if not measured.records:
         lines.append("there was nothing to read")
-    elif racks["share"] is None:
+    elif racks.share is None:
         lines.append("no executor has reported its bytes: is spark.plugins=oncelake.rack.RackPlugin set?")
     else:
-        lines.append(f"within the rack: {racks['share']:.3f}")
+        lines.append(f"within the rack: {racks.share:.3f}")
     counts = {"records": measured.records, "batches": measured.batches}
-    return {"counts": counts, "query_s": round(measured.seconds, 3), "racks": racks, "lines": lines}
+    return {
+        "counts": counts,
+        "query_s": round(measured.seconds, 3),
+        "racks": traffic_document(racks),
+        "lines": lines,
+    }
+
+
+def traffic_document(traffic: RackTraffic) -> dict[str, Any]:
+    """Return what was read from which rack, as a document.
+
+    Returns:
+        `mode`; `bytes` by reading rack and serving rack; `share` of the bytes that stayed in the rack, None
+        without bytes; `placement`: what the driver decided, if it did.
+    """
+    document = {"mode": traffic.mode, "bytes": traffic.received, "share": traffic.share}
+    return document | ({"placement": traffic.placement} if traffic.placement else {})
 
 
 def _local_options(common: dict[str, Any]) -> CommonOptions:

@@ -4,9 +4,8 @@ from typing import Any, Final
 
 import click
 
-from pipelines.cli.job_runner import Job, run_job
+from pipelines.cli.job_runner import Job, JobFailed, run_job
 from pipelines.cli.options import CommonOptions, LogFormat, common_options, output_option
-from pipelines.errors import SourceError
 from pipelines.lineage.offset_comparison import Cause, OffsetDifference
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.reconcile import Reconciliation, RecordsMissing
@@ -53,8 +52,8 @@ def reconcile(output: LogFormat | None, **common: Any) -> None:
         try:
             return summary_of(compare(pipeline))
         except RecordsMissing as missing:
-            raise SourceError(
-                message_of(missing.reconciliation), summary_of(missing.reconciliation)
+            raise JobFailed(
+                missing, summary_of(missing.reconciliation), message_of(missing.reconciliation)
             ) from None
 
     run_job(Job("reconcile", body), CommonOptions(**common), output)

@@ -78,6 +78,9 @@ def require_ledger(config: PipelineConfig, mark: int | None, certified: int | No
     )
 
 
+VerdictStatus = Literal["certified", "failed"]
+
+
 @dataclass(frozen=True)
 class Verdict:
     """What a run decided about a day.
@@ -117,7 +120,7 @@ class Verdict:
 
     pipeline: str
     day: date
-    status: Literal["certified", "failed"]
+    status: VerdictStatus
     run_id: str
     batch_version: int
     bronze_version: int

@@ -9,7 +9,7 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime, timedelta
@@ -95,8 +95,41 @@ def started(process: psutil.Process) -> float:
 
 _log = logging.getLogger(__name__)
 
-HeldLease = dict[str, Any]
-"""A row of `ops/leases`."""
+
+@dataclass(frozen=True)
+class HeldLease:
+    """What `ops/leases` says of a pipeline's lease.
+
+    Attributes:
+        run_id: the run that holds it, or held it last.
+        process: the process of that run.
+        since: when the run took it, in UTC.
+        until: until when the run holds it, in UTC.
+        epoch: the epoch of the run; None in rows of code that had none.
+    """
+
+    run_id: str
+    process: Holder
+    since: datetime
+    until: datetime
+    epoch: int | None
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> "HeldLease":
+        """Return the lease that a row of the table describes."""
+        process = Holder(**{field.name: row[field.name] for field in fields(Holder)})
+        since, until = (row[name].astimezone(UTC) for name in ("since", "until"))
+        return cls(row["holder"], process, since, until, row["epoch"])
+
+    def row(self) -> dict[str, Any]:
+        """Return the row of the table, without the pipeline."""
+        return {
+            "holder": self.run_id,
+            "since": self.since,
+            "until": self.until,
+            "epoch": self.epoch,
+            **asdict(self.process),
+        }
 
 
 class _Taken(InfrastructureError):
@@ -145,11 +178,11 @@ class Lease:
         Raises:
             InfrastructureError: another run has taken the lease over.
         """
-        row = _lease_row(self._pipeline)
-        if not self._is_mine(row):
+        held = _held(self._pipeline)
+        if not self._is_mine(held):
             raise InfrastructureError(
                 f"{self._pipeline.name}: this run lost its lease"
-                + (f" to {row['holder']}" if row else ", of which ops/leases has no row any more")
+                + (f" to {held.run_id}" if held else ", of which ops/leases has no row any more")
                 + ", so it certifies nothing and changes nothing more. Run the command again when no other"
                 " run is at work. If the lake is unavailable for long, raise batch.lease_duration"
             )
@@ -158,7 +191,7 @@ class Lease:
         """Free the lease, if it is still this run's."""
         self._given_back.set()
         self._prolonging.join()
-        if not self._is_mine(_lease_row(self._pipeline)):
+        if not self._is_mine(_held(self._pipeline)):
             return
         try:
             self._write(timedelta())
@@ -180,8 +213,8 @@ class Lease:
             except Exception as error:  # noqa: BLE001 - whatever it is, the next try may do better
                 _log.warning("the lease was not renewed: %s", first_line(str(error)))
 
-    def _is_mine(self, row: HeldLease | None) -> bool:
-        return row is not None and (row["holder"], row["epoch"]) == (self._epoch.run_id, self.epoch)
+    def _is_mine(self, held: HeldLease | None) -> bool:
+        return held is not None and (held.run_id, held.epoch) == (self._epoch.run_id, self.epoch)
 
     def _write(self, duration: timedelta) -> None:
         """Write the lease, if nobody else has since this one wrote it, or looked at it.
@@ -192,15 +225,9 @@ class Lease:
             _Taken: somebody has.
         """
         until = lease_end(self._since, datetime.now(UTC), duration, self._pipeline.config.batch.max_duration)
-        row = {
-            "holder": self._epoch.run_id,
-            "since": self._since,
-            "until": until,
-            "epoch": self.epoch,
-            **asdict(this_process()),
-        }
+        held = HeldLease(self._epoch.run_id, this_process(), self._since, until, self.epoch)
         try:
-            self._commit(row)
+            self._commit(held)
         except StaleEpoch:
             # Before the row, as where the lease is taken.
             number = number_taken(
@@ -208,15 +235,15 @@ class Lease:
                 LEASES.path(self._pipeline),
                 application(self._pipeline.name),
             )
-            if not self._is_mine(_lease_row(self._pipeline)):
+            if not self._is_mine(_held(self._pipeline)):
                 raise _Taken("another run has taken the lease over") from None
             self._number = number
             try:
-                self._commit(row)
+                self._commit(held)
             except StaleEpoch:
                 raise _Taken("another run has taken the lease over") from None
 
-    def _commit(self, row: dict[str, Any]) -> None:
+    def _commit(self, held: HeldLease) -> None:
         following = self._number + 1
         stamp = Stamp(
             application(self._pipeline.name),
@@ -224,7 +251,7 @@ class Lease:
             f"lease {self._epoch.run_id} ({self.epoch}, {following})",
         )
         replace_fenced(
-            LEASES.frame(self._pipeline, [row]),
+            LEASES.frame(self._pipeline, [held.row()]),
             LEASES.path(self._pipeline),
             rows_of(self._pipeline),
             stamp,
@@ -248,17 +275,17 @@ def lease(pipeline: Pipeline, run_id: str) -> Iterator[Lease]:
     LEASES.ensure(pipeline)
     # Before the row, so that whoever writes the row from here on makes this run's commit fail.
     number = number_taken(spark, LEASES.path(pipeline), application(config.name))
-    row = _lease_row(pipeline)
-    if row is not None and not _may_be_taken(row):
-        raise _refusal(config, row)
+    held = _held(pipeline)
+    if held is not None and not _may_be_taken(held):
+        raise _refusal(config, held)
     reach(Point.LEASE_LOOKED_AT)
     fenced = (pipeline.table("batch"), CERTIFICATIONS.path(pipeline), BRONZE_INDEX.path(pipeline))
     numbers = [number_taken(spark, path, application(config.name)) for path in fenced if exists(spark, path)]
-    epoch = next_epoch(row["epoch"] if row else None, numbers)
+    epoch = next_epoch(held.epoch if held else None, numbers)
     try:
         taken = Lease(pipeline, Epoch(config.name, run_id, epoch), number)
     except _Taken:
-        raise _refusal(config, _lease_row(pipeline)) from None
+        raise _refusal(config, _held(pipeline)) from None
     try:
         ensure_ledger(pipeline)
         claim(spark, CERTIFICATIONS.path(pipeline), taken.stamp("claim"))
@@ -267,23 +294,20 @@ def lease(pipeline: Pipeline, run_id: str) -> Iterator[Lease]:
         taken.give_back()
 
 
-def _lease_row(pipeline: Pipeline) -> HeldLease | None:
+def _held(pipeline: Pipeline) -> HeldLease | None:
     rows = small_rows(LEASES.rows(pipeline).limit(1))
-    return rows[0] if rows else None
+    return HeldLease.of_row(rows[0]) if rows else None
 
 
-def _may_be_taken(row: HeldLease) -> bool:
-    holder = Holder(**{field.name: row[field.name] for field in fields(Holder)})
-    return is_free(row["until"].astimezone(UTC), datetime.now(UTC), is_gone=holder.is_gone())
+def _may_be_taken(held: HeldLease) -> bool:
+    return is_free(held.until, datetime.now(UTC), is_gone=held.process.is_gone())
 
 
-def _refusal(config: PipelineConfig, row: HeldLease | None) -> InfrastructureError:
-    who = "another run" if row is None else f"run {row['holder']} on {row['host']} (pid {row['pid']})"
-    until = (
-        ""
-        if row is None
-        else f" It holds the lease until {row['until'].astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC at most."
-    )
+def _refusal(config: PipelineConfig, held: HeldLease | None) -> InfrastructureError:
+    who, until = "another run", ""
+    if held is not None:
+        who = f"run {held.run_id} on {held.process.host} (pid {held.process.pid})"
+        until = f" It holds the lease until {held.until:%Y-%m-%d %H:%M:%S} UTC at most."
     return InfrastructureError(
         f"{config.name}: {who} is at work on this pipeline now; this run has changed nothing.{until}"
         " Start again when it has ended"

@@ -1,15 +1,15 @@
-"""What a nightly run decides about its days, and its summary; no table is read."""
+"""What a nightly run decides about its days, and its result; no table is read."""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime
-from typing import TypedDict
 
 from pipelines.audit.audit import Audit
 from pipelines.audit.rebuild_diff import Changes
 from pipelines.durations import days_in_a_row
-from pipelines.ledger.certifications import Certified, Verdict
+from pipelines.errors import AuditFailed
+from pipelines.ledger.certifications import Certified, Verdict, VerdictStatus
 from pipelines.ledger.checks import LATE_WITHIN_LIMIT
 from pipelines.nightly.rebuild_plan import Due
 
@@ -94,55 +94,96 @@ def failed_days(decided: Sequence[Verdict]) -> list[date]:
     return [verdict.day for verdict in decided if verdict.status == "failed"]
 
 
-class RowChanges(TypedDict):
-    """How many rows of a certified day a rebuild has changed."""
-
-    added: int
-    removed: int
-    changed: int
-
-
-class AlsoRebuilt(TypedDict):
-    """A day that was rebuilt for another cause than a request.
+@dataclass(frozen=True)
+class NightCounts:
+    """What a nightly run counted, of all its days together.
 
     Attributes:
-        cause: The cause.
-        status: `certified` or `failed`.
-        rows: What changed for readers; None if the day was not certified before, or is not now.
+        days: days that were rebuilt.
+        days_certified: of these, the days that passed their audit.
+        records: valid records of the days in bronze.
+        rows: rows of the days in the batch layer.
+        duplicates: records - rows.
+        conflicts: keys whose copies carry different payloads.
+        late: rows that the speed layer had dropped as late.
+        quarantined: records in bronze that break the contract, of whatever day.
+        days_repaired: days that were certified before and are certified again.
     """
 
-    cause: str | None
-    status: str
-    rows: RowChanges | None
+    days: int
+    days_certified: int
+    records: int
+    rows: int
+    duplicates: int
+    conflicts: int
+    late: int
+    quarantined: int
+    days_repaired: int
 
 
-class NightSummary(TypedDict):
+@dataclass(frozen=True)
+class NightResult:
     """What a nightly run did.
 
     Attributes:
-        counts: `days`, `days_certified`, `days_repaired`; `records`, `rows`, `duplicates`, `conflicts`,
-            `late` and `quarantined`, of all days together.
-        days: By day, `certified` or `failed`.
+        verdicts: The verdict on each day, in the order of the days.
+        quarantined: Records in bronze that break the contract, of whatever day.
         batch_version: The version of the batch table that is certified; None if no day passed.
         bronze_version: The version of bronze that was read.
         late_days_left: Certified days with late records that this run did not rebuild.
         missed_days_left: Days with events, before the requested ones, that no run has certified.
         warnings: Texts: days with many late events, steps that could not be recorded.
-        also_rebuilt: By day that was rebuilt for another cause than a request: why, and what changed.
     """
 
-    counts: dict[str, int]
-    days: dict[str, str]
+    verdicts: tuple[Verdict, ...]
+    quarantined: int
     batch_version: int | None
     bronze_version: int
-    late_days_left: list[str]
-    missed_days_left: list[str]
-    warnings: list[str]
-    also_rebuilt: dict[str, AlsoRebuilt]
+    late_days_left: tuple[date, ...]
+    missed_days_left: tuple[date, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def days(self) -> dict[date, VerdictStatus]:
+        """The status of each day, in the order of the days."""
+        return {verdict.day: verdict.status for verdict in self.verdicts}
+
+    @property
+    def counts(self) -> NightCounts:
+        """What was counted, of all days together."""
+        verdicts = self.verdicts
+        return NightCounts(
+            days=len(verdicts),
+            days_certified=len(verdicts) - len(failed_days(verdicts)),
+            records=sum(v.records for v in verdicts),
+            rows=sum(v.rows for v in verdicts),
+            duplicates=sum(v.duplicates for v in verdicts),
+            conflicts=sum(v.conflicts for v in verdicts),
+            late=sum(v.late for v in verdicts),
+            quarantined=self.quarantined,
+            days_repaired=sum(v.is_repair for v in verdicts),
+        )
+
+    @property
+    def also_rebuilt(self) -> tuple[Verdict, ...]:
+        """The verdicts on days that were rebuilt for another cause than a request."""
+        return tuple(verdict for verdict in self.verdicts if verdict.cause != "asked")
 
 
-def summary(run: Run, audit: Audit, decided: Sequence[Verdict], due: Due) -> NightSummary:
-    """Return the summary of a run, and log what it leaves undone and what it warns of.
+class NightFailed(AuditFailed):
+    """At least one day did not pass its audit; the other days are certified.
+
+    Attributes:
+        result: What the run did.
+    """
+
+    def __init__(self, message: str, result: NightResult) -> None:
+        super().__init__(message)
+        self.result = result
+
+
+def night_result(run: Run, audit: Audit, decided: Sequence[Verdict], due: Due) -> NightResult:
+    """Return what a run did, and log what it leaves undone and what it warns of.
 
     Args:
         run: the run.
@@ -150,7 +191,6 @@ def summary(run: Run, audit: Audit, decided: Sequence[Verdict], due: Due) -> Nig
         decided: its verdicts.
         due: the days and why they were rebuilt.
     """
-    failed = failed_days(decided)
     if due.left:
         _log.warning(
             "records came late for days that this run leaves as they are: %s; rebuild with --from and --to",
@@ -161,32 +201,23 @@ def summary(run: Run, audit: Audit, decided: Sequence[Verdict], due: Due) -> Nig
             "days that no run has certified, and that this run leaves: %s; rebuild with --from and --to",
             days_text(due.never_certified),
         )
-    return {
-        "counts": {
-            "days": len(decided),
-            "days_certified": len(decided) - len(failed),
-            "records": sum(v.records for v in decided),
-            "rows": sum(v.rows for v in decided),
-            "duplicates": sum(v.duplicates for v in decided),
-            "conflicts": sum(v.conflicts for v in decided),
-            "late": sum(v.late for v in decided),
-            "quarantined": audit.bronze.quarantined,
-            "days_repaired": sum(v.is_repair for v in decided),
-        },
-        "days": {v.day.isoformat(): v.status for v in decided},
-        "batch_version": run.kept_version if len(failed) < len(decided) else None,
-        "bronze_version": run.bronze_version,
-        "late_days_left": [day.isoformat() for day in due.left],
-        "missed_days_left": [day.isoformat() for day in due.never_certified],
-        "warnings": _many_late(audit),
-        "also_rebuilt": {v.day.isoformat(): _also_rebuilt(v) for v in decided if v.cause != "asked"},
-    }
+    return NightResult(
+        verdicts=tuple(decided),
+        quarantined=audit.bronze.quarantined,
+        batch_version=run.kept_version if len(failed_days(decided)) < len(decided) else None,
+        bronze_version=run.bronze_version,
+        late_days_left=tuple(due.left),
+        missed_days_left=tuple(due.never_certified),
+        warnings=_many_late(audit),
+    )
 
 
-def _many_late(audit: Audit) -> list[str]:
-    """Return days of which real time lacked many events, as text for the summary; the log warns of them."""
+def _many_late(audit: Audit) -> tuple[str, ...]:
+    """Return days of which real time lacked many events, as text; the log warns of them."""
     many = (check for check in audit.checks if check.name == LATE_WITHIN_LIMIT and check.status == "warned")
-    warnings = [f"late events on {check.day}: {check.observed}; expected {check.expected}" for check in many]
+    warnings = tuple(
+        f"late events on {check.day}: {check.observed}; expected {check.expected}" for check in many
+    )
     for warning in warnings:
         _log.warning("%s; see docs/runbook.md, 'Many late records'", warning)
     return warnings
@@ -196,12 +227,3 @@ def days_text(days: Iterable[date]) -> str:
     """Return days as people write them: `2013-01-01 to 2013-01-05, 2013-01-09`."""
     runs = days_in_a_row(sorted(days))
     return ", ".join(f"{first}" if first == last else f"{first} to {last}" for first, last in runs)
-
-
-def _also_rebuilt(verdict: Verdict) -> AlsoRebuilt:
-    rows: RowChanges = {
-        "added": verdict.added or 0,
-        "removed": verdict.removed or 0,
-        "changed": verdict.changed or 0,
-    }
-    return {"cause": verdict.cause, "status": verdict.status, "rows": rows if verdict.is_repair else None}

@@ -1,6 +1,6 @@
 """The days that publishing has settled: what is on the topic of them is what the batch layer has."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Any, Final
@@ -123,7 +123,7 @@ def unsent(pipeline: Pipeline, topic_id: str) -> list[date]:
     return sorted(first - publications(pipeline, topic_id).keys()) if first else []
 
 
-def how_to_send(config: PipelineConfig, days: list[date]) -> list[str]:
+def how_to_send(config: PipelineConfig, days: Sequence[date]) -> list[str]:
     """Say of days that `unsent` has found how they are sent: one line, or none."""
     if not days:
         return []

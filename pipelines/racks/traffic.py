@@ -3,11 +3,13 @@
 import time
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
 from pipelines.config.model import KafkaConfig
+from pipelines.config.values import RackMode
 from pipelines.racks.topology import broker_racks
 
 Received = Mapping[tuple[str, str], Mapping[int, int]]
@@ -18,6 +20,27 @@ _SAME_TIMES: Final = 2
 _TOLD_WITHIN_S: Final = 10
 _UNKNOWN: Final = "?"
 _PREFIX: Final = "rack"
+
+
+@dataclass(frozen=True)
+class RackTraffic:
+    """What a run has read, by rack.
+
+    Attributes:
+        mode: `kafka.rack.mode` as configured.
+        received: Bytes by reading rack and serving rack, such as `{"a": {"a": 10, "b": 1}}`, with `?` for an
+            unknown rack.
+        placement: What the driver decided, in the source's own metrics; empty if it decided nothing.
+    """
+
+    mode: RackMode
+    received: Mapping[str, Mapping[str, int]]
+    placement: Mapping[str, str]
+
+    @property
+    def share(self) -> float | None:
+        """The share of the bytes that stayed in their rack; None without any."""
+        return rack_share(self.received)
 
 
 class RackTrafficMeter:
@@ -37,25 +60,15 @@ class RackTrafficMeter:
         self._racks = broker_racks(spark, kafka)
         self._before = received(spark)
 
-    def summary(self, metrics: Mapping[str, str]) -> dict[str, Any]:
-        """Return its summary.
+    def measured(self, metrics: Mapping[str, str]) -> RackTraffic:
+        """Return what was read until now.
 
         Args:
             metrics: the source's own, as its last progress had them.
-
-        Returns:
-            `mode`; `bytes`: by reading rack and serving rack, such as `{"a": {"a": 10, "b": 1}}`, with `?`
-            for an unknown rack; `share`: of the bytes that stayed in the rack, None without bytes;
-            `placement`: what the driver decided, if it did.
         """
         by_rack = traffic(since(self._before, _settled(self._spark)), self._racks)
         placement = {name: value for name, value in metrics.items() if name.startswith(_PREFIX)}
-        return {
-            "mode": self._mode,
-            "bytes": by_rack,
-            "share": rack_share(by_rack),
-            **({"placement": placement} if placement else {}),
-        }
+        return RackTraffic(self._mode, by_rack, placement)
 
 
 def since(before: Received, now: Received) -> Received:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -36,10 +36,17 @@ from pipelines.sql import literal
 _DAY: Final = timedelta(days=1)
 
 
-def first_offsets_kept(bronze: DataFrame, sent: datetime) -> list[dict[str, Any]]:
-    """Return the first offset of each Kafka partition that was sent at a moment or later.
+@dataclass(frozen=True)
+class FirstOffset:
+    """An offset of a Kafka partition below which records may go."""
 
-    Each row is `topic, partition, offset`.
+    topic: str
+    partition: int
+    offset: int
+
+
+def first_offsets_kept(bronze: DataFrame, sent: datetime) -> list[FirstOffset]:
+    """Return the first offset of each Kafka partition that was sent at a moment or later.
 
     A partition without such a record keeps its last one, which shows the audit that none is missing.
     """
@@ -47,24 +54,23 @@ def first_offsets_kept(bronze: DataFrame, sent: datetime) -> list[dict[str, Any]
     return _by_partition(bronze, F.least(first_kept, F.max("_offset")))
 
 
-def first_there(bronze: DataFrame) -> list[dict[str, Any]]:
-    """Return the first offset of each Kafka partition that bronze holds, as `topic, partition, offset`."""
+def first_there(bronze: DataFrame) -> list[FirstOffset]:
+    """Return the first offset of each Kafka partition that bronze holds."""
     return _by_partition(bronze, F.min("_offset"))
 
 
-def below_offsets(cuts: Iterable[Mapping[str, Any]]) -> str:
+def below_offsets(cuts: Iterable[FirstOffset]) -> str:
     """Return an SQL condition: whether a record's offset lies below that of its partition."""
     parts = (
-        f"(_topic = {literal(cut['topic'])} AND _partition = {cut['partition']}"
-        f" AND _offset < {cut['offset']})"
+        f"(_topic = {literal(cut.topic)} AND _partition = {cut.partition} AND _offset < {cut.offset})"
         for cut in cuts
     )
     return " OR ".join(parts) or "false"
 
 
-def _by_partition(bronze: DataFrame, offset: Column) -> list[dict[str, Any]]:
+def _by_partition(bronze: DataFrame, offset: Column) -> list[FirstOffset]:
     partitions = bronze.groupBy(F.col("_topic").alias("topic"), F.col("_partition").alias("partition"))
-    return small_rows(partitions.agg(offset.alias("offset")))
+    return [FirstOffset(**row) for row in small_rows(partitions.agg(offset.alias("offset")))]
 
 
 @dataclass(frozen=True)

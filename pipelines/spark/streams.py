@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import FrameType
 from typing import Any, Final, Protocol
 
@@ -57,7 +57,7 @@ class Totals:
         counts: sums of the observed metrics and of the state operators' metrics, by name.
         start: the source's offsets before the first micro-batch, as the source writes them.
         end: the source's offsets after the last micro-batch.
-        watermark: the last watermark, as ISO text; None if the query has none.
+        watermark: the last watermark; of 1970 before the first micro-batch, None if the query has none.
         source: the source's own metrics, the last that it reported.
     """
 
@@ -66,7 +66,7 @@ class Totals:
     counts: Counter[str] = field(default_factory=Counter)
     start: Any = None
     end: Any = None
-    watermark: str | None = None
+    watermark: datetime | None = None
     source: dict[str, str] = field(default_factory=dict)
 
     def then(self, later: "Totals") -> "Totals":
@@ -171,7 +171,8 @@ def _add(totals: Totals, batch: BatchFigures, progress: Mapping[str, Any]) -> No
     for observed in (progress.get("observedMetrics") or {}).values():
         totals.counts.update({k: v for k, v in observed.items() if isinstance(v, int)})
     totals.counts.update(late=batch.late, duplicates=batch.duplicates)
-    totals.watermark = (progress.get("eventTime") or {}).get("watermark", totals.watermark)
+    if watermark := (progress.get("eventTime") or {}).get("watermark"):
+        totals.watermark = datetime.fromisoformat(watermark)
 
 
 class BatchFunction:

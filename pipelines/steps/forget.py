@@ -35,19 +35,35 @@ from pipelines.steps.serving import refresh_view_or_warn
 
 
 @dataclass(frozen=True)
+class ForgottenCounts:
+    """How much of a key was found, by layer.
+
+    Attributes:
+        bronze: Records that were emptied.
+        quarantine: Rows that were deleted.
+        speed: Rows that were deleted.
+        batch: Rows that readers have of certified days.
+    """
+
+    bronze: int
+    quarantine: int
+    speed: int
+    batch: int
+
+
+@dataclass(frozen=True)
 class Forgotten:
     """What was found of a key, and what a rebuild has to complete.
 
     Attributes:
-        counts: by layer, `bronze` records that were emptied, `quarantine` and `speed` rows that were deleted,
-            and `batch` rows that readers have of certified days.
+        counts: how much was found, by layer.
         searched: the records of bronze among which it was looked for.
         days: certified days that must be rebuilt.
         final: certified days that cannot be rebuilt, since bronze no longer holds all their records;
             they have lost the rows of the key, and nothing else.
     """
 
-    counts: dict[str, int]
+    counts: ForgottenCounts
     searched: Searched
     days: tuple[date, ...]
     final: tuple[date, ...]
@@ -153,12 +169,12 @@ class _Work:
         came = {row["day"] for row in small_rows(records.select("day").distinct())} - {None}
         closed = {*(state.days if state else ())}
         to_rebuild = sorted((came | certified_rows.keys()) & closed)
-        counts = {"bronze": records.count()}
+        emptied = records.count()
         if run_lease:
             delete_values(pipeline, sorted(came | certified_rows.keys() | self._speed_days().keys()))
             reach(Point.VALUES_DELETED)
             run_lease.require()
-            if counts["bronze"]:
+            if emptied:
                 # Before the records are emptied: from then on no run decides by any that is not.
                 remember_places(pipeline, records, run_id)
                 reach(Point.PLACES_REMEMBERED)
@@ -166,9 +182,12 @@ class _Work:
                 reach(Point.RECORDS_EMPTIED)
                 # A stream that has begun meanwhile began with what bronze held before.
                 self._require_read(records)
-        counts["quarantine"] = self._forget_quarantine(run_lease, run_id)
-        counts["speed"] = self._forget_speed(run_lease, run_id)
-        counts["batch"] = sum(certified_rows.values())
+        counts = ForgottenCounts(
+            bronze=emptied,
+            quarantine=self._forget_quarantine(run_lease, run_id),
+            speed=self._forget_speed(run_lease, run_id),
+            batch=sum(certified_rows.values()),
+        )
         whole = first_rebuildable_day(pipeline) or date.min
         final = {day: n for day, n in sorted(certified_rows.items()) if day < whole}
         if run_lease and state and final:

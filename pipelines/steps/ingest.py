@@ -4,7 +4,7 @@ import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, NotRequired, TypedDict
+from typing import Any
 
 from pyspark.sql import DataFrame
 
@@ -22,7 +22,7 @@ from pipelines.kafka.same_log import last_offsets, require_same_log
 from pipelines.kafka.source import read_envelopes
 from pipelines.kafka.topics import Topic, find_topic, require_same_topic
 from pipelines.ledger.forgotten_places import emptied_on_arrival, places_ahead
-from pipelines.racks.traffic import RackTrafficMeter
+from pipelines.racks.traffic import RackTraffic, RackTrafficMeter
 from pipelines.spark.checkpoints import QueryFiles, query_files
 from pipelines.spark.ingest_plans import ends_of, offsets_in, read_until
 from pipelines.spark.pipeline import Pipeline
@@ -31,22 +31,41 @@ from pipelines.spark.streams import Trigger, run_query
 _log = logging.getLogger(__name__)
 
 
-class IngestSummary(TypedDict):
+@dataclass(frozen=True)
+class PartitionRead:
+    """What a run has read of one Kafka partition.
+
+    Attributes:
+        topic: The topic.
+        partition: The partition.
+        first: The first offset of the run; None with a new checkpoint.
+        end: The offset after its last.
+    """
+
+    topic: str
+    partition: int
+    first: int | None
+    end: int
+
+
+@dataclass(frozen=True)
+class IngestResult:
     """What `ingest` did.
 
     Attributes:
-        counts: `records` and `batches`.
-        offsets: By topic and partition, the first offset of this run (None with a new checkpoint) and the one
-            after its last.
-        racks: With `kafka.rack.mode` on, as `pipelines.racks.traffic.RackTrafficMeter` has it.
+        records: Records that were written to bronze.
+        batches: Micro-batches with records.
+        offsets: What was read of each partition; empty if there was no micro-batch.
+        racks: What was read from which rack; None if `kafka.rack.mode` is off.
     """
 
-    counts: dict[str, int]
-    offsets: dict[str, dict[str, list[int | None]]]
-    racks: NotRequired[dict[str, Any]]
+    records: int
+    batches: int
+    offsets: tuple[PartitionRead, ...]
+    racks: RackTraffic | None = None
 
 
-def ingest(pipeline: Pipeline, *, once: bool) -> IngestSummary:
+def ingest(pipeline: Pipeline, *, once: bool) -> IngestResult:
     """Copy the topic into bronze until it is asked to stop, or once what is there.
 
     Args:
@@ -79,16 +98,12 @@ def ingest(pipeline: Pipeline, *, once: bool) -> IngestSummary:
             group.show(partial(_in_bronze, pipeline, starting))
         job = IngestJob(pipeline, writer, once, starting, forgotten=places_ahead(pipeline), group=group)
         totals = run_query(pipeline, "ingest", job, Trigger(once, config.ingest.trigger_interval))
-    summary: IngestSummary = {
-        "counts": {
-            "records": totals.records + job.written_before,
-            "batches": totals.batches + bool(job.written_before),
-        },
-        "offsets": _ranges(totals.start, totals.end),
-    }
-    if reading:
-        summary["racks"] = reading.summary(totals.source)
-    return summary
+    return IngestResult(
+        records=totals.records + job.written_before,
+        batches=totals.batches + bool(job.written_before),
+        offsets=_offsets(totals.start, totals.end),
+        racks=reading.measured(totals.source) if reading else None,
+    )
 
 
 @dataclass
@@ -182,13 +197,11 @@ def _in_bronze(pipeline: Pipeline, starting: str | None) -> dict[int, int]:
     return {p: at for p, at in offsets_in(starting, pipeline.config).items() if at >= 0}
 
 
-def _ranges(start: Any, end: Any) -> dict[str, dict[str, list[int | None]]]:
-    """Return the offsets of a run, by topic and partition: the first (None if unknown) and the end."""
+def _offsets(start: Any, end: Any) -> tuple[PartitionRead, ...]:
+    """Return the offsets of a run from those before and after it, as Kafka's source writes them."""
     before = start or {}
-    return {
-        topic: {
-            p: [before.get(topic, {}).get(p, 0 if start else None), offset]
-            for p, offset in partitions.items()
-        }
+    return tuple(
+        PartitionRead(topic, int(p), before.get(topic, {}).get(p, 0 if start else None), offset)
         for topic, partitions in (end or {}).items()
-    }
+        for p, offset in partitions.items()
+    )

@@ -1,6 +1,5 @@
 """Upkeep: compact small files, and remove old rows and files that nothing needs any longer."""
 
-from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -35,12 +34,6 @@ from pipelines.nightly.recovery import back_to_certified, holds_certified
 from pipelines.publishing.published_days import Settled, settled_so_far, waiting
 from pipelines.retention.removal import Removal, from_bronze, from_quarantine, from_speed
 from pipelines.spark.pipeline import Pipeline
-
-_COUNTS: Final = (
-    *("files_compacted", "bytes_compacted"),
-    *("bronze_rows", "speed_rows", "quarantine_rows", "index_rows"),
-    *("files_removed", "bytes_removed"),
-)
 
 
 @dataclass(frozen=True)
@@ -108,21 +101,6 @@ class Upkeep:
     """
 
     findings: tuple[UpkeepFinding, ...]
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """Files and bytes put together and removed, rows removed from each table."""
-        counts = Counter(dict.fromkeys(_COUNTS, 0))
-        for finding in self.findings:
-            match finding:
-                case TableFiles(_, what, files):
-                    counts[f"files_{what}"] += files.count
-                    counts[f"bytes_{what}"] += files.bytes
-                case OldRows(layer, removal):
-                    counts[f"{layer}_rows"] += removal.rows
-                case FoldedIndex(rows):
-                    counts["index_rows"] += rows
-        return dict(counts)
 
 
 def maintain(

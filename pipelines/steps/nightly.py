@@ -37,7 +37,15 @@ from pipelines.nightly.rebuild import build_days, require_alone
 from pipelines.nightly.rebuild_plan import Due, RebuildCause, RepairScope, due_days
 from pipelines.nightly.recovery import back_to_certified
 from pipelines.nightly.seal import seal
-from pipelines.nightly.verdicts import NightSummary, Run, days_text, decide, failed_days, summary
+from pipelines.nightly.verdicts import (
+    NightFailed,
+    NightResult,
+    Run,
+    days_text,
+    decide,
+    failed_days,
+    night_result,
+)
 from pipelines.spark.pipeline import Pipeline
 
 _log = logging.getLogger(__name__)
@@ -49,7 +57,7 @@ def nightly(
     requested_days: Sequence[date],
     repair: RepairScope = "nothing",
     cause: RebuildCause = "asked",
-) -> NightSummary:
+) -> NightResult:
     """Seal, rebuild, audit and certify closed days.
 
     All days are written as one atomic commit and audited as written. Days that fail their audit are
@@ -64,7 +72,7 @@ def nightly(
         cause: why the days are rebuilt, as recorded with the verdicts.
 
     Raises:
-        AuditFailed: at least one day failed; the other days are certified.
+        NightFailed: at least one day failed; the other days are certified.
         SourceError: bronze has not come so far, or holds what was forgotten, or others wrote to the table.
         InfrastructureError: another run holds the lease, or has taken it over; nothing was certified.
     """
@@ -216,17 +224,17 @@ class Night:
             self._decided = decided
             detail.append(f"{sum(v.status == 'certified' for v in decided)} of {len(decided)} days")
 
-    def result(self) -> NightSummary:
-        """Return what the run tells of itself, when it has taken all steps.
+    def result(self) -> NightResult:
+        """Return what the run did, when it has taken all steps.
 
         Raises:
-            AuditFailed: at least one day failed.
+            NightFailed: at least one day failed.
         """
-        result = summary(self._run, self._day_audit, self._decided, self._plan.due)
-        result["warnings"] += self._steps.warnings
+        result = night_result(self._run, self._day_audit, self._decided, self._plan.due)
+        result = replace(result, warnings=(*result.warnings, *self._steps.warnings))
         if failed := failed_days(self._decided):
             heading = "not certified; readers keep the last certified state"
-            raise self._day_audit.failure(failed, heading, result)
+            raise NightFailed(self._day_audit.failure(failed, heading), result)
         return result
 
 

@@ -48,13 +48,16 @@ class PublishedStream:
     """What a run of the stream has published.
 
     Attributes:
-        counts: `rows` that were published, `slots_done_before`: transactions that an earlier run had
-            committed without knowing, and `batches`.
+        rows: Rows that were published.
+        slots_done_before: Transactions that an earlier run had committed without knowing.
+        batches: Micro-batches with records.
         unsent: The days that were certified before the stream began, and that nobody has sent.
     """
 
-    counts: dict[str, int]
-    unsent: list[date]
+    rows: int
+    slots_done_before: int
+    batches: int
+    unsent: tuple[date, ...]
 
 
 def publish(pipeline: Pipeline, *, once: bool) -> PublishedStream:
@@ -86,8 +89,12 @@ def publish(pipeline: Pipeline, *, once: bool) -> PublishedStream:
     job = _Job(pipeline, publishes, maker, avro)
     _log.info("publishing %s to topic %s in %d slots", pipeline.table("speed"), sink.topic, sink.slots)
     totals = job.run(once=once)
-    counts = {name: job.counts[name] for name in ("rows", "slots_done_before")}
-    return PublishedStream({**counts, "batches": totals.batches}, unsent(pipeline, publishes.topic_id))
+    return PublishedStream(
+        rows=job.counts["rows"],
+        slots_done_before=job.counts["slots_done_before"],
+        batches=totals.batches,
+        unsent=tuple(unsent(pipeline, publishes.topic_id)),
+    )
 
 
 def _ensure_sources(pipeline: Pipeline) -> None:

@@ -1,6 +1,7 @@
 """Quarantine: count and show records that broke the contract, or give them up."""
 
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -14,13 +15,64 @@ from pipelines.records.decode import COORDINATES
 from pipelines.spark.pipeline import Pipeline
 
 
-def summarise(pipeline: Pipeline, selection: Selection) -> list[dict[str, Any]]:
-    """Count records by what became of them and why they are there.
+@dataclass(frozen=True)
+class QuarantineGroup:
+    """Records of the quarantine of which the same became, for the same reason.
 
-    Returns:
-        For each group `status, reason, column, contract_version, records, attempts` (the most tries of one
-        record), `first_sent` and `last_sent` (text, UTC); the largest groups first.
+    Attributes:
+        status: What became of them.
+        reason: Why they are there.
+        column: The column that is broken; None if it is the whole record.
+        contract_version: The version of the contract that refused them.
+        records: How many records these are.
+        attempts: The most tries of one record.
+        first_sent: When the first was sent, by Kafka's timestamp; text, UTC, since its year may be any.
+        last_sent: When the last was sent; the same.
     """
+
+    status: str
+    reason: str
+    column: str | None
+    contract_version: str
+    records: int
+    attempts: int
+    first_sent: str
+    last_sent: str
+
+
+@dataclass(frozen=True)
+class QuarantinedRecord:
+    """A record of the quarantine.
+
+    Attributes:
+        topic: Its topic.
+        partition: Its partition.
+        offset: Its offset.
+        sent: When it was sent, by Kafka's timestamp; text, UTC, since its year may be any.
+        reason: Why it is there.
+        column: The column that is broken; None if it is the whole record.
+        found: What was found there; None if that was nothing.
+        status: What became of it.
+        attempts: How often it was tried.
+        contract_version: The version of the contract that refused it.
+        value: Its value; None without one.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    sent: str
+    reason: str
+    column: str | None
+    found: str | None
+    status: str
+    attempts: int
+    contract_version: str
+    value: bytes | None
+
+
+def summarise(pipeline: Pipeline, selection: Selection) -> Sequence[QuarantineGroup]:
+    """Count records by what became of them and why they are there; the largest groups come first."""
     groups = (
         picked(pipeline, selection)
         .groupBy(
@@ -33,18 +85,17 @@ def summarise(pipeline: Pipeline, selection: Selection) -> list[dict[str, Any]]:
             _as_text(F.max("_kafka_timestamp")).alias("last_sent"),
         )
     )
-    return small_rows(groups.orderBy(F.desc("records"), "status", "reason", "column"))
+    rows = small_rows(groups.orderBy(F.desc("records"), "status", "reason", "column"))
+    return [QuarantineGroup(**row) for row in rows]
 
 
-def examples(pipeline: Pipeline, selection: Selection, limit: int) -> list[dict[str, Any]]:
-    """Return the first records in Kafka's order: `_sent`, and the columns but for key, headers and times.
-
-    `_sent` is Kafka's timestamp as text, in UTC; `value` is bytes.
-    """
+def examples(pipeline: Pipeline, selection: Selection, limit: int) -> Sequence[QuarantinedRecord]:
+    """Return the first records in Kafka's order."""
     first = picked(pipeline, selection).orderBy("_kafka_timestamp", *COORDINATES).limit(limit)
-    sent = first.withColumn("_sent", _as_text(F.col("_kafka_timestamp")))
-    timestamps = ("_kafka_timestamp", "_ingested_at", "_quarantined_at", "_tried_at")
-    return small_rows(sent.drop("key", "headers", *timestamps))
+    columns = {field.name: F.col(f"_{field.name}") for field in fields(QuarantinedRecord)}
+    columns |= {"sent": _as_text(F.col("_kafka_timestamp")), "value": F.col("value")}
+    rows = small_rows(first.select(*(column.alias(name) for name, column in columns.items())))
+    return [QuarantinedRecord(**row) for row in rows]
 
 
 def _as_text(moment: Column) -> Column:

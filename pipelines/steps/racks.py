@@ -6,7 +6,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pipelines.config.values import RackMode
 from pipelines.errors import ConfigError
@@ -16,7 +15,7 @@ from pipelines.kafka.topics import end_offsets, find_topic, list_offsets
 from pipelines.racks.advice import Advice, CrossRackCost, advise, crossing
 from pipelines.racks.reassignment import reassignment, spread
 from pipelines.racks.topology import Partition, RackedTopic, describe_racks
-from pipelines.racks.traffic import RackTrafficMeter
+from pipelines.racks.traffic import RackTraffic, RackTrafficMeter
 from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.streams import run_stream
 
@@ -115,13 +114,13 @@ class MeasuredTraffic:
         records: How many records were read.
         batches: In how many micro-batches.
         seconds: From the query's start to its end.
-        racks: Bytes by rack, as `pipelines.racks.traffic.RackTrafficMeter` has them.
+        racks: What was read from which rack.
     """
 
     records: int
     batches: int
     seconds: float
-    racks: Mapping[str, Any]
+    racks: RackTraffic
 
 
 def measure_traffic(pipeline: Pipeline, records: int) -> MeasuredTraffic:
@@ -152,4 +151,4 @@ def measure_traffic(pipeline: Pipeline, records: int) -> MeasuredTraffic:
         began = time.monotonic()
         totals = run_stream(spark, writer.start)
         seconds = time.monotonic() - began
-    return MeasuredTraffic(totals.records, totals.batches, seconds, reading.summary(totals.source))
+    return MeasuredTraffic(totals.records, totals.batches, seconds, reading.measured(totals.source))

@@ -1,11 +1,13 @@
 """Rebuild certified days whose records another step has changed."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
 from pipelines.errors import OncelakeError
+from pipelines.ledger.certifications import VerdictStatus
 from pipelines.nightly.rebuild_plan import RebuildCause
+from pipelines.nightly.verdicts import NightFailed
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.nightly import nightly
 
@@ -15,16 +17,16 @@ class Rebuild:
     """What became of the days.
 
     Attributes:
-        verdicts: The status of each day that was audited, by its date in ISO form.
+        verdicts: The status of each day that was audited.
         failure: What kept the rebuild from its end, or days from being certified; None if nothing did.
     """
 
-    verdicts: dict[str, str]
+    verdicts: Mapping[date, VerdictStatus]
     failure: OncelakeError | None = None
 
     def certified(self, days: Sequence[date]) -> list[date]:
         """Return the days among these that are certified."""
-        return [day for day in days if self.verdicts.get(day.isoformat()) == "certified"]
+        return [day for day in days if self.verdicts.get(day) == "certified"]
 
 
 def rebuild(pipeline: Pipeline, run_id: str, days: Sequence[date], cause: RebuildCause = "asked") -> Rebuild:
@@ -39,6 +41,8 @@ def rebuild(pipeline: Pipeline, run_id: str, days: Sequence[date], cause: Rebuil
     if not days:
         return Rebuild({})
     try:
-        return Rebuild(nightly(pipeline, run_id, days, cause=cause)["days"])
+        return Rebuild(nightly(pipeline, run_id, days, cause=cause).days)
+    except NightFailed as failure:
+        return Rebuild(failure.result.days, failure)
     except OncelakeError as failure:
-        return Rebuild(failure.summary.get("days", {}), failure)
+        return Rebuild({}, failure)

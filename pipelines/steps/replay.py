@@ -37,18 +37,36 @@ from pipelines.steps.serving import refresh_view_or_warn
 
 
 @dataclass(frozen=True)
+class ReplayCounts:
+    """What became of records that were decoded again: `records` is the sum of the others.
+
+    Attributes:
+        records: Records that were decoded again.
+        still_broken: Records that still break the contract.
+        rows: Rows that are new in the speed layer.
+        closed: Events of certified days.
+        copies: Copies of events that readers have.
+    """
+
+    records: int
+    still_broken: int
+    rows: int
+    closed: int
+    copies: int
+
+
+@dataclass(frozen=True)
 class Replay:
     """What a replay has done so far, and what a rebuild has to complete.
 
     Attributes:
-        counts: `records` = `still_broken` + `rows` (new in the speed layer) + `copies` (of events that
-            readers have) + `closed` (of certified days).
+        counts: What became of the records.
         days: certified days that must be rebuilt to take records in.
         gone: certified days that cannot be, since bronze no longer holds all their records.
         closed: the coordinates of these records, and their `_event_date`.
     """
 
-    counts: dict[str, int]
+    counts: ReplayCounts
     days: tuple[date, ...]
     gone: tuple[date, ...]
     closed: DataFrame
@@ -110,15 +128,17 @@ def _put_back(
     try:
         whole = first_rebuildable_day(pipeline) or date.min
         days = [row["day"] for row in small_rows(_days(closed))]
-        counts = {
-            "records": judged.count(),
-            "still_broken": judged.where(~F.col(VALID)).count(),
-            "rows": new.count(),
-            "closed": closed.count(),
-        }
-        counts["copies"] = counts["records"] - counts["still_broken"] - counts["rows"] - counts["closed"]
+        total, still_broken = judged.count(), judged.where(~F.col(VALID)).count()
+        rows, of_closed = new.count(), closed.count()
+        counts = ReplayCounts(
+            records=total,
+            still_broken=still_broken,
+            rows=rows,
+            closed=of_closed,
+            copies=total - still_broken - rows - of_closed,
+        )
         if run_lease:
-            if counts["rows"]:
+            if rows:
                 append_fenced(new, pipeline.table("speed"), run_lease.stamp("replay"))
             update_open(pipeline, passed.where(~is_closed).select(*COORDINATES), tried("replayed"))
             _mark_broken(pipeline, judged.where(~F.col(VALID)))

@@ -2,7 +2,8 @@
 
 import logging
 from dataclasses import dataclass, field
-from typing import Final, TypedDict
+from datetime import datetime
+from typing import Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -41,21 +42,43 @@ _REMEMBERED: Final = 1_000
 _log = logging.getLogger(__name__)
 
 
-class SpeedSummary(TypedDict):
+@dataclass(frozen=True)
+class SpeedCounts:
+    """What `speed` counted: `records` = `rows` + `duplicates` + `late` + `quarantined`.
+
+    Attributes:
+        records: Records of bronze that were read.
+        rows: Rows that entered the speed layer.
+        duplicates: Copies that the deduplication left out.
+        late: Records behind the watermark.
+        quarantined: Records that break the contract.
+        batches: Micro-batches with records.
+    """
+
+    records: int
+    rows: int
+    duplicates: int
+    late: int
+    quarantined: int
+    batches: int
+
+
+@dataclass(frozen=True)
+class SpeedResult:
     """What `speed` did.
 
     Attributes:
-        counts: `records` = `rows` + `duplicates` + `late` + `quarantined`; and `batches`.
-        watermark: The last watermark, as ISO text; None if there was no micro-batch.
+        counts: What became of the records.
+        watermark: The last watermark; None if there was no micro-batch.
         warnings: Texts, if many records were late, or if Spark's own state store had to be used.
     """
 
-    counts: dict[str, int]
-    watermark: str | None
-    warnings: list[str]
+    counts: SpeedCounts
+    watermark: datetime | None
+    warnings: tuple[str, ...]
 
 
-def speed(pipeline: Pipeline, *, once: bool) -> SpeedSummary:
+def speed(pipeline: Pipeline, *, once: bool) -> SpeedResult:
     """Keep the speed layer and the quarantine up to date until asked to stop, or once.
 
     One query decodes each record once and writes both tables, each micro-batch exactly once.
@@ -91,8 +114,7 @@ def speed(pipeline: Pipeline, *, once: bool) -> SpeedSummary:
         totals = run_query(pipeline, "speed", job, trigger, _is_new_plan)
     rows, quarantined = job.writer.written(query_files(spark, pipeline.checkpoint("speed")).next_batch)
     totals.counts.update(rows=rows, quarantined=quarantined)
-    warnings = [*substituted, *late.warnings]
-    return {"counts": _counts(totals), "watermark": totals.watermark, "warnings": warnings}
+    return SpeedResult(_counts(totals), totals.watermark, (*substituted, *late.warnings))
 
 
 class _NewPlan(Exception):
@@ -254,12 +276,18 @@ def _refusal(broken: int, new: int, limit: QuarantineConfig) -> SourceError:
     )
 
 
-def _counts(totals: Totals) -> dict[str, int]:
-    names = ("records", "rows", "duplicates", "late", "quarantined")
-    counts = {name: totals.counts[name] for name in names}
-    unaccounted = counts["records"] - sum(counts[name] for name in names[1:])
+def _counts(totals: Totals) -> SpeedCounts:
+    counts = SpeedCounts(
+        records=totals.counts["records"],
+        rows=totals.counts["rows"],
+        duplicates=totals.counts["duplicates"],
+        late=totals.counts["late"],
+        quarantined=totals.counts["quarantined"],
+        batches=totals.batches,
+    )
+    unaccounted = counts.records - (counts.rows + counts.duplicates + counts.late + counts.quarantined)
     if unaccounted:
         _log.warning(
             "%d records are in none of the counts; the audit shows whether rows are lost", unaccounted
         )
-    return {**counts, "batches": totals.batches}
+    return counts

@@ -1,7 +1,7 @@
 """Audit a certified day again, without rebuilding it."""
 
+from dataclasses import dataclass
 from datetime import date
-from typing import TypedDict
 
 from pipelines.audit.audit import audit, record_audit
 from pipelines.audit.audited_days import AuditedDays, span_of
@@ -9,7 +9,7 @@ from pipelines.config.commands import command
 from pipelines.delta.event_tables import require_same_days
 from pipelines.delta.record_tables import require_table
 from pipelines.delta.tables import version
-from pipelines.errors import ConfigError
+from pipelines.errors import AuditFailed, ConfigError
 from pipelines.ledger.bronze_indexer import index_bronze
 from pipelines.ledger.bronze_verdicts import slice_to_audit
 from pipelines.ledger.certifications import certified_in, history, require_certified
@@ -18,17 +18,20 @@ from pipelines.ledger.retention_marks import first_whole_day, require_whole
 from pipelines.spark.pipeline import Pipeline
 
 
-class ValidationSummary(TypedDict):
-    """What `validate` found.
+@dataclass(frozen=True)
+class Validation:
+    """What the audit of a certified day has looked at, and found as it was certified.
 
     Attributes:
-        counts: `checks`, and the `rows` of the day.
+        checks: How many checks were made.
+        rows: How many rows the batch layer has on the day.
     """
 
-    counts: dict[str, int]
+    checks: int
+    rows: int
 
 
-def validate(pipeline: Pipeline, run_id: str, day: date) -> ValidationSummary:
+def validate(pipeline: Pipeline, run_id: str, day: date) -> Validation:
     """Audit a day as it stands, against bronze as it is now, and change nothing but the record of checks.
 
     Raises:
@@ -55,5 +58,5 @@ def validate(pipeline: Pipeline, run_id: str, day: date) -> ValidationSummary:
     record_audit(pipeline, run_id, day_audit, index.version, state.version)
     if not day_audit.passed(day):
         again = command(pipeline.config, "nightly_batch", f"--date {day}")
-        raise day_audit.failure([day], f"the day is not what bronze holds now; run: {again}")
-    return {"counts": {"checks": len(day_audit.checks), "rows": day_audit.rows.get(day, 0)}}
+        raise AuditFailed(day_audit.failure([day], f"the day is not what bronze holds now; run: {again}"))
+    return Validation(checks=len(day_audit.checks), rows=day_audit.rows.get(day, 0))

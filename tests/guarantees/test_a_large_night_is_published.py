@@ -114,7 +114,7 @@ def on_the_topic(lake: Lake) -> Row:
 @pytest.mark.timeout(timedelta(hours=1).total_seconds())
 def test_a_million_corrections_with_ten_seconds_for_a_transaction(lake: Lake) -> None:
     def send() -> int:
-        return publish(lake.pipeline, once=True).counts["rows"]
+        return publish(lake.pipeline, once=True).rows
 
     lake.ingest([on(1, number) for number in range(1, FEW + 1)])
     stream(lake)

@@ -34,7 +34,7 @@ def night_of(spark: SparkSession, root: Path, days: int) -> tuple[float, int]:
     maintain(Pipeline(spark, config, contract), "upkeep", dry_run=False)
     with Volume(spark, root) as volume:
         done = nightly(Pipeline(spark, config, contract), "night", [age.last], "late and missed")
-    assert done["days"] == {str(age.last): "certified"}
+    assert done.days == {age.last: "certified"}
     state = certified(Pipeline(spark, config, contract))
     assert state is not None
     assert len(state.days) == RECENT + days

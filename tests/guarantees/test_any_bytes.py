@@ -90,15 +90,15 @@ def test_read_is_written_and_duplicates_and_late_and_quarantined(
     # broken records.
     root = f"lake.root={tmp_path}/{len(list(tmp_path.iterdir()))}"
     lake = make_lake("quarantine.max_share=1", root, contract=small)
-    total = {"rows": 0, "quarantined": 0}
+    rows = quarantined = 0
     for records in (first, then + first[:10]):
         lake.ingest(records)
-        counts = stream(lake)["counts"]
-        parts = [counts[name] for name in ("rows", "duplicates", "late", "quarantined")]
-        assert counts["records"] == sum(parts) == len(records)
-        total = {name: count + counts[name] for name, count in total.items()}
-    assert lake.count("speed") == total["rows"]
-    assert lake.count("quarantine") == total["quarantined"]
+        counts = stream(lake).counts
+        parts = counts.rows + counts.duplicates + counts.late + counts.quarantined
+        assert counts.records == parts == len(records)
+        rows, quarantined = rows + counts.rows, quarantined + counts.quarantined
+    assert lake.count("speed") == rows
+    assert lake.count("quarantine") == quarantined
 
 
 @ONE_EXAMPLE

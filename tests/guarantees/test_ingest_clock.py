@@ -34,7 +34,7 @@ def send(lake: Lake, *numbers: int) -> None:
 def read(lake: Lake, **ingest_settings: object) -> int:
     settings = lake.config.ingest.model_copy(update=ingest_settings)
     config = lake.config.model_copy(update={"ingest": settings})
-    return int(ingest(replace(lake.pipeline, config=config), once=True)["counts"]["records"])
+    return ingest(replace(lake.pipeline, config=config), once=True).records
 
 
 def test_a_clock_that_is_behind_or_put_back_stops_ingest(lake: Lake) -> None:

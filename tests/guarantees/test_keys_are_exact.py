@@ -300,8 +300,8 @@ def test_quarantine_shows_what_was_sent(make_lake: Callable[..., Lake], keyed: D
         ("money", "1.23451"),
     ]
     lake.ingest([sent(value, "") for value in refused])
-    counts = stream(lake)["counts"]
-    assert (counts["rows"], counts["duplicates"], counts["quarantined"]) == (0, 0, 4)
+    counts = stream(lake).counts
+    assert (counts.rows, counts.duplicates, counts.quarantined) == (0, 0, 4)
     found = lake.table("quarantine").orderBy("_offset").select("_reason", "_column", "_found")
     assert [tuple(row) for row in found.toLocalIterator()] == [
         ("wrong_type", kind, text.strip('"')) for kind, text in refused

@@ -59,7 +59,8 @@ def upkeep(lake: Lake, *, dry_run: bool = False, **changes: Any) -> tuple[dict[s
     """Runs `maintain`, with settings that a configuration file would not get past its checks."""
     config = lake.config.model_copy(update={"maintain": lake.config.maintain.model_copy(update=changes)})
     done = maintain(replace(lake.pipeline, config=config), "upkeep", dry_run=dry_run)
-    return done.counts, "\n".join(summary_of(done, vacuum_now=False)["lines"])
+    told = summary_of(done, vacuum_now=False)
+    return told["counts"], "\n".join(told["lines"])
 
 
 def kept_in_bronze(lake: Lake) -> str:
@@ -165,8 +166,8 @@ def test_upkeep_removes_what_nothing_needs_and_readers_and_streams_find_what_the
         assert [number for number in seen if number] == [8, 2]
     finally:
         running.stop()
-    restarted = stream(lake)["counts"]
-    assert (restarted["records"], restarted["rows"], restarted["duplicates"]) == (2, 1, 1)
+    restarted = stream(lake).counts
+    assert (restarted.records, restarted.rows, restarted.duplicates) == (2, 1, 1)
     assert from_quarantine(lake.pipeline, MONTH).rows == 0
     assert from_quarantine(lake.pipeline, timedelta(seconds=-10)).rows == 1
 

@@ -195,8 +195,8 @@ def test_a_nightly_run_killed_after_its_commit_leaves_nothing_to_be_seen_and_the
     assert rows_of(lake.table("batch"), 1) == ROWS + 1
     assert rows_of(read_serving(lake.pipeline), 1) == ROWS
     done = nightly(lake.pipeline, "again", [ONE, TWO])
-    assert done["days"] == {"2013-01-01": "certified", "2013-01-02": "certified"}
-    assert done["counts"]["days_repaired"] == 1, done
+    assert done.days == {ONE: "certified", TWO: "certified"}
+    assert done.counts.days_repaired == 1, done
     serving = read_serving(lake.pipeline)
     assert (rows_of(serving, 1), rows_of(serving, 2)) == (ROWS + 1, ROWS)
     assert serving.groupBy("flight", "_event_date").count().where("count > 1").isEmpty()

@@ -14,7 +14,7 @@ from pipelines.errors import SourceError
 from pipelines.fault_points import Point
 from pipelines.publishing.progress_check import publisher
 from pipelines.publishing.settings import sink_of
-from pipelines.steps.publish import publish, publishing_status
+from pipelines.steps.publish import PublishedStream, publish, publishing_status
 from tests.support.kafka import MakeTopic, make_anew, make_topic
 from tests.support.lakes import Lake, flight
 from tests.support.publish_faults import Fault
@@ -36,8 +36,8 @@ def enter(lake: Lake, *numbers: int) -> None:
     lake.enter([flight(flight=number) for number in numbers])
 
 
-def send(lake: Lake) -> dict[str, int]:
-    return publish(lake.pipeline, once=True).counts
+def send(lake: Lake) -> PublishedStream:
+    return publish(lake.pipeline, once=True)
 
 
 def forget(admin: AdminClient, output: str, *, records: bool) -> None:
@@ -71,12 +71,12 @@ def test_offsets_that_expired_are_known_from_records(
     assert admin.describe_configs([asked])[asked].result(30)["cleanup.policy"].value == "compact"
     forget(admin, output, records=False)
     enter(lake, 3, 4)
-    assert send(lake)["rows"] == 2
+    assert send(lake).rows == 2
     forget(admin, output, records=False)
     under_way(lake, 1)
     assert publishing_status(lake.pipeline).slots == {0: 2, 1: 2}
     # What is done in all slots is not even read.
-    assert send(lake) == {"rows": 2, "batches": 0, "slots_done_before": 2}
+    assert send(lake) == PublishedStream(rows=2, slots_done_before=2, batches=0, unsent=())
     each_once(broker, output, 4)
     forget(admin, output, records=False)
     producer = Producer({"bootstrap.servers": broker})
@@ -107,12 +107,12 @@ def test_a_slot_of_which_the_topic_has_rows_is_done_and_another_is_not(
     forget(admin, output, records=True)
     # One who dies before he has looked leaves no progress that looks like any.
     publisher(lake.spark, sink_of(lake.config), lake.config.checkpoint("publish"))
-    assert send(lake) == {"rows": 8, "batches": 1, "slots_done_before": done}
+    assert send(lake) == PublishedStream(rows=8, slots_done_before=done, batches=1, unsent=())
     each_once(broker, output, 8)
     # Where nothing was under way there is nothing to find out.
     forget(admin, output, records=True)
     enter(lake, 9)
-    assert send(lake)["rows"] == 1
+    assert send(lake).rows == 1
     each_once(broker, output, 9)
 
 

@@ -88,7 +88,7 @@ def enter(lake: Lake, *numbers: int) -> None:
 
 
 def send(lake: Lake) -> int:
-    return publish(lake.pipeline, once=True).counts["rows"]
+    return publish(lake.pipeline, once=True).rows
 
 
 def fault(tmp_path: Path, point: Point, victim: Victim) -> Fault:

@@ -361,7 +361,8 @@ def test_publishing_begins_with_the_days_that_are_not_certified(make: Callable[.
 
     def upkeep() -> tuple[int, str]:
         done = maintain(replace(lake.pipeline, config=config), "upkeep", dry_run=True)
-        return done.counts["speed_rows"], "\n".join(summary_of(done, vacuum_now=False)["lines"])
+        told = summary_of(done, vacuum_now=False)
+        return told["counts"]["speed_rows"], "\n".join(told["lines"])
 
     assert upkeep()[0] == 0
     # From then on its days are followed, too.

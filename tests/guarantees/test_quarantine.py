@@ -30,7 +30,7 @@ from pipelines.steps import replay as step
 from pipelines.steps.nightly import nightly
 from pipelines.steps.quarantine import discard, examples, summarise
 from pipelines.steps.rebuild import rebuild
-from pipelines.steps.replay import Replay, mark_replayed
+from pipelines.steps.replay import Replay, ReplayCounts, mark_replayed
 from pipelines.steps.serving import read_serving
 from tests.support.accidents import dying
 from tests.support.lake_copies import copied, lake_in
@@ -128,13 +128,12 @@ def test_broken_records_stop_the_stream_in_masses_only_and_are_never_late_nor_mo
     assert lake.count("quarantine") == 3
     assert events_stored(lake) == before
     lawful = make_lake("quarantine.min_records=4", "quarantine.max_share=0.9", contract=small)
-    summary = stream(lawful)
-    counts = summary["counts"]
-    assert (
-        counts["records"] == sum(counts[name] for name in ("rows", "duplicates", "late", "quarantined")) == 7
-    )
-    assert (counts["rows"], counts["duplicates"], counts["late"], counts["quarantined"]) == (1, 1, 1, 4)
-    assert str(summary["watermark"]) < "2013-01-10"
+    done = stream(lawful)
+    counts = done.counts
+    assert counts.records == counts.rows + counts.duplicates + counts.late + counts.quarantined == 7
+    assert (counts.rows, counts.duplicates, counts.late, counts.quarantined) == (1, 1, 1, 4)
+    assert done.watermark is not None
+    assert done.watermark < datetime(2013, 1, 10, tzinfo=UTC)
     assert lake.count("quarantine") == 7
 
 
@@ -143,8 +142,8 @@ def test_more_broken_records_than_the_driver_takes_are_quarantined_all_the_same(
 ) -> None:
     lake = make_lake("quarantine.max_share=1", contract=small)
     lake.ingest([on(1, 1), *([b"poison"] * 4_500), on(1, 2), on(1, 2)])
-    counts = stream(lake)["counts"]
-    assert (counts["rows"], counts["duplicates"], counts["quarantined"]) == (2, 1, 4_500)
+    counts = stream(lake).counts
+    assert (counts.rows, counts.duplicates, counts.quarantined) == (2, 1, 4_500)
     assert numbers(lake.table("speed")) == [1, 2]
     assert lake.table("quarantine").select("_offset").distinct().count() == 4_500
 
@@ -209,7 +208,7 @@ def test_a_replayed_record_enters_an_open_day_once_and_a_certified_day_by_its_re
 ) -> None:
     certify(lake, ONE)
     fixed = with_contract(lake, small)
-    expected = {"records": 9, "still_broken": 4, "rows": 2, "copies": 2, "closed": 1}
+    expected = ReplayCounts(records=9, still_broken=4, rows=2, closed=1, copies=2)
     assert replay(fixed, dry_run=True).counts == expected
     assert numbers(lake.table("speed")) == [1, 3, 4]
     done = replay(fixed)
@@ -222,11 +221,11 @@ def test_a_replayed_record_enters_an_open_day_once_and_a_certified_day_by_its_re
     ]
     assert kept(lake) == [("open", "rule_failed", 1), *others]
     again = nightly(replace(lake.pipeline, contract=small), "again", [ONE, TWO])
-    assert again["days"] == {"2013-01-01": "certified", "2013-01-02": "certified"}
+    assert again.days == {ONE: "certified", TWO: "certified"}
     mark_replayed(lake.pipeline, done, done.days)
     assert kept(lake) == [replayed, *others]
     assert numbers(read_serving(lake.pipeline)) == [1, 2, 2, 3, 4, 6]
-    assert replay(fixed).counts == {"records": 4, "still_broken": 4, "rows": 0, "copies": 0, "closed": 0}
+    assert replay(fixed).counts == ReplayCounts(records=4, still_broken=4, rows=0, closed=0, copies=0)
     assert numbers(lake.table("speed")) == [1, 2, 3, 4, 6]
 
 
@@ -245,7 +244,7 @@ def test_a_certified_day_that_fails_its_rebuild_does_not_hold_up_the_others(
     done = replay(with_contract(lake, small))
     assert done.days == (ONE, three)
     done_again = rebuild(replace(lake.pipeline, contract=small), "again", done.days)
-    assert done_again.verdicts == {"2013-01-01": "failed", "2013-01-03": "certified"}
+    assert done_again.verdicts == {ONE: "failed", three: "certified"}
     assert done_again.failure is not None
     mark_replayed(lake.pipeline, done, [three])
     assert [(status, attempts) for status, _, attempts in kept(lake)] == [("open", 1), ("replayed", 2)]
@@ -259,7 +258,7 @@ def test_what_is_still_broken_gets_its_new_reason_and_what_is_given_up_stays_awa
     stricter = replace(small, version="2.0.0", row_rules=(RowRule("carrier", "values", ("XX",)),))
     replay(with_contract(lake, stricter), Selection(reasons=("rule_failed",)))
     groups = summarise(lake.pipeline, OPEN)
-    assert [(g["reason"], g["column"], g["contract_version"], g["records"]) for g in groups] == [
+    assert [(g.reason, g.column, g.contract_version, g.records) for g in groups] == [
         ("rule_failed", "carrier", "2.0.0", 6),
         ("malformed_json", None, "0.9.0", 2),
         ("missing_field", "carrier", "0.9.0", 1),
@@ -267,15 +266,15 @@ def test_what_is_still_broken_gets_its_new_reason_and_what_is_given_up_stays_awa
     second = Selection(contract_versions=("2.0.0",))
     for dry_run in (True, False):
         assert discard(lake.pipeline, "run", second, dry_run=dry_run) == 6
-    assert [row["value"] for row in examples(lake.pipeline, OPEN, 10)] == [b"poison", b"b", b"{}"]
-    assert replay(with_contract(lake, small)).counts["rows"] == 0
+    assert [record.value for record in examples(lake.pipeline, OPEN, 10)] == [b"poison", b"b", b"{}"]
+    assert replay(with_contract(lake, small)).counts.rows == 0
     assert numbers(lake.table("speed")) == [1, 3, 4]
-    assert summarise(lake.pipeline, Selection(status="discarded"))[0]["records"] == 6
+    assert summarise(lake.pipeline, Selection(status="discarded"))[0].records == 6
 
 
 def test_records_are_chosen_by_reason_time_and_partition(streamed: Lake) -> None:
-    def chosen(**filters: Any) -> list[bytes]:
-        return [r["value"] for r in examples(streamed.pipeline, Selection(**filters), 10)]
+    def chosen(**filters: Any) -> list[bytes | None]:
+        return [record.value for record in examples(streamed.pipeline, Selection(**filters), 10)]
 
     assert chosen(reasons=("missing_field",)) == chosen(since=LATE) == [b"{}"]
     assert chosen(until=EPOCH + timedelta(hours=1), partitions=(1,)) == [b"b"]

@@ -49,8 +49,8 @@ def test_records_that_were_read_by_a_clock_days_behind_are_certified(lake: Lake)
     read_at(lake, TEN + timedelta(minutes=1), 1)
     read_at(lake, TEN - timedelta(days=2), 2, 3, 4, 5, 6)
     read_at(lake, TEN + timedelta(minutes=2), 7)
-    assert stream(lake)["counts"]["quarantined"] == 0
-    assert run(lake, ONE)["days"][str(ONE)] == "certified"
+    assert stream(lake).counts.quarantined == 0
+    assert run(lake, ONE).days[ONE] == "certified"
     assert flights(lake) == [1, 2, 3, 4, 5, 6, 7]
 
 
@@ -65,17 +65,17 @@ def test_a_producer_whose_clock_is_far_ahead_still_cannot_date_events_so(lake: L
 def test_records_that_a_clock_further_behind_put_aside_have_a_way_back(lake: Lake) -> None:
     read_at(lake, TEN + timedelta(minutes=1), 1)
     read_at(lake, TEN - timedelta(days=300), 2)
-    assert stream(lake)["counts"]["quarantined"] == 1
-    assert run(lake, ONE)["days"][str(ONE)] == "certified"
+    assert stream(lake).counts.quarantined == 1
+    assert run(lake, ONE).days[ONE] == "certified"
     assert flights(lake) == [1]
     decode = lake.config.decode.model_copy(update={"max_future": timedelta(days=300)})
     config = lake.config.model_copy(update={"decode": decode})
     counts = replay(replace(lake.pipeline, config=config), "r", Selection(), dry_run=False).counts
-    assert (counts["still_broken"], counts["closed"]) == (0, 1)
+    assert (counts.still_broken, counts.closed) == (0, 1)
     nightly(replace(lake.pipeline, config=config), "again", [ONE])
     assert flights(lake) == [1, 2]
 
 
 def test_retention_takes_them_for_as_new_as_they_are(lake: Lake) -> None:
     read_at(lake, TEN - timedelta(days=2), 1, 2)
-    assert [cut["offset"] for cut in first_offsets_kept(lake.table("bronze"), TEN)] == [0]
+    assert [cut.offset for cut in first_offsets_kept(lake.table("bronze"), TEN)] == [0]

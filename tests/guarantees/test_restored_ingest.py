@@ -46,8 +46,7 @@ class Source:
         self.sent[partition] += count
 
     def ingest(self) -> int:
-        done = ingest(self.lake.pipeline, once=True)
-        return int(done["counts"]["records"])
+        return ingest(self.lake.pipeline, once=True).records
 
     def refused(self, why: str) -> None:
         """Ingest ends with exit code 4 and the command that fixes it, and reads nothing."""
@@ -153,8 +152,7 @@ def test_what_was_forgotten_is_empty_when_it_is_read_once_more(source: Source) -
     source.ingest()
     search = OfKey(replace(lake.pipeline, contract=contract), asked_key(contract, ["flight=2"]))
     assert (
-        forget(replace(lake.pipeline, contract=contract), "forget", search, dry_run=False).counts["bronze"]
-        == 2
+        forget(replace(lake.pipeline, contract=contract), "forget", search, dry_run=False).counts.bronze == 2
     )
     shutil.rmtree(source.bronze)
     source.fixed()

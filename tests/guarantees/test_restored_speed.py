@@ -76,9 +76,9 @@ def test_what_does_not_go_together_is_refused_and_what_does_goes_on(lake: Lake, 
     _back_up(lake, before)
     # Micro-batches of copies alone, and of broken records alone: with each the next stream goes on.
     lake.ingest([on(1, 1)])
-    assert stream(lake)["counts"]["duplicates"] == 1
+    assert stream(lake).counts.duplicates == 1
     lake.ingest([BAD])
-    assert stream(lake)["counts"]["quarantined"] == 1
+    assert stream(lake).counts.quarantined == 1
     lake.ingest([on(1, 2), BAD])
     stream(lake)
     _back_up(lake, after)
@@ -160,10 +160,10 @@ def _a_killed_run_is_counted(lake: Lake, small: DataContract) -> None:
         kept.unlink()
     # What is computed now is another thing: the contract does not take the second flight any more.
     lake.contract = replace(small, row_rules=(*small.row_rules, RowRule("flight", "maximum", 1)))
-    counts = stream(lake)["counts"]
-    assert (counts["records"], counts["rows"], counts["quarantined"]) == (3, 2, 1)
+    counts = stream(lake).counts
+    assert (counts.records, counts.rows, counts.quarantined) == (3, 2, 1)
     assert (numbers(lake), lake.count("quarantine")) == ([1, 2], 1)
-    assert stream(lake)["counts"]["records"] == 0
+    assert stream(lake).counts.records == 0
     lake.contract = contract
 
 

@@ -153,7 +153,7 @@ class Loss:
         set_table_property(lake.spark, bronze, DIVERGENCE_ACCEPTED, "flights-0@9")
         # Also behind the record that was forgotten.
         cluster.send(range(4, 5), partition=1)
-        self.ingested = ingest(lake.pipeline, once=True)["counts"]["records"]
+        self.ingested = ingest(lake.pipeline, once=True).records
 
 
 @pytest.fixture(scope="module")

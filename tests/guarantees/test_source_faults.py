@@ -23,7 +23,7 @@ def send(broker: str, topic: str, count: int) -> None:
 
 
 def run(lake: Lake) -> int:
-    records: int = ingest(lake.pipeline, once=True)["counts"]["records"]
+    records: int = ingest(lake.pipeline, once=True).records
     return records
 
 

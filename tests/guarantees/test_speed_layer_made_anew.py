@@ -52,9 +52,8 @@ def test_following_the_runbook_ends_in_a_certified_night(lake: Lake) -> None:
     reset_checkpoint(lake.pipeline, "reset", "speed")
     file_by_file = lake.config.speed.model_copy(update={"max_bytes_per_trigger": "1b"})
     lake.config = lake.config.model_copy(update={"speed": file_by_file})
-    counts = stream(lake)["counts"]
-    assert (counts["records"], counts["rows"], counts["late"]) == (27, 27, 0)
-    assert counts["batches"] > 3
+    counts = stream(lake).counts
+    assert (counts.records, counts.rows, counts.late) == (27, 27, 0)
+    assert counts.batches > 3
     days = [date(2013, 1, day) for day in DAYS]
-    summary = run(lake, days[0], days[-1])
-    assert set(summary["days"].values()) == {"certified"}
+    assert set(run(lake, days[0], days[-1]).days.values()) == {"certified"}

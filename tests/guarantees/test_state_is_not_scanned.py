@@ -24,7 +24,7 @@ from pipelines.fault_points import Point, armed
 from pipelines.spark import state_store
 from pipelines.spark.checkpoints import offsets_of, query_files
 from pipelines.spark.state_store import NOT_SCANNED, PROVIDER, SPARKS_OWN
-from pipelines.steps.speed import speed
+from pipelines.steps.speed import SpeedCounts, speed
 from tests.support.accidents import dying
 from tests.support.dedup_stream import DELAY, DedupStream, Event, add
 from tests.support.lakes import EPOCH, Lake, Record, flight
@@ -212,17 +212,17 @@ def with_spark_conf(lake: Lake, **conf: str) -> Lake:
     return lake.variant(config=lake.config.model_copy(update={"spark": spark}))
 
 
-def through_an_expiry(lake: Lake) -> tuple[dict[str, int], dict[str, int], list[Any]]:
+def through_an_expiry(lake: Lake) -> tuple[SpeedCounts, SpeedCounts, list[Any]]:
     """What the stream tells, and the rows, where a key comes back after it has expired, and again."""
     for number, minute in ((1, 0), (2, 100), (1, 130), (1, 135)):
         lake.ingest(departures(minute, first=number))
-    before = stream(lake)["counts"]
+    before = stream(lake).counts
     # Its key has expired, and nothing has evicted it yet.
     lake.ingest(departures(250))
     rows = lake.table("speed").select("flight", "scheduled_departure")
     after = stream(lake)
-    assert after["warnings"] == []
-    return before, after["counts"], sorted(map(tuple, rows.toLocalIterator()))
+    assert after.warnings == ()
+    return before, after.counts, sorted(map(tuple, rows.toLocalIterator()))
 
 
 def test_the_speed_layer_has_the_same_rows_and_its_checkpoint_is_taken_over_and_given_back(
@@ -251,16 +251,16 @@ def test_the_speed_layer_has_the_same_rows_and_its_checkpoint_is_taken_over_and_
     lake.ingest([*departures(250), *departures(310, first=3)])
     with armed(Point.QUARANTINE_WRITTEN, dying(DIED)), pytest.raises(InfrastructureError, match="died here"):
         speed(before.pipeline, once=True)
-    summary = stream(lake)
-    assert (summary["counts"]["rows"], summary["counts"]["duplicates"]) == (1, 1)
-    assert summary["warnings"] == []
+    done = stream(lake)
+    assert (done.counts.rows, done.counts.duplicates) == (1, 1)
+    assert done.warnings == ()
     assert kept_provider(lake) == NOT_SCANNED
 
     monkeypatch.setattr(state_store, "MADE_FOR", "9.9.")
     lake.ingest([*departures(310, first=3), *departures(315, first=4)])
-    summary = stream(lake)
-    assert (summary["counts"]["rows"], summary["counts"]["duplicates"]) == (1, 1)
-    (warning,) = summary["warnings"]
+    done = stream(lake)
+    assert (done.counts.rows, done.counts.duplicates) == (1, 1)
+    (warning,) = done.warnings
     assert warning.startswith(
         "state: Spark's own state store is used, which each micro-batch scans as a whole"
     )

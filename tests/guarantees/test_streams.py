@@ -29,8 +29,8 @@ def test_another_bronze_under_the_same_name_and_a_checkpoint_without_its_identit
     lake: Lake, tmp_path: Path
 ) -> None:
     lake.ingest([flight()])
-    counts = speed(lake.pipeline, once=True)["counts"]
-    assert (counts["records"], counts["rows"]) == (1, 1)
+    counts = speed(lake.pipeline, once=True).counts
+    assert (counts.records, counts.rows) == (1, 1)
     shutil.move(lake.config.table("bronze"), tmp_path / "bronze")
     lake.ingest([flight(flight=2)])
     with pytest.raises(SourceError, match="the table is not the one that this checkpoint has read"):
@@ -38,7 +38,7 @@ def test_another_bronze_under_the_same_name_and_a_checkpoint_without_its_identit
     assert lake.table("speed").count() == 1
     shutil.rmtree(lake.config.table("bronze"))
     shutil.move(tmp_path / "bronze", lake.config.table("bronze"))
-    assert speed(lake.pipeline, once=True)["counts"]["records"] == 0
+    assert speed(lake.pipeline, once=True).counts.records == 0
     Path(lake.config.checkpoint("speed"), "metadata").unlink()
     with pytest.raises(SourceError, match=r"its checkpoint .* does not exist") as refused:
         speed(lake.pipeline, once=True)

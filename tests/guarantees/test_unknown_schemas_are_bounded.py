@@ -59,7 +59,7 @@ class History:
         config = self.lake.config.model_copy(update={"quarantine": limit})
         self.asked[moment] = []
         try:
-            self.seen[moment] = speed(replace(self.lake.pipeline, config=config), once=True)["counts"]
+            self.seen[moment] = speed(replace(self.lake.pipeline, config=config), once=True).counts
         except SourceError as refusal:
             self.seen[moment] = str(refusal)
 
@@ -101,12 +101,12 @@ def _happens(history: History) -> None:
     history.stream("junk")
     history.stream("junk is let through", share=1)
     history.asked["a night"] = []
-    history.seen["a night"] = run(lake, ONE)["days"]
+    history.seen["a night"] = run(lake, ONE).days
     history.seen["before"] = read_serving(lake.pipeline).count()
     lake.ingest(flights(rare, *range(102, 122)))
     history.stream("a new schema alone")
     history.asked["another night"] = []
-    history.seen["another night"] = run(lake, ONE)["days"]
+    history.seen["another night"] = run(lake, ONE).days
 
 
 def test_masses_of_broken_records_are_refused_before_the_registry_is_asked(history: History) -> None:
@@ -117,7 +117,7 @@ def test_masses_of_broken_records_are_refused_before_the_registry_is_asked(histo
 def test_a_new_schema_is_learned_among_junk_by_few_questions(history: History) -> None:
     moment = "a good schema among junk"
     counts, asked = history.seen[moment], history.asked[moment]
-    assert (counts["rows"], counts["quarantined"]) == (100, len(BROKEN) + len(JUNK))
+    assert (counts.rows, counts.quarantined) == (100, len(BROKEN) + len(JUNK))
     reasons = Counter(
         row["_reason"] for row in history.lake.table("quarantine").select("_reason").toLocalIterator()
     )
@@ -134,13 +134,13 @@ def test_junk_is_refused_after_few_questions(history: History) -> None:
 
 
 def test_a_micro_batch_of_a_new_schema_alone_passes_the_gate(history: History) -> None:
-    assert history.seen["a new schema alone"]["rows"] == 20
+    assert history.seen["a new schema alone"].rows == 20
 
 
 def test_a_rare_schema_that_was_passed_over_is_made_good_when_it_is_known(history: History) -> None:
-    assert history.seen["junk is let through"]["quarantined"] == len(JUNK) + 1
+    assert history.seen["junk is let through"].quarantined == len(JUNK) + 1
     assert history.rare not in history.asked["junk is let through"] + history.asked["a night"]
-    assert history.seen["a night"] == history.seen["another night"] == {ONE.isoformat(): "certified"}
+    assert history.seen["a night"] == history.seen["another night"] == {ONE: "certified"}
     assert history.seen["before"] == 100
     assert history.rare in history.asked["a new schema alone"]
     flown = [row["flight"] for row in read_serving(history.lake.pipeline).orderBy("flight").collect()]

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from delta.tables import DeltaTable
@@ -12,11 +12,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.table_properties import BY_CLOCK_SINCE, set_table_property, table_property
 from pipelines.durations import format_interval
-from pipelines.errors import AuditFailed
 from pipelines.lineage.key_filter import asked_key
+from pipelines.nightly.verdicts import NightFailed
 from pipelines.records import dedup
 from pipelines.steps.explain import explain
-from pipelines.steps.speed import SpeedSummary
+from pipelines.steps.speed import SpeedResult
 from tests.support.lake_copies import lake_in
 from tests.support.lakes import EPOCH, Lake, Record, flight
 from tests.support.logged import logged
@@ -61,17 +61,17 @@ class History:
 
     Attributes:
         lake: the lake.
-        good: the summary of the stream over events that are in time, each commit a micro-batch.
-        late: the summary of the stream over two micro-batches, of each of which the half is late.
+        good: the result of the stream over events that are in time, each commit a micro-batch.
+        late: the result of the stream over two micro-batches, of each of which the half is late.
         logged: what that stream logged.
         night: why the night failed.
     """
 
     lake: Lake
-    good: SpeedSummary
-    late: SpeedSummary
+    good: SpeedResult
+    late: SpeedResult
     logged: list[logging.LogRecord]
-    night: AuditFailed
+    night: NightFailed
 
 
 @pytest.fixture(scope="module")
@@ -93,15 +93,16 @@ def history(spark: SparkSession, small: DataContract, tmp_path_factory: pytest.T
     with logged() as told:
         behind = stream(lake)
     DeltaTable.forPath(spark, lake.config.table("speed")).delete("flight = 2")
-    with pytest.raises(AuditFailed) as failed:
+    with pytest.raises(NightFailed) as failed:
         run(lake, ONE)
     return History(lake, good, behind, told, failed.value)
 
 
 def test_one_event_dated_ahead_makes_no_other_late(history: History) -> None:
-    counts = history.good["counts"]
-    assert (counts["records"], counts["late"]) == (11, 0)
-    assert str(history.good["watermark"]) < "2013-01-01T12:00"
+    counts = history.good.counts
+    assert (counts.records, counts.late) == (11, 0)
+    assert history.good.watermark is not None
+    assert history.good.watermark < datetime(2013, 1, 1, 12, tzinfo=UTC)
 
 
 def test_what_a_watermark_that_there_never_was_would_excuse_is_missing(history: History) -> None:
@@ -115,24 +116,24 @@ def test_what_a_watermark_that_there_never_was_would_excuse_is_missing(history: 
 
 
 def test_a_clock_that_is_slow_drops_neither_its_own_events_nor_others(history: History) -> None:
-    counts = history.good["counts"]
+    counts = history.good.counts
     # Flights 2 to 8, the slow one and the one after it; the copies are those of the slow one and of flight 1.
-    assert (counts["rows"], counts["duplicates"], counts["late"]) == (9, 2, 0)
+    assert (counts.rows, counts.duplicates, counts.late) == (9, 2, 0)
 
 
 def test_records_behind_the_watermark_are_late_and_explained(history: History) -> None:
-    counts = history.late["counts"]
-    assert (counts["rows"], counts["duplicates"], counts["late"]) == (6, 4, 10)
-    assert history.night.summary["counts"]["late"] == 5
+    counts = history.late.counts
+    assert (counts.rows, counts.duplicates, counts.late) == (6, 4, 10)
+    assert history.night.result.counts.late == 5
 
 
 def test_many_late_records_are_told_once(history: History) -> None:
-    assert history.good["warnings"] == []
-    (told,) = history.late["warnings"]
+    assert history.good.warnings == ()
+    (told,) = history.late.warnings
     assert told.startswith("late records: 5 of 10 records came behind the watermark")
     levels = [r.levelno for r in history.logged if "behind the watermark" in r.getMessage()]
     assert levels == [logging.WARNING]
-    (told,) = history.night.summary["warnings"]
+    (told,) = history.night.result.warnings
     assert told.startswith("late events on 2013-01-01: 5 of 20 events")
 
 
@@ -148,16 +149,16 @@ def test_what_a_speed_layer_of_before_dropped_is_still_explained(
         before.setattr(dedup, "with_watermark", by_event_time)
         with_one_ahead(lake)
         lake.ingest(in_time(3, 3, EPOCH))
-        assert stream(lake)["counts"]["late"] == 1
+        assert stream(lake).counts.late == 1
         lake.spark.sql(f"ALTER TABLE delta.`{speed}` UNSET TBLPROPERTIES ('{BY_CLOCK_SINCE}')")
         # Before its stream has started anew.
-        assert run(lake, ONE)["counts"]["late"] == 1
+        assert run(lake, ONE).counts.late == 1
     # The state goes on, with the watermark that it has.
     lake.ingest(in_time(4, 4, EPOCH))
-    assert stream(lake)["counts"]["late"] == 1
+    assert stream(lake).counts.late == 1
     assert table_property(lake.spark, speed, BY_CLOCK_SINCE) is not None
     set_table_property(lake.spark, speed, BY_CLOCK_SINCE, "2026-01-01T00:03:00+00:00")
-    assert run(lake, ONE)["counts"]["late"] == 2
+    assert run(lake, ONE).counts.late == 2
     lake.ingest(in_time(5, 5, EPOCH + 23 * HOUR))
-    assert stream(lake)["counts"]["rows"] == 1
-    assert run(lake, TWO)["counts"]["late"] == 0
+    assert stream(lake).counts.rows == 1
+    assert run(lake, TWO).counts.late == 0

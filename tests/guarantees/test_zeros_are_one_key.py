@@ -47,10 +47,10 @@ def test_zeros_of_both_signs_are_one_key(make_lake: Callable[..., Lake], places:
     lake.ingest([point(), point(price="1.000"), *(point(**zero) for zero in negative)])
     later = point(price="2").replace(b"2013-01-01", b"2013-01-04")
     lake.ingest([Record(later, sent=LATER)])
-    counts = stream(lake)["counts"]
-    assert (counts["rows"], counts["duplicates"], counts["quarantined"]) == (2, 12, 0)
+    counts = stream(lake).counts
+    assert (counts.rows, counts.duplicates, counts.quarantined) == (2, 12, 0)
     done = run(lake, ONE)
-    assert (done["counts"]["rows"], done["counts"]["duplicates"]) == (1, 12)
+    assert (done.counts.rows, done.counts.duplicates) == (1, 12)
     # The sign of the first copy is not seen by whoever reads the key.
     key = b'{"latitude":0.0,"price":1.0000,"part.x":0.0,"part.y":0.0}'
     assert key_and_count(lake, "batch") == [(key, 1)]

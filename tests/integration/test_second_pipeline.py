@@ -39,8 +39,8 @@ def test_weather_goes_from_kafka_to_certified_days_without_code(
     contract = load_contract(Path("data_contracts") / config.contract)
     ingest(Pipeline(spark, config, contract), once=True)
     speed(Pipeline(spark, config, contract), once=True)
-    summary = nightly(Pipeline(spark, config, contract), "run", days_of(DAYS[0], DAYS[-1]))
-    assert summary["days"] == dict.fromkeys(map(str, DAYS), "certified")
+    done = nightly(Pipeline(spark, config, contract), "run", days_of(DAYS[0], DAYS[-1]))
+    assert done.days == dict.fromkeys(DAYS, "certified")
 
     served = read_serving(Pipeline(spark, config, contract)).select("origin", "time_hour", "temp").toPandas()
     keys = Counter(zip(served["origin"], served["time_hour"].dt.tz_localize("UTC"), strict=True))

@@ -3,6 +3,7 @@
 import shutil
 import tempfile
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
@@ -19,11 +20,12 @@ from pipelines.contracts.contract import DataContract
 from pipelines.contracts.rules import DayRule, RowRule
 from pipelines.delta.io import read
 from pipelines.delta.tables import exists, version
-from pipelines.errors import AuditFailed, InfrastructureError
+from pipelines.errors import InfrastructureError
 from pipelines.fault_points import Point, armed
-from pipelines.ledger.certifications import certified, history, newest_certified
+from pipelines.ledger.certifications import VerdictStatus, certified, history, newest_certified
 from pipelines.ledger.quarantine import Selection
 from pipelines.nightly.rebuild_plan import RepairScope
+from pipelines.nightly.verdicts import NightFailed
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.maintain import maintain
 from pipelines.steps.nightly import nightly
@@ -206,9 +208,9 @@ class History(RuleBasedStateMachine):
         few = replace(self.contract, day_rules=(DayRule("rowCount", None, 0, most),))
         try:
             verdicts = self._nightly([last], "late and missed", few)
-        except AuditFailed as failed:
-            verdicts = failed.summary["days"]
-        passed = {date.fromisoformat(day) for day, verdict in verdicts.items() if verdict == "certified"}
+        except NightFailed as failed:
+            verdicts = failed.result.days
+        passed = {day for day, verdict in verdicts.items() if verdict == "certified"}
         after = self._hold(passed, before)
         assert before.keys() | passed == after.keys()
 
@@ -232,11 +234,11 @@ class History(RuleBasedStateMachine):
         self.of_stream = self.contract
         before = self._rows_of_certified()
         done = replay(self.pipeline, "replay", _MENDABLE, dry_run=False)
-        self.put_back = self.put_back or done.counts["rows"] > 0
+        self.put_back = self.put_back or done.counts.rows > 0
         days = self._run(list(done.days), "nothing") if done.days else set()
         mark_replayed(self.pipeline, done, sorted(days))
         again = replay(self.pipeline, "replay", _MENDABLE, dry_run=False)
-        assert (again.counts["records"], again.counts["rows"]) == (0, 0)
+        assert (again.counts.records, again.counts.rows) == (0, 0)
         self._hold(days, before)
 
     @rule()
@@ -260,12 +262,13 @@ class History(RuleBasedStateMachine):
     def _run(self, days: list[date], repair: RepairScope) -> set[date]:
         verdicts = self._nightly(days, repair, self.contract)
         assert set(verdicts.values()) == {"certified"}
-        return set(map(date.fromisoformat, verdicts))
+        return set(verdicts)
 
-    def _nightly(self, days: list[date], repair: RepairScope, contract: DataContract) -> dict[str, str]:
+    def _nightly(
+        self, days: list[date], repair: RepairScope, contract: DataContract
+    ) -> Mapping[date, VerdictStatus]:
         self.runs += 1
-        done = nightly(replace(self.pipeline, contract=contract), f"run {self.runs}", days, repair)
-        return dict(done["days"])
+        return nightly(replace(self.pipeline, contract=contract), f"run {self.runs}", days, repair).days
 
     def _hold(self, days: set[date], before: dict[date, set[Row]]) -> dict[date, set[Row]]:
         """These days are what the oracle says, all others what they were; gives the rows of all of them."""

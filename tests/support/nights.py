@@ -6,9 +6,9 @@ from typing import Any
 from pyspark.sql import functions as F
 
 from pipelines.contracts.event_days import days_of
-from pipelines.nightly.verdicts import NightSummary
+from pipelines.nightly.verdicts import NightResult
 from pipelines.steps.nightly import Night, nightly
-from pipelines.steps.speed import SpeedSummary, speed
+from pipelines.steps.speed import SpeedResult, speed
 from tests.support.lakes import EPOCH, Lake, Record, flight
 
 ONE, TWO, THREE = (date(2013, 1, n) for n in (1, 2, 3))
@@ -21,7 +21,7 @@ def on(day: int, number: int, sent: datetime | None = None, partition: int = 0, 
     return Record(value, partition, sent=sent or datetime(2013, 1, day, 12, tzinfo=UTC))
 
 
-def run(lake: Lake, first: date, last: date | None = None) -> NightSummary:
+def run(lake: Lake, first: date, last: date | None = None) -> NightResult:
     return nightly(lake.pipeline, "run", days_of(first, last or first))
 
 
@@ -33,7 +33,7 @@ def begin(lake: Lake, day: date) -> None:
             list(step())
 
 
-def stream(lake: Lake) -> SpeedSummary:
+def stream(lake: Lake) -> SpeedResult:
     return speed(lake.pipeline, once=True)
 
 

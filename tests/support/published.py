@@ -15,7 +15,7 @@ Told = Counter[tuple[int, str | None]]
 
 def send(lake: Lake) -> int:
     """Publishes what there is; returns how many rows that were."""
-    return publish(lake.pipeline, once=True).counts["rows"]
+    return publish(lake.pipeline, once=True).rows
 
 
 def sent_by(lake: Lake) -> list[Message]:

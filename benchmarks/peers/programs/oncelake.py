@@ -28,7 +28,7 @@ settings = (
 config, contract = loaded(settings)
 spark = spark_session(config, "peer")
 pipeline = Pipeline(spark, config, contract)
-records = ingest(pipeline, once=True)["counts"]["records"]
+records = ingest(pipeline, once=True).records
 # Speed reads bytes of bronze, not records: those of about as many records as the others take at once.
 limit = bytes_of(config.table("bronze")) * order["batch_records"] // max(records, 1)
 batches = config.speed.model_copy(update={"max_bytes_per_trigger": f"{limit}b"}) if records else config.speed

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from pipelines.cli import nightly
+from pipelines.cli.job_runner import JobFailed
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.tables import ensure_table, shape
 from pipelines.errors import AuditFailed
@@ -60,6 +61,7 @@ def test_neither_the_record_of_steps_nor_the_view_makes_it_fail_and_a_view_of_an
         lake.spark.sql("DROP VIEW stale_flights")
     # Nor do they hide why a night has failed: here for want of rows.
     lake.contract = contract
-    with pytest.raises(AuditFailed, match="rows: found 4") as failed:
+    with pytest.raises(JobFailed, match="rows: found 4") as failed:
         night(lake, monkeypatch)
+    assert failed.value.exit_code == AuditFailed.exit_code
     assert len(failed.value.summary["warnings"]) == 2

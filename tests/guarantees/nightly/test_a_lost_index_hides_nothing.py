@@ -54,8 +54,8 @@ def due(lake: Lake) -> tuple[dict[date, RebuildCause], dict[date, int]]:
 
 def repaired(lake: Lake) -> dict[str, Any]:
     """A night of the third day that takes late records up."""
-    days = nightly(lake.pipeline, "night", [THREE], "late")["days"]
-    return {day[-2:]: status for day, status in days.items()}
+    days = nightly(lake.pipeline, "night", [THREE], "late").days
+    return {f"{day:%d}": status for day, status in days.items()}
 
 
 def verdicts(lake: Lake) -> dict[Any, Verdict]:
@@ -86,8 +86,8 @@ def test_bronze_put_back_with_its_index_has_late_days_rebuilt_and_shorter_days_o
     lake.ingest([flown(1, 6, sent=LATER)])
     batch = lake.config.batch.model_copy(update={"fewer_records": "take"})
     lake.config = lake.config.model_copy(update={"batch": batch})
-    done = nightly(lake.pipeline, "night", [TWO, THREE], "late")["days"]
-    assert done == dict.fromkeys(["2013-01-01", "2013-01-02", "2013-01-03"], "certified")
+    done = nightly(lake.pipeline, "night", [TWO, THREE], "late").days
+    assert done == dict.fromkeys([ONE, TWO, THREE], "certified")
     found = verdicts(lake)
     assert (found[ONE].records, found[ONE].came_late) == (5, 2)
     assert (found[TWO].records, found[THREE].records) == (1, 1)

@@ -15,6 +15,7 @@ from pipelines.errors import AuditFailed, ConfigError, InfrastructureError, Sour
 from pipelines.fault_points import Point, armed
 from pipelines.ledger.certifications import certified, history, verdicts
 from pipelines.ledger.leases import lease
+from pipelines.nightly.verdicts import NightFailed
 from pipelines.steps.serving import read_serving
 from pipelines.steps.validate import validate
 from tests.support.accidents import dying
@@ -26,7 +27,7 @@ from tests.support.prepared_lakes import Nights, PreparedLake
 @pytest.fixture(scope="module")
 def failed_night(
     prepared_lake: PreparedLake, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Lake, AuditFailed]:
+) -> tuple[Lake, NightFailed]:
     """A lake of two certified days, and the night in which the first of them broke rules on whole days."""
     lake = prepared_lake.copied(tmp_path_factory.mktemp("failed") / "lake", "two nights")
     # All at 05:15 in New York, 18.75 hours before their day ends, with one aircraft, to as many places.
@@ -41,17 +42,17 @@ def failed_night(
         DayRule("duplicateValues", "tailnum", None, 0),
         DayRule("duplicateValues", "dest", None, 1),
     )
-    with pytest.raises(AuditFailed) as failed:
+    with pytest.raises(NightFailed) as failed:
         run(lake.variant(contract=replace(lake.contract, day_rules=strict)), ONE, TWO)
     return lake, failed.value
 
 
 def test_a_failed_audit_certifies_nothing_and_readers_keep_the_last_certified_state(
-    failed_night: tuple[Lake, AuditFailed],
+    failed_night: tuple[Lake, NightFailed],
 ) -> None:
     lake, failed = failed_night
     assert failed.exit_code == 3
-    assert failed.summary["days"] == {"2013-01-01": "failed", "2013-01-02": "certified"}
+    assert failed.result.days == {ONE: "failed", TWO: "certified"}
     serving = read_serving(lake.pipeline)
     assert [number for number, _ in flights_of(serving, ONE)] == [1]
     assert [number for number, _ in flights_of(serving, TWO)] == [2, 4, 6]
@@ -64,7 +65,7 @@ def test_a_failed_audit_certifies_nothing_and_readers_keep_the_last_certified_st
 
 
 def test_a_day_that_breaks_a_rule_on_whole_days_is_not_certified(
-    failed_night: tuple[Lake, AuditFailed],
+    failed_night: tuple[Lake, NightFailed],
 ) -> None:
     _, failed = failed_night
     found = [line for line in str(failed).splitlines() if line.startswith("2013-01-01")]
@@ -110,7 +111,7 @@ def test_of_two_runs_at_once_one_wins_and_the_other_says_so(
 def test_a_certified_day_is_valid_until_events_come_late(lake: Lake) -> None:
     lake.ingest([on(1, 1), on(3, 3)])
     run(lake, ONE)
-    assert validate(lake.pipeline, "v", ONE)["counts"]["rows"] == 1
+    assert validate(lake.pipeline, "v", ONE).rows == 1
     lake.ingest([on(1, 2)])
     with pytest.raises(AuditFailed, match="counts_add_up"):
         validate(lake.pipeline, "v", ONE)
@@ -127,7 +128,7 @@ def test_a_gap_in_the_offsets_fails_the_audit_unless_gaps_are_lawful(
     with pytest.raises(AuditFailed, match=r"6 offsets missing"):
         run(lake, ONE)
     lawful = make_lake("audit.offset_gaps=warn", contract=small)
-    assert run(lawful, ONE)["days"] == {"2013-01-01": "certified"}
+    assert run(lawful, ONE).days == {ONE: "certified"}
 
 
 @pytest.mark.thorough
@@ -160,8 +161,8 @@ def test_a_lost_checkpoint_doubles_bronze_not_the_day(lake: Lake) -> None:
     for n, record in enumerate(records):
         record.offset = n
     lake.ingest(records)
-    summary = run(lake, ONE)
-    assert (summary["counts"]["rows"], summary["counts"]["duplicates"]) == (2, 2)
+    counts = run(lake, ONE).counts
+    assert (counts.rows, counts.duplicates) == (2, 2)
     results = read(lake.spark, lake.config.ops_table("validation_results"))
     warned = results.where("name = 'offsets_once' AND day = '2013-01-01'").first()
     assert warned is not None

@@ -11,10 +11,10 @@ import pytest
 
 from pipelines.contracts.contract import DataContract
 from pipelines.contracts.rules import OwnExpectation
-from pipelines.errors import AuditFailed
 from pipelines.expectations.runner import expectation_checks
 from pipelines.expectations.suite_files import own_expectations, suite_path, write_suites
 from pipelines.ledger.checks import Check
+from pipelines.nightly.verdicts import NightFailed
 from pipelines.records.decode import decode, valid
 from pipelines.steps.report import report
 from tests.support.lakes import Lake
@@ -50,9 +50,9 @@ def test_the_expectations_of_the_document_are_asked_of_each_day_and_shown(lake: 
     lake.contract = replace(lake.contract, expectations=own)
     lake.ingest([on(1, 1), on(1, 2, arrival_delay=310.0, tailnum="<script>x</script>")])
     lake.ingest([on(2, 1, departure_delay=200.0), on(3, 3)])
-    with pytest.raises(AuditFailed) as failed:
+    with pytest.raises(NightFailed) as failed:
         run(lake, ONE, TWO)
-    assert failed.value.summary["days"] == {"2013-01-01": "certified", "2013-01-02": "failed"}
+    assert failed.value.result.days == {ONE: "certified", TWO: "failed"}
     assert "expect_column_values_to_be_between departure_delay_mean: found 200.0" in str(failed.value)
     first = report(lake.pipeline, ONE, tmp_path / "out")
     page = first.files["html"].read_text()

@@ -74,11 +74,7 @@ def test_a_day_of_a_bronze_that_was_made_anew_is_certified_with_all_that_it_hold
     lake.ingest(flights(2, range(120)))
     assert version(lake.spark, bronze) == known
     found = run(lake, TWO)
-    assert (found["days"], found["counts"]["records"], found["counts"]["rows"]) == (
-        {"2013-01-02": "certified"},
-        120,
-        120,
-    )
+    assert (found.days, found.counts.records, found.counts.rows) == ({TWO: "certified"}, 120, 120)
     one, two = newest_certified(history(lake.pipeline)).values()
     assert two.bronze_id is not None
     assert two.bronze_id.startswith(table_id(lake.spark, lake.config.table("bronze")))

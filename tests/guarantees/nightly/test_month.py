@@ -32,7 +32,7 @@ def test_a_month_with_a_day_of_23_hours_and_one_without_data_in_one_run(lake: La
     lake.ingest([at(f"{day}T12:00:00-04:00") for day in month])
     lake.ingest([at(f"2013-03-{edge}") for edge in edges])
     done = run(lake, FIRST, LAST)
-    assert done["days"] == dict.fromkeys(map(str, days_of(FIRST, LAST)), "certified")
+    assert done.days == dict.fromkeys(days_of(FIRST, LAST), "certified")
     rows = {verdict.day: verdict.rows for verdict in history(lake.pipeline)}
     assert rows == {**dict.fromkeys(month, 1), SHORT: 4, SILENT: 0}
     assert departures(lake, SHORT) == ["10 05:00", "10 06:59", "10 07:00", "11 03:59"]

@@ -21,10 +21,10 @@ from pipelines.contracts.contract import DataContract
 from pipelines.contracts.custom_properties import Policy
 from pipelines.contracts.event_days import days_of
 from pipelines.delta.tables import shape, small_frame
-from pipelines.errors import AuditFailed
 from pipelines.ledger.layer_samples import samples_of
 from pipelines.lineage.key_filter import asked_key
 from pipelines.nightly import rebuild
+from pipelines.nightly.verdicts import NightFailed
 from pipelines.records.dedup import UNDECIDED, winners, winners_on_known_days
 from pipelines.steps.explain import explain
 from pipelines.steps.nightly import nightly
@@ -95,7 +95,7 @@ class Further:
 
     lake: Lake
     rows: list[str]
-    failed: AuditFailed
+    failed: NightFailed
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +115,7 @@ def further(certified: Lake, tmp_path_factory: pytest.TempPathFactory) -> Furthe
     with pytest.MonkeyPatch.context() as patched:
         for module in (rebuild, recount):
             patched.setattr(module, "winners_on_known_days", without_flight_41)
-        with pytest.raises(AuditFailed) as failed:
+        with pytest.raises(NightFailed) as failed:
             nightly(lake.pipeline, "further", days)
     return Further(lake, rows, failed.value)
 
@@ -153,21 +153,21 @@ def test_an_event_that_the_stream_took_for_a_copy_is_certified_and_named(
     assert sorted(batch["offset"] for batch in remembered if batch) == [1, 4]
     assert days_of_flights(certified, 31) == [[1, 3]]
     assert re.search(r"2013-01-06 layers_agree: .* 1 remembered and 1 unexplained keys", str(further.failed))
-    assert further.failed.summary["days"]["2013-01-06"] == "failed"
+    assert further.failed.result.days[date(2013, 1, 6)] == "failed"
 
 
 def test_a_copy_that_wins_later_moves_every_row_of_the_chain(certified: Lake, further: Further) -> None:
     assert days_of_flights(certified, 11) == [[2]]
-    done = further.failed.summary["days"]
+    done = further.failed.result.days
     passed = [day for day, status in done.items() if status == "certified"]
-    assert passed == [f"2013-01-0{day}" for day in (1, 2, 3, 5, 7)]
+    assert passed == [date(2013, 1, day) for day in (1, 2, 3, 5, 7)]
     assert days_of_flights(further.lake, 11) == [[1, 3]]
 
 
 def test_a_key_that_recurs_daily_fails_the_day_and_is_named(further: Further) -> None:
     said = r"2013-01-08 keys_come_to_an_end: found 1 keys .*UA, 17, EWR\. .*no dedup key"
     assert re.search(said, str(further.failed))
-    assert further.failed.summary["days"]["2013-01-08"] == "failed"
+    assert further.failed.result.days[EIGHT] == "failed"
     # One that recurs for some days comes to an end where a night looks that far.
     contract = replace(further.lake.contract, key=("flight",))
     events = frame(further.lake.spark, [(7, day, day) for day in range(8)])
@@ -183,7 +183,7 @@ def test_a_key_that_recurs_daily_fails_the_day_and_is_named(further: Further) ->
 
 def test_the_audit_finds_by_itself_what_a_rebuild_loses(further: Further) -> None:
     assert "2013-01-14 each_event_has_a_row: found 1 records" in str(further.failed)
-    assert further.failed.summary["days"]["2013-01-14"] == "failed"
+    assert further.failed.result.days[date(2013, 1, 14)] == "failed"
 
 
 @pytest.mark.thorough
@@ -194,7 +194,7 @@ def test_a_day_that_opens_the_way_back_gives_a_certified_day_its_row(lake: Lake)
     run(lake, ONE, TWO)
     assert days_of_flights(lake, 1) == [[2]]
     lake.ingest([on(3, 1, sent=LATER)])
-    assert set(run(lake, THREE)["days"].values()) == {"certified"}
+    assert set(run(lake, THREE).days.values()) == {"certified"}
     assert days_of_flights(lake, 1) == [[1, 3]]
 
 

@@ -15,7 +15,7 @@ from pipelines.contracts.custom_properties import Policy
 from pipelines.contracts.rules import RowRule
 from pipelines.errors import AuditFailed, ConfigError
 from pipelines.fault_points import Point, armed
-from pipelines.nightly.verdicts import NightSummary
+from pipelines.nightly.verdicts import NightCounts, NightFailed, NightResult
 from pipelines.records.decode import decode, valid
 from pipelines.records.dedup import winners
 from pipelines.steps.serving import read_serving, refresh_view
@@ -69,10 +69,10 @@ class BesideStreams:
 
     lake: Lake
     before: list[tuple[int, float]] = field(default_factory=list)
-    failed: AuditFailed = field(default_factory=lambda: AuditFailed(""))
+    failed: NightFailed = field(init=False)
     built: dict[date, list[tuple[int, float]]] = field(default_factory=dict)
     served: dict[date, list[tuple[int, float]]] = field(default_factory=dict)
-    rebuilt: NightSummary = field(init=False)
+    rebuilt: NightResult = field(init=False)
 
     def first_night(self) -> None:
         """Certify two of three days, while records arrive."""
@@ -87,7 +87,7 @@ class BesideStreams:
             lake.ingest([on(1, 8)])
             stream(lake)
 
-        with armed(Point.DAYS_BUILT, records_arrive), pytest.raises(AuditFailed) as failed:
+        with armed(Point.DAYS_BUILT, records_arrive), pytest.raises(NightFailed) as failed:
             run(lake, ONE, THREE)
         self.failed = failed.value
         batch = lake.table("batch")
@@ -128,9 +128,17 @@ def test_each_event_stands_once_and_the_first_copy_in_kafka_s_order_wins(
     beside_streams: BesideStreams,
 ) -> None:
     assert beside_streams.built == {ONE: [(1, 2.0), (2, 5.0), (5, 2.0)], TWO: [(3, 2.0)]}
-    counts = {"records": 9, "rows": 6, "duplicates": 3, "conflicts": 2, "late": 0, "quarantined": 1}
-    days = {"days": 3, "days_certified": 2, "days_repaired": 0}
-    assert beside_streams.failed.summary["counts"] == days | counts
+    assert beside_streams.failed.result.counts == NightCounts(
+        days=3,
+        days_certified=2,
+        records=9,
+        rows=6,
+        duplicates=3,
+        conflicts=2,
+        late=0,
+        quarantined=1,
+        days_repaired=0,
+    )
 
 
 def test_the_contract_may_let_another_copy_win(beside_streams: BesideStreams) -> None:
@@ -149,7 +157,7 @@ def test_more_conflicts_than_the_contract_allows_fail_the_day(beside_streams: Be
     [found] = [line for line in str(beside_streams.failed).splitlines() if "conflicts_within_limit" in line]
     assert "2013-01-03 conflicts_within_limit: found 1 of 2 events" in found
     assert "40 % at most" in found
-    assert beside_streams.failed.summary["days"]["2013-01-03"] == "failed"
+    assert beside_streams.failed.result.days[THREE] == "failed"
 
 
 @pytest.mark.thorough
@@ -170,15 +178,15 @@ def test_a_range_of_days_gives_the_rows_that_its_parts_give_in_another_order(
 
 def test_a_day_that_lost_all_its_rows_becomes_empty(beside_streams: BesideStreams) -> None:
     assert beside_streams.built[TWO] == [(3, 2.0)]
-    assert beside_streams.rebuilt["days"] == {"2013-01-01": "certified", "2013-01-02": "certified"}
+    assert beside_streams.rebuilt.days == {ONE: "certified", TWO: "certified"}
     lake = beside_streams.lake
     assert flights_of(lake.table("batch"), TWO) == []
     assert flights_of(read_serving(lake.pipeline), TWO) == []
 
 
 def test_streams_may_go_on_while_a_day_is_rebuilt(beside_streams: BesideStreams) -> None:
-    days = beside_streams.failed.summary["days"]
-    assert (days["2013-01-01"], days["2013-01-02"]) == ("certified", "certified")
+    days = beside_streams.failed.result.days
+    assert (days[ONE], days[TWO]) == ("certified", "certified")
     bronze = beside_streams.lake.table("bronze")
     arrived = bronze.where("get_json_object(string(value), '$.flight') = '8'")
     assert arrived.count() == 1, "no record has arrived meanwhile"
@@ -191,9 +199,9 @@ def test_a_late_event_is_known_as_late_and_put_into_its_day(lake: Lake) -> None:
     lake.ingest([on(2, 5)])
     stream(lake)  # Spark holds rows against the watermark of the micro-batch before
     lake.ingest([on(1, 3, sent=LATER), on(3, 4)])
-    counts = stream(lake)["counts"]
-    assert (counts["records"], counts["rows"], counts["late"]) == (2, 1, 1)
-    assert run(lake, ONE)["counts"]["late"] == 1
+    counts = stream(lake).counts
+    assert (counts.records, counts.rows, counts.late) == (2, 1, 1)
+    assert run(lake, ONE).counts.late == 1
     assert [number for number, _ in flights_of(read_serving(lake.pipeline), ONE)] == [1, 3]
 
 

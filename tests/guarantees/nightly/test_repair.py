@@ -11,12 +11,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import read
 from pipelines.delta.tables import version
-from pipelines.errors import AuditFailed
 from pipelines.ledger.bronze_index import bronze_slice
 from pipelines.ledger.bronze_indexer import index_bronze
-from pipelines.ledger.certifications import history
+from pipelines.ledger.certifications import Verdict, history
 from pipelines.nightly.rebuild_plan import Due, RepairScope, due_days
-from pipelines.nightly.verdicts import NightSummary
+from pipelines.nightly.verdicts import NightFailed, NightResult
 from pipelines.steps.nightly import nightly
 from pipelines.steps.serving import read_serving
 from tests.support.lake_copies import lake_in
@@ -36,7 +35,7 @@ def due(lake: Lake, day: date, repair: RepairScope = "late") -> Due:
     return due_days(lake.pipeline, index, [day], repair, ledger)
 
 
-def night(lake: Lake, day: date, repair: RepairScope = "late", run_id: str = "run") -> NightSummary:
+def night(lake: Lake, day: date, repair: RepairScope = "late", run_id: str = "run") -> NightResult:
     return nightly(lake.pipeline, run_id, [day], repair)
 
 
@@ -49,9 +48,9 @@ class FourNights:
     """
 
     lake: Lake
-    by_hand: NightSummary = field(init=False)
-    failing: AuditFailed = field(default_factory=lambda: AuditFailed(""))
-    next: NightSummary = field(init=False)
+    by_hand: NightResult = field(init=False)
+    failing: NightFailed = field(init=False)
+    next: NightResult = field(init=False)
     warned: list[str] = field(default_factory=list)
     sharing: list[list[list[int]]] = field(default_factory=list)
     """After each night but the first, what readers get of days four and five, which share an event."""
@@ -70,7 +69,7 @@ class FourNights:
         # The event moves back, but the fourth day has too many rows now.
         lake.ingest([on(5, 1, sent=LAST - timedelta(days=2)), *(on(4, n) for n in range(100, 155))])
         lake.ingest([on(1, 21), on(1, 24, sent=LAST), on(2, 25, sent=LAST, partition=1), on(6, 26)])
-        with pytest.raises(AuditFailed) as failed:
+        with pytest.raises(NightFailed) as failed:
             night(lake, date(2013, 1, 6), "late", "failing")
         self.failing = failed.value
         self._look()
@@ -88,6 +87,11 @@ class FourNights:
         self.sharing.append([numbers(served, day) for day in (FOUR, FIVE)])
 
 
+def changes(verdict: Verdict) -> tuple[int | None, ...]:
+    """How many rows of a day were added, removed and changed."""
+    return verdict.added, verdict.removed, verdict.changed
+
+
 def numbers(rows: DataFrame, day: date) -> list[int]:
     return [number for number, _ in flights_of(rows, day)]
 
@@ -103,14 +107,14 @@ def nights(
 
 
 def test_the_next_run_rebuilds_just_the_days_for_which_records_came_late(nights: FourNights) -> None:
-    lake, summary = nights.lake, nights.failing.summary
-    assert {day[-2:]: status for day, status in summary["days"].items()} == {
-        **dict.fromkeys(("01", "02", "06"), "certified"),
-        **dict.fromkeys(("04", "05"), "failed"),
+    lake, result = nights.lake, nights.failing.result
+    assert result.days == {
+        **dict.fromkeys((ONE, TWO, date(2013, 1, 6)), "certified"),
+        **dict.fromkeys((FOUR, FIVE), "failed"),
     }
-    assert summary["counts"]["days_repaired"] == 2
-    late = {"cause": "late", "status": "certified", "rows": {"added": 1, "removed": 0, "changed": 0}}
-    assert [summary["also_rebuilt"][day] for day in ("2013-01-01", "2013-01-02")] == [late, late]
+    assert result.counts.days_repaired == 2
+    late = [verdict for verdict in result.also_rebuilt if verdict.day in (ONE, TWO)]
+    assert [(v.cause, v.status, changes(v)) for v in late] == [("late", "certified", (1, 0, 0))] * 2
     assert numbers(read_serving(lake.pipeline), ONE) == [21, 24]
     first = [verdict for verdict in history(lake.pipeline) if verdict.day == ONE]
     assert [(v.cause, v.came_late, v.added) for v in first] == [("asked", 0, None), ("late", 2, 1)]
@@ -126,7 +130,7 @@ def test_the_next_run_rebuilds_just_the_days_for_which_records_came_late(nights:
 def test_late_records_further_back_than_the_lookback_are_told_and_left_to_the_user(
     nights: FourNights,
 ) -> None:
-    assert nights.next["late_days_left"] == ["2013-01-01"]
+    assert nights.next.late_days_left == (ONE,)
     [told] = [line for line in nights.warned if "leaves as they are" in line]
     assert "leaves as they are: 2013-01-01; rebuild with --from and --to" in told
 
@@ -146,10 +150,8 @@ def test_only_what_a_day_needs_of_bronze_is_read(certified_lake: Callable[[Night
 
 
 def test_days_without_a_verdict_are_caught_up_with_also_those_without_data(nights: FourNights) -> None:
-    days = nights.next["days"]
-    assert {day[-2:]: status for day, status in days.items()} == dict.fromkeys(
-        ("04", "05", "07", "08", "09"), "certified"
-    )
+    days = (date(2013, 1, day) for day in (4, 5, 7, 8, 9))
+    assert nights.next.days == dict.fromkeys(days, "certified")
     causes = {verdict.day: (verdict.cause, verdict.rows) for verdict in history(nights.lake.pipeline)}
     assert causes[date(2013, 1, 7)] == ("missed", 1)
     assert causes[date(2013, 1, 8)] == ("missed", 0)
@@ -165,11 +167,13 @@ def test_a_copy_that_comes_with_another_day_moves_the_event_wherever_it_wins(
     night(lake, ONE)
     # Flight 1 was sent first with the second day; of flight 2 the first day's copy stays the first.
     lake.ingest([on(2, 1, sent=noon), on(2, 2, sent=LATER)])
-    summary = night(lake, TWO, "nothing")
-    rows = {"added": 0, "removed": 1, "changed": 0}
-    assert summary["also_rebuilt"] == {
-        "2013-01-01": {"cause": "neighbour", "status": "certified", "rows": rows}
-    }
+    (moved,) = night(lake, TWO, "nothing").also_rebuilt
+    assert (moved.day, moved.cause, moved.status, changes(moved)) == (
+        ONE,
+        "neighbour",
+        "certified",
+        (0, 1, 0),
+    )
     serving = read_serving(lake.pipeline)
     assert [number for number, _ in flights_of(serving, ONE)] == [2]
     assert [number for number, _ in flights_of(serving, TWO)] == [1, 3]
@@ -181,14 +185,14 @@ def test_days_that_share_an_event_are_rebuilt_together_fail_together_and_are_tri
     nights: FourNights,
 ) -> None:
     together, failed, again = nights.sharing
-    assert nights.by_hand["days"] == {"2013-01-04": "certified", "2013-01-05": "certified"}
+    assert nights.by_hand.days == {FOUR: "certified", FIVE: "certified"}
     assert together == [[1, 9], [8]]
 
     assert "2013-01-05 moves_with_its_neighbour" in str(nights.failing)
-    assert {nights.failing.summary["days"][str(day)] for day in (FOUR, FIVE)} == {"failed"}
+    assert {nights.failing.result.days[day] for day in (FOUR, FIVE)} == {"failed"}
     assert failed == together
 
-    assert {nights.next["days"][str(day)] for day in (FOUR, FIVE)} == {"certified"}
+    assert {nights.next.days[day] for day in (FOUR, FIVE)} == {"certified"}
     assert again == [[9, *range(100, 155)], [1, 8]]
 
 
@@ -200,8 +204,8 @@ def test_an_event_that_may_win_on_an_open_day_holds_up_nobody_and_days_left_out_
     lake.ingest([on(1, 5), on(2, 1, sent=LATER), on(2, 8)])
     stream(lake)
     lake.ingest([on(3, 1, sent=LATER - timedelta(days=1))])
-    summary = night(lake, TWO, "late and missed")
-    assert summary["days"] == {"2013-01-02": "certified"}
-    assert summary["missed_days_left"] == ["2013-01-01"]
+    result = night(lake, TWO, "late and missed")
+    assert result.days == {TWO: "certified"}
+    assert result.missed_days_left == (ONE,)
     assert "days that no run has certified, and that this run leaves: 2013-01-01" in caplog.text
     assert [number for number, _ in flights_of(read_serving(lake.pipeline), TWO)] == [8]

@@ -12,7 +12,7 @@ from pipelines.config.loader import load_config
 from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import read
 from pipelines.spark.pipeline import Pipeline
-from pipelines.steps.ingest import IngestSummary, ingest
+from pipelines.steps.ingest import IngestResult, ingest
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import flight
 
@@ -30,7 +30,7 @@ def test_a_checkpoint_goes_from_one_source_to_the_other_and_back(
 ) -> None:
     name = topic(partitions=3)
 
-    def take(mode: str) -> IngestSummary:
+    def take(mode: str) -> IngestResult:
         settings = {
             "lake.root": tmp_path / "lake",
             "kafka.topic": name,
@@ -45,13 +45,14 @@ def test_a_checkpoint_goes_from_one_source_to_the_other_and_back(
     for mode in ("off", "placement", "client", "placement"):
         send(broker, name, 15)
         done = take(mode)
-        assert done["counts"] == {"records": 15, "batches": 3}
+        assert (done.records, done.batches) == (15, 3)
         if mode == "placement":
-            placement = done["racks"]["placement"]
+            assert done.racks is not None
+            placement = done.racks.placement
             assert (placement["rackBatchesLeft"], placement["rackBatchesPlaced"]) == ("3", "0")
             assert placement["rackReason"] == "there are no executors but the driver"
         else:
-            assert "placement" not in done.get("racks", {})
+            assert done.racks is None or not done.racks.placement
     bronze = read(spark, f"{tmp_path}/lake/bronze/flights").select("_partition", "_offset")
     coordinates = Counter(tuple(row) for row in bronze.toLocalIterator())
     assert set(coordinates.values()) == {1}

@@ -14,12 +14,12 @@ from pyspark.sql import SparkSession
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import InfrastructureError
 from pipelines.ledger.decoding import decode_all
-from pipelines.nightly.verdicts import NightSummary
+from pipelines.nightly.verdicts import NightResult
 from pipelines.registry.confluent import ConfluentRegistry
 from pipelines.registry.wire_format import WriterSchema
 from pipelines.steps.nightly import nightly
 from pipelines.steps.serving import read_serving
-from pipelines.steps.speed import speed
+from pipelines.steps.speed import SpeedCounts, speed
 from tests.support.avro import AVRO_FLIGHT, DEPARTURE_MS, FIELDS, departure, encoded, framed, record
 from tests.support.lake_copies import lake_in
 from tests.support.lakes import Lake, Record, flight
@@ -73,9 +73,9 @@ class History:
     lake: Lake
     refusal: str
     left: tuple[int, int]
-    streams: tuple[dict[str, int], dict[str, int]]
+    streams: tuple[SpeedCounts, SpeedCounts]
     rows: list[dict[str, Any]]
-    night: NightSummary
+    night: NightResult
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +107,7 @@ def history(
     with pytest.raises(InfrastructureError) as refused:
         speed(away(lake).pipeline, once=True)
     left = lake.count("speed"), lake.count("quarantine")
-    streams = [speed(lake.pipeline, once=True)["counts"]]
+    streams = [speed(lake.pipeline, once=True).counts]
     rows = [row.asDict() for row in lake.table("speed").orderBy("flight").toLocalIterator()]
     newer = record([*FIELDS, gate])
     third = register(registry, "old-value", newer)
@@ -119,7 +119,7 @@ def history(
             no_record,
         ]
     )
-    streams.append(speed(lake.pipeline, once=True)["counts"])
+    streams.append(speed(lake.pipeline, once=True).counts)
     night = nightly(away(lake).pipeline, "run", [ONE])
     return History(lake, str(refused.value), left, (streams[0], streams[1]), rows, night)
 
@@ -129,12 +129,12 @@ def test_without_the_registry_nothing_goes_to_quarantine_and_the_batch_is_done_l
 ) -> None:
     assert re.search(r"registry\.url: .* does not answer", history.refusal)
     assert history.left == (0, 0)
-    assert history.streams[0]["records"] == 5
+    assert history.streams[0].records == 5
 
 
 def test_records_of_several_writers_in_one_batch_are_each_read_by_their_own_schema(history: History) -> None:
     counts = history.streams[0]
-    assert (counts["records"], counts["rows"], counts["quarantined"]) == (5, 2, 3)
+    assert (counts.records, counts.rows, counts.quarantined) == (5, 2, 3)
     assert [row["flight"] for row in history.rows] == [1, 2]
     for row in history.rows:
         assert {name: row[name] for name in ("carrier", "tailnum", "air_time")} == {
@@ -147,10 +147,8 @@ def test_records_of_several_writers_in_one_batch_are_each_read_by_their_own_sche
 
 def test_a_schema_that_appears_while_the_stream_runs_loses_and_doubles_nothing(history: History) -> None:
     counts = history.streams[1]
-    assert counts == {
-        **counts,
-        **{"records": 4, "rows": 1, "duplicates": 1, "quarantined": 2, "late": 0},
-    }
+    expected = SpeedCounts(records=4, rows=1, duplicates=1, late=0, quarantined=2, batches=counts.batches)
+    assert counts == expected
     flown = sorted(row["flight"] for row in history.lake.table("speed").toLocalIterator())
     assert flown == [1, 2, 3]
 
@@ -169,9 +167,9 @@ def test_a_schema_that_is_no_record_stops_nothing_however_often_it_comes(history
 def test_the_night_decides_as_the_stream_did_and_needs_no_registry_for_schemas_it_has_seen(
     history: History,
 ) -> None:
-    assert history.night["days"] == {ONE.isoformat(): "certified"}
-    counts = history.night["counts"]
-    assert (counts["rows"], counts["duplicates"], counts["quarantined"]) == (3, 1, 5)
+    assert history.night.days == {ONE: "certified"}
+    counts = history.night.counts
+    assert (counts.rows, counts.duplicates, counts.quarantined) == (3, 1, 5)
     flown = sorted(row["flight"] for row in read_serving(history.lake.pipeline).toLocalIterator())
     assert flown == [1, 2, 3]
 

@@ -22,8 +22,9 @@ from pipelines.contracts.rules import RowRule
 from pipelines.delta.io import read
 from pipelines.delta.tables import ensure_table, shape
 from pipelines.fault_points import Point, armed
-from pipelines.nightly.verdicts import NightSummary
+from pipelines.nightly.verdicts import NightResult
 from pipelines.steps.serving import read_serving
+from pipelines.steps.speed import SpeedCounts
 from tests.support.lake_copies import lake_in
 from tests.support.lakes import EPOCH, Lake, Record
 from tests.support.nights import ONE, run, stream
@@ -68,8 +69,8 @@ class History:
         speed: the speed layer at the end.
     """
 
-    streams: tuple[dict[str, int], dict[str, int]]
-    nights: tuple[NightSummary, NightSummary]
+    streams: tuple[SpeedCounts, SpeedCounts]
+    nights: tuple[NightResult, NightResult]
     served: tuple[set[Any], set[Any], set[Any]]
     speed: DataFrame
 
@@ -92,7 +93,7 @@ def history(spark: SparkSession, nested: DataContract, tmp_path_factory: pytest.
             *(b"broken", of("e-1", items=[])),
         ]
     )
-    first = stream(old)["counts"]
+    first = stream(old).counts
     first_night = run(old, ONE)
     at_first = served(old)
     new = old.variant(contract=new_contract(old.contract))
@@ -102,7 +103,7 @@ def history(spark: SparkSession, nested: DataContract, tmp_path_factory: pytest.
     )
     later = of("n-9", note=None, placed_at="2013-01-03T10:00:00Z")
     new.ingest([Record(later, sent=EPOCH + timedelta(days=2))])
-    second = stream(new)["counts"]
+    second = stream(new).counts
     between = served(new)
     second_night = run(new, ONE)
     all_served = (at_first, between, served(new))
@@ -112,26 +113,26 @@ def history(spark: SparkSession, nested: DataContract, tmp_path_factory: pytest.
 @pytest.mark.thorough
 def test_a_key_that_lies_in_an_object_deduplicates_in_stream_and_night(history: History) -> None:
     counts = history.streams[0]
-    assert (counts["rows"], counts["duplicates"], counts["quarantined"]) == (3, 1, 2)
+    assert (counts.rows, counts.duplicates, counts.quarantined) == (3, 1, 2)
     night = history.nights[0]
-    assert night["days"] == {ONE.isoformat(): "certified"}
-    assert (night["counts"]["rows"], night["counts"]["conflicts"]) == (3, 1)
+    assert night.days == {ONE: "certified"}
+    assert (night.counts.rows, night.counts.conflicts) == (3, 1)
     assert {number for number, *_ in history.served[0]} == {"a-1", "ä-2 😀", "g-2"}
 
 
 def test_a_record_that_breaks_a_condition_is_no_row_of_the_night_either(history: History) -> None:
-    assert history.nights[0]["counts"]["quarantined"] == 2
+    assert history.nights[0].counts.quarantined == 2
 
 
 def test_old_and_new_producers_share_a_topic_through_an_evolution(history: History) -> None:
     counts = history.streams[1]
-    assert (counts["rows"], counts["duplicates"], counts["quarantined"]) == (4, 1, 1)
+    assert (counts.rows, counts.duplicates, counts.quarantined) == (4, 1, 1)
     rows = {row["id"]: row["gate"] for row in history.speed.select("order.id", "gate").toLocalIterator()}
     none = dict.fromkeys(("a-1", "ä-2 😀", "g-2", "g-3", "b-1", "n-9"))
     assert rows == {**none, "g-4": "B4"}
     assert history.speed.schema["weight"].dataType == DoubleType()
 
-    assert history.nights[1]["days"] == {ONE.isoformat(): "certified"}
+    assert history.nights[1].days == {ONE: "certified"}
     assert {number: gate for number, *_, gate in history.served[2]} == {**none, "g-2": "A2", "g-4": "B4"}
 
 

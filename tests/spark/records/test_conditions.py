@@ -51,8 +51,8 @@ def test_a_record_that_breaks_a_condition_is_put_aside_with_its_name(lake: Lake)
             flight(flight=4, departure_delay=None, arrival_delay=None),
         ]
     )
-    counts = stream(lake)["counts"]
-    assert (counts["rows"], counts["quarantined"]) == (2, 2)
+    counts = stream(lake).counts
+    assert (counts.rows, counts.quarantined) == (2, 2)
     bad = lake.table("quarantine").orderBy("_offset").select("_reason", "_column", "_found")
     assert [tuple(row) for row in bad.toLocalIterator()] == [
         ("rule_failed", None, ARRIVES.name),

@@ -93,8 +93,8 @@ def test_keys_are_compared_letter_by_letter(lake: Lake) -> None:
     # Empty, a space, both cases, a letter and its two parts, a sign beyond 16 bits, characters unseen.
     keys = ["", " ", "k", "K", "\u00e9", "e\u0301", "\U0001f6eb", "a\u0000b", "\u200b"]
     lake.ingest([order(key=key) for key in (*keys, *keys)] + [order(key=None), b"{}"])
-    counts = stream(lake)["counts"]
-    assert (counts["rows"], counts["duplicates"], counts["quarantined"]) == (len(keys), len(keys), 2)
+    counts = stream(lake).counts
+    assert (counts.rows, counts.duplicates, counts.quarantined) == (len(keys), len(keys), 2)
     assert sorted(row["id"] for row in lake.table("speed").select("order.id").toLocalIterator()) == sorted(
         keys
     )

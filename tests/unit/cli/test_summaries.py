@@ -1,59 +1,225 @@
 """What a command prints is made from what its step has found, without Spark or a cluster."""
 
+import json
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from typing import cast
 
+import pytest
+from pyspark.sql import DataFrame
+
+from pipelines.audit.audit import Audit
+from pipelines.audit.rebuild_diff import Changes
+from pipelines.audit.recount import BronzeDay, BronzeFacts
 from pipelines.cli import publish, rack
 from pipelines.cli.checkpoint import summary_of as summary_of_reset
+from pipelines.cli.forget import summary_of as summary_of_forgotten
+from pipelines.cli.job_runner import JobFailed
 from pipelines.cli.maintain import summary_of as summary_of_upkeep
-from pipelines.cli.nightly import lines_of
+from pipelines.cli.nightly import summary_of_night, summary_of_validation
+from pipelines.cli.quarantine import summary_of_groups, summary_of_records, summary_of_replay
 from pipelines.cli.reconcile import message_of
 from pipelines.cli.reconcile import summary_of as summary_of_reconciliation
 from pipelines.cli.report import summary_of as summary_of_report
 from pipelines.cli.report import summary_of_metrics
+from pipelines.cli.streams import summary_of_ingest, summary_of_speed
 from pipelines.config.loader import load_config
+from pipelines.contracts.contract import DataContract
 from pipelines.delta.upkeep import Files
+from pipelines.errors import AuditFailed
 from pipelines.kafka.ingest_position import Continuation
 from pipelines.kafka.topic_offsets import BrokerOffsets, TopicOffsets
+from pipelines.ledger.certifications import Certified
+from pipelines.ledger.checks import LATE_WITHIN_LIMIT, Check
+from pipelines.ledger.layer_samples import LayerDifference
 from pipelines.lineage.offset_comparison import BronzeOffsets, OffsetDifference
+from pipelines.lineage.searches import Searched
+from pipelines.nightly.rebuild_plan import Due
+from pipelines.nightly.verdicts import NightResult, Run, decide, night_result
 from pipelines.publishing.cluster_advice import ClusterFacts
 from pipelines.publishing.settings import sink_of
 from pipelines.racks.advice import advise, crossing
 from pipelines.racks.reassignment import reassignment, spread
 from pipelines.racks.topology import Partition, RackedTopic
+from pipelines.racks.traffic import RackTraffic
 from pipelines.retention.blockers import Need
 from pipelines.retention.removal import Removal
 from pipelines.spark.checkpoints import QueryFiles
 from pipelines.steps.checkpoints import CheckpointReset
+from pipelines.steps.forget import ForgetResult, Forgotten, ForgottenCounts
+from pipelines.steps.ingest import IngestResult, PartitionRead
 from pipelines.steps.maintain import FoldedIndex, KeptFiles, LeftOver, OldRows, TableFiles, Upkeep
 from pipelines.steps.metrics import WrittenMetrics
 from pipelines.steps.publish import PublishedStream, PublishingDiagnosis, PublishingStatus
 from pipelines.steps.publish_days import PublishedDays
 from pipelines.steps.publish_reset import PublishingReset
+from pipelines.steps.quarantine import QuarantinedRecord, QuarantineGroup
 from pipelines.steps.racks import MeasuredTraffic, PlannedMoves, RackDiagnosis
+from pipelines.steps.rebuild import Rebuild
 from pipelines.steps.reconcile import Reconciliation
+from pipelines.steps.replay import Replay, ReplayCounts, ReplayResult
 from pipelines.steps.report import WrittenReport
+from pipelines.steps.speed import SpeedCounts, SpeedResult
+from pipelines.steps.validate import Validation
 from tests.support.reports import sample
 
 PUBLISHING = load_config("flights", environ={}, settings=["publish.topic=out", "publish.slots=2"])
-ONE, TWO = date(2013, 1, 1), date(2013, 1, 2)
+ONE, TWO, THREE = (date(2013, 1, day) for day in (1, 2, 3))
+TRAFFIC = RackTraffic("client", {"a": {"a": 3_000_000, "b": 1_000_000}}, {})
 CROWDED = RackedTopic(
     "flights", {1: "a", 2: "a", 3: None}, {1: "", 2: "Aware", 3: ""}, (Partition(0, 2, (1, 2), (1, 2), 0),)
 )
 
 
-def test_a_night_has_a_line_for_each_day_that_it_repaired() -> None:
-    rows = {"added": 1_000, "removed": 0, "changed": 2}
-    also_rebuilt = {
-        "2013-01-01": {"cause": "late", "status": "certified", "rows": rows},
-        "2013-01-02": {"cause": "missed", "status": "failed", "rows": None},
-    }
-    assert lines_of({"also_rebuilt": also_rebuilt})["lines"] == [
-        "2013-01-01 (late): certified; 1,000 rows added, 0 removed, 2 changed",
-        "2013-01-02 (missed): failed",
+def night() -> NightResult:
+    """A night of a day that was asked for, of one with late records, and of one that fails."""
+    run = Run("flights", "run", 7, "id", 3, 4, 2, None, None)
+    of_days = {ONE: BronzeDay(8, 4), TWO: BronzeDay(3, 9, conflicts=1), THREE: BronzeDay(1, 11)}
+    checks = (
+        Check(TWO, "rows", "integrity", "failed", "3", "2"),
+        Check(ONE, LATE_WITHIN_LIMIT, "integrity", "warned", "2 of 7", "at most 1%"),
+    )
+    rows, late = {ONE: 7, TWO: 3, THREE: 1}, {ONE: LayerDifference(late=2)}
+    audit = Audit(checks, BronzeFacts(20, 2, 2, of_days), rows, late, 0.1)
+    left = date(2012, 12, 30), date(2012, 12, 31)
+    due = Due({ONE: "late", TWO: "missed", THREE: "asked"}, {ONE: 1, left[0]: 1}, [left[1]])
+    decided = decide(run, audit, due, Certified(2, (ONE,)), {ONE: Changes(1_000, 0, 2)})
+    return night_result(run, audit, decided, due)
+
+
+def test_a_night_is_told_as_this_document_with_a_line_for_each_day_that_it_repaired() -> None:
+    assert json.dumps(summary_of_night(night(), ["the view is stale"])) == (
+        '{"counts": {"days": 3, "days_certified": 2, "records": 12, "rows": 11, "duplicates": 1,'
+        ' "conflicts": 1, "late": 2, "quarantined": 2, "days_repaired": 1}, "days": {"2013-01-01":'
+        ' "certified", "2013-01-02": "failed", "2013-01-03": "certified"}, "batch_version": 4,'
+        ' "bronze_version": 7, "late_days_left": ["2012-12-30"], "missed_days_left": ["2012-12-31"],'
+        ' "warnings": ["late events on 2013-01-01: 2 of 7; expected at most 1%", "the view is stale"],'
+        ' "also_rebuilt": {"2013-01-01": {"cause": "late", "status": "certified", "rows": {"added": 1000,'
+        ' "removed": 0, "changed": 2}}, "2013-01-02": {"cause": "missed", "status": "failed", "rows":'
+        ' null}}, "lines": ["2013-01-01 (late): certified; 1,000 rows added, 0 removed, 2 changed",'
+        ' "2013-01-02 (missed): failed"]}'
+    )
+    none_passed = replace(night(), verdicts=night().verdicts[1:2], batch_version=None)
+    told = summary_of_night(none_passed, [])
+    assert (told["batch_version"], told["counts"]["days_certified"]) == (None, 0)
+
+
+def test_an_audit_of_a_certified_day_is_told_as_this_document() -> None:
+    assert json.dumps(summary_of_validation(Validation(checks=30, rows=7), ["the view is stale"])) == (
+        '{"counts": {"checks": 30, "rows": 7}, "warnings": ["the view is stale"]}'
+    )
+
+
+def test_a_run_of_ingest_is_told_as_this_document() -> None:
+    offsets = (PartitionRead("flights", 1, None, 3), PartitionRead("flights", 0, 4, 9))
+    document = (
+        '{"counts": {"records": 8, "batches": 2}, "offsets": {"flights": {"1": [null, 3], "0": [4, 9]}}%s}'
+    )
+    assert json.dumps(summary_of_ingest(IngestResult(8, 2, offsets))) == document % ""
+    placed = replace(TRAFFIC, placement={"rackReason": "there are no executors but the driver"})
+    assert json.dumps(summary_of_ingest(IngestResult(8, 2, offsets, placed))) == document % (
+        ', "racks": {"mode": "client", "bytes": {"a": {"a": 3000000, "b": 1000000}}, "share": 0.75,'
+        ' "placement": {"rackReason": "there are no executors but the driver"}}'
+    )
+    assert json.dumps(summary_of_ingest(IngestResult(0, 0, ()))) == (
+        '{"counts": {"records": 0, "batches": 0}, "offsets": {}}'
+    )
+
+
+def test_a_run_of_the_speed_stream_is_told_as_this_document() -> None:
+    counts = SpeedCounts(records=9, rows=4, duplicates=3, late=1, quarantined=1, batches=2)
+    watermark = datetime(2013, 1, 1, 5, 15, 0, 123_000, UTC)
+    assert json.dumps(summary_of_speed(SpeedResult(counts, watermark, ("late records",)))) == (
+        '{"counts": {"records": 9, "rows": 4, "duplicates": 3, "late": 1, "quarantined": 1, "batches": 2},'
+        ' "watermark": "2013-01-01T05:15:00.123Z", "warnings": ["late records"]}'
+    )
+    # Before the first micro-batch, and without one.
+    begun = summary_of_speed(SpeedResult(counts, datetime.fromtimestamp(0, UTC), ()))
+    assert begun["watermark"] == "1970-01-01T00:00:00.000Z"
+    assert summary_of_speed(SpeedResult(counts, None, ()))["watermark"] is None
+
+
+def test_groups_of_the_quarantine_are_told_as_this_document() -> None:
+    sent = "2013-01-01 05:15:00", "2013-01-02 05:15:00"
+    groups = [QuarantineGroup("open", "rule_failed", "distance", "1.0.0", 1_200, 2, *sent)]
+    line = (
+        "    1,200  open       rule_failed        distance              contract 1.0.0"
+        "  sent 2013-01-01 05:15:00 to 2013-01-02 05:15:00 UTC  tried 2 times"
+    )
+    assert json.dumps(summary_of_groups(groups)) == (
+        f'{{"counts": {{"records": 1200}}, "lines": ["{line}"], "groups": [{{"status": "open", "reason":'
+        ' "rule_failed", "column": "distance", "contract_version": "1.0.0", "records": 1200, "attempts": 2,'
+        ' "first_sent": "2013-01-01 05:15:00", "last_sent": "2013-01-02 05:15:00"}]}'
+    )
+
+
+def test_records_of_the_quarantine_are_told_as_this_document(contract: DataContract) -> None:
+    record = QuarantinedRecord(
+        topic="flights",
+        partition=1,
+        offset=7,
+        sent="2013-01-01 05:15:00",
+        reason="rule_failed",
+        column="distance",
+        found="-1",
+        status="open",
+        attempts=1,
+        contract_version="1.0.0",
+        value=b'{"distance": -1}',
+    )
+    said = "flights-1 @ 7, sent 2013-01-01 05:15:00 UTC: rule_failed of distance, found -1"
+    assert summary_of_records([record], contract)["lines"] == [
+        said + ' (open, tried once, contract 1.0.0)\n    {"distance": -1}'
     ]
-    # A night that was refused has decided nothing.
-    assert lines_of({})["lines"] == []
+    empty = replace(record, column=None, found=None, value=None)
+    assert json.dumps(summary_of_records([empty], contract)) == (
+        '{"counts": {"records": 1}, "lines": ["flights-1 @ 7, sent 2013-01-01 05:15:00 UTC: rule_failed'
+        ' (open, tried once, contract 1.0.0)\\n    "], "records": [{"topic": "flights", "partition": 1,'
+        ' "offset": 7, "sent": "2013-01-01 05:15:00", "reason": "rule_failed", "column": null, "status":'
+        ' "open", "attempts": 1, "contract_version": "1.0.0", "found": null, "value": ""}]}'
+    )
+
+
+def test_a_replay_is_told_as_these_documents() -> None:
+    counts = ReplayCounts(records=9, still_broken=4, rows=2, closed=1, copies=2)
+    done = Replay(counts, (ONE,), (TWO,), cast(DataFrame, None))
+    counted = '{"counts": {"records": 9, "still_broken": 4, "rows": 2, "closed": 1, "copies": 2}, '
+    gone = (
+        "left open: 2013-01-02: maintain.bronze_retention has removed records of the day, so it cannot be"
+        " rebuilt; discard them"
+    )
+    foretold = summary_of_replay(ReplayResult(done, Rebuild({}), []), dry_run=True)
+    assert json.dumps(foretold) == (
+        counted + f'"days_to_rebuild": ["2013-01-01"], "lines": ["to rebuild: 2013-01-01", "{gone}"]}}'
+    )
+    result = ReplayResult(done, Rebuild({ONE: "certified"}), ["the view is stale"])
+    assert json.dumps(summary_of_replay(result, dry_run=False)) == (
+        counted + '"days": {"2013-01-01": "certified"}, "warnings": ["the view is stale"], "lines":'
+        f' ["rebuilt: 2013-01-01: certified", "{gone}"]}}'
+    )
+    failed = replace(result, rebuild=Rebuild({ONE: "failed"}, AuditFailed("too few rows")))
+    with pytest.raises(JobFailed, match="too few rows") as told:
+        summary_of_replay(failed, dry_run=False)
+    assert (told.value.exit_code, told.value.summary["days"]) == (3, {"2013-01-01": "failed"})
+
+
+def test_what_was_forgotten_is_told_as_this_document() -> None:
+    counts = ForgottenCounts(bronze=4, quarantine=1, speed=2, batch=1)
+    forgotten = Forgotten(counts, Searched(1_200, "lake/bronze/flights", 3), (ONE,), (TWO,))
+    foretold = summary_of_forgotten(PUBLISHING, ForgetResult(forgotten, Rebuild({}), []), dry_run=True)
+    assert json.dumps(foretold) == (
+        '{"counts": {"bronze": 4, "quarantine": 1, "speed": 2, "batch": 1}, "days": {}, "days_to_rebuild":'
+        ' ["2013-01-01"], "looked_in": "1,200 records of lake/bronze/flights (version 3)", "warnings": [],'
+        ' "lines": ["searched 1,200 records of lake/bronze/flights (version 3), and all layers", "bronze: 4'
+        ' records to be emptied", "quarantine: 1 rows to be deleted", "speed: 2 rows to be deleted", "batch:'
+        ' 1 rows of certified days to be removed", "to rebuild: 2013-01-01", "to be rewritten without them,'
+        ' past its retention: 2013-01-02"]}'
+    )
+    failed = Rebuild({ONE: "failed"}, AuditFailed("too few rows"))
+    with pytest.raises(JobFailed, match="readers still get them on 2013-01-01: too few rows") as told:
+        summary_of_forgotten(PUBLISHING, ForgetResult(forgotten, failed, []), dry_run=False)
+    assert (told.value.exit_code, told.value.summary["days"]) == (3, {"2013-01-01": "failed"})
 
 
 def test_the_doctor_shows_where_each_partition_can_be_read_and_what_the_rest_costs() -> None:
@@ -103,8 +269,8 @@ def test_moves_are_shown_with_the_commands_that_carry_them_out() -> None:
 
 
 def test_bytes_are_shown_by_the_rack_that_read_and_the_rack_that_served_them() -> None:
+    told = rack.summary_of_traffic(MeasuredTraffic(1200, 2, 1.23456, TRAFFIC))
     racks = {"mode": "client", "bytes": {"a": {"a": 3_000_000, "b": 1_000_000}}, "share": 0.75}
-    told = rack.summary_of_traffic(MeasuredTraffic(1200, 2, 1.23456, racks))
     assert (told["counts"], told["query_s"], told["racks"]) == ({"records": 1200, "batches": 2}, 1.235, racks)
     assert told["lines"] == [
         "1,200 records in 1.2 s",
@@ -112,9 +278,11 @@ def test_bytes_are_shown_by_the_rack_that_read_and_the_rack_that_served_them() -
         "a read 1.0 MB from b",
         "within the rack: 0.750",
     ]
-    untold = rack.summary_of_traffic(MeasuredTraffic(1, 1, 1.0, {**racks, "share": None}))
+    silent = replace(TRAFFIC, received={})
+    untold = rack.summary_of_traffic(MeasuredTraffic(1, 1, 1.0, silent))
     assert "is spark.plugins=oncelake.rack.RackPlugin set?" in untold["lines"][-1]
-    idle = rack.summary_of_traffic(MeasuredTraffic(0, 0, 1.0, {**racks, "bytes": {}, "share": None}))
+    idle = rack.summary_of_traffic(MeasuredTraffic(0, 0, 1.0, silent))
+    assert idle["racks"] == {"mode": "client", "bytes": {}, "share": None}
     assert idle["lines"] == ["0 records in 1.0 s", "there was nothing to read"]
 
 
@@ -215,12 +383,14 @@ def test_what_was_published_is_counted_and_what_nobody_has_sent_is_told() -> Non
         "counts": {"days": 1, "rows": 1200, "days_done_before": 1},
         "lines": ["2013-01-01: 1,200 rows published", "2013-01-02: published before"],
     }
-    told = publish.summary_of_stream(PUBLISHING, PublishedStream({"rows": 3}, [TWO]))
-    assert (told["counts"], told["unsent_days"]) == ({"rows": 3}, ["2013-01-02"])
+    stream = PublishedStream(rows=3, slots_done_before=1, batches=2, unsent=(TWO,))
+    told = publish.summary_of_stream(PUBLISHING, stream)
+    assert json.dumps(told["counts"]) == '{"rows": 3, "slots_done_before": 1, "batches": 2}'
+    assert told["unsent_days"] == ["2013-01-02"]
     assert told["lines"][0].startswith(
         "1 certified day(s) from 2013-01-02 to 2013-01-02 are not on the topic"
     )
-    assert publish.summary_of_stream(PUBLISHING, PublishedStream({}, []))["lines"] == []
+    assert publish.summary_of_stream(PUBLISHING, PublishedStream(0, 0, 0, ()))["lines"] == []
 
 
 def test_the_doctor_of_publishing_shows_what_the_cluster_tells_and_what_is_wrong() -> None:

@@ -15,7 +15,7 @@ from pipelines.errors import ConfigError
 from pipelines.ledger.certifications import Verdict
 from pipelines.ledger.retention_marks import first_day_by_age, first_moment_of, last_event_day
 from pipelines.retention.blockers import uncertified
-from pipelines.retention.removal import below_offsets
+from pipelines.retention.removal import FirstOffset, below_offsets
 
 NEW_YORK = ZoneInfo("America/New_York")
 DAY = timedelta(days=1)
@@ -117,10 +117,7 @@ def test_the_checkpoint_says_up_to_where_bronze_was_read() -> None:
 
 
 def test_a_cut_names_each_partition_and_without_any_takes_nothing() -> None:
-    cuts = [
-        {"topic": "flights", "partition": 0, "offset": 3},
-        {"topic": "flights", "partition": 1, "offset": 9},
-    ]
+    cuts = [FirstOffset("flights", 0, 3), FirstOffset("flights", 1, 9)]
     assert below_offsets(cuts) == (
         "(_topic = 'flights' AND _partition = 0 AND _offset < 3)"
         " OR (_topic = 'flights' AND _partition = 1 AND _offset < 9)"

@@ -1,0 +1,28 @@
+"""What a row of `ops/leases` says, without Spark."""
+
+from datetime import UTC, datetime, timedelta, timezone
+
+from pipelines.ledger.leases import HeldLease, Holder
+
+
+def test_a_row_says_who_holds_the_lease_also_one_of_code_without_epochs() -> None:
+    since = datetime(2013, 1, 1, 12, tzinfo=UTC)
+    process = Holder("host", None, None, 7, 12.5)
+    held = HeldLease("run", process, since, since + timedelta(minutes=5), epoch=3)
+    row = held.row()
+    assert row == {
+        "holder": "run",
+        "since": since,
+        "until": since + timedelta(minutes=5),
+        "epoch": 3,
+        "host": "host",
+        "boot": None,
+        "pid_namespace": None,
+        "pid": 7,
+        "process_started": 12.5,
+    }
+    assert HeldLease.of_row(row) == held
+    # Times are read in the time zone of the session.
+    there = row["until"].astimezone(timezone(timedelta(hours=9)))
+    older = HeldLease.of_row({**row, "until": there, "epoch": None})
+    assert (older.until.utcoffset(), older.epoch) == (timedelta(), None)
