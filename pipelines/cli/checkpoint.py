@@ -70,6 +70,9 @@ def _of_ingest(done: CheckpointReset) -> Iterator[str]:
 
 
 def _of_speed(config: PipelineConfig) -> Iterator[str]:
-    yield "speed_stream rebuilds speed layer and quarantine from bronze; until then readers lack open days"
+    yield (
+        "speed_stream rebuilds speed layer and quarantine from bronze; until then readers lack uncertified"
+        " days"
+    )
     if config.publish is not None:
         yield "publish_stream has read the table that was moved: docs/publishing.md, 'When versions are gone'"

@@ -1,4 +1,4 @@
-"""`nightly_batch` and `validate`: closed days are rebuilt, audited and certified, or audited again."""
+"""`nightly_batch` and `validate`: past days are rebuilt, audited and certified, or audited again."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -18,7 +18,7 @@ from pipelines.cli.options import (
 from pipelines.cli.run_all import run_all
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
-from pipelines.contracts.event_days import closed_days, days_of
+from pipelines.contracts.event_days import days_of, past_days
 from pipelines.errors import AuditFailed
 from pipelines.nightly.rebuild_plan import RepairScope
 from pipelines.nightly.verdicts import AlsoRebuilt
@@ -48,18 +48,18 @@ def nightly_batch(
     everything: bool,
     **common: Any,
 ) -> None:
-    """Rebuild closed days from bronze, audit them, and certify those that pass."""
+    """Rebuild past days from bronze, audit them, and certify those that pass."""
     require_one_or_all(pipeline, everything)
     between = days_between(day, first, last)
     repair: RepairScope = "nothing" if first or last else "late" if day else "late and missed"
 
     def check(config: PipelineConfig, contract: DataContract) -> None:
-        closed_days(contract, *between)
+        past_days(contract, *between)
         refuse_unfit_expectations(config, contract)
 
     def body(pipeline: Pipeline, run_id: str) -> Summary:
         try:
-            days = days_of(*closed_days(pipeline.contract, *between))
+            days = days_of(*past_days(pipeline.contract, *between))
             summary = nightly(pipeline, run_id, days, repair)
         except AuditFailed as failed:
             # Other days may have passed. Whatever becomes of the view, the audit is what counts.
@@ -80,13 +80,13 @@ def validate_day(day: datetime | None, **common: Any) -> None:
     """Audit a certified day again without rebuilding it."""
 
     def check(config: PipelineConfig, contract: DataContract) -> None:
-        closed_days(contract, *days_between(day))
+        past_days(contract, *days_between(day))
         refuse_unfit_expectations(config, contract)
 
     def body(pipeline: Pipeline, run_id: str) -> Summary:
         stale = stale_view(pipeline)
         try:
-            result = validate(pipeline, run_id, closed_days(pipeline.contract, *days_between(day))[0])
+            result = validate(pipeline, run_id, past_days(pipeline.contract, *days_between(day))[0])
         except AuditFailed as failed:
             failed.summary = _warned(failed.summary, stale)
             raise

@@ -10,7 +10,7 @@ from pipelines.cli.job_runner import Job, run_job
 from pipelines.cli.options import CommonOptions, common_options, day_option, days_between
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
-from pipelines.contracts.event_days import closed_days, days_of
+from pipelines.contracts.event_days import days_of, past_days
 from pipelines.durations import format_interval
 from pipelines.publishing.published_days import how_to_send
 from pipelines.publishing.settings import settings_of
@@ -88,10 +88,10 @@ def publish_day(
 
     def check(config: PipelineConfig, contract: DataContract) -> None:
         _require_topic(config, contract)
-        closed_days(contract, *between)
+        past_days(contract, *between)
 
     def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
-        days = days_of(*closed_days(pipeline.contract, *between))
+        days = days_of(*past_days(pipeline.contract, *between))
         return summary_of_days(publish_days(pipeline, run_id, days, again=again))
 
     run_job(Job("publish", body, check=check), CommonOptions(**common))
@@ -221,7 +221,7 @@ def summary_of_diagnosis(diagnosis: step.PublishingDiagnosis) -> dict[str, Any]:
     "--to",
     type=click.Choice(["beginning", "checkpoint"]),
     required=True,
-    help="beginning: drop the progress and publish open days again, after you have moved the checkpoint"
+    help="beginning: drop the progress and publish unsettled days again, after you have moved the checkpoint"
     " aside; checkpoint: set the progress to the position of the checkpoint.",
 )
 @click.option(

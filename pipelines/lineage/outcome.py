@@ -33,7 +33,7 @@ class Facts:
         in_speed: whether the speed layer has it.
         in_batch: whether the batch layer has it, at the certified version.
         aside: what the quarantine says of it: `_status`, `_reason`, `_column`, `_contract_version`.
-        closed: whether its event day is certified.
+        certified: whether its event day is certified.
         reading: 1, or how many times it had been read from Kafka when it came into bronze once more.
         best: whether it wins its key.
         winner: the coordinates of the copy that wins.
@@ -61,7 +61,7 @@ class Facts:
     in_speed: bool
     in_batch: bool
     aside: Mapping[str, Any] | None
-    closed: bool
+    certified: bool
     reading: int
     best: bool
     winner: Place | None
@@ -109,13 +109,13 @@ def fate(facts: Facts, contract: DataContract) -> Fate:
         return Fate(
             "quarantined", f"{refused}; valid by the current contract: quarantine replay, or a rebuild"
         )
-    if facts.closed:
+    if facts.certified:
         reason = f"{facts.event_day} is certified without it: it came later, or a rule was changed"
         return Fate("late", f"{reason}; the next rebuild of the day makes it the row")
-    return _of_open_day(facts)
+    return _of_uncertified_day(facts)
 
 
-def _of_open_day(facts: Facts) -> Fate:
+def _of_uncertified_day(facts: Facts) -> Fate:
     would_be = "would be the row of the batch layer"
     if facts.in_speed:
         return Fate("winner", f"{would_be}; readers have it from the speed layer")
@@ -152,7 +152,7 @@ def _copy(facts: Facts, contract: DataContract) -> Fate:
 def _still_shown(facts: Facts) -> str:
     if facts.in_batch:
         return "; row of the batch layer until its day is rebuilt"
-    if facts.in_speed and not facts.closed:
+    if facts.in_speed and not facts.certified:
         return "; readers have this copy from the speed layer until the day is certified"
     return ""
 

@@ -44,7 +44,7 @@ class DayVerdict(Model):
 
     Attributes:
         status: ``certified`` the audit passed and readers get the day from the batch layer; ``failed`` the
-            last audit failed; ``not_certified`` the day is over but no run has decided on it; ``open`` the
+            last audit failed; ``not_certified`` a past day on which no run has decided; ``open`` the
             day is not over.
         certified_at: when the day was certified, if it was.
         run_id: the run whose audit this is.
