@@ -4,6 +4,7 @@ A *repair* is a rebuild of a day that was certified before. Counts of rows are n
 them, as in verdicts of earlier versions of Oncelake.
 """
 
+from dataclasses import dataclass
 from datetime import date
 from typing import Literal, TypeAlias
 
@@ -13,6 +14,8 @@ from pipelines.contracts.custom_properties import Personal
 from pipelines.report.model.records import Count, KeyPart, Model, Text
 
 RowChange: TypeAlias = Literal["added", "removed", "changed"]
+Withheld: TypeAlias = Literal["forgotten", "version_gone"]
+"""Why no rows are shown: the run forgot events, or the version before is gone."""
 
 
 class PastVerdict(Model):
@@ -121,6 +124,23 @@ class ChangedRow(Model):
     before: RowOrigin | None = None
     after: RowOrigin | None = None
     columns: tuple[ChangedColumn, ...] = ()
+
+
+@dataclass(frozen=True)
+class SampledChanges:
+    """How the rows of a day differ between two versions, with samples.
+
+    Attributes:
+        added: rows that only the later version has.
+        removed: rows that only the earlier one has.
+        changed: rows of keys that both have, from another record or with other values.
+        samples: the first of each sort, in the order of the key.
+    """
+
+    added: int
+    removed: int
+    changed: int
+    samples: tuple[ChangedRow, ...]
 
 
 class Comparison(Model):
