@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 from pydantic import AwareDatetime
 
 from pipelines.contracts.custom_properties import Personal
-from pipelines.report.model.records import Count, KeyPart, Model, Text
+from pipelines.report.model.records import Coordinates, Count, KeyPart, Model, Text
 
 RowChange: TypeAlias = Literal["added", "removed", "changed"]
 Withheld: TypeAlias = Literal["forgotten", "version_gone"]
@@ -76,20 +76,6 @@ class Repair(Model):
     changed: Count | None = None
 
 
-class RowOrigin(Model):
-    """The Kafka record that a row was made of.
-
-    Attributes:
-        topic: topic of the record.
-        partition: partition of the record.
-        offset: offset of the record.
-    """
-
-    topic: Text
-    partition: Count
-    offset: Count
-
-
 class ChangedColumn(Model):
     """One column of a row that a rebuild changed.
 
@@ -121,8 +107,8 @@ class ChangedRow(Model):
 
     change: RowChange
     key: tuple[KeyPart, ...]
-    before: RowOrigin | None = None
-    after: RowOrigin | None = None
+    before: Coordinates | None = None
+    after: Coordinates | None = None
     columns: tuple[ChangedColumn, ...] = ()
 
 

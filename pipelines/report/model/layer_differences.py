@@ -1,21 +1,7 @@
 """Where the layers differ: samples, as a report shows them."""
 
 from pipelines.ledger.layer_samples import Difference
-from pipelines.report.model.records import Count, KeyPart, Model, Text
-
-
-class Place(Model):
-    """Coordinates of a record in Kafka.
-
-    Attributes:
-        topic: the topic.
-        partition: the partition.
-        offset: the offset.
-    """
-
-    topic: Text
-    partition: Count
-    offset: Count
+from pipelines.report.model.records import Coordinates, KeyPart, Model, Text
 
 
 class DifferenceSample(Model):
@@ -29,8 +15,8 @@ class DifferenceSample(Model):
     """
 
     key: tuple[KeyPart, ...]
-    batch: Place | None = None
-    speed: Place | None = None
+    batch: Coordinates | None = None
+    speed: Coordinates | None = None
     reason: Text
 
 

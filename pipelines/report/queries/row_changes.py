@@ -21,11 +21,10 @@ from pipelines.report.model.history import (
     ChangedColumn,
     ChangedRow,
     RowChange,
-    RowOrigin,
     SampledChanges,
     Withheld,
 )
-from pipelines.report.model.records import KeyPart
+from pipelines.report.model.records import Coordinates, KeyPart
 from pipelines.spark.pipeline import Pipeline
 from pipelines.sql import name
 
@@ -91,8 +90,8 @@ def _samples(
         yield ChangedRow(
             change=change,
             key=tuple(KeyPart(column=path, value=value) for path, value in key),
-            before=_origin(was),
-            after=_origin(is_now),
+            before=_coordinates(was),
+            after=_coordinates(is_now),
             columns=tuple(_columns(was, is_now, contract)),
         )
 
@@ -127,7 +126,7 @@ def _columns(
             yield ChangedColumn(column=path, personal=contract.treatment(path), before=before, after=after)
 
 
-def _origin(row: dict[str, Any] | None) -> RowOrigin | None:
+def _coordinates(row: dict[str, Any] | None) -> Coordinates | None:
     if row is None:
         return None
-    return RowOrigin(topic=row["_topic"], partition=row["_partition"], offset=row["_offset"])
+    return Coordinates(topic=row["_topic"], partition=row["_partition"], offset=row["_offset"])

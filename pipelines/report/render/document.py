@@ -7,8 +7,8 @@ from typing import Final
 from pipelines.ledger.certifications import Verdict
 from pipelines.ledger.layer_samples import Difference, LayerSample
 from pipelines.report.model.history import Comparison, SampledChanges, Withheld
-from pipelines.report.model.layer_differences import DifferenceSample, LayerDifferences, Place
-from pipelines.report.model.records import KeyPart
+from pipelines.report.model.layer_differences import DifferenceSample, LayerDifferences
+from pipelines.report.model.records import Coordinates, KeyPart
 from pipelines.report.model.report import LatenessBucket, LatenessCount
 
 _TITLES: Final[dict[Difference, tuple[str, str]]] = {
@@ -66,8 +66,8 @@ def layer_differences(samples: Iterable[LayerSample]) -> tuple[LayerDifferences,
 def _sample(sample: LayerSample) -> DifferenceSample:
     return DifferenceSample(
         key=tuple(KeyPart.model_validate(part) for part in sample.key),
-        batch=Place.model_validate(sample.batch) if sample.batch else None,
-        speed=Place.model_validate(sample.speed) if sample.speed else None,
+        batch=Coordinates.model_validate(sample.batch) if sample.batch else None,
+        speed=Coordinates.model_validate(sample.speed) if sample.speed else None,
         reason=_reason(sample),
     )
 
