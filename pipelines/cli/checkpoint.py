@@ -29,7 +29,7 @@ def checkpoint() -> None:
 def reset(query: LakeQuery, **common: Any) -> None:
     """Move the checkpoint of a stopped stream aside; with --query speed also speed layer and quarantine.
 
-    Ingest then continues after the last records in bronze. The command names offsets that Kafka has deleted
+    Ingest then continues after the last records in bronze. The command lists offsets that Kafka deleted
     before they were read.
     """
 

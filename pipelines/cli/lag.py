@@ -36,7 +36,7 @@ _MOST_ROWS: Final = 12
     "--watch",
     type=click.FloatRange(min=1),
     metavar="SECONDS",
-    help="Repeat until Ctrl-C, so many seconds after each answer.",
+    help="Repeat until Ctrl-C, with a pause of SECONDS in between.",
 )
 def lag(output: LogFormat | None, watch: float | None, **common: Any) -> None:
     """Show how far each stream is behind, and name the cause."""

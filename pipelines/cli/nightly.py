@@ -35,11 +35,11 @@ Summary = Mapping[str, Any]
 @day_option(
     "--date",
     "day",
-    "Event day; also rebuilds days of the lookback with late records. Default: yesterday; then also"
-    " rebuilds days of the lookback that are not certified.",
+    "Event day; default: yesterday, and the days of the lookback that are not certified. Days of the lookback"
+    " that received late records are always rebuilt, too.",
 )
-@day_option("--from", "first", "The first of several days, with --to.")
-@day_option("--to", "last", "The last of several days.")
+@day_option("--from", "first", "First event day of a range, with --to.")
+@day_option("--to", "last", "Last event day of a range, with --from.")
 def nightly_batch(
     day: datetime | None,
     first: datetime | None,
