@@ -18,7 +18,7 @@ from pipelines.runtime.processes import graceful_shutdown
     default=14,
     show_default=True,
     help="Event days, 2 to 365: the first of 2013, with 10 March, the day of 23 hours, moved in as the last "
-    "one (from 69 on it is among them anyway). All but the last are closed by the nightly run.",
+    "one (from 69 on it is among them anyway). All but the last are certified by the nightly run.",
 )
 @click.option("--seed", default=1, show_default=True, help="The same seed gives the same replay.")
 @click.option(

@@ -61,7 +61,7 @@ def rows_read(checkpoint: Path, table: Path) -> int:
 
 
 def served_rows(pipeline: Pipeline) -> list[Served]:
-    """Read flights as any reader does: closed days from the batch layer, later ones from the speed layer.
+    """Read flights as any reader does: certified days from the batch layer, later ones from the speed layer.
 
     Returns:
         Every row.

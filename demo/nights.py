@@ -34,7 +34,7 @@ def second_night(cast: Cast, stack: ExitStack) -> None:
         InfrastructureError: A job failed; the message names its log.
     """
     overdue, day = cast.plan.after_first_night, cast.plan.days[-2]
-    title = f"The morning after: {len(overdue)} flights of closed days are sent for the first time"
+    title = f"The morning after: {len(overdue)} flights of certified days are sent for the first time"
     with cast.narrator.step(title, _OVERDUE), Producers(cast.servers, cast.topic) as producers:
         for _ in producers.send(overdue):
             pass

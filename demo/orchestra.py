@@ -94,8 +94,8 @@ def _introduce(cast: Cast) -> None:
     plan, truth = cast.plan, cast.plan.truth
     cast.narrator.say(
         f"{len(truth.events):,} flights of {len(plan.days)} days ({plan.days[0]} to {plan.days[-2]}, and "
-        f"{plan.days[-1]}, which stays open) become {truth.sent:,} records: {truth.duplicates:,} are sent "
-        f"again, {truth.late} come days late, {truth.conflicts} are told in two ways, "
+        f"{plan.days[-1]}, which stays uncertified) become {truth.sent:,} records: {truth.duplicates:,} are "
+        f"sent again, {truth.late} come days late, {truth.conflicts} are told in two ways, "
         f"{sum(truth.quarantined.values())} are broken."
     )
     cast.narrator.say(f"Broker {cast.servers}, topic {cast.topic}, lake {cast.folder.lake}")

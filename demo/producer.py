@@ -102,14 +102,14 @@ class Producers:
 
     def _flush(self) -> None:
         # Serving all clients' queues in turn; each has at most one hour of one airport in it.
-        open_records = sum(producer.flush(self._flush_seconds) for producer in self._producers.values())
+        unacknowledged = sum(producer.flush(self._flush_seconds) for producer in self._producers.values())
         if self._refused:
             raise InfrastructureError(
                 self._failure(f"{len(self._refused)} refused, first: {self._refused[0]}")
             )
-        if open_records:
+        if unacknowledged:
             raise InfrastructureError(
-                self._failure(f"{open_records} not acknowledged in {self._flush_seconds:g} s")
+                self._failure(f"{unacknowledged} not acknowledged in {self._flush_seconds:g} s")
             )
 
     def _failure(self, found: str) -> str:

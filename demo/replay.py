@@ -7,8 +7,8 @@ Three producers, one for each airport, send every flight around its scheduled de
   that restarted with another partitioner;
 - late flights: a few are sent for the first time five to nine days of the replay later, when the speed
   layer's watermark has long passed them; the nightly run still gets them. The last day has none, since it
-  stays open: nothing would ever bring them in;
-- overdue flights: two of each of the last days that the first night closes are sent only then; the
+  stays uncertified: nothing would ever bring them in;
+- overdue flights: two of each of the last days that the first night certifies are sent only then; the
   second night repairs these days;
 - conflicts: a few copies tell another delay; some of those win, because they carry the earlier timestamp
   or, at the same timestamp, the lower partition;
@@ -45,7 +45,7 @@ class Plan:
     """A replay and its outcome.
 
     Attributes:
-        days: Event days, ascending; the last one stays open.
+        days: Event days, ascending; the last one stays uncertified.
         partitions: Number of partitions of the topic.
         sends: Every record in the order of sending.
         truth: What the lake must hold afterwards.
@@ -63,7 +63,7 @@ class Plan:
 
     @property
     def first_night(self) -> tuple[date, ...]:
-        """The days that the first night closes."""
+        """The days that the first night certifies."""
         return _first_night(self.days)
 
     @property
@@ -73,7 +73,7 @@ class Plan:
 
     @property
     def after_first_night(self) -> Sequence[Send]:
-        """What is sent only when the first night is over: flights of days that it closed."""
+        """What is sent only when the first night is over: flights of days that it certified."""
         return self.sends[len(self.sends) - self.sorts[Sort.OVERDUE] :]
 
 
@@ -112,7 +112,7 @@ def plan_replay(flights: Sequence[Flight], seed: int, partitions: int = 3) -> Pl
         duplicates=len(copies) - len(events),
         quarantined=Counter(REASONS[send.poison] for send in sends if send.poison is not None),
         late=sum(send.sort in (Sort.LATE, Sort.OVERDUE) for send in sends),
-        open_day=days[-1],
+        uncertified_day=days[-1],
     )
     return Plan(days, partitions, sends, truth)
 
@@ -145,7 +145,7 @@ class _Planner:
         self._partitions = partitions
 
     def hold_back(self, flights: Sequence[Flight], days: Sequence[date]) -> set[Flight]:
-        """Choose a few flights of each of some days that are sent only when these days are closed."""
+        """Choose a few flights of each of some days that are sent only when these days are certified."""
         of_day = [[flight for flight in flights if flight.day == day] for day in days]
         return {flight for able in of_day for flight in self._rng.sample(able, min(len(able) - 1, _OVERDUE))}
 

@@ -89,7 +89,7 @@ class Flight(NamedTuple):
 
 
 def demo_days(count: int) -> list[date]:
-    """Choose the event days of a demo, in order; the last one is the day that stays open.
+    """Choose the event days of a demo, in order; the last one is the day that stays uncertified.
 
     Two months without a clock change would prove nothing about days of 23 hours, so 10 March 2013 is moved
     in: the first `count` - 1 days of January and on, and then that day. From 69 days on it is among the
@@ -105,7 +105,9 @@ def demo_days(count: int) -> list[date]:
         ConfigError: `count` is out of range.
     """
     if not 2 <= count <= 365:
-        raise ConfigError(f"--days: found {count}, expected 2 to 365 (closed days of 2013, then an open one)")
+        raise ConfigError(
+            f"--days: found {count}, expected 2 to 365 (days of 2013; the last stays uncertified)"
+        )
     days = [date(YEAR, 1, 1) + timedelta(days=index) for index in range(count)]
     if DAYLIGHT_SAVING_DAY not in days:
         days[-1] = DAYLIGHT_SAVING_DAY

@@ -49,8 +49,8 @@ class Truth:
         sent: Number of records sent.
         duplicates: Number of valid records sent beyond the first of each event, conflicting ones included.
         quarantined: Number of records by quarantine reason.
-        late: Number of events of closed days sent only days later, or when their day was closed.
-        open_day: The last event day, which the speed layer serves.
+        late: Number of events of certified days sent only days later, or when their day was certified.
+        uncertified_day: The last event day, which the speed layer serves.
     """
 
     events: Mapping[FlightKey, Expected]
@@ -58,7 +58,7 @@ class Truth:
     duplicates: int
     quarantined: Mapping[str, int]
     late: int
-    open_day: date
+    uncertified_day: date
 
     @property
     def conflicts(self) -> int:
@@ -73,8 +73,8 @@ class Truth:
     def acceptable(self, key: FlightKey) -> frozenset[FlightPayload]:
         """Tell which payloads a reader may see for an event.
 
-        Of a closed day only the winner; of the open day any copy, since the speed layer keeps the copy that
-        it sees first and leaves the choice to the nightly rebuild.
+        Of a certified day only the winner; of the uncertified one any copy, since the speed layer keeps the
+        copy that it sees first and leaves the choice to the nightly rebuild.
 
         Args:
             key: An event of `events`.
@@ -84,7 +84,7 @@ class Truth:
         """
         expected = self.events[key]
         winner = frozenset({expected.winner})
-        return winner | expected.losers if expected.day == self.open_day else winner
+        return winner | expected.losers if expected.day == self.uncertified_day else winner
 
     def fingerprint(self) -> str:
         """Condense all expected rows to one text, the same for the same truth.

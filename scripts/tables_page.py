@@ -35,7 +35,7 @@ _LAYERS: Final = {
         f"_event_date date, {ORIGIN_COLUMNS}",
     ),
     "batch": (
-        "Events of days that are over. Columns: those of the contract, and these.",
+        "Events of past days. Columns: those of the contract, and these.",
         f"_event_date date, {ORIGIN_COLUMNS}",
     ),
 }

@@ -108,7 +108,7 @@ def _pipelines() -> list[str]:
 
 with DAG(
     dag_id="oncelake_nightly",
-    description="Rebuild, audit and certify closed days",
+    description="Rebuild, audit and certify past days",
     # Not a cron string, of which Airflow 3 makes runs without a data interval.
     schedule=CronDataIntervalTimetable(SCHEDULE, timezone=TIME_ZONE),
     # Backfills reach back to here, and to no day that Kafka could not know.

@@ -37,14 +37,14 @@ class AuditedDays:
     Attributes:
         pipeline: The pipeline.
         span: The days, and those that decide on them.
-        closed: These days and all that are certified.
+        certified: All certified days, and these days, as if they were certified already.
         pieces: The pieces of bronze that hold all records of these.
         batch_version: The version of the batch table to look at.
     """
 
     pipeline: Pipeline
     span: Span
-    closed: Collection[date]
+    certified: Collection[date]
     pieces: BronzeSlice
     batch_version: int
 
@@ -96,21 +96,23 @@ class AuditedDays:
 
     @cached_property
     def without_row(self) -> dict[date, int]:
-        """Valid records of closed days that have no row, by day, by other means than the rebuild's.
+        """Valid records of certified days that have no row, by day, by other means than the rebuild's.
 
-        Of neighbouring days only keys are looked at of which these days have copies as well. A copy on a day
-        that is open may stand for a record: the audit of that day sees whether it does.
+        Of neighbouring days only keys are looked at of which these days have copies as well. A copy on an
+        uncertified day may stand for a record: the audit of that day sees whether it does.
         """
         contract, horizon = self.pipeline.contract, self.span.horizon
         records = self.records.where(VALID)
         near, wide = (around(self.span.days, reach) for reach in (horizon, 2 * horizon))
         rows = with_key(self._batch.where(on_days(wide)), contract)
         of_days = records.where(on_days(self.span.days)).select(*contract.key_names).distinct()
-        of_closed = records.where(on_days([day for day in near if day in self.closed]))
-        of_closed = of_closed.join(of_days, contract.key_names, "left_semi")
-        lacking = recount.without_row(of_closed, rows, contract, horizon)
-        if open_days := [day for day in wide if day not in self.closed]:
-            lacking = recount.without_row(lacking, records.where(on_days(open_days)), contract, horizon)
+        of_certified = records.where(on_days([day for day in near if day in self.certified]))
+        of_certified = of_certified.join(of_days, contract.key_names, "left_semi")
+        lacking = recount.without_row(of_certified, rows, contract, horizon)
+        if uncertified_days := [day for day in wide if day not in self.certified]:
+            lacking = recount.without_row(
+                lacking, records.where(on_days(uncertified_days)), contract, horizon
+            )
         return {row[EVENT_DATE]: row["count"] for row in small_rows(lacking.groupBy(EVENT_DATE).count())}
 
     @cached_property
@@ -144,7 +146,7 @@ class AuditedDays:
         layers = Layers(
             speed=self._speed,
             batch=self._near.where(on_days(near)),
-            of_open_days=self._of_open_days,
+            of_uncertified_days=self._of_uncertified_days,
             quarantine=self._quarantine,
             newest_events=self.pieces.index.newest_events(since, by_clock_since(self.pipeline)),
         )
@@ -208,11 +210,11 @@ class AuditedDays:
         return read(self.pipeline.spark, path).where(F.col("_ingested_at") <= F.lit(self.pieces.until))
 
     @property
-    def _of_open_days(self) -> DataFrame | None:
-        """The valid records of neighbouring days that are open; None where copies of a key lie on one day."""
+    def _of_uncertified_days(self) -> DataFrame | None:
+        """Valid records of uncertified neighbouring days; None where copies of a key lie on one day."""
         near = around(self.span.days, self.pipeline.horizon)
-        open_days = [day for day in near if day not in self.closed]
-        return self.records.where(VALID).where(on_days(open_days)) if open_days else None
+        uncertified_days = [day for day in near if day not in self.certified]
+        return self.records.where(VALID).where(on_days(uncertified_days)) if uncertified_days else None
 
     @property
     def _quarantine(self) -> DataFrame:

@@ -75,15 +75,15 @@ class Layers:
     Attributes:
         speed: The whole speed layer, as far as it was read from the audited version of bronze.
         batch: The batch layer's rows of the days in question and of their neighbours.
-        of_open_days: `_event_date` and the key, as `with_key` gives it, of valid records of neighbouring days
-            that the batch layer does not have; None where copies of a key lie on one day.
+        of_uncertified_days: `_event_date` and the key, as `with_key` gives it, of valid records of
+            uncertified neighbouring days; None where copies of a key lie on one day.
         quarantine: The rows of the quarantine.
         newest_events: What moved the watermark, as `watermarks` takes it.
     """
 
     speed: DataFrame
     batch: DataFrame
-    of_open_days: DataFrame | None
+    of_uncertified_days: DataFrame | None
     quarantine: DataFrame
     newest_events: DataFrame
 
@@ -108,7 +108,7 @@ def layer_differences(layers: Layers, contract: DataContract, limits: Limits) ->
     )
     near = layers.speed.where(on_days(around(limits.days, limits.horizon)))
     speed = near.select(*other_names(contract), _coordinates().alias("_s"))
-    speed = _with_elsewhere(speed, layers.of_open_days, contract, limits.horizon)
+    speed = _with_elsewhere(speed, layers.of_uncertified_days, contract, limits.horizon)
     both = batch.join(speed, same_event(contract, limits.horizon), "full_outer")
     # Not broadcast: there are as many as micro-batches since the first record of the days.
     behind = watermarks(layers.newest_events, limits.delay)
@@ -161,12 +161,12 @@ def _by_day(by_class: DataFrame) -> dict[date, LayerDifference]:
 
 
 def _with_elsewhere(
-    speed: DataFrame, of_open_days: DataFrame | None, contract: DataContract, horizon: int
+    speed: DataFrame, of_uncertified_days: DataFrame | None, contract: DataContract, horizon: int
 ) -> DataFrame:
-    """Add `_elsewhere`: true where a copy of the event lies on a neighbouring day that is open."""
-    if of_open_days is None:
+    """Add `_elsewhere`: true where a copy of the event lies on an uncertified neighbouring day."""
+    if of_uncertified_days is None:
         return speed.withColumn("_elsewhere", F.lit(False))
-    copies = speed.join(of_open_days, same_event(contract, horizon), "left_semi")
+    copies = speed.join(of_uncertified_days, same_event(contract, horizon), "left_semi")
     marked = copies.select("_s", F.lit(True).alias("_elsewhere")).distinct()
     return speed.join(marked, "_s", "left")
 

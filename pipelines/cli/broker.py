@@ -19,7 +19,7 @@ _folder = click.option(
 
 @click.group()
 def broker() -> None:
-    """Start and stop a local Kafka broker for trying things out."""
+    """Start and stop a local Kafka broker for development."""
 
 
 @broker.command()

@@ -29,7 +29,7 @@ def checkpoint() -> None:
 def reset(query: LakeQuery, **common: Any) -> None:
     """Move the checkpoint of a stopped stream aside; with --query speed also speed layer and quarantine.
 
-    Ingest then continues after the last records in bronze. The command names offsets that Kafka has deleted
+    Ingest then continues after the last records in bronze. The command lists offsets that Kafka deleted
     before they were read.
     """
 
@@ -74,6 +74,9 @@ def _of_ingest(done: CheckpointReset) -> Iterator[str]:
 
 
 def _of_speed(config: PipelineConfig) -> Iterator[str]:
-    yield "speed_stream rebuilds speed layer and quarantine from bronze; until then readers lack open days"
+    yield (
+        "speed_stream rebuilds speed layer and quarantine from bronze; until then readers lack uncertified"
+        " days"
+    )
     if config.publish is not None:
         yield "publish_stream has read the table that was moved: docs/publishing.md, 'When versions are gone'"

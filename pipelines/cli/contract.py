@@ -17,7 +17,12 @@ from pipelines.errors import ConfigError, ContractError
 _FILE: Final = click.Path(dir_okay=False, path_type=Path)
 _FOLDER: Final = Path("data_contracts")
 _format = click.option(
-    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
+    "--format",
+    "form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Output format.",
 )
 Form = Literal["text", "json"]
 
@@ -30,7 +35,7 @@ def contract() -> None:
 @contract.command()
 @click.argument("files", nargs=-1, type=_FILE)
 def lint(files: tuple[Path, ...]) -> None:
-    """Check contracts; default: all in data_contracts."""
+    """Check contract files; default: all in data_contracts."""
     for path in _or_all(files):
         valid = load_contract(path)
         click.echo(f"{path}: valid: {valid.id} {valid.version}, key {', '.join(valid.key)}")
@@ -61,7 +66,7 @@ def diff(old: Path, new: Path, form: Form) -> None:
 def check(
     context: click.Context, /, files: tuple[Path, ...], against: str, form: Form, **pipeline: Any
 ) -> None:
-    """Fail with exit code 2 if a contract breaks compatibility with the one in use."""
+    """Check that contracts are compatible with those in use; if not, end with exit code 2."""
     refuse_half(context, against)
     broken = []
     compared = (

@@ -19,7 +19,7 @@ def expectations() -> None:
 
 @expectations.command()
 @once("--pipeline", metavar="NAME", help="Pipeline, e.g. flights; default: all.")
-@click.option("--check", is_flag=True, help="Write nothing; fail with exit code 2 if a file is out of date.")
+@click.option("--check", is_flag=True, help="Write nothing; end with exit code 2 if a file is out of date.")
 @place_options
 def generate(pipeline: str | None, check: bool, **places: Any) -> None:
     """Update suites from their contracts; keep expectations that people added."""

@@ -41,9 +41,9 @@ _HEADINGS: Final = (
 )
 @output_option
 def explain(key_texts: tuple[str, ...], limit: int, output: LogFormat | None, **common: Any) -> None:
-    """Show every record of a dedup key and its outcome.
+    """Show all records of a dedup key, and what happened to each.
 
-    With all parts of the key, show all records of that key. With some, show the first keys that match.
+    With all parts of the key, show that key; with some of them, show the first keys that match.
     """
     key: list[AskedPart] = []
 

@@ -22,7 +22,10 @@ A project is in {folder}. Next:
 @click.command()
 @click.argument("name", metavar="DIR", type=click.Path())
 def init(name: str) -> None:
-    """Create a project in DIR, which must be new or empty: contracts, configuration, jobs, Makefile."""
+    """Create a project in DIR, a new or empty folder.
+
+    It has contracts, configuration, jobs and a Makefile.
+    """
     if not name:
         raise ConfigError("DIR: expected the name of a new or empty folder, got nothing.")
     folder = Path(name)

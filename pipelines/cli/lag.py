@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pipelines.cli.job_runner import Job, run_job
+from pipelines.cli.lag_texts import advice_text, evidence_text
 from pipelines.cli.options import CommonOptions, LogFormat, common_options, once, output_option
 from pipelines.cli.terminal import harmless
 from pipelines.durations import about
@@ -35,7 +36,7 @@ _MOST_ROWS: Final = 12
     "--watch",
     type=click.FloatRange(min=1),
     metavar="SECONDS",
-    help="Repeat until Ctrl-C, so many seconds after each answer.",
+    help="Repeat until Ctrl-C, with a pause of SECONDS in between.",
 )
 def lag(output: LogFormat | None, watch: float | None, **common: Any) -> None:
     """Show how far each stream is behind, and name the cause."""
@@ -81,7 +82,7 @@ def summary_of(stages: Sequence[StageLag]) -> dict[str, Any]:
 
 
 def _document(stage: StageLag) -> dict[str, Any]:
-    evidence = stage.evidence
+    evidence, diagnosis = stage.evidence, stage.diagnosis
     return {
         "stage": evidence.stage,
         "at": evidence.at.isoformat(timespec="seconds"),
@@ -91,7 +92,12 @@ def _document(stage: StageLag) -> dict[str, Any]:
         "rate_out": evidence.rate_out,
         "catch_up_s": evidence.catch_up_s,
         "partitions": [{**asdict(each), "catch_up_s": each.catch_up_s} for each in evidence.partitions],
-        "diagnosis": asdict(stage.diagnosis),
+        "diagnosis": {
+            "cause": diagnosis.cause,
+            "evidence": [evidence_text(each) for each in diagnosis.evidence],
+            "confidence": diagnosis.confidence,
+            "advice": advice_text(diagnosis.advice, stage.start),
+        },
     }
 
 
@@ -151,6 +157,7 @@ def _verdict(stage: StageLag) -> Iterator[str]:
     diagnosis = stage.diagnosis
     name = diagnosis.cause.replace("_", " ") if diagnosis.cause != "none" else "not behind"
     sure = f" ({diagnosis.confidence:.0%} sure)" if diagnosis.confidence < 1 else ""
-    yield f"{stage.evidence.stage}: {name}{sure}: {'; '.join(harmless(each) for each in diagnosis.evidence)}"
+    found = "; ".join(harmless(evidence_text(each)) for each in diagnosis.evidence)
+    yield f"{stage.evidence.stage}: {name}{sure}: {found}"
     if diagnosis.advice:
-        yield f"    {diagnosis.advice}"
+        yield f"    {advice_text(diagnosis.advice, stage.start)}"

@@ -41,7 +41,8 @@ _COUNTS: Final = (
 @click.option(
     "--vacuum-now",
     is_flag=True,
-    help="Delete files of earlier versions now, not after maintain.vacuum_after; their readers fail.",
+    help="Delete files of earlier versions immediately, not after maintain.vacuum_after. Queries that still"
+    " read these versions fail.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
 def maintain_tables(vacuum_now: bool, dry_run: bool, **common: Any) -> None:

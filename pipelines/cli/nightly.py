@@ -1,4 +1,4 @@
-"""`nightly_batch` and `validate`: closed days are rebuilt, audited and certified, or audited again."""
+"""`nightly_batch` and `validate`: past days are rebuilt, audited and certified, or audited again."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -19,7 +19,7 @@ from pipelines.cli.options import (
 from pipelines.cli.run_all import run_all
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
-from pipelines.contracts.event_days import closed_days, days_of
+from pipelines.contracts.event_days import days_of, past_days
 from pipelines.errors import AuditFailed
 from pipelines.ledger.certifications import Verdict
 from pipelines.nightly.rebuild_plan import RepairScope
@@ -35,11 +35,11 @@ from pipelines.steps.validate import Validation, validate
 @day_option(
     "--date",
     "day",
-    "Event day; also rebuilds days of the lookback with late records. Default: yesterday; then also"
-    " rebuilds days of the lookback that are not certified.",
+    "Event day; default: yesterday, and the days of the lookback that are not certified. Days of the lookback"
+    " that received late records are always rebuilt, too.",
 )
-@day_option("--from", "first", "The first of several days, with --to.")
-@day_option("--to", "last", "The last of several days.")
+@day_option("--from", "first", "First event day of a range, with --to.")
+@day_option("--to", "last", "Last event day of a range, with --from.")
 def nightly_batch(
     day: datetime | None,
     first: datetime | None,
@@ -48,18 +48,18 @@ def nightly_batch(
     everything: bool,
     **common: Any,
 ) -> None:
-    """Rebuild closed days from bronze, audit them, and certify those that pass."""
+    """Rebuild past days from bronze, audit them, and certify those that pass."""
     require_one_or_all(pipeline, everything)
     between = days_between(day, first, last)
     repair: RepairScope = "nothing" if first or last else "late" if day else "late and missed"
 
     def check(config: PipelineConfig, contract: DataContract) -> None:
-        closed_days(contract, *between)
+        past_days(contract, *between)
         refuse_unfit_expectations(config, contract)
 
     def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
         try:
-            days = days_of(*closed_days(pipeline.contract, *between))
+            days = days_of(*past_days(pipeline.contract, *between))
             done = nightly(pipeline, run_id, days, repair)
         except NightFailed as failed:
             # Other days may have passed. Whatever becomes of the view, the audit is what counts.
@@ -79,13 +79,13 @@ def validate_day(day: datetime | None, **common: Any) -> None:
     """Audit a certified day again without rebuilding it."""
 
     def check(config: PipelineConfig, contract: DataContract) -> None:
-        closed_days(contract, *days_between(day))
+        past_days(contract, *days_between(day))
         refuse_unfit_expectations(config, contract)
 
     def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
         stale = stale_view(pipeline)
         try:
-            result = validate(pipeline, run_id, closed_days(pipeline.contract, *days_between(day))[0])
+            result = validate(pipeline, run_id, past_days(pipeline.contract, *days_between(day))[0])
         except AuditFailed as failed:
             raise JobFailed(failed, {"warnings": stale}) from None
         return summary_of_validation(result, stale)

@@ -84,7 +84,7 @@ output_option = click.option(
     "--format",
     "output",
     type=click.Choice(["text", "json"]),
-    help="Default: that of --log-format.",
+    help="Output format; default: that of --log-format.",
 )
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 _PLACES = (
@@ -116,7 +116,7 @@ _LOG_FORMAT = click.option(
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="json: each line of the log, and the summary, is a JSON object.",
+    help="json: write each line of the log, and the summary, as a JSON object.",
 )
 _VERBOSE = click.option("--verbose", is_flag=True, help="Show Spark's own warnings as well.")
 _PIPELINE = "The pipeline, e.g. flights."
@@ -128,7 +128,7 @@ _OPTIONS = (
 )
 _OPTIONS_OF_MANY = (
     once("--pipeline", metavar="NAME", help=_PIPELINE),
-    click.option("--all", "everything", is_flag=True, help="All pipelines, one after the other."),
+    click.option("--all", "everything", is_flag=True, help="Run for all pipelines, one after the other."),
     *_PLACES,
     _LOG_FORMAT,
     _VERBOSE,

@@ -11,7 +11,7 @@ from pipelines.cli.options import CommonOptions, common_options, day_option, day
 from pipelines.cli.streams import run_stream_job
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import DataContract
-from pipelines.contracts.event_days import closed_days, days_of
+from pipelines.contracts.event_days import days_of, past_days
 from pipelines.durations import format_interval
 from pipelines.publishing.published_days import how_to_send
 from pipelines.publishing.settings import settings_of
@@ -26,7 +26,7 @@ from pipelines.steps.publish_reset import InFlight, PublishingReset, ResetTo, re
 @common_options
 @click.option("--once", is_flag=True, help="Publish what is available now, then stop.")
 def publish_stream(once: bool, **common: Any) -> None:
-    """Publish the speed layer to Kafka, each event exactly once for read_committed readers."""
+    """Publish the speed layer to Kafka, each event exactly once for read_committed consumers."""
 
     def published(pipeline: Pipeline) -> dict[str, Any]:
         return summary_of_stream(pipeline.config, step.publish(pipeline, once=once))
@@ -71,30 +71,30 @@ class DayByDefault(click.Group):
 
 @click.group(cls=DayByDefault)
 def publish() -> None:
-    """Publish whole days; show or repair the progress of publishing.
+    """Publish whole days; show or reset the publishing progress.
 
-    Options alone mean `day`: oncelake publish --pipeline flights --date 2013-01-01.
+    Without a subcommand, `day` is run: oncelake publish --pipeline flights --date 2013-01-01.
     """
 
 
 @publish.command("day")
 @common_options
 @day_option("--date", "day", "Certified day; default: yesterday.")
-@day_option("--from", "first", "The first of several days, with --to.")
-@day_option("--to", "last", "The last of several days.")
+@day_option("--from", "first", "First event day of a range, with --to.")
+@day_option("--to", "last", "Last event day of a range, with --from.")
 @click.option("--again", is_flag=True, help="Also publish days that were published before.")
 def publish_day(
     day: datetime | None, first: datetime | None, last: datetime | None, again: bool, **common: Any
 ) -> None:
-    """Publish certified days as a whole, each once, for new readers."""
+    """Publish whole certified days, each once, for new consumers."""
     between = days_between(day, first, last)
 
     def check(config: PipelineConfig, contract: DataContract) -> None:
         _require_topic(config, contract)
-        closed_days(contract, *between)
+        past_days(contract, *between)
 
     def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
-        days = days_of(*closed_days(pipeline.contract, *between))
+        days = days_of(*past_days(pipeline.contract, *between))
         return summary_of_days(publish_days(pipeline, run_id, days, again=again))
 
     run_job(Job("publish", body, check=check), CommonOptions(**common))
@@ -122,7 +122,7 @@ def summary_of_days(done: PublishedDays) -> dict[str, Any]:
 @publish.command()
 @common_options
 def status(**common: Any) -> None:
-    """Show the progress of publishing in the checkpoint and in the cluster."""
+    """Show the publishing progress in the checkpoint and in the cluster."""
 
     def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
         return summary_of_status(pipeline.config, step.publishing_status(pipeline))
@@ -224,8 +224,8 @@ def summary_of_diagnosis(diagnosis: step.PublishingDiagnosis) -> dict[str, Any]:
     "--to",
     type=click.Choice(["beginning", "checkpoint"]),
     required=True,
-    help="beginning: drop the progress and publish open days again, after you have moved the checkpoint"
-    " aside; checkpoint: set the progress to the position of the checkpoint.",
+    help="beginning: delete the publishing progress, so that uncertified days are published again; move the"
+    " checkpoint aside first. checkpoint: set the publishing progress to the position of the checkpoint.",
 )
 @click.option(
     "--in-flight",
@@ -233,7 +233,7 @@ def summary_of_diagnosis(diagnosis: step.PublishingDiagnosis) -> dict[str, Any]:
     help="With --to checkpoint: whether the micro-batch in flight counts as published.",
 )
 def reset(to: ResetTo, in_flight: InFlight | None, **common: Any) -> None:
-    """Reconcile progress and checkpoint while publish_stream is stopped."""
+    """Reset the publishing progress; stop publish_stream first."""
     if in_flight and to == "beginning":
         raise click.UsageError("--in-flight goes with --to checkpoint")
 

@@ -50,7 +50,7 @@ _status = click.option(
     type=click.Choice([*STATUSES, "any"]),
     default="open",
     show_default=True,
-    help="Only records with this status.",
+    help="Only records with this status; open: neither replayed nor discarded.",
 )
 
 
@@ -151,9 +151,10 @@ def summary_of_records(shown: Sequence[QuarantinedRecord], contract: DataContrac
 @_filters
 @_dry_run
 def replay(dry_run: bool, **options: Any) -> None:
-    """Decode open records by the current contract and write those that pass to the lake.
+    """Decode unresolved records with the current contract, and add those that pass to the lake.
 
-    Events of open days enter the speed layer; certified days that get events are rebuilt and audited.
+    Events of uncertified days enter the speed layer. Certified days that get events are rebuilt and
+    audited.
     """
     selection, common = _split(options, "open")
 
@@ -196,19 +197,19 @@ def summary_of_replay(result: ReplayResult, *, dry_run: bool) -> dict[str, Any]:
 
 def _of_gone(done: Replay) -> list[str]:
     why = "maintain.bronze_retention has removed records of the day, so it cannot be rebuilt"
-    return [f"left open: {day}: {why}; discard them" for day in done.gone]
+    return [f"left unresolved: {day}: {why}; discard them" for day in done.gone]
 
 
 @quarantine.command()
 @common_options
 @_filters
-@click.option("--all", "everything", is_flag=True, help="Discard all open records.")
+@click.option("--all", "everything", is_flag=True, help="Discard all unresolved records.")
 @_dry_run
 def discard(everything: bool, dry_run: bool, **options: Any) -> None:
-    """Mark open records as discarded. They stay in the table, and in bronze."""
+    """Mark unresolved records as discarded. They stay in the table, and in bronze."""
     selection, common = _split(options, "open")
     if (selection == Selection()) != everything:
-        raise click.UsageError("expected either a filter, or --all to discard all open records")
+        raise click.UsageError("expected either a filter, or --all to discard all unresolved records")
 
     def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
         return {"counts": {"records": step.discard(pipeline, run_id, selection, dry_run=dry_run)}}

@@ -43,7 +43,7 @@ def _common(command: Command) -> Command:
 
 @click.group()
 def rack() -> None:
-    """Diagnose cross-rack traffic and how to reduce it."""
+    """Measure cross-rack traffic, and plan how to reduce it."""
 
 
 @rack.command()
@@ -152,7 +152,7 @@ def _bill(summary: dict[str, Any], mode: str) -> str:
     help="Maximum bytes per second for the moves.",
 )
 def moves(output: LogFormat | None, out: Path | None, throttle: int, **common: Any) -> None:
-    """Plan the fewest replica moves that spread replicas over racks (kafka-reassign-partitions)."""
+    """Plan the fewest replica moves that spread replicas over racks, for kafka-reassign-partitions."""
 
     def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
         return summary_of_moves(pipeline.config.kafka, plan_moves(pipeline, out), out, throttle)
@@ -206,7 +206,7 @@ def summary_of_moves(
     help="Maximum number of records to read.",
 )
 def measure(output: LogFormat | None, records: int, **common: Any) -> None:
-    """Read the newest records as ingest does, store none, and count the bytes per rack."""
+    """Read the newest records as ingest does, store none, and count the bytes by rack."""
 
     def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:
         return summary_of_traffic(measure_traffic(pipeline, records))

@@ -45,7 +45,7 @@ _TEXTS: Final[dict[Cause, str]] = {
 def reconcile(output: LogFormat | None, **common: Any) -> None:
     """Compare the offsets in Kafka with those in bronze.
 
-    Ends with exit code 4 if records are missing and nothing explains it.
+    End with exit code 4 if records are missing and nothing explains it.
     """
 
     def body(pipeline: Pipeline, run_id: str) -> dict[str, Any]:

@@ -27,7 +27,8 @@ _PROMETHEUS: Final = "prometheus"
     "--format",
     "report_format",
     type=click.Choice([*FORMATS, _PROMETHEUS]),
-    help="html (the default): the page, the same as JSON, and the index; prometheus: the last nightly run.",
+    help="html (default): page, JSON and index; markdown: a short text; json: JSON only; prometheus: metrics"
+    " of the last nightly run.",
 )
 @click.option(
     "--index", is_flag=True, help="Only write the index of the reports in the folder, without Spark."

@@ -38,7 +38,7 @@ _RECORD: Final = (
 def warm() -> None:
     """Create an archive of Java classes so that jobs on this machine start faster.
 
-    Runs the sample pipeline once, with a broker of its own, in a temporary folder. Jobs that are started by
+    Run the sample pipeline once, with its own broker, in a temporary folder. Jobs that are started by
     spark-submit do not use the archive.
     """
     java = use_java()

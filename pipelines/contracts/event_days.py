@@ -57,8 +57,8 @@ class Span:
         return [*self.gone, *self.near]
 
 
-def closed_days(contract: DataContract, first: date | None, last: date | None) -> tuple[date, date]:
-    """Return the range of days to work on; yesterday in the contract's zone if none is named.
+def past_days(contract: DataContract, first: date | None, last: date | None) -> tuple[date, date]:
+    """Return the range of past days to work on; yesterday in the contract's zone if none is named.
 
     Raises:
         ConfigError: the range is empty, or a day of it is not over yet.

@@ -81,7 +81,7 @@ def require_table(pipeline: Pipeline, layer: Literal["bronze", "quarantine"]) ->
 
 
 def first_try(broken: DataFrame) -> DataFrame:
-    """Return records as they enter the quarantine: first seen now, open, tried once."""
+    """Return records as they enter the quarantine: first seen now, unresolved, tried once."""
     return broken.withColumns(
         {
             "_quarantined_at": F.current_timestamp(),

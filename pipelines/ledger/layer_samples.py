@@ -68,7 +68,7 @@ class LayerDifference:
 
     Attributes:
         other_copy: both have the key, from different records; or the batch layer has no row of it since a
-            copy of it wins, or may win, on a neighbouring day that is open.
+            copy of it wins, or may win, on an uncertified neighbouring day.
         late: only the batch layer has it, and a record behind the watermark explains that.
         quarantined: only the batch layer has it: the record was in quarantine under an earlier contract.
         pending: only the batch layer has it, and the speed layer has not come that far.

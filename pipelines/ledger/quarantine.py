@@ -21,6 +21,7 @@ from pipelines.delta.record_tables import require_table
 from pipelines.records.decode import COORDINATES
 from pipelines.spark.pipeline import Pipeline
 
+# A record with the status `open` is unresolved.
 STATUSES: Final = ("open", "replayed", "discarded")
 
 
@@ -73,7 +74,7 @@ def picked(pipeline: Pipeline, selection: Selection, at: int | None = None) -> D
 
 
 def tried(status: str) -> dict[str, str | Column]:
-    """Return the changes of a row that was tried once more and has a status now, for `update_open`."""
+    """Return the changes of a row that was tried once more and has a status now, for `update_unresolved`."""
     return {
         "_status": F.lit(status),
         "_attempts": F.col("q._attempts") + 1,
@@ -81,8 +82,8 @@ def tried(status: str) -> dict[str, str | Column]:
     }
 
 
-def update_open(pipeline: Pipeline, chosen: DataFrame, changes: Mapping[str, str | Column]) -> None:
-    """Change columns of the open rows whose coordinates are among `chosen`.
+def update_unresolved(pipeline: Pipeline, chosen: DataFrame, changes: Mapping[str, str | Column]) -> None:
+    """Change columns of the unresolved rows whose coordinates are among `chosen`.
 
     Raises:
         InfrastructureError: others changed the same rows at each try.

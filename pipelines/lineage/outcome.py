@@ -34,7 +34,7 @@ class Facts:
         in_speed: whether the speed layer has it.
         in_batch: whether the batch layer has it, at the certified version.
         aside: what the quarantine says of it: `_status`, `_reason`, `_column`, `_contract_version`.
-        closed: whether its event day is certified.
+        certified: whether its event day is certified.
         reading: 1, or how many times it had been read from Kafka when it came into bronze once more.
         best: whether it wins its key.
         winner: the coordinates of the copy that wins.
@@ -62,7 +62,7 @@ class Facts:
     in_speed: bool
     in_batch: bool
     aside: Mapping[str, Any] | None
-    closed: bool
+    certified: bool
     reading: int
     best: bool
     winner: Place | None
@@ -106,7 +106,7 @@ def fate(facts: Facts, contract: DataContract) -> Fate:
         reason = f"row of the batch layer{_dropped(facts) if dropped else ''}"
         return Fate("late" if dropped else "winner", reason)
     speed_lacks_it = not facts.in_speed and facts.speed_copy is None
-    if facts.closed and not (facts.aside and speed_lacks_it):
+    if facts.certified and not (facts.aside and speed_lacks_it):
         reason = f"{facts.event_day} is certified without it: it came later, or a rule was changed"
         return Fate("late", f"{reason}; the next rebuild of the day makes it the row")
     return _explained(facts) if speed_lacks_it else _in_speed(facts)
@@ -155,7 +155,7 @@ def _copy(facts: Facts, contract: DataContract) -> Fate:
 def _still_shown(facts: Facts) -> str:
     if facts.in_batch:
         return "; row of the batch layer until its day is rebuilt"
-    if facts.in_speed and not facts.closed:
+    if facts.in_speed and not facts.certified:
         return "; readers have this copy from the speed layer until the day is certified"
     return ""
 

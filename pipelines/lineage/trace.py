@@ -40,14 +40,14 @@ class LayerRows:
         batch: rows of the batch layer at the certified version.
         quarantine: rows of the quarantine, of whatever key.
         reached: one row, `_reached`: the ingestion of the newest record in the speed layer, or null.
-        closed: an SQL condition on `_event_date`: whether the day is certified.
+        certified: an SQL condition on `_event_date`: whether the day is certified.
     """
 
     speed: DataFrame
     batch: DataFrame
     quarantine: DataFrame
     reached: DataFrame
-    closed: str
+    certified: str
 
 
 def records_and_watermarks(
@@ -175,7 +175,7 @@ def traced(
             "_speed_copy": F.min(F.when(F.col("_in_speed"), F.col(_HERE))).over(near),
             "_key_in_speed": F.min(F.when(F.col("_in_speed"), F.col(_HERE))).over(of_key),
             "_reading": F.row_number().over(again),
-            "_closed": F.expr(f"coalesce({layers.closed}, false)"),
+            "_certified": F.expr(f"coalesce({layers.certified}, false)"),
         }
     )
     keys = [F.col(key).asc_nulls_last() for key in contract.key_names]
@@ -200,7 +200,7 @@ def _facts(contract: DataContract) -> list[str]:
         "_in_speed AS in_speed",
         "_in_batch AS in_batch",
         "_aside AS aside",
-        "_closed AS closed",
+        "_certified AS certified",
         "_reading AS reading",
         f"coalesce({VALID} AND _best.o <=> _order, false) AS best",
         f"_best.{_HERE} AS winner",

@@ -1,4 +1,4 @@
-"""What a micro-batch of publishing is made of: new events of open days, and corrections of certified ones."""
+"""What a micro-batch of publishing is made of: new events of unsettled days, corrections of settled ones."""
 
 import logging
 from collections.abc import Sequence
@@ -155,7 +155,7 @@ class BatchMaker:
         )
         corrected = self._corrected(published, days, after, events)
         if self.pipeline.horizon:
-            # One that has come for an open day may stand for one that a settled day has lost.
+            # One that has come for an unsettled day may stand for one that a settled day has lost.
             outgoing = _without(outgoing, corrected)
         return outgoing.unionByName(corrected)
 
@@ -193,11 +193,11 @@ class BatchMaker:
         return gone
 
     def _taken_back(self, gone: DataFrame, after: Settled, events: Position | None) -> DataFrame:
-        """Return corrections for forgotten rows of open days; those of settled ones come by their rebuild."""
-        still_open = gone.where(~on_days(after.days)) if after.days else gone
-        days = sorted(row[EVENT_DATE] for row in small_rows(still_open.select(EVENT_DATE).distinct()))
+        """Return corrections for forgotten rows of unsettled days; rebuilds bring those of settled ones."""
+        unsettled = gone.where(~on_days(after.days)) if after.days else gone
+        days = sorted(row[EVENT_DATE] for row in small_rows(unsettled.select(EVENT_DATE).distinct()))
         # A copy may have come since, which is an event like any other.
-        changes = corrections(still_open, self._speed(events, days), self.pipeline.contract)
+        changes = corrections(unsettled, self._speed(events, days), self.pipeline.contract)
         return changes.where(f"{CORRECTION} = 'removed'")
 
     def _published(
@@ -206,10 +206,10 @@ class BatchMaker:
         """Return what was published of the days that a micro-batch settles."""
         before, days = settling.before, settling.newer.days if settling.newer else ()
         again = [day for day in days if day in before.days]
-        open_before = [day for day in days if day not in before.days]
-        first = self._speed(events, open_before)
-        if gone is not None and open_before:
-            first = first.unionByName(gone.where(on_days(open_before)))
+        unsettled_before = [day for day in days if day not in before.days]
+        first = self._speed(events, unsettled_before)
+        if gone is not None and unsettled_before:
+            first = first.unionByName(gone.where(on_days(unsettled_before)))
         # What has just come of a day that is settled now was not published, and will not be.
         return self._batch(before.version, again).unionByName(_without(first, came))
 
@@ -248,9 +248,9 @@ class BatchMaker:
         if not self.pipeline.horizon or not days:
             return changes
         near = [day for day in around(days, self.pipeline.horizon) if day not in days]
-        closed = [day for day in near if day in after.days]
-        still_open = [day for day in near if day not in after.days]
-        others = self._batch(after.version, closed).unionByName(self._speed(events, still_open))
+        settled = [day for day in near if day in after.days]
+        unsettled = [day for day in near if day not in after.days]
+        others = self._batch(after.version, settled).unionByName(self._speed(events, unsettled))
         return instead(changes, certified, others, contract, self.pipeline.horizon)
 
     def _batch(self, version: int, days: Sequence[date]) -> DataFrame:

@@ -118,7 +118,7 @@ def winners_on_known_days(
         "_chosen", F.expr(greedy("_copies", contract, horizon))
     )
     winner, undecided = (
-        f"exists(_chosen.{part}, _c -> _c.day = unix_date({EVENT_DATE}))" for part in ("kept", "open")
+        f"exists(_chosen.{part}, _c -> _c.day = unix_date({EVENT_DATE}))" for part in ("kept", "undecided")
     )
     return judged.where(f"{winner} OR {undecided}").selectExpr(
         *map(name, events.columns), f"{undecided} AS {UNDECIDED}"
@@ -135,18 +135,19 @@ def greedy(copies: str, contract: DataContract, horizon: int) -> str:
         horizon: over how many neighbouring days, each way, copies of a key are one event.
 
     Returns:
-        SQL for a struct of two arrays of such structs, the best first: `kept`, and `open`: those that may be.
+        SQL for a struct of two arrays of such structs, the best first: `kept`, and `undecided`: those
+        that may be kept.
     """
     ordered = f"sort_array({copies}, {literal(takes_least(contract))})"
     near = "_k -> abs(_k.day - _c.day) <= " + str(horizon)
     nothing = f"filter({copies}, _c -> false)"
     step = (
         f"CASE WHEN exists(_s.kept, {near}) THEN _s"
-        f" WHEN _c.edge OR exists(_s.open, {near})"
-        f" THEN named_struct('kept', _s.kept, 'open', concat(_s.open, array(_c)))"
-        f" ELSE named_struct('kept', concat(_s.kept, array(_c)), 'open', _s.open) END"
+        f" WHEN _c.edge OR exists(_s.undecided, {near})"
+        f" THEN named_struct('kept', _s.kept, 'undecided', concat(_s.undecided, array(_c)))"
+        f" ELSE named_struct('kept', concat(_s.kept, array(_c)), 'undecided', _s.undecided) END"
     )
-    zero = f"named_struct('kept', {nothing}, 'open', {nothing})"
+    zero = f"named_struct('kept', {nothing}, 'undecided', {nothing})"
     return f"aggregate({ordered}, {zero}, (_s, _c) -> {step})"
 
 

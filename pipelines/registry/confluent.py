@@ -73,7 +73,7 @@ class ConfluentRegistry:
         version = self._ask(lambda: self._client.get_latest_version(subject))
         return None if version is None else self._whole(str(version.schema_id), version.schema)
 
-    def register(self, subject: str, text: str) -> int:
+    def register(self, subject: str, text: str) -> str:
         """See `SchemaRegistry.register`."""
         from confluent_kafka.schema_registry import Schema
         from confluent_kafka.schema_registry.error import SchemaRegistryError
@@ -90,7 +90,7 @@ class ConfluentRegistry:
                     " a subject of its own"
                 ) from None
 
-        return int(self._ask(put))
+        return str(self._ask(put))
 
     def _whole(self, schema_id: str, schema: "Schema") -> WriterSchema:
         kind, text = (schema.schema_type or "AVRO").upper(), schema.schema_str

@@ -11,10 +11,10 @@ from pyspark.sql.avro.functions import to_avro
 from pyspark.sql.types import StructField, StructType
 
 from pipelines.contracts.contract import DataContract
+from pipelines.registry.wire_format import header
 from pipelines.schema_paths import optional
 
 NAMESPACE: Final = "oncelake"
-_FRAME: Final = b"\x00"
 
 
 @dataclass(frozen=True)
@@ -22,19 +22,16 @@ class AvroValues:
     """How values are written in Avro.
 
     Attributes:
-        number: the id that the registry has given to the schema.
+        schema_id: the id that the registry has given to the schema.
         schema: its text.
     """
 
-    number: int
+    schema_id: str
     schema: str
 
     def of(self, row: Column) -> Column:
-        """Return a struct as Avro behind the id of its schema, in Confluent's wire format.
-
-        Source: https://docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop
-        """
-        return F.concat(F.lit(_FRAME + self.number.to_bytes(4)), to_avro(row, self.schema))
+        """Return a struct as Avro behind the id of its schema, in the wire format of the registry."""
+        return F.concat(F.lit(header(self.schema_id)), to_avro(row, self.schema))
 
 
 def avro_schema(spark: SparkSession, contract: DataContract, record: str) -> str:

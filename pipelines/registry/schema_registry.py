@@ -28,7 +28,7 @@ class SchemaRegistry(Protocol):
         """
         ...
 
-    def register(self, subject: str, text: str) -> int:
+    def register(self, subject: str, text: str) -> str:
         """Put an Avro schema into the registry, if it is not there; return its id.
 
         Raises:

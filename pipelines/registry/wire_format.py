@@ -52,6 +52,11 @@ def id_of_value() -> str:
     return _ID_OF_VALUE
 
 
+def header(schema_id: str) -> bytes:
+    """Return what stands before the payload of a value: the inverse of `id_of_value`."""
+    return b"\x00" + int(schema_id).to_bytes(_HEADER - 1)
+
+
 def payload() -> str:
     """Return SQL for the bytes of a framed value behind the id."""
     return f"substring(_value, {_HEADER + 1})"

@@ -39,7 +39,7 @@ def unread(pipeline: Pipeline) -> Need | None:
 
 
 def in_quarantine(pipeline: Pipeline) -> Need | None:
-    """Return the open records of the quarantine: a replay may rebuild the days that they were late for."""
+    """Return the unresolved records: a replay may rebuild the days that they were late for."""
     table = pipeline.table("quarantine")
     if not exists(pipeline.spark, table):
         return None
@@ -49,7 +49,8 @@ def in_quarantine(pipeline: Pipeline) -> Need | None:
     before = timedelta(days=pipeline.config.batch.lookback_days + pipeline.config.batch.dedup_horizon_days)
     return Need(
         sent.astimezone(pipeline.contract.zone).date() - before,
-        f"quarantine holds open records, the first sent at {sent:%Y-%m-%d %H:%M} UTC: replay or discard them",
+        f"quarantine holds unresolved records, the first sent at {sent:%Y-%m-%d %H:%M} UTC:"
+        " replay or discard them",
     )
 
 

@@ -130,11 +130,13 @@ def from_speed(pipeline: Pipeline, retention: timedelta) -> Removal:
     if state is None or not exists(spark, table):
         return Removal()
     first = state.days[-1] - timedelta(days=-(-retention // _DAY))
-    open_days = read(spark, table).where(~F.expr(days_condition(state.days)))
-    first_open = open_days.agg(F.min(F.expr(f"CASE WHEN _event_date >= '{FIRST_DAY}' THEN _event_date END")))
+    uncertified_rows = read(spark, table).where(~F.expr(days_condition(state.days)))
+    first_uncertified = uncertified_rows.agg(
+        F.min(F.expr(f"CASE WHEN _event_date >= '{FIRST_DAY}' THEN _event_date END"))
+    )
     needs = [
         Need(row[0], f"{row[0]} is not certified: {rebuild_first(pipeline.config, row[0])}")
-        for row in first_open.toLocalIterator()
+        for row in first_uncertified.toLocalIterator()
         if row[0] is not None and row[0] < first
     ]
     if to_settle := sorted({v.day for v in waiting(pipeline) if v.day < first}):

@@ -94,7 +94,7 @@ def _layers(pipeline: Pipeline, key: Sequence[AskedPart]) -> trace.LayerRows:
     spark = pipeline.spark
     state = certified(pipeline)
     days = state.days if state else ()
-    closed = f"({days_condition(days)})" if days else "false"
+    is_certified = f"({days_condition(days)})" if days else "false"
     nothing = small_frame(spark, [], events_schema(pipeline.contract))
     speed = read(spark, pipeline.table("speed")) if exists(spark, pipeline.table("speed")) else nothing
     batch = read(spark, pipeline.table("batch"), state.version) if state else nothing
@@ -102,10 +102,10 @@ def _layers(pipeline: Pipeline, key: Sequence[AskedPart]) -> trace.LayerRows:
     quarantine = pipeline.table("quarantine")
     return trace.LayerRows(
         speed=speed.where(condition),
-        batch=batch.where(f"({condition}) AND {closed}"),
+        batch=batch.where(f"({condition}) AND {is_certified}"),
         quarantine=read(spark, quarantine)
         if exists(spark, quarantine)
         else small_frame(spark, [], shape(QUARANTINE)),
         reached=speed.agg(F.max("_ingested_at").alias("_reached")),
-        closed=closed,
+        certified=is_certified,
     )

@@ -98,7 +98,7 @@ def forget(
     work = _Work(pipeline, search)
     with nullcontext() if dry_run else lease(pipeline, run_id) as run_lease:
         if run_lease:
-            # A run that died while it emptied records has left the table open.
+            # A run that died while it emptied records has left deletes allowed.
             refuse_deletes(spark, bronze)
         at = version(spark, bronze)
         total = read(spark, bronze, at).count()
@@ -167,8 +167,8 @@ class _Work:
         state = certified(pipeline)
         certified_rows = self._certified_days(state)
         came = {row["day"] for row in small_rows(records.select("day").distinct())} - {None}
-        closed = {*(state.days if state else ())}
-        to_rebuild = sorted((came | certified_rows.keys()) & closed)
+        certified_days = {*(state.days if state else ())}
+        to_rebuild = sorted((came | certified_rows.keys()) & certified_days)
         emptied = records.count()
         if run_lease:
             delete_values(pipeline, sorted(came | certified_rows.keys() | self._speed_days().keys()))

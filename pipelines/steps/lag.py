@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from pipelines.config.commands import command
 from pipelines.config.streams import STREAMS
-from pipelines.lag.causes import Diagnosis, diagnose
+from pipelines.lag.causes import diagnose
+from pipelines.lag.diagnosis import Diagnosis
 from pipelines.lag.evidence import Evidence
 from pipelines.lag.stages import stages
 from pipelines.spark.pipeline import Pipeline
@@ -17,10 +18,12 @@ class StageLag:
     Attributes:
         evidence: The figures.
         diagnosis: Why.
+        start: The command that starts its stream.
     """
 
     evidence: Evidence
     diagnosis: Diagnosis
+    start: str
 
 
 def lag(pipeline: Pipeline) -> list[StageLag]:
@@ -31,7 +34,9 @@ def lag(pipeline: Pipeline) -> list[StageLag]:
         SourceError: ingest's checkpoint was reset, and bronze has offsets that Kafka has not.
         InfrastructureError: the cluster does not answer.
     """
-    return [
-        StageLag(each, diagnose(each, command(pipeline.config, STREAMS[each.stage].job)))
-        for each in stages(pipeline)
-    ]
+    return [StageLag(each, diagnose(each), _start(pipeline, each)) for each in stages(pipeline)]
+
+
+def _start(pipeline: Pipeline, evidence: Evidence) -> str:
+    start = command(pipeline.config, STREAMS[evidence.stage].job)
+    return f"{start} --once" if evidence.is_once else start

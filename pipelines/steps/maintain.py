@@ -170,7 +170,7 @@ def _compact_layers(work: _Work) -> Iterator[UpkeepFinding]:
     """Put small files together that streams have written."""
     pipeline = work.pipeline
     yield from _compact(work, pipeline.table("bronze"))
-    # Days that are over get few rows more.
+    # Past days get few rows more.
     today = datetime.now(pipeline.contract.zone).date()
     yield from _compact(work, pipeline.table("speed"), f"_event_date < DATE'{today}'")
 
@@ -179,7 +179,7 @@ def _under_lease(work: _Work) -> Iterator[UpkeepFinding]:
     """Do what must not meet a nightly run."""
     pipeline, keep = work.pipeline, work.pipeline.config.maintain
     if work.lease:
-        # A run that died while it deleted has left the table open.
+        # A run that died while it deleted has left deletes allowed.
         refuse_deletes(pipeline.spark, pipeline.table("bronze"))
     is_certified = yield from _restore_certified(work)
     # The quarantine after bronze, by which it goes.

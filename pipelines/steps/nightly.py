@@ -1,4 +1,4 @@
-"""Rebuild closed days from bronze, audit what was written, certify what passed."""
+"""Rebuild past days from bronze, audit what was written, certify what passed."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -58,7 +58,7 @@ def nightly(
     repair: RepairScope = "nothing",
     cause: RebuildCause = "asked",
 ) -> NightResult:
-    """Seal, rebuild, audit and certify closed days.
+    """Seal, rebuild, audit and certify past days.
 
     All days are written as one atomic commit and audited as written. Days that fail their audit are
     taken back, so that readers and the next run find the last certified state; the others are certified.
@@ -182,8 +182,8 @@ class Night:
         plan, built = self._plan, self._built
         with self._steps.step("audit") as detail:
             yield from stop_at(Point.DAYS_BUILT)
-            closed = {*plan.due.days, *(plan.certified.days if plan.certified else ())}
-            day_audit = audit(AuditedDays(self.pipeline, plan.span, closed, plan.pieces, built))
+            certified = {*plan.due.days, *(plan.certified.days if plan.certified else ())}
+            day_audit = audit(AuditedDays(self.pipeline, plan.span, certified, plan.pieces, built))
             self._day_audit = _with_moves(self.pipeline, day_audit, plan.due.days, plan.certified, built)
             record_audit(self.pipeline, self.run_id, self._day_audit, plan.index.version, built)
             detail.append(

@@ -18,7 +18,7 @@ from pipelines.ledger.certifications import certified
 from pipelines.ledger.decoding import decode_all
 from pipelines.ledger.forgotten_places import places
 from pipelines.ledger.leases import Lease, lease
-from pipelines.ledger.quarantine import Selection, picked, tried, update_open
+from pipelines.ledger.quarantine import Selection, picked, tried, update_unresolved
 from pipelines.ledger.retention_marks import first_rebuildable_day
 from pipelines.records.decode import (
     COORDINATES,
@@ -63,13 +63,13 @@ class Replay:
         counts: What became of the records.
         days: certified days that must be rebuilt to take records in.
         gone: certified days that cannot be, since bronze no longer holds all their records.
-        closed: the coordinates of these records, and their `_event_date`.
+        of_certified_days: the coordinates of the records of certified days, and their `_event_date`.
     """
 
     counts: ReplayCounts
     days: tuple[date, ...]
     gone: tuple[date, ...]
-    closed: DataFrame
+    of_certified_days: DataFrame
 
 
 def replay(
@@ -83,12 +83,12 @@ def replay(
 
     Events of days that are not certified enter the speed layer, unless their key is there. Events of
     certified days are left to a rebuild of these days, which reads them from bronze; call `mark_replayed`
-    afterwards. What is still broken stays open, with its new reason. Done twice, the second adds nothing.
+    afterwards. What is still broken stays unresolved, with its new reason. A second replay adds nothing.
 
     Args:
         pipeline: The pipeline.
         run_id: the holder of the lease meanwhile.
-        selection: which of the open records.
+        selection: which of the unresolved records.
         dry_run: count, and change nothing.
 
     Raises:
@@ -121,33 +121,33 @@ def _put_back(
     judged = decode_all(pipeline, records, retries_passed_over=True).persist()
     state = certified(pipeline)
     certified_version = state.version if state else None
-    is_closed = F.col(EVENT_DATE).isin(*state.days) if state else F.lit(False)
+    is_certified = F.col(EVENT_DATE).isin(*state.days) if state else F.lit(False)
     passed = valid(judged, pipeline.contract)
-    closed = passed.where(is_closed)
-    new = _unknown(pipeline, passed.where(~is_closed), certified_version).persist()
+    of_certified = passed.where(is_certified)
+    new = _unknown(pipeline, passed.where(~is_certified), certified_version).persist()
     try:
         whole = first_rebuildable_day(pipeline) or date.min
-        days = [row["day"] for row in small_rows(_days(closed))]
+        days = [row["day"] for row in small_rows(_days(of_certified))]
         total, still_broken = judged.count(), judged.where(~F.col(VALID)).count()
-        rows, of_closed = new.count(), closed.count()
+        rows, closed = new.count(), of_certified.count()
         counts = ReplayCounts(
             records=total,
             still_broken=still_broken,
             rows=rows,
-            closed=of_closed,
-            copies=total - still_broken - rows - of_closed,
+            closed=closed,
+            copies=total - still_broken - rows - closed,
         )
         if run_lease:
             if rows:
                 append_fenced(new, pipeline.table("speed"), run_lease.stamp("replay"))
-            update_open(pipeline, passed.where(~is_closed).select(*COORDINATES), tried("replayed"))
+            update_unresolved(pipeline, passed.where(~is_certified).select(*COORDINATES), tried("replayed"))
             _mark_broken(pipeline, judged.where(~F.col(VALID)))
         return Replay(
             counts,
             tuple(day for day in days if day >= whole),
             tuple(day for day in days if day < whole),
             # The same rows, whatever becomes of the tables that they were read from.
-            closed.select(*COORDINATES, EVENT_DATE).localCheckpoint(),
+            of_certified.select(*COORDINATES, EVENT_DATE).localCheckpoint(),
         )
     finally:
         new.unpersist()
@@ -177,7 +177,7 @@ def replay_and_rebuild(
     Args:
         pipeline: The pipeline.
         run_id: The holder of the lease meanwhile; recorded with the verdicts.
-        selection: Which of the open records.
+        selection: Which of the unresolved records.
         dry_run: Count, and change nothing.
 
     Raises:
@@ -196,8 +196,8 @@ def replay_and_rebuild(
 def mark_replayed(pipeline: Pipeline, done: Replay, days: Sequence[date]) -> None:
     """Mark the records of these days, which were rebuilt and certified, as replayed."""
     if days:
-        of_days = done.closed.where(F.col(EVENT_DATE).isin(*days)).select(*COORDINATES)
-        update_open(pipeline, of_days, tried("replayed"))
+        of_days = done.of_certified_days.where(F.col(EVENT_DATE).isin(*days)).select(*COORDINATES)
+        update_unresolved(pipeline, of_days, tried("replayed"))
 
 
 def _unknown(
@@ -219,8 +219,8 @@ def _unknown(
     return winners(without_key(unknown, contract), contract, horizon)
 
 
-def _days(closed: DataFrame) -> DataFrame:
-    return closed.select(F.col(EVENT_DATE).alias("day")).distinct().orderBy("day")
+def _days(events: DataFrame) -> DataFrame:
+    return events.select(F.col(EVENT_DATE).alias("day")).distinct().orderBy("day")
 
 
 def _mark_broken(pipeline: Pipeline, broken: DataFrame) -> None:
@@ -228,4 +228,4 @@ def _mark_broken(pipeline: Pipeline, broken: DataFrame) -> None:
     errors = broken.select(*COORDINATES, *(value.alias(f"_new{name}") for name, value in error.items()))
     changes: dict[str, str | Column] = {name: F.col(f"o._new{name}") for name in error}
     changes["_contract_version"] = F.lit(pipeline.contract.version)
-    update_open(pipeline, errors, changes | tried("open"))
+    update_unresolved(pipeline, errors, changes | tried("open"))

@@ -28,10 +28,9 @@ from pipelines.ledger.retention_marks import first_rebuildable_day
 from pipelines.records.decode import invalid, valid
 from pipelines.report.model import verdict_history
 from pipelines.report.model.flow import flow_of, flow_so_far
-from pipelines.report.model.layer_differences import group_samples
 from pipelines.report.model.report import DayStatus, DayVerdict, ReportCheck, ReportData, TrendDay
-from pipelines.report.queries import conflicts, profile
-from pipelines.report.queries.row_changes import comparison
+from pipelines.report.queries import conflicts, profile, row_changes
+from pipelines.report.render import document
 from pipelines.report.render.data_docs import Audited, write_data_docs
 from pipelines.report.render.files import ReportFormat, write_report
 from pipelines.spark.pipeline import Pipeline
@@ -122,7 +121,7 @@ def _decided(
             verdict=_verdict(verdict, checks),
             flow=flow_of(verdict, _in_speed(pipeline, day)),
             duplicates_by_hour=profile.by_hour(events, rows, contract, day),
-            lateness=profile.lateness(events, contract),
+            lateness=document.lateness(profile.lateness(events, contract)),
             quarantine=profile.quarantine_reasons(
                 index.reasons(),
                 invalid(decoded, contract),
@@ -133,12 +132,12 @@ def _decided(
             conflict_samples=conflicts.samples(events, contract, pipeline.config.audit.examples)
             if verdict.conflicts
             else (),
-            layer_differences=group_samples(samples_of(pipeline, verdict.day, verdict.run_id)),
+            layer_differences=document.layer_differences(samples_of(pipeline, verdict.day, verdict.run_id)),
             checks=checks,
             trend=trend,
             history=verdict_history.past_verdicts(verdicts, day),
             repairs=verdict_history.repairs(verdicts, [entry.day for entry in trend]),
-            comparison=comparison(pipeline, verdict, rows),
+            comparison=document.comparison(verdict, row_changes.changes(pipeline, verdict, rows)),
             data_docs=data_docs,
         )
     finally:

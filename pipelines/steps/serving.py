@@ -49,13 +49,13 @@ def read_serving(pipeline: Pipeline) -> DataFrame:
         raise ConfigError(f"{speed}: no such table; run first: {' && '.join(makers)}; or fix lake.root")
     if state is None:
         return read(spark, speed)
-    closed = F.expr(days_condition(state.days))
-    certified_rows = read(spark, batch, state.version).where(closed)
+    is_certified = F.expr(days_condition(state.days))
+    certified_rows = read(spark, batch, state.version).where(is_certified)
     if not exists(spark, speed):
         return certified_rows
-    open_rows = read(spark, speed).where(~closed)
-    columns = _merged_columns([certified_rows, open_rows])
-    return conform(certified_rows, columns).unionByName(conform(open_rows, columns))
+    uncertified_rows = read(spark, speed).where(~is_certified)
+    columns = _merged_columns([certified_rows, uncertified_rows])
+    return conform(certified_rows, columns).unionByName(conform(uncertified_rows, columns))
 
 
 def _merged_columns(layers: Iterable[DataFrame]) -> StructType:

@@ -118,7 +118,7 @@ def of(day: int, number: int, **changes: Any) -> Record:
 
 
 def fill(lake: Lake) -> None:
-    """A certified day and an open one, both with events of flight 1, broken ones among them."""
+    """A certified day and an uncertified one, both with events of flight 1, broken ones among them."""
     forged = Record(None, headers=[("oncelake.forgotten", b"1"), ("_forgotten", b"1")])
     lake.ingest(
         [

@@ -106,11 +106,11 @@ def hold_on(lake: Lake) -> None:
     assert "speed_stream has not read records that were sent at 2013-01-01 12:00" in kept_in_bronze(lake)
     stream(lake)
     assert "speed_stream" not in kept_in_bronze(lake)
-    assert "quarantine holds open records, the first sent at 2013-01-01 12:00" in kept_in_bronze(lake)
+    assert "quarantine holds unresolved records, the first sent at 2013-01-01 12:00" in kept_in_bronze(lake)
     discard(lake.pipeline, "discard", Selection(), dry_run=False)
     assert kept_in_bronze(lake) == f"from 2012-12-19 on: {NOT_CERTIFIED.format('2012-12-20')}"
     nightly(lake.pipeline, "run", [EARLY, ONE, TWO, date(2013, 1, 13)])
-    # Of the certified days before the one that is open, and not of that behind it.
+    # Of the certified days before the one that is uncertified, and not of that behind it.
     removal = from_speed(lake.pipeline, timedelta())
     need = Need(date(2013, 1, 12), NOT_CERTIFIED.format("2013-01-12"))
     assert (removal.rows, removal.kept_from, removal.needs) == (4, need.day, (need,))

@@ -332,7 +332,7 @@ def test_an_event_that_moves_between_days_sent_as_a_whole_stays_on_the_topic(
 
 
 @pytest.mark.thorough
-def test_an_event_that_leaves_a_day_sent_as_a_whole_for_an_open_one_stays_on_the_topic(
+def test_an_event_that_leaves_a_day_sent_as_a_whole_for_an_uncertified_one_stays_on_the_topic(
     make: Callable[..., Lake],
 ) -> None:
     lake = make()
@@ -401,7 +401,7 @@ def test_what_is_forgotten_is_taken_back_from_the_topic(make: Callable[..., Lake
     new: list[tuple[int, str | None]] = [(number, None) for number in (1, 2, 3, 4, 5, 7)]
     sent = Counter([*new, (1, "removed"), (4, "removed")])
     assert told(lake) == sent
-    # Of an open day it is taken back at once, also where nothing else has come.
+    # Of an uncertified day it is taken back at once, also where nothing else has come.
     forget_carrier(lake, "DL")
     assert send(lake) == 1
     lake.ingest([on(2, 8), on(2, 5, carrier="DL", sent=LATER)])

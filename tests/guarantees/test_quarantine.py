@@ -37,7 +37,7 @@ from tests.support.lake_copies import copied, lake_in
 from tests.support.lakes import EPOCH, Lake, Record, flight
 from tests.support.nights import ONE, TWO, on, stream
 
-OPEN = Selection()
+UNRESOLVED = Selection()
 FAR: dict[str, Any] = {"distance": 4963.0}
 LATE = EPOCH + timedelta(days=3)
 
@@ -75,7 +75,7 @@ def with_contract(lake: Lake, contract: DataContract) -> Lake:
     return lake.variant(contract=contract)
 
 
-def replay(lake: Lake, selection: Selection = OPEN, *, dry_run: bool = False) -> Replay:
+def replay(lake: Lake, selection: Selection = UNRESOLVED, *, dry_run: bool = False) -> Replay:
     return step.replay(lake.pipeline, "replay", selection, dry_run=dry_run)
 
 
@@ -203,7 +203,7 @@ def certify(lake: Lake, day: date) -> None:
         record_verdicts(lake.pipeline, [verdict], held.stamp("certify"))
 
 
-def test_a_replayed_record_enters_an_open_day_once_and_a_certified_day_by_its_rebuild(
+def test_a_replayed_record_enters_an_uncertified_day_once_and_a_certified_day_by_its_rebuild(
     lake: Lake, small: DataContract
 ) -> None:
     certify(lake, ONE)
@@ -257,7 +257,7 @@ def test_what_is_still_broken_gets_its_new_reason_and_what_is_given_up_stays_awa
 ) -> None:
     stricter = replace(small, version="2.0.0", row_rules=(RowRule("carrier", "values", ("XX",)),))
     replay(with_contract(lake, stricter), Selection(reasons=("rule_failed",)))
-    groups = summarise(lake.pipeline, OPEN)
+    groups = summarise(lake.pipeline, UNRESOLVED)
     assert [(g.reason, g.column, g.contract_version, g.records) for g in groups] == [
         ("rule_failed", "carrier", "2.0.0", 6),
         ("malformed_json", None, "0.9.0", 2),
@@ -266,7 +266,7 @@ def test_what_is_still_broken_gets_its_new_reason_and_what_is_given_up_stays_awa
     second = Selection(contract_versions=("2.0.0",))
     for dry_run in (True, False):
         assert discard(lake.pipeline, "run", second, dry_run=dry_run) == 6
-    assert [record.value for record in examples(lake.pipeline, OPEN, 10)] == [b"poison", b"b", b"{}"]
+    assert [record.value for record in examples(lake.pipeline, UNRESOLVED, 10)] == [b"poison", b"b", b"{}"]
     assert replay(with_contract(lake, small)).counts.rows == 0
     assert numbers(lake.table("speed")) == [1, 3, 4]
     assert summarise(lake.pipeline, Selection(status="discarded"))[0].records == 6

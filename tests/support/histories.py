@@ -245,15 +245,15 @@ class History(RuleBasedStateMachine):
     def upkeep(self) -> None:
         """Compaction, retention and a VACUUM that keeps nothing for its age change no row that is served."""
         self.happened.add("upkeep")
-        closed = self._rows_of_certified()
-        before = closed, self._served(closed)
+        certified = self._rows_of_certified()
+        before = certified, self._served(certified)
         short = self.config.maintain.model_copy(
             update={"vacuum_after": timedelta(0), "speed_retention": timedelta(days=1)}
         )
         config = self.config.model_copy(update={"maintain": short})
         maintain(replace(self.pipeline, config=config), "upkeep", dry_run=False)
-        closed = self._rows_of_certified()
-        assert (closed, self._served(closed)) == before
+        certified = self._rows_of_certified()
+        assert (certified, self._served(certified)) == before
 
     def _next_offset(self, partition: int) -> int:
         self.offsets[partition] += 1
@@ -282,7 +282,7 @@ class History(RuleBasedStateMachine):
     def _expected(self, day: date, last: date) -> set[Row]:
         """What a run up to a last day leaves of an earlier one, that it need not have rebuilt.
 
-        Copies that have come since with later days are counted when these days are closed.
+        Copies that have come since with later days are counted when these days are certified.
         """
         certified = newest_certified(history(self.pipeline))
         built = certified[day].bronze_version
@@ -290,18 +290,18 @@ class History(RuleBasedStateMachine):
         since = [sent for sent in self.sent[known:] if sent.day <= last or sent.day in certified]
         return winners([*self.sent[:known], *since], day)
 
-    def _each_key_once(self, closed: dict[date, set[Row]]) -> None:
-        """Readers get each event of certified days once, from the batch layer; of open days, if they can.
+    def _each_key_once(self, certified: dict[date, set[Row]]) -> None:
+        """Readers get each event of certified days once, from the batch layer; of others, if they can.
 
         They cannot where the key lacks the event time, or an event was put back before its copy came.
         """
-        served = self._served(closed)
-        assert {day: {row for row in served if served[row] == day} for day in closed} == closed
+        served = self._served(certified)
+        assert {day: {row for row in served if served[row] == day} for day in certified} == certified
         events = {sent.row: sent for sent in self.sent}
         everywhere = self.is_keyed and not self.put_back
         days = defaultdict(list)
         for row, day in served.items():
-            if everywhere or day in closed:
+            if everywhere or day in certified:
                 days[events[row].key].append(day)
         for key, found in days.items():
             apart = [(later - earlier).days for earlier, later in pairwise(sorted(found))]
@@ -319,9 +319,9 @@ class History(RuleBasedStateMachine):
                     found[day].add(tuple(row))
         return found
 
-    def _served(self, closed: dict[date, set[Row]]) -> dict[Row, date]:
+    def _served(self, certified: dict[date, set[Row]]) -> dict[Row, date]:
         """What readers get, and on which day; these days are certified."""
-        if not exists(self.spark, self.config.table("speed")) and not closed:
+        if not exists(self.spark, self.config.table("speed")) and not certified:
             return {}
         columns = ("_partition", "_offset", "departure_delay", "_event_date")
         rows = list(map(tuple, read_serving(self.pipeline).select(*columns).toLocalIterator()))

@@ -9,12 +9,12 @@ from pipelines.report.model.history import (
     Comparison,
     PastVerdict,
     Repair,
-    RowOrigin,
 )
 from pipelines.report.model.records import (
     ConflictColumn,
     ConflictCopy,
     ConflictSample,
+    Coordinates,
     KeyPart,
     QuarantineExample,
     QuarantineReason,
@@ -172,7 +172,7 @@ def repairs_of(day: date) -> tuple[Repair, ...]:
 def comparison_of() -> Comparison:
     """A rebuild that did everything to rows that can be done, one of them with a value that would act."""
     key = (KeyPart(column="carrier", value="UA"), KeyPart(column="flight", value="1545"))
-    old, new = (RowOrigin(topic="flights", partition=1, offset=offset) for offset in (4712, 9120))
+    old, new = (Coordinates(topic="flights", partition=1, offset=offset) for offset in (4712, 9120))
     return Comparison(
         previous_version=12,
         batch_version=18,

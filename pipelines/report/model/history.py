@@ -4,15 +4,18 @@ A *repair* is a rebuild of a day that was certified before. Counts of rows are n
 them, as in verdicts of earlier versions of Oncelake.
 """
 
+from dataclasses import dataclass
 from datetime import date
 from typing import Literal, TypeAlias
 
 from pydantic import AwareDatetime
 
 from pipelines.contracts.custom_properties import Personal
-from pipelines.report.model.records import Count, KeyPart, Model, Text
+from pipelines.report.model.records import Coordinates, Count, KeyPart, Model, Text
 
 RowChange: TypeAlias = Literal["added", "removed", "changed"]
+Withheld: TypeAlias = Literal["forgotten", "version_gone"]
+"""Why no rows are shown: the run forgot events, or the version before is gone."""
 
 
 class PastVerdict(Model):
@@ -73,20 +76,6 @@ class Repair(Model):
     changed: Count | None = None
 
 
-class RowOrigin(Model):
-    """The Kafka record that a row was made of.
-
-    Attributes:
-        topic: topic of the record.
-        partition: partition of the record.
-        offset: offset of the record.
-    """
-
-    topic: Text
-    partition: Count
-    offset: Count
-
-
 class ChangedColumn(Model):
     """One column of a row that a rebuild changed.
 
@@ -118,9 +107,26 @@ class ChangedRow(Model):
 
     change: RowChange
     key: tuple[KeyPart, ...]
-    before: RowOrigin | None = None
-    after: RowOrigin | None = None
+    before: Coordinates | None = None
+    after: Coordinates | None = None
     columns: tuple[ChangedColumn, ...] = ()
+
+
+@dataclass(frozen=True)
+class SampledChanges:
+    """How the rows of a day differ between two versions, with samples.
+
+    Attributes:
+        added: rows that only the later version has.
+        removed: rows that only the earlier one has.
+        changed: rows of keys that both have, from another record or with other values.
+        samples: the first of each sort, in the order of the key.
+    """
+
+    added: int
+    removed: int
+    changed: int
+    samples: tuple[ChangedRow, ...]
 
 
 class Comparison(Model):

@@ -30,6 +30,20 @@ class Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+class Coordinates(Model):
+    """Where a record lies in Kafka.
+
+    Attributes:
+        topic: topic of the record.
+        partition: partition of the record.
+        offset: offset of the record.
+    """
+
+    topic: Text
+    partition: Count
+    offset: Count
+
+
 class QuarantineExample(Model):
     """One quarantined record, by its coordinates in Kafka.
 

@@ -6,6 +6,7 @@ validated here: a report has to be able to show that they do not add up.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import date
 from itertools import pairwise
 from typing import Annotated, Literal, TypeAlias
@@ -44,7 +45,7 @@ class DayVerdict(Model):
 
     Attributes:
         status: ``certified`` the audit passed and readers get the day from the batch layer; ``failed`` the
-            last audit failed; ``not_certified`` the day is over but no run has decided on it; ``open`` the
+            last audit failed; ``not_certified`` a past day on which no run has decided; ``open`` the
             day is not over.
         certified_at: when the day was certified, if it was.
         run_id: the run whose audit this is.
@@ -123,6 +124,21 @@ class HourCount(Model):
     hour_start: AwareDatetime
     records: Count
     duplicates: Count
+
+
+@dataclass(frozen=True)
+class LatenessCount:
+    """How many records lie in a range of lateness.
+
+    Attributes:
+        lower_s: lower bound in seconds, inclusive; None for no bound.
+        upper_s: upper bound in seconds, exclusive; None for no bound.
+        records: records of the day in this range.
+    """
+
+    lower_s: float | None
+    upper_s: float | None
+    records: int
 
 
 class LatenessBucket(Model):

@@ -12,7 +12,7 @@ from pipelines.delta.io import small_rows
 from pipelines.records.decode import COORDINATES, EVENT_DATE
 from pipelines.records.sent import sent_at
 from pipelines.report.model.records import QuarantineExample, QuarantineReason
-from pipelines.report.model.report import HourCount, LatenessBucket
+from pipelines.report.model.report import HourCount, LatenessCount
 
 # Kafka takes timestamps of any year; Python's end with 9999.
 SENT: Final = "CASE WHEN _kafka_timestamp < TIMESTAMP'9999-12-31' THEN _kafka_timestamp END"
@@ -20,17 +20,8 @@ SENT: Final = "CASE WHEN _kafka_timestamp < TIMESTAMP'9999-12-31' THEN _kafka_ti
 _HOUR_S: Final = 3600
 _DAY_S: Final = 24 * _HOUR_S
 _PREVIEW_BYTES: Final = 2000
-# Lateness in seconds: upper bounds, exclusive, with the words for the range that ends there.
-_LATENESS: Final[tuple[tuple[float | None, str], ...]] = (
-    (0, "sent ahead"),
-    (60, "under 1 min"),
-    (600, "1 to 10 min"),
-    (_HOUR_S, "10 to 60 min"),
-    (6 * _HOUR_S, "1 to 6 h"),
-    (_DAY_S, "6 to 24 h"),
-    (7 * _DAY_S, "1 to 7 days"),
-    (None, "over 7 days"),
-)
+# Lateness in seconds: upper bounds, exclusive.
+_BOUNDS: Final = (0, 60, 600, _HOUR_S, 6 * _HOUR_S, _DAY_S, 7 * _DAY_S, None)
 
 
 def by_hour(events: DataFrame, rows: DataFrame, contract: DataContract, day: date) -> tuple[HourCount, ...]:
@@ -58,20 +49,18 @@ def by_hour(events: DataFrame, rows: DataFrame, contract: DataContract, day: dat
     )
 
 
-def lateness(events: DataFrame, contract: DataContract) -> tuple[LatenessBucket, ...]:
+def lateness(events: DataFrame, contract: DataContract) -> tuple[LatenessCount, ...]:
     """Return how long after their event time the records of a day were sent: a histogram."""
     late_s = F.col("_kafka_timestamp").cast("double") - F.col(contract.event_time).cast("double")
-    bucket: Column = F.lit(len(_LATENESS) - 1)
-    for n, (upper, _) in reversed(list(enumerate(_LATENESS[:-1]))):
+    bucket: Column = F.lit(len(_BOUNDS) - 1)
+    for n, upper in reversed(list(enumerate(_BOUNDS[:-1]))):
         bucket = F.when(late_s < F.lit(upper), n).otherwise(bucket)
     counted = events.groupBy(bucket.alias("bucket")).count()
     counts = {row["bucket"]: row["count"] for row in small_rows(counted)}
-    lower: float | None = None
-    buckets: list[LatenessBucket] = []
-    for n, (upper, label) in enumerate(_LATENESS):
-        buckets.append(LatenessBucket(label=label, lower_s=lower, upper_s=upper, records=counts.get(n, 0)))
-        lower = upper
-    return tuple(buckets)
+    return tuple(
+        LatenessCount(lower, upper, counts.get(n, 0))
+        for n, (lower, upper) in enumerate(zip((None, *_BOUNDS), _BOUNDS, strict=False))
+    )
 
 
 def quarantine_reasons(

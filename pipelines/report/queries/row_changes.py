@@ -1,7 +1,6 @@
 """The rows that a rebuild added to a day, removed or changed, with samples as far as they may be shown."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final, get_args
 
 from pyspark.sql import DataFrame
@@ -18,20 +17,22 @@ from pipelines.records.decode import COORDINATES, EVENT_DATE
 from pipelines.records.dedup import with_key
 from pipelines.records.fingerprints import fingerprint
 from pipelines.records.redaction import leaves, text_of
-from pipelines.report.model.history import ChangedColumn, ChangedRow, Comparison, RowChange, RowOrigin
-from pipelines.report.model.records import KeyPart
+from pipelines.report.model.history import (
+    ChangedColumn,
+    ChangedRow,
+    RowChange,
+    SampledChanges,
+    Withheld,
+)
+from pipelines.report.model.records import Coordinates, KeyPart
 from pipelines.spark.pipeline import Pipeline
 from pipelines.sql import name
 
 _NTH: Final = "_nth"
 
 
-def comparison(
-    pipeline: Pipeline,
-    verdict: Verdict,
-    rows: DataFrame,
-) -> Comparison | None:
-    """Return what the run changed in the day; None if nobody had certified the day before.
+def changes(pipeline: Pipeline, verdict: Verdict, rows: DataFrame) -> SampledChanges | Withheld | None:
+    """Return the rows that the run changed, or why they are not shown; None if it is the day's first verdict.
 
     Args:
         pipeline: The pipeline.
@@ -41,52 +42,15 @@ def comparison(
     previous = verdict.previous_version
     if previous is None:
         return None
-    at = verdict.batch_version
-    counted = Comparison(
-        previous_version=previous,
-        batch_version=at,
-        added=verdict.added,
-        removed=verdict.removed,
-        changed=verdict.changed,
-    )
     if verdict.cause == "forgotten":
-        return counted.model_copy(update={"gone": "The run forgot events, so no rows are shown."})
+        return "forgotten"
     before = read_kept(pipeline.spark, pipeline.table("batch"), previous, [verdict.day])
     if before is None:
-        gone = (
-            f"Version {previous} of the batch table is gone: Delta has cleaned its log, or VACUUM its"
-            " files. So the rows can no longer be compared."
-        )
-        return counted.model_copy(update={"gone": gone})
+        return "version_gone"
     columns = events_schema(pipeline.contract)
-    changes = sampled_changes(
+    return sampled_changes(
         conform(before, columns), conform(rows, columns), pipeline.contract, pipeline.config.audit.examples
     )
-    return Comparison(
-        previous_version=previous,
-        batch_version=at,
-        added=changes.added,
-        removed=changes.removed,
-        changed=changes.changed,
-        samples=changes.samples,
-    )
-
-
-@dataclass(frozen=True)
-class SampledChanges:
-    """How the rows of a day differ between two versions, with samples.
-
-    Attributes:
-        added: rows that only the later version has.
-        removed: rows that only the earlier one has.
-        changed: rows of keys that both have, from another record or with other values.
-        samples: the first of each sort, in the order of the key.
-    """
-
-    added: int
-    removed: int
-    changed: int
-    samples: tuple[ChangedRow, ...]
 
 
 def sampled_changes(
@@ -126,8 +90,8 @@ def _samples(
         yield ChangedRow(
             change=change,
             key=tuple(KeyPart(column=path, value=value) for path, value in key),
-            before=_origin(was),
-            after=_origin(is_now),
+            before=_coordinates(was),
+            after=_coordinates(is_now),
             columns=tuple(_columns(was, is_now, contract)),
         )
 
@@ -162,7 +126,7 @@ def _columns(
             yield ChangedColumn(column=path, personal=contract.treatment(path), before=before, after=after)
 
 
-def _origin(row: dict[str, Any] | None) -> RowOrigin | None:
+def _coordinates(row: dict[str, Any] | None) -> Coordinates | None:
     if row is None:
         return None
-    return RowOrigin(topic=row["_topic"], partition=row["_partition"], offset=row["_offset"])
+    return Coordinates(topic=row["_topic"], partition=row["_partition"], offset=row["_offset"])

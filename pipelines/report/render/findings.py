@@ -106,7 +106,7 @@ def headline(data: ReportData) -> str:
             return f"{day} is certified: no event on this day"
         return f"{day} is certified: every event once"
     if verdict.status == "open":
-        return f"{day} is open: not yet rebuilt and audited"
+        return f"{day} is not over: not yet rebuilt and audited"
     if verdict.status == "failed" and verdict.failed:
         total = verdict.passed + verdict.failed + verdict.warned
         return f"{day} is NOT certified: {verdict.failed:,} of {plural(total, 'check')} failed"

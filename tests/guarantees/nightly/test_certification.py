@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.contracts.event_days import closed_days
+from pipelines.contracts.event_days import past_days
 from pipelines.contracts.rules import DayRule
 from pipelines.delta.event_tables import ensure_batch
 from pipelines.delta.io import read
@@ -144,14 +144,14 @@ def test_bronze_that_has_not_come_as_far_is_an_untrusted_source(lake: Lake) -> N
 
 def test_only_days_that_are_over_can_be_rebuilt(small: Any) -> None:
     today = datetime.now(small.zone).date()
-    assert closed_days(small, None, None) == (today - timedelta(days=1),) * 2
-    assert closed_days(small, ONE, None) == (ONE, ONE)
+    assert past_days(small, None, None) == (today - timedelta(days=1),) * 2
+    assert past_days(small, ONE, None) == (ONE, ONE)
     with pytest.raises(ConfigError, match="is not over in America/New_York"):
-        closed_days(small, today, None)
+        past_days(small, today, None)
     with pytest.raises(ConfigError, match="expected 1970-01-01 or later"):
-        closed_days(small, date(1, 1, 1), None)
+        past_days(small, date(1, 1, 1), None)
     with pytest.raises(ConfigError, match="the first day is after the last"):
-        closed_days(small, TWO, ONE)
+        past_days(small, TWO, ONE)
 
 
 @pytest.mark.thorough

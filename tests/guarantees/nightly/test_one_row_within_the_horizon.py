@@ -135,7 +135,7 @@ def rows_of_others(lake: Lake) -> list[str]:
 def test_a_key_on_several_days_in_a_row_has_a_row_within_the_horizon_of_each(
     certified: Lake, further: Further
 ) -> None:
-    # Of the last one an open day has the copy that wins.
+    # Of the last one an uncertified day has the copy that wins.
     assert days_of_flights(certified, 1, 2, 7, 51) == [[1, 3], [2], [1, 3], []]
     assert days_of_flights(further.lake, 1, 2, 7, 51) == [[1, 3], [2], [1, 3, 5, 7], [5]]
     # Nor does it matter which days are built together.
@@ -188,7 +188,7 @@ def test_the_audit_finds_by_itself_what_a_rebuild_loses(further: Further) -> Non
 
 @pytest.mark.thorough
 def test_a_day_that_opens_the_way_back_gives_a_certified_day_its_row(lake: Lake) -> None:
-    # The second day's copy wins over the first's, and loses to the third's, which came when both were closed.
+    # The second day's copy wins over the first's, and loses to the third's, which came after both verdicts.
     lake.ingest([on(1, 1, sent=LATER + timedelta(hours=2)), on(2, 1, sent=LATER + timedelta(hours=1))])
     lake.ingest([on(1, 9), on(2, 9), on(9, 9)])
     run(lake, ONE, TWO)

@@ -1,4 +1,4 @@
-"""A closed day is rebuilt from bronze, audited as written, and shown only when it passed."""
+"""A past day is rebuilt from bronze, audited as written, and shown only when it passed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace

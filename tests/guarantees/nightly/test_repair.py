@@ -197,7 +197,7 @@ def test_days_that_share_an_event_are_rebuilt_together_fail_together_and_are_tri
 
 
 @pytest.mark.thorough
-def test_an_event_that_may_win_on_an_open_day_holds_up_nobody_and_days_left_out_are_told(
+def test_an_event_that_may_win_on_an_uncertified_day_holds_up_nobody_and_days_left_out_are_told(
     make_lake: Callable[..., Lake], small_by_flight: DataContract, caplog: pytest.LogCaptureFixture
 ) -> None:
     lake = make_lake("batch.lookback_days=0", contract=small_by_flight)

@@ -17,6 +17,7 @@ from pipelines.cli.lag import summary_of
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import ConfigError, OncelakeError, SourceError
 from pipelines.fault_points import Point, armed
+from pipelines.lag.diagnosis import Diagnosis, Finding
 from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.stream_monitor import StreamMonitor, refusal_noted
 from pipelines.spark.stream_progress import StreamProgress, read_progress
@@ -28,6 +29,8 @@ from tests.support.kafka import MakeTopic, make_anew
 from tests.support.lakes import Lake, flight
 from tests.support.nights import on, stream
 from tests.support.published import send
+
+DISK_FULL = Finding("run_failed", {"failure": "the disk is full"})
 
 
 class Watched:
@@ -67,17 +70,15 @@ def watched(broker: str, topic: MakeTopic, make_lake: Callable[..., Lake]) -> Wa
 def test_each_stage_is_told_with_what_it_lacks_and_why(watched: Watched) -> None:
     watched.send(20)
     found = watched.lag()
-    assert (found["ingest"].evidence.records, found["ingest"].diagnosis.evidence) == (
-        20,
-        ("it has never run",),
-    )
-    assert found["ingest"].diagnosis.advice == "start it: oncelake ingest_stream --pipeline flights"
-    assert found["speed"].diagnosis.evidence == ("there is no bronze yet: no stream has made it",)
+    assert found["ingest"].evidence.records == 20
+    assert found["ingest"].diagnosis == Diagnosis("stopped", (Finding("never_ran", {}),), 1.0, "start")
+    assert found["ingest"].start == "oncelake ingest_stream --pipeline flights"
+    assert found["speed"].diagnosis.evidence == (Finding("no_table", {"table": "bronze"}),)
 
     ingest(watched.lake.pipeline, once=True)
     found = watched.lag()
     assert {stage: each.evidence.records for stage, each in found.items()} == {"ingest": 0, "speed": 20}
-    assert found["speed"].diagnosis.evidence == ("it has never run",)
+    assert found["speed"].diagnosis.evidence == (Finding("never_ran", {}),)
     assert [each.partition for each in found["speed"].evidence.partitions] == [0]
     # The records are seconds old, whatever event times they have.
     assert 0 < (found["speed"].evidence.behind_s or 0) < 600
@@ -110,14 +111,15 @@ def test_why_a_stream_failed_and_what_kafka_has_deleted_meanwhile_is_told(watche
         pytest.raises(OncelakeError),
     ):
         ingest(watched.lake.pipeline, once=True)
-    stopped = watched.lag()["ingest"].diagnosis
-    assert (stopped.cause, stopped.evidence[1]) == ("stopped", "it failed: the disk is full")
-    assert stopped.advice == "fix that, then start it: oncelake ingest_stream --pipeline flights --once"
+    found = watched.lag()["ingest"]
+    stopped = found.diagnosis
+    assert (stopped.cause, stopped.evidence[1], stopped.advice) == ("stopped", DISK_FULL, "fix_and_start")
+    assert found.start == "oncelake ingest_stream --pipeline flights --once"
 
     watched.delete_until(25)
     lost = watched.lag()["ingest"]
     assert lost.diagnosis.cause == "retention"
-    assert lost.diagnosis.evidence == ("partition 0: Kafka has deleted 5 unread offsets",)
+    assert lost.diagnosis.evidence == (Finding("offsets_deleted", {"partition": 0, "offsets": 5}),)
     assert lost.evidence.records == 5
 
 
@@ -133,11 +135,12 @@ def test_a_run_that_was_refused_leaves_word_and_does_not_speak_over_one_that_run
 
     before = kept_run(pipeline)
     refused()
-    stopped = watched.lag()["ingest"].diagnosis
-    assert stopped.cause == "stopped"
-    assert stopped.evidence[0].endswith("ago: bronze was restored")
+    found = watched.lag()["ingest"]
+    stopped = found.diagnosis
+    assert (stopped.cause, stopped.advice) == ("stopped", "fix_and_start")
+    assert stopped.evidence[0].figures["failure"] == "bronze was restored"
     # As the runs before were started, whatever the one that was refused.
-    assert stopped.advice == "fix that, then start it: oncelake ingest_stream --pipeline flights --once"
+    assert found.start == "oncelake ingest_stream --pipeline flights --once"
     assert kept_run(pipeline) == before
 
     # A run that has begun and fails says so itself.
@@ -147,7 +150,7 @@ def test_a_run_that_was_refused_leaves_word_and_does_not_speak_over_one_that_run
         refusal_noted(pipeline, "ingest"),
     ):
         ingest(pipeline, once=True)
-    assert watched.lag()["ingest"].diagnosis.evidence[1] == "it failed: the disk is full"
+    assert watched.lag()["ingest"].diagnosis.evidence[1] == DISK_FULL
 
     running = StreamMonitor(pipeline, "ingest", timedelta(seconds=1))
     wait_until(lambda: kept_run(pipeline).ended_at is None, "the run has begun", 30)
@@ -261,7 +264,7 @@ def test_rows_that_wait_to_be_published_are_counted_until_they_are(
         return next(each for each in lag(lake.pipeline) if each.evidence.stage == "publish")
 
     before = published()
-    assert (before.evidence.records, before.diagnosis.evidence) == (2, ("it has never run",))
+    assert (before.evidence.records, before.diagnosis.evidence) == (2, (Finding("never_ran", {}),))
     assert 0 < (before.evidence.behind_s or 0) < 600
     assert send(lake) == 2
     after = published()

@@ -66,7 +66,7 @@ def test_in_avro_a_published_event_reads_as_the_one_that_came(
         lake = make_lake(contract=plain)
         schema = avro_schema(lake.spark, plain, "2-events")
         decoded = decode(lake.envelopes(values), plain, timedelta(days=1)).where(VALID)
-        written = messages(decoded, plain, avro=AvroValues(7, schema)).select("value").toArrow().to_pylist()
+        written = messages(decoded, plain, avro=AvroValues("7", schema)).select("value").toArrow().to_pylist()
         assert {row["value"][:5] for row in written} == {b"\x00\x00\x00\x00\x07"}
         # Whoever reads by the schema alone finds what the lake has.
         parsed = fastavro.parse_schema(json.loads(schema))

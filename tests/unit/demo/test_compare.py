@@ -71,15 +71,15 @@ def test_one_harmed_row_is_one_difference_with_an_example(
     assert not findings.sound
 
 
-def test_a_loser_is_wrong_on_a_closed_day_and_lawful_on_the_open_one(plan: Plan) -> None:
+def test_a_loser_is_wrong_on_a_certified_day_and_lawful_on_the_last_one(plan: Plan) -> None:
     contested = {key: expected for key, expected in plan.truth.events.items() if expected.losers}
     for key, expected in contested.items():
         rows = [
             row._replace(payload=next(iter(expected.losers))) if row.key == key else row
             for row in right_rows(plan)
         ]
-        assert judged(plan, rows).wrong == (0 if expected.day == plan.truth.open_day else 1)
-    assert {expected.day == plan.truth.open_day for expected in contested.values()} >= {False}
+        assert judged(plan, rows).wrong == (0 if expected.day == plan.truth.uncertified_day else 1)
+    assert {expected.day == plan.truth.uncertified_day for expected in contested.values()} >= {False}
 
 
 @pytest.mark.parametrize("change", [-1, 1])

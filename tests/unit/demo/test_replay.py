@@ -111,7 +111,7 @@ def test_the_wire_alone_gives_the_truth(plan: Plan) -> None:
 
 
 @pytest.mark.parametrize("days", [2, 3, 14])
-def test_overdue_flights_come_last_and_belong_to_days_that_the_first_night_closed(days: int) -> None:
+def test_overdue_flights_come_last_and_belong_to_days_that_the_first_night_certified(days: int) -> None:
     plan = plan_replay(read_flights(demo_days(days)), seed=7, partitions=PARTITIONS)
     assert [*plan.before_first_night, *plan.after_first_night] == list(plan.sends)
     assert plan.first_night == plan.days[: max(days - 2, 1)]
@@ -125,7 +125,7 @@ def test_overdue_flights_come_last_and_belong_to_days_that_the_first_night_close
 def test_rows_by_day_cover_all_events(flights: list[Flight], plan: Plan) -> None:
     assert plan.truth.rows_by_day == Counter(flight.day for flight in flights)
     assert tuple(plan.truth.rows_by_day) == plan.days
-    assert plan.truth.open_day == plan.days[-1]
+    assert plan.truth.uncertified_day == plan.days[-1]
 
 
 @pytest.mark.parametrize("kind", Poison)
@@ -154,10 +154,10 @@ def test_disorder_stays_below_the_watermark_delay_except_for_late_flights(plan: 
     assert disordered > 100
 
 
-def test_late_flights_come_once_the_watermark_is_past_and_never_for_the_open_day(plan: Plan) -> None:
+def test_late_flights_come_once_the_watermark_is_past_and_never_for_the_uncertified_day(plan: Plan) -> None:
     late = [send for send in plan.sends if send.sort is Sort.LATE]
     assert len(late) == plan.truth.late - plan.sorts[Sort.OVERDUE] >= 2
-    assert all(send.flight and send.flight.day < plan.truth.open_day for send in late)
+    assert all(send.flight and send.flight.day < plan.truth.uncertified_day for send in late)
     assert all(send.attempt == 1 for send in late)
 
 
@@ -211,11 +211,11 @@ def test_the_winner_is_first_by_timestamp_then_partition_then_offset(
     assert len(events[flights[0].key].losers) == 1
 
 
-def test_a_closed_day_accepts_the_winner_alone_and_the_open_day_any_copy(plan: Plan) -> None:
+def test_a_certified_day_accepts_the_winner_alone_and_the_uncertified_day_any_copy(plan: Plan) -> None:
     for key, expected in plan.truth.events.items():
         if expected.losers:
-            open_day = expected.day == plan.truth.open_day
-            assert len(plan.truth.acceptable(key)) == (1 + len(expected.losers) if open_day else 1)
+            uncertified_day = expected.day == plan.truth.uncertified_day
+            assert len(plan.truth.acceptable(key)) == (1 + len(expected.losers) if uncertified_day else 1)
 
 
 @pytest.mark.parametrize("count", [1, 2, 14, 1000])

@@ -15,7 +15,7 @@ from pipelines.steps.explain import Explained, ExplainedRecord
 
 PLACE = {"_topic": "flights", "_partition": 1, "_offset": 7}
 ASIDE = {"_status": "open", "_reason": "rule_failed", "_column": "dest", "_contract_version": "0.9"}
-# A sound record that wins its key, on an open day, and that only bronze has.
+# A sound record that wins its key, on an uncertified day, and that only bronze has.
 WINS = Facts(
     key=("UA", "1", "EWR", "2013-01-01 10:15:00 UTC"),
     topic="flights",
@@ -32,7 +32,7 @@ WINS = Facts(
     in_speed=False,
     in_batch=False,
     aside=None,
-    closed=False,
+    certified=False,
     reading=1,
     best=True,
     winner={"_topic": "flights", "_partition": 0, "_offset": 3},
@@ -84,13 +84,17 @@ def test_of_several_explanations_the_first_by_precedence_is_told(contract: DataC
         ),
         (replace(WINS, aside=ASIDE), "quarantined", "rule_failed dest by contract 0.9 (open); valid by"),
         (replace(WINS, aside=ASIDE, in_speed=True), "winner", "readers have it"),
-        (replace(WINS, closed=True, in_batch=True), "winner", "row of the batch layer"),
-        (replace(WINS, closed=True, in_batch=True, behind=True), "late", "row of the batch layer; the speed"),
-        (replace(WINS, closed=True, in_speed=True), "late", "2013-01-01 is certified without it"),
+        (replace(WINS, certified=True, in_batch=True), "winner", "row of the batch layer"),
+        (
+            replace(WINS, certified=True, in_batch=True, behind=True),
+            "late",
+            "row of the batch layer; the speed",
+        ),
+        (replace(WINS, certified=True, in_speed=True), "late", "2013-01-01 is certified without it"),
         (replace(WINS, reading=2), "duplicate", "of flights-0 @ 3: the same record, read from Kafka again"),
         (LOSES, "duplicate", "of flights-1 @ 7"),
         (replace(LOSES, in_speed=True), "duplicate", "readers have this copy from the speed layer until"),
-        (replace(LOSES, in_batch=True, closed=True), "duplicate", "row of the batch layer until"),
+        (replace(LOSES, in_batch=True, certified=True), "duplicate", "row of the batch layer until"),
         (replace(LOSES, differing=(1, 9)), "conflict", "with flights-1 @ 7, which wins; differs in flight,"),
         (replace(BROKEN, aside=ASIDE), "quarantined", "rule_failed dest (open)"),
         (

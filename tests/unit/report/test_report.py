@@ -112,7 +112,7 @@ def test_headings_lead_through_the_page_verdict_first(case: tuple[ReportData, st
         (CASES["certified"], "2013-01-05 is certified: every event once"),
         (CASES["failed"], "2013-01-05 is NOT certified: 2 of 7 checks failed"),
         (CASES["not_certified"], "2013-01-05 is NOT certified: no audit of it has passed"),
-        (CASES["open"], "2013-01-05 is open: not yet rebuilt and audited"),
+        (CASES["open"], "2013-01-05 is not over: not yet rebuilt and audited"),
         (empty("certified"), "2013-01-20 is certified: no event on this day"),
         (empty("failed"), "2013-01-20 is NOT certified: its audit did not pass"),
     ],
@@ -180,7 +180,7 @@ def test_a_difference_of_the_layers_that_the_audit_explained_is_no_fault() -> No
         assert text.count("adds up") == 2
 
 
-def test_open_day_is_not_accused_of_losing_what_is_not_rebuilt() -> None:
+def test_a_day_that_is_not_over_is_not_accused_of_losing_what_is_not_rebuilt() -> None:
     """Before the rebuild the batch side is empty; that is said as such, not as a loss."""
     data = sample("open")
     flow = data.flow.model_copy(update={"batch": 0, "duplicates": 0, "late": 0})

@@ -1,0 +1,110 @@
+"""The texts of `oncelake lag`: what points to a cause, and what helps."""
+
+from typing import Final
+
+from pipelines.durations import about
+from pipelines.lag.diagnosis import Advice, Figure, Finding, FindingKind
+
+_MOST_NUMBERS: Final = 10
+
+EVIDENCE: Final[dict[FindingKind, str]] = {
+    "records_left": "{records:,} records are not processed; the age of the oldest: {behind_s}",
+    "another_topic": "the topic is not the one that bronze was filled from",
+    "offsets_ahead": "partition {partition}: {offsets:,} offsets were read that Kafka does not have",
+    "offsets_deleted": "partition {partition}: Kafka has deleted {offsets:,} unread offsets",
+    "no_table": "there is no {table} yet: no stream has made it",
+    "start_refused": "the last start was refused {ago_s} ago: {failure}",
+    "run_ended": "the last run ended {ago_s} ago",
+    "run_failed": "it failed: {failure}",
+    "process_silent": "process {process} on {host} wrote its last figures {ago_s} ago",
+    "process_gone": "there is no such process any more",
+    "nothing_ended": "no task and no micro-batch has ended for {for_s}",
+    "nothing_comes": "nothing comes in, and all is processed",
+    "all_processed": "all is processed",
+    "keeps_up": "the oldest unprocessed record is {behind_s} old, up to {usual_s} is usual",
+    "never_ran": "it has never run",
+    "no_figures": "no run has left figures",
+    "micro_batch_planned": "its last micro-batch was planned {ago_s} ago",
+    "offsets_hidden": "partition {partition}: a transaction that is open for more than five minutes hides"
+    " {offsets:,} offsets",
+    "soon_deleted": "Kafka deletes unread records of partition {partition} in {deleted_s}",
+    "read_in": "at present rates all is read in {read_s}",
+    "no_catch_up": "it does not catch up now",
+    "no_leader": "partitions without a leader: {partitions}",
+    "slow_source": "asking Kafka for offsets takes {share:.0%} of a micro-batch",
+    "not_in_sync": "partitions with replicas that are not in sync: {partitions}",
+    "few_executors": "{executors} of {wanted} executors are there",
+    "garbage_collection": "{share:.0%} of the time of tasks is garbage collection",
+    "spilled": "tasks spill to disk, up to {mib:,.0f} MiB in a micro-batch",
+    "hot_partition": "partition {partition} has {share:.0%} of the lag; its fair share is {fair:.0%}",
+    "long_task": "one task runs for {longest:.1f} s of {micro_batch:.1f} s",
+    "state_time": "{share:.0%} of the time of tasks is spent on the state",
+    "state_memory": "it takes {mib:,.0f} MiB of memory",
+    "many_files": "{files:,} files are to be read, of {kib:,.0f} KiB on average",
+    "burst_rate": "{rate:,.0f} records/s come in, {usual:,.0f} in the hour before",
+    "capacity": "the stage processes {rate:,.0f} each second",
+    "rate_at_capacity": "{rate:,.0f} records/s come in, and the stage processes {capacity:,.0f} while it"
+    " works",
+    "longest_phase": "most of a micro-batch, {share:.0%}, is the phase {phase}",
+    "catching_up": "{records:,} records are left, and fewer come than are processed",
+    "processed_in": "all is processed in {processed_s}",
+}
+ADVICE: Final[dict[Advice, str]] = {
+    "read_log": "look at the log of the stream, and ask again",
+    "topic_recreated": "see docs/runbook.md, 'The topic was recreated'",
+    "topic_shorter": "see docs/runbook.md, 'Kafka has lost what bronze has'",
+    "records_lost": "what was a record among them is lost; see docs/runbook.md, 'Is everything in bronze?'",
+    "fix_and_start": "fix that, then start it: {start}",
+    "start_if_gone": "if it is gone, start it: {start}",
+    "restart_if_stuck": "look at the log of the stream; if nothing moves, stop it and start it again:"
+    " {start}",
+    "start": "start it: {start}",
+    "start_if_not_running": "see whether it runs; if it does not, start it: {start}",
+    "find_producer": "find its producer: kafka-transactions.sh find-hanging",
+    "raise_retention": "raise retention.ms of the topic now, then add cores or start the stream: {start}",
+    "restore_brokers": "bring their brokers back; the stream waits for them",
+    "check_brokers": "see latency and request queues of the brokers",
+    "check_unsynced_brokers": "see the logs and disks of these brokers",
+    "check_cluster_manager": "see the cluster manager: quota, nodes, failing executors",
+    "more_memory": "give executors more memory, or fewer cores each",
+    "more_memory_or_less_data": "give executors more memory, or limit what a micro-batch reads",
+    "spread_partitions": "see which keys producers send there; add partitions",
+    "spread_keys": "see which keys are so frequent; raise speed.state_partitions",
+    "less_state": "shorten speed.watermark_delay, or give executors faster local disks and more memory",
+    "fewer_files_of_ingest": "raise ingest.trigger_interval; compact the table: run maintain",
+    "fewer_files_of_speed": "raise speed.trigger_interval; compact the table: run maintain",
+    "wait_for_end": "it ends with the burst; add cores if it lasts",
+    "more_cores": "add cores, up to one for each partition",
+    "check_source": "see latency of the brokers, or of the object store",
+    "longer_trigger": "raise the trigger interval, so that micro-batches are fewer and larger",
+    "check_checkpoints": "see latency of the file system of checkpoints; raise the trigger interval",
+}
+
+
+def evidence_text(finding: Finding) -> str:
+    """Return a finding in words."""
+    figures = {name: _shown(name, figure) for name, figure in finding.figures.items()}
+    return EVIDENCE[finding.kind].format(**figures)
+
+
+def advice_text(advice: Advice | None, start: str) -> str:
+    """Return what helps in words; empty if nothing has to be done.
+
+    Args:
+        advice: What helps.
+        start: The command that starts the stream.
+    """
+    return ADVICE[advice].format(start=start) if advice else ""
+
+
+def _shown(name: str, figure: Figure) -> Figure:
+    match figure:
+        case None:
+            return "unknown"
+        case tuple():
+            more = " and more" if len(figure) > _MOST_NUMBERS else ""
+            return ", ".join(map(str, figure[:_MOST_NUMBERS])) + more
+        case int() | float() if name.endswith("_s"):
+            return about(figure)
+        case _:
+            return figure

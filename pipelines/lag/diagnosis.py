@@ -1,0 +1,131 @@
+"""What `pipelines.lag.causes` finds of a stage: a cause, what points to it, and what helps.
+
+Each is a word of a fixed list. `pipelines.cli.lag_texts` has the texts for people.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Cause = Literal[
+    "none",
+    "source_quiet",
+    "other_topic",
+    "retention",
+    "stopped",
+    "stuck",
+    "kafka",
+    "open_transaction",
+    "executors",
+    "gc",
+    "spill",
+    "skew",
+    "state",
+    "small_files",
+    "burst",
+    "slow",
+    "catching_up",
+    "unknown",
+]
+
+FindingKind = Literal[
+    "records_left",
+    "another_topic",
+    "offsets_ahead",
+    "offsets_deleted",
+    "no_table",
+    "start_refused",
+    "run_ended",
+    "run_failed",
+    "process_silent",
+    "process_gone",
+    "nothing_ended",
+    "nothing_comes",
+    "all_processed",
+    "keeps_up",
+    "never_ran",
+    "no_figures",
+    "micro_batch_planned",
+    "offsets_hidden",
+    "soon_deleted",
+    "read_in",
+    "no_catch_up",
+    "no_leader",
+    "slow_source",
+    "not_in_sync",
+    "few_executors",
+    "garbage_collection",
+    "spilled",
+    "hot_partition",
+    "long_task",
+    "state_time",
+    "state_memory",
+    "many_files",
+    "burst_rate",
+    "capacity",
+    "rate_at_capacity",
+    "longest_phase",
+    "catching_up",
+    "processed_in",
+]
+Advice = Literal[
+    "read_log",
+    "topic_recreated",
+    "topic_shorter",
+    "records_lost",
+    "fix_and_start",
+    "start_if_gone",
+    "restart_if_stuck",
+    "start",
+    "start_if_not_running",
+    "find_producer",
+    "raise_retention",
+    "restore_brokers",
+    "check_brokers",
+    "check_unsynced_brokers",
+    "check_cluster_manager",
+    "more_memory",
+    "more_memory_or_less_data",
+    "spread_partitions",
+    "spread_keys",
+    "less_state",
+    "fewer_files_of_ingest",
+    "fewer_files_of_speed",
+    "wait_for_end",
+    "more_cores",
+    "check_source",
+    "longer_trigger",
+    "check_checkpoints",
+]
+Figure = float | str | tuple[int, ...] | None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that points to a cause.
+
+    Attributes:
+        kind: What was found.
+        figures: Its figures by name; a name that ends in `_s` is a duration in seconds, and
+            None is a figure that is unknown.
+    """
+
+    kind: FindingKind
+    figures: Mapping[str, Figure]
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Why a stage is behind.
+
+    Attributes:
+        cause: The cause; `none` if it is not behind.
+        evidence: What points to it.
+        confidence: From 0 to 1, an estimate: how rarely the same figures have another cause.
+        advice: What helps; None if nothing has to be done.
+    """
+
+    cause: Cause
+    evidence: tuple[Finding, ...]
+    confidence: float
+    advice: Advice | None = None
