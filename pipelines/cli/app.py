@@ -21,10 +21,11 @@ from pipelines.cli.publish import publish
 from pipelines.cli.quarantine import quarantine
 from pipelines.cli.rack import rack
 from pipelines.cli.reconcile import reconcile
+from pipelines.cli.supervisor import run_streams
 from pipelines.cli.terminal import harmless_lines
 from pipelines.cli.warm import warm
 from pipelines.errors import OncelakeError
-from pipelines.runtime.processes import graceful_shutdown
+from pipelines.runtime.processes import end_with_parent, graceful_shutdown
 
 
 @click.group()
@@ -35,6 +36,7 @@ def oncelake() -> None:
 
 for command in (
     *JOBS,
+    run_streams,
     checkpoint,
     quarantine,
     explain,
@@ -60,6 +62,7 @@ def run(arguments: Sequence[str] | None) -> None:
     Args:
         arguments: the words after the program's name; None for those of the command line.
     """
+    end_with_parent()
     with graceful_shutdown():
         try:
             oncelake.main(args=arguments, prog_name="oncelake")
