@@ -9,6 +9,7 @@ import pipelines
 from pipelines.cli.broker import broker
 from pipelines.cli.checkpoint import checkpoint
 from pipelines.cli.contract import contract
+from pipelines.cli.deploy import deploy
 from pipelines.cli.expectations import expectations
 from pipelines.cli.explain import explain
 from pipelines.cli.forget import forget
@@ -47,6 +48,7 @@ for command in (
     rack,
     plan,
     contract,
+    deploy,
     expectations,
     init,
     broker,
