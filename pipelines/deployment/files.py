@@ -1,6 +1,7 @@
 """The files that are written: documents of YAML or JSON behind comments, always with the same bytes."""
 
 import json
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from typing import Any, Final
 
 import yaml
 
+_ODD: Final = re.compile("[\r\x85\u2028\u2029\ufeff]")
 _WIDTH: Final = 110
 Document = Mapping[str, Any]
 
@@ -34,7 +36,8 @@ class _Dumper(yaml.SafeDumper):
 
     def represent_str(self, data: str) -> yaml.ScalarNode:
         """Return text as it is written: files as lines, where YAML allows it."""
-        style = "|" if "\n" in data else None
+        # PyYAML would write other ends of lines as they are, and read spaces.
+        style = '"' if _ODD.search(data) else "|" if "\n" in data else None
         return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
 
 
