@@ -119,7 +119,7 @@ def keda_files(pods: Pods, workers: Workers | None) -> list[DeploymentFile]:
         return [
             yaml_file(
                 "scaled-object.yaml",
-                [*SCALING, *_of_workers(workers), _GROUP, *secrets],
+                [*SCALING, *_of_workers(workers, trigger), _GROUP, *secrets],
                 [*auth, _object(pods, workers, trigger)],
             )
         ]
@@ -151,16 +151,16 @@ _FIRST: Final = (
 _JOBS: Final = (
     "A run takes what is there when it begins, one stream after the other, and ends. KEDA starts one when"
     " there is a record that ingest has not read, and never a second one beside it. Remove the"
-    " StatefulSets of `oncelake deploy kubernetes` first: a stream that runs already makes these runs"
-    " fail. The night works as with streams that run all the time; set batch.seal_wait to more than a run"
-    " takes."
+    " StatefulSets of `oncelake deploy kubernetes` first: of two copies of a stream, one fails. The night"
+    " works as with streams that run all the time; set batch.seal_wait to more than a run takes."
 )
 _SECRETS: Final = (
     "KEDA does not read sasl.jaas.config: put user and password into the keys {0} and {1} of the secret {2}."
 )
 
 
-def _of_workers(workers: Workers) -> list[str]:
+def _of_workers(workers: Workers, trigger: Document) -> list[str]:
+    from_env = sorted(value for key, value in trigger["metadata"].items() if key.endswith("FromEnv"))
     scale = scale_of(workers)
     computed = (
         f"Computed from {workers.rate_in:g} records per second that come, {workers.rate_out:g} that one"
@@ -168,7 +168,10 @@ def _of_workers(workers: Workers) -> list[str]:
         f" {format_interval(workers.catch_up)}: {scale.least} executors keep up, one more for each"
         f" {scale.threshold} records, and at most {scale.most} for {workers.partitions} partitions."
     )
-    return [_ONE_EACH, computed]
+    return [_ONE_EACH, computed, *(_FROM_ENV.format(name) for name in from_env)]
+
+
+_FROM_ENV: Final = "KEDA takes {0} from the workers' container, which needs this environment variable."
 
 
 _ONE_EACH: Final = (

@@ -88,6 +88,8 @@ def test_the_trigger_sees_what_ingest_has_committed(tmp_path: Path) -> None:
     by_variable = trigger(tmp_path, EVERYTHING, WORKERS)["metadata"]
     assert by_variable["bootstrapServersFromEnv"] == "SERVERS"
     assert "bootstrapServers" not in by_variable
+    (file,) = keda_files(Pods(described(tmp_path, EVERYTHING), Place()), WORKERS)
+    assert "# KEDA takes SERVERS from the workers' container" in file.text
     assert by_variable["lagThreshold"] == "240000"
 
 
