@@ -9,6 +9,7 @@ import pipelines
 from pipelines.cli.broker import broker
 from pipelines.cli.checkpoint import checkpoint
 from pipelines.cli.contract import contract
+from pipelines.cli.deploy import deploy
 from pipelines.cli.expectations import expectations
 from pipelines.cli.explain import explain
 from pipelines.cli.forget import forget
@@ -21,10 +22,11 @@ from pipelines.cli.publish import publish
 from pipelines.cli.quarantine import quarantine
 from pipelines.cli.rack import rack
 from pipelines.cli.reconcile import reconcile
+from pipelines.cli.supervisor import run_streams
 from pipelines.cli.terminal import harmless_lines
 from pipelines.cli.warm import warm
 from pipelines.errors import OncelakeError
-from pipelines.runtime.processes import graceful_shutdown
+from pipelines.runtime.processes import end_with_parent, graceful_shutdown
 
 
 @click.group()
@@ -35,6 +37,7 @@ def oncelake() -> None:
 
 for command in (
     *JOBS,
+    run_streams,
     checkpoint,
     quarantine,
     explain,
@@ -45,6 +48,7 @@ for command in (
     rack,
     plan,
     contract,
+    deploy,
     expectations,
     init,
     broker,
@@ -60,6 +64,7 @@ def run(arguments: Sequence[str] | None) -> None:
     Args:
         arguments: the words after the program's name; None for those of the command line.
     """
+    end_with_parent()
     with graceful_shutdown():
         try:
             oncelake.main(args=arguments, prog_name="oncelake")

@@ -87,7 +87,7 @@ output_option = click.option(
     help="Output format; default: that of --log-format.",
 )
 _FOLDER = click.Path(file_okay=False, path_type=Path)
-_PLACES = (
+_FOLDERS = (
     once("--env", default="local", help="The environment, a folder of conf/."),
     click.option(
         "--conf-dir",
@@ -103,6 +103,9 @@ _PLACES = (
         show_default=True,
         help="The folder with the contracts.",
     ),
+)
+_PLACES = (
+    *_FOLDERS,
     click.option(
         "--set",
         "settings",
@@ -195,6 +198,11 @@ def days_between(
 def place_options(command: Command) -> Command:
     """Add those that say where a pipeline's configuration and contract are, without the pipeline itself."""
     return _with(_PLACES, command)
+
+
+def file_options(command: Command) -> Command:
+    """Add those that name a pipeline and the folders of its files, and nothing that wins over the files."""
+    return _with((once("--pipeline", required=True, metavar="NAME", help=_PIPELINE), *_FOLDERS), command)
 
 
 def log_options(command: Command) -> Command:

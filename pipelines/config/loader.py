@@ -79,6 +79,51 @@ def load_config(
         raise ConfigError("\n".join(_explain(e, layers) for e in error.errors())) from None
 
 
+@dataclass(frozen=True)
+class RawSettings:
+    """What the files of a pipeline say, with names of variables and not with their values.
+
+    Attributes:
+        merged: the texts that hold, by their dotted keys; of a list, its texts on lines.
+        files: the same for each file, by its path.
+    """
+
+    merged: Mapping[str, str]
+    files: Mapping[str, Mapping[str, str]]
+
+
+def raw_settings(name: str, *, env: str, conf_dir: Path) -> RawSettings:
+    """Read the files of a pipeline as they are.
+
+    Args:
+        name: the pipeline's name.
+        env: the environment, a folder of `conf_dir`.
+        conf_dir: the folder of configuration.
+
+    Raises:
+        ConfigError: a file cannot be read, or there is no such pipeline or environment.
+    """
+    merged: dict[str, Any] = {}
+    files = dict[str, Mapping[str, str]]()
+    for layer in _files(name, env, conf_dir):
+        files[layer.origin] = dict(_flat(layer.values))
+        _merge(merged, layer.values)
+    return RawSettings(dict(_flat(merged)), files)
+
+
+def _flat(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict):
+        for part, inner in value.items():
+            yield from _flat(inner, f"{key}.{part}" if key else str(part))
+    else:
+        yield key, "\n".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def variables_in(text: str) -> list[str]:
+    """Return the names of the environment variables that a text of the configuration refers to."""
+    return _VARIABLE.findall(text)
+
+
 def pipeline_names(conf_dir: Path, *envs: str) -> list[str]:
     """Return the names of all pipelines that the folder of configuration has, sorted.
 

@@ -241,10 +241,13 @@ class ServingConfig(_Model):
 
 
 class NotifyConfig(_Model):
-    """Failure notifications of `nightly_batch` and `validate`. None are sent if neither hook is set.
+    """Failure notifications of `nightly_batch` and `validate`, and of streams that `oncelake run` gives up.
+
+    None are sent if neither hook is set.
 
     Attributes:
-        when: Failures to notify about: `audit_failed` (exit code 3), `source_error` (4), `failed` (1).
+        when: Failures to notify about: `audit_failed` (exit code 3), `source_error` (4), `failed` (1). For
+            streams that `oncelake run` gives up, the hooks are always called.
         command: Program and its arguments, as a list. It gets the summary as JSON on standard input. No shell
             reads it.
         webhook: URL to which the summary is sent as JSON by POST. It is never shown, because many contain a

@@ -161,8 +161,13 @@ def _as_text(value: object) -> object:
     return value
 
 
+def looks_secret(key: str) -> bool:
+    """Return whether the value of an option of others is a secret, by the option's name."""
+    return _SECRET.search(key) is not None
+
+
 def _no_secret(options: dict[str, str]) -> dict[str, str]:
-    if hidden := sorted(key for key in options if _SECRET.search(key)):
+    if hidden := sorted(filter(looks_secret, options)):
         raise ValueError(f"{', '.join(hidden)} would be shown in plans and logs; move it to `secrets`")
     return options
 

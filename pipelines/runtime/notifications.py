@@ -55,8 +55,17 @@ def notify(config: NotifyConfig, summary: dict[str, Any]) -> None:
         config: the hooks, and after which failures they are called.
         summary: of the run, with `status` and `exit_code`.
     """
-    if summary["status"] != "failed" or _ENDINGS.get(summary["exit_code"]) not in config.when:
-        return
+    if summary["status"] == "failed" and _ENDINGS.get(summary["exit_code"]) in config.when:
+        alert(config, summary)
+
+
+def alert(config: NotifyConfig, summary: dict[str, Any]) -> None:
+    """Give a summary, as JSON, to the hooks that are set, whatever it is about, and log a hook that fails.
+
+    Args:
+        config: the hooks; after which failures of a run they are called has no meaning here.
+        summary: what people are to know.
+    """
     body = json.dumps(summary, default=str).encode()
     seconds = config.timeout / timedelta(seconds=1)
     for hook in hooks(config):

@@ -1,6 +1,9 @@
 """The signals that stop a process, and the processes that must not outlive it."""
 
+import os
 import signal
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -8,7 +11,13 @@ from typing import Any, Final
 
 import psutil
 
+PARENT_VARIABLE: Final = "ONCELAKE_ENDS_WITH_STDIN"
+"""Set for a child process that is to end when the other end of its standard input is closed."""
+
+_STANDARD_INPUT: Final = 0
 _STOP_WITHIN_S: Final = 30.0
+# A stream needs no longer to abandon its micro-batch.
+_ORPHAN_WITHIN_S: Final = 120.0
 # What Python or the system has put there; whatever else handles a signal has its reason.
 _DEFAULTS: Final = (signal.SIG_DFL, signal.default_int_handler)
 
@@ -41,6 +50,26 @@ def end_processes(processes: Iterable[psutil.Process], within_s: float) -> None:
         with suppress(psutil.NoSuchProcess):
             process.kill()
     psutil.wait_procs(alive, timeout=within_s)
+
+
+def end_with_parent() -> None:
+    """Let this process end when its parent is gone, if the parent has asked for it by `PARENT_VARIABLE`.
+
+    The parent holds the other end of this process' standard input, which the system closes whatever the
+    parent died of. This process then gets SIGTERM, and is killed if that does not end it in time.
+    """
+    # What this process starts has another standard input.
+    if os.environ.pop(PARENT_VARIABLE, None):
+        threading.Thread(target=_watch_parent, name="parent", daemon=True).start()
+
+
+def _watch_parent() -> None:
+    with suppress(OSError):
+        while os.read(_STANDARD_INPUT, 1):
+            pass
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(_ORPHAN_WITHIN_S)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 @contextmanager

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.deployments import EVERYTHING, all_files, described
+
 pytestmark = pytest.mark.long
 
 KUBERNETES = Path(__file__).resolve().parents[2] / "deploy/kubernetes"
@@ -38,6 +40,17 @@ def test_kubernetes_knows_all_that_the_cron_job_says(schedulers: Path, tmp_path:
     mistaken = tmp_path / "mistaken.yaml"
     mistaken.write_text(path.read_text().replace("backoffLimit", "backofLimit"))
     assert "backofLimit" in refusal(mistaken)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_kubernetes_knows_all_that_deploy_writes(schedulers: Path, tmp_path: Path, version: str) -> None:
+    written = all_files(described(tmp_path, EVERYTHING))
+    for number, file in enumerate((*written["kubernetes"], *written["keda"][:2])):
+        path = tmp_path / f"{number}-{file.name}"
+        path.write_text(file.text)
+        command = [str(schedulers / "kubernetes-validate"), "--strict", "-k", version, str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_operator_knows_all_that_the_application_says(schedulers: Path, tmp_path: Path) -> None:

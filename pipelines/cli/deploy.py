@@ -1,0 +1,253 @@
+"""`oncelake deploy`: files for those who run the jobs of a pipeline, from its configuration."""
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from pipelines.cli.options import Command, file_options
+from pipelines.deployment.databricks import Clusters, databricks_files
+from pipelines.deployment.described import Described, describe
+from pipelines.deployment.files import DeploymentFile
+from pipelines.deployment.keda import Workers, keda_files
+from pipelines.deployment.kubernetes import kubernetes_files
+from pipelines.deployment.pods import Place, Pods
+from pipelines.deployment.schedulers import airflow_files, systemd_files
+from pipelines.deployment.spark_operator import Executors, spark_operator_files
+from pipelines.durations import parse_interval
+from pipelines.errors import ConfigError
+
+_PLACE: Final = Place()
+_NUMBER: Final = click.IntRange(min=1)
+_RATE: Final = click.FloatRange(min=0, min_open=True)
+
+
+def _like(pattern: str, example: str) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
+    """Return a check of an option's value, which stands in files that others read."""
+
+    def check(context: click.Context, parameter: click.Parameter, text: str | None) -> str | None:
+        if text is not None and not re.fullmatch(pattern, text):
+            raise click.BadParameter(f"expected text such as {example}, got {text!r}")
+        return text
+
+    return check
+
+
+def _interval(context: click.Context, parameter: click.Parameter, text: str | None) -> timedelta | None:
+    try:
+        return None if text is None else parse_interval(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+_home = click.option(
+    "--home",
+    default=_PLACE.home,
+    show_default=True,
+    metavar="DIR",
+    callback=_like(r"(/[\w.-]+)+", "/opt/oncelake"),
+    help="The project's folder where the jobs run.",
+)
+_image = click.option(
+    "--image",
+    default=_PLACE.image,
+    show_default=True,
+    callback=_like(r"[\w.:/@-]+", "registry.example.internal/oncelake:1.0"),
+    help="The image.",
+)
+_secret = click.option(
+    "--secret",
+    default=_PLACE.secret,
+    show_default=True,
+    metavar="NAME",
+    callback=_like(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?", "oncelake"),
+    help="The secret (Databricks: the scope) that has each environment variable under its name.",
+)
+_partitions = click.option("--partitions", type=_NUMBER, help="Partitions of the topic.")
+_out = click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The folder to write to. Default: standard output.",
+)
+
+
+def _in_pods(command: Command) -> Command:
+    for option in reversed((_image, _home, _secret)):
+        command = option(command)
+    return command
+
+
+@click.group()
+def deploy() -> None:
+    """Write deployment files for a pipeline, from its configuration. They hold no secrets."""
+
+
+@deploy.command()
+@file_options
+@_in_pods
+@_out
+def kubernetes(out: Path | None, **named: Any) -> None:
+    """Write StatefulSets for the streams, CronJobs, and what they need."""
+    _write(kubernetes_files(_pods(named)), out)
+
+
+@deploy.command()
+@file_options
+@_in_pods
+@click.option(
+    "--workers",
+    metavar="KIND/NAME",
+    callback=_like(r"(StatefulSet|Deployment)/[a-z0-9]([a-z0-9.-]*[a-z0-9])?", "StatefulSet/spark-worker"),
+    help="Scale the workers of a Spark cluster. Default: start runs of the streams when there is a backlog.",
+)
+@_partitions
+@click.option("--rate-in", type=_RATE, help="Records that come each second.")
+@click.option("--rate-out", type=_RATE, help="Records that one executor processes each second.")
+@click.option(
+    "--catch-up", callback=_interval, metavar="INTERVAL", help="How long it may take to work a backlog off."
+)
+@click.option(
+    "--cooldown",
+    callback=_interval,
+    default="5 minutes",
+    show_default=True,
+    metavar="INTERVAL",
+    help="How long fewer workers must be enough before some are stopped.",
+)
+@click.option("--max-executors", type=_NUMBER, help="Default: as many as there are partitions.")
+@_out
+def keda(out: Path | None, workers: str | None, **named: Any) -> None:
+    """Write what starts runs when there is a backlog, or scales workers by it."""
+    figures = {key: named.pop(key) for key in ("partitions", "rate_in", "rate_out", "catch_up")}
+    cooldown, most = named.pop("cooldown"), named.pop("max_executors")
+    _write(keda_files(_pods(named), _workers(workers, figures, cooldown, most)), out)
+
+
+def _workers(
+    workers: str | None, figures: dict[str, Any], cooldown: timedelta, most: int | None
+) -> Workers | None:
+    """Return what is to be scaled; None if runs are to be started.
+
+    Raises:
+        ConfigError: a figure is missing, or has no meaning.
+    """
+    options = {f"--{key.replace('_', '-')}": value for key, value in figures.items()}
+    if workers is None:
+        if given := [
+            name for name, value in {**options, "--max-executors": most}.items() if value is not None
+        ]:
+            raise ConfigError(
+                f"{', '.join(given)}: expected with --workers only: a stream is one run at a time, and a"
+                " second copy of it would be refused; leave the option out, or name the workers of a"
+                " Spark cluster"
+            )
+        return None
+    if missing := [name for name, value in options.items() if value is None]:
+        raise ConfigError(f"--workers needs {', '.join(missing)}, from which the threshold is computed")
+    kind, _, name = workers.partition("/")
+    return Workers(kind, name, **figures, cooldown=cooldown, most=most)
+
+
+@deploy.command("spark-operator")
+@file_options
+@_in_pods
+@click.option(
+    "--executors", type=_NUMBER, help="Of each application. Default: spark.executor.instances, or 2."
+)
+@_partitions
+@click.option(
+    "--driver-account",
+    default=Executors().account,
+    show_default=True,
+    metavar="NAME",
+    callback=_like(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?", "spark"),
+    help="The service account of drivers.",
+)
+@_out
+def spark_operator(
+    out: Path | None, executors: int | None, partitions: int | None, driver_account: str, **named: Any
+) -> None:
+    """Write a SparkApplication for each stream, scheduled ones for the others."""
+    _write(spark_operator_files(_pods(named), Executors(executors, partitions, driver_account)), out)
+
+
+@deploy.command()
+@file_options
+@_home
+@_out
+def airflow(out: Path | None, home: str, **named: Any) -> None:
+    """Write a DAG for the nightly run."""
+    _write(airflow_files(_described(named), home), out)
+
+
+@deploy.command()
+@file_options
+@_home
+@_out
+def systemd(out: Path | None, home: str, **named: Any) -> None:
+    """Write services for the streams, timers for the others."""
+    _write(systemd_files(_described(named), home), out)
+
+
+@deploy.command("databricks-job")
+@file_options
+@_secret
+@click.option("--runtime", required=True, metavar="VERSION", help="The Databricks runtime (spark_version).")
+@click.option("--node-type", required=True, metavar="TYPE", help="The type of all nodes.")
+@click.option(
+    "--files",
+    required=True,
+    metavar="DIR",
+    callback=_like(r"(/[\w.-]+)+", "/Workspace/Shared/oncelake"),
+    help="Where jobs, conf, data_contracts, the wheel and the jar are.",
+)
+@click.option("--workers", type=_NUMBER, default=1, show_default=True, help="Workers, at least.")
+@click.option("--max-workers", type=_NUMBER, help="Workers at most. Default: a fixed number.")
+@_partitions
+@_out
+def databricks_job(out: Path | None, secret: str, **named: Any) -> None:
+    """Write settings of jobs for the Jobs API."""
+    keys = ("runtime", "node_type", "files", "workers", "partitions")
+    clusters = {key: named.pop(key) for key in keys} | {"most_workers": named.pop("max_workers")}
+    pods = Pods(_described(named), Place(secret=secret))
+    _write(databricks_files(pods, Clusters(**clusters)), out)
+
+
+def _described(named: dict[str, Any]) -> Described:
+    return describe(named.pop("pipeline"), **named)
+
+
+def _pods(named: dict[str, Any]) -> Pods:
+    place = Place(*(named.pop(key) for key in ("image", "home", "secret")))
+    return Pods(_described(named), place)
+
+
+def _write(files: Sequence[DeploymentFile], out: Path | None) -> None:
+    """Write files to a folder, or print them one after the other.
+
+    Raises:
+        ConfigError: the folder cannot be written to.
+    """
+    if out is None:
+        click.echo(_together(files), nl=False)
+        return
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for each in files:
+            (out / each.name).write_text(each.text, encoding="utf-8")
+            click.echo(str(out / each.name))
+    except OSError as error:
+        raise ConfigError(f"--out {out}: cannot be written: {error.strerror}; name another folder") from None
+
+
+def _together(files: Sequence[DeploymentFile]) -> str:
+    if all(each.name.endswith(".json") for each in files):
+        return json.dumps([json.loads(each.text) for each in files], indent=2, ensure_ascii=False) + "\n"
+    between = "---\n" if all(each.name.endswith(".yaml") for each in files) else "\n"
+    if len(files) == 1:
+        return files[0].text
+    return between.join(f"# {each.name}\n{each.text}" for each in files)

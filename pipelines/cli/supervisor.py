@@ -1,0 +1,231 @@
+"""`oncelake run`: the streams of pipelines in one process group, started again after a failure."""
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NoReturn
+
+import click
+
+from pipelines.cli.job_runner import print_summary, set_up_logging
+from pipelines.cli.options import CommonOptions, log_options, place_options
+from pipelines.cli.run_all import GRAVEST_FIRST
+from pipelines.cli.terminal import harmless
+from pipelines.config.loader import require_pipelines
+from pipelines.config.model import PipelineConfig
+from pipelines.config.streams import STREAMS, Query
+from pipelines.durations import parse_interval
+from pipelines.errors import ConfigError, OncelakeError
+from pipelines.runtime.notifications import alert
+from pipelines.runtime.processes import stop_signals
+from pipelines.supervision.child import Program
+from pipelines.supervision.output import Printer, StreamName, mark_json, mark_text
+from pipelines.supervision.restarts import RestartPolicy
+from pipelines.supervision.supervisor import StreamOutcome, Supervisor
+
+_POLICY: Final = RestartPolicy()
+
+
+def _streams(
+    context: click.Context, parameter: click.Parameter, text: str | None
+) -> tuple[Query, ...] | None:
+    """Return the streams that a list names, in the order of the data; None if there is no list."""
+    if text is None:
+        return None
+    named = {word.strip() for word in text.split(",")}
+    if odd := sorted(named - STREAMS.keys()):
+        raise click.BadParameter(f"expected some of {','.join(STREAMS)}, got {', '.join(map(repr, odd))}")
+    return tuple(each for each in STREAMS if each in named)
+
+
+def _interval(context: click.Context, parameter: click.Parameter, text: str) -> timedelta:
+    """Return an interval longer than zero."""
+    try:
+        interval = parse_interval(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    if not interval:
+        raise click.BadParameter("expected an interval longer than zero")
+    return interval
+
+
+@click.command("run")
+@click.option("--pipeline", "named", multiple=True, metavar="NAME", help="A pipeline. Repeatable.")
+@click.option("--all", "everything", is_flag=True, help="All pipelines.")
+@click.option(
+    "--streams",
+    callback=_streams,
+    metavar="LIST",
+    help="Some of ingest,speed,publish. Default: all that the pipeline configures.",
+)
+@click.option(
+    "--max-restarts",
+    type=click.IntRange(min=0),
+    default=_POLICY.most_restarts,
+    show_default=True,
+    help="After so many restarts within --window, a stream that fails again is given up.",
+)
+@click.option(
+    "--window",
+    callback=_interval,
+    default="2 hours",
+    show_default=True,
+    metavar="INTERVAL",
+    help="The time in which restarts are counted.",
+)
+@place_options
+@log_options
+def run_streams(
+    named: tuple[str, ...],
+    everything: bool,
+    streams: tuple[Query, ...] | None,
+    **common: Any,
+) -> NoReturn:
+    """Run the streams of pipelines, and start those again that fail, until SIGTERM or Ctrl-C."""
+    if everything == bool(named):
+        raise click.UsageError("name pipelines with --pipeline, or take all with --all: one of the two")
+    window: timedelta = common.pop("window")
+    policy = RestartPolicy(most_restarts=common.pop("max_restarts"), window_s=window.total_seconds())
+    set_up_logging(common["log_format"])
+    began, started_at = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
+    names = require_pipelines(common["conf_dir"], common["env"]) if everything else [*dict.fromkeys(named)]
+    planned = _plan([CommonOptions(pipeline=name, **common) for name in names], streams)
+    outcomes = _supervise(planned, policy)
+    summary = {
+        "job": "run",
+        "pipelines": names,
+        "env": common["env"],
+        "started_at": started_at,
+        **summary_of(outcomes),
+        "duration_s": round(time.monotonic() - began, 3),
+    }
+    is_text = common["log_format"] == "text"
+    print_summary({**summary, "pipeline": ", ".join(names)} if is_text else summary, common["log_format"])
+    sys.exit(summary["exit_code"])
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """A pipeline whose streams are to run; without its configuration if that is refused."""
+
+    options: CommonOptions
+    config: PipelineConfig | None
+    streams: tuple[Query, ...]
+
+
+def _plan(pipelines: Sequence[CommonOptions], wanted: tuple[Query, ...] | None) -> list[_Planned]:
+    """Return which streams are to run.
+
+    A pipeline that is refused does not stop the others: its streams say so themselves, with exit code 2.
+
+    Raises:
+        OncelakeError: all pipelines are refused.
+        ConfigError: none of them has any of the streams.
+    """
+    planned, refusals = list[_Planned](), list[OncelakeError]()
+    for options in pipelines:
+        config = None
+        try:
+            config, _ = options.load()
+        except OncelakeError as error:
+            refusals.append(error)
+        planned.append(_Planned(options, config, _streams_of(config, wanted)))
+    if len(refusals) == len(planned):
+        raise refusals[0]
+    if not any(each.streams for each in planned):
+        raise ConfigError(
+            "--streams publish: no pipeline has a section publish; add it, or name other streams"
+        )
+    return planned
+
+
+def _streams_of(config: PipelineConfig | None, wanted: tuple[Query, ...] | None) -> tuple[Query, ...]:
+    publishes = config is not None and config.publish is not None
+    return tuple(each for each in wanted or STREAMS if publishes or each != "publish")
+
+
+def _supervise(planned: Sequence[_Planned], policy: RestartPolicy) -> list[StreamOutcome]:
+    options = planned[0].options
+    alarms = _Alarms({each.options.pipeline: each.config for each in planned if each.config}, options.env)
+    printer = Printer(mark_json if options.log_format == "json" else mark_text)
+    supervisor = Supervisor(policy, printer, alarms.tell)
+    for number in stop_signals():
+        signal.signal(number, lambda *_: supervisor.request_stop())
+    programs = [_program(each.options, stream) for each in planned for stream in each.streams]
+    outcomes = supervisor.run(programs)
+    alarms.wait()
+    return outcomes
+
+
+def _program(options: CommonOptions, stream: Query) -> Program:
+    words = ["--pipeline", options.pipeline, "--env", options.env, "--log-format", options.log_format]
+    words += ["--conf-dir", str(options.conf_dir), "--contracts-dir", str(options.contracts_dir)]
+    words += [f"--set={setting}" for setting in options.settings]
+    words += ["--verbose"] if options.verbose else []
+    command = [sys.executable, "-m", "pipelines.cli", STREAMS[stream].job, *words]
+    return Program(StreamName(options.pipeline, stream), command)
+
+
+@dataclass
+class _Alarms:
+    """Calls the hooks of a pipeline when one of its streams is given up, while the others go on.
+
+    Attributes:
+        configs: by pipeline.
+        env: the environment.
+    """
+
+    configs: Mapping[str, PipelineConfig]
+    env: str
+    _calls: list[threading.Thread] = field(default_factory=list)
+
+    def tell(self, outcome: StreamOutcome) -> None:
+        """Call the hooks in another thread."""
+        if config := self.configs.get(outcome.name.pipeline):
+            summary = {"job": "run", "env": self.env, **_document(outcome)}
+            call = threading.Thread(target=alert, args=(config.notify, summary))
+            self._calls.append(call)
+            call.start()
+
+    def wait(self) -> None:
+        """Wait for hooks that are being called; each has a bounded time."""
+        for call in self._calls:
+            call.join()
+
+
+def summary_of(outcomes: Sequence[StreamOutcome]) -> dict[str, Any]:
+    """Tell what became of streams.
+
+    Args:
+        outcomes: of each stream.
+
+    Returns:
+        `status`: `stopped`, or `failed` if a stream was given up; `exit_code`: the gravest; `streams`: what
+        became of each; `lines`.
+    """
+    return {
+        "status": "failed" if any(each.status == "failed" for each in outcomes) else "stopped",
+        "exit_code": min((each.exit_code for each in outcomes), key=GRAVEST_FIRST.index),
+        "streams": [_document(each) for each in outcomes],
+        "lines": [_line(each) for each in outcomes],
+    }
+
+
+def _document(outcome: StreamOutcome) -> dict[str, Any]:
+    return {
+        "pipeline": outcome.name.pipeline,
+        "stream": outcome.name.stream,
+        "status": outcome.status,
+        "exit_code": outcome.exit_code,
+        "restarts": outcome.restarts,
+        **({"error": outcome.error} if outcome.error else {}),
+    }
+
+
+def _line(outcome: StreamOutcome) -> str:
+    error = f": {harmless(outcome.error)}" if outcome.error else ""
+    return f"{outcome.name}: {outcome.status}, {outcome.restarts} restarts{error}"

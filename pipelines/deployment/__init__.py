@@ -1,0 +1,1 @@
+"""Files for those who run the jobs of a pipeline, made from its configuration."""

@@ -1,0 +1,177 @@
+"""What is known of a pipeline when its deployment files are written: no value of an environment variable."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+from pipelines.config.loader import load_config, raw_settings, variables_in
+from pipelines.config.model import PipelineConfig
+from pipelines.config.streams import STREAMS, Stream
+from pipelines.config.values import looks_secret
+from pipelines.contracts.contract import DataContract, load_contract
+from pipelines.errors import ConfigError
+
+# Stands for the value of a variable where the form of a setting is checked; nothing can have this name.
+_UNKNOWN: Final = "variable.invalid"
+_UNKNOWN_BY_KEY: Final = {
+    "kafka.bootstrap_servers": f"{_UNKNOWN}:9092",
+    "publish.bootstrap_servers": f"{_UNKNOWN}:9092",
+    "registry.url": f"https://{_UNKNOWN}",
+    "notify.webhook": f"https://{_UNKNOWN}",
+}
+_SECRET_SECTIONS: Final = ("kafka.secrets.", "registry.secrets.", "publish.secrets.", "notify.headers.")
+_PLAIN: Final = re.compile(r"[A-Za-z0-9._-]+")
+_SHORTEST_PAUSE: Final = timedelta(hours=1)
+_STEP: Final = timedelta(minutes=30)
+_HALF_A_DAY: Final = timedelta(hours=12)
+# Kubernetes allows 63 characters, and adds up to eleven to the names of what a CronJob makes.
+_LONGEST_SLUG: Final = 30
+
+
+@dataclass(frozen=True)
+class Described:
+    """A pipeline, as its files describe it.
+
+    Attributes:
+        config: its configuration. Where a file names a variable there is a stand-in, which is never written.
+        contract: its contract.
+        raw: its settings by their dotted keys, as they are in the files.
+        files: the files that a job of it reads, by their paths below the project's folder.
+    """
+
+    config: PipelineConfig
+    contract: DataContract
+    raw: Mapping[str, str]
+    files: Mapping[str, str]
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The environment variables that a job of it needs, sorted."""
+        return tuple(sorted({name for text in self.raw.values() for name in variables_in(text)}))
+
+    @property
+    def slug(self) -> str:
+        """Its name as Kubernetes allows names; two pipelines never have the same."""
+        slug = re.sub(r"[^a-z0-9]+", "-", self.config.name.lower()).strip("-")
+        if slug == self.config.name and len(slug) <= _LONGEST_SLUG:
+            return slug
+        return f"{slug[: _LONGEST_SLUG - 7].rstrip('-')}-{sha256(self.config.name.encode()).hexdigest()[:6]}"
+
+    @property
+    def streams(self) -> tuple[Stream, ...]:
+        """The streams that it has, in the order of the data."""
+        has_publish = self.config.publish is not None
+        return tuple(each for query, each in STREAMS.items() if query != "publish" or has_publish)
+
+    @property
+    def nightly_at(self) -> timedelta:
+        """When its night begins, after midnight of its contract's time zone: the day is over and sealed."""
+        return -(-(self.config.batch.seal_grace + _SHORTEST_PAUSE) // _STEP) * _STEP
+
+    @property
+    def maintain_at(self) -> timedelta:
+        """When it is maintained, likewise; not at the time of the night, which needs the same lease."""
+        return self.nightly_at + _HALF_A_DAY
+
+    def variable(self, key: str) -> str | None:
+        """Return the variable that a setting is, as a whole; None if it names none.
+
+        Raises:
+            ConfigError: a variable is a part of the setting, which those who read the files cannot replace.
+        """
+        text = self.raw.get(key, "")
+        names = variables_in(text)
+        if names and text != f"${{{names[0]}}}":
+            raise ConfigError(
+                f"{key}: expected text without variables, or one variable as a whole, got {text!r}; set the"
+                " variable to the whole value"
+            )
+        return names[0] if names else None
+
+    def digest(self) -> str:
+        """Return what changes when one of its files does."""
+        text = "\0".join(f"{path}\0{self.files[path]}" for path in sorted(self.files))
+        return sha256(text.encode()).hexdigest()[:16]
+
+
+def describe(name: str, *, env: str, conf_dir: Path, contracts_dir: Path) -> Described:
+    """Read and check what is said of a pipeline, without the environment of this process.
+
+    Args:
+        name: the pipeline.
+        env: the environment, a folder of `conf_dir`.
+        conf_dir: the folder of configuration.
+        contracts_dir: the folder of contracts.
+
+    Raises:
+        ConfigError: the configuration is refused, or has a secret in a file.
+        ContractError: the contract is refused.
+    """
+    if not _PLAIN.fullmatch(env):
+        raise ConfigError(f"--env {env}: expected letters, digits, '.', '_' and '-'; rename the folder")
+    read = raw_settings(name, env=env, conf_dir=conf_dir)
+    raw = read.merged
+    stand_ins = {
+        variable: _UNKNOWN_BY_KEY.get(key, _UNKNOWN)
+        for key, text in raw.items()
+        for variable in variables_in(text)
+    }
+    try:
+        config = load_config(name, env=env, conf_dir=conf_dir, environ=stand_ins)
+    except ConfigError as error:
+        if _UNKNOWN in str(error):
+            raise ConfigError(
+                f"{error}; variables are not read here, and {_UNKNOWN} stands for one: write the value itself"
+            ) from None
+        raise
+    _refuse_secrets(read.files)
+    contract = load_contract(contracts_dir / config.contract)
+    files = dict(_files(name, env, conf_dir)) | {
+        f"data_contracts/{config.contract}": _text(contracts_dir / config.contract)
+    }
+    return Described(config, contract, raw, files)
+
+
+def _refuse_secrets(files: Mapping[str, Mapping[str, str]]) -> None:
+    for path, settings in files.items():
+        for key, text in settings.items():
+            if _is_secret(key) and not variables_in(text):
+                raise ConfigError(
+                    f"{path}: {key}: expected an environment variable, ${{NAME}}, got a value, which would be"
+                    " in the files that are written; set the variable where the job runs"
+                )
+
+
+def _is_secret(key: str) -> bool:
+    of_spark = key.startswith("spark.conf.") and looks_secret(key)
+    return of_spark or key == "notify.webhook" or key.startswith(_SECRET_SECTIONS)
+
+
+def _files(name: str, env: str, conf_dir: Path) -> Iterator[tuple[str, str]]:
+    suites = conf_dir / "base/gx"
+    candidates = [
+        *(
+            conf_dir / folder / file
+            for folder in ("base", env)
+            for file in ("oncelake.yml", f"pipelines/{name}.yml")
+        ),
+        suites / "great_expectations.yml",
+        *sorted((suites / "expectations" / name).glob("*.json")),
+    ]
+    for path in candidates:
+        if path.is_file():
+            yield f"conf/{path.relative_to(conf_dir).as_posix()}", _text(path)
+    if not any((conf_dir / env / file).is_file() for file in ("oncelake.yml", f"pipelines/{name}.yml")):
+        # The folder says that there is such an environment.
+        yield f"conf/{env}/oncelake.yml", ""
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from None

@@ -1,0 +1,282 @@
+"""KEDA: runs to the end of the backlog between none and one, or executors by the backlog."""
+
+import math
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+from pipelines.deployment.files import DeploymentFile, Document, yaml_file
+from pipelines.deployment.kubernetes import SCALING, base_file, job_spec
+from pipelines.deployment.pods import Pods
+from pipelines.durations import format_interval
+from pipelines.errors import ConfigError, SourceError
+
+SHORTEST_COOLDOWN: Final = timedelta(minutes=5)
+_PERMANENT: Final = (ConfigError.exit_code, SourceError.exit_code)
+_ONCE_S: Final = 28_800
+_POLL_S: Final = 60
+_MECHANISMS: Final = {
+    "PLAIN": "plaintext",
+    "SCRAM-SHA-256": "scram_sha256",
+    "SCRAM-SHA-512": "scram_sha512",
+}
+_USER_KEYS: Final = ("kafka-username", "kafka-password")
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Executors that are to be as many as the backlog needs.
+
+    Attributes:
+        kind: `StatefulSet` or `Deployment`.
+        name: the object whose pods are the workers of a Spark cluster, one executor in each.
+        partitions: of the topic.
+        rate_in: records that come each second.
+        rate_out: records that one executor processes each second.
+        catch_up: how long it may take until a backlog is worked off.
+        cooldown: how long a smaller number must do until executors end.
+        most: executors at most; None for as many as there are partitions.
+    """
+
+    kind: str
+    name: str
+    partitions: int
+    rate_in: float
+    rate_out: float
+    catch_up: timedelta
+    cooldown: timedelta = SHORTEST_COOLDOWN
+    most: int | None = None
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How many executors there are.
+
+    Attributes:
+        least: the fewest that process more than comes.
+        most: at most.
+        threshold: records of the backlog for each of them.
+    """
+
+    least: int
+    most: int
+    threshold: int
+
+
+def scale_of(workers: Workers) -> Scale:
+    """Return how many executors work any backlog off in the wanted time, as long as the maximum allows it.
+
+    With L records of backlog, KEDA wants n = L / threshold executors, and at least `least`. They work off
+    n x rate_out - rate_in records each second, which must be L / catch_up. That holds for every L if it holds
+    for L = least x threshold, hence threshold = catch_up x (rate_out - rate_in / least).
+
+    Raises:
+        ConfigError: the figures contradict each other, or a limit.
+    """
+    if workers.cooldown < SHORTEST_COOLDOWN:
+        raise ConfigError(
+            f"--cooldown {format_interval(workers.cooldown)}: expected 5 minutes at least: tasks of executors"
+            " that end are repeated, and a backlog that comes and goes would start and end them all the time"
+        )
+    most = workers.most or workers.partitions
+    if most > workers.partitions:
+        raise ConfigError(
+            f"--max-executors {most}: expected at most the number of partitions, {workers.partitions}: one"
+            " task reads one partition, and further executors would have nothing to do"
+        )
+    least = math.floor(workers.rate_in / workers.rate_out) + 1
+    if least > most:
+        raise ConfigError(
+            f"--rate-in {workers.rate_in:g}, --rate-out {workers.rate_out:g}: {least} executors only keep"
+            f" up, but the maximum is {most}; add partitions, or make an executor faster"
+            " (docs/performance.md)"
+        )
+    seconds = workers.catch_up / timedelta(seconds=1)
+    threshold = math.floor(seconds * (workers.rate_out - workers.rate_in / least))
+    if threshold < 1:
+        raise ConfigError(
+            f"--catch-up {format_interval(workers.catch_up)}: expected a time in which an executor"
+            " processes a record at least; make it longer"
+        )
+    return Scale(least, most, threshold)
+
+
+def keda_files(pods: Pods, workers: Workers | None) -> list[DeploymentFile]:
+    """Return the files for KEDA.
+
+    Args:
+        pods: of the pipeline.
+        workers: executors to scale; None to run the streams to the end of the backlog, and not at all without
+            one.
+
+    Raises:
+        ConfigError: the backlog cannot be seen by KEDA, or a limit is not kept.
+    """
+    trigger = _trigger(pods, 1 if workers is None else scale_of(workers).threshold)
+    auth = [_authentication(pods)] if "authenticationRef" in trigger else []
+    secrets = [_SECRETS.format(*_USER_KEYS, pods.place.secret)] if auth else []
+    if workers is not None:
+        return [
+            yaml_file(
+                "scaled-object.yaml",
+                [*SCALING, *_of_workers(workers, trigger), _GROUP, *secrets],
+                [*auth, _object(pods, workers, trigger)],
+            )
+        ]
+    first = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": pods.metadata("first-run"),
+        "spec": _run(pods, "first-run"),
+    }
+    return [
+        base_file(pods),
+        yaml_file("first-run.yaml", [_FIRST], [first]),
+        yaml_file(
+            "scaled-job.yaml", [*SCALING, _JOBS, _GROUP, *secrets], [*auth, _scaled_job(pods, trigger)]
+        ),
+    ]
+
+
+_GROUP: Final = (
+    "The backlog is that of the consumer group to which ingest commits what is in bronze. Until the first"
+    " commit KEDA counts all offsets of the topic (offsetResetPolicy: earliest), deleted ones as well, so"
+    " let ingest read records once before this file is applied. With `latest`, KEDA would never see what"
+    " was sent before."
+)
+_FIRST: Final = (
+    "Apply this file before scaled-job.yaml, when the topic has records, and wait until the job is complete:"
+    " ingest then has committed offsets, from which KEDA computes the backlog."
+)
+_JOBS: Final = (
+    "A run takes what is there when it begins, one stream after the other, and ends. KEDA starts one when"
+    " there is a record that ingest has not read, and never a second one beside it. Remove the"
+    " StatefulSets of `oncelake deploy kubernetes` first: of two copies of a stream, one fails. The night"
+    " works as with streams that run all the time; set batch.seal_wait to more than a run takes."
+)
+_SECRETS: Final = (
+    "KEDA does not read sasl.jaas.config: put user and password into the keys {0} and {1} of the secret {2}."
+)
+
+
+def _of_workers(workers: Workers, trigger: Document) -> list[str]:
+    from_env = sorted(value for key, value in trigger["metadata"].items() if key.endswith("FromEnv"))
+    scale = scale_of(workers)
+    computed = (
+        f"Computed from {workers.rate_in:g} records per second that come, {workers.rate_out:g} that one"
+        " executor processes (oncelake lag shows rates), and a backlog that is to be gone in"
+        f" {format_interval(workers.catch_up)}: {scale.least} executors keep up, one more for each"
+        f" {scale.threshold} records, and at most {scale.most} for {workers.partitions} partitions."
+    )
+    return [_ONE_EACH, computed, *(_FROM_ENV.format(name) for name in from_env)]
+
+
+_FROM_ENV: Final = "KEDA takes {0} from the workers' container, which needs this environment variable."
+
+
+_ONE_EACH: Final = (
+    "Scales the workers of the Spark cluster that spark.master names, one executor in each, and no stream."
+)
+
+
+def _trigger(pods: Pods, threshold: int) -> dict[str, Any]:
+    described = pods.described
+    config, options = described.config, described.config.kafka.options
+    if config.offsets_group is None:
+        raise ConfigError(
+            "ingest.offsets_group: expected the name of a group, got null: KEDA sees the backlog by its"
+            " offsets; remove the setting"
+        )
+    metadata = {
+        **_of(
+            "bootstrapServers", described.variable("kafka.bootstrap_servers"), config.kafka.bootstrap_servers
+        ),
+        **_of("topic", described.variable("kafka.topic"), config.kafka.topic),
+        "consumerGroup": config.offsets_group,
+        "lagThreshold": str(threshold),
+        # A record that waits for more would not be in bronze when its day is sealed.
+        "activationLagThreshold": "0",
+        "offsetResetPolicy": "earliest",
+        "scaleToZeroOnInvalidOffset": "false",
+        "allowIdleConsumers": "false",
+    }
+    protocol = options.get("security.protocol", "PLAINTEXT").upper()
+    if "SSL" in protocol:
+        metadata["tls"] = "enable"
+    trigger: dict[str, Any] = {"type": "kafka", "metadata": metadata}
+    if protocol.startswith("SASL"):
+        mechanism = options.get("sasl.mechanism", "GSSAPI").upper()
+        if mechanism not in _MECHANISMS:
+            raise ConfigError(
+                f"kafka.options.sasl.mechanism: expected {', '.join(_MECHANISMS)}, got {mechanism}, which"
+                " needs further settings of KEDA: write its TriggerAuthentication yourself, from the"
+                " output for one of these"
+            )
+        metadata["sasl"] = _MECHANISMS[mechanism]
+        trigger["authenticationRef"] = {"name": pods.name("kafka")}
+    return trigger
+
+
+def _of(name: str, variable: str | None, value: str) -> dict[str, str]:
+    """Return a setting of a trigger, by the variable of the container that has it if it is in one."""
+    return {f"{name}FromEnv": variable} if variable else {name: value}
+
+
+def _authentication(pods: Pods) -> Document:
+    parameters = zip(("username", "password"), _USER_KEYS, strict=True)
+    return {
+        "apiVersion": "keda.sh/v1alpha1",
+        "kind": "TriggerAuthentication",
+        "metadata": pods.metadata("kafka"),
+        "spec": {
+            "secretTargetRef": [
+                {"parameter": parameter, "name": pods.place.secret, "key": key}
+                for parameter, key in parameters
+            ]
+        },
+    }
+
+
+def _run(pods: Pods, part: str) -> dict[str, Any]:
+    """Return a job that runs all streams once, in the order of the data."""
+    containers = [pods.container(each.job, "--once") for each in pods.described.streams]
+    return job_spec(pods, part, containers, _PERMANENT, _ONCE_S)
+
+
+def _scaled_job(pods: Pods, trigger: Document) -> Document:
+    return {
+        "apiVersion": "keda.sh/v1alpha1",
+        "kind": "ScaledJob",
+        "metadata": pods.metadata("once"),
+        "spec": {
+            "jobTargetRef": _run(pods, "once"),
+            "pollingInterval": _POLL_S,
+            "minReplicaCount": 0,
+            "maxReplicaCount": 1,
+            "successfulJobsHistoryLimit": 3,
+            "failedJobsHistoryLimit": 7,
+            # Runs that are going on end before one of a new version starts.
+            "rollout": {"strategy": "gradual"},
+            "scalingStrategy": {"strategy": "default"},
+            "triggers": [trigger],
+        },
+    }
+
+
+def _object(pods: Pods, workers: Workers, trigger: Document) -> Document:
+    scale, cooldown_s = scale_of(workers), int(workers.cooldown / timedelta(seconds=1))
+    down = {"scaleDown": {"stabilizationWindowSeconds": min(cooldown_s, 3_600)}}
+    return {
+        "apiVersion": "keda.sh/v1alpha1",
+        "kind": "ScaledObject",
+        "metadata": pods.metadata("workers"),
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": workers.kind, "name": workers.name},
+            "pollingInterval": _POLL_S,
+            "cooldownPeriod": cooldown_s,
+            "minReplicaCount": scale.least,
+            "maxReplicaCount": scale.most,
+            "advanced": {"horizontalPodAutoscalerConfig": {"behavior": down}},
+            "triggers": [trigger],
+        },
+    }

@@ -1,0 +1,111 @@
+"""A run of a stream as a child process."""
+
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+import psutil
+
+from pipelines.errors import InfrastructureError
+from pipelines.runtime.processes import PARENT_VARIABLE
+from pipelines.supervision.output import LastError, Printer, StreamName
+from pipelines.supervision.restarts import StreamExit
+
+_STANDARD_OUTPUT, _STANDARD_ERROR = 1, 2
+# Something that the stream has started may keep the pipes open.
+_LAST_LINES_S: Final = 5.0
+
+
+@dataclass(frozen=True)
+class Program:
+    """A stream, and how it is started.
+
+    Attributes:
+        name: the stream.
+        command: the program and its arguments.
+        environment: additions to that of this process.
+    """
+
+    name: StreamName
+    command: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+class Child:
+    """A running stream, in the process group of this process.
+
+    It ends with this process, whatever this process dies of (`pipelines.runtime.processes.end_with_parent`).
+
+    Args:
+        program: what to start.
+        printer: prints its lines.
+        at_end: called in another thread when it has ended.
+
+    Raises:
+        InfrastructureError: it cannot be started.
+    """
+
+    def __init__(
+        self, program: Program, printer: Printer, at_end: Callable[["Child", StreamExit], None]
+    ) -> None:
+        self.name = program.name
+        self.last_error = LastError()
+        self._began_s = time.monotonic()
+        try:
+            self._process = subprocess.Popen(
+                program.command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env={**os.environ, **program.environment, PARENT_VARIABLE: "1"},
+            )
+        except OSError as error:
+            raise InfrastructureError(
+                f"{self.name}: {program.command[0]} cannot be started: {error.strerror}; check the memory and"
+                " the number of processes that this machine allows"
+            ) from None
+        # It is there, if only as a zombie, until it is waited for.
+        self._identity = psutil.Process(self._process.pid)
+        self._printing = [
+            threading.Thread(target=printer.pass_on, args=(pipe, to, self.name, self.last_error), daemon=True)
+            for pipe, to in (
+                (self._process.stdout, _STANDARD_OUTPUT),
+                (self._process.stderr, _STANDARD_ERROR),
+            )
+        ]
+        for each in self._printing:
+            each.start()
+        threading.Thread(target=self._wait, args=(at_end,), daemon=True).start()
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self._process.pid
+
+    def stop(self) -> None:
+        """Ask it to end, by SIGTERM."""
+        self._process.terminate()
+
+    def kill(self) -> None:
+        """End it and all that it has started, whatever state they are in."""
+        family = [self._identity]
+        with suppress(psutil.Error):
+            family += self._identity.children(recursive=True)
+        for each in family:
+            # Known by their start time, too: an id that was given away since is left alone.
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
+
+    def _wait(self, at_end: Callable[["Child", StreamExit], None]) -> None:
+        code = self._process.wait()
+        ended = StreamExit(code, self._began_s, time.monotonic())
+        for each in self._printing:
+            each.join(_LAST_LINES_S)
+        if self._process.stdin:
+            self._process.stdin.close()
+        at_end(self, ended)

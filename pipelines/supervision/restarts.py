@@ -1,0 +1,121 @@
+"""When a stream that has ended is started again: a state machine without a clock, processes or chance."""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from pipelines.errors import AuditFailed, ConfigError, SourceError
+
+PERMANENT: Final = frozenset({ConfigError.exit_code, AuditFailed.exit_code, SourceError.exit_code})
+"""Exit codes after which another start gives the same result."""
+
+
+@dataclass(frozen=True)
+class RestartPolicy:
+    """How often, and after which pauses, a stream is started again.
+
+    Attributes:
+        most_restarts: restarts within `window_s`; after the next failure the stream is given up.
+        window_s: seconds.
+        first_pause_s: seconds before the first restart; each further one in a row doubles them.
+        longest_pause_s: seconds at most.
+        jitter: the share of a pause that chance may take off, from 0 to 1, so that streams that failed
+            together do not start together.
+        healthy_after_s: a run of so many seconds was healthy: pauses begin again with the first.
+    """
+
+    most_restarts: int = 15
+    window_s: float = 7_200.0
+    first_pause_s: float = 5.0
+    longest_pause_s: float = 120.0
+    jitter: float = 0.25
+    healthy_after_s: float = 600.0
+
+
+@dataclass(frozen=True)
+class StreamExit:
+    """How a run of a stream has ended.
+
+    Attributes:
+        code: the exit code; the negative number of the signal that ended it, if one did.
+        began_s: when it began, on a clock that never goes back.
+        ended_s: when it ended.
+    """
+
+    code: int
+    began_s: float
+    ended_s: float
+
+
+@dataclass(frozen=True)
+class RestartHistory:
+    """What is remembered of a stream.
+
+    Attributes:
+        restarts_s: when its restarts were decided, those of the last window alone.
+        in_a_row: failures since the last healthy run.
+    """
+
+    restarts_s: tuple[float, ...] = ()
+    in_a_row: int = 0
+
+
+@dataclass(frozen=True)
+class Restart:
+    """The stream is to be started again.
+
+    Attributes:
+        pause_s: after so many seconds.
+        history: what is remembered from now on.
+    """
+
+    pause_s: float
+    history: RestartHistory
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """The stream has ended well, as it does when somebody stops it; it is not started again."""
+
+
+@dataclass(frozen=True)
+class GivenUp:
+    """The stream is not started again, and people are to know.
+
+    Attributes:
+        reason: why, for people.
+    """
+
+    reason: str
+
+
+Decision = Restart | Stopped | GivenUp
+
+
+def decide(policy: RestartPolicy, history: RestartHistory, ended: StreamExit, chance: float) -> Decision:
+    """Decide what becomes of a stream that has ended without being asked to.
+
+    Args:
+        policy: how often it may be started again.
+        history: of the stream.
+        ended: how it has ended.
+        chance: from 0 to 1, for the jitter.
+    """
+    if ended.code == 0:
+        return Stopped()
+    if ended.code in PERMANENT:
+        return GivenUp(f"exit code {ended.code}, after which another start gives the same result")
+    recent = tuple(at for at in history.restarts_s if ended.ended_s - at < policy.window_s)
+    if len(recent) >= policy.most_restarts:
+        minutes = policy.window_s / 60
+        return GivenUp(f"{_how(ended.code)}, after {len(recent)} restarts in {minutes:g} minutes")
+    was_healthy = ended.ended_s - ended.began_s >= policy.healthy_after_s
+    in_a_row = 1 if was_healthy else history.in_a_row + 1
+    # Beyond this power the longest pause is reached anyway, and a float would overflow.
+    longest = min(policy.first_pause_s * 2.0 ** min(in_a_row - 1, 64), policy.longest_pause_s)
+    pause_s = longest * (1 - policy.jitter * chance)
+    kept = replace(history, restarts_s=(*recent, ended.ended_s), in_a_row=in_a_row)
+    return Restart(pause_s, kept)
+
+
+def _how(code: int) -> str:
+    return f"exit code {code}" if code >= 0 else f"ended by signal {-code}"

@@ -1,0 +1,212 @@
+"""Starts streams, starts those again that failed, and stops all of them together."""
+
+import logging
+import signal
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from random import SystemRandom
+from typing import Final, Literal
+
+from pipelines.errors import InfrastructureError, OncelakeError
+from pipelines.supervision.child import Child, Program
+from pipelines.supervision.output import Printer, StreamName
+from pipelines.supervision.restarts import (
+    PERMANENT,
+    GivenUp,
+    Restart,
+    RestartHistory,
+    RestartPolicy,
+    Stopped,
+    StreamExit,
+    decide,
+)
+
+_STOP_WITHIN_S: Final = 120.0
+_KILLED_WITHIN_S: Final = 10.0
+# Of a process that was asked to end before it could say that it does so in good order.
+_STOPPED_BY: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_WELL: Final = frozenset({0, *(-each for each in _STOPPED_BY), *(128 + each for each in _STOPPED_BY)})
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class StreamOutcome:
+    """What became of a stream.
+
+    Attributes:
+        name: the stream.
+        status: `stopped`, or `failed` if it was given up, or did not end when it was asked to.
+        exit_code: of the stream, or 1 if it ended by a signal or in another way that Oncelake does not know.
+        restarts: how often it was started again.
+        error: why it failed; None if it did not.
+    """
+
+    name: StreamName
+    status: Literal["stopped", "failed"]
+    exit_code: int
+    restarts: int
+    error: str | None = None
+
+
+@dataclass
+class _Stream:
+    """A stream: it runs, or waits for its next start, or has an outcome."""
+
+    program: Program
+    due_s: float | None = None
+    child: Child | None = None
+    history: RestartHistory = field(default_factory=RestartHistory)
+    restarts: int = 0
+    outcome: StreamOutcome | None = None
+
+
+@dataclass(frozen=True)
+class _Ended:
+    child: Child | None
+    exit: StreamExit
+
+
+@dataclass
+class Supervisor:
+    """Keeps streams running until each has an outcome.
+
+    A stream that is given up leaves the others alone: they exchange data through tables alone, and records
+    that ingest does not read may be deleted by Kafka.
+
+    Attributes:
+        policy: how often a stream is started again.
+        printer: prints the lines of the streams.
+        alarm: told of each stream that is given up, at once; must not block.
+        stop_within_s: seconds that streams have to end, once they are asked to, until they are killed.
+        chance: returns a number from 0 to 1, for the jitter of pauses.
+    """
+
+    policy: RestartPolicy
+    printer: Printer
+    alarm: Callable[[StreamOutcome], None]
+    stop_within_s: float = _STOP_WITHIN_S
+    chance: Callable[[], float] = SystemRandom().random
+    _events: "SimpleQueue[tuple[_Stream, _Ended] | None]" = field(default_factory=SimpleQueue)
+
+    def request_stop(self) -> None:
+        """Ask for an end of all streams; may be called by a signal handler, and more than once."""
+        # The one queue that a signal handler may put into while the main thread takes from it.
+        self._events.put(None)
+
+    def run(self, programs: Sequence[Program]) -> list[StreamOutcome]:
+        """Run streams until all have an outcome: they were stopped, or given up.
+
+        Args:
+            programs: the streams.
+
+        Returns:
+            What became of each, in the same order.
+        """
+        streams = [_Stream(program, due_s=time.monotonic()) for program in programs]
+        while any(each.outcome is None for each in streams):
+            self._start_due(streams)
+            try:
+                event = self._events.get(timeout=_until_next_start(streams))
+            except Empty:
+                continue
+            if event is None:
+                self._stop(streams)
+                break
+            self._take_end(*event)
+        return [each.outcome for each in streams if each.outcome]
+
+    def _start_due(self, streams: Sequence[_Stream]) -> None:
+        now = time.monotonic()
+        for each in streams:
+            if each.due_s is not None and each.due_s <= now:
+                each.due_s = None
+                self._start(each)
+
+    def _start(self, stream: _Stream) -> None:
+        def at_end(child: Child, ended: StreamExit) -> None:
+            self._events.put((stream, _Ended(child, ended)))
+
+        try:
+            stream.child = Child(stream.program, self.printer, at_end)
+            _log.info("%s: started, process %d", stream.program.name, stream.child.pid)
+        except InfrastructureError as error:
+            _log.warning("%s", error)
+            now = time.monotonic()
+            self._events.put((stream, _Ended(None, StreamExit(OncelakeError.exit_code, now, now))))
+
+    def _take_end(self, stream: _Stream, ended: _Ended) -> None:
+        stream.child = None
+        name, said = stream.program.name, ended.child.last_error.text if ended.child else None
+        decision = decide(self.policy, stream.history, ended.exit, self.chance())
+        match decision:
+            case Restart():
+                stream.history, stream.restarts = decision.history, stream.restarts + 1
+                stream.due_s = time.monotonic() + decision.pause_s
+                _log.warning(
+                    "%s: exit code %d%s; it is started again in %.1f s",
+                    *(name, ended.exit.code, f": {said}" if said else "", decision.pause_s),
+                )
+            case Stopped():
+                stream.outcome = StreamOutcome(name, "stopped", 0, stream.restarts)
+                _log.info("%s: ended with exit code 0; it is not started again", name)
+            case GivenUp():
+                reason = f"{decision.reason}{f': {said}' if said else ''}"
+                code = ended.exit.code if ended.exit.code in PERMANENT else OncelakeError.exit_code
+                stream.outcome = StreamOutcome(name, "failed", code, stream.restarts, reason)
+                _log.error("%s: given up, the other streams go on: %s", name, reason)
+                self.alarm(stream.outcome)
+
+    def _stop(self, streams: Sequence[_Stream]) -> None:
+        """Ask all streams to end, and kill those that do not."""
+        running = [each for each in streams if each.child]
+        _log.info("stopping %d streams, for at most %g s", len(running), self.stop_within_s)
+        for each in streams:
+            if each.child:
+                each.child.stop()
+            elif each.outcome is None:
+                each.outcome = StreamOutcome(each.program.name, "stopped", 0, each.restarts)
+        self._take_last_ends(running, self.stop_within_s)
+        for each in running:
+            if each.child:
+                error = f"did not end within {self.stop_within_s:g} s of SIGTERM, and was killed"
+                code = OncelakeError.exit_code
+                each.outcome = StreamOutcome(each.program.name, "failed", code, each.restarts, error)
+                _log.error("%s: %s", each.program.name, error)
+                each.child.kill()
+        self._take_last_ends(running, _KILLED_WITHIN_S)
+
+    def _take_last_ends(self, running: Sequence[_Stream], within_s: float) -> None:
+        deadline = time.monotonic() + within_s
+        while any(each.child for each in running):
+            try:
+                event = self._events.get(timeout=max(deadline - time.monotonic(), 0))
+            except Empty:
+                return
+            if event:
+                stream, ended = event
+                stream.child = None
+                stream.outcome = stream.outcome or _of_stopped(stream, ended)
+
+
+def _of_stopped(stream: _Stream, ended: _Ended) -> StreamOutcome:
+    name, code = stream.program.name, ended.exit.code
+    if code in _WELL:
+        return StreamOutcome(name, "stopped", 0, stream.restarts)
+    said = ended.child.last_error.text if ended.child else None
+    known = code if code in PERMANENT else OncelakeError.exit_code
+    return StreamOutcome(
+        name,
+        "failed",
+        known,
+        stream.restarts,
+        f"exit code {code} when it was asked to end: {said or 'see the log'}",
+    )
+
+
+def _until_next_start(streams: Sequence[_Stream]) -> float | None:
+    """Return the seconds until a stream is to be started; None if none is."""
+    due = [each.due_s for each in streams if each.due_s is not None]
+    return max(min(due) - time.monotonic(), 0) if due else None

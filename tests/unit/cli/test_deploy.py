@@ -1,0 +1,103 @@
+"""`oncelake deploy` writes files to a folder or prints them, and refuses what does not scale."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from pipelines.cli.deploy import deploy
+from pipelines.errors import OncelakeError
+
+FIGURES = ("--rate-in", "1000", "--rate-out", "400", "--catch-up", "1 hour", "--partitions", "12")
+DATABRICKS = ("--runtime", "18.0", "--node-type", "m6", "--files", "/Workspace/x")
+
+
+def run(*words: str) -> Result:
+    command, *options = words
+    return CliRunner().invoke(deploy, [command, "--pipeline", "flights", "--env", "prod", *options])
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (["kubernetes"], ["base.yaml", "scheduled.yaml", "streams.yaml"]),
+        (["keda"], ["base.yaml", "first-run.yaml", "scaled-job.yaml"]),
+        (["keda", "--workers", "StatefulSet/spark", *FIGURES], ["scaled-object.yaml"]),
+        (["spark-operator"], ["scheduled.yaml", "streams.yaml"]),
+        (["airflow"], ["oncelake_nightly_flights.py"]),
+        (
+            ["databricks-job", *DATABRICKS],
+            [f"{name}.json" for name in ("ingest_stream", "maintain", "nightly_batch", "speed_stream")],
+        ),
+    ],
+    ids=lambda words: " ".join(words[:2]),
+)
+def test_files_go_to_a_folder_and_the_same_to_standard_output(
+    words: list[str], names: list[str], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    done = run(*words, "--out", str(out))
+    assert (done.exit_code, done.exception) == (0, None)
+    assert sorted(path.name for path in out.iterdir()) == names
+    assert {*done.output.splitlines()} == {str(path) for path in out.iterdir()}
+    printed = run(*words).output
+    if names[0].endswith(".json"):
+        assert sorted(json.loads(printed), key=str) == sorted(
+            (json.loads(path.read_text()) for path in out.iterdir()), key=str
+        )
+    elif names[0].endswith(".yaml"):
+        written = [each for path in sorted(out.iterdir()) for each in yaml.safe_load_all(path.read_text())]
+        assert sorted(yaml.safe_load_all(printed), key=str) == sorted(written, key=str)
+    else:
+        assert printed == (out / names[0]).read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["keda", "--max-executors", "3"], "a stream is one run at a time"),
+        (["keda", "--workers", "StatefulSet/spark"], "--workers needs --partitions, --rate-in"),
+        (
+            ["keda", "--workers", "StatefulSet/spark", *FIGURES, "--cooldown", "1 minute"],
+            "expected 5 minutes at least",
+        ),
+        (
+            ["keda", "--workers", "StatefulSet/spark", *FIGURES, "--max-executors", "13"],
+            "number of partitions",
+        ),
+        (["spark-operator", "--executors", "7", "--partitions", "6"], "number of partitions, 6"),
+        (
+            ["databricks-job", *DATABRICKS, "--max-workers", "9", "--partitions", "6"],
+            "number of partitions, 6",
+        ),
+        (
+            ["databricks-job", *DATABRICKS, "--workers", "3", "--max-workers", "2"],
+            "expected at least --workers",
+        ),
+    ],
+    ids=lambda words: " ".join(words) if isinstance(words, list) else "",
+)
+def test_what_does_not_scale_is_refused(words: list[str], said: str) -> None:
+    done = run(*words)
+    assert isinstance(done.exception, OncelakeError)
+    assert done.exception.exit_code == 2
+    assert said in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["kubernetes", "--image", "a b"],
+        ["kubernetes", "--home", "opt"],
+        ["kubernetes", "--home", "/opt/'"],
+        ["kubernetes", "--secret", "A"],
+        ["keda", "--workers", "DaemonSet/spark"],
+        ["airflow", "--home", '/opt/"\n'],
+    ],
+)
+def test_texts_that_would_mean_something_else_in_a_file_are_refused(words: list[str]) -> None:
+    done = run(*words)
+    assert done.exit_code == 2
+    assert "expected text such as" in done.output

@@ -1,0 +1,50 @@
+"""`oncelake run` says which stream is down, to people and by its exit code."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from pipelines.cli.supervisor import summary_of
+from pipelines.supervision.output import StreamName
+from pipelines.supervision.supervisor import StreamOutcome
+
+
+def test_hooks_learn_at_once_of_a_stream_that_is_given_up(tmp_path: Path) -> None:
+    conf = shutil.copytree("conf", tmp_path / "conf")
+    told = tmp_path / "told"
+    with (conf / "base/pipelines/flights.yml").open("a") as flights:
+        flights.write(f"notify:\n  command: [sh, -c, 'cat >> {told}']\n")
+    # That a contract is missing is found at once, that a log store loses commits when a stream starts.
+    (conf / "base/pipelines/weather.yml").write_text("contract: none.odcs.yaml\n")
+    words = ["--all", "--streams", "speed", "--conf-dir", str(conf), "--log-format", "json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pipelines.cli", "run", *words, "--set", "lake.root=s3a://no-log-store/lake"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    summary = lines[-1]
+    assert (done.returncode, summary["status"], summary["exit_code"]) == (2, "failed", 2)
+    assert [(each["pipeline"], each["stream"], each["exit_code"]) for each in summary["streams"]] == [
+        ("flights", "speed", 2),
+        ("weather", "speed", 2),
+    ]
+    assert {(line["job"], line["pipeline"]) for line in lines[:-1]} == {
+        ("speed_stream", "flights"),
+        ("speed_stream", "weather"),
+    }
+    hook = json.loads(told.read_text())
+    assert (hook["job"], hook["pipeline"], hook["stream"]) == ("run", "flights", "speed")
+    assert "logStore" in hook["error"]
+
+
+def test_the_exit_code_is_the_gravest() -> None:
+    def outcome(code: int) -> StreamOutcome:
+        return StreamOutcome(StreamName("flights", "speed"), "failed" if code else "stopped", code, 0)
+
+    assert summary_of([outcome(0), outcome(4), outcome(1)])["exit_code"] == 4
+    assert summary_of([outcome(0)])["status"] == "stopped"

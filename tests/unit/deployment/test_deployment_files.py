@@ -1,0 +1,309 @@
+"""Deployment files are taken by those who read them, hold no secrets, and say what the configuration says."""
+
+import ast
+import copy
+import json
+import re
+import shutil
+import subprocess
+from configparser import RawConfigParser
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.cli.app import oncelake
+from pipelines.config.loader import load_config
+from pipelines.deployment.described import Described, describe
+from pipelines.deployment.files import yaml_file
+from pipelines.deployment.kubernetes import kubernetes_files
+from pipelines.deployment.pods import Place, Pods
+from pipelines.errors import ConfigError
+from tests.support.deployments import EVERYTHING, all_files, described, documents
+from tests.support.published_schemas import FOLDER, kind_of, unchecked
+
+NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?")
+VARIABLES = ("HOOK", "KAFKA_JAAS_CONFIG", "PASSWORD", "REGISTRY", "SERVERS")
+
+
+@pytest.fixture(scope="module")
+def plain() -> Described:
+    """The pipeline of `conf/prod`."""
+    return described()
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> Described:
+    """A pipeline that uses all that there is."""
+    return described(tmp_path_factory.mktemp("everything"), EVERYTHING)
+
+
+def schema(kind: str) -> Any:
+    return json.loads((FOLDER / f"{kind}.json").read_text())
+
+
+def of_kind(of: Described, kind: str) -> list[dict[str, Any]]:
+    return [each for each in documents(of) if kind_of(each) == kind]
+
+
+def strings(value: Any) -> list[str]:
+    """All texts of a document."""
+    if isinstance(value, dict):
+        return [each for pair in value.items() for part in pair for each in strings(part)]
+    return [each for part in value for each in strings(part)] if isinstance(value, list) else [str(value)]
+
+
+@pytest.mark.parametrize("which", ["plain", "everything"])
+def test_published_schemas_take_all_documents(which: str, request: pytest.FixtureRequest) -> None:
+    found = list(documents(request.getfixturevalue(which)))
+    assert {kind_of(each) for each in found} == {path.stem for path in FOLDER.glob("*.json")}
+    for each in found:
+        jsonschema.validate(each, schema(kind_of(each)))
+        assert list(unchecked(schema(kind_of(each)), each)) == [], "run tests.support.published_schemas"
+
+
+@pytest.mark.parametrize("kind", sorted(path.stem for path in FOLDER.glob("*.json")))
+def test_published_schemas_refuse_a_name_that_is_mistaken(kind: str, everything: Described) -> None:
+    document = of_kind(everything, kind)[0]
+    mistaken = copy.deepcopy(document)
+    place = mistaken.get("spec", mistaken)
+    key = sorted(place)[0]
+    place[f"{key}Mistaken"] = place.pop(key)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(mistaken, schema(kind))
+
+
+def test_files_are_the_same_each_time_and_in_each_environment(
+    everything: Described, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = all_files(everything)
+    for name in (*VARIABLES, "KAFKA_BOOTSTRAP_SERVERS"):
+        monkeypatch.setenv(name, f"hush-hush-{name}:1")
+    assert all_files(everything) == before
+    assert all_files(described()) == all_files(described())
+    text = "".join(each.text for files in all_files(described()).values() for each in files)
+    assert "hush-hush" not in text
+    assert "localhost" not in text
+
+
+def test_values_of_variables_are_never_in_the_files(everything: Described) -> None:
+    assert everything.variables == VARIABLES
+    for files in all_files(everything).values():
+        for each in files:
+            assert "variable.invalid" not in each.text, each.name
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "kafka: {secrets: {sasl.jaas.config: hush-hush}}",
+        "publish: {topic: clean, secrets: {sasl.password: hush-hush}}",
+        "registry: {url: 'https://registry', secrets: {basic.auth.user.info: hush-hush}}",
+        "notify: {webhook: 'https://hooks/hush-hush'}",
+        "notify: {webhook: '${HOOK}', headers: {Authorization: hush-hush}}",
+        "spark: {conf: {spark.hadoop.fs.s3a.secret.key: hush-hush}}",
+    ],
+)
+def test_a_secret_in_a_file_is_refused_and_not_shown(setting: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="expected an environment variable") as refused:
+        described(tmp_path, setting)
+    assert "conf/prod/pipelines/flights.yml" in str(refused.value)
+    assert "hush-hush" not in str(refused.value)
+
+
+def test_a_variable_where_a_number_is_needed_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="variables are not read here"):
+        described(tmp_path, "metrics: {port: '${PORT}'}")
+
+
+def test_a_variable_as_a_part_of_an_address_is_refused_where_it_cannot_be_replaced(tmp_path: Path) -> None:
+    of = described(tmp_path, "kafka: {bootstrap_servers: '${HOST}:9093'}")
+    with pytest.raises(ConfigError, match="one variable as a whole"):
+        all_files(of)
+
+
+def test_each_container_has_each_variable_by_its_secret(everything: Described) -> None:
+    for document in documents(everything):
+        for container in containers(document):
+            named = {each["name"]: each for each in container["env"]}
+            for name in VARIABLES:
+                assert named[name]["valueFrom"]["secretKeyRef"] == {"name": "oncelake", "key": name}
+            assert all(
+                "value" not in each for name, each in named.items() if name.isupper() and "RACK" not in name
+            )
+
+
+def containers(value: Any) -> list[dict[str, Any]]:
+    """The containers of a document that run a job."""
+    if isinstance(value, dict):
+        if value.get("command", [""])[0] == "oncelake":
+            return [value]
+        return [each for part in value.values() for each in containers(part)]
+    return [each for part in value for each in containers(part)] if isinstance(value, list) else []
+
+
+def require_taken(job: str, words: list[str]) -> None:
+    with oncelake.commands[job].make_context(job, list(words)) as context:
+        assert context.params["pipeline"] == "flights"
+        assert context.params["env"] == "prod"
+
+
+def test_jobs_take_their_command_lines(everything: Described) -> None:
+    started = [
+        (each["command"][1], each["args"])
+        for document in documents(everything)
+        for each in containers(document)
+    ]
+    for document in documents(everything):
+        if document.get("kind") == "SparkApplication":
+            started.append(
+                (Path(document["spec"]["mainApplicationFile"]).stem, document["spec"]["arguments"])
+            )
+        elif document.get("kind") == "ScheduledSparkApplication":
+            spec = document["spec"]["template"]
+            started.append((Path(spec["mainApplicationFile"]).stem, spec["arguments"]))
+        elif "tasks" in document:
+            task = document["tasks"][0]["spark_python_task"]
+            started.append((Path(task["python_file"]).stem, task["parameters"]))
+    assert {job for job, _ in started} == {
+        *("ingest_stream", "speed_stream", "publish_stream", "nightly_batch", "maintain")
+    }
+    for job, words in started:
+        require_taken(job, words)
+
+
+def test_the_map_of_a_pod_is_the_configuration_that_was_read(everything: Described, tmp_path: Path) -> None:
+    (data,) = (each["data"] for each in of_kind(everything, "ConfigMap")[:1])
+    pod = of_kind(everything, "StatefulSet")[0]["spec"]["template"]["spec"]
+    for item in pod["volumes"][0]["configMap"]["items"]:
+        path = tmp_path / item["path"]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(data[item["key"]], encoding="utf-8")
+    environ = dict.fromkeys(VARIABLES, "x:9092") | {"HOOK": "https://x"}
+    mounted, original = (
+        load_config("flights", env="prod", conf_dir=folder, environ=environ)
+        for folder in (tmp_path / "conf", Path("conf"))
+    )
+    assert mounted.publish is not None
+    assert original.publish is None
+    again = describe(
+        "flights", env="prod", conf_dir=tmp_path / "conf", contracts_dir=tmp_path / "data_contracts"
+    )
+    assert (again.config, again.digest()) == (everything.config, everything.digest())
+
+
+def test_no_stream_is_ever_started_twice(everything: Described) -> None:
+    assert [each["spec"]["replicas"] for each in of_kind(everything, "StatefulSet")] == [1, 1, 1]
+    (job,) = of_kind(everything, "ScaledJob")
+    assert (job["spec"]["minReplicaCount"], job["spec"]["maxReplicaCount"]) == (0, 1)
+    assert {each["spec"]["concurrencyPolicy"] for each in of_kind(everything, "CronJob")} == {"Forbid"}
+    assert {each["max_concurrent_runs"] for each in of_kind(everything, "JobSettings")} == {1}
+
+
+def test_a_pod_has_its_zone_where_the_configuration_wants_racks(
+    plain: Described, everything: Described
+) -> None:
+    assert not any("topology" in text for each in documents(plain) for text in strings(each))
+    environment = containers(of_kind(everything, "StatefulSet")[0])[0]["env"]
+    zone, attribute = environment[-2:]
+    assert zone["name"] == "MY_ZONE"
+    assert zone["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.labels['topology.kubernetes.io/zone']"
+    assert attribute == {"name": "SPARK_EXECUTOR_ATTRIBUTE_RACK", "value": "$(MY_ZONE)"}
+    (spec, *_) = (each["spec"] for each in of_kind(everything, "SparkApplication"))
+    assert spec["executor"]["env"] == environment[-2:]
+
+
+def test_streams_are_probed_where_they_answer(plain: Described, everything: Described) -> None:
+    ports = [containers(each)[0].get("livenessProbe") for each in of_kind(everything, "StatefulSet")]
+    assert [each["httpGet"]["port"] for each in ports if each] == [9464, 9465, 9466]
+    assert all("livenessProbe" not in containers(each)[0] for each in of_kind(plain, "StatefulSet"))
+
+
+def test_the_network_is_open_where_the_configuration_connects_to(plain: Described) -> None:
+    (policy,) = of_kind(plain, "NetworkPolicy")[:1]
+    ports = {port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"] if "to" not in rule}
+    assert ports == {53, 443, 9093}
+    assert policy["spec"]["ingress"] == [{"from": [{"podSelector": policy["spec"]["podSelector"]}]}]
+
+
+def test_the_night_begins_when_its_day_is_over_and_upkeep_at_another_time(tmp_path: Path) -> None:
+    of = described(tmp_path, "batch: {seal_grace: 3 hours}")
+    nightly, maintain = (each["spec"] for each in of_kind(of, "CronJob"))
+    assert (nightly["schedule"], maintain["schedule"]) == ("0 4 * * *", "0 16 * * *")
+    assert nightly["timeZone"] == "America/New_York"
+    quartz = [each["schedule"] for each in of_kind(of, "JobSettings") if "schedule" in each]
+    assert [each["quartz_cron_expression"] for each in quartz] == ["0 0 4 * * ?", "0 0 16 * * ?"]
+
+
+def test_executors_of_ingest_are_not_more_than_partitions(everything: Described) -> None:
+    most = [
+        each["spec"]["dynamicAllocation"]["maxExecutors"] for each in of_kind(everything, "SparkApplication")
+    ]
+    assert most == [6, 40, 40]
+
+
+def test_the_dag_compiles_and_names_the_pipeline(everything: Described) -> None:
+    (file,) = all_files(everything)["airflow"]
+    values = {
+        node.targets[0].id: ast.unparse(node.value)
+        for node in ast.parse(file.text).body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+    }
+    assert values["TIME_ZONE"] == "'America/New_York'"
+    assert (values["ENV"], values["SCHEDULE"]) == ("'prod'", "'30 1 * * *'")
+    assert values["PROJECT"] == "Path('/opt/oncelake')"
+    assert "for name in ['flights']" in ast.unparse(ast.parse(file.text))
+    assert "_pipelines" not in file.text
+
+
+def test_units_name_the_environment_and_the_time(everything: Described) -> None:
+    units = {each.name: each.text for each in all_files(everything)["systemd"]}
+    assert {name for name in units if "stream" in name} == {
+        f"oncelake-{name}_stream@.service" for name in ("ingest", "speed", "publish")
+    }
+    timer = RawConfigParser(strict=True)
+    timer.read_string(units["oncelake-nightly@.timer"])
+    assert timer["Timer"]["OnCalendar"] == "*-*-* 01:30:00 America/New_York"
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd here")
+def test_systemd_takes_the_units(everything: Described, tmp_path: Path) -> None:
+    program = re.compile(r"^ExecStart=\S+", re.MULTILINE)
+    for each in all_files(everything)["systemd"]:
+        (tmp_path / each.name).write_text(program.sub("ExecStart=/bin/true", each.text))
+    command = ["systemd-analyze", "verify", *map(str, tmp_path.iterdir())]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("name", ["Flights", "a.b", "x" * 90, "1"])
+def test_names_are_those_that_kubernetes_allows(name: str, tmp_path: Path) -> None:
+    of = described(tmp_path, name=name)
+    for each in documents(of):
+        if "metadata" in each:
+            assert NAME.fullmatch(each["metadata"]["name"]), each["metadata"]["name"]
+            assert all(len(value) <= 63 for value in each["metadata"]["labels"].values())
+
+
+def test_two_pipelines_never_have_the_same_name_in_kubernetes(tmp_path: Path) -> None:
+    names = ["a.b", "a-b", "A-b", "a_b", "x" * 80, "x" * 81]
+    slugs = [described(tmp_path / str(number), name=name).slug for number, name in enumerate(names)]
+    assert len({*slugs}) == len(names)
+
+
+@given(st.dictionaries(st.text(), st.text(), max_size=3))
+def test_texts_are_read_as_they_were_written(data: dict[str, str]) -> None:
+    text = yaml_file("x.yaml", ["a comment"], [{"data": data}]).text
+    assert yaml.safe_load(text) == {"data": data}
+
+
+def test_a_configuration_that_is_too_large_for_a_map_is_refused(tmp_path: Path) -> None:
+    of = described(tmp_path)
+    (tmp_path / "conf/base/gx/expectations/flights/more.json").write_text(json.dumps(["x" * (1 << 20)]))
+    large = Described(of.config, of.contract, of.raw, {**of.files, "more": "x" * (1 << 20)})
+    with pytest.raises(ConfigError, match="1 MiB"):
+        kubernetes_files(Pods(large, Place()))

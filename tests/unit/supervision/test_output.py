@@ -1,0 +1,60 @@
+"""A line says of which stream it is, JSON stays JSON, and nobody waits for whoever reads it."""
+
+import io
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.supervision.output import LastError, Printer, StreamName, mark_json, mark_text
+
+NAME = StreamName("flights", "ingest")
+
+
+@given(st.text())
+def test_each_line_becomes_one_json_object_with_its_stream(line: str) -> None:
+    marked = mark_json(NAME, line)
+    assert "\n" not in marked
+    assert json.loads(marked).items() >= {"pipeline": "flights", "stream": "ingest"}.items()
+
+
+def test_what_a_line_says_stays() -> None:
+    record = {"time": "2026-01-01T00:00:00.000+00:00", "level": "INFO", "message": "micro-batch 3"}
+    assert json.loads(mark_json(NAME, json.dumps(record))).items() >= record.items()
+    assert json.loads(mark_json(NAME, "WARNING: of Java"))["message"] == "WARNING: of Java"
+    assert mark_text(NAME, "12:00:00 INFO") == "flights/ingest | 12:00:00 INFO"
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (["error: no such topic"], "no such topic"),
+        (['{"job": "x", "status": "failed", "error": "no such topic"}'], "no such topic"),
+        (["error: first", "error: last"], "last"),
+        (["12:00 INFO error: of a log line", '{"error": 5}', '{"error"'], None),
+    ],
+)
+def test_the_last_error_is_remembered(lines: list[str], said: str | None) -> None:
+    last = LastError()
+    for line in lines:
+        last.look_at(line)
+    assert last.text == said
+
+
+def test_lines_are_passed_on_whole_and_go_on_when_nobody_reads(tmp_path: Path) -> None:
+    printer, path = Printer(mark_text), tmp_path / "out"
+    to = os.open(path, os.O_WRONLY | os.O_CREAT)
+    printer.pass_on(io.BytesIO(b"one\ntw\xff\r\nlast"), to, NAME, LastError())
+    os.close(to)
+    assert path.read_text().splitlines() == [
+        f"flights/ingest | {each}" for each in ("one", "tw\N{REPLACEMENT CHARACTER}", "last")
+    ]
+    reading, writing = os.pipe()
+    os.close(reading)
+    lines = io.BytesIO(b"x\n" * 1000)
+    printer.pass_on(lines, writing, NAME, LastError())
+    os.close(writing)
+    assert lines.closed
