@@ -8,6 +8,7 @@ import click
 import pipelines
 from pipelines.cli.broker import broker
 from pipelines.cli.checkpoint import checkpoint
+from pipelines.cli.console import console
 from pipelines.cli.contract import contract
 from pipelines.cli.expectations import expectations
 from pipelines.cli.explain import explain
@@ -40,6 +41,7 @@ for command in (
     explain,
     forget,
     lag,
+    console,
     reconcile,
     publish,
     rack,

@@ -11,6 +11,7 @@ from pipelines.cli.terminal import harmless
 from pipelines.contracts.contract import DataContract
 from pipelines.ledger.quarantine import STATUSES, Selection
 from pipelines.records.reasons import Reason
+from pipelines.records.redaction import shown_found
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps import quarantine as step
 from pipelines.steps.replay import Replay, replay_and_rebuild
@@ -188,9 +189,7 @@ def _split(options: dict[str, Any], status: str | None) -> tuple[Selection, Comm
 def _readable(row: dict[str, Any], contract: DataContract) -> dict[str, Any]:
     value: bytes | None = row["value"]
     text = (value or b"").decode("utf-8", "backslashreplace")[:_VALUE_LENGTH]
-    actual: str | None = row["_found"]
-    if row["_column"] and contract.treatment(row["_column"]) and not (actual or "").startswith("sha256:"):
-        actual = None
+    actual = shown_found(contract, row["_column"], row["_found"])
     names = ("topic", "partition", "offset", "sent", "reason", "column", "status", "attempts")
     return {
         **{name: row[f"_{name}"] for name in (*names, "contract_version")},

@@ -1,16 +1,21 @@
 """Quarantine: count and show records that broke the contract, or give them up."""
 
+from collections import Counter
 from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import small_rows
 from pipelines.delta.record_tables import require_table
 from pipelines.delta.tables import version
 from pipelines.ledger.leases import lease
 from pipelines.ledger.quarantine import Selection, picked, update_open
 from pipelines.records.decode import COORDINATES
+from pipelines.records.redaction import shown_found
+from pipelines.report.model.records import QuarantineExample, QuarantineReason
+from pipelines.report.queries.profile import quarantine_reasons
 from pipelines.spark.pipeline import Pipeline
 
 
@@ -45,6 +50,25 @@ def examples(pipeline: Pipeline, selection: Selection, limit: int) -> list[dict[
     sent = first.withColumn("_sent", _as_text(F.col("_kafka_timestamp")))
     timestamps = ("_kafka_timestamp", "_ingested_at", "_quarantined_at", "_tried_at")
     return small_rows(sent.drop("key", "headers", *timestamps))
+
+
+def open_reasons(pipeline: Pipeline) -> tuple[QuarantineReason, ...]:
+    """Return the open records by reason, most frequent first, with samples as a report shows them."""
+    selection, contract = Selection(), pipeline.contract
+    counts: Counter[str] = Counter()
+    for group in summarise(pipeline, selection):
+        counts[group["reason"]] += group["records"]
+    shown = quarantine_reasons(
+        counts, picked(pipeline, selection), pipeline.config.audit.examples, values=not contract.personal
+    )
+    return tuple(reason.model_copy(update={"examples": _shown(contract, reason)}) for reason in shown)
+
+
+def _shown(contract: DataContract, reason: QuarantineReason) -> tuple[QuarantineExample, ...]:
+    return tuple(
+        each.model_copy(update={"found": shown_found(contract, each.column, each.found)})
+        for each in reason.examples
+    )
 
 
 def _as_text(moment: Column) -> Column:
