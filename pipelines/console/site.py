@@ -96,14 +96,14 @@ class Desk:
         return found or _Response(HTTPStatus.NOT_FOUND, "no such page; all pipelines are at /\n")
 
     def _page(self, path: str, site: Site) -> _Response | None:
-        view, now = self.view(), datetime.now(UTC)
-        if path in ("", INDEX):
-            return _Response(HTTPStatus.OK, render_overview(view, now, site), _HTML, site.policy)
         if path == SCRIPT:
             return _Response(HTTPStatus.OK, script(), "text/javascript; charset=utf-8")
         folder, _, name = path.partition("/")
         if folder == REPORTS:
             return self._report(name)
+        view, now = self.view(), datetime.now(UTC)
+        if path in ("", INDEX):
+            return _Response(HTTPStatus.OK, render_overview(view, now, site), _HTML, site.policy)
         # The path has arrived unquoted.
         asked = quote(name, safe="")
         pipelines = view.pipelines if view and folder == FOLDER else ()

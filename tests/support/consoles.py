@@ -3,6 +3,7 @@
 import random
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
+from functools import cache
 
 from pipelines.config.streams import Query
 from pipelines.console.view import (
@@ -59,6 +60,11 @@ def stream(stage: Query, rng: random.Random, **changes: object) -> StreamProgres
         stage, "worker-3", 4711, ago(90_000), ago(12), ago(3), 10.0, executors=4, batches=tuple(batches)
     )
     return replace(made, **changes)  # type: ignore[arg-type]
+
+
+@cache
+def _running(name: Query) -> StreamProgress:
+    return stream(name, random.Random(7))  # noqa: S311 - nothing secret
 
 
 def stage(name: Query, cause: Cause = "none", behind: float = 6.0, words: str = "") -> DiagnosedStage:

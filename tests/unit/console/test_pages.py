@@ -163,7 +163,10 @@ def test_figures_that_could_not_be_renewed_are_called_old_where_they_stand() -> 
 
 def test_a_collection_that_failed_or_hangs_is_told_above_all_figures() -> None:
     failed = Page(overview(replace(SMALL, failure="s3a://lake: no answer <b>"))).text
-    assert "The last collection failed, so these figures are old: s3a://lake: no answer <b>" in failed
+    assert (
+        "The last collection failed, so what the tables under ops/ say is old: s3a://lake: no answer <b>"
+        in failed
+    )
     hangs = replace(SMALL, at=NOW - timedelta(seconds=301))
     assert "These figures are old: nothing was collected for 5 min." in Page(overview(hangs)).text
     assert "figures are old" not in Page(overview(SMALL)).text.replace("figures on this page are old", "")
