@@ -20,7 +20,7 @@ from pipelines.cli.job_runner import StopRequest, print_summary, set_up_logging
 from pipelines.cli.options import LogFormat, log_options, once, place_options
 from pipelines.cli.terminal import harmless_lines
 from pipelines.console.pages import FOLDER, INDEX, Site, page_name, render_overview, render_pipeline
-from pipelines.console.site import Desk
+from pipelines.console.site import Desk, host_name
 from pipelines.console.view import LakeView
 from pipelines.errors import ConfigError, OncelakeError
 from pipelines.report.render.files import write_files
@@ -176,7 +176,7 @@ def _collect_on(collector: Collector, every: float, views: list[LakeView]) -> No
 
 def _serve(options: ConsoleOptions, views: list[LakeView], log_format: LogFormat) -> WSGIServer:
     host = options.host
-    hosts = frozenset(name.lower() for name in (*_LOOPBACK, host, *options.allowed))
+    hosts = frozenset(map(host_name, (*_LOOPBACK, host, *options.allowed)))
     desk = Desk(lambda: views[0] if views else None, options.every, options.reports, hosts)
     try:
         server = threading_server(host, options.port, desk.answer)

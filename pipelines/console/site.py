@@ -27,6 +27,8 @@ REPORTS: Final = "reports"
 
 _HTML: Final = "text/html; charset=utf-8"
 _TEXT: Final = "text/plain; charset=utf-8"
+# The first figures are waited for.
+_FIRST_EVERY_S: Final = 5.0
 # Reports bring a policy of their own; this one holds for whatever else lies in their folder.
 _REPORT_POLICY: Final = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
@@ -57,7 +59,7 @@ class Desk:
         view: returns the last view; None before the first collection is done.
         every_s: after how many seconds pages ask again.
         reports: the folder of reports.
-        hosts: the names by which the server may be asked, without port, in lower case.
+        hosts: the names by which the server may be asked, as `host_name` gives them.
     """
 
     view: Callable[[], LakeView | None]
@@ -82,7 +84,7 @@ class Desk:
 
     def _respond(self, method: str, environ: WSGIEnvironment) -> _Response:
         # A page of another site can have its name lead here, but not change the name that the browser sends.
-        if _host(str(environ.get("HTTP_HOST", ""))) not in self.hosts:
+        if host_name(str(environ.get("HTTP_HOST", ""))) not in self.hosts:
             words = "not a name of this console; start it with --allow-host NAME to be asked by another\n"
             return _Response(HTTPStatus.MISDIRECTED_REQUEST, words)
         if method not in ("GET", "HEAD"):
@@ -91,17 +93,18 @@ class Desk:
             )
         path = str(environ.get("PATH_INFO", "")).encode("latin-1", "replace").decode("utf-8", "replace")
         is_still = environ.get("QUERY_STRING") == "refresh=off"
-        site = Site(None if is_still else self.every_s, is_live=True, reports=REPORTS)
-        found = self._page(path.removeprefix("/"), site)
+        found = self._page(path.removeprefix("/"), is_still=is_still)
         return found or _Response(HTTPStatus.NOT_FOUND, "no such page; all pipelines are at /\n")
 
-    def _page(self, path: str, site: Site) -> _Response | None:
+    def _page(self, path: str, *, is_still: bool) -> _Response | None:
         if path == SCRIPT:
             return _Response(HTTPStatus.OK, script(), "text/javascript; charset=utf-8")
         folder, _, name = path.partition("/")
         if folder == REPORTS:
             return self._report(name)
         view, now = self.view(), datetime.now(UTC)
+        every_s = self.every_s if view else min(self.every_s, _FIRST_EVERY_S)
+        site = Site(None if is_still else every_s, is_live=True, reports=REPORTS)
         if path in ("", INDEX):
             return _Response(HTTPStatus.OK, render_overview(view, now, site), _HTML, site.policy)
         # The path has arrived unquoted.
@@ -124,6 +127,6 @@ class Desk:
             return None
 
 
-def _host(header: str) -> str:
+def host_name(header: str) -> str:
     """Return the name in a `Host` header, without its port, in lower case."""
     return re.sub(r":\d*$", "", header.strip()).lower()

@@ -1,7 +1,7 @@
 "use strict";
 // Renews the page in place: what did not change stays, and with it focus, scrolling and what is unfolded.
 (() => {
-  const every = Number(document.documentElement.dataset.every) * 1000;
+  const root = document.documentElement;
   const alarm = document.getElementById("unreachable");
 
   function renewAttributes(old, now) {
@@ -51,14 +51,19 @@
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
       const focused = document.activeElement;
       document.title = page.title;
+      root.dataset.every = page.documentElement.dataset.every;
       renew(document.getElementById("main"), page.getElementById("main"));
       if (focused && focused.isConnected && focused !== document.activeElement) focused.focus({ preventScroll: true });
       alarm.hidden = true;
     } catch {
       alarm.hidden = false;
     }
-    setTimeout(ask, every);
+    askLater();
   }
 
-  if (every) setTimeout(ask, every);
+  function askLater() {
+    setTimeout(ask, Number(root.dataset.every) * 1000);
+  }
+
+  askLater();
 })();

@@ -145,6 +145,8 @@ def test_before_the_first_collection_a_page_says_so_and_renews_itself(asked: Ask
     asked.view = None
     status, _, text = asked.ask("/")
     assert (status, "The first collection is running" in text, "console.js" in text) == (200, True, True)
+    # Who waits for the first figures need not wait for as long as for the next ones.
+    assert 'data-every="5.0"' in text
     assert asked.ask("/pipelines/flights.html")[0] == 404
 
 
