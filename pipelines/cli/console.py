@@ -35,6 +35,8 @@ _LOCAL: Final = "spark.master=local[*]"
 _OLD_AFTER_S: Final = 300.0
 _OLD_AFTER_TIMES: Final = 5
 _NEWS_EVERY_S: Final = 1.0
+# That there is no answer is told without news, too.
+_VIEW_EVERY_S: Final = 10.0
 
 _log = logging.getLogger(__name__)
 
@@ -171,7 +173,7 @@ def _collect_on(collector: Collector, every: float, views: list[LakeView]) -> No
             if left <= 0:
                 break
             time.sleep(min(left, _NEWS_EVERY_S))
-            collector.wait_for_news(max(due - time.monotonic(), 0.0))
+            collector.wait_for_news(min(max(due - time.monotonic(), 0.0), _VIEW_EVERY_S))
 
 
 def _serve(options: ConsoleOptions, views: list[LakeView], log_format: LogFormat) -> WSGIServer:

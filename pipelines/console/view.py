@@ -1,9 +1,9 @@
 """What the console knows of a lake at a moment: figures, when they were read, and why there are no newer."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 from zoneinfo import ZoneInfo
 
 from pipelines.config.values import RackMode
@@ -201,6 +201,10 @@ class LakeView:
     pipelines: tuple[PipelineView, ...] = ()
     failure: str | None = None
 
-    def pipeline(self, name: str) -> PipelineView | None:
-        """Return a pipeline by its name; None if there is none."""
-        return next((each for each in self.pipelines if each.name == name), None)
+    @property
+    def oldest_at(self) -> datetime | None:
+        """The moment that the oldest figures show; None if there are none."""
+        readings: Iterator[Reading[Any]] = (
+            reading for each in self.pipelines for reading in (each.ledger, each.lake, each.cluster)
+        )
+        return min((reading.at for reading in readings if reading.at), default=None)

@@ -161,6 +161,13 @@ def test_figures_that_could_not_be_renewed_are_called_old_where_they_stand() -> 
         assert Page(overview(lake_view(one))).text.split().count("old") == 3
 
 
+def test_each_page_says_how_old_its_oldest_figures_are() -> None:
+    one = replace(pipeline("other"), lake=replace(pipeline().lake, at=ago(200)))
+    text = Page(overview(lake_view(pipeline(), one))).text
+    assert "the oldest figures are of 2026-03-14 09:23:33 UTC, 3 min ago" in " ".join(text.split())
+    assert "oldest" not in Page(overview(lake_view(PipelineView("x")))).text
+
+
 def test_a_collection_that_failed_or_hangs_is_told_above_all_figures() -> None:
     failed = Page(overview(replace(SMALL, failure="s3a://lake: no answer <b>"))).text
     assert (
