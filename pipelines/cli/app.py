@@ -8,6 +8,7 @@ import click
 import pipelines
 from pipelines.cli.broker import broker
 from pipelines.cli.checkpoint import checkpoint
+from pipelines.cli.console import console
 from pipelines.cli.contract import contract
 from pipelines.cli.deploy import deploy
 from pipelines.cli.expectations import expectations
@@ -43,6 +44,7 @@ for command in (
     explain,
     forget,
     lag,
+    console,
     reconcile,
     publish,
     rack,

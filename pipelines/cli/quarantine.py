@@ -13,6 +13,7 @@ from pipelines.cli.terminal import harmless
 from pipelines.contracts.contract import DataContract
 from pipelines.ledger.quarantine import STATUSES, Selection
 from pipelines.records.reasons import Reason
+from pipelines.records.redaction import shown_found
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps import quarantine as step
 from pipelines.steps.quarantine import QuarantinedRecord, QuarantineGroup
@@ -232,10 +233,8 @@ def _split(options: dict[str, Any], status: str | None) -> tuple[Selection, Comm
 
 
 def _readable(record: QuarantinedRecord, contract: DataContract) -> dict[str, Any]:
-    value, actual = record.value or b"", record.found
+    value, actual = record.value or b"", shown_found(contract, record.column, record.found)
     text = value.decode("utf-8", "backslashreplace")[:_VALUE_LENGTH]
-    if record.column and contract.treatment(record.column) and not (actual or "").startswith("sha256:"):
-        actual = None
     names = ("topic", "partition", "offset", "sent", "reason", "column", "status", "attempts")
     return {
         **{name: getattr(record, name) for name in (*names, "contract_version")},

@@ -76,6 +76,15 @@ def _behind_table(
     return replace(_with_stream(pipeline, query, ()), lacks=source)
 
 
+def streams(pipeline: Pipeline) -> Iterator[Evidence]:
+    """Yield what the files of each stage's stream say; neither Kafka nor a table is asked for its lag."""
+    names: tuple[Query, ...] = (
+        ("ingest", "speed", "publish") if pipeline.config.publish else ("ingest", "speed")
+    )
+    for stage in names:
+        yield _with_stream(pipeline, stage, ())
+
+
 def _is_other_topic(pipeline: Pipeline, found: Backlog) -> bool:
     stored = topic_of_bronze(pipeline) if exists(pipeline.spark, pipeline.table("bronze")) else None
     return stored not in (None, found.topic.topic_id)

@@ -12,6 +12,7 @@ from pipelines.sql import literal, name
 FOUND_LENGTH: Final = 200
 
 _FINGERPRINT: Final = 16
+_HASHED: Final = "sha256:"
 # By default Spark writes milliseconds, and instants that differ would look equal.
 _MICROSECONDS: Final = literal("yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX")
 
@@ -37,11 +38,25 @@ def shown_value(contract: DataContract, column: str, value: str | None = None) -
     text = f"CAST({value or name(column)} AS STRING)"
     match contract.treatment(column):
         case "hash":
-            return f"concat('sha256:', left(sha2({text}, 256), {_FINGERPRINT}))"
+            return f"concat('{_HASHED}', left(sha2({text}, 256), {_FINGERPRINT}))"
         case "drop":
             return None
         case None:
             return text
+
+
+def shown_found(contract: DataContract, column: str | None, found: str | None) -> str | None:
+    """Return what may be shown of a value that the quarantine names; None if nothing may be.
+
+    The contract may call a column personal that an earlier one, by which the row was written, did not.
+
+    Args:
+        contract: says which columns hold personal data.
+        column: the path of the column, if the row names one.
+        found: what it found there.
+    """
+    is_hidden = column and contract.treatment(column) and not (found or "").startswith(_HASHED)
+    return None if is_hidden else found
 
 
 def text_of(contract: DataContract, path: str, kind: DataType, column: str | None = None) -> str:

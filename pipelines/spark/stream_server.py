@@ -8,9 +8,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from socketserver import ThreadingMixIn
 from typing import Any
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from wsgiref.types import StartResponse, WSGIEnvironment
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
@@ -19,6 +17,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from pipelines.errors import ConfigError
+from pipelines.runtime.http_server import threading_server
 from pipelines.spark.stream_progress import COUNTERS, RunTotals, StreamProgress
 
 _log = logging.getLogger(__name__)
@@ -62,7 +61,7 @@ class StreamServer:
                     return [b"/metrics, /healthz\n"]
 
         try:
-            self._server = make_server(host, port, answer, _Server, _Quiet)
+            self._server = threading_server(host, port, answer)
         except OSError as error:
             raise ConfigError(
                 f"metrics.host, metrics.port: nothing can listen on {host}:{port}: {error}; set another"
@@ -80,18 +79,6 @@ class StreamServer:
         """Stop listening."""
         self._server.shutdown()
         self._server.server_close()
-
-
-class _Server(ThreadingMixIn, WSGIServer):
-    daemon_threads = True
-
-
-class _Quiet(WSGIRequestHandler):
-    # Who never ends a request keeps a thread no longer.
-    timeout = 10
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the library's name
-        """Log nothing: a request every few seconds is no news."""
 
 
 def _healthz(progress: StreamProgress, respond: StartResponse) -> Iterable[bytes]:

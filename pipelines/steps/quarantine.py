@@ -1,17 +1,22 @@
 """Quarantine: count and show records that broke the contract, or give them up."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from pipelines.contracts.contract import DataContract
 from pipelines.delta.io import small_rows
 from pipelines.delta.record_tables import require_table
 from pipelines.delta.tables import version
 from pipelines.ledger.leases import lease
 from pipelines.ledger.quarantine import Selection, picked, update_unresolved
 from pipelines.records.decode import COORDINATES
+from pipelines.records.redaction import shown_found
+from pipelines.report.model.records import QuarantineExample, QuarantineReason
+from pipelines.report.queries.profile import quarantine_reasons
 from pipelines.spark.pipeline import Pipeline
 
 
@@ -96,6 +101,25 @@ def examples(pipeline: Pipeline, selection: Selection, limit: int) -> Sequence[Q
     columns |= {"sent": _as_text(F.col("_kafka_timestamp")), "value": F.col("value")}
     rows = small_rows(first.select(*(column.alias(name) for name, column in columns.items())))
     return [QuarantinedRecord(**row) for row in rows]
+
+
+def unresolved_reasons(pipeline: Pipeline) -> tuple[QuarantineReason, ...]:
+    """Return the unresolved records by reason, most frequent first, with samples as a report shows them."""
+    selection, contract = Selection(), pipeline.contract
+    counts: Counter[str] = Counter()
+    for group in summarise(pipeline, selection):
+        counts[group.reason] += group.records
+    shown = quarantine_reasons(
+        counts, picked(pipeline, selection), pipeline.config.audit.examples, values=not contract.personal
+    )
+    return tuple(reason.model_copy(update={"examples": _shown(contract, reason)}) for reason in shown)
+
+
+def _shown(contract: DataContract, reason: QuarantineReason) -> tuple[QuarantineExample, ...]:
+    return tuple(
+        each.model_copy(update={"found": shown_found(contract, each.column, each.found)})
+        for each in reason.examples
+    )
 
 
 def _as_text(moment: Column) -> Column:

@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 from click.testing import CliRunner
 
-from pipelines.cli import job_runner
+from pipelines.cli import console, job_runner
 from pipelines.cli.app import oncelake
 from pipelines.runtime.processes import stop_signals
 
@@ -21,7 +21,11 @@ def outcome(name: str, *options: str) -> tuple[int, dict[str, Any]]:
     """Runs `oncelake NAME ...`; returns its exit code and its summary."""
     words = [*name.split(), "--log-format", "json", *options]
     # The session is that of all tests.
-    with _signals_and_log(), patch.object(job_runner, "stop_session"):
+    with (
+        _signals_and_log(),
+        patch.object(job_runner, "stop_session"),
+        patch.object(console, "stop_session"),
+    ):
         done = CliRunner().invoke(oncelake, words)
     summary: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return done.exit_code, summary

@@ -1,30 +1,38 @@
 """The templates of the pages, which show every text from data harmlessly."""
 
-from functools import cache
+from functools import cache, partial
 from importlib import resources
+from typing import Final
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 
 from pipelines.report.render.text import percentage, plural, visible
 
+_PACKAGE: Final = "pipelines.report.render"
 
-def template(name: str) -> Template:
-    """Return a template of the package. Texts pass ``visible`` and are then escaped.
+
+def template(name: str, package: str = _PACKAGE) -> Template:
+    """Return a template. Texts pass ``visible`` and are then escaped.
 
     An unknown name is an error.
+
+    Args:
+        name: the name of the template.
+        package: whose folder ``templates`` has it; what is not there is taken from this package's.
     """
-    return _environment().get_template(name)
+    return _environment(package).get_template(name)
 
 
-def _read(name: str) -> str:
+def _read(package: str, name: str) -> str:
     # Not a file loader: the package may be a zip on the Python path.
-    return resources.files("pipelines.report.render").joinpath("templates", name).read_text(encoding="utf-8")
+    own, shared = (resources.files(each).joinpath("templates", name) for each in (package, _PACKAGE))
+    return (own if own.is_file() else shared).read_text(encoding="utf-8")
 
 
 @cache
-def _environment() -> Environment:
+def _environment(package: str) -> Environment:
     environment = Environment(
-        loader=FunctionLoader(_read),
+        loader=FunctionLoader(partial(_read, package)),
         autoescape=True,
         finalize=visible,
         undefined=StrictUndefined,

@@ -64,6 +64,10 @@ def alone(*words: str) -> "subprocess.CompletedProcess[str]":
         (["explain", "--pipeline", "flights", "--key", "flight=UA"], "expected a whole number of 64 bits"),
         (["forget", "--pipeline", "flights"], "expected a key (--key COLUMN=VALUE) or --again, not both"),
         (["forget", "--pipeline", "flights", "--key", "tailnum=N1"], "not a part of the dedup key"),
+        (["console", "--conf-dir", "none"], "none/base/pipelines: no pipeline (*.yml) here"),
+        (["console", "--set", "kafka.topik=x"], "weather: --set kafka.topik: kafka.topik: unknown key"),
+        (["console", "--port", "65536"], "Invalid value for '--port'"),
+        (["console", "--host", "192.0.2.1"], "--host, --port: nothing can listen on 192.0.2.1:0"),
         (["report"], "Missing option '--pipeline' (only --index works without it)"),
         (["report", "--index", "--pipeline", "flights"], "leave out --pipeline, --date and --format"),
         (

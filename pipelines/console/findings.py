@@ -1,0 +1,158 @@
+"""What of a pipeline needs a person, the worst first."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final, Literal
+from zoneinfo import ZoneInfo
+
+from pipelines.console.view import DiagnosedStage, LakeView, PipelineView, Reading
+from pipelines.durations import about
+from pipelines.report.render.text import plural
+
+Severity = Literal["failed", "warned", "open", "passed"]
+"""`failed`: somebody has to act; `warned`: somebody should look; `open`: not known; `passed`: all is well."""
+
+SEVERITIES: Final[tuple[Severity, ...]] = ("failed", "warned", "open", "passed")
+
+_FINE: Final = frozenset({"none", "source_quiet"})
+# Nothing moves, or data is at risk.
+_BAD: Final = frozenset({"other_topic", "retention", "stopped", "stuck", "kafka"})
+# The nightly run of a day that has just ended may still be to come; they come every day.
+_GRACE: Final = timedelta(days=2)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that needs a person.
+
+    Attributes:
+        severity: how much.
+        place: the part of the page that has the figures: the id of its heading.
+        text: what it is.
+        advice: what helps; empty if that is plain.
+    """
+
+    severity: Severity
+    place: str
+    text: str
+    advice: str = ""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A pipeline with its findings, the worst first."""
+
+    pipeline: PipelineView
+    findings: tuple[Finding, ...]
+
+    @property
+    def severity(self) -> Severity:
+        """That of the worst finding."""
+        return self.findings[0].severity if self.findings else "passed"
+
+
+def judged(view: LakeView, now: datetime) -> list[Judged]:
+    """Return all pipelines with what needs a person, the worst first, then by name."""
+    found = [Judged(each, findings(each, now, view.old_after_s)) for each in view.pipelines]
+    return sorted(found, key=_badness)
+
+
+def _badness(one: Judged) -> tuple[int, int, str]:
+    worst = [each for each in one.findings if each.severity == one.severity]
+    return SEVERITIES.index(one.severity), -len(worst), one.pipeline.name
+
+
+def findings(pipeline: PipelineView, now: datetime, old_after_s: float) -> tuple[Finding, ...]:
+    """Return what of a pipeline needs a person, the worst first.
+
+    Args:
+        pipeline: what is known of it.
+        now: the time.
+        old_after_s: from which age on figures are old.
+    """
+    if pipeline.refusal is not None:
+        return (Finding("failed", "top", f"refused: {pipeline.refusal}"),)
+    found = [
+        *_of_readings(pipeline, now, old_after_s),
+        *_of_stages(pipeline),
+        *_of_days(pipeline),
+        *_of_runs(pipeline, now),
+        *_of_quarantine(pipeline),
+    ]
+    return tuple(sorted(found, key=lambda each: SEVERITIES.index(each.severity)))
+
+
+def _of_readings(pipeline: PipelineView, now: datetime, old_after_s: float) -> Iterator[Finding]:
+    readings: tuple[tuple[str, str, Reading[Any]], ...] = (
+        ("days", "tables under ops/", pipeline.ledger),
+        ("batches", "checkpoints and quarantine", pipeline.lake),
+        ("lag", "Kafka and lag", pipeline.cluster),
+    )
+    for place, what, reading in readings:
+        if reading.failure is not None:
+            yield Finding("failed", place, f"{what} cannot be read: {reading.failure}")
+        elif reading.asked_at is not None:
+            waited = about((now - reading.asked_at).total_seconds())
+            yield Finding("warned", place, f"{what}: no answer for {waited}")
+        elif reading.value is None:
+            yield Finding("open", place, f"{what}: not read yet")
+        elif reading.is_old(now, old_after_s):
+            yield Finding("warned", place, f"{what}: read {about(reading.age_s(now) or 0.0)} ago")
+
+
+def _of_stages(pipeline: PipelineView) -> Iterator[Finding]:
+    for stage in pipeline.cluster.value.stages if pipeline.cluster.value else ():
+        diagnosis = stage.diagnosis
+        if diagnosis.cause not in _FINE:
+            words = f"{stage.evidence.stage}: {diagnosis.cause.replace('_', ' ')}: {diagnosis.evidence[0]}"
+            yield Finding(severity_of(stage), "lag", words, diagnosis.advice)
+
+
+def severity_of(stage: DiagnosedStage) -> Severity:
+    """Return how much a stage's lag needs a person."""
+    cause, evidence = stage.diagnosis.cause, stage.evidence
+    if cause in _FINE:
+        return "passed"
+    # A pipeline that nobody has started yet is no accident.
+    is_new = cause == "stopped" and evidence.stream is None and evidence.refusal is None
+    return "failed" if cause in _BAD and not is_new else "warned"
+
+
+def _of_days(pipeline: PipelineView) -> Iterator[Finding]:
+    if pipeline.ledger.value is None or pipeline.ledger.at is None:
+        return
+    failed = [each.day for each in pipeline.days if each.status == "failed"]
+    if failed:
+        more = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
+        yield Finding("failed", "days", f"the audit of {failed[0]}{more} failed")
+    if older := pipeline.ledger.value.older_failed:
+        yield Finding("warned", "days", f"{plural(older, 'day')} before those shown failed their audit")
+    last = (pipeline.ledger.at.astimezone(ZoneInfo(pipeline.zone)) - _GRACE).date()
+    late = [each.day for each in pipeline.days if each.status == "not_certified" and each.day <= last]
+    if late:
+        yield Finding("warned", "days", f"{plural(len(late), 'day')} without a verdict, the last {late[0]}")
+
+
+def _of_runs(pipeline: PipelineView, now: datetime) -> Iterator[Finding]:
+    ledger = pipeline.ledger.value
+    for step in ledger.steps if ledger else ():
+        if step.status == "failed":
+            detail = f": {step.detail}" if step.detail else ""
+            yield Finding("failed", "runs", f"the last nightly run failed in step {step.step}{detail}")
+    began = max((step.started_at for step in ledger.steps), default=None) if ledger else None
+    if began and now - began > _GRACE:
+        yield Finding(
+            "warned", "runs", f"the last nightly run began {about((now - began).total_seconds())} ago"
+        )
+    lease = ledger.lease if ledger else None
+    if lease and lease.until > now and lease.is_gone:
+        yield Finding("warned", "runs", f"run {lease.run_id} died while it held the lease")
+
+
+def _of_quarantine(pipeline: PipelineView) -> Iterator[Finding]:
+    figures = pipeline.lake.value
+    records = sum(reason.records for reason in figures.quarantine) if figures else 0
+    if figures and records:
+        what = f"{plural(records, 'open record')} in quarantine, most: {figures.quarantine[0].reason}"
+        yield Finding("warned", "quarantine", what)

@@ -1,0 +1,178 @@
+"""Renders a `LakeView`: a page over all pipelines, and one for each; texts from data are shown harmlessly."""
+
+import base64
+import hashlib
+from collections import Counter
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any, Final
+from urllib.parse import quote
+
+from markupsafe import Markup
+
+from pipelines.console.batch_chart import batch_chart
+from pipelines.console.findings import SEVERITIES, Judged, findings, judged, severity_of
+from pipelines.console.view import LakeView, PipelineView
+from pipelines.durations import about
+from pipelines.lag.evidence import Evidence, PartitionLag
+from pipelines.records.reasons import REASONS
+from pipelines.report.render.jinja import template
+from pipelines.report.render.text import NOTHING
+
+INDEX: Final = "index.html"
+FOLDER: Final = "pipelines"
+SCRIPT: Final = "console.js"
+
+_PACKAGE: Final = "pipelines.console"
+_STRIP: Final = 14
+_MOST_PARTITIONS: Final = 12
+
+
+@dataclass(frozen=True)
+class Site:
+    """How pages are delivered.
+
+    Attributes:
+        every_s: after how many seconds a page asks for newer figures; None if it does not.
+        is_live: whether a server answers, or the pages are files.
+        reports: the path from the overview to the folder of reports.
+    """
+
+    every_s: float | None
+    is_live: bool
+    reports: str
+
+    @property
+    def policy(self) -> str:
+        """The Content-Security-Policy: no script but our own, no style but that of the page, nothing else."""
+        script = " script-src 'self'; connect-src 'self';" if self.is_live else ""
+        return (
+            f"default-src 'none';{script} style-src '{_style_hash()}'; img-src data:; base-uri 'none';"
+            " form-action 'none'"
+        )
+
+
+def render_overview(view: LakeView | None, now: datetime, site: Site) -> str:
+    """Render the page over all pipelines, the worst first.
+
+    Args:
+        view: what is known; None before the first collection is done.
+        now: the time, to which ages are told.
+        site: how it is delivered.
+    """
+    pipelines = judged(view, now) if view else []
+    counts = Counter(each.severity for each in pipelines)
+    return template("overview.html.j2", _PACKAGE).render(
+        **_common(view, now, site, up=""),
+        pipelines=pipelines,
+        counts=[(severity, counts[severity]) for severity in SEVERITIES if counts[severity]],
+        strip=_STRIP,
+    )
+
+
+def render_pipeline(view: LakeView, pipeline: PipelineView, now: datetime, site: Site) -> str:
+    """Render the page of one pipeline.
+
+    Args:
+        view: what is known of the lake.
+        pipeline: one of its pipelines.
+        now: the time, to which ages are told.
+        site: how it is delivered.
+    """
+    figures, cluster = pipeline.lake.value, pipeline.cluster.value
+    return template("pipeline.html.j2", _PACKAGE).render(
+        **_common(view, now, site, up="../"),
+        pipeline=pipeline,
+        one=Judged(pipeline, findings(pipeline, now, view.old_after_s)),
+        charts=[(each, batch_chart(each.busy)) for each in figures.streams] if figures else [],
+        stages=cluster.stages if cluster else (),
+        most_behind=_most_behind,
+        settled=_settled(pipeline),
+        reasons=REASONS,
+        most=_MOST_PARTITIONS,
+    )
+
+
+def page_name(pipeline: str) -> str:
+    """Return the name of a pipeline's page, in the folder of pages, as a part of an address."""
+    return f"{quote(pipeline, safe='')}.html"
+
+
+def script() -> str:
+    """Return the script that asks for newer figures."""
+    return template(SCRIPT, _PACKAGE).render()
+
+
+@cache
+def _style() -> str:
+    return template("console.css", _PACKAGE).render()
+
+
+@cache
+def _style_hash() -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(_style().encode()).digest()).decode()}"
+
+
+def _common(view: LakeView | None, now: datetime, site: Site, up: str) -> dict[str, Any]:
+    def ago(instant: datetime) -> str:
+        return f"{about(max((now - instant).total_seconds(), 0.0))} ago"
+
+    return {
+        "view": view,
+        "now": now,
+        "site": site,
+        "up": up,
+        "style": Markup(_style()),  # noqa: S704 - a file of the package
+        "script": SCRIPT,
+        "index": INDEX,
+        "folder": FOLDER,
+        "page_name": page_name,
+        "quote": quote,
+        "nothing": NOTHING,
+        "ago": ago,
+        "utc": _utc,
+        "about": about,
+        "rate": _rate,
+        "caught_up": _caught_up,
+        "least_retention": _least_retention,
+        "severity_of": severity_of,
+    }
+
+
+def _utc(instant: datetime) -> str:
+    return instant.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _rate(rate: float | None) -> str:
+    return "" if rate is None else f"{rate:,.1f}" if 0 < rate < 10 else f"{rate:,.0f}"
+
+
+def _caught_up(figures: Evidence | PartitionLag) -> str:
+    if not figures.records:
+        return ""
+    if figures.catch_up_s is not None:
+        return about(figures.catch_up_s)
+    return "?" if figures.rate_in is None or figures.rate_out is None else "never"
+
+
+def _least_retention(evidence: Evidence) -> float | None:
+    known = (each.retention_s for each in evidence.partitions if each.records)
+    return min((seconds for seconds in known if seconds is not None), default=None)
+
+
+def _most_behind(evidence: Evidence) -> list[PartitionLag]:
+    numbered = [each for each in evidence.partitions if each.partition is not None]
+    worst = sorted(numbered, key=lambda each: each.records, reverse=True)[:_MOST_PARTITIONS]
+    return sorted(worst, key=lambda each: each.partition or 0)
+
+
+def _settled(pipeline: PipelineView) -> dict[str, Any] | None:
+    """Return what publishing has settled, and which of the shown days wait; None if it is not known."""
+    ledger, figures = pipeline.ledger.value, pipeline.lake.value
+    if ledger is None or figures is None or figures.publish_query is None:
+        return None
+    settled = ledger.settled.get(figures.publish_query)
+    version = settled.version if settled else -1
+    waiting = [v.day for v in ledger.verdicts if v.status == "certified" and v.batch_version > version]
+    return {"settled": settled, "waiting": waiting}

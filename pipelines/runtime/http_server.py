@@ -1,0 +1,36 @@
+"""A small HTTP server inside a job: threads of its own, short waits, no log of requests."""
+
+from collections.abc import Callable, Iterable
+from socketserver import ThreadingMixIn
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+from wsgiref.types import StartResponse, WSGIEnvironment
+
+Answer = Callable[[WSGIEnvironment, StartResponse], Iterable[bytes]]
+"""A WSGI application."""
+
+
+def threading_server(host: str, port: int, answer: Answer) -> WSGIServer:
+    """Return a server that listens, and answers each request in a thread once it is let serve.
+
+    Args:
+        host: the address to listen on.
+        port: the port; 0 for any that is free.
+        answer: what answers.
+
+    Raises:
+        OSError: nothing can listen there.
+    """
+    return make_server(host, port, answer, _Server, _Quiet)
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+
+class _Quiet(WSGIRequestHandler):
+    # Who never ends a request keeps a thread no longer.
+    timeout = 10
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the library's name
+        """Log nothing: a request every few seconds is no news."""

@@ -1,0 +1,273 @@
+"""Console: collects what is known of all pipelines of a lake; none of them holds up the others."""
+
+import queue
+import re
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Final, Generic, TypeVar, Unpack
+
+from pyspark.sql import SparkSession
+
+import pipelines
+from pipelines.config.loader import require_pipelines
+from pipelines.config.model import PipelineConfig
+from pipelines.console.view import (
+    DAYS_SHOWN,
+    ClusterFigures,
+    DiagnosedStage,
+    LakeFigures,
+    LakeView,
+    PipelineView,
+    RackFigures,
+    Reading,
+)
+from pipelines.contracts.contract import DataContract
+from pipelines.delta.tables import exists, table_id, version
+from pipelines.errors import ConfigError, OncelakeError
+from pipelines.lag.stages import streams
+from pipelines.ledger.overview import PipelineLedger, ledgers
+from pipelines.spark.checkpoints import query_files
+from pipelines.spark.failures import cause
+from pipelines.spark.pipeline import Pipeline
+from pipelines.steps.lag import lag
+from pipelines.steps.loading import Places, load_pipeline
+from pipelines.steps.quarantine import unresolved_reasons
+from pipelines.steps.racks import diagnose_racks
+
+# Files and small tables are read quickly; of Kafka many answers are waited for.
+_THREADS: Final = 2
+_REPORT: Final = re.compile(r"(.+)-(\d{4}-\d\d-\d\d)\.html")
+
+Figures = TypeVar("Figures")
+
+
+@dataclass(frozen=True)
+class Described:
+    """A pipeline as its files describe it.
+
+    Attributes:
+        name: its name.
+        loaded: its configuration and contract; None if they are refused.
+        refusal: why they are.
+    """
+
+    name: str
+    loaded: tuple[PipelineConfig, DataContract] | None = None
+    refusal: str | None = None
+
+
+def describe_all(**places: Unpack[Places]) -> list[Described]:
+    """Load all pipelines of an environment, whatever is wrong with some of them.
+
+    Raises:
+        ConfigError: there are none, or each of them is refused.
+    """
+    found = []
+    for name in require_pipelines(places["conf_dir"], places["env"]):
+        try:
+            found.append(Described(name, load_pipeline(name, **places)))
+        except OncelakeError as error:
+            found.append(Described(name, refusal=str(error)))
+    if not any(each.loaded for each in found):
+        raise ConfigError("\n".join(f"{each.name}: {each.refusal}" for each in found))
+    return found
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When figures are old, and how long they are waited for.
+
+    Attributes:
+        old_after_s: the age in seconds from which on figures are old.
+        answer_s: for how many seconds an answer about a pipeline is waited for before the page says so.
+    """
+
+    old_after_s: float
+    answer_s: float
+
+
+class _Readings(Generic[Figures]):
+    """Figures of each pipeline, read by threads of their own, in turns; who looks at them never waits."""
+
+    def __init__(
+        self,
+        pipelines: Sequence[Pipeline],
+        read: Callable[[Pipeline, Figures | None], Figures],
+        news: threading.Event,
+    ) -> None:
+        self._pipelines, self._read, self._news = pipelines, read, news
+        self._todo: queue.SimpleQueue[Pipeline] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._readings = {each.name: Reading[Figures]() for each in pipelines}
+        self._waiting: set[str] = set()
+        self._begun: dict[str, datetime] = {}
+        for number in range(_THREADS):
+            threading.Thread(target=self._work, name=f"console-{number}", daemon=True).start()
+
+    def ask(self) -> None:
+        """Have all pipelines read that are not waiting to be, or being read; those read longest ago first."""
+        with self._lock:
+            due = [each for each in self._pipelines if each.name not in self._waiting]
+            self._waiting |= {each.name for each in due}
+        for each in due:
+            self._todo.put(each)
+
+    def of(self, name: str, now: datetime, answer_s: float) -> Reading[Figures]:
+        """Return the newest figures of a pipeline."""
+        with self._lock:
+            reading, begun = self._readings[name], self._begun.get(name)
+        is_slow = begun is not None and (now - begun).total_seconds() > answer_s
+        return replace(reading, asked_at=begun) if is_slow else reading
+
+    def is_done(self, now: datetime, answer_s: float) -> bool:
+        """Return whether all was read that was asked for, or what is left does not get an answer."""
+        with self._lock:
+            slow = [at for at in self._begun.values() if (now - at).total_seconds() > answer_s]
+            return len(slow) in (_THREADS, len(self._waiting))
+
+    def _work(self) -> None:
+        while True:
+            pipeline = self._todo.get()
+            began = datetime.now(UTC)
+            with self._lock:
+                self._begun[pipeline.name] = began
+                before = self._readings[pipeline.name]
+            after = self._newer(pipeline, before, began)
+            with self._lock:
+                self._readings[pipeline.name] = after
+                del self._begun[pipeline.name]
+                self._waiting.remove(pipeline.name)
+            self._news.set()
+
+    def _newer(self, pipeline: Pipeline, before: Reading[Figures], began: datetime) -> Reading[Figures]:
+        try:
+            return Reading(self._read(pipeline, before.value), began)
+        except OncelakeError as error:
+            return before.failed(str(error))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the page says it
+            return before.failed(cause(error))
+
+
+class Collector:
+    """Collects what the console shows.
+
+    Args:
+        spark: the session, for all pipelines.
+        described: the pipelines.
+        reports: the folder of reports.
+        limits: when figures are old.
+    """
+
+    def __init__(
+        self, spark: SparkSession, described: Sequence[Described], reports: Path, limits: Limits
+    ) -> None:
+        self._spark, self._described, self._reports, self._limits = spark, described, reports, limits
+        self._pipelines = {each.name: Pipeline(spark, *each.loaded) for each in described if each.loaded}
+        loaded = list(self._pipelines.values())
+        self._env = loaded[0].config.env
+        self._ledgers = {each.name: Reading[PipelineLedger]() for each in loaded}
+        self._days: dict[str, set[date]] = {}
+        self._failure: str | None = None
+        self._news = threading.Event()
+        self._lake = _Readings(loaded, _read_lake, self._news)
+        self._cluster = _Readings(loaded, _read_cluster, self._news)
+
+    def gather(self) -> None:
+        """Read the tables that pipelines share, and have the rest read; what fails is told in the view."""
+        self._lake.ask()
+        self._cluster.ask()
+        self._days = _days_with_report(self._reports)
+        by_root = defaultdict(list)
+        for each in self._pipelines.values():
+            by_root[each.config.root].append(each.config)
+        self._failure = None
+        for root, configs in by_root.items():
+            began = datetime.now(UTC)
+            try:
+                found = ledgers(self._spark, configs, DAYS_SHOWN)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the page says it
+                self._failure = f"{root}: {error if isinstance(error, OncelakeError) else cause(error)}"
+                for config in configs:
+                    self._ledgers[config.name] = self._ledgers[config.name].failed(self._failure)
+            else:
+                self._ledgers |= {name: Reading(ledger, began) for name, ledger in found.items()}
+
+    def wait_for_news(self, most_s: float) -> None:
+        """Wait until a pipeline was read, or for some seconds at most."""
+        self._news.wait(most_s)
+        self._news.clear()
+
+    def is_done(self) -> bool:
+        """Return whether all is read that was asked for, or is not to be waited for any longer."""
+        now, answer_s = datetime.now(UTC), self._limits.answer_s
+        return self._lake.is_done(now, answer_s) and self._cluster.is_done(now, answer_s)
+
+    def view(self) -> LakeView:
+        """Return what is known now."""
+        now = datetime.now(UTC)
+        return LakeView(
+            self._env,
+            pipelines.__version__,
+            now,
+            self._limits.old_after_s,
+            tuple(self._view(each, now) for each in self._described),
+            self._failure,
+        )
+
+    def _view(self, described: Described, now: datetime) -> PipelineView:
+        name, answer_s = described.name, self._limits.answer_s
+        if described.loaded is None:
+            return PipelineView(name, described.refusal)
+        config, contract = described.loaded
+        return PipelineView(
+            name,
+            zone=contract.day_time_zone,
+            publishes_to=config.publish.topic if config.publish else None,
+            ledger=self._ledgers[name],
+            lake=self._lake.of(name, now, answer_s),
+            cluster=self._cluster.of(name, now, answer_s),
+            reports=frozenset(self._days.get(name, ())),
+        )
+
+
+def _read_lake(pipeline: Pipeline, before: LakeFigures | None) -> LakeFigures:
+    spark, table = pipeline.spark, pipeline.table("quarantine")
+    state = f"{table_id(spark, table)} {version(spark, table)}" if exists(spark, table) else None
+    if before and before.quarantine_state == state:
+        # Whoever has a large quarantine need not sort it again.
+        reasons = before.quarantine
+    else:
+        reasons = unresolved_reasons(pipeline) if state else ()
+    publish = query_files(spark, pipeline.checkpoint("publish")).query if pipeline.config.publish else None
+    return LakeFigures(tuple(streams(pipeline)), reasons, state, bool(pipeline.contract.personal), publish)
+
+
+def _read_cluster(pipeline: Pipeline, before: ClusterFigures | None) -> ClusterFigures:
+    stages = tuple(DiagnosedStage(each.evidence, each.diagnosis) for each in lag(pipeline))
+    try:
+        found = diagnose_racks(pipeline, (), None, 0.0)
+    except Exception as error:  # noqa: BLE001 - what is known of the lag is shown all the same
+        failure = str(error) if isinstance(error, OncelakeError) else cause(error)
+        return ClusterFigures(stages, rack_failure=failure)
+    shares = found.advice.shares if found.executors else {}
+    return ClusterFigures(stages, RackFigures(found.mode, shares, tuple(found.advice.hints)))
+
+
+def _days_with_report(folder: Path) -> dict[str, set[date]]:
+    """Return the days of which a folder has a page, by pipeline; none if the folder cannot be read."""
+    found = defaultdict(set)
+    try:
+        names = [path.name for path in folder.iterdir()]
+    except OSError:
+        return {}
+    for match in filter(None, map(_REPORT.fullmatch, names)):
+        try:
+            found[match[1]].add(date.fromisoformat(match[2]))
+        except ValueError:
+            # Another file that happens to look like a report.
+            continue
+    return found

@@ -1,0 +1,258 @@
+"""Pages of the console say what needs a person first, look no fresher than they are, and nothing can act."""
+
+import base64
+import hashlib
+import html
+import re
+from dataclasses import replace
+from datetime import timedelta
+from itertools import pairwise
+
+import pytest
+
+from pipelines.console.pages import Site, page_name, render_overview, render_pipeline, script
+from pipelines.console.view import ClusterFigures, LakeFigures, LakeView, PipelineView, Reading
+from pipelines.report.model.records import QuarantineExample, QuarantineReason
+from tests.support.consoles import NOW, TODAY, ago, lake_view, many, pipeline, stage, troubled
+from tests.support.pages import Page
+
+LIVE = Site(30.0, is_live=True, reports="reports")
+STILL = Site(None, is_live=True, reports="reports")
+FILES = Site(None, is_live=False, reports="../reports")
+SMALL = lake_view(pipeline(), troubled())
+
+
+def overview(view: LakeView | None, site: Site = LIVE) -> str:
+    return render_overview(view, NOW, site)
+
+
+def detail(one: PipelineView, site: Site = LIVE) -> str:
+    return render_pipeline(lake_view(one), one, NOW, site)
+
+
+PAGES = {
+    "overview": lambda site: overview(SMALL, site),
+    "nothing yet": lambda site: overview(None, site),
+    "fine": lambda site: detail(pipeline(), site),
+    "troubled": lambda site: detail(troubled(), site),
+    "refused": lambda site: detail(PipelineView("x", "conf/base/pipelines/x.yml: <b>"), site),
+    "unread": lambda site: detail(PipelineView("x"), site),
+}
+
+
+@pytest.fixture(params=[LIVE, STILL, FILES], ids=["live", "still", "files"])
+def site(request: pytest.FixtureRequest) -> Site:
+    found: Site = request.param
+    return found
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_loads_nothing_from_elsewhere_and_runs_no_script_but_its_own(name: str, site: Site) -> None:
+    text = PAGES[name](site)
+    page = Page(text)
+    scripts = [attributes for tag, attributes in page.elements if tag == "script"]
+    assert [each["src"].rpartition("/")[2] for each in scripts] == (["console.js"] if site.every_s else [])
+    assert not {tag for tag, _ in page.elements} & {
+        "img",
+        "iframe",
+        "object",
+        "embed",
+        "form",
+        "base",
+        "image",
+    }
+    for tag, attributes in page.elements:
+        for attribute, value in attributes.items():
+            assert not attribute.startswith("on"), (tag, attribute)
+            assert attribute != "style", "the policy allows none"
+            assert "//" not in value, (tag, attribute, value)
+            if attribute in {"href", "src"}:
+                assert re.match(r"data:,$|[#?]|\.\./|[\w%.-]+(/|\.html|\.js)", value), (tag, value)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_policy_allows_the_style_of_the_page_and_nothing_that_is_written_into_it(
+    name: str, site: Site
+) -> None:
+    text = PAGES[name](site)
+    (style,) = re.findall(r"<style>(.*?)</style>", text, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    (policy,) = (
+        attributes["content"]
+        for tag, attributes in Page(text).elements
+        if attributes.get("http-equiv") == "Content-Security-Policy"
+    )
+    assert f"style-src 'sha256-{digest}'" in policy
+    assert policy.startswith("default-src 'none'")
+    assert "unsafe" not in policy
+    assert ("script-src" in policy) == site.is_live
+    assert not re.search(r"url\(|@import", style)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_ids_are_unique_references_resolve_and_headings_lead_through_the_page(name: str) -> None:
+    page = Page(PAGES[name](LIVE))
+    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    for tag, attributes in page.elements:
+        for attribute in ("aria-labelledby", "aria-describedby"):
+            assert set(attributes.get(attribute, "").split()) <= set(ids), (tag, attributes)
+        if attributes.get("href", "").startswith("#"):
+            assert attributes["href"][1:] in ids
+    levels = [int(tag[1]) for tag, _ in page.elements if tag in {"h1", "h2", "h3"}]
+    assert levels.count(1) == 1
+    assert levels[0] == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+
+
+def test_poison_is_shown_as_text_wherever_it_comes_from() -> None:
+    text = detail(troubled())
+    page = Page(text)
+    assert page.text.count("<script>alert(1)</script>") > 10
+    assert "⟨U+202E⟩" in page.text
+    assert not re.search("[\x00\x1b\u202e]", text)
+    named = replace(troubled(), name="<img src=x onerror=alert(1)>")
+    text = overview(lake_view(named))
+    assert "<img" not in text
+    assert 'href="pipelines/%3Cimg%20src%3Dx%20onerror%3Dalert%281%29%3E.html"' in text
+
+
+def test_two_hundred_pipelines_stand_in_one_table_the_worst_first() -> None:
+    view = many(200)
+    page = Page(overview(view))
+    rows = [a["class"].split()[1] for tag, a in page.elements if a.get("class", "").startswith("row ")]
+    assert len(rows) == 201
+    order = ["failed", "warned", "open", "passed"]
+    assert [order.index(row) for row in rows] == sorted(order.index(row) for row in rows)
+    assert rows[0] == "failed"
+    links = {a["href"] for tag, a in page.elements if tag == "a" and a["href"].startswith("pipelines/")}
+    assert links == {f"pipelines/{page_name(each.name)}" for each in view.pipelines}
+    assert f"{rows.count('failed')} problems" in page.text
+    assert f"{rows.count('passed')} fine" in page.text
+
+
+def test_a_pipeline_of_which_all_is_well_says_so_and_shows_its_figures() -> None:
+    text = Page(detail(pipeline())).text
+    assert "flights is fine" in text
+    assert "not behind" in text
+    assert "The last 60 micro-batches with records" in text
+    assert "No open record is in quarantine." in text
+    assert "67 % of the bytes" in re.sub(r"\s+", " ", text)
+    assert "18, the newest 2026-03-11" in text
+    assert "free No run holds the lease" in text
+
+
+def test_figures_that_could_not_be_renewed_are_called_old_where_they_stand() -> None:
+    fresh = pipeline()
+    assert "old" not in Page(overview(lake_view(fresh))).text.lower().split()
+    failed = replace(fresh, cluster=fresh.cluster.failed("the cluster does not answer"))
+    slow = replace(fresh, cluster=replace(fresh.cluster, asked_at=ago(90)))
+    aged = replace(fresh, cluster=replace(fresh.cluster, at=ago(301)))
+    for one, words in (
+        (failed, "newer ones cannot be read: the cluster does not answer"),
+        (slow, "asked 90 s ago, no answer yet"),
+        (aged, "as of 2026-03-14 09:21:52 UTC, 5 min ago"),
+    ):
+        text = Page(detail(one)).text
+        assert "Old figures:" in text
+        assert words in text
+        assert "fine" not in Page(overview(lake_view(one))).text.split()
+        # In the cells of its row as well, for whoever reads nothing else.
+        assert Page(overview(lake_view(one))).text.split().count("old") == 3
+
+
+def test_each_page_says_how_old_its_oldest_figures_are() -> None:
+    one = replace(pipeline("other"), lake=replace(pipeline().lake, at=ago(200)))
+    text = Page(overview(lake_view(pipeline(), one))).text
+    assert "the oldest figures are of 2026-03-14 09:23:33 UTC, 3 min ago" in " ".join(text.split())
+    assert "oldest" not in Page(overview(lake_view(PipelineView("x")))).text
+
+
+def test_a_collection_that_failed_or_hangs_is_told_above_all_figures() -> None:
+    failed = Page(overview(replace(SMALL, failure="s3a://lake: no answer <b>"))).text
+    assert (
+        "The last collection failed, so what the tables under ops/ say is old: s3a://lake: no answer <b>"
+        in failed
+    )
+    hangs = replace(SMALL, at=NOW - timedelta(seconds=301))
+    assert "These figures are old: nothing was collected for 5 min." in Page(overview(hangs)).text
+    assert "figures are old" not in Page(overview(SMALL)).text.replace("figures on this page are old", "")
+
+
+def test_what_was_never_read_is_not_called_fine() -> None:
+    page = Page(overview(lake_view(PipelineView("x"))))
+    assert "1 not known" in page.text
+    assert "fine" not in page.text.split()
+    text = Page(detail(PipelineView("x"))).text
+    assert text.count("not read yet") > 3
+    assert "How far the stages are behind is not known." in text
+    assert "What is in quarantine is not known." in text
+
+
+def test_a_page_renews_itself_by_script_or_without_and_can_be_told_not_to() -> None:
+    def meta(text: str) -> list[str]:
+        return re.findall(r'<noscript><meta http-equiv="refresh" content="(\d+)"></noscript>', text)
+
+    assert meta(overview(SMALL)) == ["30"]
+    assert 'href="?refresh=off"' in overview(SMALL)
+    assert meta(overview(SMALL, STILL)) == []
+    assert "Not renewed" in overview(SMALL, STILL)
+    assert meta(overview(SMALL, FILES)) == []
+    assert "This is a file: it does not change" in overview(SMALL, FILES)
+    assert "fetch(location.href" in script()
+
+
+def test_days_lead_to_their_reports_and_name_what_failed() -> None:
+    one = troubled()
+    page = Page(detail(one, FILES))
+    reports = [a["href"] for tag, a in page.elements if a.get("id", "").startswith("day-")]
+    assert reports == [f"../../reports/orders-{TODAY - timedelta(days=back)}.html" for back in (1, 4)]
+    assert "Failed: no_duplicate_key" in page.text
+    assert "Readers keep the certified rows." in page.text
+    assert "the audit of 2026-03-12 failed" in page.text
+    assert "3 days before those shown failed their audit" in page.text
+
+
+def test_values_are_not_shown_where_the_contract_has_personal_data() -> None:
+    reason = QuarantineReason(
+        reason="wrong_type",
+        records=1,
+        examples=(QuarantineExample(topic="t", partition=0, offset=7, column="name", found="sha256:ab"),),
+    )
+    lake = LakeFigures((), (reason,), "t 1", withholds=True)
+    text = Page(detail(replace(pipeline(), lake=Reading(lake, ago(5))))).text
+    assert "personal data, so values of records are not shown" in text
+    assert "not shown" in text
+    assert "null" not in text.split("Quarantine")[1].split("Nightly")[0]
+
+
+def test_a_day_that_is_over_without_a_verdict_is_shown_and_an_old_one_is_a_warning() -> None:
+    one = pipeline()
+    assert one.ledger.value
+    kept = tuple(
+        v for v in one.ledger.value.verdicts if v.day not in (TODAY - timedelta(1), TODAY - timedelta(5))
+    )
+    lacking = replace(one, ledger=Reading(replace(one.ledger.value, verdicts=kept), ago(9)))
+    assert [day.day for day in lacking.days if day.status == "not_certified"] == [
+        TODAY - timedelta(days=1),
+        TODAY - timedelta(days=5),
+    ]
+    # The run of yesterday may still be to come.
+    assert "1 day without a verdict, the last 2026-03-09" in Page(detail(lacking)).text
+
+
+def test_a_chart_has_each_phase_of_each_micro_batch() -> None:
+    text = detail(pipeline())
+    charts = re.findall(r"<svg class=\"batches\".*?</svg>", text, re.DOTALL)
+    assert len(charts) == 3
+    assert [chart.count("<rect") for chart in charts] == [300] * 3
+    assert html.unescape(text).count("Time of ingest by phase") == 1
+
+
+def test_the_stages_of_one_that_publishes_nothing_are_two() -> None:
+    one = replace(
+        pipeline(),
+        publishes_to=None,
+        cluster=Reading(ClusterFigures((stage("ingest"), stage("speed"))), ago(3)),
+    )
+    assert "This pipeline publishes nothing." in Page(detail(one)).text
