@@ -9,6 +9,7 @@ import pipelines
 from pipelines.cli.broker import broker
 from pipelines.cli.checkpoint import checkpoint
 from pipelines.cli.contract import contract
+from pipelines.cli.doctor import doctor
 from pipelines.cli.expectations import expectations
 from pipelines.cli.explain import explain
 from pipelines.cli.forget import forget
@@ -43,6 +44,7 @@ for command in (
     reconcile,
     publish,
     rack,
+    doctor,
     plan,
     contract,
     expectations,

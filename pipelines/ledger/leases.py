@@ -271,6 +271,19 @@ def lease(pipeline: Pipeline, run_id: str) -> Iterator[Lease]:
         taken.give_back()
 
 
+def held_lease(pipeline: Pipeline) -> HeldLease | None:
+    """Return the row of a lease whose time is not over; None if nobody holds it."""
+    if not exists(pipeline.spark, pipeline.ops_table("leases")):
+        return None
+    row = _lease_row(pipeline)
+    return row if row is not None and row["until"].astimezone(UTC) > datetime.now(UTC) else None
+
+
+def holder_of(row: HeldLease) -> Holder:
+    """Return the process that has written a lease."""
+    return Holder(**{field.name: row[field.name] for field in fields(Holder)})
+
+
 def _lease_row(pipeline: Pipeline) -> HeldLease | None:
     rows = read(pipeline.spark, pipeline.ops_table("leases"))
     of_pipeline = small_rows(rows.where(F.col("pipeline") == pipeline.config.name).limit(1))
@@ -278,8 +291,7 @@ def _lease_row(pipeline: Pipeline) -> HeldLease | None:
 
 
 def _may_be_taken(row: HeldLease) -> bool:
-    holder = Holder(**{field.name: row[field.name] for field in fields(Holder)})
-    return is_free(row["until"].astimezone(UTC), datetime.now(UTC), is_gone=holder.is_gone())
+    return is_free(row["until"].astimezone(UTC), datetime.now(UTC), is_gone=holder_of(row).is_gone())
 
 
 def _refusal(config: PipelineConfig, row: HeldLease | None) -> InfrastructureError:
