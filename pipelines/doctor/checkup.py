@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final, get_args
 
 from pipelines.doctor import (
     cluster_checks,
@@ -12,10 +13,19 @@ from pipelines.doctor import (
 )
 from pipelines.doctor.evidence import Evidence
 from pipelines.doctor.findings import SEVERITIES, Finding, Severity, is_at_least
-from pipelines.doctor.registry import CHECKS, CheckResult, DoctorCheck
+from pipelines.doctor.registry import CHECKS, CheckResult, DoctorCheck, Group
 
-# They register themselves.
-_MODULES = (configuration_checks, environment_checks, cluster_checks, lake_checks, publishing_checks)
+# They register themselves when they are imported.
+_MODULES: Final = (
+    configuration_checks,
+    environment_checks,
+    cluster_checks,
+    lake_checks,
+    publishing_checks,
+)
+_GROUPS: Final[tuple[Group, ...]] = get_args(Group)
+ALL_CHECKS: Final = tuple(sorted(CHECKS, key=lambda check: _GROUPS.index(check.group)))
+"""All checks, by their groups, in the order in which they are made."""
 
 
 @dataclass(frozen=True)
@@ -46,4 +56,4 @@ class Checkup:
 
 def check_up(evidence: Evidence) -> Checkup:
     """Make all checks."""
-    return Checkup(tuple(check.run(evidence) for check in CHECKS))
+    return Checkup(tuple(check.run(evidence) for check in ALL_CHECKS))

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from typing import Final
 
+from pipelines.config.commands import command
 from pipelines.doctor.evidence import Evidence, StreamFacts, TopicFacts
 from pipelines.doctor.findings import Finding
 from pipelines.doctor.registry import Shelf
@@ -233,7 +234,8 @@ def _unread_records_are_there(evidence: Evidence) -> Iterator[Finding]:
             "error",
             f"offsets that Kafka has deleted before ingest read them: {where}",
             "all offsets since the last micro-batch of ingest",
-            "find out what is missing with `oncelake reconcile`, then continue with a new checkpoint",
+            f"find out what is missing: {command(evidence.config, 'reconcile')}; then continue with a new"
+            " checkpoint",
         )
 
 
@@ -302,7 +304,7 @@ def _bytes_stay_in_the_rack(evidence: Evidence) -> Iterator[Finding]:
             "info" if mode == "off" else "warning",
             hint,
             "each byte read in its own rack",
-            "see `oncelake rack doctor`",
+            f"see {command(evidence.config, 'rack doctor')}",
         )
 
 

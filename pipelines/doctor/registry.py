@@ -89,7 +89,7 @@ class CheckResult:
 
 
 CHECKS: Final[list[DoctorCheck]] = []
-"""All checks, in the order in which they are made."""
+"""The checks that have registered; `pipelines.doctor.checkup` has them all."""
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,6 @@ from pipelines.steps.probes import (
 
 LIMIT: Final = timedelta(minutes=1)
 """How long a part may take. What asks a cluster may also wait for `kafka.connect_timeout`."""
-START_LIMIT: Final = timedelta(minutes=5)
-"""How long Spark may take to start, with jars that are fetched then."""
 
 
 class PipelineUnsound(AuditFailed):
@@ -106,8 +104,8 @@ def diagnose(config: PipelineConfig, start: Callable[[], Pipeline], fail_on: Fai
     if names := checkup.at_least(fail_on):
         level = "error" if fail_on == "error" else "error or warning"
         raise PipelineUnsound(
-            f"{config.name}: {len(names)} checks found something of severity {level}: {', '.join(names)};"
-            " expected none. Each finding says what to do; see docs/doctor.md",
+            f"{config.name}: findings of severity {level}: {', '.join(names)}; expected none. Each finding says"
+            " what to do, see docs/doctor.md",
             checkup,
         )
     return checkup
