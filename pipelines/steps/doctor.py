@@ -104,8 +104,8 @@ def diagnose(config: PipelineConfig, start: Callable[[], Pipeline], fail_on: Fai
     if names := checkup.at_least(fail_on):
         level = "error" if fail_on == "error" else "error or warning"
         raise PipelineUnsound(
-            f"{config.name}: findings of severity {level}: {', '.join(names)}; expected none. Each finding says"
-            " what to do, see docs/doctor.md",
+            f"{config.name}: findings of severity {level}: {', '.join(names)}; expected none. Each finding"
+            " says what to do, see docs/doctor.md",
             checkup,
         )
     return checkup

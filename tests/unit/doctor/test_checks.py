@@ -121,7 +121,7 @@ def failed(part: Part) -> Evidence:
 
 
 LEASE = LeaseFacts("run", "host", 7, NOW - HOUR, NOW + HOUR, is_gone=True)
-ONCE = {"trigger_s": 0.0, "ended_at": NOW}
+ONCE: dict[str, Any] = {"trigger_s": 0.0, "ended_at": NOW}
 
 
 @dataclass(frozen=True)
