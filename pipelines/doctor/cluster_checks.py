@@ -28,8 +28,8 @@ _SHELF.answers(
     "cluster_answers",
     "Does the cluster answer, and is there the topic?",
     "The cluster does not answer",
-    "topic",
     "check that the cluster is up, and that this machine can reach it",
+    "topic",
 )
 
 
@@ -267,8 +267,8 @@ _COPIES.answers(
     "dead_letter_topic_is_there",
     "Is there the topic of quarantine.dead_letter_topic?",
     "The cluster does not answer",
-    "dead_letters",
     "create the topic",
+    "dead_letters",
 )
 
 

@@ -17,15 +17,15 @@ _SHELF.answers(
     "java_runs",
     "Is there a Java that Spark runs on?",
     _JAVA,
-    "runtime",
     "set JAVA_HOME to a Java 17 or 21",
+    "runtime",
 )
 _SHELF.answers(
     "session_starts",
     "Does a Spark session start, and can it keep the contract?",
     _JAVA,
-    "session",
     "run the command again with --verbose",
+    "session",
 )
 
 

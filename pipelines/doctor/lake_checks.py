@@ -22,8 +22,8 @@ _SHELF.answers(
     "store_takes_commits",
     "Can a commit be written under lake.root/ops?",
     _STORE,
-    "store",
     "check lake.root, and whether this user may write there",
+    "store",
 )
 
 
@@ -68,8 +68,8 @@ _TABLES.answers(
     "tables_can_be_read",
     "Can the tables, the checkpoints and the ledgers be read?",
     _STORE,
-    "tables",
     "run the command again with --verbose",
+    *("streams", "logs", "tables", "nights", "lateness"),
 )
 
 

@@ -20,8 +20,8 @@ _SHELF.answers(
     "output_cluster_answers",
     "Does the cluster of the output topic answer, and is there the topic?",
     _TURN_ON,
-    "output",
     "check publish.bootstrap_servers and publish.options",
+    "output",
 )
 
 

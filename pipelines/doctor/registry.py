@@ -119,11 +119,11 @@ class Shelf:
 
         return register
 
-    def answers(self, name: str, question: str, runbook: str, part: Part, fix: str) -> None:
-        """Register the check that finds that a part of the evidence could not be asked for."""
+    def answers(self, name: str, question: str, runbook: str, fix: str, *parts: Part) -> None:
+        """Register the check that finds that parts of the evidence could not be asked for."""
 
         def find(evidence: Evidence) -> Iterable[Finding]:
-            if failure := evidence.failures.get(part):
+            for failure in (evidence.failures[part] for part in parts if part in evidence.failures):
                 how = "see the message" if failure.is_ours else fix
                 yield Finding("error", failure.words, "an answer", how)
 

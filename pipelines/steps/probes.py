@@ -149,12 +149,12 @@ def _lease(pipeline: Pipeline) -> LeaseFacts | None:
 
 
 def night_facts(pipeline: Pipeline) -> NightFacts:
-    """Look at the newest verdict on each day.
-
-    Raises:
-        SourceError: verdicts are gone.
-    """
-    newest = verdicts(pipeline)
+    """Look at the newest verdict on each day."""
+    try:
+        newest = verdicts(pipeline)
+    except SourceError:
+        # Verdicts are gone, which `table_facts` tells.
+        return NightFacts()
     recent = [each for each in newest if each.status == "certified" and _is_recent(each)]
     return NightFacts(
         tuple(each.day for each in newest if each.status != "certified"),
@@ -188,7 +188,14 @@ def output_facts(pipeline: Pipeline) -> OutputFacts | None:
     except ConfigError as error:
         transactions = str(error)
     warnings = advice(sink, settings_of(pipeline.config).retraction, cluster_facts)
-    return OutputFacts(cluster_facts, tuple(warnings), transactions, publishing_status(pipeline).problem)
+    return OutputFacts(cluster_facts, tuple(warnings), transactions, _publishing_problem(pipeline))
+
+
+def _publishing_problem(pipeline: Pipeline) -> str | None:
+    try:
+        return publishing_status(pipeline).problem
+    except SourceError as error:
+        return str(error)
 
 
 def _refusal(require: Callable[[Pipeline], object], pipeline: Pipeline) -> str | None:

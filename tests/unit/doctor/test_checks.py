@@ -316,7 +316,11 @@ CASES = [
         "still in",
     ),
     Case("commits_are_whole", "error", replace(SOUND, logs=("0.json",)), "0.json"),
-    Case("tables_can_be_read", "error", failed("tables"), "does not answer"),
+    *(
+        Case("tables_can_be_read", "error", failed(part), "does not answer")
+        for part in get_args(Part)
+        if part in {"streams", "logs", "tables", "nights", "lateness"}
+    ),
     Case("tables_fit_checkpoints", "error", tables(misfits={"speed": "is behind"}), "is behind"),
     Case("rules_are_those_of_the_tables", "error", tables(rules=("another key",)), "another key"),
     Case("certified_version_is_there", "error", tables(certified="verdicts are gone"), "gone"),
@@ -472,6 +476,13 @@ def test_of_a_sound_pipeline_nothing_is_found() -> None:
     checkup = check_up(racks_are_used)
     assert not list(checkup.findings())
     assert {each.status for each in checkup.results} == {"passed"}
+
+
+@pytest.mark.parametrize("part", get_args(Part))
+def test_a_part_that_fails_is_told_by_one_check(part: Part) -> None:
+    # Racks are advice, here as elsewhere.
+    told = [check for check, finding in check_up(failed(part)).findings() if finding.severity == "error"]
+    assert len(told) == 1
 
 
 def test_each_check_has_its_case_and_a_name_of_its_own() -> None:
