@@ -92,9 +92,10 @@ lock: ## Maintainers: update the pinned Python dependencies (needs uv)
 lock-jars: $(PACKAGE) java ## Maintainers: download the jars of conf/ivy.xml and write conf/jars.lock
 	$(PY) scripts/lock_jars.py
 
-pages: $(PACKAGE) ## Maintainers: generate docs/configuration.md, docs/checks.md and docs/tables.md
+pages: $(PACKAGE) ## Maintainers: generate docs/configuration.md, docs/checks.md, docs/doctor.md and docs/tables.md
 	@$(PY) -m scripts.configuration_page
 	@$(PY) -m scripts.checks_page
+	@$(PY) -m scripts.doctor_page
 	@$(PY) -m scripts.tables_page
 
 schema: $(PACKAGE) ## Maintainers: generate docs/report.schema.json

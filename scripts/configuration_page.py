@@ -9,7 +9,9 @@ from docstring_parser import parse
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from pipelines.config.client_templates import PURPOSES, SINK_TEMPLATES, SOURCE_TEMPLATES
 from pipelines.config.model import PipelineConfig
+from pipelines.config.risks import RISKS
 from pipelines.durations import format_interval
 
 PAGE: Final = "docs/configuration.md"
@@ -39,6 +41,33 @@ A key without a default is required, unless its section is optional.
 
 This page is generated from the models in `pipelines/config` by `make pages`.
 """
+_TEMPLATES: Final = """## Client templates
+
+`kafka.template` sets how the topic is read (source), `publish.template` how the output topic is written
+(sink). Without a template the clients keep their defaults. `kafka.options` and `publish.options`
+override a template, setting by setting. `oncelake plan` shows what is in use.
+
+{purposes}
+
+| template | of | setting | value | why |
+|---|---|---|---|---|
+"""
+_RISKS: Final = """## Risks
+
+A setting that loses data, or that loads the cluster for nothing, is refused with exit code 2, or found by
+[`oncelake doctor`](doctor.md). If you mean it, add the name of the risk to `accept_risks`:
+
+```yaml
+# conf/prod/pipelines/flights.yml
+accept_risks: [starting_offsets_latest]
+```
+
+No name accepts `failOnDataLoss=false`, auto commit, or other values of `acks` and `enable.idempotence` in
+`publish.options`: Oncelake sets these itself.
+
+| risk | setting | what happens | where it is seen |
+|---|---|---|---|
+"""
 
 
 def page_text() -> str:
@@ -49,7 +78,23 @@ def page_text() -> str:
             optional = " The section is optional." if field.default is None else ""
             intro = f"{_documented(model)[0]}{optional}\n\n"
             tables.append(_section(f"`{name}`", list(_rows(model, f"{name}.")), intro))
-    return "\n".join(tables)
+    return "\n".join([*tables, _templates(), _risks()])
+
+
+def _templates() -> str:
+    rows = [
+        f"| {name} | {of} | `{each.name}` | `{each.value}` | {each.reason} |"
+        for name in PURPOSES
+        for of, templates in (("source", SOURCE_TEMPLATES), ("sink", SINK_TEMPLATES))
+        for each in templates[name]
+    ]
+    purposes = "\n".join(f"- `{name}`: {purpose}" for name, purpose in PURPOSES.items())
+    return _TEMPLATES.format(purposes=purposes) + "\n".join(rows) + "\n"
+
+
+def _risks() -> str:
+    rows = (f"| {name} | {risk.setting} | {risk.harm} | {risk.seen} |" for name, risk in RISKS.items())
+    return _RISKS + "\n".join(rows) + "\n"
 
 
 def _section(title: str, rows: list[str], intro: str = "") -> str:

@@ -11,6 +11,7 @@ from pipelines.cli.checkpoint import checkpoint
 from pipelines.cli.console import console
 from pipelines.cli.contract import contract
 from pipelines.cli.deploy import deploy
+from pipelines.cli.doctor import doctor
 from pipelines.cli.expectations import expectations
 from pipelines.cli.explain import explain
 from pipelines.cli.forget import forget
@@ -48,6 +49,7 @@ for command in (
     reconcile,
     publish,
     rack,
+    doctor,
     plan,
     contract,
     deploy,

@@ -10,9 +10,10 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -74,7 +75,38 @@ class Job:
     notifies: bool = False
 
 
-def run_job(job: Job, options: CommonOptions, output: LogFormat | None = None) -> NoReturn:
+@dataclass(frozen=True)
+class Opening:
+    """A pipeline whose configuration and contract are read, and whose session has not started.
+
+    Attributes:
+        config: The configuration.
+        contract: The contract.
+        start: Starts the session, and makes sure that it can keep the contract.
+    """
+
+    config: PipelineConfig
+    contract: DataContract
+    start: Callable[[], Pipeline]
+
+
+@dataclass(frozen=True)
+class Examination:
+    """A command that looks at a pipeline and has something to say even if no session starts.
+
+    Attributes:
+        name: Its name.
+        body: Does the work; gets the opening and the run id, returns its summary.
+    """
+
+    name: str
+    body: Callable[[Opening, str], Mapping[str, Any]]
+    check: ClassVar[None] = None
+    is_stream: ClassVar[bool] = False
+    notifies: ClassVar[bool] = False
+
+
+def run_job(job: Job | Examination, options: CommonOptions, output: LogFormat | None = None) -> NoReturn:
     """Run a job to its end and leave the process with the exit code that its outcome has.
 
     Args:
@@ -89,7 +121,9 @@ def run_job(job: Job, options: CommonOptions, output: LogFormat | None = None) -
     sys.exit(summary["exit_code"])
 
 
-def run_pipeline(job: Job, options: CommonOptions, stop_request: "StopRequest") -> dict[str, Any]:
+def run_pipeline(
+    job: Job | Examination, options: CommonOptions, stop_request: "StopRequest"
+) -> dict[str, Any]:
     """Run a job for one pipeline, whatever comes of it; the Spark session is left running.
 
     Args:
@@ -130,7 +164,7 @@ class _Attempt:
         config: the configuration, once it is read.
     """
 
-    job: Job
+    job: Job | Examination
     options: CommonOptions
     stop_request: "StopRequest"
     config: PipelineConfig | None = None
@@ -143,13 +177,13 @@ class _Attempt:
             self.config, contract = self.options.load()
             if self.job.check:
                 self.job.check(self.config, contract)
-            spark = spark_session(self.config, self.job.name, verbose=self.options.verbose)
-            # Spark has put a handler of its own in place.
-            stop_request.listen()
-            _require_fit(spark, contract)
-            pipeline = Pipeline(spark, self.config, contract)
-            check_put_if_absent(pipeline)
-            done = self.job.body(pipeline, run_id)
+            opening = Opening(self.config, contract, partial(self._start, self.config, contract))
+            if isinstance(self.job, Examination):
+                done = self.job.body(opening, run_id)
+            else:
+                pipeline = opening.start()
+                check_put_if_absent(pipeline)
+                done = self.job.body(pipeline, run_id)
             outcome = {"status": "done", **done, "exit_code": 0}
         except OncelakeError as error:
             told = error.summary if isinstance(error, JobFailed) else {}
@@ -166,6 +200,18 @@ class _Attempt:
         finally:
             stop_request.no_more()
         return outcome
+
+    def _start(self, config: PipelineConfig, contract: DataContract) -> Pipeline:
+        """Start the session, and make sure that it can keep the contract.
+
+        Raises:
+            OncelakeError: It cannot, or does not start.
+        """
+        spark = spark_session(config, self.job.name, verbose=self.options.verbose)
+        # Spark has put a handler of its own in place.
+        self.stop_request.listen()
+        _require_fit(spark, contract)
+        return Pipeline(spark, config, contract)
 
 
 def _failed(error: str, code: int = OncelakeError.exit_code) -> dict[str, Any]:

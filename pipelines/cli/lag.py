@@ -13,12 +13,12 @@ from rich.console import Console
 from rich.table import Table
 
 from pipelines.cli.job_runner import Job, run_job
-from pipelines.cli.lag_texts import advice_text, evidence_text
 from pipelines.cli.options import CommonOptions, LogFormat, common_options, once, output_option
 from pipelines.cli.terminal import harmless
 from pipelines.durations import about
 from pipelines.errors import OncelakeError
 from pipelines.lag.evidence import Evidence, PartitionLag
+from pipelines.lag.texts import advice_text, evidence_text
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.lag import StageLag
 from pipelines.steps.lag import lag as lag_of

@@ -1,12 +1,15 @@
 """`oncelake plan`: everything is checked and shown, nothing is run, no Spark is started."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
 from pipelines.cli.options import CommonOptions, config_options
+from pipelines.config.client_templates import SINK_TEMPLATES, SOURCE_TEMPLATES, Template, settings
 from pipelines.config.model import NotifyConfig, PipelineConfig
+from pipelines.config.risks import RISKS
 from pipelines.contracts.contract import DataContract
 from pipelines.durations import format_interval
 from pipelines.formats.catalog import names_schemas
@@ -79,7 +82,32 @@ def _sections(config: PipelineConfig, contract: DataContract) -> dict[str, dict[
             "view": config.serving.view or "none",
             "failure notifications": _notified(config.notify),
         },
+        **_templates(config),
+        **({"accepted risks": _accepted(config)} if config.accept_risks else {}),
     }
+
+
+def _templates(config: PipelineConfig) -> dict[str, dict[str, str]]:
+    """Return the templates of clients that are used, with the reason for each setting."""
+    sections = {}
+    if name := config.kafka.template:
+        sections[f"kafka.template: {name}"] = _reasons(SOURCE_TEMPLATES[name], config.kafka.options)
+    if config.publish and (name := config.publish.template):
+        sections[f"publish.template: {name}"] = _reasons(SINK_TEMPLATES[name], config.publish.options)
+    return sections
+
+
+def _reasons(template: Template, options: Mapping[str, str]) -> dict[str, str]:
+    return {
+        each.name: f"{options[each.name]}, which overrides {each.value}"
+        if each.name in options
+        else f"{each.value}: {each.reason}"
+        for each in template
+    }
+
+
+def _accepted(config: PipelineConfig) -> dict[str, str]:
+    return {name: RISKS[name].harm for name in config.accept_risks}
 
 
 def _eviction(config: PipelineConfig) -> str:
@@ -99,6 +127,7 @@ def _publishing(config: PipelineConfig) -> dict[str, str]:
         "format": publish.format,
         "retraction": publish.retraction,
         "bootstrap.servers": publish.bootstrap_servers or config.kafka.bootstrap_servers,
+        **settings(SINK_TEMPLATES, publish.template),
         **publish.options,
         **dict.fromkeys(publish.secrets, HIDDEN),
         "slots": str(publish.slots),

@@ -19,8 +19,10 @@ from pydantic import (
 )
 
 from pipelines.config.audit import AuditConfig
+from pipelines.config.client_templates import TemplateName
 from pipelines.config.maintain import MaintainConfig, check_retentions
 from pipelines.config.publish import PublishConfig, check_publish
+from pipelines.config.risks import RiskName
 from pipelines.config.speed import SpeedConfig
 from pipelines.config.streams import STREAMS, Layer, Query
 from pipelines.config.values import (
@@ -83,14 +85,17 @@ class KafkaConfig(_Model):
         bootstrap_servers: `host:port`, several separated by commas.
         topic: Topic to read.
         starting_offsets: Where ingest starts on its first run. `latest` skips the records that are already in
-            the topic. After `oncelake checkpoint reset` ingest continues after the last records in bronze,
-            whatever this setting says.
+            the topic, so the first run refuses it unless `accept_risks` has `starting_offsets_latest`. After
+            `oncelake checkpoint reset` ingest continues after the last records in bronze, whatever this
+            setting says.
         isolation_level: `read_committed`, or `read_uncommitted`, which also reads the records of aborted
             transactions.
         max_offsets_per_trigger: Maximum number of records in a micro-batch of ingest. Without it there is no
             limit. If it is set, a nightly run waits until bronze has all records that Kafka had when the run
             began; with `LogAppendTime`, a later record of each partition is enough.
         connect_timeout: How long to wait for the cluster.
+        template: Settings of the client for a way in which the topic is read: `realtime`, `backfill` or
+            `nightly`, see [Client templates](#client-templates). `kafka.options` overrides them.
         rack: How bytes are kept within a rack.
         options: Other settings of the Kafka client, by its own names, such as `security.protocol`. Those that
             Oncelake sets itself are refused, such as `group.id`, `auto.offset.reset` and
@@ -104,6 +109,7 @@ class KafkaConfig(_Model):
     isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed"
     max_offsets_per_trigger: Count | None = None
     connect_timeout: PositiveInterval = timedelta(seconds=30)
+    template: TemplateName | None = None
     rack: RackConfig = RackConfig()
     options: KafkaOptions = {}
     secrets: KafkaSecrets = {}
@@ -299,6 +305,8 @@ class PipelineConfig(_Model):
         name: Name of the pipeline, which is that of its file.
         env: Environment, which is a folder of the configuration.
         contract: File of the contract, in `--contracts-dir`.
+        accept_risks: Risks that this pipeline takes, by their names, see [Risks](#risks). What is not listed
+            here is refused.
         lake: Where the tables are.
         kafka: The topic.
         registry: The schema registry.
@@ -319,6 +327,7 @@ class PipelineConfig(_Model):
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     env: str
     contract: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]*([./][A-Za-z0-9_-]+)*$")
+    accept_risks: tuple[RiskName, ...] = ()
     lake: LakeConfig
     kafka: KafkaConfig
     registry: RegistryConfig | None = None

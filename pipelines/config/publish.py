@@ -6,6 +6,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from pipelines.config.client_templates import TemplateName
 from pipelines.config.values import (
     Count,
     PositiveInterval,
@@ -47,6 +48,8 @@ class PublishConfig(BaseModel):
             deletes its key from a compacted topic, or a `record` with the event.
         keep_unread: How long `publish_stream` may be stopped. The speed layer and the table of verdicts keep
             their Delta logs for this time. At least 7 days.
+        template: Settings of librdkafka for a way in which events are published: `realtime`, `backfill` or
+            `nightly`, see [Client templates](#client-templates). `publish.options` overrides them.
         options: Other settings of librdkafka, by its own names, such as `compression.type`.
         secrets: The same, for values that are never shown or logged.
     """
@@ -64,6 +67,7 @@ class PublishConfig(BaseModel):
     transaction_timeout: PositiveInterval = timedelta(minutes=5)
     retraction: Retraction = "tombstone"
     keep_unread: PositiveInterval = timedelta(days=30)
+    template: TemplateName | None = None
     options: ProducerOptions = {}
     secrets: ProducerSecrets = {}
 

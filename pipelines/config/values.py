@@ -26,6 +26,13 @@ _PRODUCER_OPTIONS_WE_OWN: Final = frozenset(
     | {"max.in.flight.requests.per.connection", "partitioner", "group.id", "group.instance.id"}
     | {"enable.auto.commit", "isolation.level", "client.rack"}
 )
+# Options of Spark's source, which people look for here, in lower case.
+_SOURCE_OPTIONS_WE_OWN: Final = {
+    "failondataloss": "failOnDataLoss is always true: with false, records that Kafka has deleted before they"
+    " were read are skipped without a word. Remove it; to accept a loss see docs/runbook.md,"
+    " 'Offsets are gone'",
+    "startingoffsets": "where ingest starts is kafka.starting_offsets; remove it from the options",
+}
 _SPARK_SETTINGS_WE_OWN: Final = frozenset(
     {
         "spark.sql.extensions",
@@ -78,6 +85,9 @@ def _no_owned_producer_option(options: dict[str, Option]) -> dict[str, Option]:
 
 
 def _not_ours(options: dict[str, Option], ours: frozenset[str], whose: str, harm: str) -> dict[str, Option]:
+    for key in options:
+        if why := _SOURCE_OPTIONS_WE_OWN.get(key.lower()):
+            raise ValueError(why)
     # Spark takes option names without regard to case; of two that differ in it, either may win.
     if odd := sorted(key for key in options if key != key.lower()):
         raise ValueError(f"expected {whose} own names, in lower case, got {', '.join(odd)}")

@@ -7,7 +7,7 @@ from typing import Any, Final, Generic, TypeVar
 from zoneinfo import ZoneInfo
 
 from pipelines.config.values import RackMode
-from pipelines.lag.causes import Diagnosis
+from pipelines.lag.diagnosis import Cause
 from pipelines.lag.evidence import Evidence
 from pipelines.ledger.certifications import Verdict
 from pipelines.ledger.overview import PipelineLedger
@@ -74,11 +74,28 @@ class LakeFigures:
 
 
 @dataclass(frozen=True)
+class DiagnosisTexts:
+    """Why a stage is behind, in the words of `oncelake lag`.
+
+    Attributes:
+        cause: the cause; `none` if it is not behind.
+        evidence: what points to it.
+        confidence: from 0 to 1, as in `pipelines.lag.diagnosis`.
+        advice: what helps; empty if nothing has to be done.
+    """
+
+    cause: Cause
+    evidence: tuple[str, ...]
+    confidence: float
+    advice: str = ""
+
+
+@dataclass(frozen=True)
 class DiagnosedStage:
     """How far a stage is behind, and why, as `oncelake lag` says it."""
 
     evidence: Evidence
-    diagnosis: Diagnosis
+    diagnosis: DiagnosisTexts
 
 
 @dataclass(frozen=True)

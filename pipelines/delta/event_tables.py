@@ -86,6 +86,18 @@ def by_clock_since(pipeline: Pipeline) -> datetime:
     return NOT_YET if since is None else datetime.fromisoformat(since)
 
 
+def require_same_dedup(pipeline: Pipeline) -> None:
+    """Make sure that the speed layer, if there is one, was built by the deduplication of now; change nothing.
+
+    Raises:
+        ConfigError: it was not, so the state in the checkpoint would be wrong.
+    """
+    path = pipeline.table("speed")
+    stored = table_property(pipeline.spark, path, DEDUP) if exists(pipeline.spark, path) else None
+    if stored is not None:
+        _same_dedup(path, json.loads(unhidden(stored)), _dedup(pipeline))
+
+
 def _same_dedup(path: str, stored: Mapping[str, str], configured: Mapping[str, str]) -> None:
     if changes := _changes(stored, configured):
         raise ConfigError(

@@ -64,6 +64,31 @@ def newest_number(spark: SparkSession, snapshot: Any, application: str) -> int |
     return None
 
 
+def damaged_commits(spark: SparkSession, table: str) -> list[str]:
+    """Return the files of the newest commits of a table that are empty or cut off; none without a table.
+
+    Only the files are looked at: of a damaged table Delta itself may not make a snapshot.
+
+    Args:
+        spark: the session.
+        table: the path of a Delta table.
+    """
+    log = f"{table}/_delta_log"
+    names = sorted(name for name in HadoopFile(spark, log).names() if _COMMIT.fullmatch(name))
+    return [path for name in names[-_COMMITS:] if _is_damaged(HadoopFile(spark, path := f"{log}/{name}"))]
+
+
+def _is_damaged(file: HadoopFile) -> bool:
+    # A large one would be a download.
+    text = file.text() if file.size() <= _BYTES else None
+    try:
+        if text is not None:
+            number_in(text, "")
+    except ValueError:
+        return True
+    return False
+
+
 def number_in(commit: str, application: str) -> int | None:
     """Return the number of an application in the text of a commit; None if it has none.
 

@@ -7,6 +7,7 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from pipelines.config.client_templates import SOURCE_TEMPLATES, settings
 from pipelines.config.model import KafkaConfig
 from pipelines.durations import format_interval
 
@@ -56,7 +57,11 @@ def rack_options(kafka: KafkaConfig) -> dict[str, str]:
 
 def source_options(kafka: KafkaConfig, *, show_secrets: bool = True) -> dict[str, str]:
     """Return the options of the source, by Spark's names."""
-    client = {**client_options(kafka, show_secrets=show_secrets), **rack_options(kafka)}
+    client = {
+        **settings(SOURCE_TEMPLATES, kafka.template),
+        **client_options(kafka, show_secrets=show_secrets),
+        **rack_options(kafka),
+    }
     options = {
         "subscribe": kafka.topic,
         "startingOffsets": kafka.starting_offsets,

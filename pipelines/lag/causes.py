@@ -9,7 +9,7 @@ from dataclasses import replace
 from statistics import mean, median
 from typing import Final
 
-from pipelines.lag.diagnosis import Advice, Diagnosis, Figure, Finding, FindingKind
+from pipelines.lag.diagnosis import Advice, Diagnosis, Figure, Symptom, SymptomKind
 from pipelines.lag.evidence import Evidence, PartitionLag
 from pipelines.spark.stream_progress import BatchFigures, TaskFigures
 
@@ -54,19 +54,19 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     return found
 
 
-def _finding(kind: FindingKind, **figures: Figure) -> Finding:
-    return Finding(kind, figures)
+def _symptom(kind: SymptomKind, **figures: Figure) -> Symptom:
+    return Symptom(kind, figures)
 
 
-def _records_left(evidence: Evidence) -> Finding:
-    return _finding("records_left", records=evidence.records, behind_s=evidence.behind_s)
+def _records_left(evidence: Evidence) -> Symptom:
+    return _symptom("records_left", records=evidence.records, behind_s=evidence.behind_s)
 
 
 def _other_topic(evidence: Evidence) -> Diagnosis | None:
     if evidence.health and evidence.health.is_other:
-        return Diagnosis("other_topic", (_finding("another_topic"),), 1.0, "topic_recreated")
+        return Diagnosis("other_topic", (_symptom("another_topic"),), 1.0, "topic_recreated")
     ahead = tuple(
-        _finding("offsets_ahead", partition=each.partition, offsets=each.ahead)
+        _symptom("offsets_ahead", partition=each.partition, offsets=each.ahead)
         for each in evidence.partitions
         if each.ahead
     )
@@ -77,7 +77,7 @@ def _other_topic(evidence: Evidence) -> Diagnosis | None:
 
 def _lost(evidence: Evidence) -> Diagnosis | None:
     lost = tuple(
-        _finding("offsets_deleted", partition=each.partition, offsets=each.lost)
+        _symptom("offsets_deleted", partition=each.partition, offsets=each.lost)
         for each in evidence.partitions
         if each.lost
     )
@@ -87,14 +87,14 @@ def _lost(evidence: Evidence) -> Diagnosis | None:
 def _lacking(evidence: Evidence) -> Diagnosis | None:
     if evidence.lacks is None:
         return None
-    return Diagnosis("stopped", (_finding("no_table", table=evidence.lacks),), 1.0)
+    return Diagnosis("stopped", (_symptom("no_table", table=evidence.lacks),), 1.0)
 
 
 def _refused(evidence: Evidence) -> Diagnosis | None:
     if evidence.refusal is None:
         return None
     ago_s = (evidence.at - evidence.refusal.at).total_seconds()
-    refused = _finding("start_refused", ago_s=ago_s, failure=evidence.refusal.failure)
+    refused = _symptom("start_refused", ago_s=ago_s, failure=evidence.refusal.failure)
     return Diagnosis("stopped", (refused,), 1.0, "fix_and_start")
 
 
@@ -103,7 +103,7 @@ def _failed(evidence: Evidence) -> Diagnosis | None:
     if stream is None or stream.failure is None:
         return None
     ago_s = (evidence.at - (stream.ended_at or stream.written_at)).total_seconds()
-    found = (_finding("run_ended", ago_s=ago_s), _finding("run_failed", failure=stream.failure))
+    found = (_symptom("run_ended", ago_s=ago_s), _symptom("run_failed", failure=stream.failure))
     return Diagnosis("stopped", found, 1.0, "fix_and_start")
 
 
@@ -114,8 +114,8 @@ def _died(evidence: Evidence) -> Diagnosis | None:
     silent = (evidence.at - stream.written_at).total_seconds()
     if silent <= _WRITTEN_S or evidence.is_alive:
         return None
-    found = _finding("process_silent", process=stream.pid, host=stream.host, ago_s=silent)
-    gone = (_finding("process_gone"),) if evidence.is_alive is False else ()
+    found = _symptom("process_silent", process=stream.pid, host=stream.host, ago_s=silent)
+    gone = (_symptom("process_gone"),) if evidence.is_alive is False else ()
     return Diagnosis("stopped", (found, *gone), 1.0 if gone else 0.8, "start_if_gone")
 
 
@@ -124,7 +124,7 @@ def _stuck(evidence: Evidence) -> Diagnosis | None:
     silent = stream.silent_s(evidence.at) if stream and stream.ended_at is None else None
     if silent is None:
         return None
-    return Diagnosis("stuck", (_finding("nothing_ended", for_s=silent),), 0.9, "restart_if_stuck")
+    return Diagnosis("stuck", (_symptom("nothing_ended", for_s=silent),), 0.9, "restart_if_stuck")
 
 
 def _not_behind(evidence: Evidence) -> Diagnosis | None:
@@ -137,9 +137,9 @@ def _not_behind(evidence: Evidence) -> Diagnosis | None:
         return None
     if not evidence.records:
         if evidence.rate_in == 0:
-            return Diagnosis("source_quiet", (_finding("nothing_comes"),), 1.0)
-        return Diagnosis("none", (_finding("all_processed"),), 1.0)
-    return Diagnosis("none", (_finding("keeps_up", behind_s=behind, usual_s=tolerance),), 1.0)
+            return Diagnosis("source_quiet", (_symptom("nothing_comes"),), 1.0)
+        return Diagnosis("none", (_symptom("all_processed"),), 1.0)
+    return Diagnosis("none", (_symptom("keeps_up", behind_s=behind, usual_s=tolerance),), 1.0)
 
 
 def _ended(evidence: Evidence) -> Diagnosis | None:
@@ -147,24 +147,24 @@ def _ended(evidence: Evidence) -> Diagnosis | None:
     if stream is None or stream.ended_at is None:
         return None
     ago_s = (evidence.at - stream.ended_at).total_seconds()
-    return Diagnosis("stopped", (_finding("run_ended", ago_s=ago_s),), 1.0, "start")
+    return Diagnosis("stopped", (_symptom("run_ended", ago_s=ago_s),), 1.0, "start")
 
 
 def _never_ran(evidence: Evidence) -> Diagnosis | None:
     if evidence.stream is not None:
         return None
     if evidence.planned_at is None:
-        return Diagnosis("stopped", (_finding("never_ran"),), 1.0, "start")
+        return Diagnosis("stopped", (_symptom("never_ran"),), 1.0, "start")
     since = (evidence.at - evidence.planned_at).total_seconds()
     if since <= _WRITTEN_S or not evidence.records:
         return None
-    found = (_finding("no_figures"), _finding("micro_batch_planned", ago_s=since))
+    found = (_symptom("no_figures"), _symptom("micro_batch_planned", ago_s=since))
     return Diagnosis("stopped", found, 0.5, "start_if_not_running")
 
 
 def _open_transaction(evidence: Evidence) -> Diagnosis | None:
     hidden = tuple(
-        _finding("offsets_hidden", partition=each.partition, offsets=each.hidden)
+        _symptom("offsets_hidden", partition=each.partition, offsets=each.hidden)
         for each in evidence.partitions
         if each.hidden
     )
@@ -179,8 +179,8 @@ def _retention(evidence: Evidence) -> Diagnosis | None:
     worst = min(endangered, key=lambda each: each.retention_s or 0.0)
     catch_up = worst.catch_up_s
     found = (
-        _finding("soon_deleted", partition=worst.partition, deleted_s=worst.retention_s or 0.0),
-        _finding("read_in", read_s=catch_up) if catch_up else _finding("no_catch_up"),
+        _symptom("soon_deleted", partition=worst.partition, deleted_s=worst.retention_s or 0.0),
+        _symptom("read_in", read_s=catch_up) if catch_up else _symptom("no_catch_up"),
     )
     return Diagnosis("retention", found, 0.9, "raise_retention")
 
@@ -197,15 +197,15 @@ def _kafka(evidence: Evidence) -> Diagnosis | None:
     if health is None:
         return None
     if health.offline:
-        offline = _finding("no_leader", partitions=health.offline)
+        offline = _symptom("no_leader", partitions=health.offline)
         return Diagnosis("kafka", (offline,), 1.0, "restore_brokers")
     asking = _share_of_phase(evidence, "source")
     if asking <= _SOURCE_SHARE or _phase_s(evidence, "source") <= _SOURCE_S:
         return None
-    slow = _finding("slow_source", share=asking)
+    slow = _symptom("slow_source", share=asking)
     if not health.under_replicated:
         return Diagnosis("kafka", (slow,), 0.7, "check_brokers")
-    under = _finding("not_in_sync", partitions=health.under_replicated)
+    under = _symptom("not_in_sync", partitions=health.under_replicated)
     return Diagnosis("kafka", (slow, under), 0.9, "check_unsynced_brokers")
 
 
@@ -213,7 +213,7 @@ def _executors(evidence: Evidence) -> Diagnosis | None:
     wanted, stream = evidence.wanted_executors, evidence.stream
     if not wanted or not stream or stream.executors >= wanted:
         return None
-    few = _finding("few_executors", executors=stream.executors, wanted=wanted)
+    few = _symptom("few_executors", executors=stream.executors, wanted=wanted)
     return Diagnosis("executors", (few,), 0.9, "check_cluster_manager")
 
 
@@ -222,7 +222,7 @@ def _gc(evidence: Evidence) -> Diagnosis | None:
     run, gc = sum(each.run_s for each in tasks), sum(each.gc_s for each in tasks)
     if not run or gc / run <= _GC_SHARE:
         return None
-    return Diagnosis("gc", (_finding("garbage_collection", share=gc / run),), 0.9, "more_memory")
+    return Diagnosis("gc", (_symptom("garbage_collection", share=gc / run),), 0.9, "more_memory")
 
 
 def _spill(evidence: Evidence) -> Diagnosis | None:
@@ -231,7 +231,7 @@ def _spill(evidence: Evidence) -> Diagnosis | None:
     if not spilling or len(spilling) * 2 < len(tasks):
         return None
     most = max(each.spilled_bytes for each in spilling)
-    return Diagnosis("spill", (_finding("spilled", mib=most / _MIB),), 0.8, "more_memory_or_less_data")
+    return Diagnosis("spill", (_symptom("spilled", mib=most / _MIB),), 0.8, "more_memory_or_less_data")
 
 
 def _hot_partition(evidence: Evidence) -> Diagnosis | None:
@@ -243,7 +243,7 @@ def _hot_partition(evidence: Evidence) -> Diagnosis | None:
     share, fair = hot.records / total, 1 / len(lags)
     if share < max(_HOT_SHARE, min(2 * fair, 0.9)):
         return None
-    found = _finding("hot_partition", partition=hot.partition, share=share, fair=fair)
+    found = _symptom("hot_partition", partition=hot.partition, share=share, fair=fair)
     return Diagnosis("skew", (found,), 0.8, "spread_partitions")
 
 
@@ -253,7 +253,7 @@ def _hot_task(evidence: Evidence) -> Diagnosis | None:
         return None
     last = long[-1]
     longest = last.tasks.longest_s if last.tasks else 0.0
-    found = _finding("long_task", longest=longest, micro_batch=last.seconds)
+    found = _symptom("long_task", longest=longest, micro_batch=last.seconds)
     return Diagnosis("skew", (found,), 0.7, "spread_keys")
 
 
@@ -270,7 +270,7 @@ def _state(evidence: Evidence) -> Diagnosis | None:
         return None
     newest = recent[-1].state
     memory = newest.memory_bytes if newest else 0
-    found = (_finding("state_time", share=state / run), _finding("state_memory", mib=memory / _MIB))
+    found = (_symptom("state_time", share=state / run), _symptom("state_memory", mib=memory / _MIB))
     return Diagnosis("state", found, 0.8, "less_state")
 
 
@@ -283,15 +283,15 @@ def _small_files(evidence: Evidence) -> Diagnosis | None:
     if size >= _SMALL_BYTES:
         return None
     advice: Advice = "fewer_files_of_ingest" if evidence.stage == "speed" else "fewer_files_of_speed"
-    return Diagnosis("small_files", (_finding("many_files", files=files, kib=size / 1024),), 0.7, advice)
+    return Diagnosis("small_files", (_symptom("many_files", files=files, kib=size / 1024),), 0.7, advice)
 
 
 def _burst(evidence: Evidence) -> Diagnosis | None:
     now, usual, capacity = evidence.rate_in, evidence.usual_rate_in, evidence.capacity
     if not now or not usual or now < _BURST_TIMES * usual or (capacity and capacity < usual):
         return None
-    can = (_finding("capacity", rate=capacity),) if capacity else ()
-    return Diagnosis("burst", (_finding("burst_rate", rate=now, usual=usual), *can), 0.8, "wait_for_end")
+    can = (_symptom("capacity", rate=capacity),) if capacity else ()
+    return Diagnosis("burst", (_symptom("burst_rate", rate=now, usual=usual), *can), 0.8, "wait_for_end")
 
 
 def _slow(evidence: Evidence) -> Diagnosis | None:
@@ -300,8 +300,8 @@ def _slow(evidence: Evidence) -> Diagnosis | None:
         return None
     phase = max(_FASTER, key=lambda name: _phase_s(evidence, name))
     found = (
-        _finding("rate_at_capacity", rate=rate_in, capacity=capacity),
-        _finding("longest_phase", share=_share_of_phase(evidence, phase), phase=phase),
+        _symptom("rate_at_capacity", rate=rate_in, capacity=capacity),
+        _symptom("longest_phase", share=_share_of_phase(evidence, phase), phase=phase),
     )
     return Diagnosis("slow", found, 0.8, _FASTER[phase])
 
@@ -310,7 +310,7 @@ def _catching_up(evidence: Evidence) -> Diagnosis | None:
     left = evidence.catch_up_s
     if not left:
         return None
-    found = (_finding("catching_up", records=evidence.records), _finding("processed_in", processed_s=left))
+    found = (_symptom("catching_up", records=evidence.records), _symptom("processed_in", processed_s=left))
     return Diagnosis("catching_up", found, 0.8)
 
 

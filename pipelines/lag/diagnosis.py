@@ -1,6 +1,6 @@
 """What `pipelines.lag.causes` finds of a stage: a cause, what points to it, and what helps.
 
-Each is a word of a fixed list. `pipelines.cli.lag_texts` has the texts for people.
+Each is a word of a fixed list. `pipelines.lag.texts` has the texts for people.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ Cause = Literal[
     "unknown",
 ]
 
-FindingKind = Literal[
+SymptomKind = Literal[
     "records_left",
     "another_topic",
     "offsets_ahead",
@@ -101,7 +101,7 @@ Figure = float | str | tuple[int, ...] | None
 
 
 @dataclass(frozen=True)
-class Finding:
+class Symptom:
     """Something that points to a cause.
 
     Attributes:
@@ -110,7 +110,7 @@ class Finding:
             None is a figure that is unknown.
     """
 
-    kind: FindingKind
+    kind: SymptomKind
     figures: Mapping[str, Figure]
 
 
@@ -126,6 +126,6 @@ class Diagnosis:
     """
 
     cause: Cause
-    evidence: tuple[Finding, ...]
+    evidence: tuple[Symptom, ...]
     confidence: float
     advice: Advice | None = None

@@ -294,6 +294,12 @@ def lease(pipeline: Pipeline, run_id: str) -> Iterator[Lease]:
         taken.give_back()
 
 
+def held_lease(pipeline: Pipeline) -> HeldLease | None:
+    """Return the lease of a pipeline if its time is not over; None if nobody holds it."""
+    held = _held(pipeline) if LEASES.exists(pipeline) else None
+    return held if held is not None and held.until > datetime.now(UTC) else None
+
+
 def _held(pipeline: Pipeline) -> HeldLease | None:
     rows = small_rows(LEASES.rows(pipeline).limit(1))
     return HeldLease.of_row(rows[0]) if rows else None

@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import ConfigResource
 
 from pipelines.config.publish import Retraction
+from pipelines.config.risks import refusal
 from pipelines.durations import format_interval
 from pipelines.errors import ConfigError
 from pipelines.publishing.cluster import Cluster, librdkafka_error_text
@@ -26,6 +27,7 @@ _LIMITS: Final = {
 _CLEANUP: Final = "cleanup.policy"
 _IN_SYNC: Final = "min.insync.replicas"
 _UNCLEAN: Final = "unclean.leader.election.enable"
+_LARGEST: Final = "max.message.bytes"
 _SETTINGS: Final = (_CLEANUP, _IN_SYNC, _UNCLEAN)
 _NOT_ALLOWED: Final = (KafkaError.CLUSTER_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED)
 _KEEPS_PROGRESS: Final = ("__consumer_offsets", "__transaction_state")
@@ -46,12 +48,17 @@ class ClusterFacts:
             topic, by these names.
         replicas: how often the output topic and those that keep progress are kept, by name: of each the
             partition that has the fewest replicas.
+        partitions: of the output topic; 0 if its brokers do not tell of it.
+        max_message_bytes: the largest record that the output topic takes (`max.message.bytes`); None if it
+            may not be asked.
     """
 
     brokers: int
     limits: Mapping[str, timedelta]
     settings: Mapping[str, str]
     replicas: Mapping[str, int]
+    partitions: int = 0
+    max_message_bytes: int | None = None
 
 
 def facts(cluster: Cluster, topic: str) -> ClusterFacts:
@@ -76,6 +83,8 @@ def facts(cluster: Cluster, topic: str) -> ClusterFacts:
             for name in (topic, *_KEEPS_PROGRESS)
             if name in metadata.topics and metadata.topics[name].partitions
         },
+        partitions=len(metadata.topics[topic].partitions) if topic in metadata.topics else 0,
+        max_message_bytes=int(settings[_LARGEST]) if _LARGEST in settings else None,
     )
 
 
@@ -106,6 +115,18 @@ def refuse_too_long(sink: TransactionalSink, cluster_facts: ClusterFacts) -> Non
             f"publish.transaction_timeout: expected {format_interval(allowed)} at most, which the cluster"
             f" allows ({_OPEN_FOR}), got {format_interval(sink.transaction_timeout)}"
         )
+
+
+def refuse_idle_slots(sink: TransactionalSink, cluster_facts: ClusterFacts) -> None:
+    """Make sure that each slot has a partition, before a stream begins.
+
+    Raises:
+        ConfigError: there are more slots than partitions.
+    """
+    partitions = cluster_facts.partitions
+    if partitions and sink.slots > partitions:
+        expected = f"{partitions} at most, the partitions of topic '{sink.topic}'"
+        raise ConfigError(f"publish.slots: {refusal('slots_over_partitions', str(sink.slots), expected)}")
 
 
 def _of_limits(limits: Mapping[str, timedelta]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from pipelines.config.client_templates import SINK_TEMPLATES, settings
 from pipelines.config.commands import of_pipeline
 from pipelines.config.model import PipelineConfig
 from pipelines.config.publish import PublishConfig
@@ -41,6 +42,7 @@ def sink_of(config: PipelineConfig) -> TransactionalSink:
         slots=publish_config.slots,
         client={
             "bootstrap.servers": publish_config.bootstrap_servers or config.kafka.bootstrap_servers,
+            **settings(SINK_TEMPLATES, publish_config.template),
             **publish_config.options,
             **{key: value.get_secret_value() for key, value in publish_config.secrets.items()},
         },

@@ -102,6 +102,33 @@ def ensure_jars(use: Use) -> list[Path]:
     return paths
 
 
+@dataclass(frozen=True)
+class JarState:
+    """How the jars for some uses are on this machine.
+
+    Attributes:
+        missing: those that are not there.
+        damaged: those whose bytes are not the locked ones.
+    """
+
+    missing: tuple[str, ...]
+    damaged: tuple[str, ...]
+
+
+def jar_state(*uses: Use) -> JarState:
+    """Compare the bytes of all jars with the lock, whatever was seen of them before; fetch nothing.
+
+    Args:
+        uses: as `locked_jars`.
+    """
+    jars = [(jars_folder(use) / jar.name, jar) for use in uses for jar in locked_jars(use)]
+    there = [(path, jar) for path, jar in jars if path.exists()]
+    return JarState(
+        tuple(jar.name for path, jar in jars if not path.exists()),
+        tuple(jar.name for path, jar in there if sha256(path) != jar.sha256),
+    )
+
+
 def sha256(path: Path) -> str:
     """Compute a file's SHA-256, in hex."""
     with path.open("rb") as file:

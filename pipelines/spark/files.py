@@ -78,6 +78,10 @@ class HadoopFile:
         """Give it another path; return whether the file system did."""
         return bool(self._system.rename(self.path, self._jvm.org.apache.hadoop.fs.Path(path)))
 
+    def delete_folder(self) -> None:
+        """Delete the folder, with all that is in it."""
+        self._system.delete(self.path, True)
+
     def delete(self) -> None:
         """Delete the file."""
         self._system.delete(self.path, False)

@@ -5,15 +5,19 @@ Source: https://docs.delta.io/latest/delta-storage.html
 
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
+from uuid import uuid4
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import UnsupportedOperationException
 from pyspark.sql import SparkSession
 
 from pipelines.config.model import PipelineConfig
-from pipelines.errors import ConfigError
+from pipelines.errors import ConfigError, InfrastructureError
 from pipelines.spark.failures import cause, first_line
+from pipelines.spark.files import HadoopFile
 from pipelines.spark.pipeline import Pipeline
 
 _S3: Final = ("s3", "s3a", "s3n")
@@ -87,6 +91,46 @@ def check_put_if_absent(pipeline: Pipeline) -> None:
                 " store, and of Delta's log store for it, in spark.jars or spark.jars.packages"
             ) from None
         _log.warning("%s: put if absent was not tested: %s", config.root, cause(error))
+
+
+@dataclass(frozen=True)
+class StoreProbe:
+    """What a probe of a lake's store has shown.
+
+    Attributes:
+        takes_over: Whether a file that was there was written over, where Delta writes only if absent.
+        is_clean: Whether what the probe wrote could be deleted.
+        skew: By how much the store's clock is ahead of this machine's, as the time of the file shows.
+    """
+
+    takes_over: bool
+    is_clean: bool
+    skew: timedelta
+
+
+def probe_store(pipeline: Pipeline) -> StoreProbe:
+    """Write a commit into a folder of its own under `lake.root/ops`, once and again, and delete it.
+
+    Raises:
+        InfrastructureError: it cannot be written.
+    """
+    spark, folder = pipeline.spark, f"{pipeline.config.root}/ops/_probe-{uuid4().hex[:12]}"
+    file = f"{folder}/_delta_log/{0:020d}.json"
+    try:
+        try:
+            put_if_absent(spark, file)
+            skew = HadoopFile(spark, file).modified_ms() - datetime.now(UTC).timestamp() * 1000
+            takes_over = put_if_absent(spark, file)
+        finally:
+            HadoopFile(spark, folder).delete_folder()
+        return StoreProbe(takes_over, not HadoopFile(spark, folder).exists(), timedelta(milliseconds=skew))
+    except (Py4JJavaError, UnsupportedOperationException) as error:
+        why = error.java_exception.toString() if isinstance(error, Py4JJavaError) else error
+        raise InfrastructureError(
+            f"lake.root: {pipeline.config.root}: a commit under ops/ cannot be written:"
+            f" {first_line(str(why))}; check lake.root, and whether this user may write there."
+            " See docs/runbook.md, 'The store of the lake'"
+        ) from None
 
 
 def put_if_absent(spark: SparkSession, file: str) -> bool:

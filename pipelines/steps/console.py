@@ -19,6 +19,7 @@ from pipelines.console.view import (
     DAYS_SHOWN,
     ClusterFigures,
     DiagnosedStage,
+    DiagnosisTexts,
     LakeFigures,
     LakeView,
     PipelineView,
@@ -29,11 +30,12 @@ from pipelines.contracts.contract import DataContract
 from pipelines.delta.tables import exists, table_id, version
 from pipelines.errors import ConfigError, OncelakeError
 from pipelines.lag.stages import streams
+from pipelines.lag.texts import advice_text, evidence_text
 from pipelines.ledger.overview import PipelineLedger, ledgers
 from pipelines.spark.checkpoints import query_files
 from pipelines.spark.failures import cause
 from pipelines.spark.pipeline import Pipeline
-from pipelines.steps.lag import lag
+from pipelines.steps.lag import StageLag, lag
 from pipelines.steps.loading import Places, load_pipeline
 from pipelines.steps.quarantine import unresolved_reasons
 from pipelines.steps.racks import diagnose_racks
@@ -247,7 +249,7 @@ def _read_lake(pipeline: Pipeline, before: LakeFigures | None) -> LakeFigures:
 
 
 def _read_cluster(pipeline: Pipeline, before: ClusterFigures | None) -> ClusterFigures:
-    stages = tuple(DiagnosedStage(each.evidence, each.diagnosis) for each in lag(pipeline))
+    stages = tuple(DiagnosedStage(each.evidence, _texts(each)) for each in lag(pipeline))
     try:
         found = diagnose_racks(pipeline, (), None, 0.0)
     except Exception as error:  # noqa: BLE001 - what is known of the lag is shown all the same
@@ -255,6 +257,12 @@ def _read_cluster(pipeline: Pipeline, before: ClusterFigures | None) -> ClusterF
         return ClusterFigures(stages, rack_failure=failure)
     shares = found.advice.shares if found.executors else {}
     return ClusterFigures(stages, RackFigures(found.mode, shares, tuple(found.advice.hints)))
+
+
+def _texts(stage: StageLag) -> DiagnosisTexts:
+    found = stage.diagnosis
+    evidence = tuple(evidence_text(each) for each in found.evidence)
+    return DiagnosisTexts(found.cause, evidence, found.confidence, advice_text(found.advice, stage.start))
 
 
 def _days_with_report(folder: Path) -> dict[str, set[date]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from pipelines.config.risks import refusal
 from pipelines.config.streams import STREAMS
 from pipelines.delta.checkpoint_fit import BEGIN
 from pipelines.delta.clocks import require_not_behind, require_order
@@ -16,6 +17,7 @@ from pipelines.delta.read_ahead import require_not_read_ahead
 from pipelines.delta.record_tables import ensure_bronze
 from pipelines.delta.stream_check import check_ingest, note_tables, require_fit
 from pipelines.delta.table_properties import TOPIC_ID, hidden
+from pipelines.errors import ConfigError
 from pipelines.kafka.ingest_position import behind_or_ahead, continuation
 from pipelines.kafka.offsets_group import OffsetsGroup, offsets_group
 from pipelines.kafka.same_log import last_offsets, require_same_log
@@ -73,7 +75,7 @@ def ingest(pipeline: Pipeline, *, once: bool) -> IngestResult:
         once: take what the topic holds now and return.
 
     Raises:
-        ConfigError: there is no such topic.
+        ConfigError: there is no such topic; or a first start would skip what it holds.
         SourceError: offsets are gone, the topic is not the one that bronze was filled from, or has other
             records under its offsets, or bronze and the checkpoint do not match.
         InfrastructureError: the cluster or the lake does not answer; or the clock is behind.
@@ -81,6 +83,7 @@ def ingest(pipeline: Pipeline, *, once: bool) -> IngestResult:
     spark, config = pipeline.spark, pipeline.config
     topic = find_topic(spark, config.kafka)
     files = check_ingest(pipeline)
+    _refuse_latest(pipeline, files)
     require_not_read_ahead(pipeline, *STREAMS["ingest"].tables)
     # Before a commit of this run is the newest.
     require_not_behind(pipeline)
@@ -173,6 +176,25 @@ class _OffsetRequests:
         """Note that a micro-batch is done: what is asked from now on is asked for the next."""
         if not self._once:
             self._at = datetime.now(UTC)
+
+
+def _refuse_latest(pipeline: Pipeline, files: QueryFiles) -> None:
+    """Make sure that a first start skips no record, unless the configuration says so by name.
+
+    Raises:
+        ConfigError: it would.
+    """
+    config = pipeline.config
+    has_begun = files.query is not None or BEGIN in files.note
+    if (
+        has_begun
+        or config.kafka.starting_offsets != "latest"
+        or "starting_offsets_latest" in config.accept_risks
+    ):
+        return
+    raise ConfigError(
+        f"kafka.starting_offsets: {refusal('starting_offsets_latest', 'latest on a first start', 'earliest')}"
+    )
 
 
 def _starting(pipeline: Pipeline, topic: Topic, files: QueryFiles) -> str | None:

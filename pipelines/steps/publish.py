@@ -26,7 +26,13 @@ from pipelines.publishing.cluster import (
     read_slot_progress,
     topic_id,
 )
-from pipelines.publishing.cluster_advice import ClusterFacts, advice, facts, refuse_too_long
+from pipelines.publishing.cluster_advice import (
+    ClusterFacts,
+    advice,
+    facts,
+    refuse_idle_slots,
+    refuse_too_long,
+)
 from pipelines.publishing.failures import explained
 from pipelines.publishing.kafka_records import messages
 from pipelines.publishing.micro_batch import BatchMaker, OutgoingBatch, SettledThrough, stream
@@ -70,13 +76,18 @@ def publish(pipeline: Pipeline, *, once: bool) -> PublishedStream:
         once: publish what the speed layer holds now and return.
 
     Raises:
-        ConfigError: nothing is said of publishing, or there is no such topic.
+        ConfigError: nothing is said of publishing, there is no such topic, or it has fewer partitions than
+            there are slots and the stream has not begun.
         SourceError: what the cluster knows of progress does not go with the checkpoint.
         InfrastructureError: the cluster or the lake does not answer, or the query failed.
     """
     config = pipeline.config
-    for warning in diagnose_publishing(config).warnings:
+    diagnosis = diagnose_publishing(config)
+    for warning in diagnosis.warnings:
         _log.warning("%s", warning)
+    has_begun = query_files(pipeline.spark, pipeline.checkpoint("publish")).query is not None
+    if not has_begun and "slots_over_partitions" not in config.accept_risks:
+        refuse_idle_slots(sink_of(config), diagnosis.facts)
     _ensure_sources(pipeline)
     avro = values_of(pipeline)
     sink = writing_sink(config, pipeline.contract, avro)

@@ -190,7 +190,8 @@ def test_what_came_before_ingest_began_and_after_it_had_read_all_is_not_asked_fo
 ) -> None:
     # The third stays empty until the last.
     name = topic(partitions=3)
-    lake = lake_of(make_lake, broker, name, "kafka.starting_offsets=latest")
+    accepted = "accept_risks=[starting_offsets_latest]"
+    lake = lake_of(make_lake, broker, name, "kafka.starting_offsets=latest", accepted)
     send(broker, name, SENT)
     send(broker, name, SENT, partition=1)
     ingest(lake.pipeline, once=True)

@@ -110,7 +110,7 @@ def test_jobs_of_the_zip_copy_a_topic_until_told_to_stop_and_publish_it_on_two_w
     with broker() as running:
         source, output = f"flights-{tmp_path.name}", f"events-{tmp_path.name}"
         admin = AdminClient({"bootstrap.servers": running.bootstrap_servers})
-        for fresh in (NewTopic(source, 4, 1), NewTopic(output, 2, 1)):
+        for fresh in (NewTopic(source, 4, 1), NewTopic(output, 4, 1)):
             make_topic(admin, fresh)
         producer = Producer({"bootstrap.servers": running.bootstrap_servers})
         for number in range(RECORDS):

@@ -9,13 +9,14 @@ from pipelines.config.streams import Query
 from pipelines.console.view import (
     ClusterFigures,
     DiagnosedStage,
+    DiagnosisTexts,
     LakeFigures,
     LakeView,
     PipelineView,
     RackFigures,
     Reading,
 )
-from pipelines.lag.causes import Cause, Diagnosis
+from pipelines.lag.diagnosis import Cause
 from pipelines.lag.evidence import Evidence, PartitionLag
 from pipelines.ledger.certifications import Verdict
 from pipelines.ledger.overview import HeldLease, PipelineLedger, RunStep, SettledDays
@@ -73,7 +74,7 @@ def stage(name: Query, cause: Cause = "none", behind: float = 6.0, words: str = 
     advice = "" if cause in ("none", "source_quiet") else f"start it: oncelake {name}_stream --pipeline x"
     run = stream(name, random.Random(7))  # noqa: S311 - nothing secret
     return DiagnosedStage(
-        Evidence(name, NOW, lags, run), Diagnosis(cause, (told,), 0.8 if advice else 1.0, advice)
+        Evidence(name, NOW, lags, run), DiagnosisTexts(cause, (told,), 0.8 if advice else 1.0, advice)
     )
 
 

@@ -27,11 +27,12 @@ from pipelines.cli.publish import DayByDefault
 from pipelines.config.loader import load_config
 from pipelines.config.model import PipelineConfig
 from pipelines.contracts.contract import load_contract
+from pipelines.doctor.checkup import ALL_CHECKS
 from pipelines.errors import OncelakeError
 from pipelines.ledger.catalog import CATALOG
 from pipelines.records.reasons import REASONS, Reason
 from pipelines.runtime.scaffold import lay_out
-from scripts import checks_page, configuration_page, tables_page
+from scripts import checks_page, configuration_page, doctor_page, tables_page
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -373,6 +374,15 @@ def test_each_integrity_check_has_its_row_in_the_pages_of_checks_and_in_the_runb
             if line.startswith("|")
         ]
         assert any(f"`{check.name}`" in row for row in rows), check.name
+
+
+def test_each_check_of_doctor_has_its_row_and_leads_to_a_section() -> None:
+    page = text(ROOT / doctor_page.PAGE)
+    assert page == doctor_page.page_text(), "run make pages"
+    assert re.findall(r"^\| `(\w+)` \| \w+ \|", page, re.MULTILINE) == [check.name for check in ALL_CHECKS]
+    for check in ALL_CHECKS:
+        file, _, heading = check.link.partition("#")
+        assert heading in map(anchor, headings(ROOT / file)), check.name
 
 
 def test_each_guarantee_names_its_tests_and_each_test_of_a_guarantee_is_named() -> None:

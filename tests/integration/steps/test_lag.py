@@ -17,7 +17,7 @@ from pipelines.cli.lag import summary_of
 from pipelines.contracts.contract import DataContract
 from pipelines.errors import ConfigError, OncelakeError, SourceError
 from pipelines.fault_points import Point, armed
-from pipelines.lag.diagnosis import Diagnosis, Finding
+from pipelines.lag.diagnosis import Diagnosis, Symptom
 from pipelines.spark.pipeline import Pipeline
 from pipelines.spark.stream_monitor import StreamMonitor, refusal_noted
 from pipelines.spark.stream_progress import StreamProgress, read_progress
@@ -30,7 +30,7 @@ from tests.support.lakes import Lake, flight
 from tests.support.nights import on, stream
 from tests.support.published import send
 
-DISK_FULL = Finding("run_failed", {"failure": "the disk is full"})
+DISK_FULL = Symptom("run_failed", {"failure": "the disk is full"})
 
 
 class Watched:
@@ -71,14 +71,14 @@ def test_each_stage_is_told_with_what_it_lacks_and_why(watched: Watched) -> None
     watched.send(20)
     found = watched.lag()
     assert found["ingest"].evidence.records == 20
-    assert found["ingest"].diagnosis == Diagnosis("stopped", (Finding("never_ran", {}),), 1.0, "start")
+    assert found["ingest"].diagnosis == Diagnosis("stopped", (Symptom("never_ran", {}),), 1.0, "start")
     assert found["ingest"].start == "oncelake ingest_stream --pipeline flights"
-    assert found["speed"].diagnosis.evidence == (Finding("no_table", {"table": "bronze"}),)
+    assert found["speed"].diagnosis.evidence == (Symptom("no_table", {"table": "bronze"}),)
 
     ingest(watched.lake.pipeline, once=True)
     found = watched.lag()
     assert {stage: each.evidence.records for stage, each in found.items()} == {"ingest": 0, "speed": 20}
-    assert found["speed"].diagnosis.evidence == (Finding("never_ran", {}),)
+    assert found["speed"].diagnosis.evidence == (Symptom("never_ran", {}),)
     assert [each.partition for each in found["speed"].evidence.partitions] == [0]
     # The records are seconds old, whatever event times they have.
     assert 0 < (found["speed"].evidence.behind_s or 0) < 600
@@ -119,7 +119,7 @@ def test_why_a_stream_failed_and_what_kafka_has_deleted_meanwhile_is_told(watche
     watched.delete_until(25)
     lost = watched.lag()["ingest"]
     assert lost.diagnosis.cause == "retention"
-    assert lost.diagnosis.evidence == (Finding("offsets_deleted", {"partition": 0, "offsets": 5}),)
+    assert lost.diagnosis.evidence == (Symptom("offsets_deleted", {"partition": 0, "offsets": 5}),)
     assert lost.evidence.records == 5
 
 
@@ -264,7 +264,7 @@ def test_rows_that_wait_to_be_published_are_counted_until_they_are(
         return next(each for each in lag(lake.pipeline) if each.evidence.stage == "publish")
 
     before = published()
-    assert (before.evidence.records, before.diagnosis.evidence) == (2, (Finding("never_ran", {}),))
+    assert (before.evidence.records, before.diagnosis.evidence) == (2, (Symptom("never_ran", {}),))
     assert 0 < (before.evidence.behind_s or 0) < 600
     assert send(lake) == 2
     after = published()

@@ -152,6 +152,17 @@ def test_a_plan_shows_everything_and_no_secret(oncelake: Run) -> None:
     assert plan["ingest_stream: Kafka to bronze"]["startingOffsets"] == "earliest"
 
 
+def test_a_plan_shows_templates_with_their_reasons_and_risks_that_are_accepted(oncelake: Run) -> None:
+    given = ("kafka.template=realtime", "kafka.options.fetch.min.bytes='2'", "accept_risks=[acks_not_all]")
+    words = [word for setting in given for word in ("--set", setting)]
+    plan = json.loads(oncelake("plan", "--pipeline", "flights", *words, "--log-format", "json").stdout)
+    template = plan["kafka.template: realtime"]
+    assert template["fetch.min.bytes"] == "2, which overrides 1"
+    assert template["receive.buffer.bytes"].startswith("-1: Spark sets 64 KiB")
+    assert plan["ingest_stream: Kafka to bronze"]["kafka.fetch.max.wait.ms"] == "100"
+    assert "copies of broken records" in plan["accepted risks"]["acks_not_all"]
+
+
 @pytest.mark.parametrize(
     ("setting", "shown"),
     [

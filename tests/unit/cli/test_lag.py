@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 from typing import get_args
 
 from pipelines.cli.lag import summary_of
-from pipelines.cli.lag_texts import ADVICE, EVIDENCE
-from pipelines.lag.diagnosis import Advice, Diagnosis, Finding, FindingKind
+from pipelines.lag.diagnosis import Advice, Diagnosis, Symptom, SymptomKind
 from pipelines.lag.evidence import Evidence, PartitionLag
+from pipelines.lag.texts import ADVICE, EVIDENCE
 from pipelines.steps.lag import StageLag
 
 AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -24,8 +24,8 @@ def test_each_partition_has_a_line_and_the_cause_stands_below() -> None:
         PartitionLag(2, 7, 4.0, 2.5, 1.0, 86_400.0),
     )
     found = (
-        Finding("run_ended", {"ago_s": 3_600.0}),
-        Finding("run_failed", {"failure": "\x1b[31m disk {0}"}),
+        Symptom("run_ended", {"ago_s": 3_600.0}),
+        Symptom("run_failed", {"failure": "\x1b[31m disk {0}"}),
     )
     diagnosis = Diagnosis("stopped", found, 0.8, "fix_and_start")
     told = summary_of([stage(partitions, diagnosis)])
@@ -68,7 +68,7 @@ def test_each_partition_has_a_line_and_the_cause_stands_below() -> None:
 
 def test_of_many_partitions_those_are_shown_that_are_most_behind() -> None:
     partitions = tuple(PartitionLag(number, number, 1.0) for number in range(1_000))
-    told = summary_of([stage(partitions, Diagnosis("none", (Finding("all_processed", {}),), 1.0))])
+    told = summary_of([stage(partitions, Diagnosis("none", (Symptom("all_processed", {}),), 1.0))])
     shown = [line.split()[0] for line in told["lines"] if line.split()[0].isdigit()]
     assert shown == [*(str(number) for number in range(988, 1_000)), "988"]
     assert "988 more, less behind" in "\n".join(told["lines"])
@@ -79,22 +79,22 @@ def test_a_stage_that_does_not_know_partitions_has_one_line() -> None:
     told = summary_of(
         [
             stage(
-                (PartitionLag(None, 3, 2.0),), Diagnosis("stopped", (Finding("never_ran", {}),), 1.0, "start")
+                (PartitionLag(None, 3, 2.0),), Diagnosis("stopped", (Symptom("never_ran", {}),), 1.0, "start")
             )
         ]
     )
     assert len([line for line in told["lines"] if "─" not in line]) == 4
 
 
-def test_each_finding_and_each_advice_has_a_text() -> None:
-    assert set(EVIDENCE) == set(get_args(FindingKind))
+def test_each_symptom_and_each_advice_has_a_text() -> None:
+    assert set(EVIDENCE) == set(get_args(SymptomKind))
     assert set(ADVICE) == set(get_args(Advice))
 
 
 def test_what_is_unknown_is_said_and_of_many_partitions_the_first_are_named() -> None:
     found = (
-        Finding("records_left", {"records": 1_000, "behind_s": None}),
-        Finding("no_leader", {"partitions": tuple(range(12))}),
+        Symptom("records_left", {"records": 1_000, "behind_s": None}),
+        Symptom("no_leader", {"partitions": tuple(range(12))}),
     )
     told = summary_of([stage((PartitionLag(0, 1_000),), Diagnosis("unknown", found, 0.0))])
     assert told["stages"][0]["diagnosis"]["evidence"] == [

@@ -10,7 +10,7 @@ import pytest
 
 from pipelines.config.streams import STREAMS, Query
 from pipelines.lag.causes import diagnose
-from pipelines.lag.diagnosis import Cause, Finding
+from pipelines.lag.diagnosis import Cause, Symptom
 from pipelines.lag.evidence import Evidence, PartitionLag, TopicHealth
 from pipelines.spark.stream_progress import (
     BatchFigures,
@@ -376,4 +376,4 @@ def test_the_source_of_a_table_is_not_kafka() -> None:
 
 def test_a_stage_without_the_table_that_it_reads_says_so() -> None:
     evidence = Evidence("speed", NOW, (), lacks="bronze")
-    assert diagnose(evidence).evidence == (Finding("no_table", {"table": "bronze"}),)
+    assert diagnose(evidence).evidence == (Symptom("no_table", {"table": "bronze"}),)

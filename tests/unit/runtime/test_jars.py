@@ -1,4 +1,5 @@
 import hashlib
+import os
 import ssl
 import struct
 import threading
@@ -11,7 +12,7 @@ from demo.waiting import wait_until
 from pipelines.errors import ConfigError, InfrastructureError
 from pipelines.runtime import ivy, jars
 from pipelines.runtime.ivy import write_truststore
-from pipelines.runtime.jars import USES, ensure_jars, locked_jars
+from pipelines.runtime.jars import USES, ensure_jars, jar_state, locked_jars
 from pipelines.runtime.java import Java
 
 CONTENT = {"a-1.jar": b"first", "b-2.jar": b"second"}
@@ -59,6 +60,19 @@ def test_nothing_but_the_jars_is_left_behind(repository: Repository, tmp_path: P
     ensure_jars("spark")
     left = {path.name for path in (tmp_path / "home" / "jars").rglob("*") if path.is_file()}
     assert left == {*CONTENT, ".lock", ".verified.json"}
+
+
+def test_the_bytes_of_jars_are_compared_whatever_was_seen_of_them(repository: Repository) -> None:
+    assert jar_state("spark") == jars.JarState(("a-1.jar", "b-2.jar"), ())
+    first, second = ensure_jars("spark")
+    assert jar_state("spark") == jars.JarState((), ())
+    seen = first.stat()
+    # Of the same size and time, so that what was noted of it still holds.
+    first.write_bytes(b"FIRST")
+    os.utime(first, ns=(seen.st_atime_ns, seen.st_mtime_ns))
+    second.unlink()
+    assert jar_state("spark") == jars.JarState(("b-2.jar",), ("a-1.jar",))
+    assert repository.asked == 1
 
 
 def test_a_corrupt_download_is_refused_and_not_kept(repository: Repository, tmp_path: Path) -> None:

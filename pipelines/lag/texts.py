@@ -3,11 +3,11 @@
 from typing import Final
 
 from pipelines.durations import about
-from pipelines.lag.diagnosis import Advice, Figure, Finding, FindingKind
+from pipelines.lag.diagnosis import Advice, Figure, Symptom, SymptomKind
 
 _MOST_NUMBERS: Final = 10
 
-EVIDENCE: Final[dict[FindingKind, str]] = {
+EVIDENCE: Final[dict[SymptomKind, str]] = {
     "records_left": "{records:,} records are not processed; the age of the oldest: {behind_s}",
     "another_topic": "the topic is not the one that bronze was filled from",
     "offsets_ahead": "partition {partition}: {offsets:,} offsets were read that Kafka does not have",
@@ -81,10 +81,10 @@ ADVICE: Final[dict[Advice, str]] = {
 }
 
 
-def evidence_text(finding: Finding) -> str:
-    """Return a finding in words."""
-    figures = {name: _shown(name, figure) for name, figure in finding.figures.items()}
-    return EVIDENCE[finding.kind].format(**figures)
+def evidence_text(symptom: Symptom) -> str:
+    """Return a symptom in words."""
+    figures = {name: _shown(name, figure) for name, figure in symptom.figures.items()}
+    return EVIDENCE[symptom.kind].format(**figures)
 
 
 def advice_text(advice: Advice | None, start: str) -> str:

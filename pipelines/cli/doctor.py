@@ -1,0 +1,100 @@
+"""`oncelake doctor`: is anything wrong with a pipeline, its cluster or its lake?"""
+
+from typing import Any
+
+import click
+
+from pipelines.cli.job_runner import Examination, JobFailed, Opening, run_job
+from pipelines.cli.options import CommonOptions, LogFormat, common_options, once, output_option
+from pipelines.cli.terminal import harmless
+from pipelines.doctor.checkup import Checkup
+from pipelines.doctor.findings import FailOn, Finding
+from pipelines.doctor.registry import DoctorCheck
+from pipelines.steps.doctor import PipelineUnsound, diagnose
+
+
+@click.command()
+@common_options
+@output_option
+@once(
+    "--fail-on",
+    type=click.Choice(["error", "warning"]),
+    default="error",
+    help="The severity from which on the exit code is 3.",
+)
+def doctor(output: LogFormat | None, fail_on: FailOn, **common: Any) -> None:
+    """Check configuration, cluster, tables, checkpoints and object store; change nothing.
+
+    Ends with exit code 3 if a finding is as grave as --fail-on, or graver.
+    """
+
+    def body(opening: Opening, run_id: str) -> dict[str, Any]:
+        try:
+            return summary_of(diagnose(opening.config, opening.start, fail_on))
+        except PipelineUnsound as unsound:
+            raise JobFailed(unsound, summary_of(unsound.checkup)) from None
+
+    # A few questions need no executors of a cluster.
+    settings = (*common["settings"], "spark.master=local[2]")
+    run_job(Examination("doctor", body), CommonOptions(**{**common, "settings": settings}), output)
+
+
+def summary_of(checkup: Checkup) -> dict[str, Any]:
+    """Tell what the checks have found.
+
+    Args:
+        checkup: What came of all checks.
+
+    Returns:
+        `counts`; `findings`, the gravest first: `check`, `group`, `severity`, `found`, `expected`, `fix` and
+        `runbook`; `checks`: `name`, `group` and `status` of each (`passed`, `found`, `skipped`,
+        `not_applicable`); `lines`.
+    """
+    findings = list(checkup.findings())
+    skipped = [result.check.name for result in checkup.results if result.status == "skipped"]
+    return {
+        "counts": {
+            "checks": len(checkup.results),
+            "errors": checkup.count("error"),
+            "warnings": checkup.count("warning"),
+            "infos": checkup.count("info"),
+            "skipped": len(skipped),
+        },
+        "findings": [_document(check, finding) for check, finding in findings],
+        "checks": [
+            {"name": result.check.name, "group": result.check.group, "status": result.status}
+            for result in checkup.results
+        ],
+        "lines": [
+            *(line for check, finding in findings for line in _lines(check, finding)),
+            *([f"skipped, since something failed before: {', '.join(skipped)}"] if skipped else []),
+            *([] if findings or skipped else ["nothing found"]),
+        ],
+    }
+
+
+def _document(check: DoctorCheck, finding: Finding) -> dict[str, str]:
+    return {
+        "check": check.name,
+        "group": check.group,
+        "severity": finding.severity,
+        "found": finding.found,
+        "expected": finding.expected,
+        "fix": finding.fix,
+        "runbook": check.link,
+    }
+
+
+def _lines(check: DoctorCheck, finding: Finding) -> list[str]:
+    return [
+        f"{finding.severity}: {check.group}: {check.name}",
+        *(
+            f"    {what}: {harmless(words)}"
+            for what, words in (
+                ("found", finding.found),
+                ("expected", finding.expected),
+                ("fix", finding.fix),
+                ("see", f"{check.page}, '{check.runbook}'"),
+            )
+        ),
+    ]

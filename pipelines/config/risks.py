@@ -1,0 +1,97 @@
+"""Settings that lose data, or load a cluster for nothing: each is refused unless it is accepted by name.
+
+What the configuration alone shows is refused when it is loaded. What also depends on the cluster or on
+the data is refused when a stream starts for the first time, or found by `oncelake doctor`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+RiskName = Literal[
+    "starting_offsets_latest",
+    "acks_not_all",
+    "idempotence_off",
+    "session_under_three_heartbeats",
+    "poll_interval_too_short",
+    "slots_over_partitions",
+    "retention_under_run_interval",
+    "watermark_under_lateness",
+]
+
+
+@dataclass(frozen=True)
+class Risk:
+    """A risk that a configuration can take.
+
+    Attributes:
+        setting: what takes it.
+        harm: what it does.
+        seen: where it is refused or found.
+    """
+
+    setting: str
+    harm: str
+    seen: str
+
+
+_LOADED: Final = "every command refuses it"
+
+RISKS: Final[Mapping[RiskName, Risk]] = {
+    "starting_offsets_latest": Risk(
+        "`kafka.starting_offsets: latest`",
+        "records that are in the topic before the first start are never read",
+        "the first start of `ingest_stream` refuses it; a lake that has begun goes on",
+    ),
+    "acks_not_all": Risk(
+        "`acks` in `kafka.options`, other than `all`, with a dead-letter topic",
+        "a broker that fails loses copies of broken records that count as sent",
+        _LOADED,
+    ),
+    "idempotence_off": Risk(
+        "`enable.idempotence: false` in `kafka.options`, with a dead-letter topic",
+        "a request that is sent again doubles or reorders copies of broken records",
+        _LOADED,
+    ),
+    "session_under_three_heartbeats": Risk(
+        "`session.timeout.ms` under three times `heartbeat.interval.ms`",
+        "a heartbeat that is late expels a client from its group, and the group is rebalanced again and"
+        " again",
+        _LOADED,
+    ),
+    "poll_interval_too_short": Risk(
+        "`max.poll.interval.ms` shorter than a micro-batch",
+        "a client that is at work counts as dead, and its work is done again",
+        f"{_LOADED} if it is shorter than the trigger interval; `oncelake doctor` knows the micro-batches",
+    ),
+    "slots_over_partitions": Risk(
+        "`publish.slots` above the number of partitions of `publish.topic`",
+        "slots without a partition begin transactions that hold nothing",
+        "the first start of `publish_stream` refuses it; later `oncelake doctor` warns",
+    ),
+    "retention_under_run_interval": Risk(
+        "`retention.ms` of the topic under the time between two runs of ingest",
+        "Kafka deletes records before they are read",
+        "`oncelake doctor`; ingest starts all the same, since it would lose more if it did not",
+    ),
+    "watermark_under_lateness": Risk(
+        "`speed.watermark_delay` under the lateness of the data",
+        "late records are missing from the speed layer until the nightly run",
+        "`oncelake doctor`",
+    ),
+}
+"""All risks, in the order of the documentation."""
+
+
+def refusal(name: RiskName, found: str, expected: str) -> str:
+    """Return why a setting is refused, and what to do about it.
+
+    Args:
+        name: the risk that it takes.
+        found: its value.
+        expected: what would be safe.
+    """
+    return (
+        f"found {found}, expected {expected}: otherwise {RISKS[name].harm}. Change it; or, if you take this"
+        f" risk, add {name} to accept_risks"
+    )

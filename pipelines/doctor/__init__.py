@@ -1,0 +1,1 @@
+"""What is wrong with a pipeline: facts, checks and findings."""

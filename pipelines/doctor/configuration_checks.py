@@ -1,0 +1,87 @@
+"""Checks of the configuration alone: settings that are allowed, and should not stay."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from pipelines.config.risks import RISKS
+from pipelines.doctor.evidence import Evidence
+from pipelines.doctor.findings import Finding
+from pipelines.doctor.registry import Shelf
+from pipelines.durations import format_interval
+
+_SHELF: Final = Shelf("configuration")
+_BEGUN: Final = Shelf("configuration", ("streams",))
+_INGEST_TRIGGERS: Final = 3
+
+
+@_SHELF.check(
+    "accepted_risks", "Which risks does the pipeline take?", "info", "Settings that should not stay"
+)
+def _accepted_risks(evidence: Evidence) -> Iterator[Finding]:
+    for name in evidence.config.accept_risks:
+        yield Finding(
+            "info",
+            f"accept_risks has {name}: {RISKS[name].harm}",
+            "only risks that this pipeline means to take",
+            "remove it from accept_risks when it is no longer meant",
+        )
+
+
+@_SHELF.check(
+    "settings_for_one_run",
+    "Are settings for a single run, which pass over a loss, kept in no file?",
+    "warning",
+    "Settings that should not stay",
+)
+def _settings_for_one_run(evidence: Evidence) -> Iterator[Finding]:
+    config = evidence.config
+    kept = {
+        "batch.fewer_records: take": config.batch.fewer_records == "take",
+        "batch.seal_by: bronze": config.batch.seal_by == "bronze",
+        "audit.layer_differences: warn": config.audit.layer_differences == "warn",
+        "quarantine.max_share: 1": config.quarantine.max_share == 1,
+    }
+    for setting in (name for name, is_kept in kept.items() if is_kept):
+        yield Finding(
+            "warning",
+            f"{setting}: the next loss passes as well",
+            "the default, except for the run that needs it",
+            "remove it from the files; give it to a single run with --set",
+        )
+
+
+@_SHELF.check(
+    "nights_wait_for_ingest",
+    "Does a nightly run wait for several micro-batches of ingest?",
+    "warning",
+    "Bronze is behind",
+)
+def _nights_wait_for_ingest(evidence: Evidence) -> Iterator[Finding]:
+    wait, trigger = evidence.config.batch.seal_wait, evidence.config.ingest.trigger_interval
+    if evidence.config.batch.seal_by == "kafka" and wait < _INGEST_TRIGGERS * trigger:
+        yield Finding(
+            "warning",
+            f"batch.seal_wait is {format_interval(wait)}, with ingest.trigger_interval"
+            f" {format_interval(trigger)}",
+            f"{_INGEST_TRIGGERS} trigger intervals at least",
+            f"set batch.seal_wait to {format_interval(_INGEST_TRIGGERS * trigger)} or more",
+        )
+
+
+@_BEGUN.check(
+    "first_start_reads_all",
+    "Will the first start of ingest read what the topic holds?",
+    "error",
+    "Settings that should not stay",
+    "starting_offsets_latest",
+)
+def _first_start_reads_all(evidence: Evidence) -> Iterator[Finding]:
+    ingest = (evidence.streams or {}).get("ingest")
+    if ingest and not ingest.has_begun and evidence.config.kafka.starting_offsets == "latest":
+        yield Finding(
+            "error",
+            "kafka.starting_offsets is latest, and ingest has not begun: it would skip all records that are"
+            " in the topic",
+            "earliest",
+            "set kafka.starting_offsets to earliest; or add starting_offsets_latest to accept_risks",
+        )

@@ -1,0 +1,33 @@
+"""What a check has found, and how grave it is."""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Severity = Literal["error", "warning", "info"]
+"""`error`: data are lost, or a job does not run; `warning`: that can happen; `info`: good to know."""
+FailOn = Literal["error", "warning"]
+
+SEVERITIES: Final[tuple[Severity, ...]] = ("error", "warning", "info")
+"""The gravest first."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a check has found.
+
+    Attributes:
+        severity: How grave it is.
+        found: What was found, in words.
+        expected: What ought to be found, in words.
+        fix: What to do about it.
+    """
+
+    severity: Severity
+    found: str
+    expected: str
+    fix: str
+
+
+def is_at_least(severity: Severity, level: Severity) -> bool:
+    """Return whether a severity is as grave as another, or graver."""
+    return SEVERITIES.index(severity) <= SEVERITIES.index(level)

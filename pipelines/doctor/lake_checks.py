@@ -1,0 +1,284 @@
+"""Checks of the lake: its store, its tables and checkpoints, what nightly runs decided, and the data."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Final
+
+from pipelines.config.commands import command
+from pipelines.config.streams import STREAMS, Query
+from pipelines.doctor.evidence import Evidence, StreamFacts
+from pipelines.doctor.findings import Finding
+from pipelines.doctor.registry import Shelf
+from pipelines.durations import about, format_interval
+
+_STORE: Final = "The store of the lake"
+_FIT: Final = "A table and its checkpoint do not match"
+_NO_NIGHT: Final = timedelta(hours=60)
+_LATE_SHARE: Final = 0.01
+_HOUR: Final = timedelta(hours=1)
+
+_SHELF: Final = Shelf("store", ("store",))
+_SHELF.answers(
+    "store_takes_commits",
+    "Can a commit be written under lake.root/ops?",
+    _STORE,
+    "check lake.root, and whether this user may write there",
+    "store",
+)
+
+
+@_SHELF.check("put_if_absent", "Does the store refuse to write a commit over another?", "error", _STORE)
+def _put_if_absent(evidence: Evidence) -> Iterator[Finding]:
+    if evidence.store and evidence.store.takes_over:
+        yield Finding(
+            "error",
+            f"lake.root: {evidence.config.root}: a file that was there was written over, where Delta writes"
+            " only if absent: if two jobs commit at once, one commit is lost",
+            "a store with conditional writes, or a log store of Delta for it",
+            "set spark.delta.logStore.SCHEME.impl in spark.conf",
+        )
+
+
+@_SHELF.check("store_deletes", "Can a file of the lake be deleted?", "warning", _STORE)
+def _store_deletes(evidence: Evidence) -> Iterator[Finding]:
+    if evidence.store and not evidence.store.is_clean:
+        yield Finding(
+            "warning",
+            f"the files of this probe are still in {evidence.config.root}/ops",
+            "that files can be deleted, as `maintain` does",
+            "let this user delete files under lake.root",
+        )
+
+
+@Shelf("tables", ("logs",)).check(
+    "commits_are_whole", "Are the newest commits of each table whole?", "error", "A commit is damaged"
+)
+def _commits_are_whole(evidence: Evidence) -> Iterator[Finding]:
+    for file in evidence.logs or ():
+        yield Finding(
+            "error",
+            f"{file}: the commit is empty or cut off",
+            "lines of JSON; what it had committed is lost to readers",
+            "stop all jobs of the pipeline, and move the file and its checksum out of the log",
+        )
+
+
+_TABLES: Final = Shelf("tables", ("tables",))
+_TABLES.answers(
+    "tables_can_be_read",
+    "Can the tables, the checkpoints and the ledgers be read?",
+    _STORE,
+    "run the command again with --verbose",
+    *("streams", "logs", "tables", "nights", "lateness"),
+)
+
+
+@_TABLES.check("tables_fit_checkpoints", "Do tables and checkpoints know each other?", "error", _FIT)
+def _tables_fit_checkpoints(evidence: Evidence) -> Iterator[Finding]:
+    for query, why in evidence.tables.misfits.items() if evidence.tables else ():
+        yield Finding(
+            "error",
+            why,
+            f"tables and a checkpoint of {STREAMS[query].job} of one history",
+            "restore what was moved or lost; otherwise run the command in the message",
+        )
+
+
+@_TABLES.check(
+    "rules_are_those_of_the_tables",
+    "Were speed and batch layer built by the rules that are configured now?",
+    "error",
+    "Change of rules, watermark or state partitions",
+)
+def _rules_are_those_of_the_tables(evidence: Evidence) -> Iterator[Finding]:
+    for why in evidence.tables.rules if evidence.tables else ():
+        yield Finding("error", why, "the rules of the table", "undo the change, or rebuild the layer")
+
+
+@_TABLES.check(
+    "certified_version_is_there",
+    "Are the verdicts, and the version that they certify, there?",
+    "error",
+    "The certified version is gone",
+)
+def _certified_version_is_there(evidence: Evidence) -> Iterator[Finding]:
+    if evidence.tables and evidence.tables.certified:
+        yield Finding(
+            "error",
+            evidence.tables.certified,
+            "the version that readers get",
+            "restore both tables from backups of the same time",
+        )
+
+
+@_TABLES.check(
+    "batch_layer_is_as_certified",
+    "Does the batch layer hold what was certified, and nothing else?",
+    "warning",
+    "Others wrote to the batch layer",
+)
+def _batch_layer_is_as_certified(evidence: Evidence) -> Iterator[Finding]:
+    tables = evidence.tables
+    at_work = tables is not None and tables.lease is not None and not tables.lease.is_gone
+    if tables and tables.is_as_certified is False and not at_work:
+        yield Finding(
+            "warning",
+            f"{evidence.config.table('batch')} differs from its certified version: a run died between writing"
+            " and deciding, or others wrote to it",
+            "the certified version; readers get that anyway",
+            f"the next run restores it: {command(evidence.config, 'nightly_batch')}",
+        )
+
+
+@_TABLES.check("lease_is_not_left_over", "Is the lease free, or held by a run?", "warning", "Lease held")
+def _lease_is_not_left_over(evidence: Evidence) -> Iterator[Finding]:
+    lease = evidence.tables.lease if evidence.tables else None
+    if lease is None:
+        return
+    who = f"run {lease.run} on {lease.host} (pid {lease.pid}) has held the lease"
+    held = about((evidence.at - lease.since).total_seconds())
+    if lease.is_gone:
+        yield Finding(
+            "warning",
+            f"{who}, and its process is gone",
+            "a lease that was given back",
+            "nothing: the next run on that machine takes it, others do when it ends",
+        )
+    else:
+        yield Finding(
+            "info",
+            f"{who} for {held}, until {lease.until:%Y-%m-%d %H:%M:%S} UTC if it does not extend it",
+            "no other run at work, if one is to start now",
+            "wait until it has ended",
+        )
+
+
+_STREAMS: Final = Shelf("tables", ("streams",))
+
+
+@_STREAMS.check(
+    "streams_ended_well",
+    "Has the last run of each stream neither failed nor been refused?",
+    "error",
+    "A stream does not answer",
+)
+def _streams_ended_well(evidence: Evidence) -> Iterator[Finding]:
+    for query, stream in (evidence.streams or {}).items():
+        if why := _failure(stream):
+            yield Finding(
+                "error",
+                f"{STREAMS[query].job}: {why}",
+                "a run that goes on, or ends well",
+                f"fix what it says, then start it: {command(evidence.config, STREAMS[query].job)}",
+            )
+
+
+def _failure(stream: StreamFacts) -> str | None:
+    if stream.refusal:
+        return f"the last start was refused: {stream.refusal.failure}"
+    failure = stream.progress.failure if stream.progress else None
+    return f"the last run failed: {failure}" if failure else None
+
+
+@_STREAMS.check(
+    "poll_interval_outlasts_batches",
+    "Is max.poll.interval.ms longer than the micro-batches?",
+    "warning",
+    "Settings that should not stay",
+    "poll_interval_too_short",
+)
+def _poll_interval_outlasts_batches(evidence: Evidence) -> Iterator[Finding]:
+    config = evidence.config
+    options = {"ingest": config.kafka.options, "publish": config.publish.options if config.publish else {}}
+    for query, stream in (evidence.streams or {}).items():
+        text = options.get(query, {}).get("max.poll.interval.ms", "")
+        longest = longest_batch(stream)
+        if text.isdecimal() and timedelta(milliseconds=int(text)) < longest:
+            yield Finding(
+                "warning",
+                f"max.poll.interval.ms is {text}, and a micro-batch of {STREAMS[query].job} took"
+                f" {about(longest.total_seconds())}",
+                "longer than any micro-batch",
+                "remove it, or raise it above that",
+            )
+
+
+def longest_batch(stream: StreamFacts) -> timedelta:
+    """Return how long the longest of a stream's last micro-batches took."""
+    batches = stream.progress.batches if stream.progress else ()
+    return timedelta(seconds=max((batch.seconds for batch in batches), default=0.0))
+
+
+_NIGHTS: Final = Shelf("nights", ("nights",))
+
+
+@_NIGHTS.check(
+    "days_are_certified", "Is the newest verdict on each day that it is certified?", "warning", "Audit failed"
+)
+def _days_are_certified(evidence: Evidence) -> Iterator[Finding]:
+    failed = evidence.nights.failed if evidence.nights else ()
+    if failed:
+        yield Finding(
+            "warning",
+            f"{len(failed)} days did not pass their last audit, from {failed[0]} to {failed[-1]}",
+            "days that are certified",
+            f"fix what the audit found, then run: {command(evidence.config, 'nightly_batch')}",
+        )
+
+
+@_NIGHTS.check("nights_run", "Has a nightly run decided within 60 hours?", "warning", "No day is certified")
+def _nights_run(evidence: Evidence) -> Iterator[Finding]:
+    nights = evidence.nights
+    if nights is None or nights.decided_at is None or nights.bronze_at is None:
+        return
+    since = evidence.at - nights.decided_at
+    if since > _NO_NIGHT and nights.bronze_at > nights.decided_at:
+        yield Finding(
+            "warning",
+            f"the last verdict was given {about(since.total_seconds())} ago, and bronze has more records",
+            "a verdict each night",
+            f"see what the scheduler says; start a run: {command(evidence.config, 'nightly_batch')}",
+        )
+
+
+@Shelf("data", ("streams", "nights")).check(
+    "watermark_covers_lateness",
+    "Is speed.watermark_delay longer than records come late?",
+    "warning",
+    "Many late records",
+    "watermark_under_lateness",
+)
+def _watermark_covers_lateness(evidence: Evidence) -> Iterator[Finding]:
+    observed = [
+        f"{late:,} of {of:,} {what} came behind it"
+        for what, (late, of) in _late(evidence).items()
+        if of >= evidence.config.speed.late_warn_records and late > _LATE_SHARE * of
+    ]
+    if not observed:
+        return
+    needed = evidence.lateness.most if evidence.lateness else timedelta()
+    hours = max(-(-needed // _HOUR), 1) * _HOUR
+    longer = f" to {format_interval(hours)} or more" if hours > evidence.config.speed.watermark_delay else ""
+    yield Finding(
+        "warning",
+        f"speed.watermark_delay is {format_interval(evidence.config.speed.watermark_delay)}, and"
+        f" {'; '.join(observed)}",
+        f"{_LATE_SHARE:.0%} at most: the others are missing from the speed layer until the nightly run",
+        f"raise speed.watermark_delay{longer}, and rebuild the speed layer",
+    )
+
+
+def _late(evidence: Evidence) -> dict[str, tuple[int, int]]:
+    """Return late records and all records, by where they were counted."""
+    query: Query = "speed"
+    progress = (evidence.streams or {}).get(query, StreamFacts()).progress
+    batches = progress.batches if progress else ()
+    nights, lateness = evidence.nights, evidence.lateness
+    return {
+        "records of the last micro-batches": (
+            sum(batch.late for batch in batches),
+            sum(batch.records for batch in batches),
+        ),
+        "events of certified days": (nights.late, nights.rows) if nights else (0, 0),
+        "records of the last month": (lateness.behind, lateness.records) if lateness else (0, 0),
+    }

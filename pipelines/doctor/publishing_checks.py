@@ -1,0 +1,127 @@
+"""Checks of publishing: the cluster of the output topic, the slots, and the progress."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from pipelines.config.streams import Query
+from pipelines.doctor.evidence import Evidence, StreamFacts
+from pipelines.doctor.findings import Finding
+from pipelines.doctor.lake_checks import longest_batch
+from pipelines.doctor.registry import PUBLISHING, Shelf
+from pipelines.durations import about, format_interval
+from pipelines.kafka.topic_description import LARGEST
+
+_TURN_ON: Final = "Turn it on"
+# What librdkafka takes of a record if nobody says otherwise (`message.max.bytes`).
+_LARGEST_SENT: Final = 1_000_000
+
+_SHELF: Final = Shelf("publishing", ("output",), PUBLISHING)
+_SHELF.answers(
+    "output_cluster_answers",
+    "Does the cluster of the output topic answer, and is there the topic?",
+    _TURN_ON,
+    "check publish.bootstrap_servers and publish.options",
+    "output",
+)
+
+
+@_SHELF.check(
+    "cluster_is_set_for_publishing",
+    "Are limits, topic and replicas fit for publishing (`oncelake publish doctor`)?",
+    "warning",
+    _TURN_ON,
+)
+def _cluster_is_set_for_publishing(evidence: Evidence) -> Iterator[Finding]:
+    for warning in evidence.output.advice if evidence.output else ():
+        yield Finding("warning", warning, "a cluster that loses no row", "see the message")
+
+
+@_SHELF.check(
+    "transactions_are_allowed",
+    "Does the cluster allow transactions as long as publish.transaction_timeout?",
+    "error",
+    _TURN_ON,
+)
+def _transactions_are_allowed(evidence: Evidence) -> Iterator[Finding]:
+    if evidence.output and evidence.output.transactions:
+        yield Finding("error", evidence.output.transactions, "the limit of the cluster", "shorten it")
+
+
+@_SHELF.check(
+    "slots_have_partitions",
+    "Has each slot a partition?",
+    "warning",
+    _TURN_ON,
+    "slots_over_partitions",
+)
+def _slots_have_partitions(evidence: Evidence) -> Iterator[Finding]:
+    publish, output = evidence.config.publish, evidence.output
+    if publish and output and 0 < output.cluster.partitions < publish.slots:
+        yield Finding(
+            "warning",
+            f"publish.slots is {publish.slots}, and topic {publish.topic} has {output.cluster.partitions}"
+            " partitions: the other slots begin transactions that hold nothing",
+            f"{output.cluster.partitions} at most",
+            f"set publish.slots to {output.cluster.partitions} while no micro-batch is in flight",
+        )
+
+
+@_SHELF.check("rows_fit_the_topic", "Does the output topic take the largest row?", "warning", _TURN_ON)
+def _rows_fit_the_topic(evidence: Evidence) -> Iterator[Finding]:
+    publish = evidence.config.publish
+    limit = evidence.output.cluster.max_message_bytes if evidence.output else None
+    if publish is None or limit is None:
+        return
+    sent = publish.options.get("message.max.bytes", "")
+    largest = int(sent) if sent.isdecimal() else _LARGEST_SENT
+    read = evidence.topic.description.number(LARGEST) if evidence.topic else None
+    if limit < largest:
+        yield Finding(
+            "warning",
+            f"{LARGEST} of topic {publish.topic} is {limit:,}, and message.max.bytes of the producer"
+            f" {largest:,}: the cluster refuses what the producer sends",
+            f"{largest:,} at least",
+            f"raise {LARGEST} of topic {publish.topic}, or set message.max.bytes in publish.options",
+        )
+    elif read is not None and read > max(limit, largest):
+        yield Finding(
+            "info",
+            f"{LARGEST} of topic {evidence.config.kafka.topic} is {read:,}, and {largest:,} can be published",
+            "as much, if events are that large",
+            f"raise message.max.bytes in publish.options, and {LARGEST} of topic {publish.topic}",
+        )
+
+
+@Shelf("publishing", ("output", "streams"), PUBLISHING).check(
+    "transactions_outlast_batches",
+    "Is publish.transaction_timeout longer than the micro-batches?",
+    "warning",
+    "What transactions cost",
+)
+def _transactions_outlast_batches(evidence: Evidence) -> Iterator[Finding]:
+    query: Query = "publish"
+    publish, longest = (
+        evidence.config.publish,
+        longest_batch((evidence.streams or {}).get(query, StreamFacts())),
+    )
+    if publish and longest * 2 > publish.transaction_timeout:
+        yield Finding(
+            "warning",
+            f"a micro-batch took {about(longest.total_seconds())}, and publish.transaction_timeout is"
+            f" {format_interval(publish.transaction_timeout)}",
+            "twice as long as a micro-batch: brokers abort what takes longer",
+            "raise publish.transaction_timeout, or lower publish.max_bytes_per_trigger",
+        )
+
+
+@_SHELF.check(
+    "progress_agrees",
+    "Do the checkpoint of publish_stream and the progress in the cluster agree?",
+    "error",
+    "Refused at the start, with exit code 4",
+)
+def _progress_agrees(evidence: Evidence) -> Iterator[Finding]:
+    if evidence.output and evidence.output.problem:
+        yield Finding(
+            "error", evidence.output.problem, "checkpoint and progress of one history", "see the message"
+        )

@@ -1,0 +1,130 @@
+"""The checks of `oncelake doctor`, in one list.
+
+To add one, write a function that takes `Evidence` and yields findings, and register it by `check`. If it
+needs facts that nobody asks for yet, add them to a part of the evidence, and to its probe in
+`pipelines.steps.probes`.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from pipelines.config.risks import RiskName
+from pipelines.doctor.evidence import Evidence, Part
+from pipelines.doctor.findings import Finding, Severity
+
+Group = Literal[
+    "configuration", "environment", "cluster", "racks", "store", "tables", "nights", "data", "publishing"
+]
+Status = Literal["passed", "found", "skipped", "not_applicable"]
+"""`skipped`: what it looks at could not be asked for; `not_applicable`: the pipeline has no such thing."""
+RUNBOOK: Final = "docs/runbook.md"
+PUBLISHING: Final = "docs/publishing.md"
+
+_Find = Callable[[Evidence], Iterable[Finding]]
+
+
+@dataclass(frozen=True)
+class DoctorCheck:
+    """A check.
+
+    Attributes:
+        name: Its name.
+        group: What it is about.
+        question: What it asks.
+        severity: How grave its findings are at most.
+        runbook: The heading of the page that says what to do.
+        find: Answers it.
+        needs: The parts of the evidence without which it is not made.
+        risk: The risk that its findings are about; if that is accepted, they are for information.
+        page: The page with that heading.
+    """
+
+    name: str
+    group: Group
+    question: str
+    severity: Severity
+    runbook: str
+    find: _Find
+    needs: tuple[Part, ...] = ()
+    risk: RiskName | None = None
+    page: str = RUNBOOK
+
+    @property
+    def link(self) -> str:
+        """The page and the heading, as a link within the repository."""
+        anchor = re.sub(r"[^\w\- ]", "", self.runbook.lower()).replace(" ", "-")
+        return f"{self.page}#{anchor}"
+
+    def lacks(self, evidence: Evidence) -> list[Part]:
+        """Return the parts that it needs, and the evidence does not have."""
+        return [part for part in self.needs if getattr(evidence, part) is None]
+
+    def run(self, evidence: Evidence) -> "CheckResult":
+        """Answer the question."""
+        if lacking := self.lacks(evidence):
+            is_lost = not {*evidence.failures, *evidence.left_out}.isdisjoint(lacking)
+            return CheckResult(self, "skipped" if is_lost else "not_applicable", ())
+        findings = tuple(self.find(evidence))
+        if self.risk is not None and self.risk in evidence.config.accept_risks:
+            accepted = f"; accept_risks has {self.risk}"
+            findings = tuple(replace(each, severity="info", found=each.found + accepted) for each in findings)
+        return CheckResult(self, "found" if findings else "passed", findings)
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """What came of a check.
+
+    Attributes:
+        check: The check.
+        status: Whether it found something.
+        findings: What it found.
+    """
+
+    check: DoctorCheck
+    status: Status
+    findings: tuple[Finding, ...]
+
+
+CHECKS: Final[list[DoctorCheck]] = []
+"""The checks that have registered; `pipelines.doctor.checkup` has them all."""
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """Where the checks of a module belong.
+
+    Attributes:
+        group: What they are about.
+        needs: The parts of the evidence that all of them need.
+        page: The page that says what to do.
+    """
+
+    group: Group
+    needs: tuple[Part, ...] = ()
+    page: str = RUNBOOK
+
+    def check(
+        self, name: str, question: str, severity: Severity, runbook: str, risk: RiskName | None = None
+    ) -> Callable[[_Find], _Find]:
+        """Register a function as a check, see `DoctorCheck`."""
+
+        def register(find: _Find) -> _Find:
+            CHECKS.append(
+                DoctorCheck(name, self.group, question, severity, runbook, find, self.needs, risk, self.page)
+            )
+            return find
+
+        return register
+
+    def answers(self, name: str, question: str, runbook: str, fix: str, *parts: Part) -> None:
+        """Register the check that finds that parts of the evidence could not be asked for."""
+
+        def find(evidence: Evidence) -> Iterable[Finding]:
+            for failure in (evidence.failures[part] for part in parts if part in evidence.failures):
+                how = "see the message" if failure.is_ours else fix
+                yield Finding("error", failure.words, "an answer", how)
+
+        CHECKS.append(DoctorCheck(name, self.group, question, "error", runbook, find, page=self.page))

@@ -1,0 +1,118 @@
+"""How a cluster keeps a topic, and what this client may do with it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+
+from pipelines.config.model import KafkaConfig
+from pipelines.kafka.admin import Admin, admin_client
+from pipelines.kafka.topics import find_topic, list_offsets, topic_settings
+
+CLEANUP: Final = "cleanup.policy"
+IN_SYNC: Final = "min.insync.replicas"
+LARGEST: Final = "max.message.bytes"
+RETENTION: Final = "retention.ms"
+RETENTION_BYTES: Final = "retention.bytes"
+STAMPS: Final = "message.timestamp.type"
+UNCLEAN: Final = "unclean.leader.election.enable"
+_SETTINGS: Final = (CLEANUP, IN_SYNC, LARGEST, RETENTION, RETENTION_BYTES, STAMPS, UNCLEAN)
+_BY_BROKER: Final = "LogAppendTime"
+
+
+@dataclass(frozen=True)
+class TopicDescription:
+    """A topic as its cluster keeps it.
+
+    Attributes:
+        name: Its name.
+        topic_id: The cluster's own identifier.
+        settings: Its settings, by Kafka's names; empty if this client may not ask for them.
+        operations: What this client may do with it, by Kafka's names, such as `READ`; None if the cluster
+            does not say.
+        earliest: The first offset of each partition that has a leader.
+        ends: The offset after the last of each partition that has a leader, also of open transactions.
+        appended_at: When the broker took the newest record, by its own clock; None where producers set the
+            time, or there is no record.
+    """
+
+    name: str
+    topic_id: str
+    settings: Mapping[str, str]
+    operations: frozenset[str] | None
+    earliest: Mapping[int, int]
+    ends: Mapping[int, int]
+    appended_at: datetime | None = None
+
+    def number(self, setting: str) -> int | None:
+        """Return a setting as a number; None if it is not known."""
+        text = self.settings.get(setting)
+        return None if text is None else int(text)
+
+
+def describe_topic(
+    spark: SparkSession, kafka: KafkaConfig, topic: str | None = None, setting: str = "kafka.topic"
+) -> TopicDescription:
+    """Ask the cluster how it keeps a topic.
+
+    Args:
+        spark: the session, whose JVM has the Kafka client.
+        kafka: the address, the topic and how long to wait.
+        topic: another topic than `kafka.topic`.
+        setting: where the user has named it, for messages.
+
+    Raises:
+        ConfigError: there is no such topic, or the client refuses its settings.
+        InfrastructureError: the cluster does not answer in time.
+    """
+    found = find_topic(spark, kafka, topic, setting)
+    with admin_client(spark, kafka) as admin:
+        described = _described(admin, found.name)
+        led = [each.partition() for each in described.partitions() if _has_leader(each)]
+        settings = topic_settings(admin, found.name, _SETTINGS)
+        by_broker = settings.get(STAMPS) == _BY_BROKER
+        return TopicDescription(
+            found.name,
+            found.topic_id,
+            settings,
+            _operations(admin, described),
+            list_offsets(admin, found, "earliest", partitions=led),
+            list_offsets(admin, found, "latest", partitions=led),
+            _newest(admin, found.name, led) if by_broker and led else None,
+        )
+
+
+def _described(admin: Admin, topic: str) -> Any:
+    names = admin.jvm.java.util.Collections.singletonList(topic)
+    options = admin.jvm.org.apache.kafka.clients.admin.DescribeTopicsOptions()
+    answers = admin.client.describeTopics(names, options.includeAuthorizedOperations(True))
+    return admin.answer(answers.allTopicNames()).get(topic)
+
+
+def _has_leader(partition: Any) -> bool:
+    return partition.leader() is not None and not partition.leader().isEmpty()
+
+
+def _operations(admin: Admin, described: Any) -> frozenset[str] | None:
+    operations = described.authorizedOperations()
+    # Any collection of Java's that is no list is nothing to iterate over here.
+    return (
+        None
+        if operations is None
+        else frozenset(each.name() for each in admin.jvm.java.util.ArrayList(operations))
+    )
+
+
+def _newest(admin: Admin, topic: str, partitions: list[int]) -> datetime | None:
+    """Return the newest timestamp of a topic's records; None if there is none."""
+    request = admin.jvm.java.util.HashMap()
+    for number in partitions:
+        request.put(
+            admin.jvm.org.apache.kafka.common.TopicPartition(topic, number),
+            admin.jvm.org.apache.kafka.clients.admin.OffsetSpec.maxTimestamp(),
+        )
+    answers = admin.answer(admin.client.listOffsets(request).all())
+    newest = max(int(answers[each].timestamp()) for each in answers)
+    return datetime.fromtimestamp(newest / 1000, UTC) if newest >= 0 else None

@@ -1,0 +1,173 @@
+"""Doctor: asks for what is known of a pipeline, each part within a limit of time, and makes all checks."""
+
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from pipelines.config.model import PipelineConfig
+from pipelines.doctor.checkup import Checkup, check_up
+from pipelines.doctor.evidence import Evidence, Failure, Part
+from pipelines.doctor.findings import FailOn
+from pipelines.doctor.lateness import observed_lateness
+from pipelines.errors import AuditFailed, OncelakeError
+from pipelines.spark.failures import cause
+from pipelines.spark.log_store import probe_store
+from pipelines.spark.pipeline import Pipeline
+from pipelines.steps.probes import (
+    damaged_logs,
+    dead_letter_facts,
+    night_facts,
+    output_facts,
+    runtime_facts,
+    stream_facts,
+    table_facts,
+    topic_facts,
+)
+
+LIMIT: Final = timedelta(minutes=1)
+"""How long a part may take. What asks a cluster may also wait for `kafka.connect_timeout`."""
+
+
+class PipelineUnsound(AuditFailed):
+    """Doctor has found something that is as grave as the level at which it fails. Exit code 3.
+
+    Attributes:
+        checkup: What came of all checks.
+    """
+
+    def __init__(self, message: str, checkup: Checkup) -> None:
+        super().__init__(message)
+        self.checkup = checkup
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What asks for a part of the evidence.
+
+    Attributes:
+        part: The part.
+        ask: Asks for it.
+        builds_on: Parts without which it is not asked for: it would fail in the same way, or mislead.
+        limit: How long it may take.
+    """
+
+    part: Part
+    ask: Callable[[Pipeline], object]
+    builds_on: tuple[Part, ...] = ()
+    limit: timedelta = LIMIT
+
+
+def probes(config: PipelineConfig) -> tuple[Probe, ...]:
+    """Return what is asked of a pipeline whose session has started, in this order."""
+    publish, asking = config.publish, LIMIT + config.kafka.connect_timeout
+    is_same = publish is None or publish.bootstrap_servers in (None, config.kafka.bootstrap_servers)
+    return (
+        Probe("store", probe_store),
+        Probe("topic", topic_facts, limit=asking),
+        Probe("dead_letters", dead_letter_facts, ("topic",), asking),
+        Probe("streams", stream_facts),
+        Probe("logs", damaged_logs),
+        # Delta takes a commit that is cut off for the end of the log, or for none.
+        Probe("tables", table_facts, ("logs",)),
+        Probe("nights", night_facts, ("logs", "tables")),
+        Probe("lateness", observed_lateness, ("logs", "tables")),
+        Probe("output", output_facts, ("topic",) if is_same else (), asking),
+    )
+
+
+def diagnose(config: PipelineConfig, start: Callable[[], Pipeline], fail_on: FailOn) -> Checkup:
+    """Ask for all that is known of a pipeline, and make all checks.
+
+    Args:
+        config: The configuration.
+        start: Starts the session.
+        fail_on: The level from which on a finding is a failure.
+
+    Raises:
+        PipelineUnsound: there is such a finding.
+    """
+    evidence = _Evidence()
+    evidence.ask("runtime", lambda: runtime_facts(config), LIMIT)
+    pipeline: Any = None
+    if "runtime" not in evidence.failures:
+        # In this thread, which Spark's signals belong to.
+        pipeline = evidence.start(start)
+    for probe in probes(config):
+        evidence.take(probe, pipeline)
+    checkup = check_up(evidence.of(config))
+    if names := checkup.at_least(fail_on):
+        level = "error" if fail_on == "error" else "error or warning"
+        raise PipelineUnsound(
+            f"{config.name}: findings of severity {level}: {', '.join(names)}; expected none. Each finding"
+            " says what to do, see docs/doctor.md",
+            checkup,
+        )
+    return checkup
+
+
+class _Evidence:
+    """The parts that were asked for."""
+
+    def __init__(self) -> None:
+        self.failures = dict[Part, Failure]()
+        self._parts = dict[Part, Any]()
+        self._left_out = set[Part]()
+
+    def start(self, start: Callable[[], Pipeline]) -> Pipeline | None:
+        """Start the session; None if it does not start."""
+        try:
+            return start()
+        except OncelakeError as error:
+            self.failures["session"] = Failure(str(error))
+        except (PySparkException, Py4JError) as error:
+            self.failures["session"] = Failure(f"Spark does not start: {cause(error)}", is_ours=False)
+        return None
+
+    def take(self, probe: Probe, pipeline: Pipeline | None) -> None:
+        """Ask for a part, unless what it builds on has failed."""
+        lacks = {*self.failures, *self._left_out} & {*probe.builds_on}
+        if pipeline is None or lacks or ("logs" in probe.builds_on and self._parts.get("logs")):
+            self._left_out.add(probe.part)
+            return
+        self.ask(probe.part, lambda: probe.ask(pipeline), probe.limit)
+
+    def ask(self, part: Part, ask: Callable[[], object], limit: timedelta) -> None:
+        """Ask for a part, and wait no longer than a limit."""
+        try:
+            self._parts[part] = within(limit, ask)
+        except TimeoutError:
+            words = f"{part.replace('_', ' ')}: no answer within {limit.total_seconds():.0f} s"
+            self.failures[part] = Failure(words, is_ours=False)
+        except OncelakeError as error:
+            self.failures[part] = Failure(str(error))
+        except (PySparkException, Py4JError) as error:
+            self.failures[part] = Failure(f"{part.replace('_', ' ')}: {cause(error)}", is_ours=False)
+
+    def of(self, config: PipelineConfig) -> Evidence:
+        """Return all that is known."""
+        parts: Mapping[str, Any] = {part: found for part, found in self._parts.items() if found is not None}
+        return Evidence(config, datetime.now(UTC), self.failures, frozenset(self._left_out), **parts)
+
+
+def within(limit: timedelta, ask: Callable[[], object]) -> object:
+    """Return an answer, unless it takes too long; then it is given up, and its thread ends with the process.
+
+    Raises:
+        TimeoutError: it takes too long.
+    """
+    answer = Future[object]()
+
+    def work() -> None:
+        try:
+            answer.set_result(ask())
+        except BaseException as error:  # noqa: BLE001 - whoever waits gets it
+            answer.set_exception(error)
+
+    threading.Thread(target=work, name="doctor", daemon=True).start()
+    return answer.result(limit.total_seconds())

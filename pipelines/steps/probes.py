@@ -1,0 +1,207 @@
+"""What `oncelake doctor` asks: one function for each part of the evidence. They change no table."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from pipelines.config.model import PipelineConfig
+from pipelines.config.streams import Query
+from pipelines.delta.checkpoint_fit import BEGIN
+from pipelines.delta.clocks import require_not_behind
+from pipelines.delta.event_tables import require_same_days, require_same_dedup
+from pipelines.delta.read_ahead import require_not_read_ahead
+from pipelines.delta.record_tables import topic_of_bronze
+from pipelines.delta.stream_check import check_ingest, check_speed
+from pipelines.delta.table_state import last_commit_at
+from pipelines.delta.tables import exists
+from pipelines.delta.transaction_numbers import damaged_commits
+from pipelines.doctor.evidence import (
+    LeaseFacts,
+    NightFacts,
+    OutputFacts,
+    RuntimeFacts,
+    StreamFacts,
+    TableFacts,
+    TopicFacts,
+)
+from pipelines.errors import ConfigError, InfrastructureError, SourceError
+from pipelines.kafka.topic_description import TopicDescription, describe_topic
+from pipelines.ledger.catalog import CATALOG
+from pipelines.ledger.certifications import Verdict, certified, verdicts
+from pipelines.ledger.leases import held_lease
+from pipelines.nightly.recovery import holds_certified
+from pipelines.publishing.cluster import asking, topic_id
+from pipelines.publishing.cluster_advice import advice, facts, refuse_too_long
+from pipelines.publishing.settings import settings_of, sink_of
+from pipelines.racks.topology import describe_racks
+from pipelines.runtime.jars import jar_state
+from pipelines.runtime.java import find_java
+from pipelines.spark.checkpoints import query_files
+from pipelines.spark.ingest_plans import read_until
+from pipelines.spark.log_store import is_on_s3
+from pipelines.spark.pipeline import Pipeline
+from pipelines.spark.session import is_submitted
+from pipelines.spark.stream_progress import read_progress, read_refusal
+from pipelines.steps.publish import publishing_status
+
+_MONTH: Final = timedelta(days=30)
+
+
+def runtime_facts(config: PipelineConfig) -> RuntimeFacts:
+    """Look at what Spark runs on, without Spark.
+
+    Raises:
+        InfrastructureError: there is no usable Java.
+    """
+    if is_submitted():
+        return RuntimeFacts(None)
+    java = find_java()
+    jars = jar_state("spark", *(("s3",) if is_on_s3(config.root) else ()))
+    return RuntimeFacts(f"Java {java.version}, {java.home}", jars.missing, jars.damaged)
+
+
+def topic_facts(pipeline: Pipeline) -> TopicFacts:
+    """Ask the cluster for the topic.
+
+    Raises:
+        ConfigError: there is no such topic, or the client refuses its settings.
+        InfrastructureError: the cluster does not answer in time.
+    """
+    spark, kafka = pipeline.spark, pipeline.config.kafka
+    return TopicFacts(describe_topic(spark, kafka), describe_racks(spark, kafka))
+
+
+def dead_letter_facts(pipeline: Pipeline) -> TopicDescription | None:
+    """Ask the cluster for the topic of broken records; None if there is to be none.
+
+    Raises:
+        ConfigError: there is no such topic.
+        InfrastructureError: the cluster does not answer in time.
+    """
+    topic = pipeline.config.quarantine.dead_letter_topic
+    setting = "quarantine.dead_letter_topic"
+    return describe_topic(pipeline.spark, pipeline.config.kafka, topic, setting) if topic else None
+
+
+def stream_facts(pipeline: Pipeline) -> dict[Query, StreamFacts]:
+    """Look at the checkpoints of the streams, and at what is beside them."""
+    queries: tuple[Query, ...] = ("ingest", "speed", *(("publish",) if pipeline.config.publish else ()))
+    return {query: _stream(pipeline, query) for query in queries}
+
+
+def _stream(pipeline: Pipeline, query: Query) -> StreamFacts:
+    checkpoint = pipeline.checkpoint(query)
+    files, progress = query_files(pipeline.spark, checkpoint), read_progress(pipeline.spark, checkpoint)
+    return StreamFacts(
+        files.query is not None or BEGIN in files.note,
+        progress,
+        read_refusal(pipeline.spark, checkpoint, progress),
+        read_until(pipeline) if query == "ingest" else {},
+    )
+
+
+def damaged_logs(pipeline: Pipeline) -> tuple[str, ...]:
+    """Return the newest commits of all tables of the pipeline that are empty or cut off."""
+    layers = [pipeline.table(layer) for layer in ("bronze", "speed", "batch", "quarantine")]
+    tables = [*layers, *(pipeline.ops_table(spec.name) for spec in CATALOG)]
+    return tuple(file for table in tables for file in damaged_commits(pipeline.spark, table))
+
+
+def table_facts(pipeline: Pipeline) -> TableFacts:
+    """Compare the tables with checkpoints, contract, verdicts and clock."""
+    spark = pipeline.spark
+    has_bronze, has_batch = (exists(spark, pipeline.table(layer)) for layer in ("bronze", "batch"))
+    problem = _refusal(certified, pipeline)
+    rules = (_refusal(each, pipeline) for each in (require_same_dedup, require_same_days))
+    return TableFacts(
+        topic_of_bronze(pipeline) if has_bronze else None,
+        _misfits(pipeline),
+        tuple(why for why in rules if why),
+        problem,
+        holds_certified(pipeline) if has_batch and problem is None else None,
+        _refusal(require_not_behind, pipeline) if has_bronze else None,
+        _lease(pipeline),
+    )
+
+
+def _misfits(pipeline: Pipeline) -> dict[Query, str]:
+    found: dict[Query, str | None] = {
+        "ingest": _refusal(check_ingest, pipeline) or _refusal(_not_ahead_of_bronze, pipeline),
+        "speed": _refusal(check_speed, pipeline) or _refusal(_not_ahead_of_speed, pipeline),
+    }
+    return {query: why for query, why in found.items() if why}
+
+
+def _not_ahead_of_bronze(pipeline: Pipeline) -> None:
+    require_not_read_ahead(pipeline, "bronze")
+
+
+def _not_ahead_of_speed(pipeline: Pipeline) -> None:
+    require_not_read_ahead(pipeline, "speed")
+
+
+def _lease(pipeline: Pipeline) -> LeaseFacts | None:
+    held = held_lease(pipeline)
+    if held is None:
+        return None
+    process = held.process
+    return LeaseFacts(held.run_id, process.host, process.pid, held.since, held.until, process.is_gone())
+
+
+def night_facts(pipeline: Pipeline) -> NightFacts:
+    """Look at the newest verdict on each day."""
+    try:
+        newest = verdicts(pipeline)
+    except SourceError:
+        # Verdicts are gone, which `table_facts` tells.
+        return NightFacts()
+    recent = [each for each in newest if each.status == "certified" and _is_recent(each)]
+    return NightFacts(
+        tuple(each.day for each in newest if each.status != "certified"),
+        max((each.decided_at.astimezone(UTC) for each in newest), default=None),
+        last_commit_at(pipeline.spark, pipeline.table("bronze")),
+        sum(each.late for each in recent),
+        sum(each.rows for each in recent),
+    )
+
+
+def _is_recent(verdict: Verdict) -> bool:
+    return datetime.now(UTC) - verdict.decided_at.astimezone(UTC) < _MONTH
+
+
+def output_facts(pipeline: Pipeline) -> OutputFacts | None:
+    """Ask the cluster that is published to; None if nothing is published.
+
+    Raises:
+        ConfigError: there is no such topic, or librdkafka refuses its settings.
+        InfrastructureError: the cluster does not answer.
+    """
+    if pipeline.config.publish is None:
+        return None
+    sink = sink_of(pipeline.config)
+    with asking(sink) as cluster:
+        topic_id(cluster, sink.topic)
+        cluster_facts = facts(cluster, sink.topic)
+    try:
+        refuse_too_long(sink, cluster_facts)
+        transactions = None
+    except ConfigError as error:
+        transactions = str(error)
+    warnings = advice(sink, settings_of(pipeline.config).retraction, cluster_facts)
+    return OutputFacts(cluster_facts, tuple(warnings), transactions, _publishing_problem(pipeline))
+
+
+def _publishing_problem(pipeline: Pipeline) -> str | None:
+    try:
+        return publishing_status(pipeline).problem
+    except SourceError as error:
+        return str(error)
+
+
+def _refusal(require: Callable[[Pipeline], object], pipeline: Pipeline) -> str | None:
+    """Return why a job would be refused; None if it would not."""
+    try:
+        require(pipeline)
+    except (ConfigError, SourceError, InfrastructureError) as error:
+        return str(error)
+    return None

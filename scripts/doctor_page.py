@@ -1,0 +1,87 @@
+"""Write docs/doctor.md, the checks of `oncelake doctor`, from their registry: `make pages`."""
+
+import re
+from pathlib import Path
+from typing import Final
+
+from pipelines.doctor.checkup import ALL_CHECKS
+from pipelines.doctor.registry import DoctorCheck
+
+PAGE: Final = "docs/doctor.md"
+_HEAD: Final = """# Doctor
+
+`oncelake doctor` checks a pipeline as it is: configuration, machine, cluster, racks, store, tables,
+checkpoints, nightly runs, data and publishing. It includes what `oncelake rack doctor` and
+`oncelake publish doctor` find.
+
+```sh
+oncelake doctor --pipeline flights --env prod
+```
+
+```
+error: cluster: retention_covers_runs
+    found: topic flights: retention.ms is 1.0 h, and the time between two runs of ingest is 1.0 d
+    expected: 3 times that, so that a run may fail
+    fix: set retention.ms of the topic to 259200000 or more, or run ingest more often
+    see: docs/runbook.md, 'How the topic is kept'
+```
+
+It changes no table, no checkpoint, no offset and no setting. It writes one small commit into a folder
+of its own under `lake.root/ops` (`_probe-…`), tries to write it again, and deletes the folder. It
+needs what `oncelake reconcile` needs: access to Kafka and to the lake.
+
+| severity | meaning |
+|---|---|
+| `error` | data are lost, or a job does not start |
+| `warning` | that can happen |
+| `info` | good to know; also a risk that [accept_risks](configuration.md#risks) names |
+
+## In CI
+
+The exit code is 0 if nothing is found of severity `error`. With `--fail-on warning` nothing of
+severity `warning` may be found either.
+
+| code | meaning |
+|---|---|
+| 0 | no finding as grave as `--fail-on` |
+| 3 | there are such findings, as in an audit that failed |
+| 2 | configuration, contract or command line are invalid, so nothing was checked |
+
+With `--format json` the last line of standard output is an object. It has `findings`, each with
+`check`, `group`, `severity`, `found`, `expected`, `fix` and `runbook` (a page of this repository and a
+heading), the gravest first; and `checks`, each with its `status`:
+
+| status | meaning |
+|---|---|
+| `passed`, `found` | the check was made |
+| `skipped` | what it looks at could not be asked for; another finding says why |
+| `not_applicable` | the pipeline has no such thing, for example no `publish` |
+
+A cluster that does not answer is one finding; the lake is checked all the same. If a commit is damaged,
+tables are not read. Each part may take a minute; what asks a cluster may take
+`kafka.connect_timeout` longer. Findings depend on the machine: run it where the jobs run.
+
+## Checks
+
+| check | of | question | at most | what to do |
+|---|---|---|---|---|
+"""
+_TAIL: Final = """
+A lateness is known by the event day, so it is a lower bound. The checks are in `pipelines/doctor`, a
+function for each. This page is generated: edit these, or `scripts/doctor_page.py`, and run
+`make pages`.
+"""
+
+
+def page_text() -> str:
+    """Return the page: a row for each check, in the order in which they are made."""
+    return _HEAD + "".join(map(_row, ALL_CHECKS)) + _TAIL
+
+
+def _row(check: DoctorCheck) -> str:
+    link = f"[{check.runbook}]({re.sub('^docs/', '', check.link)})"
+    return f"| `{check.name}` | {check.group} | {check.question} | {check.severity} | {link} |\n"
+
+
+if __name__ == "__main__":
+    Path(PAGE).write_text(page_text(), encoding="utf-8")

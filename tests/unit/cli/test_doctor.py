@@ -1,0 +1,57 @@
+"""What `oncelake doctor` prints of its checks."""
+
+from datetime import UTC, datetime, timedelta
+
+from pipelines.cli.doctor import summary_of
+from pipelines.config.loader import load_config
+from pipelines.doctor.checkup import check_up
+from pipelines.doctor.evidence import Evidence, Failure, RuntimeFacts
+from pipelines.spark.log_store import StoreProbe
+
+CONFIG = load_config("flights", environ={}, settings=["accept_risks=[acks_not_all]"])
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
+
+
+def test_a_finding_is_told_with_what_was_found_expected_and_to_do() -> None:
+    evidence = Evidence(
+        CONFIG,
+        NOW,
+        {"topic": Failure("no answer\x1b[31m within 1 s", is_ours=False)},
+        frozenset({"output"}),
+        runtime=RuntimeFacts("Java 17"),
+        store=StoreProbe(takes_over=False, is_clean=False, skew=timedelta()),
+    )
+    told = summary_of(check_up(evidence))
+    assert told["counts"] | {"checks": 0, "skipped": 0} == {
+        "checks": 0,
+        "errors": 1,
+        "warnings": 1,
+        "infos": 1,
+        "skipped": 0,
+    }
+    assert [each["severity"] for each in told["findings"]] == ["error", "warning", "info"]
+    assert told["findings"][0] == {
+        "check": "cluster_answers",
+        "group": "cluster",
+        "severity": "error",
+        "found": "no answer\x1b[31m within 1 s",
+        "expected": "an answer",
+        "fix": "check that the cluster is up, and that this machine can reach it",
+        "runbook": "docs/runbook.md#the-cluster-does-not-answer",
+    }
+    # What a terminal would obey is escaped.
+    assert told["lines"][:5] == [
+        "error: cluster: cluster_answers",
+        "    found: no answer\\x1b[31m within 1 s",
+        "    expected: an answer",
+        "    fix: check that the cluster is up, and that this machine can reach it",
+        "    see: docs/runbook.md, 'The cluster does not answer'",
+    ]
+    statuses = {each["name"]: each["status"] for each in told["checks"]}
+    assert statuses["put_if_absent"] == "passed"
+    assert statuses["slots_have_partitions"] == statuses["retention_covers_runs"] == "skipped"
+    assert statuses["commits_are_whole"] == "not_applicable"
+    assert told["counts"]["checks"] == len(told["checks"])
+    assert told["counts"]["skipped"] == list(statuses.values()).count("skipped")
+    assert told["lines"][-1].startswith("skipped, since something failed before: ")
+    assert "retention_covers_runs" in told["lines"][-1]

@@ -1,0 +1,71 @@
+"""What is asked of a pipeline is asked within a limit, and not of a cluster that does not answer."""
+
+from datetime import timedelta
+from threading import Event, current_thread
+from typing import get_args
+
+import pytest
+
+from pipelines.config.loader import load_config
+from pipelines.doctor.evidence import Part
+from pipelines.errors import AuditFailed, ConfigError, InfrastructureError
+from pipelines.spark.pipeline import Pipeline
+from pipelines.steps.doctor import PipelineUnsound, diagnose, probes, within
+
+MINUTE = timedelta(minutes=1)
+
+
+def test_an_answer_that_does_not_come_is_given_up_and_others_come_as_they_are() -> None:
+    never = Event()
+    with pytest.raises(TimeoutError):
+        within(timedelta(milliseconds=10), never.wait)
+    never.set()
+    assert within(MINUTE, lambda: 7) == 7
+    # A thread that is given up does not keep the process.
+    assert within(MINUTE, lambda: current_thread().daemon) is True
+
+    def refuse() -> None:
+        raise ConfigError("no such topic")
+
+    with pytest.raises(ConfigError, match="no such topic"):
+        within(MINUTE, refuse)
+
+
+def test_each_part_is_asked_for_once_after_those_that_it_builds_on() -> None:
+    asked = probes(load_config("flights", environ={}))
+    parts = [probe.part for probe in asked]
+    assert sorted([*parts, "runtime", "session"]) == sorted(get_args(Part))
+    for at, probe in enumerate(asked):
+        assert {*probe.builds_on} <= {*parts[:at]}, probe.part
+
+
+@pytest.mark.parametrize(
+    ("settings", "builds_on"),
+    [
+        ((), ("topic",)),
+        (("publish.topic=out",), ("topic",)),
+        (("publish.topic=out", "publish.bootstrap_servers=localhost:9092"), ("topic",)),
+        (("publish.topic=out", "publish.bootstrap_servers=other:9092"), ()),
+    ],
+)
+def test_another_cluster_is_asked_even_if_the_first_does_not_answer(
+    settings: tuple[str, ...], builds_on: tuple[Part, ...]
+) -> None:
+    asked = {probe.part: probe for probe in probes(load_config("flights", environ={}, settings=settings))}
+    assert asked["output"].builds_on == builds_on
+
+
+def test_a_session_that_does_not_start_is_one_finding_and_the_rest_is_skipped() -> None:
+    config = load_config("flights", environ={})
+
+    def start() -> Pipeline:
+        raise InfrastructureError("jars cannot be fetched")
+
+    with pytest.raises(PipelineUnsound, match="findings of severity error: session_starts") as found:
+        diagnose(config, start, "error")
+    assert isinstance(found.value, AuditFailed)
+    assert found.value.exit_code == 3
+    results = {each.check.name: each for each in found.value.checkup.results}
+    assert results["session_starts"].findings[0].found == "jars cannot be fetched"
+    assert results["commits_are_whole"].status == results["put_if_absent"].status == "skipped"
+    assert results["jars_are_whole"].status in ("passed", "found")
