@@ -1,20 +1,21 @@
 """Console: collects what is known of all pipelines of a lake; none of them holds up the others."""
 
-import queue
 import re
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from functools import partial
 from pathlib import Path
-from typing import Final, Generic, TypeVar, Unpack
+from typing import Final, Unpack
 
 from pyspark.sql import SparkSession
 
 import pipelines
 from pipelines.config.loader import require_pipelines
 from pipelines.config.model import PipelineConfig
+from pipelines.console.readings import Readings, why
 from pipelines.console.view import (
     DAYS_SHOWN,
     ClusterFigures,
@@ -33,18 +34,13 @@ from pipelines.lag.stages import streams
 from pipelines.lag.texts import advice_text, evidence_text
 from pipelines.ledger.overview import PipelineLedger, ledgers
 from pipelines.spark.checkpoints import query_files
-from pipelines.spark.failures import cause
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.lag import StageLag, lag
 from pipelines.steps.loading import Places, load_pipeline
 from pipelines.steps.quarantine import unresolved_reasons
 from pipelines.steps.racks import diagnose_racks
 
-# Files and small tables are read quickly; of Kafka many answers are waited for.
-_THREADS: Final = 2
 _REPORT: Final = re.compile(r"(.+)-(\d{4}-\d\d-\d\d)\.html")
-
-Figures = TypeVar("Figures")
 
 
 @dataclass(frozen=True)
@@ -92,68 +88,6 @@ class Limits:
     answer_s: float
 
 
-class _Readings(Generic[Figures]):
-    """Figures of each pipeline, read by threads of their own, in turns; who looks at them never waits."""
-
-    def __init__(
-        self,
-        pipelines: Sequence[Pipeline],
-        read: Callable[[Pipeline, Figures | None], Figures],
-        news: threading.Event,
-    ) -> None:
-        self._pipelines, self._read, self._news = pipelines, read, news
-        self._todo: queue.SimpleQueue[Pipeline] = queue.SimpleQueue()
-        self._lock = threading.Lock()
-        self._readings = {each.name: Reading[Figures]() for each in pipelines}
-        self._waiting: set[str] = set()
-        self._begun: dict[str, datetime] = {}
-        for number in range(_THREADS):
-            threading.Thread(target=self._work, name=f"console-{number}", daemon=True).start()
-
-    def ask(self) -> None:
-        """Have all pipelines read that are not waiting to be, or being read; those read longest ago first."""
-        with self._lock:
-            due = [each for each in self._pipelines if each.name not in self._waiting]
-            self._waiting |= {each.name for each in due}
-        for each in due:
-            self._todo.put(each)
-
-    def of(self, name: str, now: datetime, answer_s: float) -> Reading[Figures]:
-        """Return the newest figures of a pipeline."""
-        with self._lock:
-            reading, begun = self._readings[name], self._begun.get(name)
-        is_slow = begun is not None and (now - begun).total_seconds() > answer_s
-        return replace(reading, asked_at=begun) if is_slow else reading
-
-    def is_done(self, now: datetime, answer_s: float) -> bool:
-        """Return whether all was read that was asked for, or what is left does not get an answer."""
-        with self._lock:
-            slow = [at for at in self._begun.values() if (now - at).total_seconds() > answer_s]
-            return len(slow) in (_THREADS, len(self._waiting))
-
-    def _work(self) -> None:
-        while True:
-            pipeline = self._todo.get()
-            began = datetime.now(UTC)
-            with self._lock:
-                self._begun[pipeline.name] = began
-                before = self._readings[pipeline.name]
-            after = self._newer(pipeline, before, began)
-            with self._lock:
-                self._readings[pipeline.name] = after
-                del self._begun[pipeline.name]
-                self._waiting.remove(pipeline.name)
-            self._news.set()
-
-    def _newer(self, pipeline: Pipeline, before: Reading[Figures], began: datetime) -> Reading[Figures]:
-        try:
-            return Reading(self._read(pipeline, before.value), began)
-        except OncelakeError as error:
-            return before.failed(str(error))
-        except Exception as error:  # noqa: BLE001 - whatever it is, the page says it
-            return before.failed(cause(error))
-
-
 class Collector:
     """Collects what the console shows.
 
@@ -175,8 +109,12 @@ class Collector:
         self._days: dict[str, set[date]] = {}
         self._failure: str | None = None
         self._news = threading.Event()
-        self._lake = _Readings(loaded, _read_lake, self._news)
-        self._cluster = _Readings(loaded, _read_cluster, self._news)
+        self._lake = Readings(
+            {each.name: partial(_read_lake, each) for each in loaded}, limits.answer_s, self._news
+        )
+        self._cluster = Readings(
+            {each.name: partial(_read_cluster, each) for each in loaded}, limits.answer_s, self._news
+        )
 
     def gather(self) -> None:
         """Read the tables that pipelines share, and have the rest read; what fails is told in the view."""
@@ -192,7 +130,7 @@ class Collector:
             try:
                 found = ledgers(self._spark, configs, DAYS_SHOWN)
             except Exception as error:  # noqa: BLE001 - whatever it is, the page says it
-                self._failure = f"{root}: {error if isinstance(error, OncelakeError) else cause(error)}"
+                self._failure = f"{root}: {why(error)}"
                 for config in configs:
                     self._ledgers[config.name] = self._ledgers[config.name].failed(self._failure)
             else:
@@ -205,8 +143,8 @@ class Collector:
 
     def is_done(self) -> bool:
         """Return whether all is read that was asked for, or is not to be waited for any longer."""
-        now, answer_s = datetime.now(UTC), self._limits.answer_s
-        return self._lake.is_done(now, answer_s) and self._cluster.is_done(now, answer_s)
+        now = datetime.now(UTC)
+        return self._lake.is_done(now) and self._cluster.is_done(now)
 
     def view(self) -> LakeView:
         """Return what is known now."""
@@ -221,7 +159,7 @@ class Collector:
         )
 
     def _view(self, described: Described, now: datetime) -> PipelineView:
-        name, answer_s = described.name, self._limits.answer_s
+        name = described.name
         if described.loaded is None:
             return PipelineView(name, described.refusal)
         config, contract = described.loaded
@@ -230,8 +168,8 @@ class Collector:
             zone=contract.day_time_zone,
             publishes_to=config.publish.topic if config.publish else None,
             ledger=self._ledgers[name],
-            lake=self._lake.of(name, now, answer_s),
-            cluster=self._cluster.of(name, now, answer_s),
+            lake=self._lake.of(name, now),
+            cluster=self._cluster.of(name, now),
             reports=frozenset(self._days.get(name, ())),
         )
 
@@ -253,8 +191,7 @@ def _read_cluster(pipeline: Pipeline, before: ClusterFigures | None) -> ClusterF
     try:
         found = diagnose_racks(pipeline, (), None, 0.0)
     except Exception as error:  # noqa: BLE001 - what is known of the lag is shown all the same
-        failure = str(error) if isinstance(error, OncelakeError) else cause(error)
-        return ClusterFigures(stages, rack_failure=failure)
+        return ClusterFigures(stages, rack_failure=why(error))
     shares = found.advice.shares if found.executors else {}
     return ClusterFigures(stages, RackFigures(found.mode, shares, tuple(found.advice.hints)))
 

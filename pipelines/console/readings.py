@@ -1,0 +1,90 @@
+"""Figures of many pipelines, read by threads of their own, in turns; who looks at them never waits."""
+
+import queue
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Final, Generic
+
+from pipelines.console.view import Figures, Reading
+from pipelines.errors import OncelakeError
+from pipelines.spark.failures import cause
+
+# Most of the time is spent on answers of Spark, of which there is one.
+_THREADS: Final = 2
+
+
+def why(error: Exception) -> str:
+    """Return what a page says of an error."""
+    return str(error) if isinstance(error, OncelakeError) else cause(error)
+
+
+class Readings(Generic[Figures]):
+    """The newest figures of each pipeline.
+
+    Args:
+        sources: by the name of a pipeline, what reads its figures; it gets those from before.
+        answer_s: for how many seconds an answer is waited for before a reading says so.
+        news: is set whenever a pipeline was read.
+    """
+
+    def __init__(
+        self,
+        sources: Mapping[str, Callable[[Figures | None], Figures]],
+        answer_s: float,
+        news: threading.Event,
+    ) -> None:
+        self._sources, self._answer_s, self._news = sources, answer_s, news
+        self._todo: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._readings = {name: Reading[Figures]() for name in sources}
+        self._waiting: set[str] = set()
+        self._begun: dict[str, datetime] = {}
+        for number in range(_THREADS):
+            threading.Thread(target=self._work, name=f"console-{number}", daemon=True).start()
+
+    def ask(self) -> None:
+        """Have all pipelines read that are not waiting to be; those that were read longest ago come first."""
+        with self._lock:
+            due = [name for name in self._sources if name not in self._waiting]
+            self._waiting.update(due)
+        for name in due:
+            self._todo.put(name)
+
+    def of(self, name: str, now: datetime) -> Reading[Figures]:
+        """Return the newest figures of a pipeline.
+
+        Args:
+            name: the pipeline.
+            now: the time.
+        """
+        with self._lock:
+            reading, begun = self._readings[name], self._begun.get(name)
+        return replace(reading, asked_at=begun) if begun and self._is_slow(begun, now) else reading
+
+    def is_done(self, now: datetime) -> bool:
+        """Return whether all was read that was asked for, or no thread is left that gets an answer."""
+        with self._lock:
+            slow = sum(self._is_slow(begun, now) for begun in self._begun.values())
+            return slow in (_THREADS, len(self._waiting))
+
+    def _is_slow(self, begun: datetime, now: datetime) -> bool:
+        return (now - begun).total_seconds() > self._answer_s
+
+    def _work(self) -> None:
+        while True:
+            name = self._todo.get()
+            began = datetime.now(UTC)
+            with self._lock:
+                self._begun[name] = began
+                before = self._readings[name]
+            try:
+                after = Reading(self._sources[name](before.value), began)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the page says it
+                after = before.failed(why(error))
+            with self._lock:
+                self._readings[name] = after
+                del self._begun[name]
+                self._waiting.remove(name)
+            self._news.set()
