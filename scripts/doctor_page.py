@@ -27,7 +27,7 @@ error: cluster: retention_covers_runs
 ```
 
 It changes no table, no checkpoint, no offset and no setting. It writes one small commit into a folder
-of its own under `lake.root/ops` (`_probe-…`), tries to write it again, and deletes the folder. It
+of its own under `lake.root/ops` (`_probe-…`), tries to write it again, and deletes that folder. It
 needs what `oncelake reconcile` needs: access to Kafka and to the lake.
 
 | severity | meaning |

@@ -54,7 +54,7 @@ class Patient:
 @pytest.fixture(scope="module")
 def patient(
     spark: SparkSession,
-    contract: DataContract,
+    small: DataContract,
     broker: str,
     admin: AdminClient,
     tmp_path_factory: pytest.TempPathFactory,
@@ -68,11 +68,10 @@ def patient(
             f"publish.topic={output}",
             "publish.slots=2",
             f"publish.progress_topic={topic(2, 'progress', **{'cleanup.policy': 'compact'})}",
-            # All its values are those of librdkafka's producer; of the source it is read below.
             "publish.template=realtime",
             "kafka.template=realtime",
         )
-        lake = Lake(Pipeline(spark, load_config("flights", environ={}, settings=settings), contract))
+        lake = Lake(Pipeline(spark, load_config("flights", environ={}, settings=settings), small))
         send(broker, name, 20)
         ingest(lake.pipeline, once=True)
         stream(lake)
