@@ -92,6 +92,44 @@ class Described:
             )
         return names[0] if names else None
 
+    def require_known(self, *keys: str) -> None:
+        """Make sure that settings which decide what is written are in the files themselves.
+
+        Raises:
+            ConfigError: one of them is in an environment variable.
+        """
+        for key in keys:
+            if names := variables_in(self.raw.get(key, "")):
+                raise ConfigError(
+                    f"{key}: expected a value, got the environment variable {names[0]}, which is not read"
+                    " here but decides what is written; write the value itself"
+                )
+
+    def spark_setting(self, name: str) -> str | None:
+        """Return a setting of `spark.conf`; None if there is none.
+
+        Raises:
+            ConfigError: it is in an environment variable.
+        """
+        self.require_known(f"spark.conf.{name}")
+        return self.config.spark.conf.get(name)
+
+    def spark_number(self, name: str) -> int | None:
+        """Return a number of `spark.conf`; None if there is none.
+
+        Raises:
+            ConfigError: it is in an environment variable, or no number.
+        """
+        text = self.spark_setting(name)
+        if text is not None and not text.isdecimal():
+            raise ConfigError(f"spark.conf.{name}: expected a number, got {text!r}")
+        return None if text is None else int(text)
+
+    @property
+    def may_be_on_s3(self) -> bool:
+        """Whether the lake is on S3, or is where a variable says."""
+        return self.raw.get("lake.root", "").lower().startswith(("s3", "${"))
+
     def digest(self) -> str:
         """Return what changes when one of its files does."""
         text = "\0".join(f"{path}\0{self.files[path]}" for path in sorted(self.files))

@@ -20,6 +20,7 @@ _MECHANISMS: Final = {
     "SCRAM-SHA-256": "scram_sha256",
     "SCRAM-SHA-512": "scram_sha512",
 }
+_DECIDING: Final = ("security.protocol", "sasl.mechanism")
 _USER_KEYS: Final = ("kafka-username", "kafka-password")
 
 
@@ -182,6 +183,7 @@ _ONE_EACH: Final = (
 def _trigger(pods: Pods, threshold: int) -> dict[str, Any]:
     described = pods.described
     config, options = described.config, described.config.kafka.options
+    described.require_known("ingest.offsets_group", *(f"kafka.options.{name}" for name in _DECIDING))
     if config.offsets_group is None:
         raise ConfigError(
             "ingest.offsets_group: expected the name of a group, got null: KEDA sees the backlog by its"

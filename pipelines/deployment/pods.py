@@ -9,6 +9,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from pipelines import __version__
+from pipelines.config.loader import variables_in
 from pipelines.config.streams import Stream
 from pipelines.deployment.described import Described
 from pipelines.deployment.files import Document
@@ -82,11 +83,7 @@ class Pods:
         names = self.described.variables
         needed = [{"name": name, "valueFrom": {"secretKeyRef": self._key(name)}} for name in names]
         # Not needed where the service account has a role.
-        keys = (
-            ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
-            if self.described.config.root.startswith("s3")
-            else ()
-        )
+        keys = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY") if self.described.may_be_on_s3 else ()
         optional = [
             {"name": name, "valueFrom": {"secretKeyRef": {**self._key(name), "optional": True}}}
             for name in keys
@@ -125,7 +122,7 @@ class Pods:
 
     def driver_bytes(self) -> int:
         """Return the memory of the driver, which has Spark's default where the configuration says nothing."""
-        text = self.described.config.spark.conf.get("spark.driver.memory", "1g")
+        text = self.described.spark_setting("spark.driver.memory") or "1g"
         match = re.fullmatch(r"(\d+)([kmgt]?)b?", text.lower())
         if match is None:
             raise ConfigError(f"spark.conf.spark.driver.memory: expected a size such as 3g, got {text!r}")
@@ -189,6 +186,7 @@ class Pods:
 
     def metrics_port(self, stream: Stream) -> int | None:
         """Return the port at which a stream can be asked from outside its pod; None if it cannot."""
+        self.described.require_known("metrics.host")
         metrics = self.described.config.metrics
         is_local = metrics.host in ("localhost", "::1") or metrics.host.startswith("127.")
         return None if metrics.port is None or is_local else metrics.port + stream.port
@@ -215,8 +213,11 @@ class Pods:
         dns = [{"protocol": protocol, "port": _DNS} for protocol in ("UDP", "TCP")]
         # Where a node tells its pods their role.
         of_node = {"to": [{"ipBlock": {"cidr": "169.254.0.0/16"}}], "ports": [_tcp(_HTTP)]}
-        is_s3 = self.described.config.root.startswith("s3")
-        return [{"ports": dns}, {"ports": [_tcp(port) for port in ports]}, *([of_node] if is_s3 else [])]
+        return [
+            {"ports": dns},
+            {"ports": [_tcp(port) for port in ports]},
+            *([of_node] if self.described.may_be_on_s3 else []),
+        ]
 
     def _has_cluster(self) -> bool:
         return not (self.described.config.spark.master or "local").startswith("local")
@@ -224,8 +225,13 @@ class Pods:
     def _ports(self) -> Iterator[int]:
         """Yield the ports of others that jobs connect to; none if one of them is in a variable."""
         config = self.described.config
-        servers = ["kafka.bootstrap_servers", "publish.bootstrap_servers", "registry.url"]
-        if any(self.described.variable(key) for key in servers):
+        named = (
+            "kafka.bootstrap_servers",
+            "publish.bootstrap_servers",
+            "registry.url",
+            f"spark.conf.{_ENDPOINT}",
+        )
+        if any(variables_in(self.described.raw.get(key, "")) for key in named):
             return
         yield _HTTPS
         addresses = [

@@ -103,10 +103,9 @@ def _scheduled(pods: Pods, job: str, at: timedelta, executors: Executors) -> Doc
 
 def _application(pods: Pods, job: str, executors: Executors, query: Query | None) -> dict[str, Any]:
     described, home = pods.described, pods.place.home
-    conf = described.config.spark.conf
     secrets = {name: {"name": pods.place.secret, "key": name} for name in described.variables}
     most = executors.partitions if query == "ingest" else None
-    count = executors.instances or int(conf.get("spark.executor.instances", "2"))
+    count = executors.instances or described.spark_number("spark.executor.instances") or 2
     if most is not None and count > most:
         raise ConfigError(
             f"--executors {count}: expected at most the number of partitions, {most}: one task reads one"
@@ -134,8 +133,8 @@ def _application(pods: Pods, job: str, executors: Executors, query: Query | None
         },
         "executor": {
             **({} if dynamic else {"instances": count}),
-            "cores": int(conf.get("spark.executor.cores", "2")),
-            "memory": conf.get("spark.executor.memory", "4g"),
+            "cores": described.spark_number("spark.executor.cores") or 2,
+            "memory": described.spark_setting("spark.executor.memory") or "4g",
             "labels": pods.labels(),
             **({"env": racks} if (racks := pods.rack_environment()) else {}),
         },
@@ -149,11 +148,11 @@ def _dynamic_allocation(pods: Pods, most: int | None) -> dict[str, Any]:
         pods: of the pipeline.
         most: executors that have something to do; None if unknown.
     """
-    conf = pods.described.config.spark.conf
-    if conf.get(f"{_DYNAMIC}.enabled", "false").lower() != "true":
+    described = pods.described
+    if (described.spark_setting(f"{_DYNAMIC}.enabled") or "false").lower() != "true":
         return {}
-    wanted = {name: conf.get(f"{_DYNAMIC}.{name}") for name in ("minExecutors", "maxExecutors")}
-    limits = {name: int(value) for name, value in wanted.items() if value is not None}
+    wanted = {name: described.spark_number(f"{_DYNAMIC}.{name}") for name in ("minExecutors", "maxExecutors")}
+    limits = {name: value for name, value in wanted.items() if value is not None}
     if most is not None:
         limits["maxExecutors"] = min(limits.get("maxExecutors", most), most)
     return {"enabled": True, **limits, "shuffleTrackingEnabled": True}

@@ -12,7 +12,7 @@ from pipelines.runtime.jars import exclusively
 from tests.packaging.conftest import ROOT, WITHIN_S, package_command
 
 pytestmark = pytest.mark.packaging
-FOLDERS = ("pipelines", "jvm", "conf", "data_contracts", "jobs", "scripts")
+FOLDERS = ("pipelines", "jvm", "conf", "data_contracts", "deploy", "jobs", "scripts")
 FILES = ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md")
 
 

@@ -27,6 +27,8 @@ def test_it_carries_what_a_project_starts_from_and_nothing_else_of_the_checkout(
         "pipelines/_bundled/conf/base/oncelake.yml",
         "pipelines/_bundled/conf/local/oncelake.yml",
         "pipelines/_bundled/data_contracts/flights.odcs.yaml",
+        "pipelines/_bundled/deploy/airflow/oncelake_nightly.py",
+        "pipelines/_bundled/deploy/systemd/oncelake-stream@.service",
         "pipelines/_bundled/jobs/ingest_stream.py",
     } <= names
     assert {name.partition("/")[0] for name in names} == {"pipelines", "oncelake-0.1.0.dist-info"}
@@ -71,3 +73,5 @@ def test_a_new_project_plans_at_once(installed_python: Path, run: Run, tmp_path:
     planned = run("make", "plan", cwd=tmp_path / "project", ONCELAKE=str(oncelake))
     assert planned.returncode == 0, planned.stderr
     assert "bronze/flights" in planned.stdout
+    deployed = run(oncelake, "deploy", "systemd", "--pipeline", "flights", cwd=tmp_path / "project")
+    assert deployed.returncode == 0, deployed.stderr

@@ -126,6 +126,28 @@ def test_a_variable_as_a_part_of_an_address_is_refused_where_it_cannot_be_replac
         all_files(of)
 
 
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "ingest: {offsets_group: '${GROUP}'}",
+        "kafka: {options: {security.protocol: '${PROTOCOL}'}}",
+        "metrics: {port: 9464, host: '${HOST}'}",
+        "spark: {conf: {spark.driver.memory: '${MEMORY}'}}",
+        "spark: {conf: {spark.executor.instances: '${NUMBER}'}}",
+    ],
+)
+def test_a_variable_that_decides_what_is_written_is_refused(setting: str, tmp_path: Path) -> None:
+    of = described(tmp_path, setting)
+    with pytest.raises(ConfigError, match="decides what is written"):
+        all_files(of)
+
+
+def test_a_number_of_executors_that_is_none_is_refused(tmp_path: Path) -> None:
+    of = described(tmp_path, "spark: {conf: {spark.executor.instances: many}}")
+    with pytest.raises(ConfigError, match="expected a number, got 'many'"):
+        all_files(of)
+
+
 def test_each_container_has_each_variable_by_its_secret(everything: Described) -> None:
     for document in documents(everything):
         for container in containers(document):
