@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import click
 
 import pipelines
+from pipelines.cli.backfill import backfill
 from pipelines.cli.broker import broker
 from pipelines.cli.checkpoint import checkpoint
 from pipelines.cli.contract import contract
@@ -41,6 +42,7 @@ for command in (
     forget,
     lag,
     reconcile,
+    backfill,
     publish,
     rack,
     plan,

@@ -29,18 +29,26 @@ def require_not_read_ahead(pipeline: Pipeline, *tables: Literal["bronze", "speed
         _require(pipeline, table)
 
 
-def _require(pipeline: Pipeline, table: Literal["bronze", "speed"]) -> None:
+def versions_read_ahead(pipeline: Pipeline, table: Literal["bronze", "speed"]) -> int:
+    """Return how many versions of a table its reader has read that the table does not have."""
     reader, path = _READER[table], pipeline.table(table)
     if not exists(pipeline.spark, path) or (reader == "publish" and pipeline.config.publish is None):
+        return 0
+    unread = first_unread_version(pipeline, reader)
+    return 0 if unread is None else max(0, unread - 1 - version(pipeline.spark, path))
+
+
+def _require(pipeline: Pipeline, table: Literal["bronze", "speed"]) -> None:
+    ahead = versions_read_ahead(pipeline, table)
+    if not ahead:
         return
-    unread, newest = first_unread_version(pipeline, reader), version(pipeline.spark, path)
-    if unread is None or unread <= newest + 1:
-        return
+    reader, path = _READER[table], pipeline.table(table)
+    newest = version(pipeline.spark, path)
     raise SourceError(
-        f"{path}: found version {newest}, expected {unread - 1} or later, which {reader}_stream has read by"
-        f" {pipeline.checkpoint(reader)}: the table was restored or recreated, and that checkpoint was not."
-        " The stream would skip the next versions, because it has read these numbers already. Nothing was"
-        " read or written. If you have the newer table, restore it; otherwise stop both streams and"
+        f"{path}: found version {newest}, expected {newest + ahead} or later, which {reader}_stream has read"
+        f" by {pipeline.checkpoint(reader)}: the table was restored or recreated, and that checkpoint was"
+        " not. The stream would skip the next versions, because it has read these numbers already. Nothing"
+        " was read or written. If you have the newer table, restore it; otherwise stop both streams and"
         f" {_way_out(pipeline.config, reader)}."
         " See docs/runbook.md, 'A table and its checkpoint do not match'"
     )

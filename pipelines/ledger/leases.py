@@ -9,7 +9,7 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime, timedelta
@@ -19,10 +19,10 @@ from typing import Any, Final
 import psutil
 from pyspark.sql import functions as F
 
-from pipelines.config.model import PipelineConfig
 from pipelines.delta.epochs import Epoch, Stamp, application, is_free, lease_end, next_epoch
 from pipelines.delta.fenced_commits import claim, number_taken, replace_fenced
 from pipelines.delta.io import read, small_rows
+from pipelines.delta.read_ahead import versions_read_ahead
 from pipelines.delta.tables import exists, small_frame
 from pipelines.delta.transaction import StaleEpoch
 from pipelines.errors import InfrastructureError
@@ -147,10 +147,10 @@ class Lease:
         Raises:
             InfrastructureError: another run has taken the lease over.
         """
-        row = _lease_row(self._pipeline)
+        row = self._row()
         if not self._is_mine(row):
             raise InfrastructureError(
-                f"{self._pipeline.name}: this run lost its lease"
+                f"{self._epoch.pipeline}: this run lost its lease"
                 + (f" to {row['holder']}" if row else ", of which ops/leases has no row any more")
                 + ", so it certifies nothing and changes nothing more. Run the command again when no other"
                 " run is at work. If the lake is unavailable for long, raise batch.lease_duration"
@@ -160,7 +160,7 @@ class Lease:
         """Free the lease, if it is still this run's."""
         self._given_back.set()
         self._prolonging.join()
-        if not self._is_mine(_lease_row(self._pipeline)):
+        if not self._is_mine(self._row()):
             return
         try:
             self._write(timedelta())
@@ -182,6 +182,9 @@ class Lease:
             except Exception as error:  # noqa: BLE001 - whatever it is, the next try may do better
                 _log.warning("the lease was not renewed: %s", first_line(str(error)))
 
+    def _row(self) -> HeldLease | None:
+        return _lease_row(self._pipeline, self._epoch.pipeline)
+
     def _is_mine(self, row: HeldLease | None) -> bool:
         return row is not None and (row["holder"], row["epoch"]) == (self._epoch.run_id, self.epoch)
 
@@ -195,7 +198,7 @@ class Lease:
         """
         until = lease_end(self._since, datetime.now(UTC), duration, self._pipeline.config.batch.max_duration)
         row = {
-            "pipeline": self._pipeline.name,
+            "pipeline": self._epoch.pipeline,
             "holder": self._epoch.run_id,
             "since": self._since,
             "until": until,
@@ -209,9 +212,9 @@ class Lease:
             number = number_taken(
                 self._pipeline.spark,
                 self._pipeline.config.ops_table("leases"),
-                application(self._pipeline.name),
+                application(self._epoch.pipeline),
             )
-            if not self._is_mine(_lease_row(self._pipeline)):
+            if not self._is_mine(self._row()):
                 raise _Taken("another run has taken the lease over") from None
             self._number = number
             try:
@@ -222,14 +225,14 @@ class Lease:
     def _commit(self, row: dict[str, Any]) -> None:
         following = self._number + 1
         stamp = Stamp(
-            application(self._pipeline.name),
+            application(self._epoch.pipeline),
             following,
             f"lease {self._epoch.run_id} ({self.epoch}, {following})",
         )
         replace_fenced(
             small_frame(self._pipeline.spark, [row], LEASES.schema),
             self._pipeline.config.ops_table("leases"),
-            f"pipeline = {literal(self._pipeline.name)}",
+            f"pipeline = {literal(self._epoch.pipeline)}",
             stamp,
         )
         reach(Point.LEASE_WRITTEN)
@@ -247,34 +250,70 @@ def lease(pipeline: Pipeline, run_id: str) -> Iterator[Lease]:
     Raises:
         InfrastructureError: another run holds the lease. The message names it.
     """
-    spark, config = pipeline.spark, pipeline.config
+    ledger = pipeline.ops_table("certifications")
+    fenced = (pipeline.table("batch"), ledger, pipeline.ops_table("bronze_index"))
+    with _held(pipeline, run_id, pipeline.name, fenced) as taken:
+        ensure_ledger(pipeline)
+        claim(pipeline.spark, ledger, taken.stamp("claim"))
+        yield taken
+
+
+@contextmanager
+def backfill_lease(pipeline: Pipeline, run_id: str) -> Iterator[Lease]:
+    """Hold the right to say, beside ingest, what comes into bronze and from where ingest goes on.
+
+    It has a row of its own in `ops/leases`, so a nightly run does not wait for a backfill. Bronze is claimed
+    for the epoch at once, so that a run that has lost this lease writes no record any more.
+
+    Raises:
+        InfrastructureError: another run holds it. The message names it.
+    """
+    bronze = pipeline.table("bronze")
+    with _held(pipeline, run_id, f"{pipeline.name}@backfill", (bronze,)) as taken:
+        # A commit would bring a restored table to versions that its reader has read already.
+        if exists(pipeline.spark, bronze) and not versions_read_ahead(pipeline, "bronze"):
+            claim(pipeline.spark, bronze, taken.stamp("claim"))
+        yield taken
+
+
+@contextmanager
+def _held(pipeline: Pipeline, run_id: str, name: str, fenced: Sequence[str]) -> Iterator[Lease]:
+    """Hold a lease for as long as the block runs.
+
+    Args:
+        pipeline: The pipeline.
+        run_id: the run.
+        name: the lease's name, which is the first column of its row.
+        fenced: the tables whose commits carry its epochs.
+
+    Raises:
+        InfrastructureError: another run holds the lease. The message names it.
+    """
+    spark = pipeline.spark
     table = pipeline.ops_table("leases")
     LEASES.ensure(spark, table)
     # Before the row, so that whoever writes the row from here on makes this run's commit fail.
-    number = number_taken(spark, table, application(config.name))
-    row = _lease_row(pipeline)
+    number = number_taken(spark, table, application(name))
+    row = _lease_row(pipeline, name)
     if row is not None and not _may_be_taken(row):
-        raise _refusal(config, row)
+        raise _refusal(name, row)
     reach(Point.LEASE_LOOKED_AT)
-    fenced = (pipeline.table("batch"), *map(config.ops_table, ("certifications", "bronze_index")))
-    numbers = [number_taken(spark, path, application(config.name)) for path in fenced if exists(spark, path)]
+    numbers = [number_taken(spark, path, application(name)) for path in fenced if exists(spark, path)]
     epoch = next_epoch(row["epoch"] if row else None, numbers)
     try:
-        taken = Lease(pipeline, Epoch(config.name, run_id, epoch), number)
+        taken = Lease(pipeline, Epoch(name, run_id, epoch), number)
     except _Taken:
-        raise _refusal(config, _lease_row(pipeline)) from None
+        raise _refusal(name, _lease_row(pipeline, name)) from None
     try:
-        ensure_ledger(pipeline)
-        claim(spark, pipeline.ops_table("certifications"), taken.stamp("claim"))
         yield taken
     finally:
         taken.give_back()
 
 
-def _lease_row(pipeline: Pipeline) -> HeldLease | None:
+def _lease_row(pipeline: Pipeline, name: str) -> HeldLease | None:
     rows = read(pipeline.spark, pipeline.ops_table("leases"))
-    of_pipeline = small_rows(rows.where(F.col("pipeline") == pipeline.config.name).limit(1))
-    return of_pipeline[0] if of_pipeline else None
+    of_name = small_rows(rows.where(F.col("pipeline") == name).limit(1))
+    return of_name[0] if of_name else None
 
 
 def _may_be_taken(row: HeldLease) -> bool:
@@ -282,7 +321,7 @@ def _may_be_taken(row: HeldLease) -> bool:
     return is_free(row["until"].astimezone(UTC), datetime.now(UTC), is_gone=holder.is_gone())
 
 
-def _refusal(config: PipelineConfig, row: HeldLease | None) -> InfrastructureError:
+def _refusal(name: str, row: HeldLease | None) -> InfrastructureError:
     who = "another run" if row is None else f"run {row['holder']} on {row['host']} (pid {row['pid']})"
     until = (
         ""
@@ -290,6 +329,6 @@ def _refusal(config: PipelineConfig, row: HeldLease | None) -> InfrastructureErr
         else f" It holds the lease until {row['until'].astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC at most."
     )
     return InfrastructureError(
-        f"{config.name}: {who} is at work on this pipeline now; this run has changed nothing.{until}"
+        f"{name}: {who} is at work on this pipeline now; this run has changed nothing.{until}"
         " Start again when it has ended"
     )
