@@ -76,7 +76,7 @@ def lacking(offsets: DataFrame, spans: Mapping[int, range]) -> dict[int, Lack]:
         A value for each partition of `spans`.
     """
     size = max(_LEAST_OFFSETS, -(-sum(map(len, spans.values())) // _MOST_BLOCKS))
-    block = F.floor(F.col("_offset") / size).alias("block")
+    block = F.expr(f"_offset DIV {size} AS block")
     held = offsets.where(within(spans)).groupBy("_partition", block)
     counted = held.agg(
         F.min("_offset").alias("first"),

@@ -91,7 +91,8 @@ LAYER_SAMPLES: Final = TableSpec(
 )
 LEASES: Final = TableSpec(
     "leases",
-    "One row for each pipeline: the run that holds its lease, the epoch, and the process.",
+    "One row for each pipeline, and one for its backfills (`NAME@backfill`): the run that holds the lease,"
+    " the epoch, and the process.",
     "pipeline string, holder string, host string, pid bigint, process_started double, since timestamp,"
     " until timestamp, epoch bigint, boot string, pid_namespace string",
     is_compacted=False,
