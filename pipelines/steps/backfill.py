@@ -182,7 +182,7 @@ class _Run:
             return
         with _kept(emptied_on_arrival(self._lacking(chunk), forgotten)) as records:
             # Where there are markers of transactions alone, there is nothing to commit.
-            if not records.isEmpty():
+            if records.count():
                 self._records += writer.append(records, lease.stamp("backfill"))
                 self._chunks += 1
 
