@@ -2,12 +2,14 @@
 
 What is late, and what an audit compares, is told by the order of ingestion: no micro-batch in bronze has an
 earlier `_ingested_at` than those that were committed before it. Ingest gives that of the moment at which a
-micro-batch was planned, long before its commit. So records that are appended beside it get the one that
-follows the newest in bronze, by a microsecond, and are committed only if ingest has committed nothing since.
+micro-batch was planned, long before its commit. So records that are appended beside it are written to files
+first, as of a moment. They are committed when all micro-batches that were planned before that moment are, and
+written once more if one that was planned later is.
 """
 
+import time
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from pyspark.sql import DataFrame
@@ -28,6 +30,22 @@ from pipelines.spark.pipeline import Pipeline
 
 _ATTEMPTS: Final = 20
 _NEXT: Final = timedelta(microseconds=1)
+_LOOK_EVERY_S: Final = 0.2
+# A micro-batch that is not committed by then may be one of an ingest that has died.
+_WAIT_S: Final = 60.0
+
+
+@dataclass(frozen=True)
+class _Ingest:
+    """Where ingest is.
+
+    Attributes:
+        committed: when its last micro-batch in bronze was planned.
+        planned: when the next one was; None if it is not planned yet.
+    """
+
+    committed: datetime = ALWAYS
+    planned: datetime | None = None
 
 
 @dataclass
@@ -38,11 +56,13 @@ class BackfillWriter:
         pipeline: The pipeline.
         newest: no record was ingested later, but for those of micro-batches that came since.
         whole_from: what the table says of the first day that retention has left whole.
+        stands_still: whether a planned micro-batch of ingest does not come.
     """
 
     pipeline: Pipeline
     newest: datetime
     whole_from: str | None
+    stands_still: bool = False
 
     def append(self, records: DataFrame, stamp: Stamp) -> int:
         """Append records as one commit; return how many.
@@ -53,49 +73,64 @@ class BackfillWriter:
 
         Raises:
             StaleEpoch: a later run has taken over. Nothing was written.
-            InfrastructureError: ingest has committed during each attempt, or retention has removed records.
+            InfrastructureError: ingest was faster at each attempt, or retention has removed records.
         """
         for _ in range(_ATTEMPTS):
-            transaction = Transaction(self.pipeline.spark, self._table)
-            ingested_at = self._follow(transaction)
-            self._require_same_retention()
-            rows = transaction.write(records.withColumn("_ingested_at", F.lit(ingested_at)))
+            draft = Transaction(self.pipeline.spark, self._table)
+            at = self._next(draft)
+            rows = draft.write(records.withColumn("_ingested_at", F.lit(at)))
             reach(Point.CHUNK_DRAFTED)
-            if self._commit(transaction, stamp):
-                self.newest = ingested_at
+            if self._commit(draft, at, stamp):
+                self.newest = at
                 return rows
+            draft.discard()
         found = self.pipeline.config.backfill.chunk_offsets
         raise InfrastructureError(
-            f"{self._table}: ingest_stream committed to it during each of {_ATTEMPTS} attempts to append a"
-            f" chunk. Lower backfill.chunk_offsets (found {found:,}), or raise ingest.trigger_interval, and"
-            " start again: what was written stays"
+            f"{self._table}: ingest_stream planned and committed a micro-batch during each of {_ATTEMPTS}"
+            f" attempts to append a chunk. Lower backfill.chunk_offsets (found {found:,}), or raise"
+            " ingest.trigger_interval, and start again: what was written stays"
         )
 
     @property
     def _table(self) -> str:
         return self.pipeline.table("bronze")
 
-    def _follow(self, transaction: Transaction) -> datetime:
-        """Return an ingestion that follows all in the table; ingest's next commit is then a conflict."""
-        query = query_files(self.pipeline.spark, self.pipeline.checkpoint("ingest")).query
-        batch = transaction.number_taken(query) if query else -1
-        plan = plan_of(self.pipeline, batch) if batch >= 0 else None
-        return (max(self.newest, plan.at) if plan else self.newest) + _NEXT
+    def _next(self, transaction: Transaction) -> datetime:
+        """Return an ingestion that follows all in the table.
 
-    def _commit(self, transaction: Transaction, stamp: Stamp) -> bool:
-        """Commit what was written; return False, and delete it, if the table has changed meanwhile."""
-        try:
-            transaction.commit((), stamp)
-        except StaleEpoch:
-            transaction.discard()
-            # It is said of each number that another has taken; that of ingest is no later epoch.
-            if number_taken(self.pipeline.spark, self._table, stamp.application) >= stamp.number:
-                raise
-            return False
-        except TABLE_CHANGED:
-            transaction.discard()
-            return False
-        return True
+        It lies before a planned micro-batch only if that one does not come.
+        """
+        following = max(self.newest, _ingest(self.pipeline, transaction).committed) + _NEXT
+        return following if self.stands_still else max(following, datetime.now(UTC))
+
+    def _commit(self, draft: Transaction, at: datetime, stamp: Stamp) -> bool:
+        """Commit what was written in its turn; return False, with nothing committed, if that has passed."""
+        until = time.monotonic() + _WAIT_S
+        while True:
+            transaction = Transaction(self.pipeline.spark, self._table)
+            self._require_same_retention()
+            # A commit of ingest is a conflict from here on.
+            ingest = _ingest(self.pipeline, transaction)
+            if ingest.committed >= at or not transaction.adopt(draft):
+                return False
+            if ingest.planned is not None and ingest.planned < at:
+                if time.monotonic() > until:
+                    self.stands_still = True
+                    return False
+                time.sleep(_LOOK_EVERY_S)
+                continue
+            try:
+                transaction.commit((), stamp)
+            except StaleEpoch:
+                # It is said of each number that another has taken; that of ingest is no later epoch.
+                taken = number_taken(self.pipeline.spark, self._table, stamp.application)
+                if taken > stamp.number:
+                    raise
+                if taken < stamp.number:
+                    continue
+            except TABLE_CHANGED:
+                return False
+            return True
 
     def _require_same_retention(self) -> None:
         """Make sure that retention has not begun to remove what this would bring back."""
@@ -109,12 +144,18 @@ class BackfillWriter:
 def backfill_writer(pipeline: Pipeline) -> BackfillWriter:
     """Return a writer for bronze as it is; what came before the last micro-batch of ingest is not read."""
     spark, table = pipeline.spark, pipeline.table("bronze")
-    query = query_files(spark, pipeline.checkpoint("ingest")).query
-    batch = Transaction(spark, table).number_taken(query) if query else -1
-    plan = plan_of(pipeline, batch) if batch >= 0 else None
-    rows = read(spark, table)
-    if plan:
-        rows = rows.where(F.col("_ingested_at") >= F.lit(plan.at))
+    committed = _ingest(pipeline, Transaction(spark, table)).committed
+    rows = read(spark, table).where(F.col("_ingested_at") >= F.lit(committed))
     (found,) = small_rows(rows.agg(F.max("_ingested_at").alias("newest")))
-    newest = max(plan.at if plan else ALWAYS, found["newest"] or ALWAYS)
+    newest = max(committed, found["newest"] or ALWAYS)
     return BackfillWriter(pipeline, newest, table_property(spark, table, WHOLE_FROM))
+
+
+def _ingest(pipeline: Pipeline, transaction: Transaction) -> _Ingest:
+    """Return where ingest is; its next commit is then a conflict for the transaction."""
+    query = query_files(pipeline.spark, pipeline.checkpoint("ingest")).query
+    if query is None:
+        return _Ingest()
+    batch = transaction.number_taken(query)
+    committed, planned = (plan_of(pipeline, number) for number in (batch, batch + 1))
+    return _Ingest(committed.at if committed else ALWAYS, planned.at if planned else None)
