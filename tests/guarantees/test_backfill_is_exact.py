@@ -7,26 +7,32 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import functions as F
 
+from pipelines.contracts.contract import DataContract
+from pipelines.delta.tables import version
 from pipelines.delta.upkeep import delete_rows
-from pipelines.errors import InfrastructureError
+from pipelines.errors import InfrastructureError, OncelakeError
 from pipelines.fault_points import Point, armed
 from pipelines.kafka.backfill_plan import BackfillSpan
+from pipelines.ledger.bronze_indexer import index_bronze
 from pipelines.lineage.key_filter import asked_key
 from pipelines.lineage.searches import OfKey
 from pipelines.steps.backfill import Backfill, BackfillProgress, OffsetsGone, backfill
 from pipelines.steps.checkpoints import reset_checkpoint
 from pipelines.steps.forget import forget
 from pipelines.steps.ingest import ingest
+from pipelines.steps.nightly import nightly
 from pipelines.steps.reconcile import reconcile
 from tests.support.accidents import dying, once
 from tests.support.kafka import MakeTopic
 from tests.support.lakes import Lake, flight
+from tests.support.nights import ONE, TWO, run, stream
 
 MakeLake = Callable[..., Lake]
 
@@ -244,6 +250,43 @@ def test_what_was_forgotten_comes_back_empty(source: Source) -> None:
     assert empty is not None
     assert (empty["_offset"], empty["value"]) == (2, None)
     source.exact()
+
+
+@pytest.mark.thorough
+def test_a_micro_batch_of_ingest_that_does_not_come_is_not_waited_for_for_ever(gaps: Source) -> None:
+    gaps.send(3)
+    with (
+        armed(Point.BATCH_LOOKED_FOR, dying(OncelakeError("the disk is full"))),
+        pytest.raises(OncelakeError),
+    ):
+        gaps.ingest()
+    assert gaps.backfill().progress.records == 134
+    assert gaps.ingest() == 3
+    gaps.exact()
+
+
+@pytest.mark.thorough
+def test_the_night_after_a_backfill_takes_in_what_it_brought(
+    broker: str, topic: MakeTopic, make_lake: MakeLake, small: DataContract
+) -> None:
+    source = Source(broker, topic(partitions=1), partial(make_lake, contract=small), "batch.seal_by=kafka")
+    lake = source.lake
+    source.send(20)
+    source.ingest()
+    source.drop("_offset < 10")
+    stream(lake)
+    assert run(lake, ONE)["counts"]["rows"] == 10
+    source.send(5)
+    source.ingest()
+    assert source.backfill().progress.records == 10
+    assert stream(lake)["counts"]["late"] == 0
+    night = nightly(lake.pipeline, "run", [TWO], "late")
+    assert night["also_rebuilt"]["2013-01-01"]["cause"] == "late"
+    assert night["days"] == {"2013-01-01": "certified", "2013-01-02": "certified"}
+    assert night["counts"]["rows"] == 20
+    index = index_bronze(lake.pipeline, version(lake.spark, lake.config.table("bronze")))
+    # That none is missing is known without a look at bronze.
+    assert [(each.first, each.last, each.distinct) for each in index.offsets()] == [(0, 24, 25)]
 
 
 @pytest.mark.thorough
