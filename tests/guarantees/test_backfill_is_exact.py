@@ -20,6 +20,8 @@ from pipelines.delta.upkeep import delete_rows
 from pipelines.errors import InfrastructureError, OncelakeError
 from pipelines.fault_points import Point, armed
 from pipelines.kafka.backfill_plan import BackfillSpan
+from pipelines.kafka.same_log import last_offsets
+from pipelines.kafka.topics import find_topic
 from pipelines.ledger.bronze_indexer import index_bronze
 from pipelines.lineage.key_filter import asked_key
 from pipelines.lineage.searches import OfKey
@@ -263,6 +265,16 @@ def test_a_micro_batch_of_ingest_that_does_not_come_is_not_waited_for_for_ever(g
     assert gaps.backfill().progress.records == 134
     assert gaps.ingest() == 3
     gaps.exact()
+
+
+@pytest.mark.thorough
+def test_both_logs_are_compared_at_the_last_record_and_not_at_the_last_that_came(gaps: Source) -> None:
+    pipeline = gaps.lake.pipeline
+    reset_checkpoint(pipeline, "reset", "ingest")
+    gaps.send(1)
+    gaps.ingest()
+    assert gaps.backfill().progress.records == 134
+    assert last_offsets(pipeline, find_topic(gaps.lake.spark, pipeline.config.kafka)) == {0: 300, 1: 39}
 
 
 @pytest.mark.thorough
