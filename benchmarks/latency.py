@@ -69,9 +69,8 @@ class Streams:
             _WITHIN_S,
         )
 
-    @contextmanager
-    def running(self, settings: Sequence[str]) -> Iterator[None]:
-        """Run both streams while the block runs, and expect that they end well."""
+    def job(self, name: str, settings: Sequence[str], *options: str) -> Job:
+        """Return a command on this topic and lake, as a process of its own."""
         given = (
             f"kafka.bootstrap_servers={self.servers}",
             f"kafka.topic={self.topic}",
@@ -81,15 +80,13 @@ class Streams:
         )
         arguments = ["--pipeline", PIPELINE, "--conf-dir", str(_HERE / "conf")]
         arguments += ["--contracts-dir", str(_HERE / "contracts"), *(f"--set={one}" for one in given)]
-        jobs = [
-            Job(
-                name,
-                [sys.executable, "-m", "pipelines.cli", name, *arguments],
-                _HERE.parent,
-                self.root.parent,
-            )
-            for name in ("ingest_stream", "speed_stream")
-        ]
+        command = [sys.executable, "-m", "pipelines.cli", name, *arguments, *options]
+        return Job(name, command, _HERE.parent, self.root.parent)
+
+    @contextmanager
+    def running(self, settings: Sequence[str]) -> Iterator[None]:
+        """Run both streams while the block runs, and expect that they end well."""
+        jobs = [self.job(name, settings) for name in ("ingest_stream", "speed_stream")]
         try:
             for job in jobs:
                 job.start()

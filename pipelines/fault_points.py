@@ -40,6 +40,13 @@ class Point(StrEnum):
     QUARANTINE_WRITTEN = "quarantine written"
     """The broken records of a micro-batch, if it has any, are in the quarantine; its events are nowhere."""
 
+    OFFSETS_PLANNED = "offsets planned"
+    """A backfill knows what bronze lacks, and has not begun to read it."""
+    CHUNK_DRAFTED = "chunk drafted"
+    """A chunk of a backfill is written to files that no reader sees; its commit is not begun."""
+    CHUNK_COMMITTED = "chunk committed"
+    """Bronze has a chunk of a backfill, and the next one is not begun."""
+
     VALUES_DELETED = "values deleted"
     """The ledgers hold no value of what is to be forgotten; every layer still holds the events."""
     PLACES_REMEMBERED = "places remembered"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import click
 
 import pipelines
+from pipelines.cli.backfill import backfill
 from pipelines.cli.broker import broker
 from pipelines.cli.checkpoint import checkpoint
 from pipelines.cli.console import console
@@ -47,6 +48,7 @@ for command in (
     lag,
     console,
     reconcile,
+    backfill,
     publish,
     rack,
     doctor,

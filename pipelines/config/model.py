@@ -19,6 +19,7 @@ from pydantic import (
 )
 
 from pipelines.config.audit import AuditConfig
+from pipelines.config.backfill import BackfillConfig
 from pipelines.config.client_templates import TemplateName
 from pipelines.config.maintain import MaintainConfig, check_retentions
 from pipelines.config.publish import PublishConfig, check_publish
@@ -311,6 +312,7 @@ class PipelineConfig(_Model):
         kafka: The topic.
         registry: The schema registry.
         ingest: `ingest_stream`.
+        backfill: `oncelake backfill`.
         speed: `speed_stream`.
         decode: Limits on event times.
         quarantine: Limits on broken records.
@@ -332,6 +334,7 @@ class PipelineConfig(_Model):
     kafka: KafkaConfig
     registry: RegistryConfig | None = None
     ingest: IngestConfig = IngestConfig()
+    backfill: BackfillConfig = BackfillConfig()
     speed: SpeedConfig
     decode: DecodeConfig = DecodeConfig()
     quarantine: QuarantineConfig = QuarantineConfig()
@@ -393,6 +396,12 @@ class PipelineConfig(_Model):
         """The consumer group that shows how far ingest is; None if there is to be none."""
         group = self.ingest.offsets_group
         return group and group.format(env=self.env, pipeline=self.name)
+
+    @property
+    def backfill_kafka(self) -> KafkaConfig:
+        """The topic as `oncelake backfill` reads it: with a `client.id` of its own, for quotas of brokers."""
+        client = self.backfill.client_id.format(env=self.env, pipeline=self.name)
+        return self.kafka.model_copy(update={"options": {**self.kafka.options, "client.id": client}})
 
     def checkpoint(self, query: Query) -> str:
         """Return the path of a streaming query's checkpoint."""

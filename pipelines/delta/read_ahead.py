@@ -24,18 +24,24 @@ def require_not_read_ahead(pipeline: Pipeline, *tables: Layer) -> None:
     """
     for table in tables:
         reader = reader_of(table)
-        if reader and reader in pipeline.config.streams:
-            _require(pipeline, pipeline.table(table), reader)
+        if reader and (ahead := versions_read_ahead(pipeline, table)):
+            raise _refusal(pipeline, table, reader, ahead)
 
 
-def _require(pipeline: Pipeline, path: str, reader: TableQuery) -> None:
-    if not exists(pipeline.spark, path):
-        return
-    unread, newest = first_unread_version(pipeline, reader), version(pipeline.spark, path)
-    if unread is None or unread <= newest + 1:
-        return
-    raise SourceError(
-        f"{path}: found version {newest}, expected {unread - 1} or later, which {STREAMS[reader].job} has"
+def versions_read_ahead(pipeline: Pipeline, table: Layer) -> int:
+    """Return how many versions of a table its reader has read that the table does not have."""
+    reader, path = reader_of(table), pipeline.table(table)
+    if reader is None or reader not in pipeline.config.streams or not exists(pipeline.spark, path):
+        return 0
+    unread = first_unread_version(pipeline, reader)
+    return 0 if unread is None else max(0, unread - 1 - version(pipeline.spark, path))
+
+
+def _refusal(pipeline: Pipeline, table: Layer, reader: TableQuery, ahead: int) -> SourceError:
+    path = pipeline.table(table)
+    newest = version(pipeline.spark, path)
+    return SourceError(
+        f"{path}: found version {newest}, expected {newest + ahead} or later, which {STREAMS[reader].job} has"
         f" read by {pipeline.checkpoint(reader)}: the table was restored or recreated, and that checkpoint"
         " was not. The stream would skip the next versions, because it has read these numbers already."
         " Nothing was read or written. If you have the newer table, restore it; otherwise stop both streams"

@@ -111,6 +111,17 @@ class Transaction:
             raise ConfigError(f"{_METRICS}: found false, expected true, by which rows are counted; remove it")
         return int(metric.get().value())
 
+    def adopt(self, other: "Transaction") -> bool:
+        """Take the files that another transaction on the table has written, to commit them in its place.
+
+        Returns:
+            False if the table has got other columns since. Nothing is taken then.
+        """
+        if self._inner.metadata().schemaString() != other._inner.metadata().schemaString():
+            return False
+        self._written = other._written
+        return True
+
     def discard(self) -> None:
         """Delete the files that were written, if the commit is not to be."""
         for number in range(self._written.size() if self._written is not None else 0):

@@ -27,8 +27,8 @@ from pipelines.spark.pipeline import Pipeline
 _EARLIEST: Final = -2
 """Spark's word for the earliest offset of a partition, where offsets are given one by one."""
 
-# Behind ingest's last commit there are those of upkeep, a few each day.
-_LOOK_BACK: Final = 50
+# Behind ingest's last commit there are those of upkeep, a few each day, and of a backfill, which may be many.
+_LOOK_BACK: Final = (50, 1_000)
 
 _log = logging.getLogger(__name__)
 
@@ -48,11 +48,19 @@ def ends_since(pipeline: Pipeline, moment: datetime) -> dict[int, int]:
     done = files.next_batch - 1
     if done < 0:
         return {}
-    commits = recent_commits(pipeline.spark, pipeline.table("bronze"), _LOOK_BACK)
-    asked_at = next((c.asked for c in commits if (c.query, c.batch) == (files.query, done)), None)
+    asked_at = _asked(pipeline, files.query, done)
     if asked_at is None or datetime.fromtimestamp(asked_at / 1000, UTC) < moment:
         return {}
     return ends_of(pipeline, done)
+
+
+def _asked(pipeline: Pipeline, query: str | None, batch: int) -> int | None:
+    """Return what the commit of a micro-batch says of when Kafka was asked, as `StreamCommit.asked`."""
+    for most in _LOOK_BACK:
+        commits = recent_commits(pipeline.spark, pipeline.table("bronze"), most)
+        if found := [commit for commit in commits if (commit.query, commit.batch) == (query, batch)]:
+            return found[0].asked
+    return None
 
 
 def behind_or_ahead(pipeline: Pipeline, topic: Topic, files: QueryFiles) -> str | None:

@@ -21,7 +21,8 @@ from pipelines.kafka.admin import admin_client
 from pipelines.kafka.bronze_offsets import bronze_of_topic, last_by_partition
 from pipelines.kafka.source import records_between
 from pipelines.kafka.topics import Topic, offset_bounds
-from pipelines.spark.checkpoints import first_micro_batch, offsets_of, planned_at
+from pipelines.spark.checkpoints import first_micro_batch, first_offsets, offsets_of, planned_at
+from pipelines.spark.ingest_plans import ends_of
 from pipelines.spark.pipeline import Pipeline
 
 _NEAREST_WITHIN: Final = 100
@@ -47,13 +48,17 @@ def last_offsets(pipeline: Pipeline, topic: Topic) -> dict[int, int]:
     """Return the last offset of each partition in bronze.
 
     The records of the micro-batches that ingest's checkpoint still knows are looked at first. Only of a
-    partition without any among them the offsets in all of bronze are.
+    partition without any among them the offsets in all of bronze are; records that a backfill brought from
+    before these micro-batches do not count.
     """
     bronze = bronze_of_topic(pipeline).select("_partition", "_offset", "_ingested_at")
     checkpoint = pipeline.checkpoint("ingest")
     oldest = first_micro_batch(pipeline.spark, checkpoint)
     text = None if oldest is None else offsets_of(pipeline.spark, checkpoint, oldest)
-    recent = last_by_partition(bronze.where(F.col("_ingested_at") >= F.lit(planned_at(text)))) if text else {}
+    came = last_by_partition(bronze.where(F.col("_ingested_at") >= F.lit(planned_at(text)))) if text else {}
+    began = first_offsets(pipeline.spark, checkpoint).get(topic.name, {})
+    before = ends_of(pipeline, oldest) if oldest else began
+    recent = {number: last for number, last in came.items() if last >= before.get(number, 0) - 1}
     others = [number for number in range(topic.partitions) if number not in recent]
     return recent | (last_by_partition(bronze.where(F.col("_partition").isin(others))) if others else {})
 

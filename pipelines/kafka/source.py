@@ -91,6 +91,24 @@ def read_envelopes(spark: SparkSession, kafka: KafkaConfig, starting: str | None
     if starting:
         options["startingOffsets"] = starting
     source = spark.readStream.format(source_format(kafka)).options(**options).load()
+    return _envelopes(source).withColumn("_ingested_at", F.current_timestamp())
+
+
+def envelopes_between(spark: SparkSession, kafka: KafkaConfig, ranges: Mapping[int, range]) -> DataFrame:
+    """Return Kafka records within some offsets as they are.
+
+    Args:
+        spark: the session.
+        kafka: the configuration.
+        ranges: the offsets of each partition that is asked for; Kafka must still cover them.
+
+    Returns:
+        The columns of `pipelines.delta.record_tables.BRONZE`, without `_ingested_at`.
+    """
+    return _envelopes(records_between(spark, kafka, ranges, headers=True))
+
+
+def _envelopes(source: DataFrame) -> DataFrame:
     return source.select(
         "key",
         "value",
@@ -100,7 +118,6 @@ def read_envelopes(spark: SparkSession, kafka: KafkaConfig, starting: str | None
         F.col("offset").alias("_offset"),
         F.col("timestamp").alias("_kafka_timestamp"),
         F.col("timestampType").alias("_kafka_timestamp_type"),
-        F.current_timestamp().alias("_ingested_at"),
     )
 
 
@@ -128,6 +145,9 @@ def records_between(
         "endingOffsets": json.dumps({kafka.topic: {str(p): offsets.stop for p, offsets in ranges.items()}}),
         "includeHeaders": str(headers).lower(),
     }
+    if client := kafka.options.get("client.id"):
+        # So that who looks at the groups of the cluster sees whose they are.
+        options["groupIdPrefix"] = client
     return spark.read.format(source_format(kafka)).options(**options).load()
 
 

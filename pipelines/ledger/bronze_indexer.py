@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from pipelines.delta.fenced_commits import replace_fenced
@@ -275,17 +275,35 @@ def _rows(pipeline: Pipeline, envelopes: DataFrame) -> DataFrame:
             F.max("newest").alias("newest"),
             F.max("clock").alias("clock"),
         )
-        by_partition = records.groupBy("topic", "partition").agg(
-            F.min("offset").alias("first"),
-            F.max("offset").alias("last"),
-            F.count(F.lit(1)).alias("records"),
-            F.count_distinct("offset").alias("distinct"),
-            F.max("sent").alias("sent"),
-            F.max("appended").alias("appended"),
-        )
-        kinds = by_day.unionByName(by_partition.withColumn("kind", F.lit(OFFSETS)), allowMissingColumns=True)
+        pieces = _pieces(records).withColumn("kind", F.lit(OFFSETS))
+        kinds = by_day.unionByName(pieces, allowMissingColumns=True)
         rows = kinds.persist()
         rows.count()
         return rows
     finally:
         records.unpersist()
+
+
+def _pieces(records: DataFrame) -> DataFrame:
+    """Return the offsets of each partition: one row, and one for each commit that goes back behind others.
+
+    A backfill does. Its offsets would make one piece with those of ingest, of which nobody could say what
+    lies in between.
+
+    Args:
+        records: `topic, partition, offset, commit, sent, appended`.
+    """
+    newest = (F.max("sent").alias("sent"), F.max("appended").alias("appended"))
+    ends = (F.min("first").alias("first"), F.max("last").alias("last"))
+    by_commit = records.groupBy("topic", "partition", "commit").agg(
+        F.min("offset").alias("first"),
+        F.max("offset").alias("last"),
+        F.count(F.lit(1)).alias("records"),
+        F.count_distinct("offset").alias("distinct"),
+        *newest,
+    )
+    earlier = Window.partitionBy("topic", "partition").orderBy("commit")
+    until = F.max("last").over(earlier.rowsBetween(Window.unboundedPreceding, -1))
+    apart = by_commit.withColumn("apart", F.when(F.col("first") <= until, F.col("commit")))
+    sums = (F.sum("records").alias("records"), F.sum("distinct").alias("distinct"))
+    return apart.groupBy("topic", "partition", "apart").agg(*ends, *sums, *newest).drop("apart")

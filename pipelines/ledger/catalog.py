@@ -103,7 +103,12 @@ class TableSpec:
 
 def rows_of(pipeline: Pipeline) -> str:
     """Return the SQL condition that holds for the rows of a pipeline."""
-    return f"pipeline = {literal(pipeline.name)}"
+    return rows_named(pipeline.name)
+
+
+def rows_named(name: str) -> str:
+    """Return the SQL condition that holds for the rows of a pipeline, or of a lease, of a name."""
+    return f"pipeline = {literal(name)}"
 
 
 BRONZE_INDEX: Final = TableSpec(
@@ -140,7 +145,8 @@ LAYER_SAMPLES: Final = TableSpec(
 )
 LEASES: Final = TableSpec(
     "leases",
-    "One row for each pipeline: the run that holds its lease, the epoch, and the process.",
+    "One row for each pipeline, and one for its backfills (`NAME@backfill`): the run that holds the lease,"
+    " the epoch, and the process.",
     "pipeline string, holder string, host string, pid bigint, process_started double, since timestamp,"
     " until timestamp, epoch bigint, boot string, pid_namespace string",
     is_compacted=False,

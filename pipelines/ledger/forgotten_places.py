@@ -90,7 +90,21 @@ def places_ahead(pipeline: Pipeline) -> DataFrame | None:
     done = " OR ".join(
         f"_partition = {partition} AND _offset < {end}" for partition, end in read_until(pipeline).items()
     )
-    ahead = forgotten.where(f"NOT ({done or 'false'})")
+    return _to_empty(pipeline, forgotten.where(f"NOT ({done or 'false'})"))
+
+
+def places_where(pipeline: Pipeline, condition: str) -> DataFrame | None:
+    """Return the places that a backfill will come to.
+
+    Args:
+        pipeline: The pipeline.
+        condition: what it reads, in SQL over `_partition` and `_offset`.
+    """
+    forgotten = places(pipeline)
+    return None if forgotten is None else _to_empty(pipeline, forgotten.where(condition))
+
+
+def _to_empty(pipeline: Pipeline, ahead: DataFrame) -> DataFrame | None:
     if ahead.isEmpty():
         return None
     ensure_forgettable(pipeline.spark, pipeline.table("bronze"))
@@ -102,7 +116,7 @@ def emptied_on_arrival(envelopes: DataFrame, ahead: DataFrame | None) -> DataFra
 
     Args:
         envelopes: the micro-batch, in the shape of bronze.
-        ahead: what `places_ahead` has found.
+        ahead: what `places_ahead` or `places_where` has found.
     """
     if ahead is None:
         return envelopes

@@ -9,7 +9,7 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime, timedelta
@@ -18,15 +18,15 @@ from typing import Any, Final
 
 import psutil
 
-from pipelines.config.model import PipelineConfig
 from pipelines.delta.epochs import Epoch, Stamp, application, is_free, lease_end, next_epoch
 from pipelines.delta.fenced_commits import claim, number_taken, replace_fenced
-from pipelines.delta.io import small_rows
-from pipelines.delta.tables import exists
+from pipelines.delta.io import read, small_rows
+from pipelines.delta.read_ahead import versions_read_ahead
+from pipelines.delta.tables import exists, small_frame
 from pipelines.delta.transaction import StaleEpoch
 from pipelines.errors import InfrastructureError
 from pipelines.fault_points import Point, reach
-from pipelines.ledger.catalog import BRONZE_INDEX, CERTIFICATIONS, LEASES, rows_of
+from pipelines.ledger.catalog import BRONZE_INDEX, CERTIFICATIONS, LEASES, rows_named
 from pipelines.ledger.certifications import ensure_ledger
 from pipelines.spark.failures import first_line
 from pipelines.spark.pipeline import Pipeline
@@ -121,9 +121,10 @@ class HeldLease:
         since, until = (row[name].astimezone(UTC) for name in ("since", "until"))
         return cls(row["holder"], process, since, until, row["epoch"])
 
-    def row(self) -> dict[str, Any]:
-        """Return the row of the table, without the pipeline."""
+    def row(self, name: str) -> dict[str, Any]:
+        """Return the row of the table, for the lease of a name."""
         return {
+            "pipeline": name,
             "holder": self.run_id,
             "since": self.since,
             "until": self.until,
@@ -178,10 +179,10 @@ class Lease:
         Raises:
             InfrastructureError: another run has taken the lease over.
         """
-        held = _held(self._pipeline)
+        held = self._row()
         if not self._is_mine(held):
             raise InfrastructureError(
-                f"{self._pipeline.name}: this run lost its lease"
+                f"{self._epoch.pipeline}: this run lost its lease"
                 + (f" to {held.run_id}" if held else ", of which ops/leases has no row any more")
                 + ", so it certifies nothing and changes nothing more. Run the command again when no other"
                 " run is at work. If the lake is unavailable for long, raise batch.lease_duration"
@@ -191,7 +192,7 @@ class Lease:
         """Free the lease, if it is still this run's."""
         self._given_back.set()
         self._prolonging.join()
-        if not self._is_mine(_held(self._pipeline)):
+        if not self._is_mine(self._row()):
             return
         try:
             self._write(timedelta())
@@ -213,6 +214,9 @@ class Lease:
             except Exception as error:  # noqa: BLE001 - whatever it is, the next try may do better
                 _log.warning("the lease was not renewed: %s", first_line(str(error)))
 
+    def _row(self) -> HeldLease | None:
+        return _held(self._pipeline, self._epoch.pipeline)
+
     def _is_mine(self, held: HeldLease | None) -> bool:
         return held is not None and (held.run_id, held.epoch) == (self._epoch.run_id, self.epoch)
 
@@ -233,9 +237,9 @@ class Lease:
             number = number_taken(
                 self._pipeline.spark,
                 LEASES.path(self._pipeline),
-                application(self._pipeline.name),
+                application(self._epoch.pipeline),
             )
-            if not self._is_mine(_held(self._pipeline)):
+            if not self._is_mine(self._row()):
                 raise _Taken("another run has taken the lease over") from None
             self._number = number
             try:
@@ -246,14 +250,14 @@ class Lease:
     def _commit(self, held: HeldLease) -> None:
         following = self._number + 1
         stamp = Stamp(
-            application(self._pipeline.name),
+            application(self._epoch.pipeline),
             following,
             f"lease {self._epoch.run_id} ({self.epoch}, {following})",
         )
         replace_fenced(
-            LEASES.frame(self._pipeline, [held.row()]),
+            small_frame(self._pipeline.spark, [held.row(self._epoch.pipeline)], LEASES.schema),
             LEASES.path(self._pipeline),
-            rows_of(self._pipeline),
+            rows_named(self._epoch.pipeline),
             stamp,
         )
         reach(Point.LEASE_WRITTEN)
@@ -271,24 +275,60 @@ def lease(pipeline: Pipeline, run_id: str) -> Iterator[Lease]:
     Raises:
         InfrastructureError: another run holds the lease. The message names it.
     """
-    spark, config = pipeline.spark, pipeline.config
+    ledger = CERTIFICATIONS.path(pipeline)
+    fenced = (pipeline.table("batch"), ledger, BRONZE_INDEX.path(pipeline))
+    with _holding(pipeline, run_id, pipeline.name, fenced) as taken:
+        ensure_ledger(pipeline)
+        claim(pipeline.spark, ledger, taken.stamp("claim"))
+        yield taken
+
+
+@contextmanager
+def backfill_lease(pipeline: Pipeline, run_id: str) -> Iterator[Lease]:
+    """Hold the right to say, beside ingest, what comes into bronze and from where ingest goes on.
+
+    It has a row of its own in `ops/leases`, so a nightly run does not wait for a backfill. Bronze is claimed
+    for the epoch at once, so that a run that has lost this lease writes no record any more.
+
+    Raises:
+        InfrastructureError: another run holds it. The message names it.
+    """
+    bronze = pipeline.table("bronze")
+    with _holding(pipeline, run_id, f"{pipeline.name}@backfill", (bronze,)) as taken:
+        # A commit would bring a restored table to versions that its reader has read already.
+        if exists(pipeline.spark, bronze) and not versions_read_ahead(pipeline, "bronze"):
+            claim(pipeline.spark, bronze, taken.stamp("claim"))
+        yield taken
+
+
+@contextmanager
+def _holding(pipeline: Pipeline, run_id: str, name: str, fenced: Sequence[str]) -> Iterator[Lease]:
+    """Hold a lease for as long as the block runs.
+
+    Args:
+        pipeline: The pipeline.
+        run_id: the run.
+        name: the lease's name, which is the first column of its row.
+        fenced: the tables whose commits carry its epochs.
+
+    Raises:
+        InfrastructureError: another run holds the lease. The message names it.
+    """
+    spark = pipeline.spark
     LEASES.ensure(pipeline)
     # Before the row, so that whoever writes the row from here on makes this run's commit fail.
-    number = number_taken(spark, LEASES.path(pipeline), application(config.name))
-    held = _held(pipeline)
+    number = number_taken(spark, LEASES.path(pipeline), application(name))
+    held = _held(pipeline, name)
     if held is not None and not _may_be_taken(held):
-        raise _refusal(config, held)
+        raise _refusal(name, held)
     reach(Point.LEASE_LOOKED_AT)
-    fenced = (pipeline.table("batch"), CERTIFICATIONS.path(pipeline), BRONZE_INDEX.path(pipeline))
-    numbers = [number_taken(spark, path, application(config.name)) for path in fenced if exists(spark, path)]
+    numbers = [number_taken(spark, path, application(name)) for path in fenced if exists(spark, path)]
     epoch = next_epoch(held.epoch if held else None, numbers)
     try:
-        taken = Lease(pipeline, Epoch(config.name, run_id, epoch), number)
+        taken = Lease(pipeline, Epoch(name, run_id, epoch), number)
     except _Taken:
-        raise _refusal(config, _held(pipeline)) from None
+        raise _refusal(name, _held(pipeline, name)) from None
     try:
-        ensure_ledger(pipeline)
-        claim(spark, CERTIFICATIONS.path(pipeline), taken.stamp("claim"))
         yield taken
     finally:
         taken.give_back()
@@ -296,12 +336,12 @@ def lease(pipeline: Pipeline, run_id: str) -> Iterator[Lease]:
 
 def held_lease(pipeline: Pipeline) -> HeldLease | None:
     """Return the lease of a pipeline if its time is not over; None if nobody holds it."""
-    held = _held(pipeline) if LEASES.exists(pipeline) else None
+    held = _held(pipeline, pipeline.name) if LEASES.exists(pipeline) else None
     return held if held is not None and held.until > datetime.now(UTC) else None
 
 
-def _held(pipeline: Pipeline) -> HeldLease | None:
-    rows = small_rows(LEASES.rows(pipeline).limit(1))
+def _held(pipeline: Pipeline, name: str) -> HeldLease | None:
+    rows = small_rows(read(pipeline.spark, LEASES.path(pipeline)).where(rows_named(name)).limit(1))
     return HeldLease.of_row(rows[0]) if rows else None
 
 
@@ -309,12 +349,12 @@ def _may_be_taken(held: HeldLease) -> bool:
     return is_free(held.until, datetime.now(UTC), is_gone=held.process.is_gone())
 
 
-def _refusal(config: PipelineConfig, held: HeldLease | None) -> InfrastructureError:
+def _refusal(name: str, held: HeldLease | None) -> InfrastructureError:
     who, until = "another run", ""
     if held is not None:
         who = f"run {held.run_id} on {held.process.host} (pid {held.process.pid})"
         until = f" It holds the lease until {held.until:%Y-%m-%d %H:%M:%S} UTC at most."
     return InfrastructureError(
-        f"{config.name}: {who} is at work on this pipeline now; this run has changed nothing.{until}"
+        f"{name}: {who} is at work on this pipeline now; this run has changed nothing.{until}"
         " Start again when it has ended"
     )

@@ -11,7 +11,7 @@ from pipelines.delta.moved_aside import move_aside, timestamp_suffix
 from pipelines.delta.tables import exists
 from pipelines.kafka.ingest_position import Continuation, continuation
 from pipelines.kafka.topics import find_topic
-from pipelines.ledger.leases import lease
+from pipelines.ledger.leases import backfill_lease, lease
 from pipelines.spark.checkpoints import note_path, write_note
 from pipelines.spark.pipeline import Pipeline
 
@@ -47,23 +47,26 @@ def reset_checkpoint(pipeline: Pipeline, run_id: str, query: LakeQuery) -> Check
     Raises:
         ConfigError: there is no such topic.
         SourceError: bronze has offsets that Kafka has not.
-        InfrastructureError: another run holds the pipeline's lease, or cluster or file system do not answer.
+        InfrastructureError: another run holds the pipeline's lease, or a backfill is at work, or cluster or
+            file system do not answer.
     """
     with lease(pipeline, run_id):
         match query:
             case "ingest":
-                return _reset_ingest(pipeline)
+                return _reset_ingest(pipeline, run_id)
             case "speed":
                 return _reset_speed(pipeline)
 
 
-def _reset_ingest(pipeline: Pipeline) -> CheckpointReset:
+def _reset_ingest(pipeline: Pipeline, run_id: str) -> CheckpointReset:
     spark = pipeline.spark
     topic = find_topic(spark, pipeline.config.kafka)
-    begins = continuation(pipeline, topic) if exists(spark, pipeline.table("bronze")) else None
-    checkpoint = pipeline.checkpoint("ingest")
-    moved = _moved(spark, [checkpoint, note_path(checkpoint)])
-    write_note(spark, checkpoint, {BEGIN: "bronze"})
+    # Ingest may then read again what a backfill, by the checkpoint of before, took for its own.
+    with backfill_lease(pipeline, run_id):
+        begins = continuation(pipeline, topic) if exists(spark, pipeline.table("bronze")) else None
+        checkpoint = pipeline.checkpoint("ingest")
+        moved = _moved(spark, [checkpoint, note_path(checkpoint)])
+        write_note(spark, checkpoint, {BEGIN: "bronze"})
     return CheckpointReset("ingest", moved, begins)
 
 

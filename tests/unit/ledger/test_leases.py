@@ -9,8 +9,9 @@ def test_a_row_says_who_holds_the_lease_also_one_of_code_without_epochs() -> Non
     since = datetime(2013, 1, 1, 12, tzinfo=UTC)
     process = Holder("host", None, None, 7, 12.5)
     held = HeldLease("run", process, since, since + timedelta(minutes=5), epoch=3)
-    row = held.row()
+    row = held.row("flights@backfill")
     assert row == {
+        "pipeline": "flights@backfill",
         "holder": "run",
         "since": since,
         "until": since + timedelta(minutes=5),

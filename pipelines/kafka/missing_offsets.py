@@ -1,0 +1,151 @@
+"""Which ranges of offsets bronze lacks, and how they are divided into chunks.
+
+Bronze is counted by blocks of offsets, so what the driver gets is bounded, however long the ranges are.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.delta.io import small_rows
+
+_MOST_BLOCKS: Final = 10_000
+_LEAST_OFFSETS: Final = 100
+_JOINED_OVER: Final = 10_000
+"""Offsets between two missing ranges that are read as well: a read and a commit more would cost more."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """What bronze has of a block of offsets: its first and last offset there, and how many different ones."""
+
+    first: int
+    last: int
+    distinct: int
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A range of offsets that is read from Kafka.
+
+    Attributes:
+        offsets: the range.
+        is_partial: whether bronze may have some of them, which are then left out one by one.
+    """
+
+    offsets: range
+    is_partial: bool
+
+
+@dataclass(frozen=True)
+class Lack:
+    """What bronze lacks of a range of offsets.
+
+    Attributes:
+        offsets: how many different offsets it lacks.
+        ranges: where they are, in order.
+    """
+
+    offsets: int = 0
+    ranges: tuple[Missing, ...] = ()
+
+
+def within(ranges: Mapping[int, range]) -> str:
+    """Return an SQL condition: whether a record of bronze lies within one of the ranges, by partition."""
+    parts = (
+        f"(_partition = {number} AND _offset BETWEEN {offsets.start} AND {offsets.stop - 1})"
+        for number, offsets in ranges.items()
+        if offsets
+    )
+    return " OR ".join(parts) or "false"
+
+
+def lacking(offsets: DataFrame, spans: Mapping[int, range]) -> dict[int, Lack]:
+    """Return what bronze lacks of a range of offsets of each partition.
+
+    Files of bronze without offsets of the ranges are not read.
+
+    Args:
+        offsets: `_partition int, _offset bigint` of bronze, of one topic.
+        spans: the ranges by partition.
+
+    Returns:
+        A value for each partition of `spans`.
+    """
+    size = max(_LEAST_OFFSETS, -(-sum(map(len, spans.values())) // _MOST_BLOCKS))
+    block = F.expr(f"_offset DIV {size} AS block")
+    held = offsets.where(within(spans)).groupBy("_partition", block)
+    counted = held.agg(
+        F.min("_offset").alias("first"),
+        F.max("_offset").alias("last"),
+        F.count_distinct("_offset").alias("distinct"),
+    )
+    blocks: dict[int, dict[int, Block]] = {number: {} for number in spans}
+    for row in small_rows(counted):
+        blocks[row["_partition"]][row["block"]] = Block(row["first"], row["last"], row["distinct"])
+    return {number: lack_of(span, blocks[number], size) for number, span in spans.items()}
+
+
+def lack_of(span: range, blocks: Mapping[int, Block], size: int) -> Lack:
+    """Return what bronze lacks of a range of offsets.
+
+    Args:
+        span: the range.
+        blocks: what bronze has of it, by the number of the block: `offset // size`.
+        size: how many offsets a block has.
+    """
+    if not span:
+        return Lack()
+    ranges, missing = list[Missing](), 0
+    for number in range(span.start // size, (span.stop - 1) // size + 1):
+        offsets = range(max(span.start, number * size), min(span.stop, (number + 1) * size))
+        block = blocks.get(number)
+        missing += len(offsets) - (block.distinct if block else 0)
+        for each in _of_block(offsets, block):
+            _join(ranges, each)
+    return Lack(missing, tuple(ranges))
+
+
+def _of_block(offsets: range, block: Block | None) -> Iterator[Missing]:
+    if block is None:
+        yield Missing(offsets, is_partial=False)
+    elif block.distinct < block.last - block.first + 1:
+        yield Missing(offsets, is_partial=True)
+    else:
+        for edge in (range(offsets.start, block.first), range(block.last + 1, offsets.stop)):
+            if edge:
+                yield Missing(edge, is_partial=False)
+
+
+def _join(ranges: list[Missing], following: Missing) -> None:
+    """Add a range to those before it, to the last of them if little lies in between."""
+    last = ranges[-1] if ranges else None
+    if last is None or following.offsets.start - last.offsets.stop > _JOINED_OVER:
+        ranges.append(following)
+        return
+    is_partial = last.is_partial or following.is_partial or last.offsets.stop < following.offsets.start
+    ranges[-1] = Missing(range(last.offsets.start, following.offsets.stop), is_partial)
+
+
+def chunks(missing: Mapping[int, Iterable[Missing]], most: int) -> Iterator[dict[int, Missing]]:
+    """Yield ranges to read at once: of each partition the lowest that are left.
+
+    Lower offsets come first, so a run that ends early leaves no gap that is older than what it has written.
+
+    Args:
+        missing: by partition, the ranges in order.
+        most: how many offsets a chunk has, over all partitions; one of each partition at least.
+    """
+    left = {number: list(ranges) for number, ranges in sorted(missing.items())}
+    while left := {number: ranges for number, ranges in left.items() if ranges}:
+        share = max(1, most // len(left))
+        chunk: dict[int, Missing] = {}
+        for number, ranges in left.items():
+            first = ranges.pop(0)
+            chunk[number] = Missing(first.offsets[:share], first.is_partial)
+            if rest := first.offsets[share:]:
+                ranges.insert(0, Missing(rest, first.is_partial))
+        yield chunk

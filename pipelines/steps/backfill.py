@@ -1,0 +1,234 @@
+"""Backfill: what Kafka has and bronze lacks is appended to bronze, while the streams go on."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Final
+
+from pyspark.sql import DataFrame
+
+from pipelines.delta.backfill_writer import BackfillWriter, backfill_writer
+from pipelines.delta.read_ahead import require_not_read_ahead
+from pipelines.delta.record_tables import require_table
+from pipelines.errors import SourceError
+from pipelines.fault_points import Point, reach
+from pipelines.kafka.admin import admin_client
+from pipelines.kafka.backfill_plan import BackfillSpan, PartitionPlan, plan_backfill
+from pipelines.kafka.bronze_offsets import bronze_of_topic
+from pipelines.kafka.missing_offsets import Missing, chunks, within
+from pipelines.kafka.same_log import last_offsets, require_same_log
+from pipelines.kafka.source import envelopes_between
+from pipelines.kafka.topics import Topic, find_topic, offset_bounds, require_same_topic
+from pipelines.ledger.forgotten_places import emptied_on_arrival, places_where
+from pipelines.ledger.leases import Lease, backfill_lease
+from pipelines.spark.pipeline import Pipeline
+
+_BURST_S: Final = 10
+_SHOWN: Final = 5
+
+
+@dataclass(frozen=True)
+class BackfillProgress:
+    """How far a backfill is.
+
+    Attributes:
+        done: offsets that were read.
+        total: offsets that are to be read.
+        records: records that were appended to bronze.
+        elapsed_s: seconds since the first chunk was begun.
+    """
+
+    done: int
+    total: int
+    records: int
+    elapsed_s: float
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds until all is read, at the rate so far; None as long as that is unknown."""
+        return self.elapsed_s * (self.total - self.done) / self.done if self.done else None
+
+
+@dataclass(frozen=True)
+class Backfill:
+    """What a backfill has read, or would read.
+
+    Attributes:
+        topic: The topic's name.
+        partitions: What was to be read of each partition.
+        progress: How far it came; nothing is done in a dry run.
+        chunks: How many commits it made.
+        gone: By partition, the ranges of which bronze lacks offsets that Kafka no longer has.
+    """
+
+    topic: str
+    partitions: Mapping[int, PartitionPlan]
+    progress: BackfillProgress
+    chunks: int = 0
+    gone: Mapping[int, list[range]] = field(default_factory=dict)
+
+
+class OffsetsGone(SourceError):
+    """Kafka no longer has offsets that were asked for, and that bronze lacks.
+
+    Attributes:
+        done: What was read of the others.
+    """
+
+    def __init__(self, message: str, done: Backfill) -> None:
+        super().__init__(message)
+        self.done = done
+
+
+Tell = Callable[[BackfillProgress], None]
+
+
+def backfill(
+    pipeline: Pipeline, run_id: str, asked: BackfillSpan, tell: Tell, *, dry_run: bool = False
+) -> Backfill:
+    """Append to bronze what it lacks of some offsets, in chunks, each once.
+
+    What bronze lacks is found in bronze itself, so a run that died is completed by another one. Ingest may be
+    at work: offsets that it has not read yet are left to it.
+
+    Args:
+        pipeline: The pipeline.
+        run_id: the holder of the lease of backfills meanwhile.
+        asked: which records.
+        tell: is told how far the run is, at its beginning and after each chunk.
+        dry_run: plan, and change nothing.
+
+    Raises:
+        ConfigError: there is no such topic or partition.
+        OffsetsGone: Kafka no longer has some of what was asked for; all else is in bronze.
+        SourceError: there is no bronze, or the topic is not the one that it was filled from, or has other
+            records under its offsets; or bronze was restored and its reader was not.
+        InfrastructureError: another backfill is at work, or has taken over; or ingest's commits left no room
+            for one; or the cluster does not answer.
+    """
+    require_table(pipeline, "bronze")
+    require_not_read_ahead(pipeline, "bronze")
+    topic = find_topic(pipeline.spark, pipeline.config.backfill_kafka)
+    require_same_topic(pipeline, topic)
+    require_same_log(pipeline, topic, last_offsets(pipeline, topic))
+    with nullcontext() if dry_run else backfill_lease(pipeline, run_id) as lease:
+        plan = plan_backfill(pipeline, topic, asked)
+        reach(Point.OFFSETS_PLANNED)
+        run = _Run(pipeline, topic, plan, tell)
+        if lease:
+            run.copy(lease)
+    done = run.result()
+    if done.gone:
+        rest = "would be read" if dry_run else "is in bronze"
+        raise OffsetsGone(_gone(pipeline, done, rest), done)
+    return done
+
+
+class _Run:
+    """One run, and how far it is."""
+
+    def __init__(
+        self, pipeline: Pipeline, topic: Topic, plan: Mapping[int, PartitionPlan], tell: Tell
+    ) -> None:
+        self._pipeline, self._topic, self._plan, self._tell = pipeline, topic, plan, tell
+        self._kafka = pipeline.config.backfill_kafka
+        self._ranges = {number: each.lack.ranges for number, each in plan.items() if each.lack.ranges}
+        self._total = sum(len(each.offsets) for ranges in self._ranges.values() for each in ranges)
+        self._done = self._records = self._chunks = 0
+        self._began = time.monotonic()
+        self._gone = {
+            number: [each.offsets for each in partition.gone.ranges]
+            for number, partition in plan.items()
+            if partition.gone.offsets
+        }
+
+    @property
+    def progress(self) -> BackfillProgress:
+        return BackfillProgress(self._done, self._total, self._records, time.monotonic() - self._began)
+
+    def result(self) -> Backfill:
+        return Backfill(self._topic.name, self._plan, self.progress, self._chunks, self._gone)
+
+    def copy(self, lease: Lease) -> None:
+        """Append chunk after chunk, no faster than it may."""
+        if not self._ranges:
+            return
+        every = " OR ".join(
+            within({number: each.offsets}) for number, ranges in self._ranges.items() for each in ranges
+        )
+        forgotten = places_where(self._pipeline, every)
+        writer = backfill_writer(self._pipeline)
+        rate = self._pipeline.config.backfill.max_offsets_per_second
+        most = self._pipeline.config.backfill.chunk_offsets
+        self._began = time.monotonic()
+        self._tell(self.progress)
+        for chunk in chunks(self._ranges, min(most, rate * _BURST_S) if rate else most):
+            self._append(self._covered(chunk), forgotten, writer, lease)
+            self._done += sum(len(each.offsets) for each in chunk.values())
+            self._tell(self.progress)
+            reach(Point.CHUNK_COMMITTED)
+            if rate:
+                time.sleep(max(0.0, self._done / rate - self.progress.elapsed_s))
+
+    def _append(
+        self,
+        chunk: Mapping[int, Missing],
+        forgotten: DataFrame | None,
+        writer: BackfillWriter,
+        lease: Lease,
+    ) -> None:
+        if not chunk:
+            return
+        with _kept(emptied_on_arrival(self._lacking(chunk), forgotten)) as records:
+            # Where there are markers of transactions alone, there is nothing to commit.
+            if records.count():
+                self._records += writer.append(records, lease.stamp("backfill"))
+                self._chunks += 1
+
+    def _lacking(self, chunk: Mapping[int, Missing]) -> DataFrame:
+        """Return the records of a chunk that bronze does not have."""
+        ranges = {number: each.offsets for number, each in chunk.items()}
+        records = envelopes_between(self._pipeline.spark, self._kafka, ranges)
+        partial = {number: each.offsets for number, each in chunk.items() if each.is_partial}
+        if not partial:
+            return records
+        held = bronze_of_topic(self._pipeline).where(within(partial)).select("_partition", "_offset")
+        return records.join(held, ["_partition", "_offset"], "left_anti")
+
+    def _covered(self, chunk: Mapping[int, Missing]) -> dict[int, Missing]:
+        """Return what Kafka has of a chunk; what it has deleted since the run was planned is noted."""
+        with admin_client(self._pipeline.spark, self._kafka) as admin:
+            available = offset_bounds(admin, self._topic)
+        covered: dict[int, Missing] = {}
+        for number, each in chunk.items():
+            first = available[number].start
+            if deleted := range(each.offsets.start, min(each.offsets.stop, first)):
+                self._gone.setdefault(number, []).append(deleted)
+            if left := range(max(each.offsets.start, first), each.offsets.stop):
+                covered[number] = Missing(left, each.is_partial)
+        return covered
+
+
+@contextmanager
+def _kept(records: DataFrame) -> Iterator[DataFrame]:
+    """Keep records for as long as the block runs: they may be written several times."""
+    kept = records.persist()
+    try:
+        yield kept
+    finally:
+        kept.unpersist()
+
+
+def _gone(pipeline: Pipeline, done: Backfill, rest: str) -> str:
+    ranges = [
+        f"{done.topic}-{number} @ {offsets.start}..{offsets.stop - 1}"
+        for number, of_partition in sorted(done.gone.items())
+        for offsets in of_partition
+    ]
+    more = [f"and {len(ranges) - _SHOWN} more ranges"] if len(ranges) > _SHOWN else []
+    return (
+        f"{pipeline.table('bronze')} lacks offsets that were asked for and that Kafka no longer has:"
+        f" {'; '.join([*ranges[:_SHOWN], *more])}. What Kafka still has {rest}."
+        " See docs/runbook.md, 'Offsets are gone'"
+    )

@@ -1,0 +1,361 @@
+"""A backfill brings what bronze lacks once, whatever happens beside it: ingest, accidents, a second one."""
+
+import random
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from pyspark.sql import functions as F
+
+from pipelines.contracts.contract import DataContract
+from pipelines.delta.tables import version
+from pipelines.delta.upkeep import delete_rows
+from pipelines.errors import InfrastructureError, OncelakeError
+from pipelines.fault_points import Point, armed
+from pipelines.kafka.backfill_plan import BackfillSpan
+from pipelines.kafka.same_log import last_offsets
+from pipelines.kafka.topics import find_topic
+from pipelines.ledger.bronze_indexer import index_bronze
+from pipelines.lineage.key_filter import asked_key
+from pipelines.lineage.searches import OfKey
+from pipelines.steps.backfill import Backfill, BackfillProgress, OffsetsGone, backfill
+from pipelines.steps.checkpoints import reset_checkpoint
+from pipelines.steps.forget import forget
+from pipelines.steps.ingest import ingest
+from pipelines.steps.nightly import nightly
+from pipelines.steps.reconcile import reconcile
+from tests.support.accidents import dying, once
+from tests.support.kafka import MakeTopic
+from tests.support.lakes import Lake, flight
+from tests.support.nights import ONE, TWO, run, stream
+
+MakeLake = Callable[..., Lake]
+
+EVER = BackfillSpan(since=datetime(2000, 1, 1, tzinfo=UTC))
+FIRST_SENT = datetime(2013, 1, 1, tzinfo=UTC)
+
+
+class Killed(BaseException):
+    """The process is killed here."""
+
+
+class Source:
+    """A topic of two partitions, and the lake that is filled from it."""
+
+    def __init__(self, broker: str, name: str, make_lake: MakeLake, *settings: str) -> None:
+        self.producer = Producer({"bootstrap.servers": broker})
+        self.name = name
+        self.sent: Counter[int] = Counter()
+        given = (f"kafka.bootstrap_servers={broker}", f"kafka.topic={name}", "backfill.chunk_offsets=100")
+        self.lake = make_lake(*given, *settings)
+        self.told: list[BackfillProgress] = []
+
+    def send(self, count: int, partition: int = 0) -> None:
+        """Sends records, one for each minute since the beginning of 2013."""
+        for n in range(count):
+            at = FIRST_SENT + timedelta(minutes=self.sent[partition] + n)
+            self.producer.produce(
+                *(self.name, flight(flight=n + 1)),
+                partition=partition,
+                timestamp=int(at.timestamp() * 1000),
+                headers=[("attempt", b"1")],
+            )
+        assert self.producer.flush(60) == 0
+        self.sent[partition] += count
+
+    def ingest(self) -> int:
+        return ingest(self.lake.pipeline, once=True).records
+
+    def backfill(self, asked: BackfillSpan = EVER, *, dry_run: bool = False) -> Backfill:
+        return backfill(self.lake.pipeline, "run", asked, self.told.append, dry_run=dry_run)
+
+    def drop(self, condition: str) -> None:
+        """Takes records out of bronze, as an accident does."""
+        delete_rows(self.lake.spark, self.lake.config.table("bronze"), condition, {})
+
+    def held(self) -> Counter[tuple[int, int]]:
+        offsets = self.lake.table("bronze").select("_partition", "_offset")
+        return Counter((row[0], row[1]) for row in offsets.toLocalIterator())
+
+    def exact(self) -> None:
+        """Bronze holds what was sent, each record once, and in the order of ingestion; ingest goes on."""
+        for partition in self.sent:
+            self.send(1, partition)
+        self.ingest()
+        assert self.held() == Counter((p, n) for p, count in self.sent.items() for n in range(count))
+        assert reconcile(self.lake.pipeline).findings == []
+        self.in_order()
+
+    def in_order(self) -> None:
+        feed = self.lake.spark.read.format("delta").option("readChangeFeed", "true")
+        changes = feed.option("startingVersion", 1).load(self.lake.config.table("bronze"))
+        commits = (
+            changes.where("_change_type = 'insert'")
+            .groupBy("_commit_version")
+            .agg({"_ingested_at": "min"})
+            .toDF("version", "at")
+        )
+        moments = [row["at"] for row in commits.orderBy("version").toLocalIterator()]
+        assert moments == sorted(set(moments))
+        # Runs read micro-batches by this moment, and skip files by it.
+        bronze = self.lake.table("bronze")
+        newest = bronze.select("_ingested_at").distinct().orderBy(F.desc("_ingested_at")).limit(3)
+        for row in newest.collect():
+            assert bronze.where(F.col("_ingested_at") == F.lit(row[0])).count()
+
+
+@pytest.fixture
+def source(broker: str, topic: MakeTopic, make_lake: MakeLake) -> Source:
+    return Source(broker, topic(partitions=2), make_lake)
+
+
+@pytest.fixture
+def gaps(source: Source) -> Source:
+    """Bronze lacks the beginning of one partition, and some records of both."""
+    source.send(250)
+    source.send(40, partition=1)
+    source.ingest()
+    source.send(50)
+    source.ingest()
+    source.drop("_partition = 0 AND (_offset < 120 OR _offset IN (130, 131, 140, 299 - 10))")
+    source.drop("_partition = 1 AND _offset BETWEEN 10 AND 19")
+    return source
+
+
+def test_what_bronze_lacks_of_a_span_comes_in_chunks_and_the_rest_is_left_to_ingest(gaps: Source) -> None:
+    gaps.send(7)
+    before = gaps.held()
+    planned = gaps.backfill(dry_run=True)
+    assert {n: (p.lack.offsets, p.left_to_ingest) for n, p in planned.partitions.items()} == {
+        0: (124, 7),
+        1: (10, 0),
+    }
+    assert gaps.held() == before
+
+    one_hour = BackfillSpan(FIRST_SENT + timedelta(hours=1), FIRST_SENT + timedelta(minutes=135))
+    done = gaps.backfill(one_hour)
+    assert (done.progress.records, done.partitions[0].span) == (60 + 2, range(60, 135))
+    assert gaps.backfill(BackfillSpan(offsets={0: range(141)})).progress.records == 60 + 1
+    assert gaps.backfill().progress.records == 1 + 10
+    assert gaps.backfill().progress.total == 0
+
+    at_once = [each.done - before.done for before, each in zip(gaps.told, gaps.told[1:], strict=False)]
+    assert max(at_once) <= 100
+    assert gaps.told[-1].done == gaps.told[-1].total
+    envelopes = gaps.lake.table("bronze").where("_partition = 0").drop("_ingested_at", "_offset", "value")
+    # All but the moment of ingestion is as ingest writes it.
+    assert envelopes.drop("_kafka_timestamp").distinct().count() == 1
+    gaps.exact()
+
+
+@pytest.mark.parametrize(
+    ("point", "time"),
+    [(Point.OFFSETS_PLANNED, 1), (Point.CHUNK_DRAFTED, 2), (Point.CHUNK_COMMITTED, 1)],
+    ids=str,
+)
+def test_a_run_that_dies_is_completed_by_the_next(gaps: Source, point: Point, time: int) -> None:
+    with armed(point, dying(Killed(), time)), pytest.raises(Killed):
+        gaps.backfill()
+    gaps.backfill()
+    gaps.exact()
+
+
+def test_ingest_may_commit_between_any_two_steps_of_a_backfill(gaps: Source) -> None:
+    def more() -> None:
+        gaps.send(3)
+        assert gaps.ingest() == 3
+
+    with armed(Point.OFFSETS_PLANNED, more), armed(Point.CHUNK_DRAFTED, once(more)):
+        assert gaps.backfill().progress.records == 134
+    gaps.exact()
+
+
+def test_of_two_backfills_one_works_and_one_that_stood_still_writes_nothing_more(gaps: Source) -> None:
+    def meet() -> None:
+        with pytest.raises(InfrastructureError, match="is at work on this pipeline now"):
+            gaps.backfill()
+        with pytest.raises(InfrastructureError, match="is at work on this pipeline now"):
+            reset_checkpoint(gaps.lake.pipeline, "reset", "ingest")
+        # As after a pause that was longer than the lease.
+        shutil.rmtree(gaps.lake.config.ops_table("leases"))
+        assert gaps.backfill(BackfillSpan(offsets={0: range(135)})).progress.records == 122
+
+    with (
+        armed(Point.CHUNK_DRAFTED, once(meet)),
+        pytest.raises(InfrastructureError, match="lost its lease to a later one"),
+    ):
+        gaps.backfill()
+    assert gaps.backfill().progress.records == 12
+    gaps.exact()
+
+
+def test_a_reset_of_ingest_and_a_backfill_never_read_the_same_offsets(source: Source) -> None:
+    source.send(150)
+    source.ingest()
+    source.drop("_offset >= 60")
+
+    def reset() -> None:
+        shutil.rmtree(source.lake.config.ops_table("leases"))
+        reset_checkpoint(source.lake.pipeline, "reset", "ingest")
+        assert source.ingest() == 90
+
+    # By the checkpoint of before, the backfill has these to read; after the reset, ingest has.
+    with (
+        armed(Point.CHUNK_DRAFTED, once(reset)),
+        pytest.raises(InfrastructureError, match="lost its lease to a later one"),
+    ):
+        source.backfill()
+    source.drop("_offset < 30")
+    reset_checkpoint(source.lake.pipeline, "reset", "ingest")
+    # Ingest has no checkpoint, and will begin behind the last record of bronze.
+    source.send(4)
+    planned = source.backfill()
+    assert (planned.progress.records, planned.partitions[0].left_to_ingest) == (30, 4)
+    assert source.ingest() == 4
+    source.exact()
+
+
+def test_offsets_that_kafka_no_longer_has_are_named_and_the_others_are_read(
+    gaps: Source, admin: AdminClient
+) -> None:
+    position = TopicPartition(gaps.name, 0, 100)
+    admin.delete_records([position])[position].result(30)
+    # It begins with the first that Kafka has.
+    assert gaps.backfill(BackfillSpan(until=FIRST_SENT + timedelta(minutes=110))).progress.records == 10 + 10
+    with pytest.raises(OffsetsGone, match=rf"{gaps.name}-0 @ 0\.\.99\. What Kafka still has is in") as gone:
+        gaps.backfill()
+    assert (gone.value.exit_code, gone.value.done.progress.records) == (4, 14)
+    with pytest.raises(OffsetsGone, match=r"0 @ 90\.\.99\. What Kafka still has would be read"):
+        gaps.backfill(BackfillSpan(offsets={0: range(90, 110)}), dry_run=True)
+    accepted = [{"partition": 0, "first": 0, "last": 99, "why": "a disk was lost"}]
+    audit = gaps.lake.config.audit.model_validate({"known_gaps": accepted})
+    gaps.lake.config = gaps.lake.config.model_copy(update={"audit": audit})
+    assert gaps.backfill().progress.total == 0
+
+
+@pytest.mark.thorough
+def test_what_was_forgotten_comes_back_empty(source: Source) -> None:
+    lake = source.lake
+    source.send(5)
+    source.ingest()
+    forget(lake.pipeline, "run", OfKey(lake.pipeline, asked_key(lake.contract, ("flight=3",))), dry_run=False)
+    source.drop("_offset BETWEEN 1 AND 3")
+    assert source.backfill().progress.records == 3
+    empty = lake.table("bronze").where("_forgotten IS NOT NULL").select("_offset", "value").first()
+    assert empty is not None
+    assert (empty["_offset"], empty["value"]) == (2, None)
+    source.exact()
+
+
+@pytest.mark.thorough
+def test_a_micro_batch_of_ingest_that_does_not_come_is_not_waited_for_for_ever(gaps: Source) -> None:
+    gaps.send(3)
+    with (
+        armed(Point.BATCH_LOOKED_FOR, dying(OncelakeError("the disk is full"))),
+        pytest.raises(OncelakeError),
+    ):
+        gaps.ingest()
+    assert gaps.backfill().progress.records == 134
+    assert gaps.ingest() == 3
+    gaps.exact()
+
+
+@pytest.mark.thorough
+def test_both_logs_are_compared_at_the_last_record_and_not_at_the_last_that_came(gaps: Source) -> None:
+    pipeline = gaps.lake.pipeline
+    reset_checkpoint(pipeline, "reset", "ingest")
+    gaps.send(1)
+    gaps.ingest()
+    assert gaps.backfill().progress.records == 134
+    assert last_offsets(pipeline, find_topic(gaps.lake.spark, pipeline.config.kafka)) == {0: 300, 1: 39}
+
+
+@pytest.mark.thorough
+def test_the_night_after_a_backfill_takes_in_what_it_brought(
+    broker: str, topic: MakeTopic, make_lake: MakeLake, small: DataContract
+) -> None:
+    source = Source(broker, topic(partitions=1), partial(make_lake, contract=small), "batch.seal_by=kafka")
+    lake = source.lake
+    source.send(20)
+    source.ingest()
+    source.drop("_offset < 10")
+    stream(lake)
+    assert run(lake, ONE).counts.rows == 10
+    source.send(5)
+    source.ingest()
+    assert source.backfill().progress.records == 10
+    assert stream(lake).counts.late == 0
+    night = nightly(lake.pipeline, "run", [TWO], "late")
+    assert [(verdict.day, verdict.cause) for verdict in night.also_rebuilt] == [(ONE, "late")]
+    assert night.days == {ONE: "certified", TWO: "certified"}
+    assert night.counts.rows == 20
+    index = index_bronze(lake.pipeline, version(lake.spark, lake.config.table("bronze")))
+    # That none is missing is known without a look at bronze.
+    assert [(each.first, each.last, each.distinct) for each in index.offsets()] == [(0, 24, 25)]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("seed", range(6))
+def test_any_history_ends_with_each_record_once(source: Source, seed: int) -> None:
+    dice = random.Random(seed)  # noqa: S311 - nothing secret
+    source.send(200)
+    source.send(20, partition=1)
+    source.ingest()
+    points = [Point.OFFSETS_PLANNED, Point.CHUNK_DRAFTED, Point.CHUNK_COMMITTED]
+
+    def span() -> BackfillSpan:
+        first = dice.randrange(200)
+        return dice.choice([EVER, BackfillSpan(offsets={0: range(first, first + dice.randrange(1, 150))})])
+
+    def drop() -> None:
+        first = dice.randrange(220)
+        condition = f"_offset BETWEEN {first} AND {first + dice.randrange(90)}"
+        newest = "NOT (_partition = 0 AND _offset >= 199 OR _partition = 1 AND _offset >= 19)"
+        source.drop(f"{condition} AND {newest}")
+
+    def killed() -> None:
+        dies = dying(Killed(), dice.randrange(1, 3))
+        with suppress(Killed), armed(dice.choice(points), dies):
+            source.backfill(span())
+
+    def more() -> None:
+        source.send(2)
+        source.ingest()
+
+    def beside() -> None:
+        with armed(dice.choice(points), once(more)):
+            source.backfill(span())
+
+    def reset() -> None:
+        reset_checkpoint(source.lake.pipeline, "reset", "ingest")
+
+    acts: list[Callable[[], object]] = [
+        drop,
+        drop,
+        killed,
+        beside,
+        reset,
+        source.ingest,
+        lambda: source.backfill(span()),
+    ]
+    for _ in range(8):
+        dice.choice(acts)()
+    source.ingest()
+    source.backfill()
+    source.exact()
+
+
+@pytest.mark.thorough
+def test_a_backfill_is_no_faster_than_it_may_be(gaps: Source) -> None:
+    config = gaps.lake.config
+    limited = config.backfill.model_copy(update={"max_offsets_per_second": 40})
+    gaps.lake.pipeline = replace(gaps.lake.pipeline, config=config.model_copy(update={"backfill": limited}))
+    done = gaps.backfill()
+    assert done.progress.done / done.progress.elapsed_s <= 41
