@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn
 import click
 
 from pipelines.cli.job_runner import print_summary, set_up_logging
-from pipelines.cli.options import CommonOptions, log_options, place_options
+from pipelines.cli.options import CommonOptions, LogFormat, log_options, place_options
 from pipelines.cli.run_all import GRAVEST_FIRST
 from pipelines.cli.terminal import harmless
 from pipelines.config.loader import require_pipelines
@@ -90,21 +90,26 @@ def run_streams(
         raise click.UsageError("name pipelines with --pipeline, or take all with --all: one of the two")
     window: timedelta = common.pop("window")
     policy = RestartPolicy(most_restarts=common.pop("max_restarts"), window_s=window.total_seconds())
-    set_up_logging(common["log_format"])
-    began, started_at = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
-    names = require_pipelines(common["conf_dir"], common["env"]) if everything else [*dict.fromkeys(named)]
-    planned = _plan([CommonOptions(pipeline=name, **common) for name in names], streams)
-    outcomes = _supervise(planned, policy)
-    summary = {
+    log_format: LogFormat = common["log_format"]
+    set_up_logging(log_format)
+    began = time.monotonic()
+    summary: dict[str, Any] = {
         "job": "run",
-        "pipelines": names,
         "env": common["env"],
-        "started_at": started_at,
-        **summary_of(outcomes),
-        "duration_s": round(time.monotonic() - began, 3),
+        "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    is_text = common["log_format"] == "text"
-    print_summary({**summary, "pipeline": ", ".join(names)} if is_text else summary, common["log_format"])
+    try:
+        names = require_pipelines(common["conf_dir"], common["env"]) if everything else dict.fromkeys(named)
+        planned = _plan([CommonOptions(pipeline=name, **common) for name in names], streams)
+    except OncelakeError as error:
+        if log_format == "text":
+            raise
+        summary |= {"status": "failed", "error": str(error), "exit_code": error.exit_code}
+    else:
+        summary |= {"pipelines": [*names], **summary_of(_supervise(planned, policy))}
+    summary["duration_s"] = round(time.monotonic() - began, 3)
+    shown = {"pipeline": ", ".join(summary["pipelines"])} if log_format == "text" else {}
+    print_summary({**summary, **shown}, log_format)
     sys.exit(summary["exit_code"])
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import timedelta
+from importlib.metadata import version
 from typing import Any, Final
 
 from pipelines import __version__
@@ -17,7 +18,7 @@ _SCALING: Final = (
     " stream. More workers make it faster."
 )
 _UNTRIED: Final = (
-    " Not tried on Databricks: Oncelake is tested with Spark 4.2 and Delta Lake 4.4, so choose a runtime with"
+    " Not tried on Databricks: Oncelake is tested with Spark {} and Delta Lake {}, so choose a runtime with"
     " these, and try it before you use it in production."
 )
 
@@ -84,7 +85,8 @@ def _job(pods: Pods, clusters: Clusters, job: str, when: dict[str, Any]) -> dict
     retried = {} if is_stream else {"max_retries": 2, "min_retry_interval_millis": 900_000}
     return {
         "name": f"oncelake-{job.replace('_', '-')}-{pods.described.config.name}",
-        "description": (_SCALING if is_stream else _NIGHT) + _UNTRIED,
+        "description": (_SCALING if is_stream else _NIGHT)
+        + _UNTRIED.format(version("pyspark"), version("delta-spark")),
         "max_concurrent_runs": 1,
         **when,
         "tasks": [

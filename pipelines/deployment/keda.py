@@ -154,6 +154,7 @@ _JOBS: Final = (
     " there is a record that ingest has not read, and never a second one beside it. Remove the"
     " StatefulSets of `oncelake deploy kubernetes` first: of two copies of a stream, one fails. The night"
     " works as with streams that run all the time; set batch.seal_wait to more than a run takes."
+    " KEDA starts the next run a minute after one that failed for good: alert on failed Jobs."
 )
 _SECRETS: Final = (
     "KEDA does not read sasl.jaas.config: put user and password into the keys {0} and {1} of the secret {2}."

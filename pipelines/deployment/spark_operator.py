@@ -3,16 +3,16 @@
 import re
 from dataclasses import dataclass
 from datetime import timedelta
+from importlib.metadata import version
 from typing import Any, Final
 
 from pipelines import __version__
-from pipelines.config.streams import Query
+from pipelines.config.streams import STREAMS
 from pipelines.deployment.files import DeploymentFile, Document, yaml_file
 from pipelines.deployment.pods import STOP_WITHIN_S, Pods, cron
 from pipelines.errors import ConfigError
 from pipelines.resources import resource
 
-SPARK_VERSION: Final = "4.2.0"
 _NIGHT_S: Final = 21_600
 _DYNAMIC: Final = "spark.dynamicAllocation"
 # Those of conf/spark-defaults.conf that a job does not set itself.
@@ -61,7 +61,7 @@ def spark_operator_files(pods: Pods, executors: Executors) -> list[DeploymentFil
             "apiVersion": "sparkoperator.k8s.io/v1beta2",
             "kind": "SparkApplication",
             "metadata": pods.metadata(each.job.removesuffix("_stream")),
-            "spec": _application(pods, each.job, executors, "ingest" if each.port == 0 else None)
+            "spec": _application(pods, each.job, executors, is_ingest=each.job == STREAMS["ingest"].job)
             | {"restartPolicy": _restart(15, 120)},
         }
         for each in pods.described.streams
@@ -83,7 +83,7 @@ def _scheduled(pods: Pods, job: str, at: timedelta, executors: Executors) -> Doc
             "containers": [{"name": "spark-kubernetes-driver"}],
         }
     }
-    spec = _application(pods, job, executors, None)
+    spec = _application(pods, job, executors, is_ingest=False)
     return {
         "apiVersion": "sparkoperator.k8s.io/v1beta2",
         "kind": "ScheduledSparkApplication",
@@ -101,10 +101,10 @@ def _scheduled(pods: Pods, job: str, at: timedelta, executors: Executors) -> Doc
     }
 
 
-def _application(pods: Pods, job: str, executors: Executors, query: Query | None) -> dict[str, Any]:
+def _application(pods: Pods, job: str, executors: Executors, *, is_ingest: bool) -> dict[str, Any]:
     described, home = pods.described, pods.place.home
     secrets = {name: {"name": pods.place.secret, "key": name} for name in described.variables}
-    most = executors.partitions if query == "ingest" else None
+    most = executors.partitions if is_ingest else None
     count = executors.instances or described.spark_number("spark.executor.instances") or 2
     if most is not None and count > most:
         raise ConfigError(
@@ -116,7 +116,7 @@ def _application(pods: Pods, job: str, executors: Executors, query: Query | None
         "type": "Python",
         "pythonVersion": "3",
         "mode": "cluster",
-        "sparkVersion": SPARK_VERSION,
+        "sparkVersion": version("pyspark"),
         "image": pods.place.image,
         "mainApplicationFile": f"local://{home}/jobs/{job}.py",
         "arguments": pods.words(job),

@@ -80,6 +80,6 @@ def _documents(of: Described) -> Iterator[dict[str, Any]]:
     for files in all_files(of).values():
         for each in files:
             if each.name.endswith(".yaml"):
-                yield from yaml.safe_load_all(each.text)
+                yield from yaml.load_all(each.text, Loader=yaml.CSafeLoader)
             elif each.name.endswith(".json"):
                 yield json.loads(each.text)

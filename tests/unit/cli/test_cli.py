@@ -124,6 +124,13 @@ def test_with_json_the_last_line_tells_the_failure() -> None:
     assert done.returncode == 2
 
 
+def test_with_json_a_supervisor_tells_that_it_has_nothing_to_run(oncelake: Run) -> None:
+    done = oncelake("run", "--pipeline", "flihgts", "--log-format", "json")
+    summary = json.loads(done.stdout)
+    assert (done.returncode, summary["job"], summary["exit_code"]) == (2, "run", 2)
+    assert "did you mean 'flights'?" in summary["error"]
+
+
 def test_under_spark_submit_all_pipelines_have_to_agree_on_spark(oncelake: Run, tmp_path: Path) -> None:
     conf = shutil.copytree("conf", tmp_path / "conf")
     with (conf / "base/pipelines/weather.yml").open("a") as weather:
