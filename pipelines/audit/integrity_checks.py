@@ -20,7 +20,7 @@ Severity = Literal["fails", "warns", "fails or warns"]
 
 
 @dataclass(frozen=True)
-class Finding:
+class Observation:
     """What an integrity check found on a day, or in bronze as a whole.
 
     Attributes:
@@ -53,14 +53,14 @@ class IntegrityCheck:
     question: str
     severity: Severity
     runbook: str
-    find: Callable[[AuditedDays], Mapping[date, Finding]]
+    find: Callable[[AuditedDays], Mapping[date, Observation]]
 
 
 INTEGRITY_CHECKS: Final[list[IntegrityCheck]] = []
 """All integrity checks, in the order in which an audit makes them."""
 
-_OfDay = Callable[[AuditedDays, date], Finding | None]
-_OfBronze = Callable[[AuditedDays], Finding | None]
+_OfDay = Callable[[AuditedDays, date], Observation | None]
+_OfBronze = Callable[[AuditedDays], Observation | None]
 
 
 def asked_of_days(
@@ -69,7 +69,7 @@ def asked_of_days(
     """Register a function that looks at one day, see `IntegrityCheck`; None where it does not apply."""
 
     def register(find: _OfDay) -> _OfDay:
-        def each(audited: AuditedDays) -> dict[date, Finding]:
+        def each(audited: AuditedDays) -> dict[date, Observation]:
             findings = ((day, find(audited, day)) for day in audited.span.days)
             return {day: finding for day, finding in findings if finding is not None}
 
@@ -103,7 +103,7 @@ def integrity_checks(audited: AuditedDays) -> list[Check]:
     ]
 
 
-def _as_check(name: str, day: date, finding: Finding) -> Check:
+def _as_check(name: str, day: date, finding: Observation) -> Check:
     detail = "" if finding.status == "passed" else finding.detail
     return Check(day, name, "integrity", finding.status, finding.observed, finding.expected, detail)
 
@@ -117,9 +117,9 @@ def _warned(is_wrong: bool) -> Status:
 
 
 @asked_of_days("no_duplicate_key", "Does each key occur once, on the day and on its neighbouring days?")
-def _no_duplicate_key(audited: AuditedDays, day: date) -> Finding:
+def _no_duplicate_key(audited: AuditedDays, day: date) -> Observation:
     n = audited.doubled.get(day, 0)
-    return Finding(
+    return Observation(
         _failed(n > 0),
         f"{n:,} keys stand more than once",
         "no key stands more than once, neighbouring days included",
@@ -128,12 +128,12 @@ def _no_duplicate_key(audited: AuditedDays, day: date) -> Finding:
 
 
 @asked_of_days("counts_add_up", "Are all records of bronze rows, duplicates, quarantined or of other days?")
-def _counts_add_up(audited: AuditedDays, day: date) -> Finding:
+def _counts_add_up(audited: AuditedDays, day: date) -> Observation:
     bronze, rows = audited.bronze, audited.layer[day].rows
     facts = bronze.days[day]
     duplicates = facts.records - facts.rows
     total = rows + duplicates + bronze.quarantined + facts.other_days
-    return Finding(
+    return Observation(
         _failed(total != bronze.total),
         f"{rows:,} rows + {duplicates:,} duplicates + {bronze.quarantined:,} quarantined"
         f" + {facts.other_days:,} of other days = {total:,}",
@@ -145,9 +145,9 @@ def _counts_add_up(audited: AuditedDays, day: date) -> Finding:
 @asked_of_days(
     "rows_are_the_winners", "Are the rows the winning records, with the same coordinates and content?"
 )
-def _rows_are_the_winners(audited: AuditedDays, day: date) -> Finding:
+def _rows_are_the_winners(audited: AuditedDays, day: date) -> Observation:
     actual, expected = audited.layer[day].checksum, audited.bronze.days[day].checksum
-    return Finding(
+    return Observation(
         _failed(expected != actual),
         f"checksum {actual}",
         f"checksum {expected} of the winning records in bronze",
@@ -156,9 +156,9 @@ def _rows_are_the_winners(audited: AuditedDays, day: date) -> Finding:
 
 
 @asked_of_days("rows_in_their_day", "Is each row in the partition of its own day?")
-def _rows_in_their_day(audited: AuditedDays, day: date) -> Finding:
+def _rows_in_their_day(audited: AuditedDays, day: date) -> Observation:
     n = audited.layer[day].misplaced
-    return Finding(_failed(n > 0), f"{n:,} rows of another day", "no row of another day")
+    return Observation(_failed(n > 0), f"{n:,} rows of another day", "no row of another day")
 
 
 @asked_of_bronze(
@@ -166,12 +166,12 @@ def _rows_in_their_day(audited: AuditedDays, day: date) -> Finding:
     "Does bronze hold every offset of each Kafka partition, from its first to its last?",
     "fails or warns",
 )
-def _offsets_contiguous(audited: AuditedDays) -> Finding:
+def _offsets_contiguous(audited: AuditedDays) -> Observation:
     ranges, gaps_are = audited.offsets, audited.pipeline.config.audit.offset_gaps
     gaps = [(r, r.last - r.first + 1 - (r.distinct or 0)) for r in ranges]
     missing, accepted = sum(n for _, n in gaps), sum(r.known for r in ranges)
     where = ", ".join(f"{r.topic}-{r.partition}: {n:,} of {r.first}..{r.last}" for r, n in gaps if n)
-    return Finding(
+    return Observation(
         "failed" if missing > accepted and gaps_are == "fail" else _warned(missing > 0),
         f"{missing:,} offsets missing in {len(ranges)} partitions"
         + (f", {accepted:,} of them by audit.known_gaps" if accepted else ""),
@@ -182,9 +182,9 @@ def _offsets_contiguous(audited: AuditedDays) -> Finding:
 
 
 @asked_of_bronze("offsets_once", "Does bronze hold each offset once?", "warns", WARNED)
-def _offsets_once(audited: AuditedDays) -> Finding:
+def _offsets_once(audited: AuditedDays) -> Observation:
     doubled = sum(r.records - (r.distinct or 0) for r in audited.offsets)
-    return Finding(
+    return Observation(
         _warned(doubled > 0),
         f"{doubled:,} records were read from Kafka again",
         "each record read once",
@@ -193,9 +193,9 @@ def _offsets_once(audited: AuditedDays) -> Finding:
 
 
 @asked_of_bronze("index_is_whole", "Does the index of bronze count as many records as bronze itself?")
-def _index_is_whole(audited: AuditedDays) -> Finding:
+def _index_is_whole(audited: AuditedDays) -> Observation:
     indexed, stored = audited.bronze.total, audited.records_in_table
-    return Finding(
+    return Observation(
         _failed(indexed != stored),
         f"{indexed:,} records in the index of bronze",
         f"{stored:,} records in bronze",
@@ -204,12 +204,12 @@ def _index_is_whole(audited: AuditedDays) -> Finding:
 
 
 @asked_of_days("each_event_has_a_row", "Does each valid record have a row of its key within the horizon?")
-def _each_event_has_a_row(audited: AuditedDays, day: date) -> Finding | None:
+def _each_event_has_a_row(audited: AuditedDays, day: date) -> Observation | None:
     horizon = audited.span.horizon
     if not horizon:
         return None
     n = sum(of for other, of in audited.without_row.items() if abs((other - day).days) <= horizon)
-    return Finding(
+    return Observation(
         _failed(n > 0),
         f"{n:,} records have no row of their key within {horizon} days of them",
         "each has one, neighbouring days included",
@@ -218,12 +218,12 @@ def _each_event_has_a_row(audited: AuditedDays, day: date) -> Finding | None:
 
 
 @asked_of_days("keys_come_to_an_end", "Does each key recur on no more consecutive days than a run looks at?")
-def _keys_come_to_an_end(audited: AuditedDays, day: date) -> Finding | None:
+def _keys_come_to_an_end(audited: AuditedDays, day: date) -> Observation | None:
     if not audited.span.horizon:
         return None
     facts = audited.bronze.days[day]
     named = f"{'; '.join(facts.recurring)}. " if facts.recurring else ""
-    return Finding(
+    return Observation(
         _failed(facts.undecided > 0),
         f"{facts.undecided:,} keys recur day after day, for longer than a run looks",
         "copies of a key lie on a few days",
@@ -237,13 +237,13 @@ def _keys_come_to_an_end(audited: AuditedDays, day: date) -> Finding | None:
     "Is each difference between speed and batch layer explained (late, quarantined, pending, remembered)?",
     "fails or warns",
 )
-def _layers_agree(audited: AuditedDays, day: date) -> Finding | None:
+def _layers_agree(audited: AuditedDays, day: date) -> Observation | None:
     difference = audited.differences.get(day)
     if difference is None:
         return None
     unexplained = difference.missing + difference.extra
     fails = bool(unexplained) and audited.pipeline.config.audit.layer_differences == "fail"
-    return Finding(
+    return Observation(
         "failed" if fails else _warned(bool(unexplained or difference.pending or difference.remembered)),
         f"speed lacks {difference.late:,} late, {difference.pending:,} pending, {difference.quarantined:,}"
         f" quarantined, {difference.remembered:,} remembered and {difference.missing:,} unexplained keys,"
@@ -267,11 +267,11 @@ def _why_layers_differ(difference: LayerDifference) -> str:
 
 
 @asked_of_days("speed_layer_deduplicated", "Does the speed layer hold each key once?", "warns", WARNED)
-def _speed_layer_deduplicated(audited: AuditedDays, day: date) -> Finding | None:
+def _speed_layer_deduplicated(audited: AuditedDays, day: date) -> Observation | None:
     if day not in audited.differences:
         return None
     n = audited.doubled_in_speed.get(day, 0)
-    return Finding(
+    return Observation(
         _warned(n > 0),
         f"{n:,} keys stand more than once in the speed layer",
         "each key once within the watermark's delay",
@@ -282,12 +282,12 @@ def _speed_layer_deduplicated(audited: AuditedDays, day: date) -> Finding | None
 @asked_of_days(
     LATE_WITHIN_LIMIT, "Is the share of late events at most speed.late_warn_share?", "warns", WARNED
 )
-def _late_within_limit(audited: AuditedDays, day: date) -> Finding | None:
+def _late_within_limit(audited: AuditedDays, day: date) -> Observation | None:
     if day not in audited.differences:
         return None
     late, rows = audited.differences[day].late, audited.layer[day].rows
     speed = audited.pipeline.config.speed
-    return Finding(
+    return Observation(
         _warned(rows >= speed.late_warn_records and late > speed.late_warn_share * rows),
         f"{late:,} of {rows:,} events came too late for the speed layer",
         f"at most {100 * speed.late_warn_share:g} % (speed.late_warn_share)",
@@ -296,13 +296,13 @@ def _late_within_limit(audited: AuditedDays, day: date) -> Finding | None:
 
 
 @asked_of_days("conflicts_within_limit", "Are conflicts within the contract's maxConflictsPercent?")
-def _conflicts_within_limit(audited: AuditedDays, day: date) -> Finding | None:
+def _conflicts_within_limit(audited: AuditedDays, day: date) -> Observation | None:
     limit = audited.pipeline.contract.max_conflicts
     if limit is None:
         return None
     facts = audited.bronze.days[day]
     share = 100 * facts.conflicts / facts.rows if facts.rows else 0.0
-    return Finding(
+    return Observation(
         _failed(share > limit),
         f"{facts.conflicts:,} of {facts.rows:,} events have copies with different payloads ({share:.2f} %)",
         f"{limit:g} % at most",
@@ -313,11 +313,11 @@ def _conflicts_within_limit(audited: AuditedDays, day: date) -> Finding | None:
 @asked_of_bronze(
     "quarantine_is_whole", "Is every record that breaks the contract in quarantine?", "warns", WARNED
 )
-def _quarantine_is_whole(audited: AuditedDays) -> Finding | None:
+def _quarantine_is_whole(audited: AuditedDays) -> Observation | None:
     lacking = audited.lacking_in_quarantine
     if lacking is None:
         return None
-    return Finding(
+    return Observation(
         _warned(lacking > 0),
         f"{lacking:,} of {audited.bronze.quarantined:,} records that break the contract"
         " are not in quarantine",
@@ -340,7 +340,7 @@ def fail_together(failed: Collection[date], moves: Collection[tuple[date, date]]
             _as_check(
                 "moves_with_its_neighbour",
                 day,
-                Finding(
+                Observation(
                     "failed",
                     f"events move between this day and {other}, which failed",
                     "days between which events move are certified together",

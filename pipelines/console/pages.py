@@ -12,7 +12,7 @@ from urllib.parse import quote
 from markupsafe import Markup
 
 from pipelines.console.batch_chart import batch_chart
-from pipelines.console.findings import SEVERITIES, Judged, findings, judged, severity_of
+from pipelines.console.concerns import SEVERITIES, Judged, concerns, judged, severity_of
 from pipelines.console.view import LakeView, PipelineView
 from pipelines.durations import about
 from pipelines.lag.evidence import Evidence, PartitionLag
@@ -84,7 +84,7 @@ def render_pipeline(view: LakeView, pipeline: PipelineView, now: datetime, site:
     return template("pipeline.html.j2", _PACKAGE).render(
         **_common(view, now, site, up="../"),
         pipeline=pipeline,
-        one=Judged(pipeline, findings(pipeline, now, view.old_after_s)),
+        one=Judged(pipeline, concerns(pipeline, now, view.old_after_s)),
         charts=[(each, batch_chart(each.busy)) for each in figures.streams] if figures else [],
         stages=cluster.stages if cluster else (),
         most_behind=_most_behind,

@@ -11,8 +11,8 @@ from pipelines.doctor import (
     lake_checks,
     publishing_checks,
 )
-from pipelines.doctor.evidence import Evidence
 from pipelines.doctor.findings import SEVERITIES, Finding, Severity, is_at_least
+from pipelines.doctor.pipeline_facts import PipelineFacts
 from pipelines.doctor.registry import CHECKS, CheckResult, DoctorCheck, Group
 
 # They register themselves when they are imported.
@@ -54,6 +54,6 @@ class Checkup:
         return list(dict.fromkeys(found))
 
 
-def check_up(evidence: Evidence) -> Checkup:
+def check_up(facts: PipelineFacts) -> Checkup:
     """Make all checks."""
-    return Checkup(tuple(check.run(evidence) for check in ALL_CHECKS))
+    return Checkup(tuple(check.run(facts) for check in ALL_CHECKS))

@@ -5,8 +5,8 @@ from datetime import timedelta
 from typing import Final
 
 from pipelines.config.commands import command
-from pipelines.doctor.evidence import Evidence, StreamFacts, TopicFacts
 from pipelines.doctor.findings import Finding
+from pipelines.doctor.pipeline_facts import PipelineFacts, StreamFacts, TopicFacts
 from pipelines.doctor.registry import Shelf
 from pipelines.durations import about
 from pipelines.kafka.topic_description import (
@@ -36,8 +36,8 @@ _SHELF.answers(
 @_SHELF.check(
     "rights_suffice", "May this client read the topic and its settings?", "error", "Rights on the cluster"
 )
-def _rights_suffice(evidence: Evidence) -> Iterator[Finding]:
-    topic = _topic(evidence).description
+def _rights_suffice(facts: PipelineFacts) -> Iterator[Finding]:
+    topic = _topic(facts).description
     grant = "let an administrator grant it: kafka-acls.sh --add --allow-principal User:NAME --operation"
     if topic.operations is not None and "READ" not in topic.operations:
         yield Finding(
@@ -56,8 +56,8 @@ def _rights_suffice(evidence: Evidence) -> Iterator[Finding]:
 
 
 @_SHELF.check("partitions_have_leaders", "Has each partition a leader?", "error", _KEPT)
-def _partitions_have_leaders(evidence: Evidence) -> Iterator[Finding]:
-    topic = _topic(evidence)
+def _partitions_have_leaders(facts: PipelineFacts) -> Iterator[Finding]:
+    topic = _topic(facts)
     if offline := [each.number for each in topic.racked.partitions if each.leader is None]:
         yield Finding(
             "error",
@@ -68,8 +68,8 @@ def _partitions_have_leaders(evidence: Evidence) -> Iterator[Finding]:
 
 
 @_SHELF.check("replicas_are_in_sync", "Are all replicas in sync?", "warning", _KEPT)
-def _replicas_are_in_sync(evidence: Evidence) -> Iterator[Finding]:
-    topic = _topic(evidence)
+def _replicas_are_in_sync(facts: PipelineFacts) -> Iterator[Finding]:
+    topic = _topic(facts)
     behind = [each.number for each in topic.racked.partitions if len(each.in_sync) < len(each.replicas)]
     if behind:
         yield Finding(
@@ -81,8 +81,8 @@ def _replicas_are_in_sync(evidence: Evidence) -> Iterator[Finding]:
 
 
 @_SHELF.check("replication_factor", "Does each partition survive the loss of a broker?", "warning", _KEPT)
-def _replication_factor(evidence: Evidence) -> Iterator[Finding]:
-    topic = _topic(evidence)
+def _replication_factor(facts: PipelineFacts) -> Iterator[Finding]:
+    topic = _topic(facts)
     # With one broker there is no choice.
     if topic.replicas == 1 and topic.brokers > 1:
         yield Finding(
@@ -94,8 +94,8 @@ def _replication_factor(evidence: Evidence) -> Iterator[Finding]:
 
 
 @_SHELF.check("min_insync_replicas", "Does min.insync.replicas fit the number of replicas?", "error", _KEPT)
-def _min_insync_replicas(evidence: Evidence) -> Iterator[Finding]:
-    topic = _topic(evidence)
+def _min_insync_replicas(facts: PipelineFacts) -> Iterator[Finding]:
+    topic = _topic(facts)
     least, name = topic.description.number(IN_SYNC), topic.racked.name
     if least is None or topic.replicas < 2:
         return
@@ -121,8 +121,8 @@ def _min_insync_replicas(evidence: Evidence) -> Iterator[Finding]:
     "warning",
     "Kafka has lost what bronze has",
 )
-def _no_unclean_election(evidence: Evidence) -> Iterator[Finding]:
-    topic = _topic(evidence).description
+def _no_unclean_election(facts: PipelineFacts) -> Iterator[Finding]:
+    topic = _topic(facts).description
     if topic.settings.get(UNCLEAN) == "true":
         yield Finding(
             "warning",
@@ -140,9 +140,9 @@ def _no_unclean_election(evidence: Evidence) -> Iterator[Finding]:
     "How the topic is kept",
     "retention_under_run_interval",
 )
-def _retention_covers_runs(evidence: Evidence) -> Iterator[Finding]:
-    topic = _topic(evidence).description
-    kept_ms, step = topic.number(RETENTION), _between_runs(evidence)
+def _retention_covers_runs(facts: PipelineFacts) -> Iterator[Finding]:
+    topic = _topic(facts).description
+    kept_ms, step = topic.number(RETENTION), _between_runs(facts)
     if kept_ms is None or kept_ms < 0 or "delete" not in topic.settings.get(CLEANUP, "delete"):
         return
     kept = timedelta(milliseconds=kept_ms)
@@ -159,8 +159,8 @@ def _retention_covers_runs(evidence: Evidence) -> Iterator[Finding]:
 
 
 @_SHELF.check("retention_is_by_time", "Are records deleted by their age alone?", "warning", _KEPT)
-def _retention_is_by_time(evidence: Evidence) -> Iterator[Finding]:
-    topic = _topic(evidence).description
+def _retention_is_by_time(facts: PipelineFacts) -> Iterator[Finding]:
+    topic = _topic(facts).description
     size = topic.number(RETENTION_BYTES)
     if size is not None and size >= 0 and "delete" in topic.settings.get(CLEANUP, "delete"):
         yield Finding(
@@ -177,8 +177,8 @@ def _retention_is_by_time(evidence: Evidence) -> Iterator[Finding]:
     "warning",
     "Audit failed",
 )
-def _gaps_are_as_configured(evidence: Evidence) -> Iterator[Finding]:
-    topic, gaps = _topic(evidence).description, evidence.config.audit.offset_gaps
+def _gaps_are_as_configured(facts: PipelineFacts) -> Iterator[Finding]:
+    topic, gaps = _topic(facts).description, facts.config.audit.offset_gaps
     cleanup = topic.settings.get(CLEANUP)
     if cleanup and "compact" in cleanup and gaps == "fail":
         yield Finding(
@@ -204,8 +204,8 @@ def _gaps_are_as_configured(evidence: Evidence) -> Iterator[Finding]:
     "error",
     "The topic was recreated",
 )
-def _topic_is_that_of_bronze(evidence: Evidence) -> Iterator[Finding]:
-    topic, stored = _topic(evidence).description, evidence.tables and evidence.tables.topic_id
+def _topic_is_that_of_bronze(facts: PipelineFacts) -> Iterator[Finding]:
+    topic, stored = _topic(facts).description, facts.tables and facts.tables.topic_id
     if stored and stored != topic.topic_id:
         yield Finding(
             "error",
@@ -221,11 +221,11 @@ def _topic_is_that_of_bronze(evidence: Evidence) -> Iterator[Finding]:
     "error",
     "Offsets are gone",
 )
-def _unread_records_are_there(evidence: Evidence) -> Iterator[Finding]:
-    topic = _topic(evidence).description
+def _unread_records_are_there(facts: PipelineFacts) -> Iterator[Finding]:
+    topic = _topic(facts).description
     lost = {
         number: earliest - at
-        for number, at in _ingest(evidence).read_until.items()
+        for number, at in _ingest(facts).read_until.items()
         if (earliest := topic.earliest.get(number, at)) > at
     }
     if lost:
@@ -234,7 +234,7 @@ def _unread_records_are_there(evidence: Evidence) -> Iterator[Finding]:
             "error",
             f"offsets that Kafka has deleted before ingest read them: {where}",
             "all offsets since the last micro-batch of ingest",
-            f"find out what is missing: {command(evidence.config, 'reconcile')}; then continue with a new"
+            f"find out what is missing: {command(facts.config, 'reconcile')}; then continue with a new"
             " checkpoint",
         )
 
@@ -245,11 +245,11 @@ def _unread_records_are_there(evidence: Evidence) -> Iterator[Finding]:
     "error",
     "Kafka has lost what bronze has",
 )
-def _kafka_has_what_was_read(evidence: Evidence) -> Iterator[Finding]:
-    topic = _topic(evidence).description
+def _kafka_has_what_was_read(facts: PipelineFacts) -> Iterator[Finding]:
+    topic = _topic(facts).description
     ahead = {
         number: at - end
-        for number, at in _ingest(evidence).read_until.items()
+        for number, at in _ingest(facts).read_until.items()
         if (end := topic.ends.get(number, at)) < at
     }
     if ahead:
@@ -275,8 +275,8 @@ _COPIES.answers(
 @_COPIES.check(
     "dead_letters_fit", "Does the dead-letter topic take the largest record of the topic?", "warning", _KEPT
 )
-def _dead_letters_fit(evidence: Evidence) -> Iterator[Finding]:
-    topic, copies = _topic(evidence).description, evidence.dead_letters
+def _dead_letters_fit(facts: PipelineFacts) -> Iterator[Finding]:
+    topic, copies = _topic(facts).description, facts.dead_letters
     source, target = topic.number(LARGEST), copies.number(LARGEST) if copies else None
     if copies and source is not None and target is not None and target < source:
         yield Finding(
@@ -294,8 +294,8 @@ def _dead_letters_fit(evidence: Evidence) -> Iterator[Finding]:
     "warning",
     "What it needs",
 )
-def _bytes_stay_in_the_rack(evidence: Evidence) -> Iterator[Finding]:
-    topic, mode = _topic(evidence).racked, evidence.config.kafka.rack.mode
+def _bytes_stay_in_the_rack(facts: PipelineFacts) -> Iterator[Finding]:
+    topic, mode = _topic(facts).racked, facts.config.kafka.rack.mode
     racks = sorted({rack for rack in topic.racks.values() if rack})
     if mode == "off" and not racks:
         return
@@ -304,29 +304,29 @@ def _bytes_stay_in_the_rack(evidence: Evidence) -> Iterator[Finding]:
             "info" if mode == "off" else "warning",
             hint,
             "each byte read in its own rack",
-            f"see {command(evidence.config, 'rack doctor')}",
+            f"see {command(facts.config, 'rack doctor')}",
         )
 
 
-def _topic(evidence: Evidence) -> TopicFacts:
-    if evidence.topic is None:
+def _topic(facts: PipelineFacts) -> TopicFacts:
+    if facts.topic is None:
         raise ValueError("the check does not say that it needs the topic")
-    return evidence.topic
+    return facts.topic
 
 
-def _ingest(evidence: Evidence) -> StreamFacts:
-    return (evidence.streams or {}).get("ingest", StreamFacts())
+def _ingest(facts: PipelineFacts) -> StreamFacts:
+    return (facts.streams or {}).get("ingest", StreamFacts())
 
 
-def _between_runs(evidence: Evidence) -> timedelta:
+def _between_runs(facts: PipelineFacts) -> timedelta:
     """Return the time from one run of ingest to the next, or since the last one, whichever is longer."""
-    progress = _ingest(evidence).progress
+    progress = _ingest(facts).progress
     if progress is None:
-        return evidence.config.ingest.trigger_interval
+        return facts.config.ingest.trigger_interval
     step = timedelta(seconds=progress.trigger_s)
     if not progress.trigger_s and progress.previous_at:
         step = progress.started_at - progress.previous_at
-    return max(step, evidence.at - (progress.ended_at or progress.written_at))
+    return max(step, facts.at - (progress.ended_at or progress.written_at))
 
 
 def _words(items: Iterable[object]) -> str:

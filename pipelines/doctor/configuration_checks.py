@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from pipelines.config.risks import RISKS
-from pipelines.doctor.evidence import Evidence
 from pipelines.doctor.findings import Finding
+from pipelines.doctor.pipeline_facts import PipelineFacts
 from pipelines.doctor.registry import Shelf
 from pipelines.durations import format_interval
 
@@ -17,8 +17,8 @@ _INGEST_TRIGGERS: Final = 3
 @_SHELF.check(
     "accepted_risks", "Which risks does the pipeline take?", "info", "Settings that should not stay"
 )
-def _accepted_risks(evidence: Evidence) -> Iterator[Finding]:
-    for name in evidence.config.accept_risks:
+def _accepted_risks(facts: PipelineFacts) -> Iterator[Finding]:
+    for name in facts.config.accept_risks:
         yield Finding(
             "info",
             f"accept_risks has {name}: {RISKS[name].harm}",
@@ -33,8 +33,8 @@ def _accepted_risks(evidence: Evidence) -> Iterator[Finding]:
     "warning",
     "Settings that should not stay",
 )
-def _settings_for_one_run(evidence: Evidence) -> Iterator[Finding]:
-    config = evidence.config
+def _settings_for_one_run(facts: PipelineFacts) -> Iterator[Finding]:
+    config = facts.config
     kept = {
         "batch.fewer_records: take": config.batch.fewer_records == "take",
         "batch.seal_by: bronze": config.batch.seal_by == "bronze",
@@ -56,9 +56,9 @@ def _settings_for_one_run(evidence: Evidence) -> Iterator[Finding]:
     "warning",
     "Bronze is behind",
 )
-def _nights_wait_for_ingest(evidence: Evidence) -> Iterator[Finding]:
-    wait, trigger = evidence.config.batch.seal_wait, evidence.config.ingest.trigger_interval
-    if evidence.config.batch.seal_by == "kafka" and wait < _INGEST_TRIGGERS * trigger:
+def _nights_wait_for_ingest(facts: PipelineFacts) -> Iterator[Finding]:
+    wait, trigger = facts.config.batch.seal_wait, facts.config.ingest.trigger_interval
+    if facts.config.batch.seal_by == "kafka" and wait < _INGEST_TRIGGERS * trigger:
         yield Finding(
             "warning",
             f"batch.seal_wait is {format_interval(wait)}, with ingest.trigger_interval"
@@ -75,9 +75,9 @@ def _nights_wait_for_ingest(evidence: Evidence) -> Iterator[Finding]:
     "Settings that should not stay",
     "starting_offsets_latest",
 )
-def _first_start_reads_all(evidence: Evidence) -> Iterator[Finding]:
-    ingest = (evidence.streams or {}).get("ingest")
-    if ingest and not ingest.has_begun and evidence.config.kafka.starting_offsets == "latest":
+def _first_start_reads_all(facts: PipelineFacts) -> Iterator[Finding]:
+    ingest = (facts.streams or {}).get("ingest")
+    if ingest and not ingest.has_begun and facts.config.kafka.starting_offsets == "latest":
         yield Finding(
             "error",
             "kafka.starting_offsets is latest, and ingest has not begun: it would skip all records that are"

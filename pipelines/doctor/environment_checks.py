@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Final
 
-from pipelines.doctor.evidence import Evidence
 from pipelines.doctor.findings import Finding
+from pipelines.doctor.pipeline_facts import PipelineFacts
 from pipelines.doctor.registry import Shelf
 
 _JAVA: Final = "Java and jars"
@@ -32,8 +32,8 @@ _SHELF.answers(
 @Shelf("environment", ("runtime",)).check(
     "jars_are_whole", "Do the jars have the checksums of conf/jars.lock?", "error", _JAVA
 )
-def _jars_are_whole(evidence: Evidence) -> Iterator[Finding]:
-    runtime = evidence.runtime
+def _jars_are_whole(facts: PipelineFacts) -> Iterator[Finding]:
+    runtime = facts.runtime
     if runtime and runtime.damaged_jars:
         yield Finding(
             "error",
@@ -56,16 +56,16 @@ def _jars_are_whole(evidence: Evidence) -> Iterator[Finding]:
     "error",
     _CLOCK,
 )
-def _clock_and_bronze(evidence: Evidence) -> Iterator[Finding]:
-    if evidence.tables and evidence.tables.clock:
-        yield Finding("error", evidence.tables.clock, "a clock that keeps time", "synchronize it (NTP)")
+def _clock_and_bronze(facts: PipelineFacts) -> Iterator[Finding]:
+    if facts.tables and facts.tables.clock:
+        yield Finding("error", facts.tables.clock, "a clock that keeps time", "synchronize it (NTP)")
 
 
 @Shelf("environment", ("store",)).check(
     "clock_and_store", "Do the clocks of this machine and of the lake's store agree?", "warning", _CLOCK
 )
-def _clock_and_store(evidence: Evidence) -> Iterator[Finding]:
-    skew = evidence.store.skew if evidence.store else None
+def _clock_and_store(facts: PipelineFacts) -> Iterator[Finding]:
+    skew = facts.store.skew if facts.store else None
     if skew is not None and abs(skew) > _SKEW:
         yield Finding(
             "warning",
@@ -82,12 +82,12 @@ def _clock_and_store(evidence: Evidence) -> Iterator[Finding]:
     "warning",
     _CLOCK,
 )
-def _clock_and_broker(evidence: Evidence) -> Iterator[Finding]:
-    appended = evidence.topic.description.appended_at if evidence.topic else None
-    if appended is not None and appended - evidence.at > _SKEW:
+def _clock_and_broker(facts: PipelineFacts) -> Iterator[Finding]:
+    appended = facts.topic.description.appended_at if facts.topic else None
+    if appended is not None and appended - facts.at > _SKEW:
         yield Finding(
             "warning",
-            f"a broker took a record {(appended - evidence.at).total_seconds():.0f} s after the current time"
+            f"a broker took a record {(appended - facts.at).total_seconds():.0f} s after the current time"
             " of this machine",
             "a difference of a minute at most",
             "synchronize this machine and the brokers (NTP)",

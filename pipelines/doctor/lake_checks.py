@@ -6,8 +6,8 @@ from typing import Final
 
 from pipelines.config.commands import command
 from pipelines.config.streams import STREAMS, Query
-from pipelines.doctor.evidence import Evidence, StreamFacts
 from pipelines.doctor.findings import Finding
+from pipelines.doctor.pipeline_facts import PipelineFacts, StreamFacts
 from pipelines.doctor.registry import Shelf
 from pipelines.durations import about, format_interval
 
@@ -28,11 +28,11 @@ _SHELF.answers(
 
 
 @_SHELF.check("put_if_absent", "Does the store refuse to write a commit over another?", "error", _STORE)
-def _put_if_absent(evidence: Evidence) -> Iterator[Finding]:
-    if evidence.store and evidence.store.takes_over:
+def _put_if_absent(facts: PipelineFacts) -> Iterator[Finding]:
+    if facts.store and facts.store.takes_over:
         yield Finding(
             "error",
-            f"lake.root: {evidence.config.root}: a file that was there was written over, where Delta writes"
+            f"lake.root: {facts.config.root}: a file that was there was written over, where Delta writes"
             " only if absent: if two jobs commit at once, one commit is lost",
             "a store with conditional writes, or a log store of Delta for it",
             "set spark.delta.logStore.SCHEME.impl in spark.conf",
@@ -40,11 +40,11 @@ def _put_if_absent(evidence: Evidence) -> Iterator[Finding]:
 
 
 @_SHELF.check("store_deletes", "Can a file of the lake be deleted?", "warning", _STORE)
-def _store_deletes(evidence: Evidence) -> Iterator[Finding]:
-    if evidence.store and not evidence.store.is_clean:
+def _store_deletes(facts: PipelineFacts) -> Iterator[Finding]:
+    if facts.store and not facts.store.is_clean:
         yield Finding(
             "warning",
-            f"the files of this probe are still in {evidence.config.root}/ops",
+            f"the files of this probe are still in {facts.config.root}/ops",
             "that files can be deleted, as `maintain` does",
             "let this user delete files under lake.root",
         )
@@ -53,8 +53,8 @@ def _store_deletes(evidence: Evidence) -> Iterator[Finding]:
 @Shelf("tables", ("logs",)).check(
     "commits_are_whole", "Are the newest commits of each table whole?", "error", "A commit is damaged"
 )
-def _commits_are_whole(evidence: Evidence) -> Iterator[Finding]:
-    for file in evidence.logs or ():
+def _commits_are_whole(facts: PipelineFacts) -> Iterator[Finding]:
+    for file in facts.logs or ():
         yield Finding(
             "error",
             f"{file}: the commit is empty or cut off",
@@ -74,8 +74,8 @@ _TABLES.answers(
 
 
 @_TABLES.check("tables_fit_checkpoints", "Do tables and checkpoints know each other?", "error", _FIT)
-def _tables_fit_checkpoints(evidence: Evidence) -> Iterator[Finding]:
-    for query, why in evidence.tables.misfits.items() if evidence.tables else ():
+def _tables_fit_checkpoints(facts: PipelineFacts) -> Iterator[Finding]:
+    for query, why in facts.tables.misfits.items() if facts.tables else ():
         yield Finding(
             "error",
             why,
@@ -90,8 +90,8 @@ def _tables_fit_checkpoints(evidence: Evidence) -> Iterator[Finding]:
     "error",
     "Change of rules, watermark or state partitions",
 )
-def _rules_are_those_of_the_tables(evidence: Evidence) -> Iterator[Finding]:
-    for why in evidence.tables.rules if evidence.tables else ():
+def _rules_are_those_of_the_tables(facts: PipelineFacts) -> Iterator[Finding]:
+    for why in facts.tables.rules if facts.tables else ():
         yield Finding("error", why, "the rules of the table", "undo the change, or rebuild the layer")
 
 
@@ -101,11 +101,11 @@ def _rules_are_those_of_the_tables(evidence: Evidence) -> Iterator[Finding]:
     "error",
     "The certified version is gone",
 )
-def _certified_version_is_there(evidence: Evidence) -> Iterator[Finding]:
-    if evidence.tables and evidence.tables.certified:
+def _certified_version_is_there(facts: PipelineFacts) -> Iterator[Finding]:
+    if facts.tables and facts.tables.certified:
         yield Finding(
             "error",
-            evidence.tables.certified,
+            facts.tables.certified,
             "the version that readers get",
             "restore both tables from backups of the same time",
         )
@@ -117,26 +117,26 @@ def _certified_version_is_there(evidence: Evidence) -> Iterator[Finding]:
     "warning",
     "Others wrote to the batch layer",
 )
-def _batch_layer_is_as_certified(evidence: Evidence) -> Iterator[Finding]:
-    tables = evidence.tables
+def _batch_layer_is_as_certified(facts: PipelineFacts) -> Iterator[Finding]:
+    tables = facts.tables
     at_work = tables is not None and tables.lease is not None and not tables.lease.is_gone
     if tables and tables.is_as_certified is False and not at_work:
         yield Finding(
             "warning",
-            f"{evidence.config.table('batch')} differs from its certified version: a run died between writing"
+            f"{facts.config.table('batch')} differs from its certified version: a run died between writing"
             " and deciding, or others wrote to it",
             "the certified version; readers get that anyway",
-            f"the next run restores it: {command(evidence.config, 'nightly_batch')}",
+            f"the next run restores it: {command(facts.config, 'nightly_batch')}",
         )
 
 
 @_TABLES.check("lease_is_not_left_over", "Is the lease free, or held by a run?", "warning", "Lease held")
-def _lease_is_not_left_over(evidence: Evidence) -> Iterator[Finding]:
-    lease = evidence.tables.lease if evidence.tables else None
+def _lease_is_not_left_over(facts: PipelineFacts) -> Iterator[Finding]:
+    lease = facts.tables.lease if facts.tables else None
     if lease is None:
         return
     who = f"run {lease.run} on {lease.host} (pid {lease.pid}) has held the lease"
-    held = about((evidence.at - lease.since).total_seconds())
+    held = about((facts.at - lease.since).total_seconds())
     if lease.is_gone:
         yield Finding(
             "warning",
@@ -162,14 +162,14 @@ _STREAMS: Final = Shelf("tables", ("streams",))
     "error",
     "A stream does not answer",
 )
-def _streams_ended_well(evidence: Evidence) -> Iterator[Finding]:
-    for query, stream in (evidence.streams or {}).items():
+def _streams_ended_well(facts: PipelineFacts) -> Iterator[Finding]:
+    for query, stream in (facts.streams or {}).items():
         if why := _failure(stream):
             yield Finding(
                 "error",
                 f"{STREAMS[query].job}: {why}",
                 "a run that goes on, or ends well",
-                f"fix what it says, then start it: {command(evidence.config, STREAMS[query].job)}",
+                f"fix what it says, then start it: {command(facts.config, STREAMS[query].job)}",
             )
 
 
@@ -187,10 +187,10 @@ def _failure(stream: StreamFacts) -> str | None:
     "Settings that should not stay",
     "poll_interval_too_short",
 )
-def _poll_interval_outlasts_batches(evidence: Evidence) -> Iterator[Finding]:
-    config = evidence.config
+def _poll_interval_outlasts_batches(facts: PipelineFacts) -> Iterator[Finding]:
+    config = facts.config
     options = {"ingest": config.kafka.options, "publish": config.publish.options if config.publish else {}}
-    for query, stream in (evidence.streams or {}).items():
+    for query, stream in (facts.streams or {}).items():
         text = options.get(query, {}).get("max.poll.interval.ms", "")
         longest = longest_batch(stream)
         if text.isdecimal() and timedelta(milliseconds=int(text)) < longest:
@@ -215,29 +215,29 @@ _NIGHTS: Final = Shelf("nights", ("nights",))
 @_NIGHTS.check(
     "days_are_certified", "Is the newest verdict on each day that it is certified?", "warning", "Audit failed"
 )
-def _days_are_certified(evidence: Evidence) -> Iterator[Finding]:
-    failed = evidence.nights.failed if evidence.nights else ()
+def _days_are_certified(facts: PipelineFacts) -> Iterator[Finding]:
+    failed = facts.nights.failed if facts.nights else ()
     if failed:
         yield Finding(
             "warning",
             f"{len(failed)} days did not pass their last audit, from {failed[0]} to {failed[-1]}",
             "days that are certified",
-            f"fix what the audit found, then run: {command(evidence.config, 'nightly_batch')}",
+            f"fix what the audit found, then run: {command(facts.config, 'nightly_batch')}",
         )
 
 
 @_NIGHTS.check("nights_run", "Has a nightly run decided within 60 hours?", "warning", "No day is certified")
-def _nights_run(evidence: Evidence) -> Iterator[Finding]:
-    nights = evidence.nights
+def _nights_run(facts: PipelineFacts) -> Iterator[Finding]:
+    nights = facts.nights
     if nights is None or nights.decided_at is None or nights.bronze_at is None:
         return
-    since = evidence.at - nights.decided_at
+    since = facts.at - nights.decided_at
     if since > _NO_NIGHT and nights.bronze_at > nights.decided_at:
         yield Finding(
             "warning",
             f"the last verdict was given {about(since.total_seconds())} ago, and bronze has more records",
             "a verdict each night",
-            f"see what the scheduler says; start a run: {command(evidence.config, 'nightly_batch')}",
+            f"see what the scheduler says; start a run: {command(facts.config, 'nightly_batch')}",
         )
 
 
@@ -248,32 +248,32 @@ def _nights_run(evidence: Evidence) -> Iterator[Finding]:
     "Many late records",
     "watermark_under_lateness",
 )
-def _watermark_covers_lateness(evidence: Evidence) -> Iterator[Finding]:
+def _watermark_covers_lateness(facts: PipelineFacts) -> Iterator[Finding]:
     observed = [
         f"{late:,} of {of:,} {what} came behind it"
-        for what, (late, of) in _late(evidence).items()
-        if of >= evidence.config.speed.late_warn_records and late > _LATE_SHARE * of
+        for what, (late, of) in _late(facts).items()
+        if of >= facts.config.speed.late_warn_records and late > _LATE_SHARE * of
     ]
     if not observed:
         return
-    needed = evidence.lateness.most if evidence.lateness else timedelta()
+    needed = facts.lateness.most if facts.lateness else timedelta()
     hours = max(-(-needed // _HOUR), 1) * _HOUR
-    longer = f" to {format_interval(hours)} or more" if hours > evidence.config.speed.watermark_delay else ""
+    longer = f" to {format_interval(hours)} or more" if hours > facts.config.speed.watermark_delay else ""
     yield Finding(
         "warning",
-        f"speed.watermark_delay is {format_interval(evidence.config.speed.watermark_delay)}, and"
+        f"speed.watermark_delay is {format_interval(facts.config.speed.watermark_delay)}, and"
         f" {'; '.join(observed)}",
         f"{_LATE_SHARE:.0%} at most: the others are missing from the speed layer until the nightly run",
         f"raise speed.watermark_delay{longer}, and rebuild the speed layer",
     )
 
 
-def _late(evidence: Evidence) -> dict[str, tuple[int, int]]:
+def _late(facts: PipelineFacts) -> dict[str, tuple[int, int]]:
     """Return late records and all records, by where they were counted."""
     query: Query = "speed"
-    progress = (evidence.streams or {}).get(query, StreamFacts()).progress
+    progress = (facts.streams or {}).get(query, StreamFacts()).progress
     batches = progress.batches if progress else ()
-    nights, lateness = evidence.nights, evidence.lateness
+    nights, lateness = facts.nights, facts.lateness
     return {
         "records of the last micro-batches": (
             sum(batch.late for batch in batches),

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 
 from pipelines.delta.io import read, small_rows
 from pipelines.delta.tables import exists
-from pipelines.doctor.evidence import LatenessFacts
+from pipelines.doctor.pipeline_facts import LatenessFacts
 from pipelines.ledger.bronze_index import RECORDS
 from pipelines.spark.pipeline import Pipeline
 from pipelines.sql import literal

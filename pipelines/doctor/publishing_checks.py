@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from pipelines.config.streams import Query
-from pipelines.doctor.evidence import Evidence, StreamFacts
 from pipelines.doctor.findings import Finding
 from pipelines.doctor.lake_checks import longest_batch
+from pipelines.doctor.pipeline_facts import PipelineFacts, StreamFacts
 from pipelines.doctor.registry import PUBLISHING, Shelf
 from pipelines.durations import about, format_interval
 from pipelines.kafka.topic_description import LARGEST
@@ -31,8 +31,8 @@ _SHELF.answers(
     "warning",
     _TURN_ON,
 )
-def _cluster_is_set_for_publishing(evidence: Evidence) -> Iterator[Finding]:
-    for warning in evidence.output.advice if evidence.output else ():
+def _cluster_is_set_for_publishing(facts: PipelineFacts) -> Iterator[Finding]:
+    for warning in facts.output.advice if facts.output else ():
         yield Finding("warning", warning, "a cluster that loses no row", "see the message")
 
 
@@ -42,9 +42,9 @@ def _cluster_is_set_for_publishing(evidence: Evidence) -> Iterator[Finding]:
     "error",
     _TURN_ON,
 )
-def _transactions_are_allowed(evidence: Evidence) -> Iterator[Finding]:
-    if evidence.output and evidence.output.transactions:
-        yield Finding("error", evidence.output.transactions, "the limit of the cluster", "shorten it")
+def _transactions_are_allowed(facts: PipelineFacts) -> Iterator[Finding]:
+    if facts.output and facts.output.transactions:
+        yield Finding("error", facts.output.transactions, "the limit of the cluster", "shorten it")
 
 
 @_SHELF.check(
@@ -54,8 +54,8 @@ def _transactions_are_allowed(evidence: Evidence) -> Iterator[Finding]:
     _TURN_ON,
     "slots_over_partitions",
 )
-def _slots_have_partitions(evidence: Evidence) -> Iterator[Finding]:
-    publish, output = evidence.config.publish, evidence.output
+def _slots_have_partitions(facts: PipelineFacts) -> Iterator[Finding]:
+    publish, output = facts.config.publish, facts.output
     if publish and output and 0 < output.cluster.partitions < publish.slots:
         yield Finding(
             "warning",
@@ -67,14 +67,14 @@ def _slots_have_partitions(evidence: Evidence) -> Iterator[Finding]:
 
 
 @_SHELF.check("rows_fit_the_topic", "Does the output topic take the largest row?", "warning", _TURN_ON)
-def _rows_fit_the_topic(evidence: Evidence) -> Iterator[Finding]:
-    publish = evidence.config.publish
-    limit = evidence.output.cluster.max_message_bytes if evidence.output else None
+def _rows_fit_the_topic(facts: PipelineFacts) -> Iterator[Finding]:
+    publish = facts.config.publish
+    limit = facts.output.cluster.max_message_bytes if facts.output else None
     if publish is None or limit is None:
         return
     sent = publish.options.get("message.max.bytes", "")
     largest = int(sent) if sent.isdecimal() else _LARGEST_SENT
-    read = evidence.topic.description.number(LARGEST) if evidence.topic else None
+    read = facts.topic.description.number(LARGEST) if facts.topic else None
     if limit < largest:
         yield Finding(
             "warning",
@@ -86,7 +86,7 @@ def _rows_fit_the_topic(evidence: Evidence) -> Iterator[Finding]:
     elif read is not None and read > max(limit, largest):
         yield Finding(
             "info",
-            f"{LARGEST} of topic {evidence.config.kafka.topic} is {read:,}, and {largest:,} can be published",
+            f"{LARGEST} of topic {facts.config.kafka.topic} is {read:,}, and {largest:,} can be published",
             "as much, if events are that large",
             f"raise message.max.bytes in publish.options, and {LARGEST} of topic {publish.topic}",
         )
@@ -98,11 +98,11 @@ def _rows_fit_the_topic(evidence: Evidence) -> Iterator[Finding]:
     "warning",
     "What transactions cost",
 )
-def _transactions_outlast_batches(evidence: Evidence) -> Iterator[Finding]:
+def _transactions_outlast_batches(facts: PipelineFacts) -> Iterator[Finding]:
     query: Query = "publish"
     publish, longest = (
-        evidence.config.publish,
-        longest_batch((evidence.streams or {}).get(query, StreamFacts())),
+        facts.config.publish,
+        longest_batch((facts.streams or {}).get(query, StreamFacts())),
     )
     if publish and longest * 2 > publish.transaction_timeout:
         yield Finding(
@@ -120,8 +120,8 @@ def _transactions_outlast_batches(evidence: Evidence) -> Iterator[Finding]:
     "error",
     "Refused at the start, with exit code 4",
 )
-def _progress_agrees(evidence: Evidence) -> Iterator[Finding]:
-    if evidence.output and evidence.output.problem:
+def _progress_agrees(facts: PipelineFacts) -> Iterator[Finding]:
+    if facts.output and facts.output.problem:
         yield Finding(
-            "error", evidence.output.problem, "checkpoint and progress of one history", "see the message"
+            "error", facts.output.problem, "checkpoint and progress of one history", "see the message"
         )

@@ -1,7 +1,7 @@
 """The checks of `oncelake doctor`, in one list.
 
-To add one, write a function that takes `Evidence` and yields findings, and register it by `check`. If it
-needs facts that nobody asks for yet, add them to a part of the evidence, and to its probe in
+To add one, write a function that takes `PipelineFacts` and yields findings, and register it by `check`. If it
+needs facts that nobody asks for yet, add them to a part of the facts, and to its probe in
 `pipelines.steps.probes`.
 """
 
@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from pipelines.config.risks import RiskName
-from pipelines.doctor.evidence import Evidence, Part
 from pipelines.doctor.findings import Finding, Severity
+from pipelines.doctor.pipeline_facts import Part, PipelineFacts
 
 Group = Literal[
     "configuration", "environment", "cluster", "racks", "store", "tables", "nights", "data", "publishing"
@@ -22,7 +22,7 @@ Status = Literal["passed", "found", "skipped", "not_applicable"]
 RUNBOOK: Final = "docs/runbook.md"
 PUBLISHING: Final = "docs/publishing.md"
 
-_Find = Callable[[Evidence], Iterable[Finding]]
+_Find = Callable[[PipelineFacts], Iterable[Finding]]
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class DoctorCheck:
         severity: How grave its findings are at most.
         runbook: The heading of the page that says what to do.
         find: Answers it.
-        needs: The parts of the evidence without which it is not made.
+        needs: The parts of the facts without which it is not made.
         risk: The risk that its findings are about; if that is accepted, they are for information.
         page: The page with that heading.
     """
@@ -57,17 +57,17 @@ class DoctorCheck:
         anchor = re.sub(r"[^\w\- ]", "", self.runbook.lower()).replace(" ", "-")
         return f"{self.page}#{anchor}"
 
-    def lacks(self, evidence: Evidence) -> list[Part]:
-        """Return the parts that it needs, and the evidence does not have."""
-        return [part for part in self.needs if getattr(evidence, part) is None]
+    def lacks(self, facts: PipelineFacts) -> list[Part]:
+        """Return the parts that it needs, and the facts does not have."""
+        return [part for part in self.needs if getattr(facts, part) is None]
 
-    def run(self, evidence: Evidence) -> "CheckResult":
+    def run(self, facts: PipelineFacts) -> "CheckResult":
         """Answer the question."""
-        if lacking := self.lacks(evidence):
-            is_lost = not {*evidence.failures, *evidence.left_out}.isdisjoint(lacking)
+        if lacking := self.lacks(facts):
+            is_lost = not {*facts.failures, *facts.left_out}.isdisjoint(lacking)
             return CheckResult(self, "skipped" if is_lost else "not_applicable", ())
-        findings = tuple(self.find(evidence))
-        if self.risk is not None and self.risk in evidence.config.accept_risks:
+        findings = tuple(self.find(facts))
+        if self.risk is not None and self.risk in facts.config.accept_risks:
             accepted = f"; accept_risks has {self.risk}"
             findings = tuple(replace(each, severity="info", found=each.found + accepted) for each in findings)
         return CheckResult(self, "found" if findings else "passed", findings)
@@ -98,7 +98,7 @@ class Shelf:
 
     Attributes:
         group: What they are about.
-        needs: The parts of the evidence that all of them need.
+        needs: The parts of the facts that all of them need.
         page: The page that says what to do.
     """
 
@@ -120,10 +120,10 @@ class Shelf:
         return register
 
     def answers(self, name: str, question: str, runbook: str, fix: str, *parts: Part) -> None:
-        """Register the check that finds that parts of the evidence could not be asked for."""
+        """Register the check that finds that parts of the facts could not be asked for."""
 
-        def find(evidence: Evidence) -> Iterable[Finding]:
-            for failure in (evidence.failures[part] for part in parts if part in evidence.failures):
+        def find(facts: PipelineFacts) -> Iterable[Finding]:
+            for failure in (facts.failures[part] for part in parts if part in facts.failures):
                 how = "see the message" if failure.is_ours else fix
                 yield Finding("error", failure.words, "an answer", how)
 

@@ -52,7 +52,7 @@ class RunStep:
 
 
 @dataclass(frozen=True)
-class HeldLease:
+class LeaseState:
     """Who holds, or was the last to hold, the lease of a pipeline.
 
     Attributes:
@@ -104,7 +104,7 @@ class PipelineLedger:
     older_failed: int = 0
     failed_checks: Mapping[date, tuple[str, ...]] = field(default_factory=dict)
     steps: tuple[RunStep, ...] = ()
-    lease: HeldLease | None = None
+    lease: LeaseState | None = None
     settled: Mapping[str, SettledDays] = field(default_factory=dict)
 
 
@@ -231,12 +231,12 @@ def _steps(tables: _Tables) -> dict[str, tuple[RunStep, ...]]:
     }
 
 
-def _leases(tables: _Tables) -> dict[str, HeldLease]:
+def _leases(tables: _Tables) -> dict[str, LeaseState]:
     found = {}
     for row in _collected(tables.rows(LEASES)):
         holder = Holder(**{each.name: row[each.name] for each in fields(Holder)})
         since, until = row["since"].astimezone(UTC), row["until"].astimezone(UTC)
-        found[row["pipeline"]] = HeldLease(
+        found[row["pipeline"]] = LeaseState(
             row["holder"], holder.host, holder.pid, since, until, holder.is_gone()
         )
     return found

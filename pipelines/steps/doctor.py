@@ -12,9 +12,9 @@ from pyspark.errors import PySparkException
 
 from pipelines.config.model import PipelineConfig
 from pipelines.doctor.checkup import Checkup, check_up
-from pipelines.doctor.evidence import Evidence, Failure, Part
 from pipelines.doctor.findings import FailOn
 from pipelines.doctor.lateness import observed_lateness
+from pipelines.doctor.pipeline_facts import Failure, Part, PipelineFacts
 from pipelines.errors import AuditFailed, OncelakeError
 from pipelines.spark.failures import cause
 from pipelines.spark.log_store import probe_store
@@ -48,7 +48,7 @@ class PipelineUnsound(AuditFailed):
 
 @dataclass(frozen=True)
 class Probe:
-    """What asks for a part of the evidence.
+    """What asks for a part of the facts.
 
     Attributes:
         part: The part.
@@ -92,15 +92,15 @@ def diagnose(config: PipelineConfig, start: Callable[[], Pipeline], fail_on: Fai
     Raises:
         PipelineUnsound: there is such a finding.
     """
-    evidence = _Evidence()
-    evidence.ask("runtime", lambda: runtime_facts(config), LIMIT)
+    facts = _Evidence()
+    facts.ask("runtime", lambda: runtime_facts(config), LIMIT)
     pipeline: Any = None
-    if "runtime" not in evidence.failures:
+    if "runtime" not in facts.failures:
         # In this thread, which Spark's signals belong to.
-        pipeline = evidence.start(start)
+        pipeline = facts.start(start)
     for probe in probes(config):
-        evidence.take(probe, pipeline)
-    checkup = check_up(evidence.of(config))
+        facts.take(probe, pipeline)
+    checkup = check_up(facts.of(config))
     if names := checkup.at_least(fail_on):
         level = "error" if fail_on == "error" else "error or warning"
         raise PipelineUnsound(
@@ -149,10 +149,10 @@ class _Evidence:
         except (PySparkException, Py4JError) as error:
             self.failures[part] = Failure(f"{part.replace('_', ' ')}: {cause(error)}", is_ours=False)
 
-    def of(self, config: PipelineConfig) -> Evidence:
+    def of(self, config: PipelineConfig) -> PipelineFacts:
         """Return all that is known."""
         parts: Mapping[str, Any] = {part: found for part, found in self._parts.items() if found is not None}
-        return Evidence(config, datetime.now(UTC), self.failures, frozenset(self._left_out), **parts)
+        return PipelineFacts(config, datetime.now(UTC), self.failures, frozenset(self._left_out), **parts)
 
 
 def within(limit: timedelta, ask: Callable[[], object]) -> object:

@@ -1,4 +1,4 @@
-"""What `oncelake doctor` asks: one function for each part of the evidence. They change no table."""
+"""What `oncelake doctor` asks: one function for each part of the facts. They change no table."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -15,7 +15,7 @@ from pipelines.delta.stream_check import check_ingest, check_speed
 from pipelines.delta.table_state import last_commit_at
 from pipelines.delta.tables import exists
 from pipelines.delta.transaction_numbers import damaged_commits
-from pipelines.doctor.evidence import (
+from pipelines.doctor.pipeline_facts import (
     LeaseFacts,
     NightFacts,
     OutputFacts,

@@ -19,7 +19,7 @@ from pipelines.console.view import (
 from pipelines.lag.diagnosis import Cause
 from pipelines.lag.evidence import Evidence, PartitionLag
 from pipelines.ledger.certifications import Verdict
-from pipelines.ledger.overview import HeldLease, PipelineLedger, RunStep, SettledDays
+from pipelines.ledger.overview import LeaseState, PipelineLedger, RunStep, SettledDays
 from pipelines.spark.stream_progress import BatchFigures, StreamProgress
 from tests.support.reports import POISON, quarantine_of
 
@@ -93,7 +93,7 @@ def ledger(name: str, *, failed: int | None = None, days: int = 20) -> PipelineL
         day = TODAY - timedelta(days=number)
         verdicts.append(verdict(name, day, days - number, "failed" if number == failed else "certified"))
     checks = {TODAY - timedelta(days=failed): ("no_duplicate_key", "counts_add_up")} if failed else {}
-    free = HeldLease("run-30", "worker-1", 812, ago(26_000), ago(25_000), is_gone=False)
+    free = LeaseState("run-30", "worker-1", 812, ago(26_000), ago(25_000), is_gone=False)
     settled = {"q-1": SettledDays(18, TODAY - timedelta(days=3), 57)}
     return PipelineLedger(tuple(verdicts), 0, checks, steps(), free, settled)
 
@@ -137,7 +137,7 @@ def troubled(name: str = "orders") -> PipelineView:
         stage("speed", "catching_up", 95.0),
         stage("publish"),
     )
-    held = HeldLease(POISON, POISON, 99, ago(1_200), NOW + timedelta(minutes=4), is_gone=True)
+    held = LeaseState(POISON, POISON, 99, ago(1_200), NOW + timedelta(minutes=4), is_gone=True)
     bad = replace(ledger(name, failed=2), steps=steps("failed", POISON), lease=held, older_failed=3)
     checks = {TODAY - timedelta(days=2): ("no_duplicate_key", POISON)}
     return replace(

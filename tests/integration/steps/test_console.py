@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from pipelines.console.findings import findings
+from pipelines.console.concerns import concerns
 from pipelines.console.view import LakeView, PipelineView
 from pipelines.contracts.contract import DataContract
 from pipelines.steps.console import Collector, Described, Limits
@@ -110,7 +110,7 @@ def test_all_is_collected_and_nothing_is_changed_and_old_figures_outlive_a_failu
     assert lost.cluster.failure is not None
     assert "there-is-no-such-topic" in lost.cluster.failure
     assert lost.lake.value
-    assert {each.severity for each in findings(lost, datetime.now(UTC), 3_600.0)} == {"failed"}
+    assert {each.severity for each in concerns(lost, datetime.now(UTC), 3_600.0)} == {"failed"}
 
     settings = (
         f"lake.root={lake.config.root}",

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from pipelines.cli.doctor import summary_of
 from pipelines.config.loader import load_config
 from pipelines.doctor.checkup import check_up
-from pipelines.doctor.evidence import Evidence, Failure, RuntimeFacts
+from pipelines.doctor.pipeline_facts import Failure, PipelineFacts, RuntimeFacts
 from pipelines.spark.log_store import StoreProbe
 
 CONFIG = load_config("flights", environ={}, settings=["accept_risks=[acks_not_all]"])
@@ -13,7 +13,7 @@ NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
 
 def test_a_finding_is_told_with_what_was_found_expected_and_to_do() -> None:
-    evidence = Evidence(
+    facts = PipelineFacts(
         CONFIG,
         NOW,
         {"topic": Failure("no answer\x1b[31m within 1 s", is_ours=False)},
@@ -21,7 +21,7 @@ def test_a_finding_is_told_with_what_was_found_expected_and_to_do() -> None:
         runtime=RuntimeFacts("Java 17"),
         store=StoreProbe(takes_over=False, is_clean=False, skew=timedelta()),
     )
-    told = summary_of(check_up(evidence))
+    told = summary_of(check_up(facts))
     assert told["counts"] | {"checks": 0, "skipped": 0} == {
         "checks": 0,
         "errors": 1,

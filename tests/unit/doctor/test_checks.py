@@ -9,20 +9,20 @@ import pytest
 
 from pipelines.config.loader import load_config
 from pipelines.doctor.checkup import ALL_CHECKS, check_up
-from pipelines.doctor.evidence import (
-    Evidence,
+from pipelines.doctor.findings import Severity
+from pipelines.doctor.pipeline_facts import (
     Failure,
     LatenessFacts,
     LeaseFacts,
     NightFacts,
     OutputFacts,
     Part,
+    PipelineFacts,
     RuntimeFacts,
     StreamFacts,
     TableFacts,
     TopicFacts,
 )
-from pipelines.doctor.findings import Severity
 from pipelines.doctor.registry import CheckResult
 from pipelines.kafka.topic_description import TopicDescription
 from pipelines.publishing.cluster_advice import ClusterFacts
@@ -69,7 +69,7 @@ STREAMS: dict[Any, StreamFacts] = {
     "speed": StreamFacts(True, run("speed", 2, 3)),
     "publish": StreamFacts(True, run("publish", 2, 3)),
 }
-SOUND = Evidence(
+SOUND = PipelineFacts(
     load_config("flights", environ={}, settings=SETTINGS),
     NOW,
     runtime=RuntimeFacts("Java 17"),
@@ -85,36 +85,36 @@ SOUND = Evidence(
 )
 
 
-def configured(*settings: str, **changes: Any) -> Evidence:
+def configured(*settings: str, **changes: Any) -> PipelineFacts:
     """A sound pipeline with other settings."""
     # By publishing what is sound otherwise, a setting that is refused at once is not what is tried here.
     config = load_config("flights", environ={}, settings=(*SETTINGS, *settings))
     return replace(SOUND, config=config, **changes)
 
 
-def kept(**changes: str) -> Evidence:
+def kept(**changes: str) -> PipelineFacts:
     """A topic with other settings, their names with underscores."""
     names = {name.replace("_", "."): value for name, value in changes.items()}
     return described(settings={**TOPIC.settings, **names})
 
 
-def described(**changes: Any) -> Evidence:
+def described(**changes: Any) -> PipelineFacts:
     return replace(SOUND, topic=TopicFacts(replace(TOPIC, **changes), RACKED))
 
 
-def replicated(*partitions: Partition, racks: Mapping[int, str | None] = RACKED.racks) -> Evidence:
+def replicated(*partitions: Partition, racks: Mapping[int, str | None] = RACKED.racks) -> PipelineFacts:
     return replace(SOUND, topic=TopicFacts(TOPIC, replace(RACKED, partitions=partitions, racks=racks)))
 
 
-def stream(query: Any, facts: StreamFacts) -> Evidence:
+def stream(query: Any, facts: StreamFacts) -> PipelineFacts:
     return replace(SOUND, streams={**STREAMS, query: facts})
 
 
-def tables(**changes: Any) -> Evidence:
+def tables(**changes: Any) -> PipelineFacts:
     return replace(SOUND, tables=replace(TableFacts("id", is_as_certified=True), **changes))
 
 
-def failed(part: Part) -> Evidence:
+def failed(part: Part) -> PipelineFacts:
     # Of the session there are no facts.
     lost: dict[str, Any] = {part: None} if hasattr(SOUND, part) else {}
     return replace(SOUND, failures={part: Failure("it does not answer")}, **lost)
@@ -130,9 +130,9 @@ class Case:
 
     check: str
     severity: Severity
-    found: Evidence
+    found: PipelineFacts
     words: str
-    near: Evidence = SOUND
+    near: PipelineFacts = SOUND
 
 
 CASES = [
@@ -448,8 +448,8 @@ CASES = [
 ]
 
 
-def result(check: str, evidence: Evidence) -> CheckResult:
-    return next(each for each in check_up(evidence).results if each.check.name == check)
+def result(check: str, facts: PipelineFacts) -> CheckResult:
+    return next(each for each in check_up(facts).results if each.check.name == check)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.check}-{case.severity}")

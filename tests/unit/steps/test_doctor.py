@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from pipelines.config.loader import load_config
-from pipelines.doctor.evidence import Part
+from pipelines.doctor.pipeline_facts import Part
 from pipelines.errors import AuditFailed, ConfigError, InfrastructureError
 from pipelines.spark.pipeline import Pipeline
 from pipelines.steps.doctor import PipelineUnsound, diagnose, probes, within

@@ -192,7 +192,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class PipelineFacts:
     """All that is known of a pipeline. A part that is None was not asked for, or has failed.
 
     Attributes:

@@ -23,7 +23,7 @@ _GRACE: Final = timedelta(days=2)
 
 
 @dataclass(frozen=True)
-class Finding:
+class Concern:
     """One thing that needs a person.
 
     Attributes:
@@ -41,29 +41,29 @@ class Finding:
 
 @dataclass(frozen=True)
 class Judged:
-    """A pipeline with its findings, the worst first."""
+    """A pipeline with its concerns, the worst first."""
 
     pipeline: PipelineView
-    findings: tuple[Finding, ...]
+    concerns: tuple[Concern, ...]
 
     @property
     def severity(self) -> Severity:
-        """That of the worst finding."""
-        return self.findings[0].severity if self.findings else "passed"
+        """That of the worst concern."""
+        return self.concerns[0].severity if self.concerns else "passed"
 
 
 def judged(view: LakeView, now: datetime) -> list[Judged]:
     """Return all pipelines with what needs a person, the worst first, then by name."""
-    found = [Judged(each, findings(each, now, view.old_after_s)) for each in view.pipelines]
+    found = [Judged(each, concerns(each, now, view.old_after_s)) for each in view.pipelines]
     return sorted(found, key=_badness)
 
 
 def _badness(one: Judged) -> tuple[int, int, str]:
-    worst = [each for each in one.findings if each.severity == one.severity]
+    worst = [each for each in one.concerns if each.severity == one.severity]
     return SEVERITIES.index(one.severity), -len(worst), one.pipeline.name
 
 
-def findings(pipeline: PipelineView, now: datetime, old_after_s: float) -> tuple[Finding, ...]:
+def concerns(pipeline: PipelineView, now: datetime, old_after_s: float) -> tuple[Concern, ...]:
     """Return what of a pipeline needs a person, the worst first.
 
     Args:
@@ -72,7 +72,7 @@ def findings(pipeline: PipelineView, now: datetime, old_after_s: float) -> tuple
         old_after_s: from which age on figures are old.
     """
     if pipeline.refusal is not None:
-        return (Finding("failed", "top", f"refused: {pipeline.refusal}"),)
+        return (Concern("failed", "top", f"refused: {pipeline.refusal}"),)
     found = [
         *_of_readings(pipeline, now, old_after_s),
         *_of_stages(pipeline),
@@ -83,7 +83,7 @@ def findings(pipeline: PipelineView, now: datetime, old_after_s: float) -> tuple
     return tuple(sorted(found, key=lambda each: SEVERITIES.index(each.severity)))
 
 
-def _of_readings(pipeline: PipelineView, now: datetime, old_after_s: float) -> Iterator[Finding]:
+def _of_readings(pipeline: PipelineView, now: datetime, old_after_s: float) -> Iterator[Concern]:
     readings: tuple[tuple[str, str, Reading[Any]], ...] = (
         ("days", "tables under ops/", pipeline.ledger),
         ("batches", "checkpoints and quarantine", pipeline.lake),
@@ -91,22 +91,22 @@ def _of_readings(pipeline: PipelineView, now: datetime, old_after_s: float) -> I
     )
     for place, what, reading in readings:
         if reading.failure is not None:
-            yield Finding("failed", place, f"{what} cannot be read: {reading.failure}")
+            yield Concern("failed", place, f"{what} cannot be read: {reading.failure}")
         elif reading.asked_at is not None:
             waited = about((now - reading.asked_at).total_seconds())
-            yield Finding("warned", place, f"{what}: no answer for {waited}")
+            yield Concern("warned", place, f"{what}: no answer for {waited}")
         elif reading.value is None:
-            yield Finding("open", place, f"{what}: not read yet")
+            yield Concern("open", place, f"{what}: not read yet")
         elif reading.is_old(now, old_after_s):
-            yield Finding("warned", place, f"{what}: read {about(reading.age_s(now) or 0.0)} ago")
+            yield Concern("warned", place, f"{what}: read {about(reading.age_s(now) or 0.0)} ago")
 
 
-def _of_stages(pipeline: PipelineView) -> Iterator[Finding]:
+def _of_stages(pipeline: PipelineView) -> Iterator[Concern]:
     for stage in pipeline.cluster.value.stages if pipeline.cluster.value else ():
         diagnosis = stage.diagnosis
         if diagnosis.cause not in _FINE:
             words = f"{stage.evidence.stage}: {diagnosis.cause.replace('_', ' ')}: {diagnosis.evidence[0]}"
-            yield Finding(severity_of(stage), "lag", words, diagnosis.advice)
+            yield Concern(severity_of(stage), "lag", words, diagnosis.advice)
 
 
 def severity_of(stage: DiagnosedStage) -> Severity:
@@ -119,40 +119,40 @@ def severity_of(stage: DiagnosedStage) -> Severity:
     return "failed" if cause in _BAD and not is_new else "warned"
 
 
-def _of_days(pipeline: PipelineView) -> Iterator[Finding]:
+def _of_days(pipeline: PipelineView) -> Iterator[Concern]:
     if pipeline.ledger.value is None or pipeline.ledger.at is None:
         return
     failed = [each.day for each in pipeline.days if each.status == "failed"]
     if failed:
         more = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
-        yield Finding("failed", "days", f"the audit of {failed[0]}{more} failed")
+        yield Concern("failed", "days", f"the audit of {failed[0]}{more} failed")
     if older := pipeline.ledger.value.older_failed:
-        yield Finding("warned", "days", f"{plural(older, 'day')} before those shown failed their audit")
+        yield Concern("warned", "days", f"{plural(older, 'day')} before those shown failed their audit")
     last = (pipeline.ledger.at.astimezone(ZoneInfo(pipeline.zone)) - _GRACE).date()
     late = [each.day for each in pipeline.days if each.status == "not_certified" and each.day <= last]
     if late:
-        yield Finding("warned", "days", f"{plural(len(late), 'day')} without a verdict, the last {late[0]}")
+        yield Concern("warned", "days", f"{plural(len(late), 'day')} without a verdict, the last {late[0]}")
 
 
-def _of_runs(pipeline: PipelineView, now: datetime) -> Iterator[Finding]:
+def _of_runs(pipeline: PipelineView, now: datetime) -> Iterator[Concern]:
     ledger = pipeline.ledger.value
     for step in ledger.steps if ledger else ():
         if step.status == "failed":
             detail = f": {step.detail}" if step.detail else ""
-            yield Finding("failed", "runs", f"the last nightly run failed in step {step.step}{detail}")
+            yield Concern("failed", "runs", f"the last nightly run failed in step {step.step}{detail}")
     began = max((step.started_at for step in ledger.steps), default=None) if ledger else None
     if began and now - began > _GRACE:
-        yield Finding(
+        yield Concern(
             "warned", "runs", f"the last nightly run began {about((now - began).total_seconds())} ago"
         )
     lease = ledger.lease if ledger else None
     if lease and lease.until > now and lease.is_gone:
-        yield Finding("warned", "runs", f"run {lease.run_id} died while it held the lease")
+        yield Concern("warned", "runs", f"run {lease.run_id} died while it held the lease")
 
 
-def _of_quarantine(pipeline: PipelineView) -> Iterator[Finding]:
+def _of_quarantine(pipeline: PipelineView) -> Iterator[Concern]:
     figures = pipeline.lake.value
     records = sum(reason.records for reason in figures.quarantine) if figures else 0
     if figures and records:
         what = f"{plural(records, 'open record')} in quarantine, most: {figures.quarantine[0].reason}"
-        yield Finding("warned", "quarantine", what)
+        yield Concern("warned", "quarantine", what)
