@@ -14,9 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from demo.waiting import wait_until
 from pipelines.contracts.contract import DataContract
-from pipelines.delta import fenced_commits
 from pipelines.delta.epochs import Stamp
-from pipelines.delta.fenced_commits import restore_fenced
+from pipelines.delta.fenced_commits import Restored, restore_fenced
 from pipelines.delta.io import append, read
 from pipelines.delta.table_properties import set_table_property
 from pipelines.delta.transaction import StaleEpoch
@@ -177,11 +176,14 @@ def test_a_conflict_that_follows_a_restore_does_not_make_it_again(
     append(spark.range(1), table)
     append(spark.range(1), table)
 
-    def keep(*_: Any) -> None:
-        if conflicts:
-            raise conflicts.pop()
+    sql = spark.sql
 
-    monkeypatch.setattr(fenced_commits, "keep_versions", keep)
-    assert restore_fenced(spark, table, 0, Stamp("application", 1, "undo")) == (2, True)
+    def conflicting(statement: str) -> DataFrame:
+        if conflicts and statement.startswith("ALTER TABLE"):
+            raise conflicts.pop()
+        return sql(statement)
+
+    monkeypatch.setattr(spark, "sql", conflicting)
+    assert restore_fenced(spark, table, 0, Stamp("application", 1, "undo")) == Restored(2, has_differed=True)
     assert not conflicts
     assert read(spark, table).count() == 1

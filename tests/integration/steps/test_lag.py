@@ -192,7 +192,7 @@ def test_a_topic_that_was_recreated_is_not_taken_for_one_that_is_read(watched: W
     ingest(watched.lake.pipeline, once=True)
     make_anew(watched.admin, watched.topic, 2)
     found = watched.lag()["ingest"].diagnosis
-    assert (found.cause, found.advice) == ("other_topic", "see docs/runbook.md, 'The topic was recreated'")
+    assert (found.cause, found.advice) == ("other_topic", "topic_recreated")
 
 
 def test_a_run_that_is_fenced_leaves_the_figures_of_the_run_that_goes_on(watched: Watched) -> None:
