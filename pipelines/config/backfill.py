@@ -12,7 +12,7 @@ class BackfillConfig(BaseModel):
         chunk_offsets: Maximum number of offsets that it reads at once, over all partitions. Each chunk is one
             commit to bronze, and what a run repeats if it is killed.
         max_offsets_per_second: Maximum number of offsets that it reads per second, on average. Without it
-            there is no limit. Chunks are then no larger than what is read in ten seconds.
+            there is no limit. Chunks are then no larger than what is read in five seconds.
         client_id: `client.id` of its Kafka clients, and the prefix of the names of their consumer groups. A
             quota of the brokers for this `client.id` limits the command and not ingest. `{env}` and
             `{pipeline}` stand for the two names.

@@ -24,7 +24,7 @@ from pipelines.ledger.forgotten_places import emptied_on_arrival, places_where
 from pipelines.ledger.leases import Lease, backfill_lease
 from pipelines.spark.pipeline import Pipeline
 
-_BURST_S: Final = 10
+_BURST_S: Final = 5
 _SHOWN: Final = 5
 
 
