@@ -154,5 +154,5 @@ def _of_quarantine(pipeline: PipelineView) -> Iterator[Concern]:
     figures = pipeline.lake.value
     records = sum(reason.records for reason in figures.quarantine) if figures else 0
     if figures and records:
-        what = f"{plural(records, 'open record')} in quarantine, most: {figures.quarantine[0].reason}"
+        what = f"{plural(records, 'unresolved record')} in quarantine, most: {figures.quarantine[0].reason}"
         yield Concern("warned", "quarantine", what)

@@ -60,7 +60,7 @@ class LakeFigures:
 
     Attributes:
         streams: what the files of each stage's stream say, without its lag.
-        quarantine: the open records by reason, with samples, redacted by the contract.
+        quarantine: the unresolved records by reason, with samples, redacted by the contract.
         quarantine_state: the table and its version that they are of; None if there is none.
         withholds: whether the contract has personal data, so that values are not shown.
         publish_query: the id of the publishing query; None if it never ran.
