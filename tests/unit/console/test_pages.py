@@ -136,7 +136,7 @@ def test_a_pipeline_of_which_all_is_well_says_so_and_shows_its_figures() -> None
     assert "flights is fine" in text
     assert "not behind" in text
     assert "The last 60 micro-batches with records" in text
-    assert "No open record is in quarantine." in text
+    assert "No unresolved record is in quarantine." in text
     assert "67 % of the bytes" in re.sub(r"\s+", " ", text)
     assert "18, the newest 2026-03-11" in text
     assert "free No run holds the lease" in text
