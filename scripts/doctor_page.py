@@ -33,23 +33,23 @@ needs what `oncelake reconcile` needs: access to Kafka and to the lake.
 | severity | meaning |
 |---|---|
 | `error` | data are lost, or a job does not start |
-| `warning` | that can happen |
-| `info` | good to know; also a risk that [accept_risks](configuration.md#risks) names |
+| `warning` | data can be lost, or a job may fail |
+| `info` | no action is needed; also a risk that [accept_risks](configuration.md#risks) names |
 
 ## In CI
 
-The exit code is 0 if nothing is found of severity `error`. With `--fail-on warning` nothing of
-severity `warning` may be found either.
+The exit code is 0 if there is no finding of severity `error`. With `--fail-on warning` there must be
+no finding of severity `warning` either.
 
 | code | meaning |
 |---|---|
-| 0 | no finding as grave as `--fail-on` |
-| 3 | there are such findings, as in an audit that failed |
+| 0 | no finding of the severity of `--fail-on`, or of a higher one |
 | 2 | configuration, contract or command line are invalid, so nothing was checked |
+| 3 | there are such findings |
 
 With `--format json` the last line of standard output is an object. It has `findings`, each with
 `check`, `group`, `severity`, `found`, `expected`, `fix` and `runbook` (a page of this repository and a
-heading), the gravest first; and `checks`, each with its `status`:
+heading), the highest severity first; and `checks`, each with its `status`:
 
 | status | meaning |
 |---|---|
@@ -59,7 +59,10 @@ heading), the gravest first; and `checks`, each with its `status`:
 
 A cluster that does not answer is one finding; the lake is checked all the same. If a commit is damaged,
 tables are not read. Each part may take a minute; what asks a cluster may take
-`kafka.connect_timeout` longer. Findings depend on the machine: run it where the jobs run.
+`kafka.connect_timeout` longer.
+
+Run it where the jobs run, because some checks look at the machine. Its own Spark session always runs
+as `local[2]`.
 
 ## Checks
 
@@ -67,7 +70,8 @@ tables are not read. Each part may take a minute; what asks a cluster may take
 |---|---|---|---|---|
 """
 _TAIL: Final = """
-A lateness is known by the event day, so it is a lower bound. The checks are in `pipelines/doctor`, a
+Lateness is known by event days only, so the check `watermark_covers_lateness` uses a lower bound of it.
+The checks are in `pipelines/doctor`, a
 function for each. This page is generated: edit these, or `scripts/doctor_page.py`, and run
 `make pages`.
 """

@@ -121,7 +121,7 @@ def kubernetes(out: Path | None, **named: Any) -> None:
 @click.option("--max-executors", type=_NUMBER, help="Default: as many as there are partitions.")
 @_out
 def keda(out: Path | None, workers: str | None, **named: Any) -> None:
-    """Write what starts runs when there is a backlog, or scales workers by it."""
+    """Write KEDA objects that start runs, or scale Spark workers, by the backlog."""
     figures = {key: named.pop(key) for key in ("partitions", "rate_in", "rate_out", "catch_up")}
     cooldown, most = named.pop("cooldown"), named.pop("max_executors")
     _write(keda_files(_pods(named), _workers(workers, figures, cooldown, most)), out)

@@ -20,12 +20,12 @@ from pipelines.steps.doctor import PipelineUnsound, diagnose
     "--fail-on",
     type=click.Choice(["error", "warning"]),
     default="error",
-    help="The severity from which on the exit code is 3.",
+    help="End with exit code 3 at findings of this severity or higher.",
 )
 def doctor(output: LogFormat | None, fail_on: FailOn, **common: Any) -> None:
     """Check configuration, cluster, tables, checkpoints and object store; change nothing.
 
-    Ends with exit code 3 if a finding is as grave as --fail-on, or graver.
+    End with exit code 3 if there are findings of severity --fail-on or higher.
     """
 
     def body(opening: Opening, run_id: str) -> dict[str, Any]:

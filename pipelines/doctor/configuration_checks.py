@@ -29,7 +29,7 @@ def _accepted_risks(facts: PipelineFacts) -> Iterator[Finding]:
 
 @_SHELF.check(
     "settings_for_one_run",
-    "Are settings for a single run, which pass over a loss, kept in no file?",
+    "Are settings for a single run, which accept a loss, kept in no file?",
     "warning",
     "Settings that should not stay",
 )
