@@ -55,7 +55,8 @@ class BackfillWriter:
     Attributes:
         pipeline: The pipeline.
         newest: no record was ingested later, but for those of micro-batches that came since.
-        whole_from: what the table says of the first day that retention has left whole.
+        whole_from: what the table said, before it was looked at what it lacks, of the first day that
+            retention has left whole.
         stands_still: whether a planned micro-batch of ingest does not come.
     """
 
@@ -141,14 +142,19 @@ class BackfillWriter:
             )
 
 
-def backfill_writer(pipeline: Pipeline) -> BackfillWriter:
-    """Return a writer for bronze as it is; what came before the last micro-batch of ingest is not read."""
+def backfill_writer(pipeline: Pipeline, whole_from: str | None) -> BackfillWriter:
+    """Return a writer for bronze as it is; what came before the last micro-batch of ingest is not read.
+
+    Args:
+        pipeline: The pipeline.
+        whole_from: see `BackfillWriter`.
+    """
     spark, table = pipeline.spark, pipeline.table("bronze")
     committed = _ingest(pipeline, Transaction(spark, table)).committed
     rows = read(spark, table).where(F.col("_ingested_at") >= F.lit(committed))
     (found,) = small_rows(rows.agg(F.max("_ingested_at").alias("newest")))
     newest = max(committed, found["newest"] or ALWAYS)
-    return BackfillWriter(pipeline, newest, table_property(spark, table, WHOLE_FROM))
+    return BackfillWriter(pipeline, newest, whole_from)
 
 
 def _ingest(pipeline: Pipeline, transaction: Transaction) -> _Ingest:

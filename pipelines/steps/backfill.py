@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 from pipelines.delta.backfill_writer import BackfillWriter, backfill_writer
 from pipelines.delta.read_ahead import require_not_read_ahead
 from pipelines.delta.record_tables import require_table
+from pipelines.delta.table_properties import WHOLE_FROM, table_property
 from pipelines.errors import SourceError
 from pipelines.fault_points import Point, reach
 from pipelines.kafka.admin import admin_client
@@ -109,6 +110,8 @@ def backfill(
     """
     require_table(pipeline, "bronze")
     require_not_read_ahead(pipeline, "bronze")
+    # Before the plan: what retention removes afterwards must not come back.
+    whole_from = table_property(pipeline.spark, pipeline.table("bronze"), WHOLE_FROM)
     topic = find_topic(pipeline.spark, pipeline.config.backfill_kafka)
     require_same_topic(pipeline, topic)
     require_same_log(pipeline, topic, last_offsets(pipeline, topic))
@@ -117,7 +120,7 @@ def backfill(
         reach(Point.OFFSETS_PLANNED)
         run = _Run(pipeline, topic, plan, tell)
         if lease:
-            run.copy(lease)
+            run.copy(lease, whole_from)
     done = run.result()
     if done.gone:
         rest = "would be read" if dry_run else "is in bronze"
@@ -150,15 +153,20 @@ class _Run:
     def result(self) -> Backfill:
         return Backfill(self._topic.name, self._plan, self.progress, self._chunks, self._gone)
 
-    def copy(self, lease: Lease) -> None:
-        """Append chunk after chunk, no faster than it may."""
+    def copy(self, lease: Lease, whole_from: str | None) -> None:
+        """Append chunk after chunk, no faster than it may.
+
+        Args:
+            lease: the lease of backfills.
+            whole_from: what bronze said before the run was planned of the first day that retention has left.
+        """
         if not self._ranges:
             return
         every = " OR ".join(
             within({number: each.offsets}) for number, ranges in self._ranges.items() for each in ranges
         )
         forgotten = places_where(self._pipeline, every)
-        writer = backfill_writer(self._pipeline)
+        writer = backfill_writer(self._pipeline, whole_from)
         rate = self._pipeline.config.backfill.max_offsets_per_second
         most = self._pipeline.config.backfill.chunk_offsets
         self._began = time.monotonic()
