@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from pyspark.sql import DataFrame
@@ -166,7 +167,7 @@ class _Run:
             within({number: each.offsets}) for number, ranges in self._ranges.items() for each in ranges
         )
         forgotten = places_where(self._pipeline, every)
-        writer = backfill_writer(self._pipeline, whole_from)
+        writer = backfill_writer(self._pipeline, whole_from, partial(self._require_right, lease))
         rate = self._pipeline.config.backfill.max_offsets_per_second
         most = self._pipeline.config.backfill.chunk_offsets
         self._began = time.monotonic()
@@ -198,10 +199,10 @@ class _Run:
         """Return the records of a chunk that bronze does not have."""
         ranges = {number: each.offsets for number, each in chunk.items()}
         records = envelopes_between(self._pipeline.spark, self._kafka, ranges)
-        partial = {number: each.offsets for number, each in chunk.items() if each.is_partial}
-        if not partial:
+        compared = {number: each.offsets for number, each in chunk.items() if each.is_partial}
+        if not compared:
             return records
-        held = bronze_of_topic(self._pipeline).where(within(partial)).select("_partition", "_offset")
+        held = bronze_of_topic(self._pipeline).where(within(compared)).select("_partition", "_offset")
         return records.join(held, ["_partition", "_offset"], "left_anti")
 
     def _covered(self, chunk: Mapping[int, Missing]) -> dict[int, Missing]:
@@ -216,6 +217,14 @@ class _Run:
             if left := range(max(each.offsets.start, first), each.offsets.stop):
                 covered[number] = Missing(left, each.is_partial)
         return covered
+
+    def _require_right(self, lease: Lease) -> None:
+        """Make sure, before a commit, that bronze is still this run's to write to.
+
+        A table that was put back from a backup knows nothing of the epochs that were taken since.
+        """
+        lease.require()
+        require_not_read_ahead(self._pipeline, "bronze")
 
 
 @contextmanager
