@@ -192,6 +192,8 @@ class _Run:
         with _kept(emptied_on_arrival(self._lacking(chunk), forgotten)) as records:
             # Where there are markers of transactions alone, there is nothing to commit.
             if records.count():
+                # That they are of this topic is known only now.
+                require_same_topic(self._pipeline, find_topic(self._pipeline.spark, self._kafka))
                 self._records += writer.append(records, lease.stamp("backfill"))
                 self._chunks += 1
 
