@@ -4,12 +4,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
 from pyspark.sql import DataFrame
 
 from pipelines.delta.backfill_writer import BackfillWriter, backfill_writer
+from pipelines.delta.clocks import require_same_clock
 from pipelines.delta.read_ahead import require_not_read_ahead
 from pipelines.delta.record_tables import require_table
 from pipelines.delta.table_properties import WHOLE_FROM, table_property
@@ -107,7 +109,7 @@ def backfill(
         SourceError: there is no bronze, or the topic is not the one that it was filled from, or has other
             records under its offsets; or bronze was restored and its reader was not.
         InfrastructureError: another backfill is at work, or has taken over; or ingest's commits left no room
-            for one; or the cluster does not answer.
+            for one; or the cluster does not answer; or the clock is ahead.
     """
     require_table(pipeline, "bronze")
     require_not_read_ahead(pipeline, "bronze")
@@ -116,7 +118,11 @@ def backfill(
     topic = find_topic(pipeline.spark, pipeline.config.backfill_kafka)
     require_same_topic(pipeline, topic)
     require_same_log(pipeline, topic, last_offsets(pipeline, topic))
+    began = datetime.now(UTC)
     with nullcontext() if dry_run else backfill_lease(pipeline, run_id) as lease:
+        if lease:
+            # To take the lease was a commit to bronze.
+            require_same_clock(pipeline, began)
         plan = plan_backfill(pipeline, topic, asked)
         reach(Point.OFFSETS_PLANNED)
         run = _Run(pipeline, topic, plan, tell)
