@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
@@ -18,9 +18,9 @@ from pipelines.delta.table_properties import WHOLE_FROM, table_property
 from pipelines.errors import SourceError
 from pipelines.fault_points import Point, reach
 from pipelines.kafka.admin import admin_client
-from pipelines.kafka.backfill_plan import BackfillSpan, PartitionPlan, plan_backfill
+from pipelines.kafka.backfill_plan import BackfillSpan, PartitionPlan, gone_of, plan_backfill
 from pipelines.kafka.bronze_offsets import bronze_of_topic
-from pipelines.kafka.missing_offsets import Missing, chunks, within
+from pipelines.kafka.missing_offsets import Missing, chunks, in_reading_order, within
 from pipelines.kafka.same_log import last_offsets, require_same_log
 from pipelines.kafka.source import envelopes_between
 from pipelines.kafka.topics import Topic, find_topic, offset_bounds, require_same_topic
@@ -104,7 +104,8 @@ def backfill(
         dry_run: plan, and change nothing.
 
     Raises:
-        ConfigError: there is no such topic or partition.
+        ConfigError: there is no such topic or partition; or bronze would get a gap before its first record,
+            or behind its last one.
         OffsetsGone: Kafka no longer has some of what was asked for; all else is in bronze.
         SourceError: there is no bronze, or the topic is not the one that it was filled from, or has other
             records under its offsets; or bronze was restored and its reader was not.
@@ -143,7 +144,11 @@ class _Run:
     ) -> None:
         self._pipeline, self._topic, self._plan, self._tell = pipeline, topic, plan, tell
         self._kafka = pipeline.config.backfill_kafka
-        self._ranges = {number: each.lack.ranges for number, each in plan.items() if each.lack.ranges}
+        self._ranges = {
+            number: in_reading_order(each.lack.ranges, each.first)
+            for number, each in plan.items()
+            if each.lack.ranges
+        }
         self._total = sum(len(each.offsets) for ranges in self._ranges.values() for each in ranges)
         self._done = self._records = self._chunks = 0
         self._began = time.monotonic()
@@ -218,12 +223,14 @@ class _Run:
         with admin_client(self._pipeline.spark, self._kafka) as admin:
             available = offset_bounds(admin, self._topic)
         covered: dict[int, Missing] = {}
+        deleted: dict[int, range] = {}
         for number, each in chunk.items():
             first = available[number].start
-            if deleted := range(each.offsets.start, min(each.offsets.stop, first)):
-                self._gone.setdefault(number, []).append(deleted)
+            deleted[number] = range(each.offsets.start, min(each.offsets.stop, first))
             if left := range(max(each.offsets.start, first), each.offsets.stop):
-                covered[number] = Missing(left, each.is_partial)
+                covered[number] = replace(each, offsets=left)
+        for number, lack in gone_of(self._pipeline, deleted).items():
+            self._gone.setdefault(number, []).extend(missing.offsets for missing in lack.ranges)
         return covered
 
     def _require_right(self, lease: Lease) -> None:
@@ -253,7 +260,7 @@ def _gone(pipeline: Pipeline, done: Backfill, rest: str) -> str:
     ]
     more = [f"and {len(ranges) - _SHOWN} more ranges"] if len(ranges) > _SHOWN else []
     return (
-        f"{pipeline.table('bronze')} lacks offsets that were asked for and that Kafka no longer has:"
-        f" {'; '.join([*ranges[:_SHOWN], *more])}. What Kafka still has {rest}."
+        f"{pipeline.table('bronze')} lacks offsets that were asked for and that Kafka no longer has,"
+        f" within {'; '.join([*ranges[:_SHOWN], *more])}. What Kafka still has {rest}."
         " See docs/runbook.md, 'Offsets are gone'"
     )
