@@ -86,8 +86,9 @@ def behind_or_ahead(pipeline: Pipeline, topic: Topic, files: QueryFiles) -> str 
     tails, counts = _tails(pipeline, topic, known)
     if counts:
         return _lost(topic, counts, tails)
-    rows = bronze_of_topic(pipeline).where(F.col("_ingested_at") > F.lit(known.newest.at))
-    came = last_by_partition(rows)
+    ingested = F.col("_ingested_at")
+    rows = bronze_of_topic(pipeline).where(ingested >= F.lit(known.since))
+    came = last_by_partition(rows.where(ingested > F.lit(known.newest.at)))
     twice = {p: last for p, last in came.items() if last >= known.newest.ends.get(p, 0)}
     if twice:
         partition, last = min(twice.items())
