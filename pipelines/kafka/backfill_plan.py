@@ -92,13 +92,8 @@ def plan_backfill(pipeline: Pipeline, topic: Topic, asked: BackfillSpan) -> dict
     held, lost = held_by_partition(bronze_of_topic(pipeline)), lost_tails(pipeline, topic)
     has_removed = table_property(pipeline.spark, pipeline.table("bronze"), WHOLE_FROM) is not None
     plans = {
-        number: Bounds(
-            *(span, available[number], continues.get(number, 0)),
-            held=held.get(number),
-            has_removed=has_removed,
-            lost=lost.get(number),
-        )
-        for number, span in sorted(spans.items())
+        n: Bounds(span, available[n], continues.get(n, 0), held.get(n), has_removed, lost.get(n))
+        for n, span in sorted(spans.items())
     }
     _require_no_gap(pipeline.config, plans)
     offsets = bronze_of_topic(pipeline).select("_partition", "_offset")
